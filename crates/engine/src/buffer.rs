@@ -1,0 +1,337 @@
+//! Memory that takes part in I/O: aligned, owned, and never written by two.
+//!
+//! A [`Buffer`] is exclusive to its holder and can be filled; frozen, it is a
+//! [`Block`], shared and never written again. Both are ranges of an allocation
+//! that lives until the last of them is gone, so an I/O that owns one can never
+//! see it change or disappear (md's trap: a page rewritten while in flight
+//! leaves wrong parity). A [`Pool`] carves them from one arena, which an
+//! executor may register with the kernel once; when the arena is full, buffers
+//! come from the heap and are simply not registered.
+//!
+//! The only module of the engine with `unsafe` code. Its invariant: the ranges
+//! of all live `Buffer`s of an allocation are disjoint from each other and
+//! from those of its `Block`s.
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::ops::{Deref, DerefMut, Range};
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+/// Alignment of every allocation: what O_DIRECT asks at the most.
+pub const ALIGNMENT: usize = 4096;
+
+/// Gives out buffers; cheap to clone, and bound to one thread.
+#[derive(Clone)]
+pub struct Pool(Rc<Arena>);
+
+struct Arena {
+    base: NonNull<u8>,
+    bytes: usize,
+    /// What was never given out begins here.
+    fresh: Cell<usize>,
+    /// Offsets given back, by size class.
+    free: RefCell<Vec<Vec<usize>>>,
+}
+
+/// One allocation: a slot of the arena or a piece of heap.
+struct Allocation {
+    base: NonNull<u8>,
+    origin: Origin,
+    pool: Rc<Arena>,
+}
+
+enum Origin {
+    Arena { offset: usize, class: usize },
+    Heap(Layout),
+}
+
+impl Pool {
+    /// A pool over an arena of `bytes`, rounded up to [`ALIGNMENT`]; its pages
+    /// cost nothing until they are used.
+    pub fn new(bytes: usize) -> Self {
+        let bytes = bytes.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
+        let layout = arena_layout(bytes);
+        // SAFETY: the layout's size is not zero.
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        Self(Rc::new(Arena { base, bytes, fresh: Cell::new(0), free: RefCell::default() }))
+    }
+
+    /// An initialized buffer of exactly `bytes`, with unspecified contents,
+    /// aligned to [`ALIGNMENT`].
+    pub fn take(&self, bytes: usize) -> Buffer {
+        let (class, size) = size_class(bytes);
+        let reused = self.0.free.borrow_mut().get_mut(class).and_then(Vec::pop);
+        let offset = reused.or_else(|| {
+            let fresh = self.0.fresh.get();
+            (self.0.bytes - fresh >= size).then(|| self.0.fresh.replace(fresh + size))
+        });
+        let (base, origin) = match offset {
+            // SAFETY: offset + size is within the arena.
+            Some(offset) => (unsafe { self.0.base.add(offset) }, Origin::Arena { offset, class }),
+            None => heap(size),
+        };
+        let allocation = Rc::new(Allocation { base, origin, pool: self.0.clone() });
+        Buffer(Part { allocation, start: 0, len: bytes })
+    }
+
+    /// A buffer of `bytes` zeros.
+    pub fn zeroed(&self, bytes: usize) -> Buffer {
+        let mut buffer = self.take(bytes);
+        buffer.fill(0);
+        buffer
+    }
+
+    /// A block that holds a copy of `bytes`.
+    pub fn copy_of(&self, bytes: &[u8]) -> Block {
+        let mut buffer = self.take(bytes.len());
+        buffer.copy_from_slice(bytes);
+        buffer.freeze()
+    }
+
+    /// Address and length of the arena, for registering it; valid while any
+    /// clone of the pool, or any buffer of it, lives.
+    pub fn arena(&self) -> (*mut u8, usize) {
+        (self.0.base.as_ptr(), self.0.bytes)
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("bytes", &self.0.bytes).field("fresh", &self.0.fresh.get()).finish()
+    }
+}
+
+/// Rounds up to a quarter of a power of two of pages: at most a quarter is wasted.
+fn size_class(bytes: usize) -> (usize, usize) {
+    let pages = bytes.div_ceil(ALIGNMENT).max(1);
+    if pages <= 8 {
+        return (pages - 1, pages * ALIGNMENT);
+    }
+    let step = pages.next_power_of_two() / 8;
+    let quarters = pages.div_ceil(step); // 5..=8 steps make the next power of two
+    let octave = step.trailing_zeros() as usize; // from 1, for 9..=16 pages
+    (8 + (octave - 1) * 4 + (quarters - 5), quarters * step * ALIGNMENT)
+}
+
+fn arena_layout(bytes: usize) -> Layout {
+    Layout::from_size_align(bytes, ALIGNMENT).expect("arena size fits an address space")
+}
+
+fn heap(size: usize) -> (NonNull<u8>, Origin) {
+    let layout = arena_layout(size);
+    // SAFETY: the layout's size is not zero.
+    let base = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+    (base, Origin::Heap(layout))
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `Pool::new` with this very layout; every
+        // allocation held a reference to self, so none is left.
+        unsafe { dealloc(self.base.as_ptr(), arena_layout(self.bytes)) }
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        match self.origin {
+            Origin::Arena { offset, class } => {
+                let mut free = self.pool.free.borrow_mut();
+                if free.len() <= class {
+                    free.resize_with(class + 1, Vec::new);
+                }
+                free[class].push(offset);
+            }
+            // SAFETY: allocated in `heap` with this layout; the last part is gone.
+            Origin::Heap(layout) => unsafe { dealloc(self.base.as_ptr(), layout) },
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Part {
+    allocation: Rc<Allocation>,
+    start: usize,
+    len: usize,
+}
+
+impl Part {
+    fn address(&self) -> *mut u8 {
+        // SAFETY: start <= the allocation's size, by construction.
+        unsafe { self.allocation.base.as_ptr().add(self.start) }
+    }
+
+    fn is_registered(&self) -> bool {
+        matches!(self.allocation.origin, Origin::Arena { .. })
+    }
+}
+
+/// Exclusive bytes, to be filled.
+pub struct Buffer(Part);
+
+impl Buffer {
+    /// Takes the first `at` bytes off, as a buffer of their own.
+    ///
+    /// # Panics
+    /// When `at` exceeds the length.
+    pub fn split_to(&mut self, at: usize) -> Buffer {
+        assert!(at <= self.0.len, "split at {at} of a buffer of {}", self.0.len);
+        let front = Part { len: at, ..self.0.clone() };
+        self.0.start += at;
+        self.0.len -= at;
+        Buffer(front)
+    }
+
+    /// Joins with the buffer that was split off right behind this one.
+    ///
+    /// # Panics
+    /// When `next` does not follow immediately in the same allocation.
+    pub fn join(&mut self, next: Buffer) {
+        assert!(
+            Rc::ptr_eq(&self.0.allocation, &next.0.allocation) && self.0.start + self.0.len == next.0.start,
+            "joined buffers are neighbours of one allocation"
+        );
+        self.0.len += next.0.len;
+    }
+
+    /// Gives up writing: from now on the bytes are shared and fixed.
+    pub fn freeze(self) -> Block {
+        Block(self.0)
+    }
+
+    /// Whether the bytes lie in the pool's arena, which may be registered.
+    pub fn is_registered(&self) -> bool {
+        self.0.is_registered()
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: in bounds, initialized (arenas are zeroed at birth), and
+        // exclusive to self by the module's invariant.
+        unsafe { std::slice::from_raw_parts(self.0.address(), self.0.len) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and self is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.0.address(), self.0.len) }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes)", self.0.len)
+    }
+}
+
+/// Shared bytes that never change; cheap to clone and to slice.
+#[derive(Clone)]
+pub struct Block(Part);
+
+impl Block {
+    /// A part of it, sharing the memory.
+    ///
+    /// # Panics
+    /// When the range exceeds the length.
+    pub fn slice(&self, range: Range<usize>) -> Block {
+        assert!(range.start <= range.end && range.end <= self.0.len, "slice {range:?} of a block of {}", self.0.len);
+        Block(Part {
+            allocation: self.0.allocation.clone(),
+            start: self.0.start + range.start,
+            len: range.end - range.start,
+        })
+    }
+
+    /// Exclusive again, when this is the only part of its allocation left;
+    /// otherwise itself back.
+    pub fn thaw(mut self) -> Result<Buffer, Block> {
+        match Rc::get_mut(&mut self.0.allocation) {
+            Some(_) => Ok(Buffer(self.0)),
+            None => Err(self),
+        }
+    }
+
+    /// Whether the bytes lie in the pool's arena, which may be registered.
+    pub fn is_registered(&self) -> bool {
+        self.0.is_registered()
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: in bounds, initialized, and by the module's invariant no
+        // `Buffer` can write here.
+        unsafe { std::slice::from_raw_parts(self.0.address(), self.0.len) }
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Block({} bytes)", self.0.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_class_holds_its_size_and_wastes_at_most_a_quarter() {
+        let mut seen = std::collections::HashMap::new();
+        for pages in 1..5000 {
+            let (class, size) = size_class(pages * ALIGNMENT);
+            assert!(size >= pages * ALIGNMENT && size * 4 <= pages * ALIGNMENT * 5, "{pages} pages -> {size}");
+            assert_eq!(*seen.entry(class).or_insert(size), size, "class {class} has one size");
+        }
+        assert_eq!(size_class(0), size_class(1));
+    }
+
+    #[test]
+    fn parts_of_a_split_buffer_are_disjoint_and_join_again() {
+        let pool = Pool::new(1 << 20);
+        let mut rest = pool.take(10_000);
+        let mut front = rest.split_to(4096);
+        front.fill(1);
+        rest.fill(2);
+        front.join(rest);
+        assert_eq!(front.len(), 10_000);
+        assert_eq!((front[4095], front[4096]), (1, 2));
+    }
+
+    #[test]
+    #[should_panic(expected = "neighbours")]
+    fn buffers_that_are_not_neighbours_do_not_join() {
+        let pool = Pool::new(1 << 20);
+        pool.take(4096).join(pool.take(4096));
+    }
+
+    #[test]
+    fn memory_is_reused_when_the_last_part_is_gone_and_not_before() {
+        let pool = Pool::new(4096);
+        let block = pool.take(4096).freeze();
+        let address = block.as_ptr();
+        let copy = block.slice(0..10);
+        let block = block.thaw().expect_err("a slice still shares it");
+        drop(block);
+        assert!(!pool.take(4096).is_registered(), "the arena is full, so this is heap");
+        drop(copy);
+        let again = pool.take(100);
+        assert!(again.is_registered() && again.as_ptr() == address);
+        assert!(again.freeze().thaw().is_ok());
+    }
+
+    #[test]
+    fn every_buffer_is_aligned_for_direct_io() {
+        let pool = Pool::new(64 << 10);
+        for bytes in [1, 512, 4096, 5000, 1 << 20] {
+            assert_eq!(pool.take(bytes).as_ptr() as usize % ALIGNMENT, 0, "{bytes}");
+        }
+    }
+}

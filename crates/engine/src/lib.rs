@@ -1,0 +1,16 @@
+//! The RAID engine: what an array does, over members and a clock that are
+//! given to it.
+//!
+//! It owns the two seams [`Member`] and [`Clock`]. It knows no file, thread,
+//! runtime, clock or source of randomness: straight-line `async` code that
+//! runs on one thread and is driven by whoever polls it, io_uring and virtual
+//! time alike.
+#![deny(unsafe_code)] // allowed in `buffer` alone
+
+pub mod buffer;
+pub mod clock;
+pub mod member;
+
+pub use buffer::{Block, Buffer, Pool};
+pub use clock::{Clock, Moment};
+pub use member::{Limits, Member, MemberError, MemberErrorKind, Operation};

@@ -1,0 +1,133 @@
+//! The seam to a member: a device-like thing of fixed size that reads, writes,
+//! flushes and discards. Narrow on purpose, so that one fault double, one
+//! model and one real implementation serve every purpose.
+//!
+//! Buffers travel by value and come back with the result, because hardware may
+//! use them until then. A member never retries and never splits a request's
+//! meaning: a transfer is whole or it is an error.
+
+use crate::buffer::{Block, Buffer};
+use format::units::MemberByte;
+use std::fmt;
+use std::future::Future;
+
+/// What a member can do and prefers; fixed while it is open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Length of the member.
+    pub bytes: u64,
+    /// Every transfer's position and length is a multiple of this power of two.
+    pub logical_block_bytes: u32,
+    /// Writes smaller than this, or not aligned to it, cost the device a read.
+    pub physical_block_bytes: u32,
+    /// The transfer size the device likes best (its optimal I/O size), a
+    /// multiple of the logical block; 0 when it has no opinion.
+    pub optimal_bytes: u32,
+    /// Whether [`Member::discard`] does anything.
+    pub discards: bool,
+    /// Whether a completed write may still be lost with power until a flush.
+    pub volatile_cache: bool,
+}
+
+/// One member of an array.
+///
+/// `at` and lengths are multiples of [`Limits::logical_block_bytes`], and
+/// buffers are aligned to it ([`crate::Pool`] aligns to 4096).
+pub trait Member: 'static {
+    /// What this member can do.
+    fn limits(&self) -> &Limits;
+
+    /// Fills `into` from `at`. On error the contents of `into` are unspecified.
+    fn read(&self, at: MemberByte, into: Buffer) -> impl Future<Output = (Result<(), MemberError>, Buffer)>;
+
+    /// As [`Member::read`], scattering one contiguous transfer over several buffers.
+    fn read_vectored(
+        &self,
+        at: MemberByte,
+        into: Vec<Buffer>,
+    ) -> impl Future<Output = (Result<(), MemberError>, Vec<Buffer>)>;
+
+    /// Writes `from` at `at`. Completion means that the device has it, not
+    /// that it is on stable storage. On error any part may have been written.
+    fn write(&self, at: MemberByte, from: Block) -> impl Future<Output = Result<(), MemberError>>;
+
+    /// As [`Member::write`], gathering one contiguous transfer from several blocks.
+    fn write_vectored(&self, at: MemberByte, from: Vec<Block>) -> impl Future<Output = Result<(), MemberError>>;
+
+    /// Every write that completed before this call is on stable storage after it.
+    fn flush(&self) -> impl Future<Output = Result<(), MemberError>>;
+
+    /// The range's contents no longer matter; afterwards they are unspecified
+    /// but stable. `Unsupported` when the member cannot.
+    fn discard(&self, at: MemberByte, bytes: u64) -> impl Future<Output = Result<(), MemberError>>;
+
+    /// The range reads as zeros afterwards. `Unsupported` when the member has
+    /// no way cheaper than writing them.
+    fn write_zeroes(&self, at: MemberByte, bytes: u64) -> impl Future<Output = Result<(), MemberError>>;
+}
+
+/// What was asked of a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// [`Member::read`]
+    Read,
+    /// [`Member::write`]
+    Write,
+    /// [`Member::flush`]
+    Flush,
+    /// [`Member::discard`]
+    Discard,
+    /// [`Member::write_zeroes`]
+    WriteZeroes,
+}
+
+/// How a member failed; few kinds, because each is acted on differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MemberErrorKind {
+    /// The device says that the medium failed (EIO and its relatives).
+    Io,
+    /// Fewer bytes moved than asked, without an error.
+    Short,
+    /// No room behind a sparse file or thin device.
+    NoSpace,
+    /// The device is gone (ENODEV, ENXIO, a closed connection).
+    Gone,
+    /// No answer within the bound.
+    TimedOut,
+    /// The member cannot do this operation at all; not a fault.
+    Unsupported,
+}
+
+/// A failed operation on a member. Which member is known to whoever asked.
+#[derive(Debug, Clone)]
+pub struct MemberError {
+    /// The kind to act on.
+    pub kind: MemberErrorKind,
+    /// What was asked.
+    pub operation: Operation,
+    /// Where it began.
+    pub at: MemberByte,
+    /// How long it was.
+    pub bytes: u64,
+    /// What lies below, for a person: the system's words.
+    pub source: std::rc::Rc<dyn std::error::Error>,
+}
+
+impl fmt::Display for MemberError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let operation = match self.operation {
+            Operation::Read => "read",
+            Operation::Write => "write",
+            Operation::Flush => "flush",
+            Operation::Discard => "discard",
+            Operation::WriteZeroes => "write-zeroes",
+        };
+        write!(f, "{operation} of {} bytes at byte {}: {}", self.bytes, self.at.0, self.source)
+    }
+}
+
+impl std::error::Error for MemberError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.source)
+    }
+}
