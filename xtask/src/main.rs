@@ -1,2 +1,90 @@
-//! Project chores.
-fn main() {}
+//! The project's chores: `cargo xtask test`, `bench`, `tidy`, `kernel`, `matrix`.
+//!
+//! It is no part of the product and nothing in the product depends on it. What it does on behalf of a chore it does
+//! by running the same commands that a person would type, and it prints how to run a failed one alone.
+
+mod guest;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use guest::{Guest, Outcome};
+
+/// The project's chores.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Run a shell script under the real md driver, in a User Mode Linux guest.
+    Kernel(KernelArguments),
+}
+
+/// The guest sees this machine's file system, read-write, and each IMAGE as /dev/ubda, /dev/ubdb, ... in the order
+/// given (also in $DISKS). `modprobe` there loads md's personalities, nbd, loop, brd and dm targets; $SCRATCH is a
+/// directory of the guest's own. Exit status: the script's; 124 when it ran too long; 125 when the guest did not
+/// come up or stopped early, with its console on standard error.
+#[derive(Args)]
+struct KernelArguments {
+    /// The guest's memory.
+    #[arg(short, long, default_value = "512M")]
+    memory: String,
+    /// Seconds after which the guest is killed.
+    #[arg(short, long, default_value_t = 300)]
+    timeout: u64,
+    /// An image to attach as a disk; may be repeated.
+    #[arg(short, long = "disk", value_name = "IMAGE")]
+    disks: Vec<PathBuf>,
+    /// The script, run by bash in the current directory.
+    script: PathBuf,
+    /// The script's arguments.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+/// The workspace's directory.
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().chore {
+        Chore::Kernel(arguments) => kernel(&arguments),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn kernel(arguments: &KernelArguments) -> Result<ExitCode> {
+    let guest = Guest::default().memory(&arguments.memory).limit(Duration::from_secs(arguments.timeout));
+    let guest = arguments.disks.iter().fold(guest, |guest, image| guest.disk(image));
+    Ok(match guest.run(&arguments.script, &arguments.arguments)? {
+        Outcome::Finished { status, output } => {
+            print!("{output}");
+            ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX))
+        }
+        Outcome::OverTime { output, console } => {
+            print!("{output}");
+            eprintln!("{console}xtask: the guest ran longer than {} s", arguments.timeout);
+            ExitCode::from(124)
+        }
+        Outcome::Died { output, console } => {
+            print!("{output}");
+            eprintln!("{console}xtask: the guest stopped before the script's end");
+            ExitCode::from(125)
+        }
+    })
+}

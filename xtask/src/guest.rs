@@ -1,0 +1,197 @@
+//! The real Linux md driver, in a User Mode Linux guest that boots in two seconds.
+//!
+//! A guest is an ordinary process: it needs no root, no virtualization and no kernel module on the host. It sees
+//! the host's file system through hostfs, runs one script as its root and halts. Debian's `user-mode-linux` brings
+//! the kernel with raid0, raid1, raid10, raid456, linear, nbd, loop, brd and device-mapper targets as modules.
+//!
+//! Invariants:
+//! - Guests share nothing but the host's file system: each has a directory of its own for its control files, so any
+//!   number may run at once.
+//! - Every guest ends: by itself, or killed when its time is over.
+//! - What a guest wrote is on the host when [`Guest::run`] returns (it syncs before it halts), and a guest started
+//!   later sees what the host wrote meanwhile. A file must not be written by both at the same time: the guest caches.
+//!
+//! Source of the facts: the kernel's Documentation/virt/uml/user_mode_linux_howto_v2.rst.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use crate::root;
+
+/// User Mode Linux names its disks `ubda` to `ubdp`.
+const DISKS_MAX: usize = 16;
+
+/// What `timeout` returns when the time was over: by its own signal, or by the second one that cannot be caught.
+const TIMEOUT_STATUSES: [i32; 2] = [124, 137];
+
+/// How a guest is to be started.
+pub(crate) struct Guest {
+    memory: String,
+    limit: Duration,
+    disks: Vec<PathBuf>,
+}
+
+/// What became of a guest's script.
+pub(crate) enum Outcome {
+    /// It ran to its end.
+    Finished {
+        /// Its exit status.
+        status: i32,
+        /// What it printed on standard output and standard error.
+        output: String,
+    },
+    /// It did not end in time and was killed.
+    OverTime {
+        /// What it had printed until then.
+        output: String,
+        /// The guest kernel's messages.
+        console: String,
+    },
+    /// The guest stopped before the script's end.
+    Died {
+        /// What the script had printed until then.
+        output: String,
+        /// The guest kernel's messages.
+        console: String,
+    },
+}
+
+impl Outcome {
+    /// The script's output if it ended with status 0; otherwise an error that holds all there is to know.
+    pub(crate) fn success(self) -> Result<String> {
+        match self {
+            Outcome::Finished { status: 0, output } => Ok(output),
+            Outcome::Finished { status, output } => {
+                Err(anyhow!("{output}the guest's script ended with status {status}"))
+            }
+            Outcome::OverTime { output, console } => {
+                Err(anyhow!("{output}--- guest's console:\n{console}--- the guest was killed: its time was over"))
+            }
+            Outcome::Died { output, console } => {
+                Err(anyhow!("{output}--- guest's console:\n{console}--- the guest stopped before its script's end"))
+            }
+        }
+    }
+}
+
+impl Default for Guest {
+    fn default() -> Self {
+        Guest { memory: "512M".into(), limit: Duration::from_secs(300), disks: Vec::new() }
+    }
+}
+
+impl Guest {
+    /// Sets the guest's memory, in User Mode Linux's notation (`512M`, `1G`).
+    pub(crate) fn memory(mut self, memory: &str) -> Self {
+        self.memory = memory.into();
+        self
+    }
+
+    /// Sets the time after which the guest is killed.
+    pub(crate) fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Adds an image as the next of `/dev/ubda`, `/dev/ubdb`, ...
+    pub(crate) fn disk(mut self, image: &Path) -> Self {
+        self.disks.push(image.into());
+        self
+    }
+
+    /// Boots the guest, runs `script` with `arguments` by bash in the current directory, and waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// The guest could not be started at all. What happens inside it is an [`Outcome`].
+    pub(crate) fn run<A: AsRef<OsStr>>(&self, script: &Path, arguments: &[A]) -> Result<Outcome> {
+        let control = tempfile::Builder::new().prefix("mdspace-guest.").tempdir()?;
+        let control = control.path();
+        let start = std::env::current_dir()?;
+        let script = fs::canonicalize(script).with_context(|| format!("{}", script.display()))?;
+        let mut argv = Vec::new();
+        let words = [start.as_os_str(), script.as_os_str()].into_iter().chain(arguments.iter().map(AsRef::as_ref));
+        for word in words {
+            argv.extend_from_slice(word.as_bytes());
+            argv.push(0);
+        }
+        fs::write(control.join("argv"), argv)?;
+        build_shim(control)?;
+
+        let console_path = control.join("console");
+        let console = File::create(&console_path)?;
+        let status = Command::new("timeout")
+            .args(["--kill-after=5", &self.limit.as_secs().to_string(), "linux.uml"])
+            .args(self.kernel_command_line(control)?)
+            .env("LD_PRELOAD", control.join("xstate_shim.so"))
+            // The guest's memory is a file; without these it is placed on the tmpfs /dev/shm.
+            .env_remove("TMPDIR")
+            .env_remove("TMP")
+            .env_remove("TEMP")
+            .stdin(Stdio::null())
+            .stdout(console.try_clone()?)
+            .stderr(console)
+            .status()
+            .context("cannot start `timeout`")?;
+
+        let text = |name: &str| fs::read(control.join(name)).map(|b| String::from_utf8_lossy(&b).into_owned());
+        let output = text("out").unwrap_or_default();
+        if let Some(status) = text("status").ok().and_then(|s| s.trim().parse().ok()) {
+            return Ok(Outcome::Finished { status, output });
+        }
+        let console = text("console").unwrap_or_default();
+        match status.code() {
+            Some(127) => bail!("linux.uml is not installed (Debian: apt-get install user-mode-linux)"),
+            Some(code) if TIMEOUT_STATUSES.contains(&code) => Ok(Outcome::OverTime { output, console }),
+            _ => Ok(Outcome::Died { output, console }),
+        }
+    }
+
+    fn kernel_command_line(&self, control: &Path) -> Result<Vec<OsString>> {
+        if self.disks.len() > DISKS_MAX {
+            bail!("{} disks, but a guest has room for {DISKS_MAX}", self.disks.len());
+        }
+        let option = |name: &str, value: &OsStr| {
+            let mut word = OsString::from(name);
+            word.push(value);
+            word
+        };
+        let mut words = vec![
+            option("mem=", self.memory.as_ref()),
+            "rootfstype=hostfs".into(),
+            "rootflags=/".into(),
+            "rw".into(),
+            option("init=", root().join("tests/kernel/init.sh").as_os_str()),
+            option("mdspace_guest=", control.as_os_str()),
+            option("uml_dir=", control.as_os_str()),
+            "con=null".into(),
+            "con0=null,fd:1".into(),
+            "quiet".into(),
+        ];
+        for (number, image) in self.disks.iter().enumerate() {
+            let image = fs::canonicalize(image).with_context(|| format!("{}", image.display()))?;
+            words.push(option(&format!("ubd{number}="), image.as_os_str()));
+        }
+        Ok(words)
+    }
+}
+
+/// Compiles the shim that lets User Mode Linux run on processors with AMX; the C compiler is the one Rust links with.
+fn build_shim(directory: &Path) -> Result<()> {
+    let status = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"])
+        .arg(directory.join("xstate_shim.so"))
+        .arg(root().join("tests/kernel/xstate_shim.c"))
+        .status()
+        .context("cannot start the C compiler `cc`")?;
+    if !status.success() {
+        bail!("tests/kernel/xstate_shim.c does not compile");
+    }
+    Ok(())
+}
