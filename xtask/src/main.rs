@@ -1,12 +1,16 @@
-//! The project's chores: `cargo xtask test`, `bench`, `tidy`, `kernel`, `matrix`.
+//! The project's chores: `cargo xtask test`, `tidy`, `bench`, `kernel`.
 //!
 //! It is no part of the product and nothing in the product depends on it. What it does on behalf of a chore it does
 //! by running the same commands that a person would type, and it prints how to run a failed one alone.
 
+mod catalogue;
 mod guest;
+mod setup;
+mod steps;
+mod tidy;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -24,6 +28,22 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Chore {
+    /// Run everything that is checked, or the steps named; install what they need where that is allowed.
+    Test {
+        /// The steps to run, in the list's order; all if none is given.
+        steps: Vec<String>,
+        /// List the steps.
+        #[arg(long)]
+        list: bool,
+    },
+    /// Check the house rules that neither the compiler nor clippy knows.
+    Tidy,
+    /// Run the benchmarks.
+    Bench {
+        /// Handed on to `cargo bench`, such as `--package mdspace-parity`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Run a shell script under the real md driver, in a User Mode Linux guest.
     Kernel(KernelArguments),
 }
@@ -57,6 +77,16 @@ fn root() -> &'static Path {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().chore {
+        Chore::Test { list: true, .. } => {
+            steps::list();
+            Ok(ExitCode::SUCCESS)
+        }
+        Chore::Test { steps, list: false } => steps::run(&steps),
+        Chore::Tidy => tidy::check().map(|checked| {
+            println!("{checked}");
+            ExitCode::SUCCESS
+        }),
+        Chore::Bench { arguments } => bench(&arguments),
         Chore::Kernel(arguments) => kernel(&arguments),
     };
     match result {
@@ -66,6 +96,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn bench(arguments: &[String]) -> Result<ExitCode> {
+    let mut cargo = Command::new(env!("CARGO"));
+    let status = cargo.arg("bench").arg("--locked").args(arguments).current_dir(root()).status()?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn kernel(arguments: &KernelArguments) -> Result<ExitCode> {

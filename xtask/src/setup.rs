@@ -1,0 +1,76 @@
+//! What the tests need besides Rust: found, installed where that is allowed, or named so that a person can.
+//!
+//! Packages are installed only by root on a Debian-like system, from the distribution, by apt-get. rustup's components
+//! are added if rustup is there. Nothing else on the machine is changed.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, bail};
+
+use crate::steps::{Log, Verdict};
+
+/// A Debian package, and a file that shows that it is installed.
+const PACKAGES: &[(&str, &str)] = &[
+    ("user-mode-linux", "/usr/bin/linux.uml"),
+    ("mdadm", "/sbin/mdadm"),
+    ("kmod", "/sbin/modprobe"),
+    ("iproute2", "/sbin/ip"),
+    ("nbd-client", "/usr/sbin/nbd-client"),
+    ("libnbd-bin", "/usr/bin/nbdcopy"),
+    ("python3-libnbd", "/usr/bin/nbdsh"),
+    ("qemu-utils", "/usr/bin/qemu-io"),
+    ("fio", "/usr/bin/fio"),
+    ("e2fsprogs", "/sbin/mkfs.ext4"),
+    ("xfsprogs", "/sbin/mkfs.xfs"),
+    ("jq", "/usr/bin/jq"),
+    ("curl", "/usr/bin/curl"),
+];
+
+/// rustup's components, and the program that shows that one is installed.
+const COMPONENTS: &[(&str, &str)] = &[("clippy", "cargo-clippy"), ("rustfmt", "rustfmt")];
+
+/// Sees to it that everything is there.
+pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
+    let mut done = Vec::new();
+    let components: Vec<&str> =
+        COMPONENTS.iter().filter(|(_, program)| !starts(program)).map(|(name, _)| *name).collect();
+    if !components.is_empty() {
+        if !starts("rustup") {
+            bail!("install the Rust components: {}", components.join(" "));
+        }
+        log.run(Command::new("rustup").args(["component", "add"]).args(&components))?;
+        done.extend(components);
+    }
+    let packages = missing_packages();
+    if !packages.is_empty() {
+        if !Path::new("/etc/debian_version").exists() || !is_root()? {
+            bail!("as root on Debian, or with your system's own packages: apt-get install {}", packages.join(" "));
+        }
+        log.run(Command::new("apt-get").args(["-q", "update"]))?;
+        let mut install = Command::new("apt-get");
+        install.args(["-q", "-y", "--no-install-recommends", "install"]).args(&packages);
+        log.run(install.env("DEBIAN_FRONTEND", "noninteractive"))?;
+        let still_missing = missing_packages();
+        if !still_missing.is_empty() {
+            bail!("installed, but their programs are not where they are expected: {}", still_missing.join(" "));
+        }
+        done.extend(packages);
+    }
+    Ok(Verdict::Passed(if done.is_empty() { "all there".into() } else { format!("installed {}", done.join(" ")) }))
+}
+
+/// The packages that are not installed.
+fn missing_packages() -> Vec<&'static str> {
+    PACKAGES.iter().filter(|(_, file)| !Path::new(file).exists()).map(|(name, _)| *name).collect()
+}
+
+fn starts(program: &str) -> bool {
+    let status = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+fn is_root() -> Result<bool> {
+    let output = Command::new("id").arg("-u").output()?;
+    Ok(output.stdout.trim_ascii() == b"0")
+}
