@@ -8,8 +8,32 @@
 //!   each held whole by one or more members;
 //! * [`Parity`] (4, 5, 6): the array is a list of stripes; a stripe has one
 //!   chunk on each member, at the same component position.
+//!
+//! Invariants: no two array bytes share a place on a member; a shape of which
+//! that is not true (md makes one: see [`Mapping`]'s RAID-10) is refused.
+//! Nothing here allocates after [`Geometry::new`], save a piece of more than
+//! four copies.
+//!
+//! Sources: md(4), mdadm(8), the kernel's `drivers/md/{md-linear,raid0,raid1,
+//! raid10,raid5}.c`; `tests/kernel/geometry.sh` holds it against the driver.
 
-use crate::units::{ArrayByte, ComponentByte, Slot};
+mod layout;
+mod mapping;
+mod parity;
+mod raid10;
+mod zones;
+
+#[cfg(test)]
+mod tests;
+
+use smallvec::SmallVec;
+
+pub use layout::{default_layout, parse_layout};
+pub use mapping::Mapping;
+pub use parity::{Parity, Stripe};
+
+use crate::defect::Defect;
+use crate::units::{ArrayByte, ComponentByte, SECTOR_BYTES, Slot};
 
 /// RAID level, as md numbers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,9 +60,11 @@ pub enum Level {
 pub struct Shape {
     /// The level.
     pub level: Level,
-    /// The layout field, in the level's own coding.
+    /// The layout field, in the level's own coding. Ignored, as md ignores it,
+    /// by linear, 1 and 4, and by RAID-0 when it makes no difference.
     pub layout: u32,
-    /// Bytes in a chunk; 0 where the level has none (linear, 1).
+    /// Bytes in a chunk; ignored by level 1. For linear it is the rounding:
+    /// each member is cut to a multiple of it unless it is 0.
     pub chunk_bytes: u64,
     /// Number of slots.
     pub slots: u16,
@@ -50,6 +76,9 @@ pub struct Shape {
     pub member_bytes: Vec<u64>,
 }
 
+/// The copies of a piece. Four fit without an allocation.
+pub type Copies = SmallVec<[(Slot, ComponentByte); 4]>;
+
 /// A part of an array range that lies whole, contiguous, on each of its copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
@@ -57,8 +86,9 @@ pub struct Piece {
     pub at: ArrayByte,
     /// How long it is.
     pub bytes: u64,
-    /// Where each copy is. Never empty. First = md's first copy.
-    pub copies: Vec<(Slot, ComponentByte)>,
+    /// Where each copy is. Never empty. First = md's first copy. One slot can
+    /// hold two of them in RAID-10's flawed far sets, which md warns of.
+    pub copies: Copies,
 }
 
 /// What a slot holds in one stripe.
@@ -70,4 +100,143 @@ pub enum Role {
     P,
     /// Reed-Solomon syndrome of the data.
     Q,
+}
+
+/// An array's geometry, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Geometry {
+    /// Linear, 0, 1, 10.
+    Mapping(Mapping),
+    /// 4, 5, 6.
+    Parity(Parity),
+}
+
+impl Geometry {
+    /// Checks `shape` and prepares what the look-ups need.
+    ///
+    /// # Errors
+    /// A [`Defect`] that names the field md would refuse, or that would lose
+    /// data: a chunk of 0, of the wrong size for the level, or not smaller than
+    /// 2 GiB; too few or too many slots; an unknown layout; RAID-0 of unequal
+    /// members without a layout; members without room for a chunk; more than
+    /// 2^63 - 1 bytes.
+    pub fn new(shape: &Shape) -> Result<Self, Defect> {
+        match shape.level {
+            Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid10 => Mapping::new(shape).map(Self::Mapping),
+            Level::Raid4 | Level::Raid5 | Level::Raid6 => Parity::new(shape).map(Self::Parity),
+        }
+    }
+
+    /// Bytes that the array offers, at most 2^63 - 1.
+    pub fn array_bytes(&self) -> u64 {
+        match self {
+            Self::Mapping(mapping) => mapping.array_bytes(),
+            Self::Parity(parity) => parity.array_bytes(),
+        }
+    }
+
+    /// Number of slots (md's `raid_disks`).
+    pub fn slots(&self) -> u16 {
+        match self {
+            Self::Mapping(mapping) => mapping.slots(),
+            Self::Parity(parity) => parity.slots(),
+        }
+    }
+
+    /// The level.
+    pub fn level(&self) -> Level {
+        match self {
+            Self::Mapping(mapping) => mapping.level(),
+            Self::Parity(parity) => parity.level(),
+        }
+    }
+
+    /// mdadm's word for the layout: `left-symmetric`, `near=2`. `None` where
+    /// the level has no choice: linear, 1, 4, RAID-0 of one zone.
+    pub fn layout_name(&self) -> Option<String> {
+        match self {
+            Self::Mapping(mapping) => mapping.layout_name(),
+            Self::Parity(parity) => parity.layout_name().map(str::to_owned),
+        }
+    }
+
+    /// Bytes of `slot`'s data area that the array uses, counted from its
+    /// start. A member whose data area is smaller does not fit the array.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    pub fn used_bytes(&self, slot: Slot) -> u64 {
+        assert!(slot.0 < self.slots(), "slot {slot} of {}", self.slots());
+        match self {
+            Self::Mapping(mapping) => mapping.used_bytes(slot),
+            Self::Parity(parity) => parity.stripes() * parity.chunk_bytes(),
+        }
+    }
+}
+
+/// md counts array positions in a signed 64-bit byte offset.
+const ARRAY_BYTES_MAX: u64 = i64::MAX as u64;
+
+/// md keeps a chunk's bytes in a C `int`.
+const CHUNK_BYTES_MAX: u64 = i32::MAX as u64;
+
+/// Parity levels and RAID-10 work in pages. 4 KiB is the smallest page there is.
+const PAGE_BYTES: u64 = 4096;
+
+/// The chunk of levels 0, and of linear when it rounds: whole sectors.
+fn check_chunk(bytes: u64) -> Result<(), Defect> {
+    if bytes == 0 {
+        return Err(Defect::new("superblock.chunksize", "0, but this level needs a chunk size"));
+    }
+    if !bytes.is_multiple_of(SECTOR_BYTES) {
+        return Err(Defect::new("superblock.chunksize", format!("{bytes} bytes is not whole 512-byte sectors")));
+    }
+    if bytes > CHUNK_BYTES_MAX {
+        return Err(Defect::new("superblock.chunksize", format!("{bytes} bytes, but a chunk is smaller than 2 GiB")));
+    }
+    Ok(())
+}
+
+/// The chunk of levels 4, 5, 6 and 10: also a power of two, at least a page.
+/// Returns its base-2 logarithm.
+fn check_chunk_of_pages(bytes: u64) -> Result<u32, Defect> {
+    check_chunk(bytes)?;
+    if !bytes.is_power_of_two() || bytes < PAGE_BYTES {
+        let reason = format!("{bytes} bytes, but this level needs a power of two of at least 4096");
+        return Err(Defect::new("superblock.chunksize", reason));
+    }
+    Ok(bytes.trailing_zeros())
+}
+
+/// The superblock's `size`, which must be whole sectors and hold something.
+fn check_component(bytes: u64, smallest: u64) -> Result<(), Defect> {
+    if !bytes.is_multiple_of(SECTOR_BYTES) {
+        return Err(Defect::new("superblock.size", format!("{bytes} bytes is not whole 512-byte sectors")));
+    }
+    if bytes < smallest {
+        let reason = format!("{bytes} bytes on each member is less than the {smallest} needed");
+        return Err(Defect::new("superblock.size", reason));
+    }
+    Ok(())
+}
+
+/// An array's size, computed wide.
+fn check_array(field: &'static str, bytes: u128) -> Result<u64, Defect> {
+    u64::try_from(bytes)
+        .ok()
+        .filter(|&bytes| bytes <= ARRAY_BYTES_MAX)
+        .ok_or_else(|| Defect::new(field, format!("an array of {bytes} bytes exceeds 2^63 - 1")))
+}
+
+/// Refuses fewer than `least` slots.
+fn check_slots(slots: u16, least: u16) -> Result<(), Defect> {
+    if slots < least {
+        return Err(Defect::new("superblock.raid_disks", format!("{slots}, but this level needs at least {least}")));
+    }
+    Ok(())
+}
+
+/// An unknown layout.
+fn unknown_layout(layout: u32, acceptable: &str) -> Defect {
+    Defect::new("superblock.layout", format!("{layout} ({layout:#x}) is not known; acceptable: {acceptable}"))
 }

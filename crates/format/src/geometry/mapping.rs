@@ -1,0 +1,140 @@
+//! Levels without parity: the array's bytes are copied, or merely placed.
+//!
+//! Invariant: [`Mapping::pieces`] of a range are adjacent, in array order, and
+//! cover exactly the range.
+
+use super::raid10::Raid10;
+use super::zones::Zones;
+use super::{Copies, Level, Piece, Shape, check_array, check_component, check_slots};
+use crate::defect::Defect;
+use crate::units::{ArrayByte, ComponentByte, SECTOR_BYTES, Slot};
+
+/// Geometry of linear, 0, 1 and 10: every array byte is held by one or more
+/// members as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    level: Level,
+    slots: u16,
+    array_bytes: u64,
+    places: Places,
+}
+
+/// How array bytes find their members.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Places {
+    /// Linear and RAID-0.
+    Zones(Zones),
+    /// RAID-1: every member holds the array, byte for byte.
+    Mirrors,
+    /// RAID-10.
+    Raid10(Raid10),
+}
+
+impl Mapping {
+    /// Checks a shape of one of this family's levels.
+    pub(super) fn new(shape: &Shape) -> Result<Self, Defect> {
+        check_slots(shape.slots, 1)?;
+        let (places, array_bytes) = match shape.level {
+            Level::Raid1 => {
+                check_component(shape.component_bytes, SECTOR_BYTES)?;
+                (Places::Mirrors, check_array("superblock.size", shape.component_bytes.into())?)
+            }
+            Level::Raid10 => {
+                let raid10 = Raid10::new(shape)?;
+                let array_bytes = raid10.array_bytes();
+                (Places::Raid10(raid10), array_bytes)
+            }
+            Level::Linear | Level::Raid0 => {
+                let zones = Zones::new(shape)?;
+                let array_bytes = zones.array_bytes();
+                (Places::Zones(zones), array_bytes)
+            }
+            Level::Raid4 | Level::Raid5 | Level::Raid6 => unreachable!("{:?} has parity", shape.level),
+        };
+        Ok(Self { level: shape.level, slots: shape.slots, array_bytes, places })
+    }
+
+    /// Bytes that the array offers.
+    pub fn array_bytes(&self) -> u64 {
+        self.array_bytes
+    }
+
+    /// Number of slots.
+    pub fn slots(&self) -> u16 {
+        self.slots
+    }
+
+    /// The level: linear, 0, 1 or 10.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// mdadm's word for the layout, where there is a choice.
+    pub fn layout_name(&self) -> Option<String> {
+        match &self.places {
+            Places::Zones(zones) => zones.layout_name().map(str::to_owned),
+            Places::Mirrors => None,
+            Places::Raid10(raid10) => Some(raid10.layout_name()),
+        }
+    }
+
+    pub(super) fn used_bytes(&self, slot: Slot) -> u64 {
+        match &self.places {
+            Places::Zones(zones) => zones.used_bytes(slot),
+            Places::Mirrors => self.array_bytes,
+            Places::Raid10(raid10) => raid10.used_bytes(),
+        }
+    }
+
+    /// The pieces of the `bytes` bytes from `at` on: in array order, adjacent,
+    /// each as long as [`Mapping::piece_at`] makes it, the last one cut to the range.
+    ///
+    /// # Panics
+    /// When the range is not within the array (on the first call of `next`).
+    pub fn pieces(&self, at: ArrayByte, bytes: u64) -> impl Iterator<Item = Piece> + '_ {
+        let mut at = at.0;
+        let mut left = bytes;
+        std::iter::from_fn(move || {
+            if left == 0 {
+                return None;
+            }
+            let mut piece = self.piece_at(ArrayByte(at));
+            piece.bytes = piece.bytes.min(left);
+            at += piece.bytes;
+            left -= piece.bytes;
+            Some(piece)
+        })
+    }
+
+    /// The piece that starts at `at` and goes on to the end of the chunk; or,
+    /// where the next chunks always follow on the same members (linear, 1, a
+    /// RAID-0 zone of one member, RAID-10 with as many near copies as members),
+    /// to the end of that run.
+    ///
+    /// # Panics
+    /// When `at` is not within the array.
+    #[inline]
+    pub fn piece_at(&self, at: ArrayByte) -> Piece {
+        assert!(at.0 < self.array_bytes, "byte {} of an array of {}", at.0, self.array_bytes);
+        let (bytes, copies) = match &self.places {
+            Places::Zones(zones) => zones.find(at.0),
+            Places::Mirrors => {
+                let copies: Copies = (0..self.slots).map(|slot| (Slot(slot), ComponentByte(at.0))).collect();
+                (self.array_bytes - at.0, copies)
+            }
+            Places::Raid10(raid10) => raid10.find(at.0),
+        };
+        Piece { at, bytes, copies }
+    }
+
+    /// Whether every array byte is still held by some member, without those of
+    /// which `missing` is true.
+    pub fn survives(&self, missing: &dyn Fn(Slot) -> bool) -> bool {
+        let mut slots = (0..self.slots).map(Slot);
+        match &self.places {
+            Places::Zones(_) => !slots.any(missing),
+            Places::Mirrors => !slots.all(missing),
+            Places::Raid10(raid10) => raid10.survives(missing),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! RAID-10: near, far and offset copies.
+//!
+//! *Near*: the copies of a chunk follow one another, as in RAID-0 of chunks
+//! written n times, so that they need not divide the number of members. *Far*:
+//! the component is cut into as many strides as there are far copies; the first
+//! holds the array as above, each further one the same, moved to other members.
+//! *Offset*: as far, but a moved copy of each row follows the row at once.
+//!
+//! ```text
+//! near=2, 3 members     far=2, 3 members      offset=2, 3 members
+//!   0   0   1             0   1   2             0   1   2
+//!   1   2   2             3   4   5             2   0   1
+//!   3   3   4             ...                   3   4   5
+//!                         2   0   1             5   3   4
+//!                         5   3   4
+//! ```
+//!
+//! A far copy moves on by as many members as there are near copies, in a ring:
+//! of all members, or, with *far sets*, of one set. `layout >> 17` says what a
+//! set is: 0 all members; 1 members / far copies (flawed: with few members a
+//! set is smaller than the number of copies, and some share a member); 2 near *
+//! far copies. Members left over belong to the last set.
+//!
+//! md decides whether a copy is in the last, larger set by where it would land
+//! before going round, which is wrong for the members at the end of the set
+//! before it when near copies > 1: two chunks' copies then have one place, and
+//! md overwrites one with the other. Such a shape is refused.
+//!
+//! Source: `drivers/md/raid10.c`.
+
+use super::layout::{RAID10_FAR_SETS_SHIFT, RAID10_OFFSET, raid10_name};
+use super::{Copies, Shape, check_array, check_chunk_of_pages, check_component, unknown_layout};
+use crate::defect::Defect;
+use crate::units::{ComponentByte, Slot};
+
+/// The geometry of a RAID-10 array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Raid10 {
+    layout: u32,
+    members: u64,
+    near: u64,
+    far: u64,
+    chunk_shift: u32,
+    /// Chunks in the array.
+    chunks: u64,
+    /// Component chunks from one row to the next: the far copies when they are offset, else 1.
+    row_chunks: u64,
+    /// Component bytes from a chunk's copy to its next far copy.
+    stride_bytes: u64,
+    /// Component bytes in use.
+    used_bytes: u64,
+    /// `moved[(f - 1) * members + m]`: where far copy f of what member m holds is.
+    moved: Vec<Slot>,
+}
+
+impl Raid10 {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Defect> {
+        let chunk_shift = check_chunk_of_pages(shape.chunk_bytes)?;
+        let layout = shape.layout;
+        let (near, far) = (layout & 0xff, layout >> 8 & 0xff);
+        if layout >> RAID10_FAR_SETS_SHIFT > 2 {
+            return Err(unknown_layout(layout, "0, 1 or 2 above bit 16"));
+        }
+        let copies = near * far;
+        if copies < 2 || copies > u32::from(shape.slots) {
+            let reason =
+                format!("near={near}, far={far} is {copies} copies, but {} members hold 2 to {0}", shape.slots);
+            return Err(Defect::new("superblock.layout", reason));
+        }
+        let (members, near, far) = (u64::from(shape.slots), u64::from(near), u64::from(far));
+        check_component(shape.component_bytes, far << chunk_shift)?;
+        // Rows of one stride. md rounds the used size up and then down again; it comes to the same.
+        let rows = (shape.component_bytes >> chunk_shift) / far;
+        let chunks = u128::from(rows) * u128::from(members) / u128::from(near);
+        let array_bytes = check_array("superblock.size", chunks << chunk_shift)?;
+        let offset = layout & RAID10_OFFSET != 0;
+        Ok(Self {
+            layout,
+            members,
+            near,
+            far,
+            chunk_shift,
+            chunks: array_bytes >> chunk_shift,
+            row_chunks: if offset { far } else { 1 },
+            stride_bytes: if offset { 1 } else { rows } << chunk_shift,
+            used_bytes: (rows * far) << chunk_shift,
+            moved: far_copies(layout, shape.slots)?,
+        })
+    }
+
+    pub(super) fn array_bytes(&self) -> u64 {
+        self.chunks << self.chunk_shift
+    }
+
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    pub(super) fn layout_name(&self) -> String {
+        raid10_name(self.layout)
+    }
+
+    /// Length and places of the piece at `at`, which is within the array.
+    #[inline]
+    pub(super) fn find(&self, at: u64) -> (u64, Copies) {
+        let chunk = at >> self.chunk_shift;
+        let offset = at & ((1 << self.chunk_shift) - 1);
+        let bytes = if self.near == self.members { self.array_bytes() - at } else { (1 << self.chunk_shift) - offset };
+        (bytes, self.copies(chunk, offset))
+    }
+
+    /// The copies of the byte `offset` of `chunk`, near copies outermost, as md orders them.
+    #[inline]
+    fn copies(&self, chunk: u64, offset: u64) -> Copies {
+        let first = chunk * self.near;
+        let (mut row, mut member) = (first / self.members, first % self.members);
+        let mut copies = Copies::new();
+        for _ in 0..self.near {
+            let component = ((row * self.row_chunks) << self.chunk_shift) + offset;
+            copies.push((Slot(member as u16), ComponentByte(component)));
+            for far in 1..self.far {
+                let slot = self.moved[((far - 1) * self.members + member) as usize];
+                copies.push((slot, ComponentByte(component + far * self.stride_bytes)));
+            }
+            member += 1;
+            if member == self.members {
+                (row, member) = (row + 1, 0);
+            }
+        }
+        copies
+    }
+
+    /// Whether each chunk keeps a copy. Which members hold a chunk repeats
+    /// after at most as many chunks as there are members.
+    pub(super) fn survives(&self, missing: &dyn Fn(Slot) -> bool) -> bool {
+        (0..self.members.min(self.chunks)).all(|chunk| self.copies(chunk, 0).iter().any(|&(slot, _)| !missing(slot)))
+    }
+}
+
+/// The table `moved` of [`Raid10`].
+fn far_copies(layout: u32, slots: u16) -> Result<Vec<Slot>, Defect> {
+    let (members, near, far) = (usize::from(slots), (layout & 0xff) as usize, (layout >> 8 & 0xff) as usize);
+    let set = match layout >> RAID10_FAR_SETS_SHIFT {
+        0 => members,
+        1 => members / far,
+        _ => near * far,
+    };
+    let left_over = members % set;
+    let last_set = (members / set - 1) * set;
+    let next = |member: usize| {
+        let moved = member + near;
+        if left_over != 0 && moved > last_set {
+            last_set + (moved - last_set) % (set + left_over)
+        } else {
+            member / set * set + moved % set
+        }
+    };
+    let mut moved = Vec::with_capacity((far - 1) * members);
+    let mut copy: Vec<usize> = (0..members).collect();
+    for _ in 1..far {
+        for member in &mut copy {
+            *member = next(*member);
+        }
+        let mut taken = vec![false; members];
+        if copy.iter().any(|&member| std::mem::replace(&mut taken[member], true)) {
+            let reason = format!(
+                "{layout} ({layout:#x}): with {members} members md gives two chunks' copies one place in this layout, \
+                 and loses one of them"
+            );
+            return Err(Defect::new("superblock.layout", reason));
+        }
+        moved.extend(copy.iter().map(|&member| Slot(member as u16)));
+    }
+    Ok(moved)
+}

@@ -1,0 +1,218 @@
+//! Linear and RAID-0: each array byte on one member.
+//!
+//! Both are lists of zones. Linear has a zone for each member. RAID-0 over
+//! members of unequal size stripes over all of them as far as the smallest
+//! goes, then over the larger ones that are left, and so on:
+//!
+//! ```text
+//! member 0  | 0 | 3 | 6 | 8 |       zone 0: chunks 0-5 on members 0, 1, 2
+//! member 1  | 1 | 4 |               zone 1: chunks 6-9 on members 0, 2
+//! member 2  | 2 | 5 | 7 | 9 |
+//! ```
+//!
+//! The layouts differ in the member on which a later zone begins. *Alternate*
+//! (Linux 3.14 and later) begins with its first, as drawn. *Original* (before)
+//! takes the chunk's number in the array, not in the zone, modulo the zone's
+//! members; so zone 1 of two members begins with member `zone's first chunk mod 2`.
+//!
+//! Invariant: zones are adjacent, in array order, none is empty, and the last
+//! ends at the array's end.
+//!
+//! Source: `drivers/md/{md-linear,raid0}.c`.
+
+use smallvec::smallvec;
+
+use super::layout::{RAID0_ALTERNATE, RAID0_ORIGINAL};
+use super::{Copies, Level, Shape, check_array, check_chunk, unknown_layout};
+use crate::defect::Defect;
+use crate::units::{ComponentByte, SECTOR_BYTES, Slot};
+
+/// The zones of a linear or RAID-0 array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Zones {
+    zones: Vec<Zone>,
+    chunk: Chunk,
+    used: Vec<u64>,
+    layout_name: Option<&'static str>,
+}
+
+/// A range of the array that is striped over the same members throughout.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Zone {
+    /// Where it ends in the array; it starts where the one before it ends.
+    end: u64,
+    start: u64,
+    /// Where it starts on each of its members.
+    component: u64,
+    /// Its members, ascending. Never empty.
+    slots: Vec<Slot>,
+    /// Index in `slots` of the member that holds its first chunk.
+    first: u64,
+}
+
+/// A chunk's bytes, and how to divide by them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Chunk {
+    bytes: u64,
+    /// Base-2 logarithm, where there is one: RAID-0 allows any whole sectors.
+    shift: Option<u32>,
+}
+
+impl Chunk {
+    fn new(bytes: u64) -> Self {
+        Self { bytes, shift: bytes.is_power_of_two().then(|| bytes.trailing_zeros()) }
+    }
+
+    /// Quotient and remainder.
+    #[inline]
+    fn divide(self, bytes: u64) -> (u64, u64) {
+        match self.shift {
+            Some(shift) => (bytes >> shift, bytes & (self.bytes - 1)),
+            None => (bytes / self.bytes, bytes % self.bytes),
+        }
+    }
+}
+
+impl Zones {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Defect> {
+        if shape.member_bytes.len() != usize::from(shape.slots) {
+            let reason = format!("{} slots, but {} members' sizes", shape.slots, shape.member_bytes.len());
+            return Err(Defect::new("superblock.raid_disks", reason));
+        }
+        match shape.level {
+            Level::Linear => Self::linear(shape),
+            _ => Self::raid0(shape),
+        }
+    }
+
+    fn linear(shape: &Shape) -> Result<Self, Defect> {
+        let rounding = if shape.chunk_bytes == 0 { SECTOR_BYTES } else { shape.chunk_bytes };
+        check_chunk(rounding)?;
+        let used = cut_members(&shape.member_bytes, rounding)?;
+        check_array("superblock.data_size", used.iter().map(|&bytes| u128::from(bytes)).sum())?;
+        let mut start = 0;
+        let zones = (0..shape.slots)
+            .zip(&used)
+            .map(|(slot, bytes)| {
+                let zone = Zone { start, end: start + bytes, component: 0, slots: vec![Slot(slot)], first: 0 };
+                start = zone.end;
+                zone
+            })
+            .collect();
+        Ok(Self { zones, chunk: Chunk::new(rounding), used, layout_name: None })
+    }
+
+    fn raid0(shape: &Shape) -> Result<Self, Defect> {
+        check_chunk(shape.chunk_bytes)?;
+        let chunk = Chunk::new(shape.chunk_bytes);
+        let used = cut_members(&shape.member_bytes, chunk.bytes)?;
+        check_array("superblock.data_size", used.iter().map(|&bytes| u128::from(bytes)).sum())?;
+        let mut zones = stripe_zones(&used);
+        let layout_name = choose_layout(&mut zones, shape.layout, chunk)?;
+        clip(&mut zones, raid0_array_bytes(&used, chunk.bytes));
+        if zones.is_empty() {
+            let reason = format!("members too small for md to use any of, with a chunk of {} bytes", chunk.bytes);
+            return Err(Defect::new("superblock.data_size", reason));
+        }
+        Ok(Self { zones, chunk, used, layout_name })
+    }
+
+    pub(super) fn array_bytes(&self) -> u64 {
+        self.zones.last().map_or(0, |zone| zone.end)
+    }
+
+    pub(super) fn used_bytes(&self, slot: Slot) -> u64 {
+        self.used[slot.index()]
+    }
+
+    pub(super) fn layout_name(&self) -> Option<&'static str> {
+        self.layout_name
+    }
+
+    /// Length and place of the piece at `at`, which is within the array.
+    #[inline]
+    pub(super) fn find(&self, at: u64) -> (u64, Copies) {
+        let zone = match &self.zones[..] {
+            [only] => only,
+            zones => &zones[zones.partition_point(|zone| zone.end <= at)],
+        };
+        let within = at - zone.start;
+        if let [only] = zone.slots[..] {
+            return (zone.end - at, smallvec![(only, ComponentByte(zone.component + within))]);
+        }
+        let members = zone.slots.len() as u64;
+        let (chunk, offset) = self.chunk.divide(within);
+        let slot = zone.slots[((chunk + zone.first) % members) as usize];
+        let component = zone.component + chunk / members * self.chunk.bytes + offset;
+        let bytes = (self.chunk.bytes - offset).min(zone.end - at);
+        (bytes, smallvec![(slot, ComponentByte(component))])
+    }
+}
+
+/// Each member's bytes, rounded down to whole chunks.
+fn cut_members(member_bytes: &[u64], chunk: u64) -> Result<Vec<u64>, Defect> {
+    let cut = |(slot, &bytes): (usize, &u64)| match bytes - bytes % chunk {
+        0 => {
+            let reason = format!("slot {slot} holds {bytes} bytes, less than one chunk of {chunk}");
+            Err(Defect::new("superblock.data_size", reason))
+        }
+        whole => Ok(whole),
+    };
+    member_bytes.iter().enumerate().map(cut).collect()
+}
+
+/// RAID-0's zones over members of these sizes, each beginning with its first member.
+fn stripe_zones(used: &[u64]) -> Vec<Zone> {
+    let mut sizes = used.to_vec();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let mut zones = Vec::with_capacity(sizes.len());
+    let (mut start, mut component) = (0, 0);
+    for size in sizes {
+        let slots: Vec<Slot> =
+            (0..).zip(used).filter(|&(_, &bytes)| bytes >= size).map(|(slot, _)| Slot(slot)).collect();
+        let end = start + (size - component) * slots.len() as u64;
+        zones.push(Zone { start, end, component, slots, first: 0 });
+        (start, component) = (end, size);
+    }
+    zones
+}
+
+/// Shifts the zones as `layout` says. The layout does not matter, and md does
+/// not look at it, when only the first zone has more than one member.
+fn choose_layout(zones: &mut [Zone], layout: u32, chunk: Chunk) -> Result<Option<&'static str>, Defect> {
+    if zones.iter().skip(1).all(|zone| zone.slots.len() == 1) {
+        return Ok(None);
+    }
+    match layout {
+        RAID0_ALTERNATE => Ok(Some("alternate")),
+        RAID0_ORIGINAL => {
+            for zone in zones {
+                zone.first = zone.start / chunk.bytes % zone.slots.len() as u64;
+            }
+            Ok(Some("original"))
+        }
+        0 => Err(Defect::new(
+            "superblock.layout",
+            "0: the members differ in size, and the array does not say which of two ways its larger members were \
+             striped. Choose `original` (1) if it was written by Linux before 3.14, `alternate` (2) if by 3.14 or later",
+        )),
+        other => Err(unknown_layout(other, "1 (original), 2 (alternate)")),
+    }
+}
+
+/// The array's size as md computes it. It cuts each member again with a mask
+/// that is right for powers of two only; with other chunks the array can end
+/// before its last zone does.
+fn raid0_array_bytes(used: &[u64], chunk: u64) -> u64 {
+    let mask = !(chunk / SECTOR_BYTES - 1);
+    used.iter().map(|bytes| ((bytes / SECTOR_BYTES) & mask) * SECTOR_BYTES).sum()
+}
+
+/// Ends the zones at `array_bytes`.
+fn clip(zones: &mut Vec<Zone>, array_bytes: u64) {
+    zones.retain(|zone| zone.start < array_bytes);
+    if let Some(last) = zones.last_mut() {
+        last.end = last.end.min(array_bytes);
+    }
+}
