@@ -10,7 +10,11 @@
 //! (`tests/kernel`). Every byte is described in `docs/format.md`.
 #![forbid(unsafe_code)]
 
+pub mod bad_blocks;
+pub mod bitmap;
 pub mod geometry;
+pub mod partial_parity;
+pub mod placement;
 pub mod superblock;
 pub mod units;
 

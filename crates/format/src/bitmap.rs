@@ -1,0 +1,316 @@
+//! The write-intent bitmap: which parts of the members may disagree.
+//!
+//! 256 bytes of superblock, then one bit for each bitmap chunk, lowest bit of
+//! the first byte first. A set bit means that the chunk was being written;
+//! after an unclean stop only such chunks need a resync. A bitmap that is out
+//! of date says nothing: then every chunk needs it.
+//!
+//! Decoding never writes and never repairs; the lockless variant is known by
+//! name only. Facts: `drivers/md/md-bitmap.{c,h}`; `docs/format.md`.
+
+use std::mem::{offset_of, size_of};
+use std::ops::Range;
+
+use zerocopy::little_endian as le;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::Defect;
+use crate::units::{SECTOR_BYTES, Sectors};
+
+/// `bitm`.
+const MAGIC: u32 = 0x6d74_6962;
+
+/// Bytes of the bitmap's superblock; the bits follow it.
+pub const SUPER_BYTES: usize = 256;
+
+/// The kernel writes bitmaps in whole blocks of this size.
+const BLOCK_BYTES: u64 = 4096;
+
+/// The most writes in flight that write-behind may be told to allow.
+const WRITE_BEHIND_MAX: u32 = 16383;
+
+#[derive(Debug, Clone, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Raw {
+    magic: le::U32,
+    version: le::U32,
+    uuid: [u8; 16],
+    events: le::U64,
+    events_cleared: le::U64,
+    sync_size: le::U64,
+    state: le::U32,
+    chunksize: le::U32,
+    daemon_sleep: le::U32,
+    write_behind: le::U32,
+    sectors_reserved: le::U32,
+    nodes: le::U32,
+    cluster_name: [u8; 64],
+    pad: [u8; 120],
+}
+
+const _: () = {
+    assert!(size_of::<Raw>() == SUPER_BYTES);
+    assert!(offset_of!(Raw, events) == 24);
+    assert!(offset_of!(Raw, sync_size) == 40);
+    assert!(offset_of!(Raw, chunksize) == 52);
+    assert!(offset_of!(Raw, sectors_reserved) == 64);
+    assert!(offset_of!(Raw, pad) == 136);
+};
+
+/// The variants of the bitmap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Version 3: bits in the byte order of the machine that made it.
+    HostEndian,
+    /// Version 4: what mdadm makes.
+    Normal,
+    /// Version 5: one bitmap for each node of a cluster.
+    Clustered,
+    /// Version 6: a byte of state for each chunk instead of a bit. Its fields are not checked.
+    Lockless,
+}
+
+/// `state`: bits without a name are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct State(pub u32);
+
+impl State {
+    /// The bitmap is out of date: every chunk must be taken as set.
+    pub const STALE: Self = Self(1 << 1);
+    /// Writing the bitmap failed: likewise.
+    pub const WRITE_ERROR: Self = Self(1 << 2);
+
+    /// Whether all of `other`'s bits are set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// A checked bitmap superblock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BitmapSuper {
+    /// Which variant.
+    pub kind: Kind,
+    /// The array's identity.
+    pub uuid: [u8; 16],
+    /// The superblock's events when this was last written.
+    pub events: u64,
+    /// Events when bits were last allowed to be cleared: frozen while degraded,
+    /// so that a member of that age can be re-added with only the set chunks copied.
+    pub events_cleared: u64,
+    /// What the bits cover: a component for levels 1, 4, 5, 6; the array for 10.
+    pub sync_size: Sectors,
+    /// Whether the bits can be trusted.
+    pub state: State,
+    /// Bytes of what one bit covers; a power of two.
+    pub chunk_bytes: u64,
+    /// Seconds that a bit stays set after the last write to its chunk.
+    pub daemon_sleep_seconds: u32,
+    /// Writes that may be outstanding on write-mostly members; 0: none.
+    pub write_behind: u32,
+    /// Sectors kept for the bitmap; 0: not recorded.
+    pub sectors_reserved: u32,
+    /// Nodes of the cluster; 0 outside one.
+    pub nodes: u32,
+    /// Name of the cluster, zero-padded.
+    pub cluster_name: [u8; 64],
+    /// What is not understood, kept.
+    pad: [u8; 120],
+}
+
+fn defect<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Defect> {
+    Err(Defect::new(field, reason))
+}
+
+impl BitmapSuper {
+    /// A bitmap for a new array, trusted, with md's defaults.
+    ///
+    /// # Panics
+    /// When `chunk_bytes` is not a power of two from 512 to 2 GiB.
+    pub fn new(uuid: [u8; 16], sync_size: Sectors, chunk_bytes: u64, events: u64) -> Self {
+        assert!(chunk_bytes.is_power_of_two() && (SECTOR_BYTES..=1 << 31).contains(&chunk_bytes));
+        Self {
+            kind: Kind::Normal,
+            uuid,
+            events,
+            events_cleared: events,
+            sync_size,
+            state: State::default(),
+            chunk_bytes,
+            daemon_sleep_seconds: 5,
+            write_behind: 0,
+            sectors_reserved: 0,
+            nodes: 0,
+            cluster_name: [0; 64],
+            pad: [0; 120],
+        }
+    }
+
+    /// Reads the superblock at the start of `bytes`; `room_bytes` is how far the
+    /// bitmap may go ([`crate::superblock::Superblock::bitmap_room`]).
+    ///
+    /// # Errors
+    /// When there is none (the superblock says that there is), or a field is
+    /// wrong, or the bits do not fit the room.
+    pub fn decode(bytes: &[u8], room_bytes: u64) -> Result<Self, Defect> {
+        let Ok((raw, _)) = Raw::ref_from_prefix(bytes) else {
+            return defect("bitmap", format!("only {} of {SUPER_BYTES} bytes are there", bytes.len()));
+        };
+        if raw.magic.get() != MAGIC {
+            return defect("bitmap.magic", format!("{:08x}, not {MAGIC:08x}", raw.magic));
+        }
+        let kind = match raw.version.get() {
+            3 => Kind::HostEndian,
+            4 => Kind::Normal,
+            5 => Kind::Clustered,
+            6 => Kind::Lockless,
+            version => return defect("bitmap.version", format!("{version} is not 3, 4, 5 or 6")),
+        };
+        let bitmap = Self::from_raw(kind, raw);
+        if kind != Kind::Lockless {
+            bitmap.check(room_bytes)?;
+        }
+        Ok(bitmap)
+    }
+
+    fn from_raw(kind: Kind, raw: &Raw) -> Self {
+        Self {
+            kind,
+            uuid: raw.uuid,
+            events: raw.events.get(),
+            events_cleared: raw.events_cleared.get(),
+            sync_size: Sectors(raw.sync_size.get()),
+            state: State(raw.state.get()),
+            chunk_bytes: raw.chunksize.get().into(),
+            daemon_sleep_seconds: raw.daemon_sleep.get(),
+            write_behind: raw.write_behind.get(),
+            sectors_reserved: raw.sectors_reserved.get(),
+            nodes: raw.nodes.get(),
+            cluster_name: raw.cluster_name,
+            pad: raw.pad,
+        }
+    }
+
+    fn check(&self, room_bytes: u64) -> Result<(), Defect> {
+        if !self.chunk_bytes.is_power_of_two() || self.chunk_bytes < SECTOR_BYTES {
+            return defect("bitmap.chunksize", format!("{} is not a power of two from 512 up", self.chunk_bytes));
+        }
+        if self.sync_size.checked_bytes().is_none() {
+            return defect("bitmap.sync_size", format!("{} sectors overflow", self.sync_size.0));
+        }
+        if self.daemon_sleep_seconds == 0 {
+            return defect("bitmap.daemon_sleep", "0 seconds, but at least 1 is needed");
+        }
+        if self.write_behind > WRITE_BEHIND_MAX {
+            return defect("bitmap.write_behind", format!("{}, more than {WRITE_BEHIND_MAX}", self.write_behind));
+        }
+        let needed = self.bits().div_ceil(8).checked_add(SUPER_BYTES as u64);
+        if needed.is_none_or(|needed| needed > room_bytes) {
+            let reason = format!("{} bits do not fit the {room_bytes} bytes that there are", self.bits());
+            return defect("bitmap.sync_size", reason);
+        }
+        Ok(())
+    }
+
+    /// The superblock's bytes; `decode` of them gives `self` again.
+    ///
+    /// # Panics
+    /// When `chunk_bytes` was changed to more than 32 bits hold.
+    pub fn encode(&self) -> [u8; SUPER_BYTES] {
+        let raw = Raw {
+            magic: MAGIC.into(),
+            version: match self.kind {
+                Kind::HostEndian => 3,
+                Kind::Normal => 4,
+                Kind::Clustered => 5,
+                Kind::Lockless => 6,
+            }
+            .into(),
+            uuid: self.uuid,
+            events: self.events.into(),
+            events_cleared: self.events_cleared.into(),
+            sync_size: self.sync_size.0.into(),
+            state: self.state.0.into(),
+            chunksize: u32::try_from(self.chunk_bytes).expect("a bitmap chunk has 32 bits of bytes").into(),
+            daemon_sleep: self.daemon_sleep_seconds.into(),
+            write_behind: self.write_behind.into(),
+            sectors_reserved: self.sectors_reserved.into(),
+            nodes: self.nodes.into(),
+            cluster_name: self.cluster_name,
+            pad: self.pad,
+        };
+        zerocopy::transmute!(raw)
+    }
+
+    /// Number of bits that count. What follows them on disk means nothing.
+    pub fn bits(&self) -> u64 {
+        self.sync_size.bytes().div_ceil(self.chunk_bytes)
+    }
+
+    /// Bytes of superblock and bits, in whole blocks of 4 KiB as the kernel writes
+    /// them; where the room ends sooner, as on a bitmap 1 KiB after a 1.0 superblock, in whole sectors.
+    pub fn bytes_on_disk(&self, room_bytes: u64) -> u64 {
+        let bytes = SUPER_BYTES as u64 + self.bits().div_ceil(8);
+        let blocks = bytes.next_multiple_of(BLOCK_BYTES);
+        if blocks <= room_bytes { blocks } else { bytes.next_multiple_of(SECTOR_BYTES) }
+    }
+
+    /// The bits that cover `bytes`, byte positions in what [`Self::sync_size`]
+    /// measures. Rounded outwards, cut at the last bit.
+    pub fn bits_of(&self, bytes: Range<u64>) -> Range<u64> {
+        if bytes.is_empty() {
+            return 0..0;
+        }
+        let end = bytes.end.div_ceil(self.chunk_bytes).min(self.bits());
+        (bytes.start / self.chunk_bytes).min(end)..end
+    }
+
+    /// The bytes that `bit` covers; the last may be shorter than a chunk.
+    pub fn bytes_of(&self, bit: u64) -> Range<u64> {
+        let start = bit * self.chunk_bytes;
+        start..(start + self.chunk_bytes).min(self.sync_size.bytes())
+    }
+}
+
+/// Whether `bit` is set in `map`, the bytes after the superblock.
+///
+/// # Panics
+/// When `map` is shorter.
+pub fn is_set(map: &[u8], bit: u64) -> bool {
+    map[(bit / 8) as usize] >> (bit % 8) & 1 == 1
+}
+
+/// Sets `bits` in `map`.
+///
+/// # Panics
+/// When `map` is shorter.
+pub fn set_range(map: &mut [u8], bits: Range<u64>) {
+    change(map, bits, |byte, mask| *byte |= mask);
+}
+
+/// Clears `bits` in `map`.
+///
+/// # Panics
+/// When `map` is shorter.
+pub fn clear_range(map: &mut [u8], bits: Range<u64>) {
+    change(map, bits, |byte, mask| *byte &= !mask);
+}
+
+/// Applies `edit` to every byte that `bits` touch, with the mask of those bits.
+fn change(map: &mut [u8], bits: Range<u64>, edit: impl Fn(&mut u8, u8)) {
+    if bits.is_empty() {
+        return;
+    }
+    let (first, last) = ((bits.start / 8) as usize, ((bits.end - 1) / 8) as usize);
+    let first_mask = 0xff_u8 << (bits.start % 8);
+    let last_mask = 0xff_u8 >> (7 - (bits.end - 1) % 8);
+    if first == last {
+        edit(&mut map[first], first_mask & last_mask);
+        return;
+    }
+    edit(&mut map[first], first_mask);
+    for byte in &mut map[first + 1..last] {
+        edit(byte, 0xff);
+    }
+    edit(&mut map[last], last_mask);
+}

@@ -1,0 +1,322 @@
+//! Where a new array's things go on a member: superblock, bitmap, bad-block
+//! log, data; as mdadm 4.2 (Debian 12) chooses, so that its own tools find
+//! nothing unusual.
+//!
+//! Pure arithmetic on the member's length. Never looks at what is there now.
+//! Facts: real `mdadm --create` output for many sizes (`tests/kernel`), and
+//! mdadm's manual; `docs/format.md`, "Placement".
+
+use crate::Defect;
+use crate::geometry::Level;
+use crate::superblock::{BadBlockPlace, BitmapPlace, Version};
+use crate::units::{SECTOR_BYTES, Sectors};
+
+/// Sectors in a mebibyte: data offsets are multiples of it.
+const MEBIBYTE: u64 = 2048;
+
+/// Sectors of the bad-block log, always.
+const BAD_BLOCK_LOG_SECTORS: u64 = 8;
+
+/// The most headroom for later reshapes, in sectors: 128 MiB.
+const HEADROOM_MAX: u64 = 128 * MEBIBYTE;
+
+/// Shortest member, in sectors.
+const MEMBER_SECTORS_MIN: u64 = 24;
+
+/// Bytes of the bitmap's own superblock.
+const BITMAP_SUPERBLOCK_BYTES: u64 = 256;
+
+/// Smallest bitmap chunk that is chosen here.
+const BITMAP_CHUNK_DEFAULT_MIN: u64 = 64 << 20;
+
+/// Whether, and how coarse, a write-intent bitmap is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BitmapChoice {
+    /// None.
+    None,
+    /// As mdadm: for levels 1 and up, when the component is larger than 100 GiB.
+    Auto,
+    /// With the chunk that mdadm would choose.
+    DefaultChunk,
+    /// With chunks of so many bytes, a power of two from 4096 up.
+    Chunk(u64),
+}
+
+/// What is to be placed. The same request goes to each member; see [`place`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Metadata format: 1.0, 1.1 or 1.2.
+    pub version: Version,
+    /// Level.
+    pub level: Level,
+    /// Layout; used only for level 10, to know how much the bitmap covers.
+    pub layout: u32,
+    /// Number of slots; used only for level 10, likewise.
+    pub raid_disks: u16,
+    /// Chunk in bytes; 0 for levels without.
+    pub chunk_bytes: u64,
+    /// Where data begins, when the user says so.
+    pub data_offset: Option<Sectors>,
+    /// Component size, when the user says so; else as much as the shortest member allows.
+    pub component: Option<Sectors>,
+    /// The bitmap.
+    pub bitmap: BitmapChoice,
+    /// Whether to keep room for a bad-block log.
+    pub bad_block_log: bool,
+}
+
+/// A bitmap to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BitmapPlacement {
+    /// Where.
+    pub place: BitmapPlace,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// What it covers.
+    pub sync_size: Sectors,
+    /// Bytes to write there: superblock and bits, whole 4 KiB blocks.
+    pub bytes: u64,
+}
+
+/// Where things go on one member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placement {
+    /// Where the superblock goes.
+    pub super_offset: Sectors,
+    /// Where data begins.
+    pub data_offset: Sectors,
+    /// Length of the data area.
+    pub data_size: Sectors,
+    /// What is used of every member's data area; for linear and RAID-0 zero, as mdadm writes it.
+    pub component: Sectors,
+    /// The bitmap, if there is to be one.
+    pub bitmap: Option<BitmapPlacement>,
+    /// The bad-block log, if there is to be room.
+    pub bad_blocks: Option<BadBlockPlace>,
+}
+
+fn defect<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Defect> {
+    Err(Defect::new(field, reason))
+}
+
+/// Sectors to leave for a bitmap on an area of `sectors`, whether or not one is made now.
+const fn bitmap_space(sectors: u64) -> u64 {
+    if sectors < 128 {
+        0
+    } else if sectors - 128 >= 200 << 21 {
+        256
+    } else if sectors - 8 > 8 << 21 {
+        128
+    } else {
+        8
+    }
+}
+
+/// Data offset for a member of `sectors`: room for superblock, bitmap and log,
+/// headroom of about a thousandth, rounded up to a mebibyte.
+fn default_data_offset(sectors: u64, chunk: u64) -> u64 {
+    let mut headroom = HEADROOM_MAX;
+    while headroom << 10 > sectors && (chunk == 0 || headroom / 2 >= chunk * 2) {
+        headroom /= 2;
+    }
+    (24 + bitmap_space(sectors) + headroom).next_multiple_of(MEBIBYTE)
+}
+
+/// Where things go on each of `members_bytes`: every member's length, in the
+/// order in which they are given. The first decides the data offset of all.
+///
+/// # Errors
+/// When a member is too short, or what is asked does not fit it.
+pub fn place(request: &Request, members_bytes: &[u64]) -> Result<Vec<Placement>, Defect> {
+    let members: Vec<u64> = members_bytes.iter().map(|bytes| bytes / SECTOR_BYTES).collect();
+    let Some(first) = members.first() else {
+        return defect("placement.members", "there is none");
+    };
+    if let Some(short) = members.iter().find(|sectors| **sectors < MEMBER_SECTORS_MIN) {
+        return defect(
+            "placement.members",
+            format!("one of {short} sectors is too short: {MEMBER_SECTORS_MIN} at least"),
+        );
+    }
+    let data_offset = data_offset(request, *first)?;
+    let component = component(request, &members, data_offset)?;
+    let bitmap = bitmap(request, component)?;
+    members.iter().map(|sectors| place_one(request, *sectors, data_offset, component, bitmap)).collect()
+}
+
+fn data_offset(request: &Request, first: u64) -> Result<u64, Defect> {
+    match (request.version, request.data_offset) {
+        (Version::V0_90, _) => defect("placement.version", "0.90 is read and kept up to date, but not made anew"),
+        (Version::V1_0, None) => Ok(0),
+        (Version::V1_0, Some(offset)) if offset.0 == 0 => Ok(0),
+        (Version::V1_0, Some(_)) => defect("placement.data_offset", "with metadata 1.0 data begins at 0"),
+        (_, Some(offset)) => Ok(offset.0),
+        (_, None) => Ok(default_data_offset(first, request.chunk_bytes / SECTOR_BYTES)),
+    }
+}
+
+/// Sectors of data that a member of `sectors` can hold at most.
+fn free_sectors(version: Version, sectors: u64, data_offset: u64) -> Option<u64> {
+    match version {
+        Version::V0_90 | Version::V1_0 => {
+            (sectors & !7).checked_sub(16 + BAD_BLOCK_LOG_SECTORS + bitmap_space(sectors))
+        }
+        Version::V1_1 | Version::V1_2 => sectors.checked_sub(data_offset),
+    }
+}
+
+fn component(request: &Request, members: &[u64], data_offset: u64) -> Result<u64, Defect> {
+    // Whole KiB, whole chunks; level 1 in 64 KiB, in case it is reshaped to a level with chunks.
+    let unit = match request.level {
+        Level::Raid1 => 128,
+        _ => (request.chunk_bytes / SECTOR_BYTES).max(2),
+    };
+    let mut free = u64::MAX;
+    for sectors in members {
+        match free_sectors(request.version, *sectors, data_offset).map(|free| free / unit * unit) {
+            None | Some(0) => {
+                let reason = format!("one of {sectors} sectors has no room for data after its metadata");
+                return defect("placement.members", reason);
+            }
+            Some(sectors) => free = free.min(sectors),
+        }
+    }
+    match request.component {
+        Some(Sectors(wanted)) if wanted > free => {
+            defect("placement.component", format!("{wanted} sectors, but a member has room for only {free}"))
+        }
+        Some(Sectors(wanted)) if wanted < unit => {
+            defect("placement.component", format!("{wanted} sectors, less than the {unit} of a chunk"))
+        }
+        Some(Sectors(wanted)) => Ok(wanted / unit * unit),
+        None if matches!(request.level, Level::Linear | Level::Raid0) => Ok(0),
+        None => Ok(free),
+    }
+}
+
+/// What the bitmap covers: a component, or for level 10 the array.
+fn sync_size(request: &Request, component: u64) -> Result<u64, Defect> {
+    if request.level != Level::Raid10 {
+        return Ok(component);
+    }
+    let copies = u64::from(request.layout & 0xff) * u64::from((request.layout >> 8) & 0xff);
+    if copies == 0 {
+        return defect("placement.layout", format!("{:#x} keeps no copies", request.layout));
+    }
+    // Computed in KiB, as mdadm does: with an odd number of copies it rounds.
+    match (component / 2).checked_mul(request.raid_disks.into()) {
+        Some(kibibytes) => Ok(kibibytes / copies * 2),
+        None => defect("placement.component", format!("{component} sectors are too many")),
+    }
+}
+
+fn bitmap(request: &Request, component: u64) -> Result<Option<BitmapPlacement>, Defect> {
+    let asked = match request.bitmap {
+        BitmapChoice::None => return Ok(None),
+        BitmapChoice::Auto if component <= 100 << 21 => return Ok(None),
+        BitmapChoice::Auto if matches!(request.level, Level::Linear | Level::Raid0) => return Ok(None),
+        BitmapChoice::Auto | BitmapChoice::DefaultChunk => None,
+        BitmapChoice::Chunk(bytes) => Some(bytes),
+    };
+    if matches!(request.level, Level::Linear | Level::Raid0) {
+        return defect("placement.bitmap", "a level without redundancy has no bitmap");
+    }
+    let sync_size = sync_size(request, component)?;
+    let Some(room) = (bitmap_space(component) * SECTOR_BYTES).checked_sub(BITMAP_SUPERBLOCK_BYTES) else {
+        return defect("placement.bitmap", "there is no room for one");
+    };
+    let chunk_min = smallest_chunk(sync_size, room * 8);
+    let chunk_bytes = match asked {
+        None => chunk_min.max(BITMAP_CHUNK_DEFAULT_MIN),
+        Some(bytes) if !bytes.is_power_of_two() || bytes > 1 << 31 => {
+            return defect("placement.bitmap_chunk", format!("{bytes} bytes is not a power of two up to 2 GiB"));
+        }
+        Some(bytes) if bytes < chunk_min => {
+            return defect("placement.bitmap_chunk", format!("{bytes} bytes: for this size at least {chunk_min}"));
+        }
+        Some(bytes) => bytes,
+    };
+    let chunk = chunk_bytes / SECTOR_BYTES;
+    let blocks = |bits: u64| (bits.div_ceil(8) + BITMAP_SUPERBLOCK_BYTES).next_multiple_of(4096);
+    let sectors_from_superblock = match request.version {
+        // Before the log; mdadm leaves room for one bit more than there are.
+        Version::V1_0 => -((blocks(sync_size / chunk + 1) / SECTOR_BYTES + BAD_BLOCK_LOG_SECTORS) as i32),
+        _ => 8,
+    };
+    Ok(Some(BitmapPlacement {
+        place: BitmapPlace { sectors_from_superblock },
+        chunk_bytes,
+        sync_size: Sectors(sync_size),
+        bytes: blocks(sync_size.div_ceil(chunk)),
+    }))
+}
+
+/// The smallest chunk, in bytes, with which `bits` suffice for `sync_size` sectors.
+fn smallest_chunk(sync_size: u64, bits: u64) -> u64 {
+    let mut chunk = 4096;
+    let mut needed = sync_size / 8 + 1;
+    while needed > bits {
+        chunk *= 2;
+        needed = needed.div_ceil(2);
+    }
+    chunk
+}
+
+fn place_one(
+    request: &Request,
+    sectors: u64,
+    data_offset: u64,
+    component: u64,
+    bitmap: Option<BitmapPlacement>,
+) -> Result<Placement, Defect> {
+    let Some(at) = request.version.place(sectors * SECTOR_BYTES) else {
+        return defect("placement.members", format!("one of {sectors} sectors is too short for a superblock"));
+    };
+    let super_offset = at.0 / SECTOR_BYTES;
+    let space = bitmap.map_or_else(|| bitmap_space(component), |bitmap| bitmap.bytes / SECTOR_BYTES);
+    let (data_size, log) = if request.version == Version::V1_0 {
+        let space = (space + BAD_BLOCK_LOG_SECTORS).min(super_offset - component);
+        (super_offset - space, (space >= BAD_BLOCK_LOG_SECTORS).then_some(-(BAD_BLOCK_LOG_SECTORS as i32)))
+    } else {
+        (sectors - data_offset, log_after_superblock(super_offset, data_offset, space, bitmap.is_some())?)
+    };
+    let bad_blocks = log.filter(|_| request.bad_block_log).map(|sectors_from_superblock| BadBlockPlace {
+        sectors_from_superblock,
+        sectors: BAD_BLOCK_LOG_SECTORS as u16,
+        shift: 0,
+        in_use: false,
+    });
+    Ok(Placement {
+        super_offset: Sectors(super_offset),
+        data_offset: Sectors(data_offset),
+        data_size: Sectors(data_size),
+        component: Sectors(component),
+        bitmap,
+        bad_blocks,
+    })
+}
+
+/// Distance of the log from a superblock that stands before the data, `None`
+/// when there is no room between; an error when not even the bitmap fits.
+fn log_after_superblock(
+    super_offset: u64,
+    data_offset: u64,
+    bitmap_space: u64,
+    has_bitmap: bool,
+) -> Result<Option<i32>, Defect> {
+    let room = data_offset.saturating_sub(super_offset);
+    if room < 8 {
+        let reason = format!("sector {data_offset}: a superblock of 8 sectors at sector {super_offset} is in the way");
+        return defect("placement.data_offset", reason);
+    }
+    if has_bitmap && room < 8 + bitmap_space {
+        let reason = format!("sector {data_offset}: the bitmap ends only at {}", super_offset + 8 + bitmap_space);
+        return defect("placement.data_offset", reason);
+    }
+    if room >= 8 + bitmap_space + BAD_BLOCK_LOG_SECTORS {
+        return Ok(Some(8 + bitmap_space as i32));
+    }
+    // Squeezed in before the data, unless the bitmap is there.
+    let fits = room >= 8 + BAD_BLOCK_LOG_SECTORS && !has_bitmap;
+    Ok(fits.then_some((room - BAD_BLOCK_LOG_SECTORS) as i32))
+}

@@ -1,0 +1,138 @@
+//! Which part of a member belongs to what: superblock, bitmap, bad-block log,
+//! partial parity log, data. All must lie on the member, and no two may overlap.
+//!
+//! The bitmap's length is not in the superblock; here only its own superblock
+//! (its first sector) is placed, and [`bitmap_room`] says how far it may go.
+
+use super::{DeviceRole, Superblock, Version, v1};
+use crate::Defect;
+use crate::geometry::Level;
+use crate::units::{MemberByte, SECTOR_BYTES, Sectors};
+
+/// A part of a member, in sectors.
+struct Area {
+    field: &'static str,
+    start: u64,
+    end: u64,
+}
+
+/// The place `sectors` from the superblock, which `check` found to be on the member.
+pub(super) fn from_superblock(super_offset: Sectors, sectors: i64) -> MemberByte {
+    let at = super_offset.0.checked_add_signed(sectors).expect("places were checked when the superblock was read");
+    MemberByte(Sectors(at).bytes())
+}
+
+/// What the array uses of this member's data area.
+pub(super) fn used_data(superblock: &Superblock) -> Sectors {
+    let whole_area = matches!(superblock.level, Level::Linear | Level::Raid0);
+    if whole_area || superblock.own_role() == DeviceRole::Journal { superblock.data_size } else { superblock.component }
+}
+
+/// Sectors that the superblock takes.
+fn superblock_sectors(superblock: &Superblock) -> u64 {
+    match superblock.version {
+        Version::V0_90 => 8,
+        _ => v1::length_on_disk(superblock.roles.len()) as u64 / SECTOR_BYTES,
+    }
+}
+
+/// Everything but the data, in no order. `None` for what would begin before the member.
+fn fixed_areas(superblock: &Superblock) -> Vec<(&'static str, Option<u64>, u64)> {
+    let at = |sectors: i64| superblock.super_offset.0.checked_add_signed(sectors);
+    let mut areas = vec![("superblock.super_offset", at(0), superblock_sectors(superblock))];
+    areas.extend(
+        superblock.bitmap.map(|bitmap| ("superblock.bitmap_offset", at(bitmap.sectors_from_superblock.into()), 1)),
+    );
+    areas.extend(
+        superblock
+            .bad_blocks
+            .map(|log| ("superblock.bblog_offset", at(log.sectors_from_superblock.into()), log.sectors.into())),
+    );
+    areas.extend(
+        superblock.ppl.map(|log| ("superblock.ppl.offset", at(log.sectors_from_superblock.into()), log.sectors.into())),
+    );
+    areas
+}
+
+/// Checks that what `superblock` describes fits a member of `member_bytes`.
+pub(super) fn check(superblock: &Superblock, member_bytes: u64) -> Result<(), Defect> {
+    let member_sectors = member_bytes / SECTOR_BYTES;
+    check_data(superblock, member_sectors)?;
+    let mut areas = Vec::new();
+    for (field, start, sectors) in fixed_areas(superblock) {
+        let range = start.and_then(|start| Some((start, start.checked_add(sectors)?)));
+        let Some((start, end)) = range.filter(|(_, end)| *end <= member_sectors) else {
+            let reason = format!("{sectors} sectors there do not lie on a member of {member_sectors} sectors");
+            return Err(Defect::new(field, reason));
+        };
+        areas.push(Area { field, start, end });
+    }
+    let start = superblock.data_offset.0;
+    let end = start + used_data(superblock).0;
+    areas.push(Area { field: "superblock.data_offset", start, end });
+    check_overlap(areas)
+}
+
+/// Checks the data area alone; afterwards its bounds can be added without overflow.
+fn check_data(superblock: &Superblock, member_sectors: u64) -> Result<(), Defect> {
+    let used = used_data(superblock);
+    if used > superblock.data_size {
+        let reason = format!("{} sectors, more than the data area's {}", used.0, superblock.data_size.0);
+        return Err(Defect::new("superblock.size", reason));
+    }
+    // 1.0 counts its data area from the member's start, whatever data_offset is.
+    let (start, limit) = match superblock.version {
+        Version::V0_90 | Version::V1_0 => (0, superblock.super_offset.0),
+        Version::V1_1 | Version::V1_2 => (superblock.data_offset.0, member_sectors),
+    };
+    if start.checked_add(superblock.data_size.0).is_none_or(|end| end > limit) {
+        let reason = format!(
+            "{} sectors from sector {start} end after sector {limit}: is the member shorter than it was?",
+            superblock.data_size.0
+        );
+        return Err(Defect::new("superblock.data_size", reason));
+    }
+    if superblock.data_offset.0.checked_add(used.0).is_none_or(|end| end > member_sectors) {
+        let reason = format!(
+            "{} sectors from sector {} do not lie on a member of {member_sectors} sectors",
+            used.0, superblock.data_offset.0
+        );
+        return Err(Defect::new("superblock.data_offset", reason));
+    }
+    // Positions in bytes must be countable: used by every caller, so checked once.
+    if superblock.chunk.checked_bytes().is_none() || superblock.component.checked_bytes().is_none() {
+        return Err(Defect::new("superblock.size", format!("{} sectors overflow", superblock.component.0)));
+    }
+    Ok(())
+}
+
+fn check_overlap(mut areas: Vec<Area>) -> Result<(), Defect> {
+    areas.retain(|area| area.start < area.end);
+    areas.sort_by_key(|area| area.start);
+    for pair in areas.windows(2) {
+        let [first, second] = pair else { continue };
+        if second.start < first.end {
+            let reason = format!(
+                "sectors {}..{} overlap {}, sectors {}..{}",
+                second.start, second.end, first.field, first.start, first.end
+            );
+            return Err(Defect::new(second.field, reason));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes from the bitmap's place to the next part, or to the member's end.
+pub(super) fn bitmap_room(superblock: &Superblock, member_bytes: u64) -> Option<u64> {
+    let start = superblock.bitmap_at()?.0;
+    let data = (used_data(superblock).0 > 0).then_some(superblock.data_offset.0);
+    let next = fixed_areas(superblock)
+        .into_iter()
+        .filter_map(|(_, start, _)| start)
+        .chain(data)
+        .filter_map(|sector| Sectors(sector).checked_bytes())
+        .filter(|next| *next > start)
+        .chain([member_bytes])
+        .min()?;
+    Some(next.saturating_sub(start))
+}

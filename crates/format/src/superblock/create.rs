@@ -1,0 +1,101 @@
+//! Superblocks for an array that does not exist yet.
+
+use super::{DeviceFlags, DeviceRole, MAX_DEVICES, Rest, Resync, SetName, Superblock, Timestamp, Version, area, v1};
+use crate::Defect;
+use crate::geometry::Level;
+use crate::placement::Placement;
+use crate::units::{DeviceNumber, Sectors};
+
+/// What a new array is, apart from where its parts go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blueprint {
+    /// Metadata format: 1.0, 1.1 or 1.2.
+    pub version: Version,
+    /// Identity of the array.
+    pub set_uuid: [u8; 16],
+    /// Name of the array.
+    pub set_name: SetName,
+    /// Now.
+    pub created: Timestamp,
+    /// Level.
+    pub level: Level,
+    /// Layout, in the level's own coding.
+    pub layout: u32,
+    /// Level 0 with members of different lengths: the layout must be said to count.
+    pub raid0_layout: bool,
+    /// Chunk; zero where the level has none.
+    pub chunk: Sectors,
+    /// Number of slots.
+    pub raid_disks: u16,
+    /// What each device number is: slots first, then spares; a missing member is [`DeviceRole::Faulty`].
+    pub roles: Vec<DeviceRole>,
+    /// Clean when what the members hold is consistent already.
+    pub resync: Resync,
+}
+
+impl Superblock {
+    /// The superblock of the member `device_number` of a new array, to be placed
+    /// as `placement` says on a member of `member_bytes`.
+    ///
+    /// # Errors
+    /// When the parts do not fit the member, or there are too many devices.
+    pub fn new(
+        blueprint: &Blueprint,
+        placement: &Placement,
+        device_number: DeviceNumber,
+        device_uuid: [u8; 16],
+        member_bytes: u64,
+    ) -> Result<Self, Defect> {
+        if blueprint.version == Version::V0_90 {
+            return Err(Defect::new("superblock.minor_version", "0.90 is kept up to date, but not made anew"));
+        }
+        if blueprint.roles.len() > MAX_DEVICES {
+            let reason = format!("{} devices, more than {MAX_DEVICES}", blueprint.roles.len());
+            return Err(Defect::new("superblock.max_dev", reason));
+        }
+        let superblock = Self {
+            version: blueprint.version,
+            set_uuid: blueprint.set_uuid,
+            set_name: blueprint.set_name,
+            created: blueprint.created,
+            updated: blueprint.created,
+            level: blueprint.level,
+            layout: blueprint.layout,
+            chunk: blueprint.chunk,
+            raid_disks: blueprint.raid_disks,
+            component: placement.component,
+            super_offset: placement.super_offset,
+            data_offset: placement.data_offset,
+            data_size: placement.data_size,
+            events: 0,
+            resync: blueprint.resync,
+            recovery_offset: None,
+            recovery_from_bitmap: false,
+            replacement: false,
+            device_number,
+            device_uuid: Some(device_uuid),
+            roles: whole_sectors(blueprint.roles.clone()),
+            device_flags: DeviceFlags::default(),
+            corrected_reads: 0,
+            bitmap: placement.bitmap.map(|bitmap| bitmap.place),
+            bad_blocks: placement.bad_blocks,
+            ppl: None,
+            reshape: None,
+            new_offset: None,
+            journal: false,
+            journal_tail: None,
+            clustered: false,
+            raid0_layout: blueprint.raid0_layout,
+            logical_block_bytes: 0,
+            rest: Rest::V1(Box::new(v1::Rest::empty())),
+        };
+        area::check(&superblock, member_bytes)?;
+        Ok(superblock)
+    }
+}
+
+/// `roles` with unused numbers added until the superblock fills whole sectors, as mdadm makes it.
+fn whole_sectors(mut roles: Vec<DeviceRole>) -> Vec<DeviceRole> {
+    roles.resize((v1::length_on_disk(roles.len()) - v1::FIXED_BYTES) / 2, DeviceRole::Spare);
+    roles
+}
