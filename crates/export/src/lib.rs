@@ -1,1 +1,13 @@
-//! Placeholder; see ARCHITECTURE.md.
+//! How others reach an array: NBD, and the control interface.
+//!
+//! Everything here serves a [`Volume`], never an array itself. The NBD
+//! protocol is decoded and judged by code that does no I/O ([`nbd`]); sessions
+//! are straight-line `async` code on the thread of the volume, whatever polls
+//! it. Only [`control`] runs elsewhere, on a management thread of its own, and
+//! never touches data.
+#![forbid(unsafe_code)]
+
+pub mod nbd;
+pub mod volume;
+
+pub use volume::{Durability, Extent, Volume, VolumeError, VolumeErrorKind};

@@ -1,0 +1,344 @@
+//! The server's side of the handshake.
+//!
+//! An option that is malformed, unknown or too long is answered with the error
+//! that the protocol has for it, and the next one is understood; only bytes
+//! that are no option at all end the session.
+
+use super::{Data, Fields, Missing, put_string, put_u16, put_u32};
+use crate::nbd::wire::{
+    BASE_ALLOCATION, BlockSizes, EXPORT_NAME_PADDING_BYTES, ExportSize, GREETING_MAGIC, Gather, Greeting, OPTION_MAGIC,
+    OPTION_REPLY_MAGIC, OptionHeader, OptionReplyHeader, PAYLOAD_BYTES_MAX, STRING_BYTES_MAX, WireError, check_magic,
+    handshake_flag, info, option, option_reply, transmission_flag,
+};
+use std::rc::Rc;
+use zerocopy::IntoBytes;
+use zerocopy::big_endian::U32;
+
+/// The number by which replies refer to `base:allocation`.
+const ALLOCATION_CONTEXT: u32 = 1;
+
+/// An export as it is announced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportInfo {
+    /// Its name, at most [`STRING_BYTES_MAX`] bytes.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// The preferred block size, a power of two of at least 512.
+    pub preferred_block_bytes: u32,
+}
+
+/// What was agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Negotiated {
+    /// Which of the exports.
+    pub export: usize,
+    /// Its size.
+    pub bytes: u64,
+    /// Whether writes to it are refused.
+    pub read_only: bool,
+    /// Whether reads are answered in chunks.
+    pub structured: bool,
+    /// The number of the context `base:allocation`, when it was chosen.
+    pub allocation_context: Option<u32>,
+}
+
+/// How far the handshake is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerProgress {
+    /// The input is used up and the client has to speak.
+    NeedInput,
+    /// An option was answered; there may be more input to look at.
+    Answered,
+    /// The transmission phase began; the rest of the input belongs to it.
+    Transmission(Negotiated),
+    /// The client said goodbye, which is answered.
+    Aborted,
+    /// The client chose, in the way that allows no answer, an export that
+    /// does not exist: the session ends.
+    UnknownExport,
+}
+
+#[derive(Debug)]
+enum State {
+    ClientFlags,
+    Header,
+    Data { option: u32 },
+}
+
+/// The state of one client's handshake.
+#[derive(Debug)]
+pub struct ServerHandshake {
+    exports: Rc<[ExportInfo]>,
+    state: State,
+    gather: Gather,
+    data: Data,
+    padding: bool,
+    structured: bool,
+    /// The export for which `base:allocation` was chosen.
+    context_of: Option<usize>,
+}
+
+impl ServerHandshake {
+    /// A handshake that offers `exports`; the first is the default.
+    pub fn new(exports: Rc<[ExportInfo]>) -> Self {
+        Self {
+            exports,
+            state: State::ClientFlags,
+            gather: Gather::default(),
+            data: Data::default(),
+            padding: true,
+            structured: false,
+            context_of: None,
+        }
+    }
+
+    /// What the server sends first.
+    pub fn greeting() -> Greeting {
+        let flags = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
+        Greeting { magic: GREETING_MAGIC.into(), option_magic: OPTION_MAGIC.into(), flags: flags.into() }
+    }
+
+    /// Takes from the front of `input` up to the end of one option, and
+    /// appends the answer to `out`: so what is to be sent stays small when it
+    /// is sent after each call.
+    ///
+    /// # Errors
+    /// The client speaks something else; the session ends.
+    pub fn advance(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<ServerProgress, WireError> {
+        loop {
+            match self.state {
+                State::ClientFlags => {
+                    let Some(flags) = self.gather.take::<U32>(input) else { return Ok(ServerProgress::NeedInput) };
+                    self.client_flags(flags.get())?;
+                    self.state = State::Header;
+                }
+                State::Header => {
+                    let Some(header) = self.gather.take::<OptionHeader>(input) else {
+                        return Ok(ServerProgress::NeedInput);
+                    };
+                    check_magic("option", header.magic, OPTION_MAGIC)?;
+                    self.data.expect(header.bytes.get());
+                    self.state = State::Data { option: header.option.get() };
+                }
+                State::Data { option } => {
+                    if !self.data.take(input) {
+                        return Ok(ServerProgress::NeedInput);
+                    }
+                    self.state = State::Header;
+                    let data = std::mem::take(&mut self.data.kept);
+                    let progress = self.answer(option, &data, out);
+                    self.data.kept = data;
+                    return Ok(progress);
+                }
+            }
+        }
+    }
+
+    fn client_flags(&mut self, flags: u32) -> Result<(), WireError> {
+        let known = u32::from(handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES);
+        if flags & !known != 0 {
+            return Err(WireError::field("client flags", "flags", flags, "has a bit that was not offered"));
+        }
+        self.padding = flags & u32::from(handshake_flag::NO_ZEROES) == 0;
+        Ok(())
+    }
+
+    fn answer(&mut self, option: u32, data: &[u8], out: &mut Vec<u8>) -> ServerProgress {
+        if option == option::EXPORT_NAME {
+            return self.export_name(data, out);
+        }
+        if option == option::ABORT {
+            reply(out, option, option_reply::ACK, &[]);
+            return ServerProgress::Aborted;
+        }
+        let answered = match option {
+            _ if self.data.too_long => Err(OptionError::TooBig),
+            option::LIST => self.list(data, out),
+            option::STRUCTURED_REPLY => no_data(data).map(|()| self.structured = true),
+            option::INFO => self.info(option, data, out).map(|_| ()),
+            option::GO => match self.info(option, data, out) {
+                Ok(agreed) => {
+                    reply(out, option, option_reply::ACK, &[]);
+                    return ServerProgress::Transmission(agreed);
+                }
+                Err(error) => Err(error),
+            },
+            option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.meta_context(option, data, out),
+            _ => Err(OptionError::Unsupported),
+        };
+        match answered {
+            Ok(()) => reply(out, option, option_reply::ACK, &[]),
+            Err(error) => reply(out, option, error.reply_type(), error.to_string().as_bytes()),
+        }
+        ServerProgress::Answered
+    }
+
+    fn find(&self, name: &[u8]) -> Option<usize> {
+        if name.is_empty() {
+            return (!self.exports.is_empty()).then_some(0);
+        }
+        self.exports.iter().position(|export| export.name.as_bytes() == name)
+    }
+
+    fn export_name(&self, name: &[u8], out: &mut Vec<u8>) -> ServerProgress {
+        let Some(export) = self.find(name).filter(|_| !self.data.too_long) else {
+            return ServerProgress::UnknownExport;
+        };
+        out.extend_from_slice(self.export_size(export).as_bytes());
+        if self.padding {
+            out.extend_from_slice(&[0; EXPORT_NAME_PADDING_BYTES]);
+        }
+        ServerProgress::Transmission(self.agreed(export))
+    }
+
+    fn agreed(&self, export: usize) -> Negotiated {
+        Negotiated {
+            export,
+            bytes: self.exports[export].bytes,
+            read_only: self.exports[export].read_only,
+            structured: self.structured,
+            allocation_context: self.context_of.filter(|of| *of == export).map(|_| ALLOCATION_CONTEXT),
+        }
+    }
+
+    fn export_size(&self, export: usize) -> ExportSize {
+        use transmission_flag::{
+            CAN_MULTI_CONN, HAS_FLAGS, READ_ONLY, SEND_DF, SEND_FAST_ZERO, SEND_FLUSH, SEND_FUA, SEND_TRIM,
+            SEND_WRITE_ZEROES,
+        };
+        let export = &self.exports[export];
+        let mut flags = HAS_FLAGS | SEND_FLUSH | SEND_FUA | CAN_MULTI_CONN;
+        flags |= if export.read_only { READ_ONLY } else { SEND_TRIM | SEND_WRITE_ZEROES | SEND_FAST_ZERO };
+        if self.structured {
+            flags |= SEND_DF;
+        }
+        ExportSize { bytes: export.bytes.into(), flags: flags.into() }
+    }
+
+    fn list(&self, data: &[u8], out: &mut Vec<u8>) -> Result<(), OptionError> {
+        no_data(data)?;
+        for export in &*self.exports {
+            let mut body = Vec::new();
+            put_string(&mut body, export.name.as_bytes());
+            reply(out, option::LIST, option_reply::SERVER, &body);
+        }
+        Ok(())
+    }
+
+    fn info(&self, option: u32, data: &[u8], out: &mut Vec<u8>) -> Result<Negotiated, OptionError> {
+        let mut fields = Fields(data);
+        let name = string(&mut fields, "export name")?;
+        let wanted = (0..fields.u16("number of information requests")?)
+            .map(|_| fields.u16("information request"))
+            .collect::<Result<Vec<_>, _>>()?;
+        fields.end("end of the information requests")?;
+        let export = self.find(name).ok_or(OptionError::UnknownExport)?;
+
+        let mut body = Vec::new();
+        let mut say = |kind, fact: &[u8]| {
+            body.clear();
+            put_u16(&mut body, kind);
+            body.extend_from_slice(fact);
+            reply(out, option, option_reply::INFO, &body);
+        };
+        say(info::EXPORT, self.export_size(export).as_bytes());
+        if wanted.contains(&info::NAME) {
+            say(info::NAME, self.exports[export].name.as_bytes());
+        }
+        if wanted.contains(&info::BLOCK_SIZE) {
+            let sizes = BlockSizes {
+                minimum: 1.into(),
+                preferred: self.exports[export].preferred_block_bytes.into(),
+                maximum: PAYLOAD_BYTES_MAX.into(),
+            };
+            say(info::BLOCK_SIZE, sizes.as_bytes());
+        }
+        Ok(self.agreed(export))
+    }
+
+    fn meta_context(&mut self, option: u32, data: &[u8], out: &mut Vec<u8>) -> Result<(), OptionError> {
+        let choose = option == option::SET_META_CONTEXT;
+        if choose {
+            self.context_of = None; // also when it fails
+        }
+        if !self.structured {
+            return Err(OptionError::NeedsStructuredReplies);
+        }
+        let mut fields = Fields(data);
+        let name = string(&mut fields, "export name")?;
+        let count = fields.u32("number of queries")?;
+        let mut matches = !choose && count == 0;
+        for _ in 0..count {
+            let query = string(&mut fields, "query")?;
+            matches |= query == BASE_ALLOCATION.as_bytes() || (!choose && query == b"base:");
+        }
+        fields.end("end of the queries")?;
+        let export = self.find(name).ok_or(OptionError::UnknownExport)?;
+        if matches {
+            let mut body = Vec::new();
+            put_u32(&mut body, if choose { ALLOCATION_CONTEXT } else { 0 });
+            body.extend_from_slice(BASE_ALLOCATION.as_bytes());
+            reply(out, option, option_reply::META_CONTEXT, &body);
+            self.context_of = choose.then_some(export).or(self.context_of);
+        }
+        Ok(())
+    }
+}
+
+/// Why an option is refused.
+#[derive(Debug, thiserror::Error)]
+enum OptionError {
+    #[error("this server does not know the option")]
+    Unsupported,
+    #[error("there is no such export here")]
+    UnknownExport,
+    #[error("the option's data is too long")]
+    TooBig,
+    #[error("the option takes no data")]
+    UnexpectedData,
+    #[error("metadata contexts need structured replies, which were not agreed on")]
+    NeedsStructuredReplies,
+    #[error("the option's data does not fit its field: {0}")]
+    Malformed(&'static str),
+}
+
+impl OptionError {
+    fn reply_type(&self) -> u32 {
+        match self {
+            Self::Unsupported => option_reply::ERROR_UNSUPPORTED,
+            Self::UnknownExport => option_reply::ERROR_UNKNOWN,
+            Self::TooBig => option_reply::ERROR_TOO_BIG,
+            Self::UnexpectedData | Self::NeedsStructuredReplies | Self::Malformed(_) => option_reply::ERROR_INVALID,
+        }
+    }
+}
+
+impl From<Missing> for OptionError {
+    fn from(missing: Missing) -> Self {
+        Self::Malformed(missing.0)
+    }
+}
+
+fn no_data(data: &[u8]) -> Result<(), OptionError> {
+    if data.is_empty() { Ok(()) } else { Err(OptionError::UnexpectedData) }
+}
+
+/// A string that is not longer than the protocol allows.
+fn string<'a>(fields: &mut Fields<'a>, field: &'static str) -> Result<&'a [u8], OptionError> {
+    let string = fields.string(field)?;
+    if string.len() > STRING_BYTES_MAX { Err(OptionError::Malformed(field)) } else { Ok(string) }
+}
+
+fn reply(out: &mut Vec<u8>, option: u32, kind: u32, data: &[u8]) {
+    let header = OptionReplyHeader {
+        magic: OPTION_REPLY_MAGIC.into(),
+        option: option.into(),
+        kind: kind.into(),
+        bytes: (data.len() as u32).into(),
+    };
+    out.extend_from_slice(header.as_bytes());
+    out.extend_from_slice(data);
+}
