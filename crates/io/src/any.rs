@@ -1,0 +1,72 @@
+//! One type for every kind of member, so that an array can mix them without
+//! boxing each transfer's future.
+
+use crate::file::FileMember;
+use crate::memory::MemoryMember;
+use engine::{Block, Buffer, Limits, Member, MemberError};
+use format::units::MemberByte;
+
+/// A member of any kind that this crate has.
+#[derive(Debug)]
+pub enum AnyMember {
+    /// A regular file or block device.
+    File(FileMember),
+    /// Memory.
+    Memory(MemoryMember),
+}
+
+impl From<FileMember> for AnyMember {
+    fn from(member: FileMember) -> Self {
+        Self::File(member)
+    }
+}
+
+impl From<MemoryMember> for AnyMember {
+    fn from(member: MemoryMember) -> Self {
+        Self::Memory(member)
+    }
+}
+
+/// Calls the same method of whichever member it is.
+macro_rules! delegate {
+    ($self:ident, $member:ident => $call:expr) => {
+        match $self {
+            AnyMember::File($member) => $call,
+            AnyMember::Memory($member) => $call,
+        }
+    };
+}
+
+impl Member for AnyMember {
+    fn limits(&self) -> &Limits {
+        delegate!(self, member => member.limits())
+    }
+
+    async fn read(&self, at: MemberByte, into: Buffer) -> (Result<(), MemberError>, Buffer) {
+        delegate!(self, member => member.read(at, into).await)
+    }
+
+    async fn read_vectored(&self, at: MemberByte, into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
+        delegate!(self, member => member.read_vectored(at, into).await)
+    }
+
+    async fn write(&self, at: MemberByte, from: Block) -> Result<(), MemberError> {
+        delegate!(self, member => member.write(at, from).await)
+    }
+
+    async fn write_vectored(&self, at: MemberByte, from: Vec<Block>) -> Result<(), MemberError> {
+        delegate!(self, member => member.write_vectored(at, from).await)
+    }
+
+    async fn flush(&self) -> Result<(), MemberError> {
+        delegate!(self, member => member.flush().await)
+    }
+
+    async fn discard(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
+        delegate!(self, member => member.discard(at, bytes).await)
+    }
+
+    async fn write_zeroes(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
+        delegate!(self, member => member.write_zeroes(at, bytes).await)
+    }
+}

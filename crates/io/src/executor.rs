@@ -1,0 +1,364 @@
+//! The executor of one thread: tasks, one ring, one clock.
+//!
+//! Each round polls every task that was ready when the round began, then goes
+//! to the kernel once, with all that the tasks queued; it waits there only
+//! when nothing is ready. So a busy shard pays one system call for many
+//! operations, and an idle one sleeps.
+//!
+//! Invariants:
+//! - A task is polled on the thread that spawned it, and by nobody else.
+//! - A thread has at most one executor; [`spawn`], the clock, members and
+//!   sockets find it through the thread.
+//! - Tasks may wake, spawn, queue operations and drop anything while they run:
+//!   no cell of [`Core`] stays borrowed across a poll or a destructor.
+
+use crate::remote::{Inbox, Remote};
+use crate::ring::{Ring, Wait};
+use crate::time::Timers;
+use crate::wake::TaskId;
+use engine::Pool;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Core>>> = const { RefCell::new(None) };
+}
+
+/// What to set an [`Executor`] up with.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Operations handed to the kernel at once; more are queued in user space.
+    pub ring_entries: u32,
+    /// Where the thread's buffers come from.
+    pub pool: Pool,
+    /// Whether to register the pool's arena and the open files with the
+    /// kernel, which makes transfers much cheaper. The arena's pages are then
+    /// pinned, all of them.
+    pub register: bool,
+}
+
+impl Options {
+    /// A ring of 256 entries, and registration.
+    pub fn new(pool: Pool) -> Self {
+        Self { ring_entries: 256, pool, register: true }
+    }
+}
+
+/// Runs futures on the current thread. Dropping it drops its tasks, cancels
+/// what is in flight and waits for the kernel to let go of it.
+pub struct Executor {
+    core: Rc<Core>,
+}
+
+impl Executor {
+    /// Makes the thread's executor.
+    ///
+    /// # Errors
+    /// When the system gives no io_uring (old kernel, forbidden by
+    /// `kernel.io_uring_disabled` or a container's filter, out of memory).
+    ///
+    /// # Panics
+    /// When the thread has an executor already.
+    pub fn new(options: &Options) -> io::Result<Self> {
+        let ring = Ring::new(options.ring_entries, &options.pool, options.register)?;
+        let inbox = Inbox::new()?;
+        let core = Rc::new(Core {
+            ring,
+            timers: Timers::default(),
+            tasks: RefCell::default(),
+            ready: RefCell::default(),
+            pool: options.pool.clone(),
+            running: Cell::new(false),
+            inbox,
+        });
+        CURRENT.with_borrow_mut(|current| {
+            assert!(current.is_none(), "a thread has one executor");
+            *current = Some(core.clone());
+        });
+        let executor = Self { core };
+        executor.core.spawn(Box::pin(crate::remote::serve(executor.core.inbox.clone())?));
+        Ok(executor)
+    }
+
+    /// Runs `future` and every spawned task, until `future` is done. The other
+    /// tasks stay, for the next call.
+    ///
+    /// # Panics
+    /// When called from a task, and when `future` or a task panics.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        assert!(!self.core.running.replace(true), "block_on called from a task");
+        let running = Running(&self.core);
+        let main = self.core.tasks.borrow_mut().insert(None);
+        let output = running.0.run(pin!(future), main);
+        self.core.tasks.borrow_mut().remove(main.index());
+        output
+    }
+
+    /// The pool given at the start.
+    pub fn pool(&self) -> &Pool {
+        &self.core.pool
+    }
+
+    /// How much of the pool's arena, from its start, is registered with the
+    /// kernel, in bytes: all, unless the limit on locked memory
+    /// (`RLIMIT_MEMLOCK`) allows less, or none.
+    pub fn registered_bytes(&self) -> usize {
+        self.core.ring.registered_bytes()
+    }
+
+    /// A way for other threads to have work done here.
+    pub fn remote(&self) -> Remote {
+        Remote::new(self.core.inbox.clone())
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        self.core.inbox.close();
+        // A destructor may spawn yet another task; each is dropped in turn.
+        loop {
+            let future = self.core.tasks.borrow_mut().take_any();
+            if future.is_none() {
+                break;
+            }
+        }
+        self.core.ring.close();
+        CURRENT.with_borrow_mut(Option::take);
+    }
+}
+
+/// Resets `running` when `block_on` ends, also by a panic.
+struct Running<'a>(&'a Core);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.running.set(false);
+    }
+}
+
+/// An executor's state, shared by everything that belongs to its thread.
+pub(crate) struct Core {
+    pub(crate) ring: Ring,
+    pub(crate) timers: Timers,
+    tasks: RefCell<Tasks>,
+    ready: RefCell<VecDeque<u32>>,
+    pool: Pool,
+    running: Cell<bool>,
+    inbox: Arc<Inbox>,
+}
+
+impl Core {
+    /// The current thread's.
+    ///
+    /// # Panics
+    /// When it has none.
+    pub(crate) fn current() -> Rc<Core> {
+        CURRENT.with_borrow(Option::clone).expect("this thread has an io::Executor")
+    }
+
+    /// Calls `f` with the current thread's core, if there is one.
+    pub(crate) fn try_current<T>(f: impl FnOnce(&Core) -> T) -> Option<T> {
+        CURRENT.try_with(|current| current.try_borrow().ok()?.as_deref().map(f)).ok().flatten()
+    }
+
+    pub(crate) fn executor_id(&self) -> u16 {
+        self.inbox.executor_id()
+    }
+
+    /// Makes a task ready; what is gone already stays gone.
+    pub(crate) fn wake(&self, task: TaskId) {
+        if self.tasks.borrow_mut().mark_ready(task) {
+            self.ready.borrow_mut().push_back(task.index());
+        }
+    }
+
+    fn spawn(&self, future: Pin<Box<dyn Future<Output = ()>>>) {
+        let task = self.tasks.borrow_mut().insert(Some(future));
+        self.wake(task.of(self.executor_id()));
+    }
+
+    fn run<F: Future>(&self, mut main: Pin<&mut F>, main_task: TaskId) -> F::Output {
+        let main_waker = main_task.of(self.executor_id()).waker();
+        self.wake(main_task);
+        loop {
+            let batch = self.ready.borrow().len();
+            for _ in 0..batch {
+                let Some(index) = self.ready.borrow_mut().pop_front() else { break };
+                if index != main_task.index() {
+                    self.poll_task(index);
+                    continue;
+                }
+                self.tasks.borrow_mut().unmark(index);
+                if let Poll::Ready(output) = main.as_mut().poll(&mut Context::from_waker(&main_waker)) {
+                    return output;
+                }
+            }
+            self.timers.fire();
+            self.enter();
+        }
+    }
+
+    fn poll_task(&self, index: u32) {
+        let Some((mut future, task)) = self.tasks.borrow_mut().begin(index) else { return };
+        let waker = task.of(self.executor_id()).waker();
+        let finished = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+        if finished {
+            self.tasks.borrow_mut().remove(index);
+        } else {
+            self.tasks.borrow_mut().put_back(index, future);
+        }
+    }
+
+    fn enter(&self) {
+        if !self.ready.borrow().is_empty() {
+            if self.ring.wants_enter() {
+                self.ring.enter(Wait::No);
+            }
+            return;
+        }
+        self.ring.enter(self.timers.next().map_or(Wait::Forever, Wait::For));
+    }
+}
+
+type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
+
+/// The tasks, in places that are used again; a place's generation tells its
+/// successive tasks apart.
+#[derive(Default)]
+struct Tasks {
+    places: Vec<Place>,
+    free: Vec<u32>,
+}
+
+struct Place {
+    generation: u32,
+    /// Whether the index is in `ready`, so that it never is twice.
+    is_ready: bool,
+    is_live: bool,
+    /// `None` while it is being polled, and for the main future.
+    future: Option<TaskFuture>,
+}
+
+impl Tasks {
+    /// # Panics
+    /// With more than 2^24 tasks at a time.
+    fn insert(&mut self, future: Option<TaskFuture>) -> TaskId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place { generation: 0, is_ready: false, is_live: false, future: None });
+            (self.places.len() - 1) as u32
+        });
+        assert!(index < TaskId::INDEX_END, "too many tasks");
+        let place = &mut self.places[index as usize];
+        place.is_live = true;
+        place.future = future;
+        TaskId::new(index, place.generation)
+    }
+
+    fn remove(&mut self, index: u32) {
+        let place = &mut self.places[index as usize];
+        place.is_live = false;
+        place.generation = place.generation.wrapping_add(1);
+        // While the index is in `ready` the place is not free; `begin` frees it.
+        if !place.is_ready {
+            self.free.push(index);
+        }
+    }
+
+    /// Whether the task was not marked yet and is to be put in `ready`.
+    fn mark_ready(&mut self, task: TaskId) -> bool {
+        let Some(place) = self.places.get_mut(task.index() as usize) else { return false };
+        let current = place.is_live && TaskId::new(task.index(), place.generation).same_task(task);
+        current && !std::mem::replace(&mut place.is_ready, true)
+    }
+
+    fn unmark(&mut self, index: u32) {
+        self.places[index as usize].is_ready = false;
+    }
+
+    /// Takes a ready task out for polling, unless it has ended meanwhile.
+    fn begin(&mut self, index: u32) -> Option<(TaskFuture, TaskId)> {
+        let place = &mut self.places[index as usize];
+        place.is_ready = false;
+        if !place.is_live {
+            self.free.push(index);
+            return None;
+        }
+        let future = place.future.take()?;
+        Some((future, TaskId::new(index, place.generation)))
+    }
+
+    fn put_back(&mut self, index: u32, future: TaskFuture) {
+        self.places[index as usize].future = Some(future);
+    }
+
+    fn take_any(&mut self) -> Option<TaskFuture> {
+        self.places.iter_mut().find_map(|place| place.future.take())
+    }
+}
+
+/// Runs `future` as a task of the current thread's executor.
+///
+/// # Panics
+/// When the thread has no executor.
+pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
+    let result = Rc::new(RefCell::new(Join { output: None, waiter: None }));
+    let handle = JoinHandle(result.clone());
+    Core::current().spawn(Box::pin(async move {
+        let output = future.await;
+        let waiter = {
+            let mut join = result.borrow_mut();
+            join.output = Some(output);
+            join.waiter.take()
+        };
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }));
+    handle
+}
+
+struct Join<T> {
+    output: Option<T>,
+    waiter: Option<Waker>,
+}
+
+/// Waits for a task's output; dropped, it lets the task go on by itself.
+///
+/// # Panics
+/// When polled again after it gave the output.
+pub struct JoinHandle<T>(Rc<RefCell<Join<T>>>);
+
+impl<T> Future for JoinHandle<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let mut join = self.0.borrow_mut();
+        match join.output.take() {
+            Some(output) => Poll::Ready(output),
+            None => {
+                assert!(Rc::strong_count(&self.0) > 1, "the task is alive or its output has not been taken");
+                join.waiter = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Lets every other ready task run first.
+pub async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}

@@ -1,0 +1,87 @@
+//! Keeping others away from a member.
+//!
+//! An advisory lock of the whole file (flock(2)): it belongs to the open file
+//! and not to the process, so that a second open in the same process is
+//! refused too, and it goes with the last descriptor, however a process ends.
+//! Programs that respect it on block devices are udev and systemd. Against the
+//! kernel (md, mounts, swap) a block device is also opened `O_EXCL`, by the
+//! caller.
+
+use super::OpenError;
+use rustix::fs::FlockOperation;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// Who else may hold a member while it is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lock {
+    /// Nobody: to write.
+    Exclusive,
+    /// Others that only read. Of a block device there is just one kind of
+    /// claim, so here too nobody.
+    Shared,
+    /// Anybody: to look at a member that may be in use. What is read may be in
+    /// the middle of a change.
+    None,
+}
+
+pub(super) fn lock(path: &Path, fd: &OwnedFd, lock: Lock) -> Result<(), OpenError> {
+    let operation = match lock {
+        Lock::Exclusive => FlockOperation::NonBlockingLockExclusive,
+        Lock::Shared => FlockOperation::NonBlockingLockShared,
+        Lock::None => return Ok(()),
+    };
+    rustix::fs::flock(fd, operation).map_err(|source| match source {
+        rustix::io::Errno::WOULDBLOCK => OpenError::Locked { path: path.to_owned(), holder: holder(fd) },
+        source => OpenError::system(path, "lock", source),
+    })
+}
+
+/// The words after "in use".
+pub(super) fn by(holder: &Option<u32>) -> String {
+    match holder {
+        Some(pid) if *pid == std::process::id() => " by this very process; is it given twice?".to_owned(),
+        Some(pid) => match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
+            Ok(name) => format!(" by process {pid} ({})", name.trim_end()),
+            Err(_) => format!(" by process {pid}"),
+        },
+        None => " by another process".to_owned(),
+    }
+}
+
+/// The process that locked the file, as far as `/proc/locks` tells.
+fn holder(fd: &OwnedFd) -> Option<u32> {
+    let status = rustix::fs::fstat(fd).ok()?;
+    let (major, minor) = (rustix::fs::major(status.st_dev), rustix::fs::minor(status.st_dev));
+    let file = format!("{major:02x}:{minor:02x}:{}", status.st_ino);
+    holder_in(&std::fs::read_to_string("/proc/locks").ok()?, &file)
+}
+
+/// Lines look like `1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF`; a process
+/// that waits for the lock has `->` behind the number.
+fn holder_in(locks: &str, file: &str) -> Option<u32> {
+    locks.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        match fields[..] {
+            [_, "FLOCK", _, _, pid, of, ..] if of == file => pid.parse().ok().filter(|pid| *pid != 0),
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_is_the_process_that_has_the_lock_and_not_one_that_waits() {
+        let locks = "1: POSIX  ADVISORY  WRITE 11 fe:00:5 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 22 fe:00:5 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 33 fe:00:6 0 EOF\n\
+                     3: FLOCK  ADVISORY  READ 0 fe:00:7 0 EOF\n\
+                     4: garbage\n\n";
+        for (file, pid) in [("fe:00:5", Some(22)), ("fe:00:6", None), ("fe:00:7", None), ("fe:00:55", None)] {
+            assert_eq!(holder_in(locks, file), pid, "{file}");
+        }
+    }
+}

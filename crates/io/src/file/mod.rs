@@ -1,0 +1,338 @@
+//! A member that is a regular file or a block device.
+//!
+//! Transfers go straight to the device (`O_DIRECT`) where the file system
+//! takes that, and are read or written in place, from registered memory when
+//! the pool's arena is registered. A transfer that the kernel cuts short is
+//! continued; the end of the file is an error, and a member never grows.
+//!
+//! It never touches a member that it could not lock, if a lock was asked for
+//! (see [`Lock`]), and never creates one; [`create_sparse`] does.
+
+mod lock;
+mod probe;
+
+use crate::descriptor::Descriptor;
+use crate::transfer;
+use engine::{Block, Buffer, Limits, Member, MemberError, MemberErrorKind, Operation};
+use format::units::MemberByte;
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+pub use lock::Lock;
+
+/// How to open a [`FileMember`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Refuse every change.
+    pub read_only: bool,
+    /// Whether to go past the page cache.
+    pub direct: Direct,
+    /// Who else may hold the member meanwhile.
+    pub lock: Lock,
+}
+
+impl Default for OpenOptions {
+    /// Writable, direct where possible, held exclusively.
+    fn default() -> Self {
+        Self { read_only: false, direct: Direct::Auto, lock: Lock::Exclusive }
+    }
+}
+
+/// Whether transfers go past the page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direct {
+    /// Yes, where the file system takes it and says how to align.
+    Auto,
+    /// No. For members on file systems that do it badly.
+    Never,
+}
+
+/// Why a member could not be opened; each names the member.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Somebody else, or this process itself, holds the lock.
+    #[error("{path}: in use{by}", path = .path.display(), by = lock::by(.holder))]
+    Locked {
+        /// The member.
+        path: PathBuf,
+        /// The process that holds it, if that can be told.
+        holder: Option<u32>,
+    },
+    /// The kernel or another process holds the block device exclusively.
+    #[error("{path}: in use: mounted, part of a kernel array or mapping, swap, or held by another process", path = .path.display())]
+    Busy {
+        /// The member.
+        path: PathBuf,
+    },
+    /// Neither a regular file nor a block device.
+    #[error("{path}: neither a regular file nor a block device", path = .path.display())]
+    NotAMember {
+        /// What was to be the member.
+        path: PathBuf,
+    },
+    /// The system refuses.
+    #[error("{path}: cannot {action}: {source}", path = .path.display())]
+    System {
+        /// The member.
+        path: PathBuf,
+        /// What could not be done.
+        action: &'static str,
+        /// The system's words.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    fn system(path: &Path, action: &'static str, source: impl Into<io::Error>) -> Self {
+        Self::System { path: path.to_owned(), action, source: source.into() }
+    }
+}
+
+/// A regular file or block device as a member of an array.
+pub struct FileMember {
+    path: PathBuf,
+    descriptor: Rc<Descriptor>,
+    limits: Limits,
+    is_block_device: bool,
+    is_direct: bool,
+}
+
+impl FileMember {
+    /// Opens an existing member on the current thread's executor.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; nothing has been changed then.
+    ///
+    /// # Panics
+    /// When the thread has no executor.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, OpenError> {
+        let (fd, is_block_device) = open(path, options)?;
+        let probed = probe::probe(&fd, is_block_device, options)
+            .map_err(|source| OpenError::system(path, "find out its size and alignment", source))?;
+        Ok(Self {
+            path: path.to_owned(),
+            descriptor: Descriptor::new(fd),
+            limits: probed.limits,
+            is_block_device,
+            is_direct: probed.is_direct,
+        })
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it is a block device rather than a regular file.
+    pub fn is_block_device(&self) -> bool {
+        self.is_block_device
+    }
+
+    /// Whether transfers go past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.is_direct
+    }
+
+    fn failed(&self, request: Request, source: io::Error) -> MemberError {
+        let Request { operation, at, bytes } = request;
+        MemberError { kind: kind_of(&source), operation, at: MemberByte(at), bytes, source: Rc::new(source) }
+    }
+
+    /// Refuses what does not lie within the member.
+    fn check(&self, request: Request) -> Result<(), MemberError> {
+        let end = request.at.checked_add(request.bytes);
+        if end.is_some_and(|end| end <= self.limits.bytes) {
+            return Ok(());
+        }
+        let text = format!("beyond the member's end at byte {}", self.limits.bytes);
+        Err(self.failed(request, io::Error::new(io::ErrorKind::UnexpectedEof, text)))
+    }
+
+    /// Takes note of a partial result; returns whether the transfer is whole.
+    fn progress(&self, request: Request, done: &mut u64, result: io::Result<u32>) -> Result<bool, MemberError> {
+        match result {
+            Ok(moved) => {
+                *done += u64::from(moved);
+                // A direct transfer stops between blocks only where the file ends.
+                let between_blocks = done.is_multiple_of(u64::from(self.limits.logical_block_bytes));
+                if moved == 0 || !between_blocks && *done < request.bytes {
+                    let text = format!("only {done} of {} bytes", request.bytes);
+                    return Err(self.failed(request, io::Error::new(io::ErrorKind::UnexpectedEof, text)));
+                }
+                Ok(*done == request.bytes)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+            Err(error) => Err(self.failed(request, error)),
+        }
+    }
+
+    async fn allocate(&self, request: Request, modes: &[FallocateFlags]) -> Result<(), MemberError> {
+        self.check(request)?;
+        if request.bytes == 0 {
+            return Ok(());
+        }
+        let mut refused = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+        for mode in modes {
+            let mode = (*mode | FallocateFlags::KEEP_SIZE).bits().cast_signed();
+            let (result, ()) = transfer::allocate(&self.descriptor, mode, request.at, request.bytes).await;
+            match result {
+                Ok(_) => return Ok(()),
+                Err(error) if kind_of(&error) == MemberErrorKind::Unsupported => refused = error,
+                Err(error) => return Err(self.failed(request, error)),
+            }
+        }
+        Err(self.failed(request, refused))
+    }
+}
+
+impl fmt::Debug for FileMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileMember").field("path", &self.path).field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// What was asked, for bounds and errors.
+#[derive(Clone, Copy)]
+struct Request {
+    operation: Operation,
+    at: u64,
+    bytes: u64,
+}
+
+fn total<T: Deref<Target = [u8]>>(parts: &[T]) -> u64 {
+    parts.iter().map(|part| part.len() as u64).sum()
+}
+
+impl Member for FileMember {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    async fn read(&self, at: MemberByte, mut into: Buffer) -> (Result<(), MemberError>, Buffer) {
+        let request = Request { operation: Operation::Read, at: at.0, bytes: into.len() as u64 };
+        let mut done = 0;
+        let mut outcome = self.check(request).map(|()| into.is_empty());
+        while let Ok(false) = outcome {
+            let (result, back) = transfer::read(&self.descriptor, at.0 + done, into, done as usize).await;
+            into = back;
+            outcome = self.progress(request, &mut done, result);
+        }
+        (outcome.map(drop), into)
+    }
+
+    async fn read_vectored(&self, at: MemberByte, mut into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
+        let request = Request { operation: Operation::Read, at: at.0, bytes: total(&into) };
+        let mut done = 0;
+        let mut outcome = self.check(request).map(|()| request.bytes == 0);
+        while let Ok(false) = outcome {
+            let (result, back) = transfer::read_vectored(&self.descriptor, at.0 + done, into, done as usize).await;
+            into = back.parts;
+            outcome = self.progress(request, &mut done, result);
+        }
+        (outcome.map(drop), into)
+    }
+
+    async fn write(&self, at: MemberByte, mut from: Block) -> Result<(), MemberError> {
+        let request = Request { operation: Operation::Write, at: at.0, bytes: from.len() as u64 };
+        self.check(request)?;
+        let mut done = 0;
+        let mut whole = from.is_empty();
+        while !whole {
+            let (result, back) = transfer::write(&self.descriptor, at.0 + done, from, done as usize).await;
+            from = back;
+            whole = self.progress(request, &mut done, result)?;
+        }
+        Ok(())
+    }
+
+    async fn write_vectored(&self, at: MemberByte, mut from: Vec<Block>) -> Result<(), MemberError> {
+        let request = Request { operation: Operation::Write, at: at.0, bytes: total(&from) };
+        self.check(request)?;
+        let mut done = 0;
+        let mut whole = request.bytes == 0;
+        while !whole {
+            let (result, back) = transfer::write_vectored(&self.descriptor, at.0 + done, from, done as usize).await;
+            from = back.parts;
+            whole = self.progress(request, &mut done, result)?;
+        }
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), MemberError> {
+        let request = Request { operation: Operation::Flush, at: 0, bytes: 0 };
+        let (result, ()) = transfer::sync_data(&self.descriptor).await;
+        result.map(drop).map_err(|error| self.failed(request, error))
+    }
+
+    async fn discard(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
+        let request = Request { operation: Operation::Discard, at: at.0, bytes };
+        self.allocate(request, &[FallocateFlags::PUNCH_HOLE]).await
+    }
+
+    async fn write_zeroes(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
+        let request = Request { operation: Operation::WriteZeroes, at: at.0, bytes };
+        self.allocate(request, &[FallocateFlags::ZERO_RANGE, FallocateFlags::PUNCH_HOLE]).await
+    }
+}
+
+/// The kind of a system error, by what is to be done about it.
+fn kind_of(error: &io::Error) -> MemberErrorKind {
+    if error.kind() == io::ErrorKind::UnexpectedEof {
+        return MemberErrorKind::Short;
+    }
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => MemberErrorKind::NoSpace,
+        Some(libc::ENODEV | libc::ENXIO | libc::EBADF | libc::ESHUTDOWN | libc::ECANCELED) => MemberErrorKind::Gone,
+        Some(libc::ETIMEDOUT) => MemberErrorKind::TimedOut,
+        Some(libc::EOPNOTSUPP) => MemberErrorKind::Unsupported,
+        _ => MemberErrorKind::Io,
+    }
+}
+
+/// Opens and locks; returns whether it is a block device.
+fn open(path: &Path, options: &OpenOptions) -> Result<(OwnedFd, bool), OpenError> {
+    let refused = |source| OpenError::system(path, "open", source);
+    // Looked at first: opening a pipe would wait, and some devices act on being opened.
+    let is_block_device = is_block_device(path, &rustix::fs::stat(path).map_err(refused)?)?;
+    let mut flags = OFlags::CLOEXEC | if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    if is_block_device && options.lock != Lock::None {
+        // What the kernel's own users of block devices respect.
+        flags |= OFlags::EXCL;
+    }
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|source| match source {
+        rustix::io::Errno::BUSY if is_block_device => OpenError::Busy { path: path.to_owned() },
+        source => refused(source),
+    })?;
+    if self::is_block_device(path, &rustix::fs::fstat(&fd).map_err(refused)?)? != is_block_device {
+        return Err(OpenError::NotAMember { path: path.to_owned() }); // replaced under our hands
+    }
+    lock::lock(path, &fd, options.lock)?;
+    Ok((fd, is_block_device))
+}
+
+fn is_block_device(path: &Path, status: &rustix::fs::Stat) -> Result<bool, OpenError> {
+    match FileType::from_raw_mode(status.st_mode) {
+        FileType::RegularFile => Ok(false),
+        FileType::BlockDevice => Ok(true),
+        _ => Err(OpenError::NotAMember { path: path.to_owned() }),
+    }
+}
+
+/// Creates a file of `bytes` that takes no space yet, readable by its owner alone.
+///
+/// # Errors
+/// When it exists already, and when the file system refuses; then no file is left.
+pub fn create_sparse(path: &Path, bytes: u64) -> io::Result<()> {
+    let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+    file.set_len(bytes).inspect_err(|_| {
+        // The error that matters is the first one.
+        let _ = std::fs::remove_file(path);
+    })
+}

@@ -1,0 +1,99 @@
+//! What a file or block device can do and prefers.
+//!
+//! Facts come from statx(2) (`STATX_DIOALIGN`, Linux 6.1), the block layer's
+//! ioctls, and `/sys/dev/block/*/queue`; where none of them speaks, the
+//! cautious answer is taken.
+
+use super::{Direct, OpenOptions};
+use engine::Limits;
+use rustix::fs::{AtFlags, OFlags, SeekFrom, Statx, StatxFlags};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// The unit of md's format, and the block size of a file that takes any.
+const SECTOR_BYTES: u32 = 512;
+
+/// What buffers are aligned to; a file that wants more is not done directly.
+const BUFFER_ALIGNMENT: u32 = engine::buffer::ALIGNMENT as u32;
+
+pub(super) struct Probed {
+    pub(super) limits: Limits,
+    pub(super) is_direct: bool,
+}
+
+/// Finds the limits out and turns `O_DIRECT` on where it is possible.
+pub(super) fn probe(fd: &OwnedFd, is_block_device: bool, options: &OpenOptions) -> io::Result<Probed> {
+    let dio_align = StatxFlags::from_bits_retain(libc::STATX_DIOALIGN);
+    let status = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | dio_align)?;
+    let limits = if is_block_device { device_limits(fd, &status, options)? } else { file_limits(&status, options) };
+    let alignment = if is_block_device { Some(limits.logical_block_bytes) } else { file_alignment(&status) };
+    let alignment = alignment.filter(|bytes| bytes.is_power_of_two() && *bytes <= BUFFER_ALIGNMENT);
+    match (options.direct, alignment) {
+        (Direct::Auto, Some(alignment)) if set_direct(fd) => {
+            let logical_block_bytes = alignment.max(SECTOR_BYTES);
+            let physical_block_bytes = limits.physical_block_bytes.max(logical_block_bytes);
+            Ok(Probed { limits: Limits { logical_block_bytes, physical_block_bytes, ..limits }, is_direct: true })
+        }
+        _ => Ok(Probed { limits, is_direct: false }),
+    }
+}
+
+fn set_direct(fd: &OwnedFd) -> bool {
+    rustix::fs::fcntl_getfl(fd).and_then(|flags| rustix::fs::fcntl_setfl(fd, flags | OFlags::DIRECT)).is_ok()
+}
+
+/// A regular file's limits without `O_DIRECT`.
+fn file_limits(status: &Statx, options: &OpenOptions) -> Limits {
+    Limits {
+        bytes: status.stx_size,
+        logical_block_bytes: SECTOR_BYTES,
+        // The unit in which the file system writes; some give no power of two.
+        physical_block_bytes: status.stx_blksize.clamp(SECTOR_BYTES, 1 << 20).next_power_of_two(),
+        optimal_bytes: 0,
+        // Nearly every file system can; one that cannot says so when asked.
+        discards: !options.read_only,
+        volatile_cache: true,
+    }
+}
+
+/// What `O_DIRECT` on a regular file asks for; `None` when it is impossible or
+/// nobody can tell.
+fn file_alignment(status: &Statx) -> Option<u32> {
+    if status.stx_mask & libc::STATX_DIOALIGN != 0 {
+        // Zero says that the file does not take it.
+        let bytes = status.stx_dio_offset_align.max(status.stx_dio_mem_align);
+        return (status.stx_dio_offset_align != 0).then_some(bytes);
+    }
+    // Before Linux 6.1: the block size of the device below, where there is just one.
+    queue_number(status.stx_dev_major, status.stx_dev_minor, "logical_block_size")?.try_into().ok()
+}
+
+fn device_limits(fd: &OwnedFd, status: &Statx, options: &OpenOptions) -> io::Result<Limits> {
+    let (major, minor) = (status.stx_rdev_major, status.stx_rdev_minor);
+    let number = |name| queue_number(major, minor, name).unwrap_or(0);
+    let logical_block_bytes = rustix::fs::ioctl_blksszget(fd)?.max(SECTOR_BYTES);
+    let optimal_bytes = u32::try_from(number("optimal_io_size")).unwrap_or(0);
+    Ok(Limits {
+        bytes: rustix::fs::seek(fd, SeekFrom::End(0))?,
+        logical_block_bytes,
+        physical_block_bytes: rustix::fs::ioctl_blkpbszget(fd)?.max(logical_block_bytes),
+        optimal_bytes: if optimal_bytes % logical_block_bytes == 0 { optimal_bytes } else { 0 },
+        discards: !options.read_only && number("discard_max_bytes") > 0,
+        volatile_cache: queue_text(major, minor, "write_cache").is_none_or(|text| text != "write through"),
+    })
+}
+
+/// An attribute of a device's request queue; a partition has its disk's.
+fn queue_text(major: u32, minor: u32, name: &str) -> Option<String> {
+    let device = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    // Not `..` of the link: that would be the directory of links.
+    let device = device.canonicalize().ok()?;
+    let read = |device: &Path| std::fs::read_to_string(device.join("queue").join(name)).ok();
+    let text = read(&device).or_else(|| read(device.parent()?))?;
+    Some(text.trim_end().to_owned())
+}
+
+fn queue_number(major: u32, minor: u32, name: &str) -> Option<u64> {
+    queue_text(major, minor, name)?.parse().ok()
+}

@@ -1,0 +1,181 @@
+//! A member in memory: as fast as members get, for measurements and tests.
+//!
+//! Each operation completes when it is first polled, in one copy. Pages that
+//! were never written take no memory, and discarding gives them back.
+
+use engine::{Block, Buffer, Limits, Member, MemberError, MemberErrorKind, Operation};
+use format::units::MemberByte;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+const PAGE_BYTES: usize = 4096;
+
+/// A member in anonymous memory; its contents go with it.
+pub struct MemoryMember {
+    map: Map,
+    limits: Limits,
+}
+
+impl MemoryMember {
+    /// A member of `bytes` zeros.
+    ///
+    /// # Errors
+    /// When the system gives no such range of addresses.
+    pub fn new(bytes: u64) -> io::Result<Self> {
+        let length = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let limits = Limits {
+            bytes,
+            logical_block_bytes: 512,
+            physical_block_bytes: 512,
+            optimal_bytes: 0,
+            discards: true,
+            volatile_cache: false,
+        };
+        Ok(Self { map: Map::new(length)?, limits })
+    }
+
+    /// The request's place in memory, if it lies within the member.
+    fn range(&self, operation: Operation, at: MemberByte, bytes: u64) -> Result<Range<usize>, MemberError> {
+        match at.0.checked_add(bytes) {
+            Some(end) if end <= self.limits.bytes => Ok(at.0 as usize..end as usize),
+            _ => {
+                let text = format!("beyond the member's end at byte {}", self.limits.bytes);
+                let source = Rc::new(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+                Err(MemberError { kind: MemberErrorKind::Short, operation, at, bytes, source })
+            }
+        }
+    }
+}
+
+impl Member for MemoryMember {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    async fn read(&self, at: MemberByte, mut into: Buffer) -> (Result<(), MemberError>, Buffer) {
+        let range = self.range(Operation::Read, at, into.len() as u64);
+        (range.map(|range| self.map.read(range, &mut into)), into)
+    }
+
+    async fn read_vectored(&self, at: MemberByte, mut into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
+        let bytes = into.iter().map(|part| part.len() as u64).sum();
+        let copied = self.range(Operation::Read, at, bytes).map(|Range { mut start, .. }| {
+            for part in &mut into {
+                let end = start + part.len();
+                self.map.read(start..end, part);
+                start = end;
+            }
+        });
+        (copied, into)
+    }
+
+    async fn write(&self, at: MemberByte, from: Block) -> Result<(), MemberError> {
+        let range = self.range(Operation::Write, at, from.len() as u64)?;
+        self.map.write(range, &from);
+        Ok(())
+    }
+
+    async fn write_vectored(&self, at: MemberByte, from: Vec<Block>) -> Result<(), MemberError> {
+        let bytes = from.iter().map(|part| part.len() as u64).sum();
+        let Range { mut start, .. } = self.range(Operation::Write, at, bytes)?;
+        for part in &from {
+            let end = start + part.len();
+            self.map.write(start..end, part);
+            start = end;
+        }
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), MemberError> {
+        Ok(())
+    }
+
+    async fn discard(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
+        self.range(Operation::Discard, at, bytes).map(|range| self.map.zero(range))
+    }
+
+    async fn write_zeroes(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
+        self.range(Operation::WriteZeroes, at, bytes).map(|range| self.map.zero(range))
+    }
+}
+
+impl fmt::Debug for MemoryMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryMember").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// An anonymous mapping. Nobody gets a reference into it: contents are copied
+/// in and out, on one thread, so that shared access is sound.
+struct Map {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Map {
+    fn new(bytes: usize) -> io::Result<Self> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let length = bytes.max(1);
+        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, flags)?
+        };
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, bytes })
+    }
+
+    /// The address of a range, which must lie in the mapping.
+    fn address(&self, range: &Range<usize>) -> *mut u8 {
+        assert!(range.start <= range.end && range.end <= self.bytes, "{range:?} in a map of {}", self.bytes);
+        // SAFETY: just checked to lie within the mapping.
+        unsafe { self.base.as_ptr().add(range.start) }
+    }
+
+    fn read(&self, range: Range<usize>, into: &mut [u8]) {
+        assert_eq!(range.len(), into.len());
+        // SAFETY: source and destination have this length, and no Rust
+        // reference ever points into the mapping, so they do not overlap.
+        unsafe { self.address(&range).copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) }
+    }
+
+    fn write(&self, range: Range<usize>, from: &[u8]) {
+        assert_eq!(range.len(), from.len());
+        // SAFETY: as in `read`, the other way.
+        unsafe { self.address(&range).copy_from_nonoverlapping(from.as_ptr(), from.len()) }
+    }
+
+    /// Whole pages go back to the system, which gives zeros when they are next
+    /// touched; the rest is overwritten.
+    fn zero(&self, range: Range<usize>) {
+        let pages = range.start.next_multiple_of(PAGE_BYTES)..range.end / PAGE_BYTES * PAGE_BYTES;
+        if pages.start >= pages.end {
+            return self.fill_zero(range);
+        }
+        self.fill_zero(range.start..pages.start);
+        self.fill_zero(pages.end..range.end);
+        // SAFETY: whole pages of our private mapping, which nobody refers to.
+        let given_back =
+            unsafe { rustix::mm::madvise(self.address(&pages).cast(), pages.len(), Advice::LinuxDontNeed) };
+        if given_back.is_err() {
+            self.fill_zero(pages);
+        }
+    }
+
+    fn fill_zero(&self, range: Range<usize>) {
+        // SAFETY: within the mapping, as `address` checks.
+        unsafe { self.address(&range).write_bytes(0, range.len()) }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: exactly what was mapped; no reference into it exists.
+        // A failure would mean a range that is not ours, which cannot be.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes.max(1)) };
+        debug_assert!(unmapped.is_ok());
+    }
+}

@@ -1,0 +1,285 @@
+//! Stream sockets: unix and TCP, listening and connected.
+//!
+//! A [`Stream`] moves buffers, not slices: what the kernel may still read or
+//! write belongs to the operation. It neither frames nor buffers anything; one
+//! receiver and one sender at a time is the caller's business, as two sends at
+//! once would mix their bytes.
+
+use crate::descriptor::Descriptor;
+use crate::transfer;
+use engine::{Block, Buffer};
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags};
+use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Connections that the kernel keeps until they are accepted.
+const BACKLOG: i32 = 128;
+
+/// Waits for connections.
+pub struct Listener {
+    descriptor: Rc<Descriptor>,
+    /// For a unix socket; removes it from the file system in the end.
+    _node: Option<Node>,
+    is_tcp: bool,
+}
+
+impl Listener {
+    /// Listens on a unix socket at `path`, which has `mode` from its first
+    /// moment. A socket there that nobody listens on any more is replaced.
+    /// Dropping the listener removes it.
+    ///
+    /// # Errors
+    /// When somebody listens there, when it is no socket, and when the system
+    /// refuses. The message names the path.
+    ///
+    /// # Panics
+    /// When the thread has no executor.
+    pub fn unix(path: &Path, mode: u32) -> io::Result<Self> {
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let (fd, node) = listen_unix(path, mode).map_err(named)?;
+        Ok(Self { descriptor: Descriptor::new(fd), _node: Some(node), is_tcp: false })
+    }
+
+    /// Listens on a TCP address; port 0 takes any free port.
+    ///
+    /// # Errors
+    /// When the address is taken or not of this machine.
+    ///
+    /// # Panics
+    /// When the thread has no executor.
+    pub fn tcp(address: SocketAddr) -> io::Result<Self> {
+        let named = |error: rustix::io::Errno| {
+            let error = io::Error::from(error);
+            io::Error::new(error.kind(), format!("{address}: {error}"))
+        };
+        let fd = tcp_socket(&address).map_err(named)?;
+        // Otherwise a server could not start again while old connections linger.
+        sockopt::set_socket_reuseaddr(&fd, true).map_err(named)?;
+        rustix::net::bind(&fd, &address).map_err(named)?;
+        rustix::net::listen(&fd, BACKLOG).map_err(named)?;
+        Ok(Self { descriptor: Descriptor::new(fd), _node: None, is_tcp: true })
+    }
+
+    /// The address of a TCP listener, with the port that it got; `None` for a
+    /// unix socket.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn tcp_address(&self) -> io::Result<Option<SocketAddr>> {
+        if !self.is_tcp {
+            return Ok(None);
+        }
+        let address = rustix::net::getsockname(self.descriptor.as_fd())?;
+        Ok(Some(SocketAddr::try_from(address)?))
+    }
+
+    /// The next connection. When the future is dropped, a connection that was
+    /// being accepted at that moment is closed.
+    ///
+    /// # Errors
+    /// Of the connection (it was gone before it was accepted) or of the system
+    /// (no descriptors left); the listener itself remains usable.
+    pub async fn accept(&self) -> io::Result<Stream> {
+        let (result, _) = transfer::accept(&self.descriptor).await;
+        // SAFETY: the kernel has just made this descriptor for us; the
+        // operation gives it out once.
+        let fd = unsafe { OwnedFd::from_raw_fd(result?.cast_signed()) };
+        if self.is_tcp {
+            sockopt::set_tcp_nodelay(&fd, true)?;
+        }
+        Ok(Stream::new(fd))
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").field("is_tcp", &self.is_tcp).finish_non_exhaustive()
+    }
+}
+
+/// A connection. Clones are the same connection, which closes with the last one.
+#[derive(Clone)]
+pub struct Stream {
+    descriptor: Rc<Descriptor>,
+}
+
+impl Stream {
+    fn new(fd: OwnedFd) -> Self {
+        Self { descriptor: Descriptor::new(fd) }
+    }
+
+    /// Connects to a unix socket.
+    ///
+    /// # Errors
+    /// When nobody listens there, or the system refuses.
+    ///
+    /// # Panics
+    /// When the thread has no executor.
+    pub async fn connect_unix(path: &Path) -> io::Result<Self> {
+        let address = SocketAddrUnix::new(path)?;
+        Self::connect(unix_socket()?, address.into()).await
+    }
+
+    /// Connects to a TCP address.
+    ///
+    /// # Errors
+    /// When nobody listens there, or the system refuses.
+    ///
+    /// # Panics
+    /// When the thread has no executor.
+    pub async fn connect_tcp(address: SocketAddr) -> io::Result<Self> {
+        let fd = tcp_socket(&address)?;
+        sockopt::set_tcp_nodelay(&fd, true)?;
+        Self::connect(fd, address.into()).await
+    }
+
+    async fn connect(fd: OwnedFd, address: SocketAddrAny) -> io::Result<Self> {
+        let stream = Self::new(fd);
+        let (result, _) = transfer::connect(&stream.descriptor, address).await;
+        result.map(|_| stream)
+    }
+
+    /// Receives what is there, at least one byte, and says how many. Zero means
+    /// that the other side has sent its last (or that `into` is empty).
+    ///
+    /// # Errors
+    /// The connection's; the buffer is given up then.
+    pub async fn recv(&self, into: Buffer) -> io::Result<(usize, Buffer)> {
+        let (result, into) = transfer::receive(&self.descriptor, into, 0, 0).await;
+        Ok((result? as usize, into))
+    }
+
+    /// Fills the buffer.
+    ///
+    /// # Errors
+    /// The connection's, and `UnexpectedEof` when the other side sent its last
+    /// before the buffer was full.
+    pub async fn recv_exact(&self, mut into: Buffer) -> io::Result<Buffer> {
+        let mut done = 0;
+        while done < into.len() {
+            let (result, back) = transfer::receive(&self.descriptor, into, done, libc::MSG_WAITALL).await;
+            into = back;
+            match result? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                received => done += received as usize,
+            }
+        }
+        Ok(into)
+    }
+
+    /// Sends all bytes of the parts, in order. When the future is dropped, any
+    /// part of them may have been sent.
+    ///
+    /// # Errors
+    /// The connection's; any part may have been sent.
+    pub async fn send(&self, mut parts: Vec<Block>) -> io::Result<()> {
+        parts.retain(|part| !part.is_empty());
+        let total: usize = parts.iter().map(|part| part.len()).sum();
+        let mut done = 0;
+        while done < total {
+            let result = if parts.len() == 1 {
+                let (result, part) = transfer::send(&self.descriptor, parts.remove(0), done).await;
+                parts.push(part);
+                result
+            } else {
+                let (result, message) = transfer::send_vectored(&self.descriptor, parts, done).await;
+                parts = message.parts;
+                result
+            };
+            done += result? as usize;
+        }
+        Ok(())
+    }
+
+    /// Ends the connection in both directions: the other side sees its end,
+    /// and everything that waits on it here comes back.
+    pub fn shutdown(&self) {
+        // It fails only when there is no connection any more.
+        let _ = rustix::net::shutdown(self.descriptor.as_fd(), rustix::net::Shutdown::Both);
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").finish_non_exhaustive()
+    }
+}
+
+fn tcp_socket(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+}
+
+fn unix_socket() -> rustix::io::Result<OwnedFd> {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+}
+
+/// A socket's place in the file system, removed when dropped unless it has
+/// been replaced by another.
+struct Node {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl Node {
+    fn of(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: std::path::absolute(path)?, identity: identity(path)? })
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
+            // Nothing depends on it: a stale socket is replaced by the next listener.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let status = rustix::fs::lstat(path)?;
+    Ok((status.st_dev, status.st_ino))
+}
+
+fn listen_unix(path: &Path, mode: u32) -> io::Result<(OwnedFd, Node)> {
+    let address = SocketAddrUnix::new(path)?;
+    // Two servers that start at once must not both find the old socket stale,
+    // or one would remove what the other has just made.
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = rustix::fs::openat(CWD, directory, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
+    remove_stale(path, &address)?;
+    let fd = unix_socket()?;
+    // On Linux the node in the file system gets the socket's own mode.
+    rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
+    rustix::net::bind(&fd, &address)?;
+    let node = Node::of(path)?;
+    rustix::net::listen(&fd, BACKLOG)?;
+    Ok((fd, node))
+}
+
+/// Removes a socket that nobody listens on.
+fn remove_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
+    let status = match rustix::fs::lstat(path) {
+        Err(rustix::io::Errno::NOENT) => return Ok(()),
+        status => status?,
+    };
+    if FileType::from_raw_mode(status.st_mode) != FileType::Socket {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "exists and is not a socket"));
+    }
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let probe = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&probe, address) {
+        Err(rustix::io::Errno::CONNREFUSED) => Ok(std::fs::remove_file(path)?),
+        // Connected, or its queue is full.
+        Ok(()) | Err(rustix::io::Errno::AGAIN) => {
+            Err(io::Error::new(io::ErrorKind::AddrInUse, "another server listens here"))
+        }
+        Err(error) => Err(error.into()),
+    }
+}

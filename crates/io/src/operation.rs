@@ -1,0 +1,162 @@
+//! What an operation owns while the kernel works on it, and the future that
+//! waits for it.
+//!
+//! Dropping a [`Submitted`] never frees memory that the kernel may still use:
+//! the ring's slot owns it until the completion comes (see [`crate::ring`]).
+
+use crate::descriptor::Descriptor;
+use crate::executor::Core;
+use engine::{Block, Buffer};
+use io_uring::squeue;
+use std::future::Future;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// An operation in the ring's slab.
+pub(crate) struct Slot {
+    pub(crate) held: Held,
+    pub(crate) state: State,
+}
+
+pub(crate) enum State {
+    /// Queued or with the kernel; the waker of whoever polled last.
+    InFlight(Option<Waker>),
+    /// As before, but its future was dropped.
+    Abandoned,
+    /// Completed with this result, which has not been taken yet.
+    Finished(i32),
+}
+
+/// A descriptor and a resource, kept until the kernel is done with both.
+pub(crate) struct Held {
+    /// Declared first, as the resource is of no use without it.
+    _descriptor: Rc<Descriptor>,
+    resource: Resource,
+}
+
+impl Held {
+    /// Lets go of what an operation held that nobody waits for.
+    pub(crate) fn discard(self, result: i32) {
+        if let (Resource::Accepted(_), 0..) = (&self.resource, result) {
+            // SAFETY: the kernel has just made this descriptor for us, and
+            // nobody else has learnt of it.
+            drop(unsafe { OwnedFd::from_raw_fd(result) });
+        }
+    }
+}
+
+/// Several pieces of memory for one transfer, and the vectors, for the kernel
+/// alone, that point to them.
+pub(crate) struct Vectored<T> {
+    pub(crate) parts: Vec<T>,
+    pub(crate) _vectors: Vec<libc::iovec>,
+}
+
+/// As [`Vectored`], with the header that socket calls want.
+pub(crate) struct Message {
+    pub(crate) parts: Vec<Block>,
+    pub(crate) _vectors: Vec<libc::iovec>,
+    pub(crate) _header: Box<libc::msghdr>,
+}
+
+/// The marker of an operation whose result is a new descriptor.
+pub(crate) struct Accepted;
+
+/// Everything an operation can own, so that one slab holds all kinds.
+pub(crate) enum Resource {
+    Nothing(()),
+    Buffer(Buffer),
+    Block(Block),
+    Buffers(Vectored<Buffer>),
+    Blocks(Vectored<Block>),
+    Message(Message),
+    Bytes(Box<[u8]>),
+    Address(Box<rustix::net::SocketAddrAny>),
+    Accepted(Accepted),
+}
+
+/// A type that can be an operation's [`Resource`], there and back.
+pub(crate) trait Owned: Into<Resource> + Unpin {
+    fn back(resource: Resource) -> Self;
+}
+
+macro_rules! owned {
+    ($($type:ty => $variant:ident),* $(,)?) => {$(
+        impl From<$type> for Resource {
+            fn from(own: $type) -> Self {
+                Resource::$variant(own)
+            }
+        }
+
+        impl Owned for $type {
+            fn back(resource: Resource) -> Self {
+                match resource {
+                    Resource::$variant(own) => own,
+                    _ => unreachable!("an operation gives back what it was given"),
+                }
+            }
+        }
+    )*};
+}
+
+owned! {
+    () => Nothing,
+    Buffer => Buffer,
+    Block => Block,
+    Vectored<Buffer> => Buffers,
+    Vectored<Block> => Blocks,
+    Message => Message,
+    Box<[u8]> => Bytes,
+    Box<rustix::net::SocketAddrAny> => Address,
+    Accepted => Accepted,
+}
+
+/// An operation under way. Completes with the kernel's result and gives back
+/// what it owned; dropped earlier, it is cancelled.
+pub(crate) struct Submitted<R> {
+    core: Rc<Core>,
+    /// `None` once the result was taken.
+    index: Option<usize>,
+    resource: PhantomData<R>,
+}
+
+impl<R: Owned> Submitted<R> {
+    /// Queues `entry` on `descriptor`.
+    ///
+    /// # Safety
+    /// Every address in `entry` must point into memory that `resource` owns,
+    /// that stays where it is when `resource` is moved, and that nobody else
+    /// uses in a conflicting way while `resource` lives.
+    pub(crate) unsafe fn new(descriptor: &Rc<Descriptor>, entry: squeue::Entry, resource: R) -> Self {
+        let core = descriptor.core().clone();
+        let entry = entry.flags(descriptor.flags());
+        let held = Held { _descriptor: descriptor.clone(), resource: resource.into() };
+        // SAFETY: promised by the caller; `held` keeps the descriptor open.
+        let index = unsafe { core.ring.queue(entry, held) };
+        Self { core, index: Some(index), resource: PhantomData }
+    }
+}
+
+impl<R: Owned> Future for Submitted<R> {
+    type Output = (io::Result<u32>, R);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let index = self.index.expect("not polled again after completion");
+        let Some((result, held)) = self.core.ring.poll(index, context.waker()) else { return Poll::Pending };
+        self.index = None;
+        let result = u32::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
+        Poll::Ready((result, R::back(held.resource)))
+    }
+}
+
+impl<R> Drop for Submitted<R> {
+    fn drop(&mut self) {
+        if let Some(index) = self.index {
+            self.core.ring.abandon(index);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Work for an executor from other threads: the only part of this crate where
+//! threads meet.
+//!
+//! Each executor has an [`Inbox`]: jobs, and names of tasks to wake, behind a
+//! mutex that its own thread takes only when an eventfd says that something
+//! is there.
+
+use crate::descriptor::Descriptor;
+use crate::executor::{Core, spawn};
+use crate::transfer;
+use crate::wake::TaskId;
+use futures_channel::oneshot;
+use rustix::event::EventfdFlags;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The inboxes of all executors of the process, by executor.
+static INBOXES: Mutex<BTreeMap<u16, Arc<Inbox>>> = Mutex::new(BTreeMap::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it holds one of these locks, and no state between
+    // two statements would be wrong.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+pub(crate) struct Inbox {
+    executor: u16,
+    event: OwnedFd,
+    contents: Mutex<Contents>,
+}
+
+#[derive(Default)]
+struct Contents {
+    jobs: Vec<Job>,
+    wakes: Vec<TaskId>,
+    /// Whether the eventfd has been written since the contents were last taken.
+    is_signalled: bool,
+    is_closed: bool,
+}
+
+impl Inbox {
+    /// Makes an inbox under a free executor number.
+    pub(crate) fn new() -> io::Result<Arc<Self>> {
+        let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
+        let mut inboxes = lock(&INBOXES);
+        let executor = (0..=u16::MAX)
+            .find(|number| !inboxes.contains_key(number))
+            .ok_or_else(|| io::Error::other("more than 65536 executors"))?;
+        let inbox = Arc::new(Self { executor, event, contents: Mutex::default() });
+        inboxes.insert(executor, inbox.clone());
+        Ok(inbox)
+    }
+
+    pub(crate) fn executor_id(&self) -> u16 {
+        self.executor
+    }
+
+    /// No job is taken any more; those that wait are dropped.
+    pub(crate) fn close(&self) {
+        lock(&INBOXES).remove(&self.executor);
+        let jobs = {
+            let mut contents = lock(&self.contents);
+            contents.is_closed = true;
+            std::mem::take(&mut contents.jobs)
+        };
+        drop(jobs); // not under the lock: this runs destructors of others
+    }
+
+    /// Adds to the contents and makes sure that the owner will look.
+    fn put(&self, add: impl FnOnce(&mut Contents)) {
+        let mut contents = lock(&self.contents);
+        if contents.is_closed {
+            return;
+        }
+        add(&mut contents);
+        if !std::mem::replace(&mut contents.is_signalled, true) {
+            // Only a counter at its maximum could refuse, and it is at most 1.
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
+    }
+
+    fn take(&self) -> (Vec<Job>, Vec<TaskId>) {
+        let mut contents = lock(&self.contents);
+        contents.is_signalled = false;
+        (std::mem::take(&mut contents.jobs), std::mem::take(&mut contents.wakes))
+    }
+}
+
+/// Wakes a task of another thread's executor.
+pub(crate) fn forward(task: TaskId) {
+    let inbox = lock(&INBOXES).get(&task.executor()).cloned();
+    if let Some(inbox) = inbox {
+        inbox.put(|contents| contents.wakes.push(task));
+    }
+}
+
+/// The task that each executor runs to empty its inbox.
+pub(crate) fn serve(inbox: Arc<Inbox>) -> io::Result<impl Future<Output = ()>> {
+    let event = Descriptor::new(inbox.event.try_clone()?);
+    Ok(async move {
+        loop {
+            let (read, _) = transfer::read_bytes(&event, vec![0; 8].into()).await;
+            if read.is_err() {
+                return; // the ring is closing
+            }
+            let (jobs, wakes) = inbox.take();
+            let core = Core::current();
+            wakes.into_iter().for_each(|task| core.wake(task));
+            jobs.into_iter().for_each(|job| job());
+        }
+    })
+}
+
+/// A handle to an executor for other threads.
+#[derive(Clone)]
+pub struct Remote {
+    inbox: Arc<Inbox>,
+}
+
+impl Remote {
+    pub(crate) fn new(inbox: Arc<Inbox>) -> Self {
+        Self { inbox }
+    }
+
+    /// Calls `start` on the executor's thread, runs the future that it makes
+    /// there as a task, and gives the output here. The task is started whether
+    /// or not the result is waited for, and dropping the result leaves it
+    /// running.
+    ///
+    /// # Errors
+    /// [`Stopped`] when the executor is gone or goes before the task is done.
+    pub fn run<F, T>(
+        &self,
+        start: impl FnOnce() -> F + Send + 'static,
+    ) -> impl Future<Output = Result<T, Stopped>> + Send
+    where
+        F: Future<Output = T> + 'static,
+        T: Send + 'static,
+    {
+        let (sender, receiver) = oneshot::channel();
+        let job: Job = Box::new(move || {
+            drop(spawn(async move {
+                // Nobody listens when the result was dropped, as documented.
+                let _ = sender.send(start().await);
+            }));
+        });
+        self.inbox.put(|contents| contents.jobs.push(job));
+        async move { receiver.await.map_err(|oneshot::Canceled| Stopped) }
+    }
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote").field("executor", &self.inbox.executor).finish()
+    }
+}
+
+/// The executor that was to do the work is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the executor has stopped")]
+pub struct Stopped;

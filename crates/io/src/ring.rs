@@ -1,0 +1,344 @@
+//! One io_uring and everything that is in flight on it.
+//!
+//! Invariants:
+//! - Whatever the kernel may touch for an operation (buffers, vectors, the
+//!   descriptor) is owned by the operation's slot from before its entry is
+//!   queued until its completion has been reaped, whether or not anybody still
+//!   waits for it. Dropping a waiting future asks for cancellation and leaves
+//!   the slot behind.
+//! - Nothing that was queued is lost: an entry that finds the submission queue
+//!   full waits in `backlog`, in order, and completions that overflow the
+//!   completion queue are kept by the kernel (`IORING_FEAT_NODROP`).
+//! - No borrow of the ring's cells is held while foreign code (a waker, a
+//!   buffer's destructor) runs.
+//!
+//! It never waits by itself; [`Ring::enter`] is the one place that does, and
+//! the executor alone calls it.
+
+use crate::operation::{Held, Slot, State};
+use engine::Pool;
+use io_uring::{IoUring, opcode, squeue, types};
+use slab::Slab;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::RawFd;
+use std::task::Waker;
+use std::time::Duration;
+
+/// Places in the table of registered descriptors; more descriptors than this
+/// work too, unregistered.
+const FILE_SLOTS: u32 = 256;
+
+/// The most that the kernel registers as one buffer.
+const BUFFER_BYTES_MAX: usize = 1 << 30;
+
+/// When less than this can be pinned, registration is not worth an index.
+const BUFFER_BYTES_MIN: usize = 1 << 20;
+
+/// Marks a completion that nobody waits for: that of a cancellation.
+const NOBODY: u64 = u64::MAX;
+
+/// How long [`Ring::enter`] may wait for a completion.
+pub(crate) enum Wait {
+    /// Not at all.
+    No,
+    /// Until one comes.
+    Forever,
+    /// Until one comes or this time has passed.
+    For(Duration),
+}
+
+pub(crate) struct Ring {
+    uring: RefCell<IoUring>,
+    backlog: RefCell<VecDeque<squeue::Entry>>,
+    slots: RefCell<Slab<Slot>>,
+    /// Scratch for [`Ring::reap`], kept for its capacity.
+    reaped: Cell<Vec<(u64, i32)>>,
+    free_files: RefCell<Vec<u32>>,
+    /// Address of the arena, and how much of it from there on is registered.
+    registered_base: usize,
+    registered_bytes: usize,
+    vectored_fixed: bool,
+    closed: Cell<bool>,
+    /// Keeps the registered memory alive as long as the ring.
+    _pool: Pool,
+}
+
+impl Ring {
+    /// Sets a ring up with the flags that this kernel takes.
+    pub(crate) fn new(entries: u32, pool: &Pool, register: bool) -> io::Result<Self> {
+        let uring = set_up(entries)?;
+        if !(uring.params().is_feature_nodrop() && uring.params().is_feature_ext_arg()) {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring of Linux 5.11 or later is needed"));
+        }
+        let (base, bytes) = pool.arena();
+        let registered_bytes = if register { register_arena(&uring, base, bytes) } else { 0 };
+        let files =
+            if register && uring.submitter().register_files_sparse(FILE_SLOTS).is_ok() { FILE_SLOTS } else { 0 };
+        let mut probe = io_uring::Probe::new();
+        let probed = uring.submitter().register_probe(&mut probe).is_ok();
+        Ok(Self {
+            vectored_fixed: probed
+                && probe.is_supported(opcode::ReadvFixed::CODE)
+                && probe.is_supported(opcode::WritevFixed::CODE),
+            uring: RefCell::new(uring),
+            backlog: RefCell::default(),
+            slots: RefCell::default(),
+            reaped: Cell::default(),
+            free_files: RefCell::new((0..files).rev().collect()),
+            registered_base: base as usize,
+            registered_bytes,
+            closed: Cell::new(false),
+            _pool: pool.clone(),
+        })
+    }
+
+    /// Bytes of the pool's arena that are registered with the kernel.
+    pub(crate) fn registered_bytes(&self) -> usize {
+        self.registered_bytes
+    }
+
+    /// The index of the registered buffer that contains all of `bytes`.
+    pub(crate) fn buffer_index(&self, bytes: &[u8]) -> Option<u16> {
+        let start = (bytes.as_ptr() as usize).checked_sub(self.registered_base)?;
+        let end = start + bytes.len();
+        let index = start / BUFFER_BYTES_MAX;
+        let whole = end <= self.registered_bytes && end <= (index + 1) * BUFFER_BYTES_MAX;
+        whole.then(|| u16::try_from(index).ok()).flatten()
+    }
+
+    /// Whether transfers over several pieces of one registered buffer exist (Linux 6.15).
+    pub(crate) fn has_vectored_fixed(&self) -> bool {
+        self.vectored_fixed
+    }
+
+    /// Registers a descriptor; `None` when the table is full or absent.
+    pub(crate) fn register_file(&self, fd: RawFd) -> Option<u32> {
+        let slot = self.free_files.borrow_mut().pop()?;
+        match self.uring.borrow().submitter().register_files_update(slot, &[fd]) {
+            Ok(_) => Some(slot),
+            Err(_) => {
+                self.free_files.borrow_mut().push(slot);
+                None
+            }
+        }
+    }
+
+    /// Takes a registered descriptor back. No operation may be using it.
+    pub(crate) fn unregister_file(&self, slot: u32) {
+        // On failure the place is not used again: the kernel may still hold the file there.
+        if self.uring.borrow().submitter().register_files_update(slot, &[-1]).is_ok() {
+            self.free_files.borrow_mut().push(slot);
+        }
+    }
+
+    /// Queues an operation and returns its slot. On a closed ring it ends at
+    /// once with `ECANCELED`.
+    ///
+    /// # Safety
+    /// Every address in `entry` must point into memory that `held` owns, that
+    /// stays where it is when `held` is moved, and that nobody else uses in a
+    /// conflicting way while `held` lives; the descriptor in `entry` must be
+    /// kept open by `held` too.
+    pub(crate) unsafe fn queue(&self, entry: squeue::Entry, held: Held) -> usize {
+        let closed = self.closed.get();
+        let state = if closed { State::Finished(-libc::ECANCELED) } else { State::InFlight(None) };
+        let index = self.slots.borrow_mut().insert(Slot { held, state });
+        if !closed {
+            self.push(entry.user_data(index as u64));
+        }
+        index
+    }
+
+    fn push(&self, entry: squeue::Entry) {
+        let mut backlog = self.backlog.borrow_mut();
+        let mut uring = self.uring.borrow_mut();
+        // SAFETY: `queue`'s caller vouches for the entry's addresses, and its
+        // slot keeps them valid until the completion is reaped; a cancellation
+        // has none.
+        if !backlog.is_empty() || unsafe { uring.submission().push(&entry) }.is_err() {
+            backlog.push_back(entry);
+        }
+    }
+
+    /// Takes the result of a finished operation, or leaves `waker` to be woken.
+    pub(crate) fn poll(&self, index: usize, waker: &Waker) -> Option<(i32, Held)> {
+        let mut slots = self.slots.borrow_mut();
+        let slot = &mut slots[index];
+        match &mut slot.state {
+            State::Finished(result) => {
+                let result = *result;
+                Some((result, slots.remove(index).held))
+            }
+            State::InFlight(known) => {
+                match known {
+                    Some(known) => known.clone_from(waker),
+                    None => *known = Some(waker.clone()),
+                }
+                None
+            }
+            State::Abandoned => unreachable!("an abandoned operation has no future to poll"),
+        }
+    }
+
+    /// Nobody waits for the operation any more: cancel it, keep what it holds.
+    pub(crate) fn abandon(&self, index: usize) {
+        let mut slots = self.slots.borrow_mut();
+        let slot = &mut slots[index];
+        if let State::Finished(result) = slot.state {
+            let slot = slots.remove(index);
+            drop(slots);
+            slot.held.discard(result);
+        } else {
+            slot.state = State::Abandoned;
+            drop(slots);
+            self.push(opcode::AsyncCancel::new(index as u64).build().user_data(NOBODY));
+        }
+    }
+
+    /// Whether an [`Ring::enter`] without waiting would do anything.
+    pub(crate) fn wants_enter(&self) -> bool {
+        let mut uring = self.uring.borrow_mut();
+        let submission = uring.submission();
+        !submission.is_empty() || submission.taskrun() || submission.cq_overflow()
+    }
+
+    /// Hands everything queued to the kernel, waits as told, and collects
+    /// what has completed.
+    ///
+    /// # Panics
+    /// When the kernel refuses the ring itself, which only a bug of ours or of
+    /// the kernel's can cause.
+    pub(crate) fn enter(&self, wait: Wait) {
+        let wait = if self.refill() { Wait::No } else { wait };
+        let entered = {
+            let uring = self.uring.borrow();
+            let submitter = uring.submitter();
+            match wait {
+                Wait::No => submitter.submit(),
+                Wait::Forever => submitter.submit_and_wait(1),
+                Wait::For(time) => {
+                    let time = types::Timespec::from(time);
+                    submitter.submit_with_args(1, &types::SubmitArgs::new().timespec(&time))
+                }
+            }
+        };
+        match entered.as_ref().map_err(io::Error::raw_os_error) {
+            // A timeout, a signal, or a queue that must be drained first; each
+            // time the executor's loop comes round again.
+            Ok(_) | Err(Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {}
+            Err(_) => panic!("io_uring_enter: {}", entered.unwrap_err()),
+        }
+        self.reap();
+    }
+
+    /// Moves the backlog to the submission queue; returns whether some is left.
+    fn refill(&self) -> bool {
+        let mut backlog = self.backlog.borrow_mut();
+        if backlog.is_empty() {
+            return false;
+        }
+        let mut uring = self.uring.borrow_mut();
+        let mut submission = uring.submission();
+        while let Some(entry) = backlog.front() {
+            // SAFETY: as in `push`, where this entry waited its turn.
+            if unsafe { submission.push(entry) }.is_err() {
+                return true;
+            }
+            backlog.pop_front();
+        }
+        false
+    }
+
+    fn reap(&self) {
+        let mut reaped = self.reaped.take();
+        reaped.extend(self.uring.borrow_mut().completion().map(|entry| (entry.user_data(), entry.result())));
+        for (user_data, result) in reaped.drain(..) {
+            if user_data != NOBODY {
+                self.finish(user_data as usize, result);
+            }
+        }
+        self.reaped.set(reaped);
+    }
+
+    fn finish(&self, index: usize, result: i32) {
+        let mut slots = self.slots.borrow_mut();
+        match std::mem::replace(&mut slots[index].state, State::Finished(result)) {
+            State::InFlight(waker) => {
+                drop(slots);
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            }
+            State::Abandoned => {
+                let slot = slots.remove(index);
+                drop(slots);
+                slot.held.discard(result);
+            }
+            State::Finished(_) => unreachable!("an operation completes once"),
+        }
+    }
+
+    /// Refuses new operations, cancels what is in flight and waits until the
+    /// kernel is done with all of it.
+    pub(crate) fn close(&self) {
+        self.closed.set(true);
+        let in_flight = |slot: &Slot| !matches!(slot.state, State::Finished(_));
+        let indices: Vec<usize> =
+            self.slots.borrow().iter().filter(|(_, slot)| in_flight(slot)).map(|(index, _)| index).collect();
+        for index in indices {
+            self.push(opcode::AsyncCancel::new(index as u64).build().user_data(NOBODY));
+        }
+        while self.slots.borrow().iter().any(|(_, slot)| in_flight(slot)) {
+            self.enter(Wait::Forever);
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The best set of flags that the kernel takes, from the newest on.
+fn set_up(entries: u32) -> io::Result<IoUring> {
+    let ring = |configure: fn(&mut io_uring::Builder)| {
+        let mut builder = IoUring::builder();
+        builder.dontfork().setup_clamp().setup_cqsize(entries.saturating_mul(4));
+        configure(&mut builder);
+        builder.build(entries)
+    };
+    // Linux 6.1: completions are posted by the thread that waits for them, when it does.
+    ring(|builder| {
+        builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
+    })
+    // Linux 5.19: at least without an interrupt for each completion.
+    .or_else(|_| {
+        ring(|builder| {
+            builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all();
+        })
+    })
+    .or_else(|_| ring(|_| {}))
+}
+
+/// Registers as much of the arena, from its start, as the limit on locked
+/// memory lets pass; returns how much that was.
+fn register_arena(uring: &IoUring, base: *mut u8, bytes: usize) -> usize {
+    let mut bytes = bytes;
+    while bytes >= BUFFER_BYTES_MIN {
+        let pieces: Vec<libc::iovec> = (0..bytes)
+            .step_by(BUFFER_BYTES_MAX)
+            .map(|at| libc::iovec { iov_base: base.wrapping_add(at).cast(), iov_len: BUFFER_BYTES_MAX.min(bytes - at) })
+            .collect();
+        // SAFETY: the arena outlives the ring, which keeps a clone of its
+        // pool, and its bytes are only accessed through buffers that
+        // operations own.
+        if unsafe { uring.submitter().register_buffers(&pieces) }.is_ok() {
+            return bytes;
+        }
+        bytes = (bytes / 2).next_multiple_of(engine::buffer::ALIGNMENT);
+    }
+    0
+}

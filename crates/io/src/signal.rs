@@ -1,0 +1,59 @@
+//! The two signals that ask a server to stop.
+
+use crate::descriptor::Descriptor;
+use crate::transfer;
+use std::io;
+use std::mem;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+/// A signal that asks the process to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// From the keyboard (SIGINT).
+    Interrupt,
+    /// From a service manager (SIGTERM).
+    Terminate,
+}
+
+/// Completes when the process is asked to end.
+///
+/// The first call blocks both signals for the thread, and they stay blocked,
+/// also for threads that it starts from then on; threads that exist already
+/// must not take them instead, so the first call belongs before those. Child
+/// processes inherit the block.
+///
+/// # Errors
+/// When the system is out of descriptors.
+///
+/// # Panics
+/// When the thread has no executor.
+pub fn terminated() -> io::Result<impl Future<Output = io::Result<Signal>>> {
+    let descriptor = Descriptor::new(signals()?);
+    Ok(async move {
+        let empty = vec![0; size_of::<libc::signalfd_siginfo>()];
+        let (result, bytes) = transfer::read_bytes(&descriptor, empty.into()).await;
+        result?;
+        // The signal's number is the structure's first field.
+        let number = bytes.first_chunk().map(|number| u32::from_ne_bytes(*number).cast_signed());
+        Ok(if number == Some(libc::SIGINT) { Signal::Interrupt } else { Signal::Terminate })
+    })
+}
+
+/// Blocks SIGINT and SIGTERM and makes them readable.
+fn signals() -> io::Result<OwnedFd> {
+    // SAFETY: a sigset_t is plain data, set up by sigemptyset before any use;
+    // the calls get pointers to it that are valid while they run, and both
+    // signal numbers exist. A descriptor from signalfd is new and ours.
+    unsafe {
+        let mut set = mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGINT);
+        libc::sigaddset(&raw mut set, libc::SIGTERM);
+        match libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) {
+            0 => {}
+            error => return Err(io::Error::from_raw_os_error(error)),
+        }
+        let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC);
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+    }
+}

@@ -1,0 +1,182 @@
+//! The kernel's operations as safe functions: each moves what it needs into
+//! the operation and builds the entry that points there.
+
+use crate::descriptor::Descriptor;
+use crate::operation::{Accepted, Message, Submitted, Vectored};
+use engine::{Block, Buffer};
+use io_uring::{opcode, squeue, types};
+use std::ops::Deref;
+use std::ptr;
+use std::rc::Rc;
+
+/// The most pieces in one vectored operation (`UIO_MAXIOV`).
+pub(crate) const PIECES_MAX: usize = 1024;
+
+/// The most bytes in one transfer: lengths are 32 bits wide, and the kernel
+/// itself stops a page short of 2 GiB.
+pub(crate) const TRANSFER_BYTES_MAX: usize = 1 << 30;
+
+fn length(bytes: usize) -> u32 {
+    bytes.min(TRANSFER_BYTES_MAX) as u32
+}
+
+/// Reads into the buffer from `skip` on.
+pub(crate) fn read(file: &Rc<Descriptor>, at: u64, mut into: Buffer, skip: usize) -> Submitted<Buffer> {
+    let rest = &mut into[skip..];
+    let (address, len, target) = (rest.as_mut_ptr(), length(rest.len()), file.target());
+    let entry = match file.core().ring.buffer_index(rest) {
+        Some(index) => opcode::ReadFixed::new(target, address, len, index).offset(at).build(),
+        None => opcode::Read::new(target, address, len).offset(at).build(),
+    };
+    // SAFETY: the address is that of the buffer's own memory, which does not
+    // move and is exclusive to it.
+    unsafe { Submitted::new(file, entry, into) }
+}
+
+/// Writes the block from `skip` on.
+pub(crate) fn write(file: &Rc<Descriptor>, at: u64, from: Block, skip: usize) -> Submitted<Block> {
+    let rest = &from[skip..];
+    let (address, len, target) = (rest.as_ptr(), length(rest.len()), file.target());
+    let entry = match file.core().ring.buffer_index(rest) {
+        Some(index) => opcode::WriteFixed::new(target, address, len, index).offset(at).build(),
+        None => opcode::Write::new(target, address, len).offset(at).build(),
+    };
+    // SAFETY: the address is that of the block's own memory, which does not
+    // move and is never written while the block lives.
+    unsafe { Submitted::new(file, entry, from) }
+}
+
+/// Vectors for the bytes of `parts` from `skip` on, as many as one operation takes.
+fn vectors<T: Deref<Target = [u8]>>(parts: &[T], mut skip: usize) -> Vec<libc::iovec> {
+    let mut vectors = Vec::with_capacity(parts.len().min(PIECES_MAX));
+    for part in parts {
+        let skipped = skip.min(part.len());
+        skip -= skipped;
+        let rest = &part[skipped..];
+        if !rest.is_empty() && vectors.len() < PIECES_MAX {
+            vectors.push(libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() });
+        }
+    }
+    vectors
+}
+
+/// The registered buffer that contains all of `parts`, if there is one and
+/// the kernel can use it for several pieces at once.
+fn common_index<T: Deref<Target = [u8]>>(file: &Descriptor, parts: &[T]) -> Option<u16> {
+    let ring = &file.core().ring;
+    let (first, rest) = parts.split_first().filter(|_| ring.has_vectored_fixed())?;
+    let index = ring.buffer_index(first)?;
+    rest.iter().all(|part| ring.buffer_index(part) == Some(index)).then_some(index)
+}
+
+/// Reads one contiguous range into the buffers, from byte `skip` of them on.
+pub(crate) fn read_vectored(
+    file: &Rc<Descriptor>,
+    at: u64,
+    parts: Vec<Buffer>,
+    skip: usize,
+) -> Submitted<Vectored<Buffer>> {
+    let vectors = vectors(&parts, skip);
+    let (address, len, target) = (vectors.as_ptr(), vectors.len() as u32, file.target());
+    let entry = match common_index(file, &parts) {
+        Some(index) => opcode::ReadvFixed::new(target, address, len, index).offset(at).build(),
+        None => opcode::Readv::new(target, address, len).offset(at).build(),
+    };
+    // SAFETY: the vectors lie in a heap allocation that does not move with
+    // `Vectored`, and point into the buffers' own memory, exclusive to them.
+    unsafe { Submitted::new(file, entry, Vectored { parts, _vectors: vectors }) }
+}
+
+/// Writes the blocks as one contiguous range, from byte `skip` of them on.
+pub(crate) fn write_vectored(
+    file: &Rc<Descriptor>,
+    at: u64,
+    parts: Vec<Block>,
+    skip: usize,
+) -> Submitted<Vectored<Block>> {
+    let vectors = vectors(&parts, skip);
+    let (address, len, target) = (vectors.as_ptr(), vectors.len() as u32, file.target());
+    let entry = match common_index(file, &parts) {
+        Some(index) => opcode::WritevFixed::new(target, address, len, index).offset(at).build(),
+        None => opcode::Writev::new(target, address, len).offset(at).build(),
+    };
+    // SAFETY: as in `read_vectored`; blocks are only read from.
+    unsafe { Submitted::new(file, entry, Vectored { parts, _vectors: vectors }) }
+}
+
+/// Reads a stream-like descriptor (an eventfd, a signalfd).
+pub(crate) fn read_bytes(file: &Rc<Descriptor>, mut into: Box<[u8]>) -> Submitted<Box<[u8]>> {
+    let entry = opcode::Read::new(file.target(), into.as_mut_ptr(), length(into.len())).build();
+    // SAFETY: the box's allocation does not move with it and is its own.
+    unsafe { Submitted::new(file, entry, into) }
+}
+
+/// Data, and what is needed to find it again, to stable storage.
+pub(crate) fn sync_data(file: &Rc<Descriptor>) -> Submitted<()> {
+    let entry = opcode::Fsync::new(file.target()).flags(types::FsyncFlags::DATASYNC).build();
+    // SAFETY: the entry has no addresses.
+    unsafe { Submitted::new(file, entry, ()) }
+}
+
+pub(crate) fn allocate(file: &Rc<Descriptor>, mode: i32, at: u64, bytes: u64) -> Submitted<()> {
+    let entry = opcode::Fallocate::new(file.target(), bytes).offset(at).mode(mode).build();
+    // SAFETY: the entry has no addresses.
+    unsafe { Submitted::new(file, entry, ()) }
+}
+
+/// Receives into the buffer from `skip` on.
+pub(crate) fn receive(socket: &Rc<Descriptor>, mut into: Buffer, skip: usize, flags: i32) -> Submitted<Buffer> {
+    let rest = &mut into[skip..];
+    let entry = opcode::Recv::new(socket.target(), rest.as_mut_ptr(), length(rest.len())).flags(flags).build();
+    // SAFETY: as in `read`.
+    unsafe { Submitted::new(socket, entry, into) }
+}
+
+/// Sends the block from `skip` on.
+pub(crate) fn send(socket: &Rc<Descriptor>, from: Block, skip: usize) -> Submitted<Block> {
+    let rest = &from[skip..];
+    let entry = opcode::Send::new(socket.target(), rest.as_ptr(), length(rest.len())).flags(SEND_FLAGS).build();
+    // SAFETY: as in `write`.
+    unsafe { Submitted::new(socket, entry, from) }
+}
+
+/// Sends the blocks one after the other, from byte `skip` of them on.
+pub(crate) fn send_vectored(socket: &Rc<Descriptor>, parts: Vec<Block>, skip: usize) -> Submitted<Message> {
+    let mut vectors = vectors(&parts, skip);
+    let header = Box::new(libc::msghdr {
+        msg_name: ptr::null_mut(),
+        msg_namelen: 0,
+        msg_iov: vectors.as_mut_ptr(),
+        msg_iovlen: vectors.len(),
+        msg_control: ptr::null_mut(),
+        msg_controllen: 0,
+        msg_flags: 0,
+    });
+    let entry = opcode::SendMsg::new(socket.target(), &raw const *header).flags(SEND_FLAGS as u32).build();
+    // SAFETY: header and vectors lie in heap allocations that do not move with
+    // `Message`; the vectors point into the blocks' own memory, which is
+    // never written while they live.
+    unsafe { Submitted::new(socket, entry, Message { parts, _vectors: vectors, _header: header }) }
+}
+
+/// No SIGPIPE; and the kernel goes on after a partial transfer.
+const SEND_FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+
+/// Accepts one connection; the result is its descriptor, which is closed when
+/// nobody waits for it any more.
+pub(crate) fn accept(listener: &Rc<Descriptor>) -> Submitted<Accepted> {
+    let entry: squeue::Entry =
+        opcode::Accept::new(listener.target(), ptr::null_mut(), ptr::null_mut()).flags(libc::SOCK_CLOEXEC).build();
+    // SAFETY: the entry has no addresses but null.
+    unsafe { Submitted::new(listener, entry, Accepted) }
+}
+
+pub(crate) fn connect(
+    socket: &Rc<Descriptor>,
+    address: rustix::net::SocketAddrAny,
+) -> Submitted<Box<rustix::net::SocketAddrAny>> {
+    let address = Box::new(address);
+    let entry = opcode::Connect::new(socket.target(), address.as_ptr().cast(), address.addr_len()).build();
+    // SAFETY: the address lies in a box of its own, whose contents do not move.
+    unsafe { Submitted::new(socket, entry, address) }
+}
