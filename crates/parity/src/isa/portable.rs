@@ -1,0 +1,72 @@
+//! Registers of two machine words, for any processor. Bytes are worked on
+//! side by side within a word; compilers turn the pair into a vector where
+//! there is one (SSE2, NEON). No tables: shift and add is faster here.
+
+use crate::vector::Vector;
+
+/// Sixteen bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Words([u64; 2]);
+
+const fn splat(byte: u8) -> u64 {
+    u64::from_ne_bytes([byte; 8])
+}
+
+/// Applies a function to each word.
+#[inline(always)]
+fn each(words: Words, f: impl Fn(u64) -> u64) -> Words {
+    Words([f(words.0[0]), f(words.0[1])])
+}
+
+impl Vector for Words {
+    const BYTES: usize = size_of::<Self>();
+
+    /// For each bit of the constant, from the highest: all ones if it is set.
+    type Factor = [u64; 8];
+
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        Self([0; 2])
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> Self {
+        // SAFETY: the caller lets these bytes be read; any alignment will do.
+        Self(unsafe { from.cast::<[u64; 2]>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut u8) {
+        // SAFETY: the caller lets these bytes be written; any alignment will do.
+        unsafe { to.cast::<[u64; 2]>().write_unaligned(self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn factor(constant: u8) -> Self::Factor {
+        [7, 6, 5, 4, 3, 2, 1, 0].map(|bit| u64::from(constant >> bit & 1).wrapping_neg())
+    }
+
+    #[inline(always)]
+    fn xor(self, other: Self) -> Self {
+        Self([self.0[0] ^ other.0[0], self.0[1] ^ other.0[1]])
+    }
+
+    #[inline(always)]
+    fn mul(self, factor: Self::Factor) -> Self {
+        let mut product = each(self, |word| word & factor[0]);
+        for mask in &factor[1..] {
+            product = product.double().xor(each(self, |word| word & mask));
+        }
+        product
+    }
+
+    #[inline(always)]
+    fn double(self) -> Self {
+        each(self, |word| {
+            let carries = word & splat(0x80);
+            // A carry of 0x80 becomes 0x100 - 1 = 0xff: reduce this byte.
+            let reduce = (carries << 1).wrapping_sub(carries >> 7);
+            (word & splat(0x7f)) << 1 ^ reduce & splat(0x1d)
+        })
+    }
+}

@@ -1,0 +1,278 @@
+//! The algorithms, written once over [`Vector`].
+//!
+//! All work is done in one pass over the blocks: a span of a few registers of
+//! the targets stays in registers while the loop goes over the sources, and is
+//! stored once. The last span of a block may be part of a register.
+//!
+//! Invariant, checked by [`Kernel`](crate::Kernel): all blocks of a call have
+//! the same length.
+
+use crate::vector::{Access, Part, Vector, Whole};
+
+/// What the target's previous contents are worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// Nothing: the result replaces them.
+    Afresh,
+    /// They are a summand.
+    Onto,
+}
+
+/// A source with its coefficients.
+pub(crate) type Term<'a, C> = (C, &'a [u8]);
+
+/// A coefficient for each of `T` targets.
+pub(crate) trait Coefficients<const T: usize>: Copy {
+    fn each(self) -> [u8; T];
+}
+
+impl Coefficients<1> for u8 {
+    #[inline(always)]
+    fn each(self) -> [u8; 1] {
+        [self]
+    }
+}
+
+impl Coefficients<2> for [u8; 2] {
+    #[inline(always)]
+    fn each(self) -> [u8; 2] {
+        self
+    }
+}
+
+/// A target's address. The routines work on one span at a time, and so cannot
+/// hold slices of several targets mutably across them.
+type Target = *mut u8;
+
+/// A computation on the blocks of one call that can be done span by span.
+trait Operation {
+    /// Computes `K` registers' worth of all targets at byte `at`.
+    ///
+    /// # Safety
+    /// The processor has V's instruction set; the span lies within all blocks.
+    unsafe fn span<V: Vector, A: Access, const K: usize>(&self, at: usize, access: A);
+}
+
+/// Does an operation on blocks of `bytes`, in spans of `K` registers.
+///
+/// # Safety
+/// The processor has V's instruction set; all blocks have at least `bytes`.
+#[inline(always)]
+unsafe fn sweep<V: Vector, const K: usize>(bytes: usize, operation: impl Operation) {
+    let mut at = 0;
+    // SAFETY: each span lies within the blocks by the loop's condition; the
+    // instruction set is the caller's promise.
+    unsafe {
+        while bytes - at >= K * V::BYTES {
+            operation.span::<V, Whole, K>(at, Whole);
+            at += K * V::BYTES;
+        }
+        while bytes - at >= V::BYTES {
+            operation.span::<V, Whole, 1>(at, Whole);
+            at += V::BYTES;
+        }
+        if at < bytes {
+            operation.span::<V, Part, 1>(at, Part(bytes - at));
+        }
+    }
+}
+
+/// # Safety
+/// As [`Operation::span`], for a block that begins at `from`.
+#[inline(always)]
+unsafe fn load<V: Vector, A: Access, const K: usize>(from: *const u8, at: usize, access: A) -> [V; K] {
+    // SAFETY: the span is within the block.
+    unsafe {
+        let mut registers = [V::zero(); K];
+        for (i, register) in registers.iter_mut().enumerate() {
+            *register = access.load(from.add(at + i * V::BYTES));
+        }
+        registers
+    }
+}
+
+/// # Safety
+/// As [`Operation::span`], for a block that begins at `to`.
+#[inline(always)]
+unsafe fn store<V: Vector, A: Access, const K: usize>(registers: [V; K], to: Target, at: usize, access: A) {
+    for (i, register) in registers.into_iter().enumerate() {
+        // SAFETY: the span is within the block.
+        unsafe { access.store(register, to.add(at + i * V::BYTES)) };
+    }
+}
+
+/// # Safety
+/// As [`Operation::span`], for a block that begins at `target`.
+#[inline(always)]
+unsafe fn begin<V: Vector, A: Access, const K: usize>(start: Start, target: Target, at: usize, access: A) -> [V; K] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match start {
+            Start::Afresh => [V::zero(); K],
+            Start::Onto => load(target, at, access),
+        }
+    }
+}
+
+/// The plain sum of sources, which may be wrapped in terms.
+struct Xor<'a, S> {
+    target: Target,
+    sources: &'a [S],
+    start: Start,
+}
+
+/// Something that is, or holds, a source block.
+trait Source {
+    fn address(&self) -> *const u8;
+}
+
+impl Source for &[u8] {
+    #[inline(always)]
+    fn address(&self) -> *const u8 {
+        self.as_ptr()
+    }
+}
+
+impl<C> Source for Term<'_, C> {
+    #[inline(always)]
+    fn address(&self) -> *const u8 {
+        self.1.as_ptr()
+    }
+}
+
+impl<S: Source> Operation for Xor<'_, S> {
+    #[inline(always)]
+    unsafe fn span<V: Vector, A: Access, const K: usize>(&self, at: usize, access: A) {
+        // SAFETY: the span lies within the target and all sources.
+        unsafe {
+            let mut sum: [V; K] = begin(self.start, self.target, at, access);
+            let (pairs, odd) = self.sources.as_chunks::<2>();
+            for [a, b] in pairs {
+                let (a, b): ([V; K], [V; K]) = (load(a.address(), at, access), load(b.address(), at, access));
+                for i in 0..K {
+                    sum[i] = sum[i].xor3(a[i], b[i]);
+                }
+            }
+            for source in odd {
+                let source: [V; K] = load(source.address(), at, access);
+                for i in 0..K {
+                    sum[i] = sum[i].xor(source[i]);
+                }
+            }
+            store(sum, self.target, at, access);
+        }
+    }
+}
+
+/// P and Q of data with the exponents 0, 1, 2... By Horner's rule, from the
+/// last block down, so that Q needs doubling only.
+struct Syndrome<'a> {
+    p: Target,
+    q: Target,
+    data: &'a [&'a [u8]],
+}
+
+impl Operation for Syndrome<'_> {
+    #[inline(always)]
+    unsafe fn span<V: Vector, A: Access, const K: usize>(&self, at: usize, access: A) {
+        // SAFETY: the span lies within both targets and all data.
+        unsafe {
+            let (mut p, mut q) = ([V::zero(); K], [V::zero(); K]);
+            let (odd, pairs) = self.data.as_rchunks::<2>();
+            for [low, high] in pairs.iter().rev() {
+                let high: [V; K] = load(high.as_ptr(), at, access);
+                let low: [V; K] = load(low.as_ptr(), at, access);
+                for i in 0..K {
+                    p[i] = p[i].xor3(high[i], low[i]);
+                    q[i] = q[i].horner2(high[i], low[i]);
+                }
+            }
+            for data in odd {
+                let data: [V; K] = load(data.as_ptr(), at, access);
+                for i in 0..K {
+                    p[i] = p[i].xor(data[i]);
+                    q[i] = q[i].double().xor(data[i]);
+                }
+            }
+            store(p, self.p, at, access);
+            store(q, self.q, at, access);
+        }
+    }
+}
+
+/// Sums of sources with arbitrary coefficients, for `T` targets at once.
+struct Combine<'a, C, const T: usize> {
+    targets: [Target; T],
+    terms: &'a [Term<'a, C>],
+    start: Start,
+}
+
+impl<C: Coefficients<T>, const T: usize> Operation for Combine<'_, C, T> {
+    #[inline(always)]
+    unsafe fn span<V: Vector, A: Access, const K: usize>(&self, at: usize, access: A) {
+        // SAFETY: the span lies within all targets and all sources.
+        unsafe {
+            let mut sums = [[V::zero(); K]; T];
+            for (sum, &target) in sums.iter_mut().zip(&self.targets) {
+                *sum = begin(self.start, target, at, access);
+            }
+            for (coefficients, source) in self.terms {
+                let source: [V; K] = load(source.as_ptr(), at, access);
+                for (sum, coefficient) in sums.iter_mut().zip(coefficients.each()) {
+                    let factor = V::factor(coefficient);
+                    for i in 0..K {
+                        sum[i] = sum[i].xor(source[i].mul(factor));
+                    }
+                }
+            }
+            for (sum, &target) in sums.into_iter().zip(&self.targets) {
+                store(sum, target, at, access);
+            }
+        }
+    }
+}
+
+/// `target` becomes, or gains, the sum of `sources`.
+///
+/// # Safety
+/// The processor has V's instruction set; all blocks have the target's length.
+#[inline(always)]
+pub(crate) unsafe fn xor<V: Vector, const K: usize>(target: &mut [u8], sources: &[&[u8]], start: Start) {
+    let (bytes, target) = (target.len(), target.as_mut_ptr());
+    // SAFETY: the caller's promise.
+    unsafe { sweep::<V, K>(bytes, Xor { target, sources, start }) }
+}
+
+/// `p` and `q` become the parity and the syndrome of `data`.
+///
+/// # Safety
+/// The processor has V's instruction set; all blocks have p's length.
+#[inline(always)]
+pub(crate) unsafe fn pq<V: Vector, const K: usize>(p: &mut [u8], q: &mut [u8], data: &[&[u8]]) {
+    let (bytes, p, q) = (p.len(), p.as_mut_ptr(), q.as_mut_ptr());
+    // SAFETY: the caller's promise.
+    unsafe { sweep::<V, K>(bytes, Syndrome { p, q, data }) }
+}
+
+/// Each target becomes, or gains, the sum of the sources times its coefficients.
+///
+/// # Safety
+/// The processor has V's instruction set; all blocks have the same length.
+#[inline(always)]
+pub(crate) unsafe fn combine<V: Vector, C: Coefficients<T>, const K: usize, const T: usize>(
+    targets: [&mut [u8]; T],
+    terms: &[Term<'_, C>],
+    start: Start,
+) {
+    let bytes = targets.first().map_or(0, |target| target.len());
+    let targets = targets.map(<[u8]>::as_mut_ptr);
+    // SAFETY: the caller's promise.
+    unsafe {
+        match targets[..] {
+            [target] if terms.iter().all(|(coefficients, _)| coefficients.each() == [1; T]) => {
+                sweep::<V, K>(bytes, Xor { target, sources: terms, start });
+            }
+            _ => sweep::<V, K>(bytes, Combine { targets, terms, start }),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What the algorithms need of a processor: a register of bytes.
+//!
+//! Invariant: a value of a [`Vector`] type exists only where its instructions
+//! may be used. Making one is therefore unsafe, and everything that takes one
+//! is safe.
+
+/// A register of bytes, each an element of GF(2^8).
+///
+/// Implementations are thin: every method is `#[inline(always)]`, so that it
+/// is compiled within a function that has the instruction set switched on.
+pub(crate) trait Vector: Copy {
+    /// Bytes in a register.
+    const BYTES: usize;
+
+    /// A constant in the form that [`Vector::mul`] multiplies by fastest.
+    type Factor: Copy;
+
+    /// All zeros.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn zero() -> Self;
+
+    /// The bytes at `from`, at any alignment.
+    ///
+    /// # Safety
+    /// The processor has the instruction set; `BYTES` bytes may be read.
+    unsafe fn load(from: *const u8) -> Self;
+
+    /// Writes the bytes to `to`, at any alignment.
+    ///
+    /// # Safety
+    /// `BYTES` bytes may be written.
+    unsafe fn store(self, to: *mut u8);
+
+    /// Makes ready to multiply by `constant`.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn factor(constant: u8) -> Self::Factor;
+
+    /// The sum.
+    fn xor(self, other: Self) -> Self;
+
+    /// The sum of three.
+    #[inline(always)]
+    fn xor3(self, second: Self, third: Self) -> Self {
+        self.xor(second).xor(third)
+    }
+
+    /// Each byte times the factor.
+    fn mul(self, factor: Self::Factor) -> Self;
+
+    /// Each byte times 2.
+    fn double(self) -> Self;
+
+    /// Two steps of Horner's rule, `4 * self + 2 * high + low`.
+    #[inline(always)]
+    fn horner2(self, high: Self, low: Self) -> Self {
+        self.double().xor(high).double().xor(low)
+    }
+}
+
+/// How a register is filled from memory and emptied into it.
+pub(crate) trait Access: Copy {
+    /// # Safety
+    /// As [`Vector::load`], for as many bytes as this accesses.
+    unsafe fn load<V: Vector>(self, from: *const u8) -> V;
+
+    /// # Safety
+    /// As [`Vector::store`], for as many bytes as this accesses.
+    unsafe fn store<V: Vector>(self, vector: V, to: *mut u8);
+}
+
+/// Whole registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Whole;
+
+impl Access for Whole {
+    #[inline(always)]
+    unsafe fn load<V: Vector>(self, from: *const u8) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { V::load(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn store<V: Vector>(self, vector: V, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { vector.store(to) }
+    }
+}
+
+/// The first bytes of a register only, fewer than it has; the rest is zero.
+/// By way of the stack: it happens once per block at most, and never for
+/// lengths in sectors.
+#[derive(Clone, Copy)]
+pub(crate) struct Part(pub(crate) usize);
+
+/// Room for the largest register there is.
+type Spill = [u8; 64];
+
+impl Access for Part {
+    #[inline(always)]
+    unsafe fn load<V: Vector>(self, from: *const u8) -> V {
+        const { assert!(V::BYTES <= size_of::<Spill>()) };
+        let mut spill: Spill = [0; _];
+        // SAFETY: the caller lets self.0 bytes be read, and the spill holds more.
+        unsafe {
+            from.copy_to_nonoverlapping(spill.as_mut_ptr(), self.0);
+            V::load(spill.as_ptr())
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store<V: Vector>(self, vector: V, to: *mut u8) {
+        const { assert!(V::BYTES <= size_of::<Spill>()) };
+        let mut spill: Spill = [0; _];
+        // SAFETY: the spill holds a register; the caller lets self.0 bytes be written.
+        unsafe {
+            vector.store(spill.as_mut_ptr());
+            to.copy_from_nonoverlapping(spill.as_ptr(), self.0);
+        }
+    }
+}
