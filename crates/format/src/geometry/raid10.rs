@@ -21,10 +21,15 @@
 //! set is smaller than the number of copies, and some share a member); 2 near *
 //! far copies. Members left over belong to the last set.
 //!
-//! md decides whether a copy is in the last, larger set by where it would land
-//! before going round, which is wrong for the members at the end of the set
-//! before it when near copies > 1: two chunks' copies then have one place, and
-//! md overwrites one with the other. Such a shape is refused.
+//! Two shapes md accepts, but gives two chunks' copies one place and overwrites
+//! one with the other. They are refused:
+//!
+//! * Near copies > 1, far sets, members left over. Whether a copy is in the
+//!   last, larger set is decided by where it would land before going round,
+//!   which is wrong for the last members of the set before it.
+//! * Near copies > 1 that do not divide the members, offset copies. A near copy
+//!   that goes round to the first member moves one chunk down, not one row:
+//!   where an offset copy is.
 //!
 //! Source: `drivers/md/raid10.c`.
 
@@ -68,12 +73,15 @@ impl Raid10 {
             return Err(Defect::new("superblock.layout", reason));
         }
         let (members, near, far) = (u64::from(shape.slots), u64::from(near), u64::from(far));
+        let offset = layout & RAID10_OFFSET != 0;
+        if offset && far > 1 && !members.is_multiple_of(near) {
+            return Err(overwrites(layout, shape.slots));
+        }
         check_component(shape.component_bytes, far << chunk_shift)?;
         // Rows of one stride. md rounds the used size up and then down again; it comes to the same.
         let rows = (shape.component_bytes >> chunk_shift) / far;
         let chunks = u128::from(rows) * u128::from(members) / u128::from(near);
         let array_bytes = check_array("superblock.size", chunks << chunk_shift)?;
-        let offset = layout & RAID10_OFFSET != 0;
         Ok(Self {
             layout,
             members,
@@ -163,13 +171,18 @@ fn far_copies(layout: u32, slots: u16) -> Result<Vec<Slot>, Defect> {
         }
         let mut taken = vec![false; members];
         if copy.iter().any(|&member| std::mem::replace(&mut taken[member], true)) {
-            let reason = format!(
-                "{layout} ({layout:#x}): with {members} members md gives two chunks' copies one place in this layout, \
-                 and loses one of them"
-            );
-            return Err(Defect::new("superblock.layout", reason));
+            return Err(overwrites(layout, slots));
         }
         moved.extend(copy.iter().map(|&member| Slot(member as u16)));
     }
     Ok(moved)
+}
+
+/// A layout in which md loses data with this many members.
+fn overwrites(layout: u32, slots: u16) -> Defect {
+    let reason = format!(
+        "{layout} ({layout:#x}): with {slots} members md gives copies of two chunks one place in this layout, and \
+         loses one of them"
+    );
+    Defect::new("superblock.layout", reason)
 }

@@ -5,15 +5,15 @@
 //! goes, then over the larger ones that are left, and so on:
 //!
 //! ```text
-//! member 0  | 0 | 3 | 6 | 8 |       zone 0: chunks 0-5 on members 0, 1, 2
-//! member 1  | 1 | 4 |               zone 1: chunks 6-9 on members 0, 2
-//! member 2  | 2 | 5 | 7 | 9 |
+//!            alternate    original
+//! member 0   | 0 |        | 0 |            zone 0: chunks 0-2 on members 0, 1, 2
+//! member 1   | 1 | 3 | 5  | 1 | 4 | 6      zone 1: chunks 3-6 on members 1, 2
+//! member 2   | 2 | 4 | 6  | 2 | 3 | 5
 //! ```
 //!
-//! The layouts differ in the member on which a later zone begins. *Alternate*
-//! (Linux 3.14 and later) begins with its first, as drawn. *Original* (before)
-//! takes the chunk's number in the array, not in the zone, modulo the zone's
-//! members; so zone 1 of two members begins with member `zone's first chunk mod 2`.
+//! *Alternate* (Linux 3.14 and later) begins each zone with its first member.
+//! *Original* (before) takes the chunk's number in the array, not in the zone,
+//! modulo the zone's members: chunk 3 above is on the second of two.
 //!
 //! Invariant: zones are adjacent, in array order, none is empty, and the last
 //! ends at the array's end.
@@ -88,10 +88,10 @@ impl Zones {
     fn linear(shape: &Shape) -> Result<Self, Defect> {
         let rounding = if shape.chunk_bytes == 0 { SECTOR_BYTES } else { shape.chunk_bytes };
         check_chunk(rounding)?;
-        let used = cut_members(&shape.member_bytes, rounding)?;
+        let used = cut_members(&shape.member_bytes, rounding);
         check_array("superblock.data_size", used.iter().map(|&bytes| u128::from(bytes)).sum())?;
         let mut start = 0;
-        let zones = (0..shape.slots)
+        let mut zones = (0..shape.slots)
             .zip(&used)
             .map(|(slot, bytes)| {
                 let zone = Zone { start, end: start + bytes, component: 0, slots: vec![Slot(slot)], first: 0 };
@@ -99,21 +99,18 @@ impl Zones {
                 zone
             })
             .collect();
+        clip(&mut zones, start)?;
         Ok(Self { zones, chunk: Chunk::new(rounding), used, layout_name: None })
     }
 
     fn raid0(shape: &Shape) -> Result<Self, Defect> {
         check_chunk(shape.chunk_bytes)?;
         let chunk = Chunk::new(shape.chunk_bytes);
-        let used = cut_members(&shape.member_bytes, chunk.bytes)?;
+        let used = cut_members(&shape.member_bytes, chunk.bytes);
         check_array("superblock.data_size", used.iter().map(|&bytes| u128::from(bytes)).sum())?;
         let mut zones = stripe_zones(&used);
         let layout_name = choose_layout(&mut zones, shape.layout, chunk)?;
-        clip(&mut zones, raid0_array_bytes(&used, chunk.bytes));
-        if zones.is_empty() {
-            let reason = format!("members too small for md to use any of, with a chunk of {} bytes", chunk.bytes);
-            return Err(Defect::new("superblock.data_size", reason));
-        }
+        clip(&mut zones, raid0_array_bytes(&used, chunk.bytes))?;
         Ok(Self { zones, chunk, used, layout_name })
     }
 
@@ -149,16 +146,9 @@ impl Zones {
     }
 }
 
-/// Each member's bytes, rounded down to whole chunks.
-fn cut_members(member_bytes: &[u64], chunk: u64) -> Result<Vec<u64>, Defect> {
-    let cut = |(slot, &bytes): (usize, &u64)| match bytes - bytes % chunk {
-        0 => {
-            let reason = format!("slot {slot} holds {bytes} bytes, less than one chunk of {chunk}");
-            Err(Defect::new("superblock.data_size", reason))
-        }
-        whole => Ok(whole),
-    };
-    member_bytes.iter().enumerate().map(cut).collect()
+/// Each member's bytes, rounded down to whole chunks; for some of them that may be none.
+fn cut_members(member_bytes: &[u64], chunk: u64) -> Vec<u64> {
+    member_bytes.iter().map(|bytes| bytes - bytes % chunk).collect()
 }
 
 /// RAID-0's zones over members of these sizes, each beginning with its first member.
@@ -209,10 +199,14 @@ fn raid0_array_bytes(used: &[u64], chunk: u64) -> u64 {
     used.iter().map(|bytes| ((bytes / SECTOR_BYTES) & mask) * SECTOR_BYTES).sum()
 }
 
-/// Ends the zones at `array_bytes`.
-fn clip(zones: &mut Vec<Zone>, array_bytes: u64) {
-    zones.retain(|zone| zone.start < array_bytes);
-    if let Some(last) = zones.last_mut() {
-        last.end = last.end.min(array_bytes);
+/// Ends the zones at `array_bytes`, and drops those that hold nothing.
+fn clip(zones: &mut Vec<Zone>, array_bytes: u64) -> Result<(), Defect> {
+    for zone in zones.iter_mut() {
+        zone.end = zone.end.min(array_bytes);
     }
+    zones.retain(|zone| zone.start < zone.end);
+    if zones.is_empty() {
+        return Err(Defect::new("superblock.data_size", "no member has room for a chunk"));
+    }
+    Ok(())
 }
