@@ -1,10 +1,11 @@
-//! The project's chores: `cargo xtask test`, `tidy`, `bench`, `kernel`.
+//! The project's chores: `cargo xtask test`, `tidy`, `matrix`, `bench`, `kernel`.
 //!
 //! It is no part of the product and nothing in the product depends on it. What it does on behalf of a chore it does
 //! by running the same commands that a person would type, and it prints how to run a failed one alone.
 
 mod catalogue;
 mod guest;
+mod matrix;
 mod setup;
 mod steps;
 mod tidy;
@@ -38,6 +39,8 @@ enum Chore {
     },
     /// Check the house rules that neither the compiler nor clippy knows.
     Tidy,
+    /// Run the interop matrix against the real md driver, or some of its cells.
+    Matrix(matrix::Arguments),
     /// Run the benchmarks.
     Bench {
         /// Handed on to `cargo bench`, such as `--package mdspace-parity`.
@@ -84,6 +87,10 @@ fn main() -> ExitCode {
         Chore::Test { steps, list: false } => steps::run(&steps),
         Chore::Tidy => tidy::check().map(|checked| {
             println!("{checked}");
+            ExitCode::SUCCESS
+        }),
+        Chore::Matrix(arguments) => matrix::run(&arguments).map(|summary| {
+            print!("{summary}");
             ExitCode::SUCCESS
         }),
         Chore::Bench { arguments } => bench(&arguments),

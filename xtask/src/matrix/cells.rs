@@ -1,0 +1,130 @@
+//! Which cells there are: a fixed set that covers every value of every property with every layout, and random ones.
+//!
+//! The full product would have a hundred thousand cells. In the fixed set each level and layout meets every chunk size
+//! of its origin; metadata versions, member counts, bitmaps and the number of members left out rotate with different
+//! periods, so that over the layouts they meet each other too.
+
+use std::collections::BTreeSet;
+
+use super::cell::{Cell, Level, Origin, SHAPES, Shape};
+use super::random::Random;
+
+/// The superblocks that the kernel side makes; this side reads all and makes those of version 1.
+const METADATA: &[&str] = &["1.2", "1.0", "0.90", "1.1"];
+const METADATA_MADE_HERE: &[&str] = &["1.2", "1.1", "1.0"];
+
+/// Chunk sizes in KiB. Both ends of the range are met from both sides.
+const CHUNKS_MADE_BY_KERNEL: &[u64] = &[4, 16, 64, 256, 1024];
+const CHUNKS_MADE_HERE: &[u64] = &[4, 8, 32, 128, 512, 1024];
+
+/// Version 0.90 has room for 27 members.
+const MEMBERS_MAX_0_90: usize = 27;
+const MEMBERS_MAX: usize = 32;
+
+/// The fixed set.
+pub(crate) fn fixed() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for (number, shape) in SHAPES.iter().enumerate() {
+        for origin in [Origin::Kernel, Origin::Here] {
+            let chunks = if origin == Origin::Kernel { CHUNKS_MADE_BY_KERNEL } else { CHUNKS_MADE_HERE };
+            for (turn, &chunk) in chunks.iter().enumerate() {
+                let (least, most) = shape.members;
+                let metadata = metadata_at(origin, shape, number + turn);
+                let members = least + (number + turn) % (most - least + 1);
+                let bitmap = (number + 2 * turn) % 5 < 2;
+                let absent = (number + turn + usize::from(origin == Origin::Here)) % 3;
+                cells.push(Cell::new(origin, shape, chunk, metadata, members, bitmap, absent));
+            }
+        }
+    }
+    for origin in [Origin::Kernel, Origin::Here] {
+        cells.extend(extremes(origin));
+    }
+    // RAID-1 has no chunks: two turns may be the same cell.
+    let mut seen = BTreeSet::new();
+    cells.retain(|cell| seen.insert(cell.name()));
+    cells
+}
+
+/// What the rotation does not reach: many members, two members, a chunk that is no power of two.
+fn extremes(origin: Origin) -> Vec<Cell> {
+    let find = |level: Level, layout: Option<&str>| {
+        SHAPES.iter().find(|shape| shape.level == level && shape.layout == layout).expect("the shape is in the table")
+    };
+    let ls = Some("left-symmetric");
+    let mut cells = vec![
+        Cell::new(origin, find(Level::Raid0, None), 12, "1.2", 3, false, 0),
+        Cell::new(origin, find(Level::Raid0, None), 64, "1.2", MEMBERS_MAX, false, 0),
+        Cell::new(origin, find(Level::Raid1, None), 64, "1.2", 8, true, 2),
+        Cell::new(origin, find(Level::Raid5, ls), 64, "1.2", 2, false, 1),
+        Cell::new(origin, find(Level::Raid5, ls), 64, "1.2", MEMBERS_MAX, true, 0),
+        Cell::new(origin, find(Level::Raid5, ls), 16, "1.0", MEMBERS_MAX, false, 1),
+        Cell::new(origin, find(Level::Raid6, ls), 64, "1.2", MEMBERS_MAX, false, 2),
+        Cell::new(origin, find(Level::Raid6, ls), 4, "1.1", MEMBERS_MAX, true, 0),
+        Cell::new(origin, find(Level::Raid10, Some("n2")), 64, "1.2", MEMBERS_MAX, false, 1),
+        Cell::new(origin, find(Level::Raid10, Some("f2")), 64, "1.2", MEMBERS_MAX - 1, false, 0),
+        Cell::new(origin, find(Level::Raid10, Some("o2")), 64, "1.2", MEMBERS_MAX - 1, false, 1),
+    ];
+    if origin == Origin::Kernel {
+        cells.push(Cell::new(origin, find(Level::Raid6, ls), 64, "0.90", MEMBERS_MAX_0_90, false, 1));
+    }
+    cells
+}
+
+/// `count` cells that `seed` determines, from the full product.
+pub(crate) fn random(seed: u64, count: usize) -> Vec<Cell> {
+    let mut random = Random::new(seed);
+    (0..count)
+        .map(|_| {
+            let origin = *random.choose(&[Origin::Kernel, Origin::Here]);
+            let shape = random.choose(SHAPES);
+            let metadata = metadata_at(origin, shape, random.below(64) as usize);
+            let most = if metadata == "0.90" { MEMBERS_MAX_0_90 } else { MEMBERS_MAX };
+            // Few members are the common case; one cell in eight has any number.
+            let (least, most) = if random.below(8) == 0 { (shape.members.0, most) } else { (shape.members.0, 8) };
+            let members = least + random.below((most - least + 1) as u64) as usize;
+            let chunk = if members > 8 { 64 } else { 4 << random.below(9) };
+            let (bitmap, absent) = (random.below(2) == 0, random.below(3) as usize);
+            Cell::new(origin, shape, chunk, metadata, members, bitmap, absent)
+        })
+        .collect()
+}
+
+fn metadata_at(origin: Origin, shape: &Shape, turn: usize) -> &'static str {
+    let versions = if origin == Origin::Kernel { METADATA } else { METADATA_MADE_HERE };
+    let version = versions[turn % versions.len()];
+    // Version 0.90 cannot say which of RAID-0's two layouts an array with zones has.
+    if shape.level == Level::Raid0 && shape.layout.is_some() && version == "0.90" { "1.2" } else { version }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[test]
+    fn the_fixed_cells_cover_every_value() {
+        let cells = fixed();
+        for origin in [Origin::Kernel, Origin::Here] {
+            let mine: Vec<&Cell> = cells.iter().filter(|cell| cell.origin == origin).collect();
+            for shape in SHAPES {
+                assert!(mine.iter().any(|cell| cell.level == shape.level && cell.layout == shape.layout));
+            }
+            for absent in 0..=2 {
+                assert!(mine.iter().any(|cell| cell.absent == absent));
+            }
+            for members in 2..=7 {
+                assert!(mine.iter().any(|cell| cell.members == members));
+            }
+            assert!(mine.iter().any(|cell| cell.members == MEMBERS_MAX));
+        }
+        for version in METADATA {
+            assert!(cells.iter().any(|cell| cell.metadata == *version));
+        }
+    }
+
+    #[test]
+    fn one_seed_gives_the_same_random_cells_and_another_seed_others() {
+        let names = |seed| random(seed, 20).iter().map(Cell::name).collect::<Vec<_>>();
+        assert_eq!(names(1), names(1));
+        assert_ne!(names(1), names(2));
+    }
+}

@@ -1,0 +1,277 @@
+//! This side of the matrix: the command `mdspace` on the members' images, compared with a model in memory.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::cell::{Cell, Origin};
+use super::random::Random;
+use super::tally::Tally;
+
+/// Bytes that cells are filled with; a cell takes a part of them.
+const POOL_BYTES: usize = 128 << 20;
+/// A part begins in the pool's first bytes, so that all parts up to [`POOL_BYTES`] less this fit.
+const POOL_BEGIN_BYTES: u64 = 24 << 20;
+
+/// Above this many ways to miss members, some are chosen at random.
+const SUBSETS_MAX: usize = 6;
+
+/// The exit statuses of a command that refuses, or finds the array beyond use.
+const REFUSALS: [Option<i32>; 2] = [Some(1), Some(2)];
+
+/// Random bytes in memory, and in a file for the guests.
+pub(crate) struct Pool {
+    bytes: Vec<u8>,
+    pub(crate) path: PathBuf,
+}
+
+impl Pool {
+    pub(crate) fn create(directory: &Path) -> Result<Pool> {
+        let bytes = Random::new(0).bytes(POOL_BYTES);
+        let path = directory.join("pool");
+        fs::write(&path, &bytes)?;
+        Ok(Pool { bytes, path })
+    }
+
+    fn part(&self, from: u64, length: u64) -> Result<&[u8]> {
+        let range = from as usize..(from + length) as usize;
+        self.bytes.get(range).with_context(|| format!("an array of {length} bytes is too large for the pool"))
+    }
+}
+
+/// A cell in a directory of its own.
+pub(crate) struct Workplace<'a> {
+    pub(crate) cell: &'a Cell,
+    pub(crate) directory: PathBuf,
+    pub(crate) pool: &'a Pool,
+    /// The command under test.
+    pub(crate) mdspace: &'a Path,
+    pub(crate) tally: &'a Tally,
+}
+
+/// Bytes of the pool that go to a place in the array.
+struct Patch {
+    position: u64,
+    from: u64,
+    length: u64,
+}
+
+impl Workplace<'_> {
+    /// Makes empty images and says what the guest is to do with them in its phase `make`.
+    pub(crate) fn prepare(&self) -> Result<()> {
+        fs::create_dir_all(&self.directory)?;
+        for member in 0..self.cell.members {
+            File::create(self.image(member))?.set_len(self.cell.member_bytes(member))?;
+        }
+        self.describe(&[], &[])
+    }
+
+    /// Between the guest's phases `make` and `check`: makes the array if that is our part, reads it healthy and with
+    /// members missing, writes to it, and leaves the model for the guest.
+    pub(crate) fn use_array(&self) -> Result<()> {
+        let mut random = self.cell.random();
+        let absent = random.subset(self.cell.absent, self.cell.members);
+        let mut model = match self.cell.origin {
+            Origin::Kernel => {
+                let size = fs::read_to_string(self.directory.join("size"))?.trim().parse()?;
+                self.pool.part(self.fill(), size)?.to_vec()
+            }
+            Origin::Here => self.create(&absent)?,
+        };
+        if self.cell.origin == Origin::Kernel {
+            self.expect(&model, &[], "as the kernel made it")?;
+            self.expect_with_members_missing(&model, &mut random)?;
+        }
+        for patch in self.patches(&mut random, model.len() as u64) {
+            self.write(&patch, &absent)?;
+            self.apply(&patch, &mut model)?;
+        }
+        self.expect(&model, &absent, "after our writes")?;
+        if absent.is_empty() {
+            self.expect_with_members_missing(&model, &mut random)?;
+        }
+        // The guest writes these at the end of its phase `check`.
+        let patches = self.patches(&mut random, model.len() as u64);
+        self.describe(&absent, &patches)?;
+        fs::write(self.directory.join("model"), &model)?;
+        for patch in &patches {
+            self.apply(patch, &mut model)?;
+        }
+        Ok(fs::write(self.directory.join("model-after"), &model)?)
+    }
+
+    /// In place of [`Workplace::use_array`] without the command: the model is what the kernel made.
+    pub(crate) fn pretend_use(&self) -> Result<()> {
+        let size = fs::read_to_string(self.directory.join("size"))?.trim().parse()?;
+        let model = self.pool.part(self.fill(), size)?;
+        self.describe(&[], &self.patches(&mut self.cell.random(), size))?;
+        Ok(fs::write(self.directory.join("model"), model)?)
+    }
+
+    /// After the guest's phase `check`: what the kernel wrote is read back, healthy and with members missing.
+    pub(crate) fn read_back(&self) -> Result<()> {
+        let model = fs::read(self.directory.join("model-after"))?;
+        self.expect(&model, &[], "as the kernel left it")?;
+        self.expect_with_members_missing(&model, &mut self.cell.random())
+    }
+
+    /// `mdspace create`, and the whole array written; returns the model.
+    fn create(&self, absent: &[usize]) -> Result<Vec<u8>> {
+        // Half of the degraded cells are created degraded, in the others members are left out later.
+        let missing = if self.fill().is_multiple_of(2) { absent } else { &[] };
+        let mut arguments: Vec<OsString> = vec!["create".into()];
+        arguments.extend(self.cell.create_options().into_iter().map(OsString::from));
+        for member in 0..self.cell.members {
+            let path = if missing.contains(&member) { "missing".into() } else { self.image(member).into_os_string() };
+            arguments.push(path);
+        }
+        self.succeed(&arguments)?;
+        self.tally.made_here.add(1);
+        let zeros = self.read(missing)?;
+        ensure!(zeros.status.success(), "a new array cannot be read: {}", String::from_utf8_lossy(&zeros.stderr));
+        ensure!(zeros.stdout.iter().all(|&byte| byte == 0), "an array over zeroed members does not read as zeros");
+        let whole = Patch { position: 0, from: self.fill(), length: zeros.stdout.len() as u64 };
+        self.write(&whole, missing)?;
+        Ok(self.pool.part(whole.from, whole.length)?.to_vec())
+    }
+
+    /// Reads with members missing, in all ways or in some: up to the redundancy it must succeed, beyond it must not.
+    fn expect_with_members_missing(&self, model: &[u8], random: &mut Random) -> Result<()> {
+        let members = self.cell.members;
+        for count in 1..=self.cell.redundancy().min(2) {
+            let mut subsets = subsets(count, members);
+            while subsets.len() > SUBSETS_MAX {
+                subsets.swap_remove(random.below(subsets.len() as u64) as usize);
+            }
+            for missing in subsets {
+                self.expect(model, &missing, "with members missing")?;
+            }
+        }
+        let fatal = self.cell.redundancy() + 1;
+        if self.cell.one_more_is_fatal() && fatal < members {
+            let missing = random.subset(fatal, members);
+            let output = self.read(&missing)?;
+            let refused = REFUSALS.contains(&output.status.code());
+            ensure!(
+                refused && output.stdout.is_empty() && !output.stderr.is_empty(),
+                "read without {missing:?}, which is too few members: {}, {} bytes, message {:?}",
+                output.status,
+                output.stdout.len(),
+                String::from_utf8_lossy(&output.stderr)
+            );
+            self.tally.refused.add(1);
+        }
+        Ok(())
+    }
+
+    /// Reads the whole array without the members `missing`; it must be the model.
+    fn expect(&self, model: &[u8], missing: &[usize], when: &str) -> Result<()> {
+        let output = self.read(missing)?;
+        let context = || format!("read {when}, without members {missing:?}");
+        if !output.status.success() {
+            bail!("{}: {}: {}", context(), output.status, String::from_utf8_lossy(&output.stderr));
+        }
+        let bytes = output.stdout;
+        if bytes.len() != model.len() {
+            bail!("{}: {} bytes, not {}", context(), bytes.len(), model.len());
+        }
+        if let Some(at) = bytes.iter().zip(model).position(|(read, expected)| read != expected) {
+            bail!("{}: the bytes differ from {at} on", context());
+        }
+        let counter = if missing.is_empty() { &self.tally.read_healthy } else { &self.tally.read_degraded };
+        counter.add(1);
+        Ok(())
+    }
+
+    fn read(&self, missing: &[usize]) -> Result<Output> {
+        Ok(Command::new(self.mdspace).arg("read").args(self.images_but(missing)).stdin(Stdio::null()).output()?)
+    }
+
+    fn write(&self, patch: &Patch, absent: &[usize]) -> Result<()> {
+        let input = self.directory.join("input");
+        fs::write(&input, self.pool.part(patch.from, patch.length)?)?;
+        let mut arguments: Vec<OsString> = vec!["write".into(), "--offset".into(), patch.position.to_string().into()];
+        arguments.extend(["--input".into(), input.into_os_string()]);
+        arguments.extend(self.images_but(absent).into_iter().map(PathBuf::into_os_string));
+        self.succeed(&arguments)?;
+        let counter = if absent.is_empty() { &self.tally.written_healthy } else { &self.tally.written_degraded };
+        counter.add(1);
+        Ok(())
+    }
+
+    fn succeed(&self, arguments: &[OsString]) -> Result<()> {
+        let output = Command::new(self.mdspace).args(arguments).stdin(Stdio::null()).output()?;
+        if !output.status.success() {
+            let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
+            bail!("mdspace {}: {}: {}", words.join(" "), output.status, String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(())
+    }
+
+    /// Three writes: a few bytes, several chunks beginning and ending anywhere, and the array's last bytes.
+    fn patches(&self, random: &mut Random, size: u64) -> Vec<Patch> {
+        let chunk = self.cell.chunk_kib.unwrap_or(64) * 1024;
+        let few = random.below(5000) + 1;
+        let several = (chunk * self.cell.members as u64 + random.below(2 * chunk)).min(size / 2);
+        let last = random.below(3 * chunk) + 1;
+        let lengths = [few, several, last.min(size)];
+        let mut patches: Vec<Patch> = lengths
+            .map(|length| {
+                let from = random.below(POOL_BEGIN_BYTES);
+                Patch { position: random.below(size - length + 1), from, length }
+            })
+            .into();
+        patches[2].position = size - patches[2].length;
+        patches
+    }
+
+    fn apply(&self, patch: &Patch, model: &mut [u8]) -> Result<()> {
+        let range: Range<usize> = patch.position as usize..(patch.position + patch.length) as usize;
+        model[range].copy_from_slice(self.pool.part(patch.from, patch.length)?);
+        Ok(())
+    }
+
+    /// Writes the file that tests/kernel/matrix.sh reads.
+    fn describe(&self, absent: &[usize], patches: &[Patch]) -> Result<()> {
+        let absent: Vec<String> = absent.iter().map(usize::to_string).collect();
+        let patches: Vec<String> = patches.iter().map(|p| format!("{}:{}:{}", p.position, p.from, p.length)).collect();
+        let text = format!(
+            "members={}\ncreate=({})\nfill={}\nabsent=\"{}\"\nchecked={}\npatches=({})\n",
+            self.cell.members,
+            self.cell.create_options().join(" "),
+            self.fill(),
+            absent.join(" "),
+            u8::from(self.cell.can_be_checked()),
+            patches.join(" "),
+        );
+        Ok(fs::write(self.directory.join("cell"), text)?)
+    }
+
+    /// Where in the pool the cell's first contents begin.
+    fn fill(&self) -> u64 {
+        self.cell.random().below(POOL_BEGIN_BYTES)
+    }
+
+    fn image(&self, member: usize) -> PathBuf {
+        self.directory.join(format!("m{member}"))
+    }
+
+    /// The images but those of `missing`, turned round: their order must not matter.
+    fn images_but(&self, missing: &[usize]) -> Vec<PathBuf> {
+        (0..self.cell.members).rev().filter(|member| !missing.contains(member)).map(|m| self.image(m)).collect()
+    }
+}
+
+/// All sets of one or two members.
+fn subsets(count: usize, members: usize) -> Vec<Vec<usize>> {
+    let single = (0..members).map(|member| vec![member]);
+    match count {
+        1 => single.collect(),
+        2 => single.flat_map(|one| (one[0] + 1..members).map(move |other| vec![one[0], other])).collect(),
+        _ => panic!("subsets of {count} members were not asked for until now"),
+    }
+}

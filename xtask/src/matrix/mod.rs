@@ -1,0 +1,252 @@
+//! The interop matrix: the real md driver and this project read, write and check each other's arrays.
+//!
+//! Cells (see [`cell`]) are worked on in batches, each in four phases, because a guest and the host must not write to
+//! the same image at the same time:
+//!
+//! 1. a guest makes and fills the arrays whose origin is the kernel;
+//! 2. here, `mdspace` makes the others, reads all of them healthy and with members missing, and writes to them,
+//!    healthy or with members left out;
+//! 3. a guest assembles all of them without `--force`, `check`s and compares them, lets members that were left out
+//!    recover (they are offered at assembly, and the kernel must see that they are stale), and writes to them;
+//! 4. here, `mdspace` reads them again, healthy and with members missing.
+//!
+//! A cell that fails a phase is left out of the later ones. Batches are independent, and as many run at once as there
+//! are processors.
+
+mod cell;
+mod cells;
+mod host;
+mod random;
+mod tally;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::guest::Guest;
+use crate::root;
+
+use cell::{Cell, Origin};
+use host::{Pool, Workplace};
+use tally::Tally;
+
+/// Cells that share a guest.
+const BATCH_CELLS: usize = 40;
+
+/// The longest that a guest may work on a batch.
+const GUEST_LIMIT: Duration = Duration::from_secs(400);
+
+/// What is to be run.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Only the cells of these names.
+    pub(crate) names: Vec<String>,
+    /// List the cells' names.
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Add random cells, determined by this seed.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// How many random cells.
+    #[arg(long, default_value_t = 100)]
+    pub(crate) random: usize,
+    /// Leave the images in target/xtask/matrix.
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// The command under test; target/debug/mdspace if not given.
+    #[arg(long)]
+    pub(crate) mdspace: Option<PathBuf>,
+    /// Run the guest's phases only, to test this harness itself: cells made by the kernel, checked by the kernel.
+    #[arg(long)]
+    pub(crate) kernel_alone: bool,
+}
+
+impl Arguments {
+    /// The fixed set.
+    pub(crate) fn fixed() -> Arguments {
+        let names = Vec::new();
+        Arguments { names, list: false, seed: None, random: 0, keep: false, mdspace: None, kernel_alone: false }
+    }
+}
+
+/// Runs the cells asked for; returns what was done.
+///
+/// # Errors
+///
+/// Cells failed: each with its reason and the command that runs it alone.
+pub(crate) fn run(arguments: &Arguments) -> Result<String> {
+    let mut cells = cells::fixed();
+    if let Some(seed) = arguments.seed {
+        cells.extend(cells::random(seed, arguments.random));
+    }
+    let mut seen = BTreeSet::new();
+    cells.retain(|cell| seen.insert(cell.name()));
+    if let Some(unknown) = arguments.names.iter().find(|name| !seen.contains(*name)) {
+        bail!("no cell is called {unknown}; --list shows them (those of a --seed with it)");
+    }
+    cells.retain(|cell| arguments.names.is_empty() || arguments.names.contains(&cell.name()));
+    if arguments.list {
+        return Ok(cells.iter().map(|cell| cell.name() + "\n").collect());
+    }
+    if arguments.kernel_alone {
+        cells.retain(|cell| cell.origin == Origin::Kernel);
+    }
+
+    let directory = root().join("target/xtask/matrix");
+    if directory.exists() {
+        fs::remove_dir_all(&directory)?;
+    }
+    fs::create_dir_all(&directory)?;
+    let directory = fs::canonicalize(directory)?;
+    let mdspace = arguments.mdspace.clone().unwrap_or_else(|| root().join("target/debug/mdspace"));
+    ensure!(arguments.kernel_alone || mdspace.exists(), "{} is not there: cargo build", mdspace.display());
+    let run = Run {
+        pool: Pool::create(&directory)?,
+        directory,
+        mdspace,
+        kernel_alone: arguments.kernel_alone,
+        keep: arguments.keep,
+        tally: Tally::default(),
+        failures: Mutex::default(),
+    };
+    run.all(&cells)?;
+    if !arguments.keep {
+        fs::remove_dir_all(&run.directory)?;
+    }
+
+    let summary = format!("{}{}", tally::cells_by_kind(&cells), run.tally);
+    let failures = run.failures.into_inner().expect("no worker panicked");
+    if failures.is_empty() {
+        return Ok(summary);
+    }
+    let seed = arguments.seed.map_or(String::new(), |seed| format!(" --seed {seed} --random {}", arguments.random));
+    let mut text = String::new();
+    for (name, reason) in &failures {
+        text += &format!("{name}: {reason}\n  again: cargo xtask matrix --keep{seed} {name}\n");
+    }
+    bail!("{summary}{text}{} of {} cells failed", failures.len(), cells.len())
+}
+
+/// What all batches share.
+struct Run {
+    directory: PathBuf,
+    pool: Pool,
+    mdspace: PathBuf,
+    kernel_alone: bool,
+    keep: bool,
+    tally: Tally,
+    failures: Mutex<Vec<(String, String)>>,
+}
+
+impl Run {
+    /// Works on all cells, in parallel batches.
+    ///
+    /// # Errors
+    ///
+    /// Something failed that is not a cell's failure.
+    fn all(&self, cells: &[Cell]) -> Result<()> {
+        let batches = cells.len().div_ceil(BATCH_CELLS).max(1);
+        // Neighbours in the list are alike: deal them out, so that batches take about the same time.
+        let deal = |batch: usize| cells.iter().skip(batch).step_by(batches).collect::<Vec<_>>();
+        let queue = Mutex::new(0..batches);
+        let workers = std::thread::available_parallelism()?.get().min(batches);
+        std::thread::scope(|scope| {
+            let work = || -> Result<()> {
+                loop {
+                    let next = queue.lock().expect("no worker panicked").next();
+                    let Some(batch) = next else { return Ok(()) };
+                    self.batch(&deal(batch))?;
+                }
+            };
+            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().try_for_each(|worker| worker.join().expect("no worker panics"))
+        })
+    }
+
+    fn batch(&self, cells: &[&Cell]) -> Result<()> {
+        let places: Vec<Workplace> = cells.iter().map(|cell| self.workplace(cell)).collect();
+        for place in &places {
+            place.prepare().with_context(|| place.cell.name())?;
+        }
+        let (from_kernel, from_here): (Vec<&Workplace>, Vec<&Workplace>) =
+            places.iter().partition(|place| place.cell.origin == Origin::Kernel);
+        let mut alive = self.guest("make", from_kernel)?;
+        self.tally.made_by_kernel.add(alive.len() as u64);
+        alive.extend(from_here);
+        if self.kernel_alone {
+            alive = self.here(alive, Workplace::pretend_use);
+            self.guest("check", alive)?;
+        } else {
+            alive = self.here(alive, Workplace::use_array);
+            alive = self.guest("check", alive)?;
+            self.tally.taken_by_kernel.add(alive.len() as u64);
+            self.here(alive, Workplace::read_back);
+        }
+        if !self.keep {
+            places.iter().try_for_each(|place| fs::remove_dir_all(&place.directory))?;
+        }
+        Ok(())
+    }
+
+    fn workplace<'a>(&'a self, cell: &'a Cell) -> Workplace<'a> {
+        let directory = self.directory.join(cell.name());
+        Workplace { cell, directory, pool: &self.pool, mdspace: &self.mdspace, tally: &self.tally }
+    }
+
+    /// Runs a phase here; returns the cells that passed.
+    fn here<'a>(
+        &self,
+        places: Vec<&'a Workplace<'a>>,
+        phase: fn(&Workplace<'a>) -> Result<()>,
+    ) -> Vec<&'a Workplace<'a>> {
+        let pass = |place: &&Workplace<'a>| phase(place).map_err(|error| self.fail(place.cell, &format!("{error:#}")));
+        places.into_iter().filter(|place| pass(place).is_ok()).collect()
+    }
+
+    /// Runs a phase in a guest; returns the cells that passed.
+    fn guest<'a>(&self, phase: &str, places: Vec<&'a Workplace<'a>>) -> Result<Vec<&'a Workplace<'a>>> {
+        if places.is_empty() {
+            return Ok(places);
+        }
+        let mut arguments = vec![phase.to_owned(), text(&self.directory), text(&self.pool.path)];
+        arguments.extend(places.iter().map(|place| place.cell.name()));
+        let outcome = Guest::default().limit(GUEST_LIMIT).run(&root().join("tests/kernel/matrix.sh"), &arguments)?;
+        let output = match outcome.success() {
+            Ok(output) => output,
+            Err(error) => {
+                places.iter().for_each(|place| self.fail(place.cell, "its guest failed"));
+                bail!("{error:#}");
+            }
+        };
+        let mut passed = Vec::new();
+        let mut before = String::new(); // what the script said since the last verdict
+        for line in output.lines() {
+            let verdict = line.split_once(' ').and_then(|(word, name)| {
+                let place = places.iter().find(|place| place.cell.name() == name)?;
+                Some((word, *place))
+            });
+            match verdict {
+                Some(("ok", place)) => passed.push(place),
+                Some(("failed", place)) => self.fail(place.cell, &format!("the kernel's {phase} failed:\n{before}")),
+                _ => {
+                    before += &format!("  | {line}\n");
+                    continue;
+                }
+            }
+            before.clear();
+        }
+        Ok(passed)
+    }
+
+    fn fail(&self, cell: &Cell, reason: &str) {
+        self.failures.lock().expect("no worker panicked").push((cell.name(), reason.to_owned()));
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}

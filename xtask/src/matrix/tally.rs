@@ -1,0 +1,75 @@
+//! What the matrix did, counted while it is done: its size is measured, not claimed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::cell::{Cell, Level, Origin};
+
+/// A count that several threads add to.
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts of what succeeded.
+#[derive(Default)]
+pub(crate) struct Tally {
+    /// Arrays made by mdadm and the kernel.
+    pub(crate) made_by_kernel: Counter,
+    /// Arrays made by `mdspace create`.
+    pub(crate) made_here: Counter,
+    /// Whole arrays read here and compared, all members there.
+    pub(crate) read_healthy: Counter,
+    /// The same with members missing.
+    pub(crate) read_degraded: Counter,
+    /// Reads that must be refused, and were.
+    pub(crate) refused: Counter,
+    /// `mdspace write`s with all members there.
+    pub(crate) written_healthy: Counter,
+    /// The same with members missing.
+    pub(crate) written_degraded: Counter,
+    /// Arrays that the kernel assembled, checked, compared and wrote to.
+    pub(crate) taken_by_kernel: Counter,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = [
+            ("arrays made by mdadm and the kernel", &self.made_by_kernel),
+            ("arrays made by mdspace", &self.made_here),
+            ("whole arrays read by mdspace, identical", &self.read_healthy),
+            ("whole arrays read by mdspace with members missing, identical", &self.read_degraded),
+            ("reads with too few members, refused", &self.refused),
+            ("writes by mdspace", &self.written_healthy),
+            ("writes by mdspace with members missing", &self.written_degraded),
+            ("arrays assembled by the kernel without --force, checked, identical", &self.taken_by_kernel),
+        ];
+        for (what, counter) in rows {
+            writeln!(f, "{:>6}  {what}", counter.get())?;
+        }
+        Ok(())
+    }
+}
+
+/// The number of cells by origin and level, on a line for each origin.
+pub(crate) fn cells_by_kind(cells: &[Cell]) -> String {
+    let mut kinds: BTreeMap<Origin, BTreeMap<Level, usize>> = BTreeMap::new();
+    for cell in cells {
+        *kinds.entry(cell.origin).or_default().entry(cell.level).or_default() += 1;
+    }
+    let mut text = String::new();
+    for (origin, levels) in kinds {
+        let levels: Vec<String> = levels.iter().map(|(level, count)| format!("{}: {count}", level.name())).collect();
+        text += &format!("cells made by {:6}  {}\n", origin.name(), levels.join(", "));
+    }
+    text
+}
