@@ -12,6 +12,7 @@ mountpoint -q /proc || mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t tmpfs tmpfs /run
 mkdir -p /dev/shm && mount -t tmpfs tmpfs /dev/shm
+ln -s /proc/self/fd /dev/fd # bash's process substitution
 ip link set lo up 2>/dev/null
 
 # Debian keeps UML's modules beside those of the host's kernel; modprobe wants them under lib/modules.

@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::steps::{Log, Step, Verdict};
-use crate::{setup, tidy};
+use crate::{matrix, setup, tidy};
 
 /// All steps in the order in which they run.
 pub(crate) const STEPS: &[Step] = &[
@@ -19,6 +19,7 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "clippy", about: "clippy and the compiler have no warning", run: clippy },
     Step { name: "docs", about: "the documentation builds, and its links lead somewhere", run: docs },
     Step { name: "tests", about: "unit, property and black-box tests pass", run: tests },
+    Step { name: "matrix", about: "the real md driver and mdspace take each other's arrays", run: interop },
 ];
 
 fn cargo<A: AsRef<OsStr>>(arguments: &[A]) -> Command {
@@ -56,6 +57,19 @@ fn tests(log: &mut Log) -> Result<Verdict> {
         passed += count_before(line, " passed");
     }
     result.map(|()| Verdict::Passed(format!("{passed} tests")))
+}
+
+/// Builds the command as the tests do, which leaves nothing to build after them.
+fn build(log: &mut Log) -> Result<()> {
+    log.run(&mut cargo(&["build", "--locked", "--workspace"]))
+}
+
+fn interop(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    let summary = matrix::run(&matrix::Arguments::fixed())?;
+    log.write(&summary)?;
+    print!("{summary}");
+    Ok(Verdict::Passed(String::new()))
 }
 
 /// The number in `line` directly before `word`; 0 if there is none.

@@ -93,8 +93,8 @@ pub(crate) fn random(seed: u64, count: usize) -> Vec<Cell> {
 fn metadata_at(origin: Origin, shape: &Shape, turn: usize) -> &'static str {
     let versions = if origin == Origin::Kernel { METADATA } else { METADATA_MADE_HERE };
     let version = versions[turn % versions.len()];
-    // Version 0.90 cannot say which of RAID-0's two layouts an array with zones has.
-    if shape.level == Level::Raid0 && shape.layout.is_some() && version == "0.90" { "1.2" } else { version }
+    // Version 0.90 cannot say which of RAID-0's two layouts an array has, and mdadm refuses to make one.
+    if shape.level == Level::Raid0 && version == "0.90" { "1.2" } else { version }
 }
 
 #[cfg(test)]

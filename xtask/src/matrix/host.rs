@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -97,7 +98,7 @@ impl Workplace<'_> {
         // The guest writes these at the end of its phase `check`.
         let patches = self.patches(&mut random, model.len() as u64);
         self.describe(&absent, &patches)?;
-        fs::write(self.directory.join("model"), &model)?;
+        self.leave_model(&model)?;
         for patch in &patches {
             self.apply(patch, &mut model)?;
         }
@@ -109,7 +110,7 @@ impl Workplace<'_> {
         let size = fs::read_to_string(self.directory.join("size"))?.trim().parse()?;
         let model = self.pool.part(self.fill(), size)?;
         self.describe(&[], &self.patches(&mut self.cell.random(), size))?;
-        Ok(fs::write(self.directory.join("model"), model)?)
+        self.leave_model(model)
     }
 
     /// After the guest's phase `check`: what the kernel wrote is read back, healthy and with members missing.
@@ -233,6 +234,17 @@ impl Workplace<'_> {
         let range: Range<usize> = patch.position as usize..(patch.position + patch.length) as usize;
         model[range].copy_from_slice(self.pool.part(patch.from, patch.length)?);
         Ok(())
+    }
+
+    /// Leaves the bytes that the guest must find, and adds their size and hash to the cell's description.
+    fn leave_model(&self, model: &[u8]) -> Result<()> {
+        let path = self.directory.join("model");
+        fs::write(&path, model)?;
+        let output = Command::new("b2sum").arg(&path).output()?;
+        let line = String::from_utf8(output.stdout)?;
+        let hash = line.split(' ').next().filter(|hash| hash.len() == 128).context("b2sum gave no hash")?;
+        let mut description = File::options().append(true).open(self.directory.join("cell"))?;
+        Ok(writeln!(description, "size={} hash={hash}", model.len())?)
     }
 
     /// Writes the file that tests/kernel/matrix.sh reads.
