@@ -7,10 +7,29 @@
 //! time alike.
 #![deny(unsafe_code)] // allowed in `buffer` alone
 
+pub mod assemble;
 pub mod buffer;
 pub mod clock;
+pub mod create;
+pub mod inspect;
 pub mod member;
+pub mod planner;
+pub mod status;
 
+mod array;
+mod device;
+mod error;
+mod gate;
+mod intent;
+mod locks;
+mod mapped;
+mod membership;
+mod striped;
+mod syndrome;
+
+pub use array::{Array, Durability};
+pub use assemble::{AssembleOptions, Candidate};
 pub use buffer::{Block, Buffer, Pool};
 pub use clock::{Clock, Moment};
+pub use error::{ArrayError, ArrayErrorKind, Refusal};
 pub use member::{Limits, Member, MemberError, MemberErrorKind, Operation};

@@ -1,0 +1,326 @@
+//! A running array: what its users call, and the state that its parts share.
+//!
+//! A request is checked, aligned and locked here; what it does to the members
+//! is in `mapped` (copies) and `striped` (parity), what the
+//! superblocks say is in `membership`. Everything runs on one thread.
+//!
+//! Invariants:
+//! * No write reaches a member before the array is marked dirty, and its
+//!   bitmap chunk noted, on stable storage.
+//! * A write that was answered is on every member that the superblocks call
+//!   current, or can be reconstructed from those that are.
+//! * Overlapping writes follow each other; so copies and parity never disagree
+//!   for having been written in different orders.
+
+use crate::assemble::LeftOut;
+use crate::buffer::{Block, Buffer, Pool};
+use crate::clock::Clock;
+use crate::device::Device;
+use crate::error::{ArrayError, ArrayErrorKind};
+use crate::gate::{Gate, Inside};
+use crate::intent::Intent;
+use crate::locks::{RangeGuard, RangeLocks};
+use crate::member::{Member, MemberError};
+use crate::membership::Record;
+use format::geometry::Geometry;
+use format::units::Slot;
+use futures_util::future::join_all;
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// When a write counts as done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Durability {
+    /// When every member has it; a flush makes it safe from a loss of power.
+    #[default]
+    Ordinary,
+    /// When it is on stable storage (FUA).
+    Stable,
+}
+
+/// An assembled array; clones share it. Made by [`Array::assemble`].
+pub struct Array<M: Member, C: Clock>(pub(crate) Rc<Inner<M, C>>);
+
+impl<M: Member, C: Clock> Clone for Array<M, C> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+pub(crate) struct Inner<M: Member, C: Clock> {
+    pub(crate) geometry: Geometry,
+    pub(crate) kernel: &'static parity::Kernel,
+    pub(crate) pool: Pool,
+    pub(crate) clock: C,
+    pub(crate) read_only: bool,
+    /// Largest logical block of any member: the unit of all member transfers.
+    pub(crate) block_bytes: u64,
+    /// The device in each slot.
+    pub(crate) slots: RefCell<Vec<Option<Rc<Device<M>>>>>,
+    /// Devices without a slot: spares and those thrown out.
+    pub(crate) others: RefCell<Vec<Rc<Device<M>>>>,
+    /// Members that were offered and do not take part.
+    pub(crate) left_out: Vec<LeftOut>,
+    /// Every slot is filled by a device that is current everywhere.
+    pub(crate) whole: Cell<bool>,
+    /// Parity and copies agreed when the array was assembled.
+    pub(crate) trusted: bool,
+    /// Why the array takes no more writes, once more has failed than it bears.
+    pub(crate) broken: RefCell<Option<String>>,
+    pub(crate) record: RefCell<Record>,
+    pub(crate) intent: Option<Intent>,
+    /// Bytes (copies) or stripes (parity) under change.
+    pub(crate) locks: RangeLocks,
+    /// Held while superblocks or bitmaps are written.
+    pub(crate) metadata: RangeLocks,
+    pub(crate) gate: Gate,
+}
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// Length of the array in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.0.geometry.array_bytes()
+    }
+
+    /// The unit in which requests need no extra reads: the members' largest logical block.
+    pub fn block_bytes(&self) -> u64 {
+        self.0.block_bytes
+    }
+
+    /// Whether writes are refused.
+    pub fn is_read_only(&self) -> bool {
+        self.0.read_only
+    }
+
+    /// The pool that its buffers come from.
+    pub fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    /// Fills `into` from array position `at`, in bytes; any position and length.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Stopped`, or `Io` when the members left cannot give the data.
+    pub async fn read(&self, at: u64, into: Buffer) -> Result<Buffer, ArrayError> {
+        let inner = &*self.0;
+        let _inside = inner.enter(at, into.len() as u64)?;
+        inner.read_any(at, into).await
+    }
+
+    /// Writes `from` at array position `at`, in bytes; any position and length.
+    /// To be driven to its end: dropped halfway, the array takes no more writes.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `ReadOnly`, `Stopped`, or `Io` when too many members failed.
+    pub async fn write(&self, at: u64, from: Block, durability: Durability) -> Result<(), ArrayError> {
+        let inner = &*self.0;
+        let _inside = inner.enter_to_write(at, from.len() as u64)?;
+        if from.is_empty() {
+            return Ok(());
+        }
+        inner.write_any(at, from).await?;
+        match durability {
+            Durability::Ordinary => Ok(()),
+            Durability::Stable => inner.flush_members().await,
+        }
+    }
+
+    /// Every write answered before this call is on stable storage after it.
+    ///
+    /// # Errors
+    /// `Stopped`, or `Io` when too many members failed.
+    pub async fn flush(&self) -> Result<(), ArrayError> {
+        let inner = &*self.0;
+        let _inside = inner.enter(0, 0)?;
+        inner.flush_members().await
+    }
+
+    /// Makes the range read as zeros.
+    ///
+    /// # Errors
+    /// As [`Array::write`].
+    pub async fn write_zeroes(&self, at: u64, bytes: u64, durability: Durability) -> Result<(), ArrayError> {
+        /// Large enough for full stripes, small enough to hold while it is written.
+        const ZEROES_BYTES: u64 = 1 << 20;
+        let inner = &*self.0;
+        drop(inner.enter_to_write(at, bytes)?);
+        let zeroes = inner.pool.zeroed(bytes.min(ZEROES_BYTES) as usize).freeze();
+        for start in (at..at + bytes).step_by(ZEROES_BYTES as usize) {
+            let length = (at + bytes - start).min(ZEROES_BYTES);
+            self.write(start, zeroes.slice(0..length as usize), Durability::Ordinary).await?;
+        }
+        match durability {
+            Durability::Ordinary => Ok(()),
+            Durability::Stable => self.flush().await,
+        }
+    }
+
+    /// The range's contents no longer matter. A hint: levels of copies pass it
+    /// on to members that can; parity levels keep the data, because parity
+    /// over discarded chunks could not be vouched for.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `ReadOnly`, `Stopped`.
+    pub async fn discard(&self, at: u64, bytes: u64) -> Result<(), ArrayError> {
+        let inner = &*self.0;
+        let _inside = inner.enter_to_write(at, bytes)?;
+        match &inner.geometry {
+            Geometry::Mapping(mapping) => inner.discard_mapped(mapping, at, bytes).await,
+            Geometry::Parity(_) => Ok(()),
+        }
+    }
+
+    /// Finishes what is under way, flushes, and marks the array clean. Nothing
+    /// is accepted afterwards. An array that is broken stays marked dirty.
+    ///
+    /// # Errors
+    /// `Io` when it could not be marked clean.
+    pub async fn stop(&self) -> Result<(), ArrayError> {
+        self.0.gate.close().await;
+        self.0.mark_clean().await
+    }
+}
+
+/// Dropped only when a write was abandoned: its stripe may be half written.
+struct Halfway<'a, M: Member, C: Clock>(&'a Inner<M, C>);
+
+impl<M: Member, C: Clock> Drop for Halfway<'_, M, C> {
+    fn drop(&mut self) {
+        self.0.broken.borrow_mut().get_or_insert_with(|| "a write was abandoned halfway".to_owned());
+    }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    fn enter(&self, at: u64, bytes: u64) -> Result<Inside<'_>, ArrayError> {
+        let end = at.checked_add(bytes).filter(|&end| end <= self.geometry.array_bytes());
+        if end.is_none() {
+            let size = self.geometry.array_bytes();
+            let reason = format!("{bytes} bytes at byte {at} run past the array's end at {size}");
+            return Err(ArrayError::new(ArrayErrorKind::OutOfRange, reason));
+        }
+        self.gate.enter().ok_or_else(|| ArrayError::new(ArrayErrorKind::Stopped, "the array is stopped"))
+    }
+
+    fn enter_to_write(&self, at: u64, bytes: u64) -> Result<Inside<'_>, ArrayError> {
+        if self.read_only {
+            return Err(ArrayError::new(ArrayErrorKind::ReadOnly, "the array is read-only"));
+        }
+        self.enter(at, bytes)
+    }
+
+    /// Fails when the array takes no more writes.
+    pub(crate) fn check_unbroken(&self) -> Result<(), ArrayError> {
+        match &*self.broken.borrow() {
+            None => Ok(()),
+            Some(reason) => Err(ArrayError::new(ArrayErrorKind::Io, format!("the array takes no writes: {reason}"))),
+        }
+    }
+
+    /// The device that fills `slot` and takes part.
+    pub(crate) fn device(&self, slot: Slot) -> Option<Rc<Device<M>>> {
+        self.slots.borrow()[slot.index()].as_ref().filter(|device| device.is_active()).cloned()
+    }
+
+    fn is_aligned(&self, at: u64, bytes: u64) -> bool {
+        (at | bytes).is_multiple_of(self.block_bytes)
+    }
+
+    async fn read_any(&self, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
+        if self.is_aligned(at, into.len() as u64) {
+            return self.read_aligned(at, into, Locked::No).await;
+        }
+        let outer = self.widened(at, into.len() as u64);
+        let wide = self.pool.take((outer.end - outer.start) as usize);
+        let wide = self.read_aligned(outer.start, wide, Locked::No).await?;
+        let skip = (at - outer.start) as usize;
+        let length = into.len();
+        into.copy_from_slice(&wide[skip..skip + length]);
+        Ok(into)
+    }
+
+    pub(crate) async fn read_aligned(&self, at: u64, into: Buffer, locked: Locked) -> Result<Buffer, ArrayError> {
+        match &self.geometry {
+            Geometry::Mapping(mapping) => self.read_mapped(mapping, at, into).await,
+            Geometry::Parity(parity) => self.read_striped(parity, at, into, locked).await,
+        }
+    }
+
+    /// The smallest aligned range around it.
+    fn widened(&self, at: u64, bytes: u64) -> Range<u64> {
+        let unit = self.block_bytes;
+        at / unit * unit..(at + bytes).next_multiple_of(unit)
+    }
+
+    /// Keeps other writes off the range, and off all that shares its parity.
+    async fn lock_to_write(&self, range: &Range<u64>) -> RangeGuard<'_> {
+        match &self.geometry {
+            Geometry::Mapping(_) => self.locks.exclusive(range.clone()).await,
+            Geometry::Parity(parity) => {
+                let stripe = parity.stripe_bytes();
+                self.locks.exclusive(range.start / stripe..range.end.div_ceil(stripe)).await
+            }
+        }
+    }
+
+    async fn write_any(&self, at: u64, from: Block) -> Result<(), ArrayError> {
+        let outer = self.widened(at, from.len() as u64);
+        let _lock = self.lock_to_write(&outer).await;
+        let from = self.fit(at, &outer, from).await?;
+        self.check_unbroken()?;
+        self.mark_dirty().await?;
+        self.record_intent(&outer).await?;
+        let halfway = Halfway(self);
+        let result = match &self.geometry {
+            Geometry::Mapping(mapping) => self.write_mapped(mapping, outer.start, from).await,
+            Geometry::Parity(parity) => self.write_striped(parity, outer.start, from).await,
+        };
+        std::mem::forget(halfway);
+        result
+    }
+
+    /// `from` widened to `outer` with what the array holds around it, in memory
+    /// that members accept.
+    async fn fit(&self, at: u64, outer: &Range<u64>, from: Block) -> Result<Block, ArrayError> {
+        let unit = self.block_bytes;
+        let end = at + from.len() as u64;
+        let is_whole = outer.start == at && outer.end == end;
+        if is_whole && (from.as_ptr() as usize as u64).is_multiple_of(unit) {
+            return Ok(from);
+        }
+        let mut wide = self.pool.take((outer.end - outer.start) as usize);
+        let edges = [(at != outer.start).then_some(outer.start), (end != outer.end).then_some(outer.end - unit)];
+        for edge in edges.into_iter().flatten() {
+            let block = self.read_aligned(edge, self.pool.take(unit as usize), Locked::Exclusively).await?;
+            let start = (edge - outer.start) as usize;
+            wide[start..start + block.len()].copy_from_slice(&block);
+        }
+        let start = (at - outer.start) as usize;
+        wide[start..start + from.len()].copy_from_slice(&from);
+        Ok(wide.freeze())
+    }
+
+    async fn flush_members(&self) -> Result<(), ArrayError> {
+        let devices: Vec<_> = self.slots.borrow().iter().flatten().filter(|d| d.is_active()).cloned().collect();
+        let results = join_all(devices.iter().map(|device| device.member.flush())).await;
+        for (device, result) in devices.iter().zip(results) {
+            if let Err(error) = result {
+                self.record_failure(device, &error).await?;
+            }
+        }
+        self.check_unbroken()
+    }
+
+    pub(crate) fn io_error(&self, at: u64, bytes: u64, error: Option<&MemberError>) -> ArrayError {
+        let cause = error.map(|error| format!(": {error}")).unwrap_or_default();
+        let reason = format!("{bytes} bytes at byte {at} cannot be had from the members left{cause}");
+        ArrayError::new(ArrayErrorKind::Io, reason)
+    }
+}
+
+/// Whether a caller already keeps writes off the stripes it reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Locked {
+    No,
+    Exclusively,
+}

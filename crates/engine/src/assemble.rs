@@ -1,0 +1,420 @@
+//! Makes an array of members, or says why not.
+//!
+//! The rules are md's: the freshest events win, a member more than one event
+//! behind is left out, the freshest superblock says who is what. Stricter than
+//! md where it would have to guess: members of the same age that disagree,
+//! strangers and duplicates are refused. Nothing is written here; the first
+//! write of the running array is what marks the members.
+
+use crate::array::{Array, Inner};
+use crate::buffer::Pool;
+use crate::clock::Clock;
+use crate::device::{Device, DeviceState};
+use crate::error::Refusal;
+use crate::inspect::{Found, find_superblock, read_bad_blocks, read_bitmap};
+use crate::intent::Intent;
+use crate::member::Member;
+use crate::membership::{Record, survives};
+use format::bitmap::State;
+use format::geometry::{Geometry, Level};
+use format::superblock::{DeviceRole, Resync, Superblock};
+use format::units::Slot;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// A member that is offered, under the name that messages call it by.
+pub struct Candidate<M> {
+    /// Its name: a path.
+    pub name: String,
+    /// The member itself.
+    pub member: M,
+}
+
+/// What its user allows and wants.
+#[derive(Debug, Clone, Default)]
+pub struct AssembleOptions {
+    /// Take a parity array that is both dirty and degraded: data that the
+    /// missing member held may be wrong where a write was under way.
+    pub force: bool,
+    /// Never write to any member.
+    pub read_only: bool,
+    /// The layout of a RAID-0 of unequal members that does not say: 1 original, 2 alternate.
+    pub raid0_layout: Option<u32>,
+    /// The parity kernel; the best for this processor when `None`.
+    pub kernel: Option<&'static parity::Kernel>,
+}
+
+/// A member that was offered and does not take part.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct LeftOut {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
+struct Offered<M> {
+    name: String,
+    member: M,
+    found: Found,
+}
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// Assembles an array of `candidates`, in any order.
+    ///
+    /// # Errors
+    /// A [`Refusal`] that names the member and the field; no byte was written.
+    pub async fn assemble(
+        candidates: Vec<Candidate<M>>,
+        options: AssembleOptions,
+        pool: Pool,
+        clock: C,
+    ) -> Result<Self, Refusal> {
+        let mut offered = Vec::with_capacity(candidates.len());
+        for Candidate { name, member } in candidates {
+            let found = find_superblock(&name, &member, &pool).await?;
+            offered.push(Offered { name, member, found });
+        }
+        let election = elect(&offered)?;
+        let freshest = offered[election.freshest].found.superblock.clone();
+        check_supported(&offered[election.freshest].name, &freshest, &options)?;
+        let (slots, spares, left_out) = seat(offered, &election, &freshest, &pool).await?;
+        let geometry = geometry(&freshest, &slots, &options)?;
+        check_fit(&geometry, &slots)?;
+        let missing = |slot: Slot| {
+            !slots[slot.index()].as_ref().is_some_and(|d: &Rc<Device<M>>| d.state.get() == DeviceState::InSync)
+        };
+        if !survives(&geometry, &missing) {
+            return Err(too_few(&geometry, &missing, &left_out));
+        }
+        let degraded = (0..geometry.slots()).any(|slot| missing(Slot(slot)));
+        let (resync, trusted) = agreement(&geometry, freshest.resync, degraded, &options)?;
+        let intent = if options.read_only { None } else { intent(&freshest, &slots, &pool).await? };
+        let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
+        let record = record(&freshest, resync, &slots, &spares);
+        let devices = || slots.iter().flatten().chain(&spares);
+        let block_bytes =
+            devices().map(|device| u64::from(device.member.limits().logical_block_bytes)).max().unwrap_or(512).max(512);
+        check_blocks(&geometry, block_bytes, devices())?;
+        Ok(Self(Rc::new(Inner {
+            geometry,
+            kernel: options.kernel.unwrap_or_else(parity::Kernel::best),
+            pool,
+            clock,
+            read_only: options.read_only,
+            block_bytes,
+            slots: RefCell::new(slots),
+            others: RefCell::new(spares),
+            left_out,
+            whole: Cell::new(whole),
+            trusted,
+            broken: RefCell::new(None),
+            record: RefCell::new(record),
+            intent,
+            locks: Default::default(),
+            metadata: Default::default(),
+            gate: Default::default(),
+        })))
+    }
+}
+
+/// What the members' superblocks amount to.
+struct Election {
+    /// Index of the candidate whose word counts.
+    freshest: usize,
+    /// For each candidate: what it is, or why it is left out.
+    seats: Vec<Result<DeviceRole, String>>,
+}
+
+fn elect<M>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
+    let superblock = |index: usize| &offered[index].found.superblock;
+    let freshest = (0..offered.len())
+        .filter(|&index| !superblock(index).replacement)
+        .max_by_key(|&index| (superblock(index).events, std::cmp::Reverse(index)))
+        .ok_or_else(|| Refusal::new("no members were given").advice("name the files or devices, in any order"))?;
+    let first = superblock(0);
+    for (index, candidate) in offered.iter().enumerate() {
+        if superblock(index).set_uuid != first.set_uuid {
+            let reason = format!("a stranger: it belongs to another array than {}", offered[0].name);
+            return Err(Refusal::new(reason).of(&candidate.name).field("superblock.set_uuid"));
+        }
+        let twin = offered[..index].iter().find(|other| {
+            let other = &other.found.superblock;
+            other.device_number == superblock(index).device_number
+                && (other.device_uuid == superblock(index).device_uuid || other.events == superblock(index).events)
+        });
+        if let Some(twin) = twin {
+            let reason = format!("a duplicate: {} is the same member", twin.name);
+            return Err(Refusal::new(reason).of(&candidate.name).field("superblock.dev_number"));
+        }
+    }
+    let best = superblock(freshest);
+    let seats = offered.iter().map(|candidate| seat_of(candidate, best)).collect::<Result<_, _>>()?;
+    Ok(Election { freshest, seats })
+}
+
+/// What one candidate is, going by the freshest superblock.
+fn seat_of<M>(candidate: &Offered<M>, best: &Superblock) -> Result<Result<DeviceRole, String>, Refusal> {
+    let own = &candidate.found.superblock;
+    if own.events + 1 < best.events {
+        return Ok(Err(format!("stale: its events are {}, the array's {}", own.events, best.events)));
+    }
+    if own.replacement {
+        return Ok(Err("a replacement that is still being made".to_owned()));
+    }
+    let role = best.role(own.device_number);
+    if own.events == best.events && own.own_role() != role {
+        let reason = format!("calls itself {:?}, but a member of the same age calls it {role:?}", own.own_role());
+        return Err(Refusal::new(reason)
+            .of(&candidate.name)
+            .field("superblock.dev_roles")
+            .advice("the members were used apart from each other; give only those of one half"));
+    }
+    let same = [
+        ("superblock.level", own.level == best.level),
+        ("superblock.layout", own.layout == best.layout),
+        ("superblock.chunksize", own.chunk == best.chunk),
+        ("superblock.raid_disks", own.raid_disks == best.raid_disks),
+        ("superblock.size", own.component == best.component),
+        ("superblock.version", own.version == best.version),
+    ];
+    if let Some((field, _)) = same.iter().find(|(_, same)| !same) {
+        return Err(Refusal::new("differs from the array's other members").of(&candidate.name).field(*field));
+    }
+    Ok(match role {
+        DeviceRole::Faulty => Err("the other members call it faulty".to_owned()),
+        role => Ok(role),
+    })
+}
+
+/// What this engine does not serve, or only reads.
+fn check_supported(name: &str, superblock: &Superblock, options: &AssembleOptions) -> Result<(), Refusal> {
+    let refuse = |field: &str, what: &str, advice: &str| Err(Refusal::new(what).of(name).field(field).advice(advice));
+    if superblock.reshape.is_some() {
+        return refuse("superblock.reshape_position", "a reshape is under way", "let md finish it first");
+    }
+    if superblock.journal {
+        return refuse(
+            "superblock.feature_map",
+            "the array has a write journal, which may hold data that the members lack",
+            "let md remove it: mdadm --grow --consistency-policy=resync",
+        );
+    }
+    if superblock.clustered {
+        return refuse(
+            "superblock.feature_map",
+            "the array belongs to a cluster",
+            "stop it on all nodes, make it local",
+        );
+    }
+    if superblock.ppl.is_some() && !options.read_only {
+        return refuse(
+            "superblock.feature_map",
+            "the array has a partial parity log, which this engine does not keep up",
+            "serve it --read-only, or let md change it: mdadm --grow --consistency-policy=resync",
+        );
+    }
+    Ok(())
+}
+
+type Seated<M> = (Vec<Option<Rc<Device<M>>>>, Vec<Rc<Device<M>>>, Vec<LeftOut>);
+
+async fn seat<M: Member>(
+    offered: Vec<Offered<M>>,
+    election: &Election,
+    freshest: &Superblock,
+    pool: &Pool,
+) -> Result<Seated<M>, Refusal> {
+    let mut slots: Vec<Option<Rc<Device<M>>>> = (0..freshest.raid_disks).map(|_| None).collect();
+    let (mut spares, mut left_out) = (Vec::new(), Vec::new());
+    for (candidate, seat) in offered.into_iter().zip(&election.seats) {
+        let Offered { name, member, found: Found { superblock, place } } = candidate;
+        let role = match seat {
+            Ok(role) => *role,
+            Err(reason) => {
+                left_out.push(LeftOut { name, reason: reason.clone() });
+                continue;
+            }
+        };
+        let bad = read_bad_blocks(&name, &member, &superblock, pool).await?;
+        match role {
+            DeviceRole::Active(slot) => {
+                let state = match superblock.recovery_offset {
+                    _ if superblock.recovery_from_bitmap => DeviceState::Recovering { current: 0 },
+                    Some(offset) => DeviceState::Recovering { current: offset.bytes() },
+                    None => DeviceState::InSync,
+                };
+                let seat = slots.get_mut(slot.index()).ok_or_else(|| {
+                    let reason = format!("slot {slot} of an array of {}", freshest.raid_disks);
+                    Refusal::new(reason).of(&name).field("superblock.dev_roles")
+                })?;
+                if let Some(other) = seat {
+                    let reason = format!("slot {slot} is {}'s already", other.name);
+                    return Err(Refusal::new(reason).of(&name).field("superblock.dev_roles"));
+                }
+                *seat = Some(Rc::new(Device::new(name, member, superblock, place, state, bad)));
+            }
+            DeviceRole::Spare => {
+                spares.push(Rc::new(Device::new(name, member, superblock, place, DeviceState::Spare, bad)));
+            }
+            DeviceRole::Journal => {
+                return Err(Refusal::new("a journal device").of(&name).field("superblock.dev_roles"));
+            }
+            DeviceRole::Faulty => unreachable!("faulty members were left out"),
+        }
+    }
+    Ok((slots, spares, left_out))
+}
+
+fn geometry<M: Member>(
+    freshest: &Superblock,
+    slots: &[Option<Rc<Device<M>>>],
+    options: &AssembleOptions,
+) -> Result<Geometry, Refusal> {
+    let data_bytes =
+        |device: &Option<Rc<Device<M>>>| device.as_ref().map_or(0, |device| device.superblock.borrow().data_bytes());
+    if matches!(freshest.level, Level::Linear | Level::Raid0)
+        && let Some(slot) = slots.iter().position(Option::is_none)
+    {
+        return Err(Refusal::new(format!("slot {slot} is missing, and this level has no redundancy"))
+            .advice("give all members"));
+    }
+    let mut shape = freshest.shape(&slots.iter().map(data_bytes).collect::<Vec<_>>());
+    if let (Level::Raid0, 0, Some(layout)) = (shape.level, shape.layout, options.raid0_layout) {
+        shape.layout = layout;
+    }
+    let first = slots.iter().flatten().next();
+    Geometry::new(&shape).map_err(|defect| Refusal::defect(first.map_or("the array", |device| &device.name), defect))
+}
+
+fn check_fit<M: Member>(geometry: &Geometry, slots: &[Option<Rc<Device<M>>>]) -> Result<(), Refusal> {
+    for (index, device) in slots.iter().enumerate() {
+        let Some(device) = device else { continue };
+        let used = geometry.used_bytes(Slot(index as u16));
+        let there = device.member.limits().bytes.saturating_sub(device.data_at);
+        if used > there {
+            let reason = format!("{used} bytes of data do not fit the {there} bytes behind the data offset");
+            return Err(Refusal::new(reason).of(&device.name).field("superblock.size"));
+        }
+    }
+    Ok(())
+}
+
+fn too_few(geometry: &Geometry, missing: &dyn Fn(Slot) -> bool, left_out: &[LeftOut]) -> Refusal {
+    let slots: Vec<String> =
+        (0..geometry.slots()).filter(|&slot| missing(Slot(slot))).map(|slot| slot.to_string()).collect();
+    let mut reason = format!("too few members: of {} slots, missing: {}", geometry.slots(), slots.join(", "));
+    for LeftOut { name, reason: why } in left_out {
+        reason.push_str(&format!("; {name} was left out: {why}"));
+    }
+    Refusal::new(reason).advice("give more of its members")
+}
+
+/// Whether parity and copies can be relied on, and what the array goes back to
+/// saying of that when it is stopped.
+fn agreement(
+    geometry: &Geometry,
+    resync: Resync,
+    degraded: bool,
+    options: &AssembleOptions,
+) -> Result<(Resync, bool), Refusal> {
+    if resync == Resync::Clean {
+        return Ok((resync, true));
+    }
+    match geometry {
+        Geometry::Mapping(_) => Ok((resync, false)),
+        Geometry::Parity(_) if !degraded => Ok((resync, false)),
+        Geometry::Parity(_) if options.force => Ok((Resync::Clean, true)),
+        Geometry::Parity(_) => Err(Refusal::new(
+            "the array is dirty and degraded: where a write was under way when it stopped, \
+             what the missing member held would come out wrong (the write hole)",
+        )
+        .field("superblock.resync_offset")
+        .advice("give the missing member, or accept that with --force")),
+    }
+}
+
+async fn intent<M: Member>(
+    freshest: &Superblock,
+    slots: &[Option<Rc<Device<M>>>],
+    pool: &Pool,
+) -> Result<Option<Intent>, Refusal> {
+    let mut united: Option<(format::bitmap::BitmapSuper, Vec<u8>)> = None;
+    let mut trusted = true;
+    for device in slots.iter().flatten() {
+        let superblock = device.superblock.borrow().clone();
+        let bitmap = read_bitmap(&device.name, &device.member, &superblock, pool).await?;
+        match (bitmap, &mut united) {
+            (None, None) if freshest.bitmap.is_none() => {}
+            (None, _) => {
+                let reason = "has no bitmap, but the array has";
+                return Err(Refusal::new(reason).of(&device.name).field("superblock.feature_map"));
+            }
+            (Some((header, image)), united) => {
+                trusted &= header.events >= freshest.events.saturating_sub(1);
+                trusted &= !header.state.contains(State::STALE) && !header.state.contains(State::WRITE_ERROR);
+                unite(&device.name, united, header, image)?;
+            }
+        }
+    }
+    Ok(united.map(|(header, image)| Intent::new(header, image, trusted)))
+}
+
+/// Sets every bit that any member has set.
+fn unite(
+    name: &str,
+    united: &mut Option<(format::bitmap::BitmapSuper, Vec<u8>)>,
+    header: format::bitmap::BitmapSuper,
+    image: Vec<u8>,
+) -> Result<(), Refusal> {
+    let Some((first, bits)) = united else {
+        *united = Some((header, image));
+        return Ok(());
+    };
+    if (first.chunk_bytes, first.sync_size) != (header.chunk_bytes, header.sync_size) || bits.len() != image.len() {
+        return Err(Refusal::new("differs from the other members' bitmaps").of(name).field("bitmap.chunksize"));
+    }
+    let skip = format::bitmap::SUPER_BYTES;
+    bits[skip..].iter_mut().zip(&image[skip..]).for_each(|(sum, byte)| *sum |= byte);
+    Ok(())
+}
+
+/// The record to go on from. Devices that are not here are called faulty from
+/// the next change on, so that they are known to be behind when they return.
+fn record<M: Member>(
+    freshest: &Superblock,
+    resync: Resync,
+    slots: &[Option<Rc<Device<M>>>],
+    spares: &[Rc<Device<M>>],
+) -> Record {
+    let here: Vec<_> =
+        slots.iter().flatten().chain(spares).map(|device| device.superblock.borrow().device_number).collect();
+    let mut roles = freshest.roles.clone();
+    let mut leaves_behind = false;
+    for (number, role) in roles.iter_mut().enumerate() {
+        let is_here = here.iter().any(|device| usize::from(device.0) == number);
+        if !is_here && matches!(role, DeviceRole::Active(_)) {
+            *role = DeviceRole::Faulty;
+            leaves_behind = true;
+        }
+    }
+    Record { events: freshest.events, dirty: false, resync, roles, leaves_behind }
+}
+
+fn check_blocks<'a, M: Member>(
+    geometry: &Geometry,
+    block_bytes: u64,
+    devices: impl Iterator<Item = &'a Rc<Device<M>>>,
+) -> Result<(), Refusal> {
+    for device in devices {
+        if !device.data_at.is_multiple_of(block_bytes) {
+            let reason = format!("byte {} is not a multiple of the members' {block_bytes}-byte blocks", device.data_at);
+            return Err(Refusal::new(reason).of(&device.name).field("superblock.data_offset"));
+        }
+    }
+    if !geometry.array_bytes().is_multiple_of(block_bytes) {
+        let reason = format!("{} bytes of array are not whole {block_bytes}-byte blocks", geometry.array_bytes());
+        return Err(Refusal::new(reason).field("superblock.size").advice("open the members without direct I/O"));
+    }
+    Ok(())
+}

@@ -1,0 +1,280 @@
+//! Makes a new array: metadata where mdadm would put it, and contents that
+//! agree.
+//!
+//! Everything is checked before the first byte is written; the superblocks go
+//! last, so that a creation cut short leaves no array.
+
+use crate::assemble::Candidate;
+use crate::buffer::Pool;
+use crate::clock::Clock;
+use crate::error::Refusal;
+use crate::inspect::find_superblock;
+use crate::member::{Member, MemberError, MemberErrorKind};
+use crate::membership::survives;
+use format::bitmap::BitmapSuper;
+use format::geometry::{Geometry, Level};
+use format::placement::{BitmapChoice, Placement, Request, place};
+use format::superblock::{Blueprint, DeviceRole, Resync, SetName, Superblock, Timestamp, Version};
+use format::units::{DeviceNumber, MemberByte, SECTOR_BYTES, Sectors, Slot};
+use futures_util::future::join_all;
+use std::cell::Cell;
+
+/// What to make.
+#[derive(Debug, Clone)]
+pub struct Recipe {
+    /// Metadata format: 1.0, 1.1 or 1.2.
+    pub version: Version,
+    /// The level.
+    pub level: Level,
+    /// The layout, in the level's own coding ([`format::geometry::default_layout`]).
+    pub layout: u32,
+    /// Bytes in a chunk; 0 where the level has none.
+    pub chunk_bytes: u64,
+    /// The array's name.
+    pub name: String,
+    /// Where data begins on each member, in bytes; as mdadm chooses when `None`.
+    pub data_offset_bytes: Option<u64>,
+    /// Bytes used of each member; as much as the shortest allows when `None`.
+    pub component_bytes: Option<u64>,
+    /// The write-intent bitmap.
+    pub bitmap: BitmapChoice,
+    /// Identity of the array.
+    pub set_uuid: [u8; 16],
+    /// What the members hold.
+    pub contents: Contents,
+    /// Take members that carry a superblock already.
+    pub overwrite: bool,
+}
+
+/// What the members' data areas hold before the array is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contents {
+    /// Copies and parity agree: all zeros, or the user says so (`--assume-clean`).
+    Consistent,
+    /// Anything. Parity levels are filled with zeros, whose parity is zero;
+    /// levels 1 and 10 are marked for a resync, which keeps the first copy.
+    Unknown,
+}
+
+/// A member to be, under its name, with the identity it gets.
+pub struct Newcomer<M> {
+    /// The member.
+    pub candidate: Candidate<M>,
+    /// Its device uuid.
+    pub device_uuid: [u8; 16],
+}
+
+/// One member's part of the work.
+struct Writing<'a, M> {
+    name: &'a str,
+    member: &'a M,
+    placement: Placement,
+    superblock: Superblock,
+}
+
+/// Makes an array of `slots` (`None`: missing) and `spares`. `progress` is
+/// told bytes done and bytes in all.
+///
+/// # Errors
+/// A [`Refusal`] with nothing written; or, when a member failed while it was
+/// written to, one that says so.
+pub async fn create<M: Member, C: Clock>(
+    recipe: &Recipe,
+    slots: &[Option<Newcomer<M>>],
+    spares: &[Newcomer<M>],
+    pool: &Pool,
+    clock: &C,
+    progress: &dyn Fn(u64, u64),
+) -> Result<(), Refusal> {
+    let newcomers: Vec<(usize, &Newcomer<M>)> = slots
+        .iter()
+        .enumerate()
+        .filter_map(|(number, slot)| Some((number, slot.as_ref()?)))
+        .chain(spares.iter().enumerate().map(|(index, spare)| (slots.len() + index, spare)))
+        .collect();
+    check_free(recipe, &newcomers, pool).await?;
+    let writings = plan(recipe, slots, spares, &newcomers, clock)?;
+    if needs_zeroes(recipe) {
+        zero(&writings, pool, progress).await?;
+    }
+    for writing in &writings {
+        write_metadata(recipe, writing, pool).await.map_err(|error| Refusal::member_error(writing.name, &error))?;
+    }
+    Ok(())
+}
+
+fn needs_zeroes(recipe: &Recipe) -> bool {
+    recipe.contents == Contents::Unknown && matches!(recipe.level, Level::Raid4 | Level::Raid5 | Level::Raid6)
+}
+
+fn needs_resync(recipe: &Recipe) -> bool {
+    recipe.contents == Contents::Unknown && matches!(recipe.level, Level::Raid1 | Level::Raid10)
+}
+
+async fn check_free<M: Member>(
+    recipe: &Recipe,
+    newcomers: &[(usize, &Newcomer<M>)],
+    pool: &Pool,
+) -> Result<(), Refusal> {
+    if recipe.overwrite {
+        return Ok(());
+    }
+    for (_, newcomer) in newcomers {
+        let Candidate { name, member } = &newcomer.candidate;
+        if find_superblock(name, member, pool).await.is_ok() {
+            return Err(Refusal::new("belongs to an array already")
+                .of(name)
+                .field("superblock.magic")
+                .advice("`mdspace examine` shows which; --force makes a new array of it"));
+        }
+    }
+    Ok(())
+}
+
+/// Works out and checks everything that will be written.
+fn plan<'a, M: Member, C: Clock>(
+    recipe: &Recipe,
+    slots: &[Option<Newcomer<M>>],
+    spares: &[Newcomer<M>],
+    newcomers: &[(usize, &'a Newcomer<M>)],
+    clock: &C,
+) -> Result<Vec<Writing<'a, M>>, Refusal> {
+    let Some((_, first)) = newcomers.first() else {
+        return Err(Refusal::new("no member is there to make an array of"));
+    };
+    let refuse = |defect| Refusal::defect(&first.candidate.name, defect);
+    let raid_disks = u16::try_from(slots.len()).map_err(|_| Refusal::new("too many members"))?;
+    let sectors = |bytes: u64, field: &str| {
+        let whole = bytes.is_multiple_of(SECTOR_BYTES).then_some(Sectors(bytes / SECTOR_BYTES));
+        whole.ok_or_else(|| Refusal::new(format!("{bytes} bytes are not whole 512-byte sectors")).field(field))
+    };
+    let request = Request {
+        version: recipe.version,
+        level: recipe.level,
+        layout: recipe.layout,
+        raid_disks,
+        chunk_bytes: recipe.chunk_bytes,
+        data_offset: recipe.data_offset_bytes.map(|bytes| sectors(bytes, "data offset")).transpose()?,
+        component: recipe.component_bytes.map(|bytes| sectors(bytes, "size")).transpose()?,
+        bitmap: recipe.bitmap,
+        bad_block_log: true,
+    };
+    let lengths: Vec<u64> = newcomers.iter().map(|(_, newcomer)| newcomer.candidate.member.limits().bytes).collect();
+    let placements = place(&request, &lengths).map_err(refuse)?;
+    let wall = clock.wall();
+    let unequal = placements.iter().any(|placement| placement.data_size != placements[0].data_size);
+    let blueprint = Blueprint {
+        version: recipe.version,
+        set_uuid: recipe.set_uuid,
+        set_name: SetName::new(&recipe.name).map_err(refuse)?,
+        created: Timestamp { seconds: wall.as_secs(), micros: wall.subsec_micros() },
+        level: recipe.level,
+        layout: recipe.layout,
+        raid0_layout: recipe.level == Level::Raid0 && unequal,
+        chunk: sectors(recipe.chunk_bytes, "chunk")?,
+        raid_disks,
+        roles: roles(slots, spares.len()),
+        resync: if needs_resync(recipe) { Resync::From(Sectors(0)) } else { Resync::Clean },
+    };
+    let mut writings = Vec::with_capacity(newcomers.len());
+    for ((number, newcomer), placement) in newcomers.iter().zip(placements) {
+        let Candidate { name, member } = &newcomer.candidate;
+        let number = DeviceNumber(*number as u16);
+        let bytes = member.limits().bytes;
+        let superblock = Superblock::new(&blueprint, &placement, number, newcomer.device_uuid, bytes)
+            .map_err(|defect| Refusal::defect(name, defect))?;
+        writings.push(Writing { name, member, placement, superblock });
+    }
+    check_geometry(slots, &writings)?;
+    Ok(writings)
+}
+
+fn roles<M>(slots: &[Option<Newcomer<M>>], spares: usize) -> Vec<DeviceRole> {
+    let role = |(index, slot): (usize, &Option<Newcomer<M>>)| match slot {
+        Some(_) => DeviceRole::Active(Slot(index as u16)),
+        None => DeviceRole::Faulty,
+    };
+    slots.iter().enumerate().map(role).chain(std::iter::repeat_n(DeviceRole::Spare, spares)).collect()
+}
+
+/// The array must be one that can be assembled.
+fn check_geometry<M: Member>(slots: &[Option<Newcomer<M>>], writings: &[Writing<'_, M>]) -> Result<(), Refusal> {
+    let first = &writings[0];
+    let mut members = writings.iter();
+    let data_bytes: Vec<u64> = slots
+        .iter()
+        .map(|slot| slot.as_ref().and_then(|_| members.next()).map_or(0, |writing| writing.superblock.data_bytes()))
+        .collect();
+    let missing = |slot: Slot| slots[slot.index()].is_none();
+    let none_missing = slots.iter().all(Option::is_some);
+    if matches!(first.superblock.level, Level::Linear | Level::Raid0) && !none_missing {
+        return Err(Refusal::new("this level has no redundancy: no member may be missing"));
+    }
+    let geometry =
+        Geometry::new(&first.superblock.shape(&data_bytes)).map_err(|defect| Refusal::defect(first.name, defect))?;
+    if !survives(&geometry, &missing) {
+        return Err(Refusal::new("too many members are missing for this level"));
+    }
+    Ok(())
+}
+
+/// Fills the data areas with zeros, all members at once.
+async fn zero<M: Member>(writings: &[Writing<'_, M>], pool: &Pool, progress: &dyn Fn(u64, u64)) -> Result<(), Refusal> {
+    /// A transfer that keeps a disk busy and progress visible.
+    const STEP_BYTES: u64 = 4 << 20;
+    let active = || writings.iter().filter(|writing| matches!(writing.superblock.own_role(), DeviceRole::Active(_)));
+    let total = active().map(|writing| writing.superblock.data_bytes()).sum();
+    let zeroes = pool.zeroed(STEP_BYTES as usize).freeze();
+    let done = Cell::new(0);
+    let fills = active().map(|writing| {
+        let (zeroes, done) = (&zeroes, &done);
+        async move {
+            let (start, bytes) = (writing.superblock.data_at().0, writing.superblock.data_bytes());
+            for offset in (0..bytes).step_by(STEP_BYTES as usize) {
+                let length = (bytes - offset).min(STEP_BYTES);
+                let at = MemberByte(start + offset);
+                let zeroed = match writing.member.write_zeroes(at, length).await {
+                    Err(error) if error.kind == MemberErrorKind::Unsupported => {
+                        writing.member.write(at, zeroes.slice(0..length as usize)).await
+                    }
+                    other => other,
+                };
+                zeroed.map_err(|error| Refusal::member_error(writing.name, &error))?;
+                done.set(done.get() + length);
+                progress(done.get(), total);
+            }
+            Ok(())
+        }
+    });
+    let fills: Vec<_> = fills.collect();
+    join_all(fills).await.into_iter().collect()
+}
+
+async fn write_metadata<M: Member>(recipe: &Recipe, writing: &Writing<'_, M>, pool: &Pool) -> Result<(), MemberError> {
+    let Writing { member, placement, superblock, .. } = writing;
+    if let (Some(bitmap), Some(at)) = (&placement.bitmap, superblock.bitmap_at()) {
+        let bits = if needs_resync(recipe) { 0xff } else { 0 };
+        let mut image = vec![bits; bitmap.bytes as usize];
+        let header = BitmapSuper::new(recipe.set_uuid, bitmap.sync_size, bitmap.chunk_bytes, superblock.events);
+        let header = header.encode();
+        image[..header.len()].copy_from_slice(&header);
+        write_bytes(*member, pool, at, &image).await?;
+    }
+    if let (Some(log), Some(at)) = (&placement.bad_blocks, superblock.bad_blocks_at()) {
+        let empty = vec![0xff; usize::from(log.sectors) * SECTOR_BYTES as usize];
+        write_bytes(*member, pool, at, &empty).await?;
+    }
+    write_bytes(*member, pool, superblock.super_at(), &superblock.encode()).await?;
+    member.flush().await
+}
+
+/// Writes bytes to their place, keeping what shares a logical block with them.
+async fn write_bytes<M: Member>(member: &M, pool: &Pool, at: MemberByte, bytes: &[u8]) -> Result<(), MemberError> {
+    let unit = u64::from(member.limits().logical_block_bytes);
+    let (start, end) = (at.0 / unit * unit, (at.0 + bytes.len() as u64).next_multiple_of(unit));
+    let (result, mut buffer) = member.read(MemberByte(start), pool.take((end - start) as usize)).await;
+    result?;
+    let skip = (at.0 - start) as usize;
+    buffer[skip..skip + bytes.len()].copy_from_slice(bytes);
+    member.write(MemberByte(start), buffer.freeze()).await
+}

@@ -1,0 +1,124 @@
+//! Reads what md left on one member: superblock, bitmap, bad-block log.
+//!
+//! Never writes. Decoding is [`format`]'s; this finds the places and fetches
+//! the bytes, in the units that the member takes.
+
+use crate::buffer::Pool;
+use crate::error::Refusal;
+use crate::member::Member;
+use format::bad_blocks;
+use format::bitmap::{self, BitmapSuper, SUPER_BYTES};
+use format::superblock::{Superblock, Version, decode, places};
+use format::units::{MemberByte, SECTOR_BYTES};
+use std::ops::Range;
+
+/// A member's superblock and the bytes around it.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The superblock that counts.
+    pub superblock: Superblock,
+    /// What stands at its place, up to 4096 bytes.
+    pub place: Box<[u8]>,
+}
+
+/// Reads any byte range of a member.
+pub(crate) async fn read_bytes<M: Member>(
+    member: &M,
+    pool: &Pool,
+    at: MemberByte,
+    bytes: u64,
+) -> Result<Vec<u8>, String> {
+    let limits = member.limits();
+    let unit = u64::from(limits.logical_block_bytes);
+    let (start, end) = (at.0 / unit * unit, (at.0 + bytes).next_multiple_of(unit));
+    if end > limits.bytes {
+        return Err(format!("bytes {} to {} lie past the member's end at {}", at.0, at.0 + bytes, limits.bytes));
+    }
+    let (result, buffer) = member.read(MemberByte(start), pool.take((end - start) as usize)).await;
+    result.map_err(|error| error.to_string())?;
+    let skip = (at.0 - start) as usize;
+    Ok(buffer[skip..skip + bytes as usize].to_vec())
+}
+
+/// Finds the superblock of `member`: of two valid ones the later made, as mdadm chooses.
+///
+/// # Errors
+/// When there is none, or none that can be accepted: then the field is named.
+pub async fn find_superblock<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<Found, Refusal> {
+    let member_bytes = member.limits().bytes;
+    let mut found: Option<Found> = None;
+    let mut refusal = None;
+    for (version, at) in places(member_bytes) {
+        let bytes = crate::device::place_bytes(at, member_bytes) as u64;
+        let place = read_bytes(member, pool, at, bytes).await.map_err(|reason| Refusal::new(reason).of(name))?;
+        match decode(version, at, &place, member_bytes) {
+            Ok(None) => {}
+            Ok(Some(superblock)) => {
+                if found.as_ref().is_none_or(|other| other.superblock.created < superblock.created) {
+                    found = Some(Found { superblock, place: place.into() });
+                }
+            }
+            Err(defect) => {
+                refusal.get_or_insert_with(|| damaged(name, version, defect));
+            }
+        }
+    }
+    found.ok_or_else(|| refusal.unwrap_or_else(|| none(name)))
+}
+
+fn damaged(name: &str, version: Version, defect: format::Defect) -> Refusal {
+    Refusal::defect(name, defect).advice(format!("its {version} superblock cannot be used; leave this member out"))
+}
+
+fn none(name: &str) -> Refusal {
+    Refusal::new("no md superblock is on it, of version 0.90, 1.0, 1.1 or 1.2").of(name).field("superblock.magic")
+}
+
+/// A member's bitmap: superblock and bits.
+///
+/// # Errors
+/// When it cannot be read, or a field of it is wrong.
+pub(crate) async fn read_bitmap<M: Member>(
+    name: &str,
+    member: &M,
+    superblock: &Superblock,
+    pool: &Pool,
+) -> Result<Option<(BitmapSuper, Vec<u8>)>, Refusal> {
+    let Some(at) = superblock.bitmap_at() else { return Ok(None) };
+    let room = superblock.bitmap_room(member.limits().bytes).unwrap_or(0);
+    let unreadable = |reason| Refusal::new(reason).of(name).field("bitmap");
+    let head = read_bytes(member, pool, at, SUPER_BYTES as u64).await.map_err(unreadable)?;
+    let header = BitmapSuper::decode(&head, room).map_err(|defect| Refusal::defect(name, defect))?;
+    if !matches!(header.kind, bitmap::Kind::Normal) {
+        let reason = format!("{:?} bitmaps are not written by this engine", header.kind);
+        return Err(Refusal::new(reason)
+            .of(name)
+            .field("bitmap.version")
+            .advice("serve it --read-only, or remove the bitmap with mdadm --grow --bitmap=none"));
+    }
+    if header.uuid != superblock.set_uuid {
+        return Err(Refusal::new("belongs to another array").of(name).field("bitmap.uuid"));
+    }
+    let image = read_bytes(member, pool, at, header.bytes_on_disk(room)).await.map_err(unreadable)?;
+    Ok(Some((header, image)))
+}
+
+/// The component ranges that a member's bad-block log names.
+///
+/// # Errors
+/// When it cannot be read or decoded.
+pub(crate) async fn read_bad_blocks<M: Member>(
+    name: &str,
+    member: &M,
+    superblock: &Superblock,
+    pool: &Pool,
+) -> Result<Vec<Range<u64>>, Refusal> {
+    let (Some(place), Some(at)) = (superblock.bad_blocks.filter(|log| log.in_use), superblock.bad_blocks_at()) else {
+        return Ok(Vec::new());
+    };
+    let bytes = u64::from(place.sectors) * SECTOR_BYTES;
+    let unreadable = |reason| Refusal::new(reason).of(name).field("bad-block log");
+    let log = read_bytes(member, pool, at, bytes).await.map_err(unreadable)?;
+    let bad = bad_blocks::decode(&log, place.shift).map_err(|defect| Refusal::defect(name, defect))?;
+    Ok(bad.iter().map(|range| range.first.bytes()..range.first.bytes() + range.count.bytes()).collect())
+}

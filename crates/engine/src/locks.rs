@@ -1,0 +1,173 @@
+//! Locks on ranges of numbers (stripes, bytes), granted in the order asked.
+//!
+//! A range waits for every earlier overlapping one, held or waiting, so that
+//! nobody starves; ranges that do not overlap never wait for each other. Two
+//! shared locks may overlap. A lock given up while still waiting leaves no
+//! trace. The tables are short lists: depth is tens, not thousands.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Shared,
+    Exclusive,
+}
+
+struct Entry {
+    ticket: u64,
+    range: Range<u64>,
+    mode: Mode,
+    granted: bool,
+    waker: Option<Waker>,
+}
+
+impl Entry {
+    fn conflicts(&self, other: &Entry) -> bool {
+        (self.mode == Mode::Exclusive || other.mode == Mode::Exclusive)
+            && self.range.start < other.range.end
+            && other.range.start < self.range.end
+    }
+}
+
+/// A table of locked ranges.
+#[derive(Default)]
+pub(crate) struct RangeLocks {
+    state: RefCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    tickets: u64,
+    /// In the order asked for.
+    entries: Vec<Entry>,
+}
+
+impl RangeLocks {
+    /// Waits until nothing earlier overlaps `range`.
+    pub(crate) fn exclusive(&self, range: Range<u64>) -> Locking<'_> {
+        Locking { locks: self, request: Some((range, Mode::Exclusive)), ticket: None }
+    }
+
+    /// Waits until no earlier exclusive lock overlaps `range`.
+    pub(crate) fn shared(&self, range: Range<u64>) -> Locking<'_> {
+        Locking { locks: self, request: Some((range, Mode::Shared)), ticket: None }
+    }
+
+    fn release(&self, ticket: u64) {
+        let mut wake = smallvec::SmallVec::<[Waker; 4]>::new();
+        {
+            let state = &mut *self.state.borrow_mut();
+            state.entries.retain(|entry| entry.ticket != ticket);
+            for index in 0..state.entries.len() {
+                let (earlier, rest) = state.entries.split_at_mut(index);
+                let entry = &mut rest[0];
+                if !entry.granted && !earlier.iter().any(|e| e.conflicts(entry)) {
+                    entry.granted = true;
+                    wake.extend(entry.waker.take());
+                }
+            }
+        }
+        wake.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A lock that was asked for; completes with its guard.
+pub(crate) struct Locking<'a> {
+    locks: &'a RangeLocks,
+    request: Option<(Range<u64>, Mode)>,
+    ticket: Option<u64>,
+}
+
+impl<'a> Future for Locking<'a> {
+    type Output = RangeGuard<'a>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<RangeGuard<'a>> {
+        let locks = self.locks;
+        let state = &mut *locks.state.borrow_mut();
+        if let Some((range, mode)) = self.request.take() {
+            state.tickets += 1;
+            let mut entry = Entry { ticket: state.tickets, range, mode, granted: false, waker: None };
+            entry.granted = !state.entries.iter().any(|e| e.conflicts(&entry));
+            self.ticket = Some(entry.ticket);
+            state.entries.push(entry);
+        }
+        let ticket = self.ticket.expect("a lock is not polled after it was granted");
+        let entry = state.entries.iter_mut().find(|e| e.ticket == ticket).expect("a waiting lock is in the table");
+        if entry.granted {
+            self.ticket = None;
+            Poll::Ready(RangeGuard { locks, ticket })
+        } else {
+            entry.waker = Some(context.waker().clone());
+            Poll::Pending
+        }
+    }
+}
+
+impl Drop for Locking<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.locks.release(ticket);
+        }
+    }
+}
+
+/// Holds a range until it is dropped.
+pub(crate) struct RangeGuard<'a> {
+    locks: &'a RangeLocks,
+    ticket: u64,
+}
+
+impl Drop for RangeGuard<'_> {
+    fn drop(&mut self) {
+        self.locks.release(self.ticket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[test]
+    fn overlapping_exclusive_locks_are_granted_one_at_a_time_in_order() {
+        let locks = RangeLocks::default();
+        let first = locks.exclusive(0..10).now_or_never().expect("free");
+        let mut second = locks.exclusive(5..15);
+        let mut third = locks.exclusive(12..20);
+        assert!((&mut second).now_or_never().is_none());
+        assert!((&mut third).now_or_never().is_none(), "waits behind the earlier waiter it overlaps");
+        assert!(locks.exclusive(20..30).now_or_never().is_some(), "a range apart does not wait");
+        drop(first);
+        let second = second.now_or_never().expect("granted");
+        assert!((&mut third).now_or_never().is_none());
+        drop(second);
+        assert!(third.now_or_never().is_some());
+    }
+
+    #[test]
+    fn shared_locks_overlap_and_keep_writers_out() {
+        let locks = RangeLocks::default();
+        let a = locks.shared(0..10).now_or_never().expect("free");
+        let b = locks.shared(0..10).now_or_never().expect("shared");
+        let mut writer = locks.exclusive(9..10);
+        assert!((&mut writer).now_or_never().is_none());
+        drop((a, b));
+        assert!(writer.now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_waiter_that_gives_up_lets_the_next_pass() {
+        let locks = RangeLocks::default();
+        let _held = locks.shared(0..10).now_or_never().expect("free");
+        let mut writer = locks.exclusive(0..10);
+        assert!((&mut writer).now_or_never().is_none());
+        let mut reader = locks.shared(0..10);
+        assert!((&mut reader).now_or_never().is_none());
+        drop(writer);
+        assert!(reader.now_or_never().is_some());
+    }
+}

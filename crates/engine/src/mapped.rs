@@ -1,0 +1,140 @@
+//! Reads and writes of the levels that keep data whole: linear, 0, 1, 10.
+//!
+//! A read takes the least loaded of the copies that are current, and the next
+//! when that fails. A write goes to all; one that fails leaves the array.
+
+use crate::array::Inner;
+use crate::buffer::{Block, Buffer};
+use crate::clock::Clock;
+use crate::error::ArrayError;
+use crate::member::{Member, MemberErrorKind};
+use format::geometry::{Level, Mapping, Piece};
+use format::units::{ArrayByte, ComponentByte, Slot};
+use futures_util::future::join_all;
+use smallvec::SmallVec;
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    pub(crate) async fn read_mapped(&self, mapping: &Mapping, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
+        if into.is_empty() {
+            return Ok(into);
+        }
+        let first = mapping.piece_at(ArrayByte(at));
+        if first.bytes >= into.len() as u64 {
+            return self.read_piece(&first, into).await;
+        }
+        let reads = mapping.pieces(ArrayByte(at), into.len() as u64).map(|piece| {
+            let part = into.split_to(piece.bytes as usize);
+            async move { self.read_piece(&piece, part).await }
+        });
+        let reads: Vec<_> = reads.collect();
+        join_parts(join_all(reads).await)
+    }
+
+    /// Reads the front of a piece, as much as `into` takes.
+    async fn read_piece(&self, piece: &Piece, mut into: Buffer) -> Result<Buffer, ArrayError> {
+        let bytes = into.len() as u64;
+        let mut tried = SmallVec::<[Slot; 4]>::new();
+        let mut last_error = None;
+        while let Some((slot, at)) = self.best_copy(piece, bytes, &tried) {
+            let Some(device) = self.device(slot) else { break };
+            let (result, buffer) = device.read(at, into).await;
+            into = buffer;
+            match result {
+                Ok(()) => return Ok(into),
+                Err(error) => last_error = Some(error),
+            }
+            tried.push(slot);
+        }
+        Err(self.io_error(piece.at.0, bytes, last_error.as_ref()))
+    }
+
+    /// The current copy with the fewest transfers under way; the first while
+    /// copies may differ, as md has it, so that all readers see the same one.
+    fn best_copy(&self, piece: &Piece, bytes: u64, tried: &[Slot]) -> Option<(Slot, ComponentByte)> {
+        let slots = self.slots.borrow();
+        let load = |slot: Slot, at: ComponentByte| {
+            let device = slots[slot.index()].as_ref()?;
+            device.is_readable(at.0..at.0 + bytes).then(|| device.in_flight.get())
+        };
+        piece
+            .copies
+            .iter()
+            .filter(|(slot, _)| !tried.contains(slot))
+            .filter_map(|&(slot, at)| Some(((slot, at), load(slot, at)?)))
+            .min_by_key(|&(_, load)| if self.trusted { load } else { 0 })
+            .map(|(copy, _)| copy)
+    }
+
+    pub(crate) async fn write_mapped(&self, mapping: &Mapping, at: u64, from: Block) -> Result<(), ArrayError> {
+        let mut start = 0;
+        let writes = mapping.pieces(ArrayByte(at), from.len() as u64).map(|piece| {
+            let end = start + piece.bytes as usize;
+            let part = from.slice(start..end);
+            start = end;
+            async move { self.write_piece(&piece, part).await }
+        });
+        let writes: Vec<_> = writes.collect();
+        join_all(writes).await.into_iter().collect()
+    }
+
+    async fn write_piece(&self, piece: &Piece, from: Block) -> Result<(), ArrayError> {
+        let copies = piece.copies.iter().filter_map(|&(slot, at)| Some((self.device(slot)?, at)));
+        let copies: SmallVec<[_; 4]> = copies.collect();
+        if copies.is_empty() {
+            return Err(self.io_error(piece.at.0, piece.bytes, None));
+        }
+        let writes = copies.iter().map(|(device, at)| device.write(*at, vec![from.clone()]));
+        let results = join_all(writes).await;
+        for ((device, _), result) in copies.iter().zip(results) {
+            let Err(error) = result else { continue };
+            if matches!(mapping_level(&self.geometry), Some(Level::Linear | Level::Raid0)) {
+                return Err(self.io_error(piece.at.0, piece.bytes, Some(&error)));
+            }
+            self.record_failure(device, &error).await?;
+        }
+        Ok(())
+    }
+
+    /// Passes a discard on; a member that cannot keeps its data, which is allowed.
+    pub(crate) async fn discard_mapped(&self, mapping: &Mapping, at: u64, bytes: u64) -> Result<(), ArrayError> {
+        let unit = self.block_bytes;
+        let (start, end) = (at.next_multiple_of(unit), (at + bytes) / unit * unit);
+        if start >= end {
+            return Ok(());
+        }
+        let range = start..end;
+        let _lock = self.locks.exclusive(range.clone()).await;
+        self.check_unbroken()?;
+        self.mark_dirty().await?;
+        self.record_intent(&range).await?;
+        for piece in mapping.pieces(ArrayByte(start), end - start) {
+            for &(slot, at) in &piece.copies {
+                let Some(device) = self.device(slot) else { continue };
+                match device.discard(at, piece.bytes).await {
+                    Err(error) if error.kind != MemberErrorKind::Unsupported => {
+                        self.record_failure(&device, &error).await?;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn mapping_level(geometry: &format::geometry::Geometry) -> Option<Level> {
+    match geometry {
+        format::geometry::Geometry::Mapping(mapping) => Some(mapping.level()),
+        format::geometry::Geometry::Parity(_) => None,
+    }
+}
+
+/// The parts of one buffer, in order, as one again.
+pub(crate) fn join_parts(parts: Vec<Result<Buffer, ArrayError>>) -> Result<Buffer, ArrayError> {
+    let mut parts = parts.into_iter();
+    let mut whole = parts.next().expect("a request has at least one part")?;
+    for part in parts {
+        whole.join(part?);
+    }
+    Ok(whole)
+}

@@ -1,0 +1,260 @@
+//! What the superblocks say: dirty and clean, who belongs, who failed.
+//!
+//! Every change goes through [`Inner::publish`]: bitmap header, then
+//! superblocks, on all members that are left, flushed, before whoever caused
+//! it goes on. Events move by two when a member stays behind, because one
+//! behind is still accepted (by md, and by `assemble`).
+
+use crate::array::{Array, Inner};
+use crate::clock::Clock;
+use crate::device::{Device, DeviceState};
+use crate::error::{ArrayError, ArrayErrorKind, Refusal};
+use crate::member::{Member, MemberError};
+use format::geometry::{Geometry, Level};
+use format::superblock::{DeviceRole, Resync, Superblock, Timestamp};
+use format::units::Sectors;
+use futures_util::future::join_all;
+use std::rc::Rc;
+
+/// The fields that all superblocks of the array share and that change.
+pub(crate) struct Record {
+    pub(crate) events: u64,
+    /// Whether the members are marked dirty by us.
+    pub(crate) dirty: bool,
+    /// How far the array was in agreement when it was assembled; what it goes
+    /// back to when it is stopped.
+    pub(crate) resync: Resync,
+    /// By device number.
+    pub(crate) roles: Vec<DeviceRole>,
+    /// A member has been left behind since superblocks were last written.
+    pub(crate) leaves_behind: bool,
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// Levels without redundancy have nothing to bring into agreement, and md
+    /// never marks them dirty.
+    pub(crate) fn is_redundant(&self) -> bool {
+        !matches!(self.geometry.level(), Level::Linear | Level::Raid0)
+    }
+
+    /// Before the first write: every member says that the array is in use.
+    pub(crate) async fn mark_dirty(&self) -> Result<(), ArrayError> {
+        if self.record.borrow().dirty || !self.is_redundant() {
+            return Ok(());
+        }
+        let _lock = self.metadata.exclusive(0..1).await;
+        if self.record.borrow().dirty {
+            return Ok(());
+        }
+        self.record.borrow_mut().dirty = true;
+        let published = self.publish().await;
+        if published.is_err() {
+            self.record.borrow_mut().dirty = false;
+        }
+        published
+    }
+
+    /// After the last write: everything flushed, then the mark taken back.
+    pub(crate) async fn mark_clean(&self) -> Result<(), ArrayError> {
+        if self.read_only {
+            return Ok(());
+        }
+        let devices = self.devices();
+        let flushes = join_all(devices.iter().map(|device| device.member.flush())).await;
+        for (device, result) in devices.iter().zip(flushes) {
+            if let Err(error) = result {
+                self.record_failure(device, &error).await?;
+            }
+        }
+        self.check_unbroken()?;
+        let _lock = self.metadata.exclusive(0..1).await;
+        if !self.record.borrow().dirty {
+            return Ok(());
+        }
+        self.record.borrow_mut().dirty = false;
+        self.publish().await?;
+        if self.whole.get() && self.trusted {
+            let events = self.record.borrow().events;
+            // A member that fails here keeps bits set that need not be: no harm.
+            drop(self.clear_intent(events).await);
+        }
+        Ok(())
+    }
+
+    /// A member failed a write: it leaves the array, and the others say so
+    /// before this returns.
+    ///
+    /// # Errors
+    /// When the array cannot do without it; then it takes no more writes, and
+    /// the superblocks stay as they are, dirty.
+    pub(crate) async fn record_failure(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
+        let _lock = self.metadata.exclusive(0..1).await;
+        if device.state.get() == DeviceState::Faulty {
+            return self.check_unbroken();
+        }
+        self.expel(device, error)?;
+        self.publish().await
+    }
+
+    /// Takes a device out of its slot, if the array survives that.
+    fn expel(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
+        if !self.survives_without(device) {
+            let reason = format!("{} failed, and too few members are left: {error}", device.name);
+            self.broken.borrow_mut().get_or_insert_with(|| reason.clone());
+            return Err(ArrayError::new(ArrayErrorKind::Io, reason));
+        }
+        self.set_faulty(device);
+        Ok(())
+    }
+
+    fn set_faulty(&self, device: &Rc<Device<M>>) {
+        device.state.set(DeviceState::Faulty);
+        let mut slots = self.slots.borrow_mut();
+        if let Some(slot) = slots.iter_mut().find(|slot| slot.as_ref().is_some_and(|d| Rc::ptr_eq(d, device))) {
+            *slot = None;
+            self.others.borrow_mut().push(device.clone());
+            self.whole.set(false);
+        }
+        let number = usize::from(device.superblock.borrow().device_number.0);
+        let mut record = self.record.borrow_mut();
+        if let Some(role) = record.roles.get_mut(number) {
+            *role = DeviceRole::Faulty;
+        }
+        record.leaves_behind = true;
+    }
+
+    fn survives_without(&self, lost: &Rc<Device<M>>) -> bool {
+        let slots = self.slots.borrow();
+        let current = |device: &Rc<Device<M>>| device.state.get() == DeviceState::InSync && !Rc::ptr_eq(device, lost);
+        survives(&self.geometry, &|slot| !slots[slot.index()].as_ref().is_some_and(current))
+    }
+
+    /// Active and spare devices: all that superblocks are kept on.
+    fn devices(&self) -> Vec<Rc<Device<M>>> {
+        let slots = self.slots.borrow();
+        let others = self.others.borrow();
+        let spares = others.iter().filter(|device| device.state.get() == DeviceState::Spare);
+        slots.iter().flatten().chain(spares).cloned().collect()
+    }
+
+    /// Writes the record to every device that is left, with new events. A
+    /// device that fails this leaves as well, and the rest is told.
+    /// The caller holds the metadata lock.
+    async fn publish(&self) -> Result<(), ArrayError> {
+        loop {
+            let events = {
+                let mut record = self.record.borrow_mut();
+                record.events += if std::mem::take(&mut record.leaves_behind) { 2 } else { 1 };
+                record.events
+            };
+            let mut failures = self.write_bitmap_header(events).await;
+            if failures.is_empty() {
+                let devices = self.devices();
+                let writes = devices.iter().map(|device| {
+                    let superblock = self.superblock_of(device);
+                    device.write_superblock(superblock, &self.pool)
+                });
+                let results = join_all(writes).await;
+                failures =
+                    devices.into_iter().zip(results).filter_map(|(d, result)| Some((d, result.err()?))).collect();
+            }
+            if failures.is_empty() {
+                return Ok(());
+            }
+            for (device, error) in failures {
+                match device.state.get() {
+                    DeviceState::Spare => self.set_faulty(&device),
+                    DeviceState::Faulty => {}
+                    DeviceState::InSync | DeviceState::Recovering { .. } => self.expel(&device, &error)?,
+                }
+            }
+        }
+    }
+
+    fn superblock_of(&self, device: &Device<M>) -> Superblock {
+        let record = self.record.borrow();
+        let mut superblock = device.superblock.borrow().clone();
+        superblock.events = record.events;
+        superblock.resync = if record.dirty { Resync::From(Sectors(0)) } else { record.resync };
+        superblock.roles.clone_from(&record.roles);
+        let wall = self.clock.wall();
+        superblock.updated = Timestamp { seconds: wall.as_secs(), micros: wall.subsec_micros() };
+        superblock
+    }
+}
+
+/// Whether all data can be had without the slots of which `missing` is true.
+pub(crate) fn survives(geometry: &Geometry, missing: &dyn Fn(format::units::Slot) -> bool) -> bool {
+    match geometry {
+        Geometry::Mapping(mapping) => mapping.survives(missing),
+        Geometry::Parity(parity) => {
+            let lost = (0..parity.slots()).filter(|&slot| missing(format::units::Slot(slot))).count();
+            parity.survives(lost as u16)
+        }
+    }
+}
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// Marks a member faulty, as mdadm's `--fail`. `member` is its name, or the
+    /// last part of it where that is unique.
+    ///
+    /// # Errors
+    /// When there is no such member, the array cannot do without it, or the
+    /// others' superblocks could not be written.
+    pub async fn fail(&self, member: &str) -> Result<(), Refusal> {
+        let inner = &*self.0;
+        if inner.read_only {
+            return Err(Refusal::new("the array is read-only"));
+        }
+        let device = inner.find(member)?;
+        let _lock = inner.metadata.exclusive(0..1).await;
+        match device.state.get() {
+            DeviceState::Faulty => return Ok(()),
+            DeviceState::Spare => inner.set_faulty(&device),
+            DeviceState::InSync | DeviceState::Recovering { .. } => {
+                if !inner.survives_without(&device) {
+                    return Err(Refusal::new("the array cannot do without this member")
+                        .of(&device.name)
+                        .advice("`mdspace status` shows which members are left"));
+                }
+                inner.set_faulty(&device);
+            }
+        }
+        inner.publish().await.map_err(|error| Refusal::new(error.reason).of(&device.name))
+    }
+
+    /// Lets go of a faulty or spare member, as mdadm's `--remove`.
+    ///
+    /// # Errors
+    /// When there is no such member, or it is active.
+    pub async fn remove(&self, member: &str) -> Result<(), Refusal> {
+        let inner = &*self.0;
+        let device = inner.find(member)?;
+        let _lock = inner.metadata.exclusive(0..1).await;
+        if device.is_active() {
+            return Err(Refusal::new("the member is active").of(&device.name).advice("fail it first"));
+        }
+        inner.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
+        Ok(())
+    }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    fn find(&self, name: &str) -> Result<Rc<Device<M>>, Refusal> {
+        let slots = self.slots.borrow();
+        let others = self.others.borrow();
+        let all = || slots.iter().flatten().chain(others.iter());
+        if let Some(device) = all().find(|device| device.name == name) {
+            return Ok(device.clone());
+        }
+        let last_part = |device: &&Rc<Device<M>>| device.name.rsplit('/').next() == Some(name);
+        let mut matches = all().filter(last_part);
+        match (matches.next(), matches.next()) {
+            (Some(device), None) => Ok(device.clone()),
+            (Some(_), Some(_)) => {
+                Err(Refusal::new("several members are called so").of(name).advice("give its whole path"))
+            }
+            (None, _) => Err(Refusal::new("not a member of this array").of(name)),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! A small set of the chunks of one stripe.
+
+use format::geometry::Role;
+use std::fmt;
+
+/// A set of [`Role`]s: up to 254 data chunks, P and Q.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Symbols([u64; 4]);
+
+const P_BIT: usize = 254;
+const Q_BIT: usize = 255;
+
+fn bit(role: Role) -> usize {
+    match role {
+        Role::Data(index) => {
+            assert!(usize::from(index) < P_BIT, "data chunk {index} of a stripe");
+            index.into()
+        }
+        Role::P => P_BIT,
+        Role::Q => Q_BIT,
+    }
+}
+
+impl Symbols {
+    /// No chunk.
+    pub const EMPTY: Symbols = Symbols([0; 4]);
+
+    /// Just this one.
+    pub fn of(role: Role) -> Self {
+        Self::EMPTY.with(role)
+    }
+
+    /// This set and `role`.
+    pub fn with(mut self, role: Role) -> Self {
+        self.0[bit(role) / 64] |= 1 << (bit(role) % 64);
+        self
+    }
+
+    /// Whether `role` is in it.
+    pub fn contains(self, role: Role) -> bool {
+        self.0[bit(role) / 64] & 1 << (bit(role) % 64) != 0
+    }
+
+    /// Number of chunks.
+    pub fn len(self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self == Self::EMPTY
+    }
+
+    /// Those in either.
+    pub fn union(self, other: Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] | other.0[i]))
+    }
+
+    /// Those in both.
+    pub fn intersection(self, other: Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] & other.0[i]))
+    }
+
+    /// Those in self that are not in `other`.
+    pub fn minus(self, other: Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] & !other.0[i]))
+    }
+
+    /// Each chunk: data in ascending order, then P, then Q.
+    pub fn iter(self) -> impl Iterator<Item = Role> {
+        self.0.into_iter().enumerate().flat_map(|(word, mut bits)| {
+            std::iter::from_fn(move || {
+                let low = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+                bits &= bits - 1;
+                Some(match word * 64 + low {
+                    P_BIT => Role::P,
+                    Q_BIT => Role::Q,
+                    data => Role::Data(data as u16),
+                })
+            })
+        })
+    }
+}
+
+impl FromIterator<Role> for Symbols {
+    fn from_iter<I: IntoIterator<Item = Role>>(roles: I) -> Self {
+        roles.into_iter().fold(Self::EMPTY, Self::with)
+    }
+}
+
+impl fmt::Debug for Symbols {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}

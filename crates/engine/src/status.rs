@@ -1,0 +1,297 @@
+//! What a running array and a member on its own look like from outside:
+//! plain values, serializable. Their fields are a stable interface
+//! (`docs/json.md`).
+
+use crate::array::{Array, Inner};
+use crate::assemble::LeftOut;
+use crate::clock::Clock;
+use crate::device::{Device, DeviceState};
+use crate::inspect::Found;
+use crate::member::Member;
+use format::geometry::{Geometry, Level};
+use format::superblock::{DeviceRole, Resync, Superblock};
+use format::units::Slot;
+use serde::Serialize;
+
+/// A running array.
+#[derive(Debug, Clone, Serialize)]
+pub struct Status {
+    /// Identity of the array, as mdadm prints it.
+    pub uuid: String,
+    /// Its name.
+    pub name: String,
+    /// Metadata format: `1.2`.
+    pub metadata: String,
+    /// `raid5`
+    pub level: &'static str,
+    /// mdadm's word for the layout, where the level has a choice.
+    pub layout: Option<String>,
+    /// Bytes in a chunk; 0 where the level has none.
+    pub chunk_bytes: u64,
+    /// Bytes that the array offers.
+    pub array_bytes: u64,
+    /// Number of slots.
+    pub raid_disks: u16,
+    /// Slots whose member is current everywhere.
+    pub in_sync: u16,
+    /// `clean`, `active` (marked dirty), `degraded` added behind a comma; `broken` when it takes no writes.
+    pub state: String,
+    /// Why it is broken.
+    pub broken: Option<String>,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// md's count of metadata changes.
+    pub events: u64,
+    /// Whether parity and copies agreed when it was assembled.
+    pub in_agreement: bool,
+    /// The write-intent bitmap, when there is one.
+    pub bitmap: Option<BitmapStatus>,
+    /// The parity kernel in use.
+    pub kernel: &'static str,
+    /// Active members by slot, then spares and faulty ones.
+    pub members: Vec<MemberStatus>,
+    /// Slots without a member.
+    pub missing: Vec<u16>,
+    /// Members that were offered and are not used.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// The write-intent bitmap of a running array.
+#[derive(Debug, Clone, Serialize)]
+pub struct BitmapStatus {
+    /// Chunks noted as written to.
+    pub set: u64,
+    /// Chunks in all.
+    pub bits: u64,
+}
+
+/// A member of a running array.
+#[derive(Debug, Clone, Serialize)]
+pub struct MemberStatus {
+    /// Its name: a path.
+    pub name: String,
+    /// Its slot, when it has one.
+    pub slot: Option<u16>,
+    /// Its index in the table of roles.
+    pub device_number: u16,
+    /// `in_sync`, `recovering`, `spare` or `faulty`.
+    pub state: &'static str,
+    /// Data transfers since the array was assembled.
+    pub reads: u64,
+    /// Their bytes.
+    pub read_bytes: u64,
+    /// Data transfers since the array was assembled.
+    pub writes: u64,
+    /// Their bytes.
+    pub written_bytes: u64,
+    /// Transfers that failed.
+    pub errors: u64,
+}
+
+/// What is written on one member.
+#[derive(Debug, Clone, Serialize)]
+pub struct Examination {
+    /// Its name: a path.
+    pub name: String,
+    /// Length of the member.
+    pub member_bytes: u64,
+    /// Metadata format.
+    pub metadata: String,
+    /// Identity of the array.
+    pub array_uuid: String,
+    /// Name of the array.
+    pub array_name: String,
+    /// Identity of the member; 0.90 has none.
+    pub device_uuid: Option<String>,
+    /// Seconds since 1970.
+    pub created: u64,
+    /// Seconds since 1970.
+    pub updated: u64,
+    /// `raid5`
+    pub level: &'static str,
+    /// The layout field.
+    pub layout: u32,
+    /// Bytes in a chunk.
+    pub chunk_bytes: u64,
+    /// Number of slots.
+    pub raid_disks: u16,
+    /// Bytes used of each member; 0 for linear and RAID-0.
+    pub component_bytes: u64,
+    /// Where the superblock is.
+    pub superblock_at: u64,
+    /// Where data begins.
+    pub data_at: u64,
+    /// Bytes of data that fit.
+    pub data_bytes: u64,
+    /// md's count of metadata changes.
+    pub events: u64,
+    /// `clean`, or from which byte of the components copies and parity may disagree.
+    pub state: String,
+    /// Its index in the table of roles.
+    pub device_number: u16,
+    /// What it calls itself: `active 2`, `spare`, `faulty`, `journal`.
+    pub role: String,
+    /// What it calls the slots: `A` active, `.` missing.
+    pub array_state: String,
+    /// Features by name.
+    pub features: Vec<&'static str>,
+    /// Where the bitmap is.
+    pub bitmap_at: Option<u64>,
+    /// Where the bad-block log is.
+    pub bad_blocks_at: Option<u64>,
+}
+
+/// A uuid as mdadm prints it: four groups of eight digits.
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
+    let groups = uuid.chunks(4).map(|group| group.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    groups.collect::<Vec<_>>().join(":")
+}
+
+/// md's name of a level.
+pub fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::Linear => "linear",
+        Level::Raid0 => "raid0",
+        Level::Raid1 => "raid1",
+        Level::Raid4 => "raid4",
+        Level::Raid5 => "raid5",
+        Level::Raid6 => "raid6",
+        Level::Raid10 => "raid10",
+    }
+}
+
+impl Examination {
+    /// Of what was found on a member.
+    pub fn of(name: &str, member_bytes: u64, found: &Found) -> Self {
+        let superblock = &found.superblock;
+        let features = superblock.features();
+        Self {
+            name: name.to_owned(),
+            member_bytes,
+            metadata: superblock.version.to_string(),
+            array_uuid: uuid_text(&superblock.set_uuid),
+            array_name: String::from_utf8_lossy(superblock.set_name.as_bytes()).into_owned(),
+            device_uuid: superblock.device_uuid.as_ref().map(uuid_text),
+            created: superblock.created.seconds,
+            updated: superblock.updated.seconds,
+            level: level_name(superblock.level),
+            layout: superblock.layout,
+            chunk_bytes: superblock.chunk.bytes(),
+            raid_disks: superblock.raid_disks,
+            component_bytes: superblock.component.bytes(),
+            superblock_at: superblock.super_at().0,
+            data_at: superblock.data_at().0,
+            data_bytes: superblock.data_bytes(),
+            events: superblock.events,
+            state: match superblock.resync {
+                Resync::Clean => "clean".to_owned(),
+                Resync::From(sectors) => format!("dirty from byte {}", sectors.bytes()),
+            },
+            device_number: superblock.device_number.0,
+            role: role_text(superblock.own_role()),
+            array_state: array_state(superblock),
+            features: format::superblock::Features::NAMED
+                .iter()
+                .filter(|(bit, _)| features.contains(*bit))
+                .map(|(_, name)| *name)
+                .collect(),
+            bitmap_at: superblock.bitmap_at().map(|at| at.0),
+            bad_blocks_at: superblock.bad_blocks_at().map(|at| at.0),
+        }
+    }
+}
+
+fn role_text(role: DeviceRole) -> String {
+    match role {
+        DeviceRole::Active(slot) => format!("active {slot}"),
+        DeviceRole::Spare => "spare".to_owned(),
+        DeviceRole::Faulty => "faulty".to_owned(),
+        DeviceRole::Journal => "journal".to_owned(),
+    }
+}
+
+fn array_state(superblock: &Superblock) -> String {
+    let is_active = |slot: u16| superblock.roles.contains(&DeviceRole::Active(Slot(slot)));
+    (0..superblock.raid_disks).map(|slot| if is_active(slot) { 'A' } else { '.' }).collect()
+}
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// How the array is now.
+    pub fn status(&self) -> Status {
+        let inner = &*self.0;
+        let slots = inner.slots.borrow();
+        let others = inner.others.borrow();
+        let members: Vec<MemberStatus> = slots
+            .iter()
+            .enumerate()
+            .filter_map(|(slot, device)| Some(member_status(device.as_ref()?, Some(slot as u16))))
+            .chain(others.iter().map(|device| member_status(device, None)))
+            .collect();
+        let any = slots.iter().flatten().next().expect("a running array has a member");
+        let superblock = any.superblock.borrow();
+        let in_sync = members.iter().filter(|member| member.state == "in_sync").count() as u16;
+        Status {
+            uuid: uuid_text(&superblock.set_uuid),
+            name: String::from_utf8_lossy(superblock.set_name.as_bytes()).into_owned(),
+            metadata: superblock.version.to_string(),
+            level: level_name(superblock.level),
+            layout: inner.geometry.layout_name(),
+            chunk_bytes: superblock.chunk.bytes(),
+            array_bytes: inner.geometry.array_bytes(),
+            raid_disks: inner.geometry.slots(),
+            in_sync,
+            state: state(inner, in_sync < inner.geometry.slots()),
+            broken: inner.broken.borrow().clone(),
+            read_only: inner.read_only,
+            events: inner.record.borrow().events,
+            in_agreement: inner.trusted,
+            bitmap: inner.intent.as_ref().map(|intent| {
+                let (set, bits) = intent.tally();
+                BitmapStatus { set, bits }
+            }),
+            kernel: inner.kernel.name(),
+            members,
+            missing: (0..slots.len()).filter(|&slot| slots[slot].is_none()).map(|slot| slot as u16).collect(),
+            left_out: inner.left_out.clone(),
+        }
+    }
+
+    /// Bytes of a full stripe for parity levels, of a chunk elsewhere: what
+    /// large requests are best made of.
+    pub fn preferred_bytes(&self) -> u64 {
+        match &self.0.geometry {
+            Geometry::Parity(parity) => parity.stripe_bytes(),
+            Geometry::Mapping(_) => 64 << 10,
+        }
+    }
+}
+
+fn member_status<M>(device: &Device<M>, slot: Option<u16>) -> MemberStatus {
+    MemberStatus {
+        name: device.name.clone(),
+        slot,
+        device_number: device.superblock.borrow().device_number.0,
+        state: match device.state.get() {
+            DeviceState::InSync => "in_sync",
+            DeviceState::Recovering { .. } => "recovering",
+            DeviceState::Spare => "spare",
+            DeviceState::Faulty => "faulty",
+        },
+        reads: device.counters.reads.get(),
+        read_bytes: device.counters.read_bytes.get(),
+        writes: device.counters.writes.get(),
+        written_bytes: device.counters.written_bytes.get(),
+        errors: device.counters.errors.get(),
+    }
+}
+
+fn state<M: Member, C: Clock>(inner: &Inner<M, C>, degraded: bool) -> String {
+    let record = inner.record.borrow();
+    let is_clean = !record.dirty && record.resync == Resync::Clean;
+    let word = match &*inner.broken.borrow() {
+        Some(_) => "broken",
+        None if is_clean => "clean",
+        None => "active",
+    };
+    format!("{word}{}", if degraded { ", degraded" } else { "" })
+}
