@@ -1,1 +1,15 @@
-//! Placeholder; see ARCHITECTURE.md.
+//! A world that does not exist, for the engine to run in: virtual time, members
+//! in memory that fail as they are told, power that goes.
+//!
+//! The engine is the one that serves users; only what it stands on is replaced.
+//! A whole run follows from one seed: nothing here reads a real clock, and
+//! everything that is unordered is ordered by the seed.
+#![forbid(unsafe_code)]
+
+pub mod executor;
+pub mod member;
+pub mod random;
+
+pub use executor::{VirtualClock, World};
+pub use member::{Faults, SimMember};
+pub use random::Random;
