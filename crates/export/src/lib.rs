@@ -7,7 +7,9 @@
 //! never touches data.
 #![forbid(unsafe_code)]
 
+pub mod memory;
 pub mod nbd;
 pub mod volume;
 
+pub use memory::MemoryVolume;
 pub use volume::{Durability, Extent, Volume, VolumeError, VolumeErrorKind};

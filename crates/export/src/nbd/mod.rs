@@ -5,9 +5,21 @@
 //! [`reply`], which hold a bounded amount of memory whatever arrives and give
 //! the same events however the bytes are cut. No TLS, no oldstyle handshake,
 //! no extended headers: what a peer asks of these is refused in the words that
-//! the protocol has for it. Source: `doc/proto.md` of NetworkBlockDevice/nbd.
+//! the protocol has for it.
+//!
+//! Above them, [`server`] accepts connections and [`session`] serves one, and
+//! [`client`] is the other side; both run over any [`stream::ByteStream`].
+//! Source: `doc/proto.md` of NetworkBlockDevice/nbd.
 
+mod answer;
+pub mod client;
 pub mod handshake;
 pub mod reply;
 pub mod request;
+pub mod server;
+pub mod session;
+pub mod stream;
 pub mod wire;
+
+#[cfg(test)]
+mod tests;

@@ -80,6 +80,11 @@ impl RequestDecoder {
         Ok(Some(RequestEvent::Request(request)))
     }
 
+    /// Whether the stream may end here without cutting a message.
+    pub fn is_between_messages(&self) -> bool {
+        self.payload_left == 0 && self.gather.is_empty()
+    }
+
     /// Bytes of payload that have not come yet.
     pub fn payload_left(&self) -> u32 {
         self.payload_left

@@ -379,6 +379,11 @@ pub(crate) struct Gather {
 }
 
 impl Gather {
+    /// Whether no message has begun.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.filled == 0
+    }
+
     /// Takes from the front of `input` until a `T` is whole.
     ///
     /// Between two calls for different types the first must have succeeded.

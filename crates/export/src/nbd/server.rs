@@ -1,0 +1,175 @@
+//! Accepts connections and serves each with a [`session`](super::session).
+//!
+//! What connections can hold in memory is bounded by [`ServerLimits`]. A
+//! client that breaks the protocol or disappears loses its connection, and
+//! nobody else notices.
+
+use super::session::{Export, Limits, serve};
+use super::stream::{ByteStream, Closing};
+use crate::volume::Volume;
+use engine::{Block, Buffer};
+use io::net::{Listener, Stream};
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+impl ByteStream for Stream {
+    fn recv(&self, into: Buffer) -> impl Future<Output = std::io::Result<(usize, Buffer)>> {
+        Stream::recv(self, into)
+    }
+
+    fn send(&self, from: Vec<Block>) -> impl Future<Output = std::io::Result<()>> {
+        Stream::send(self, from)
+    }
+}
+
+/// What a server takes on at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// Connections; more wait to be accepted.
+    pub connections: usize,
+    /// What each of them may have under way.
+    pub connection: Limits,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self { connections: 64, connection: Limits::default() }
+    }
+}
+
+/// Serves volumes over any number of listeners; clones are the same server.
+/// Belongs to the thread of its volumes, which has an [`io::Executor`].
+pub struct Server<V: Volume>(Rc<Inner<V>>);
+
+struct Inner<V: Volume> {
+    exports: Rc<[Export<V>]>,
+    limits: ServerLimits,
+    stopping: Cell<bool>,
+    connections: RefCell<Vec<Connection>>,
+    /// Woken when a connection ends, and when the server stops.
+    changed: RefCell<Vec<Waker>>,
+}
+
+#[derive(Clone)]
+struct Connection {
+    closing: Rc<Closing>,
+    stream: Stream,
+}
+
+impl<V: Volume> Clone for Server<V> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<V: Volume> Server<V> {
+    /// A server of `exports`, the first of which is the default.
+    ///
+    /// # Panics
+    /// When `exports` is empty.
+    pub fn new(exports: Vec<Export<V>>, limits: ServerLimits) -> Self {
+        assert!(!exports.is_empty(), "something is exported");
+        Self(Rc::new(Inner {
+            exports: exports.into(),
+            limits,
+            stopping: Cell::new(false),
+            connections: RefCell::default(),
+            changed: RefCell::default(),
+        }))
+    }
+
+    /// Connections that are being served.
+    pub fn connections(&self) -> usize {
+        self.0.connections.borrow().len()
+    }
+
+    /// Accepts connections until [`Server::stop`] is called.
+    ///
+    /// # Errors
+    /// When the system refuses to accept although nothing that could end and
+    /// make room is being served.
+    pub async fn accept_from(&self, listener: Listener) -> std::io::Result<()> {
+        loop {
+            let mut accepting = pin!(listener.accept());
+            let accepted = self.until(|cx| self.poll_accept(accepting.as_mut(), cx)).await;
+            match accepted {
+                None => return Ok(()),
+                Some(Ok(stream)) => self.serve(stream),
+                Some(Err(error)) if self.connections() == 0 => return Err(error),
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "a connection was not accepted; waiting for another to end");
+                    let before = self.connections();
+                    self.until(|_| if self.connections() < before { Poll::Ready(()) } else { Poll::Pending }).await;
+                }
+            }
+        }
+    }
+
+    /// Stops accepting and receiving, and completes when every request that
+    /// was received is finished and answered. Whoever has not taken its
+    /// answers when `grace` completes is cut off.
+    pub async fn stop(&self, grace: impl Future<Output = ()>) {
+        self.0.stopping.set(true);
+        self.0.connections.borrow().iter().for_each(|connection| connection.closing.close());
+        self.wake();
+        let mut grace = pin!(grace);
+        let mut is_over = false;
+        poll_fn(|cx| {
+            if !is_over && grace.as_mut().poll(cx).is_ready() {
+                is_over = true;
+                self.0.connections.borrow().iter().for_each(|connection| connection.stream.shutdown());
+            }
+            self.register(cx);
+            if self.connections() == 0 { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    fn poll_accept<F: Future>(&self, accepting: std::pin::Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        if self.connections() < self.0.limits.connections { accepting.poll(cx) } else { Poll::Pending }
+    }
+
+    /// Polls until it is ready or the server stops; polled again at each change.
+    async fn until<T>(&self, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Option<T> {
+        poll_fn(|cx| {
+            if self.0.stopping.get() {
+                return Poll::Ready(None);
+            }
+            self.register(cx);
+            poll(cx).map(Some)
+        })
+        .await
+    }
+
+    fn register(&self, cx: &Context<'_>) {
+        let mut changed = self.0.changed.borrow_mut();
+        if !changed.iter().any(|waker| waker.will_wake(cx.waker())) {
+            changed.push(cx.waker().clone());
+        }
+    }
+
+    fn wake(&self) {
+        let changed = self.0.changed.take();
+        changed.into_iter().for_each(Waker::wake);
+    }
+
+    fn serve(&self, stream: Stream) {
+        let connection = Connection { closing: Rc::default(), stream };
+        self.0.connections.borrow_mut().push(connection.clone());
+        let server = self.clone();
+        // The task tells of its end itself.
+        drop(io::spawn(async move {
+            let Connection { closing, stream } = connection;
+            let ended = serve(&stream, &server.0.exports, server.0.limits.connection, &closing).await;
+            match ended {
+                Ok(ended) => tracing::debug!(?ended, "an NBD session ended"),
+                Err(error) => tracing::warn!(%error, "an NBD session ended"),
+            }
+            server.0.connections.borrow_mut().retain(|other| !Rc::ptr_eq(&other.closing, &closing));
+            server.wake();
+        }));
+    }
+}

@@ -1,0 +1,5 @@
+//! Sessions and clients over pipes in memory: conversations, disconnects at
+//! every byte, and many clients against a model.
+
+mod pipe;
+mod session;
