@@ -73,7 +73,9 @@ impl Answer {
                 (head, None)
             }
             Self::Failed { errno, text } => {
-                let text = &text.as_bytes()[..text.floor_char_boundary(STRING_BYTES_MAX)];
+                let longest = text.len().min(STRING_BYTES_MAX);
+                let end = (0..=longest).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+                let text = &text.as_bytes()[..end];
                 let mut head = chunk_head(chunk::ERROR, cookie, 6 + text.len() as u32);
                 head.extend_from_slice(&(errno as u32).to_be_bytes());
                 head.extend_from_slice(&(text.len() as u16).to_be_bytes());

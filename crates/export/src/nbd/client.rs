@@ -281,7 +281,7 @@ impl Data {
     }
 
     fn is_complete(&self) -> bool {
-        self.bytes == 0 || self.covered == [0..self.bytes]
+        self.bytes == 0 || self.covered.first() == Some(&(0..self.bytes))
     }
 
     /// Notes that `bytes` at `at` of the export come now; where that is in the buffer.

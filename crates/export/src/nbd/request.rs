@@ -346,10 +346,13 @@ mod tests {
         RequestHeader { magic, flags, kind, cookie, offset: 0.into(), bytes }.as_bytes().to_vec()
     }
 
+    /// A request, or its payload.
+    type Seen = Result<Request, Vec<u8>>;
+
     /// Decodes pieces that end at `cuts`; neighbouring pieces of a payload are joined.
-    fn decode(bytes: &[u8], cuts: &[usize]) -> (Vec<Result<Request, Vec<u8>>>, Result<(), WireError>) {
+    fn decode(bytes: &[u8], cuts: &[usize]) -> (Vec<Seen>, Result<(), WireError>) {
         let mut decoder = RequestDecoder::default();
-        let mut seen: Vec<Result<Request, Vec<u8>>> = Vec::new();
+        let mut seen: Vec<Seen> = Vec::new();
         let mut start = 0;
         for end in cuts.iter().copied().chain([bytes.len()]) {
             let mut input = &bytes[start..end];

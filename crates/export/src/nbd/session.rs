@@ -12,7 +12,7 @@
 use super::answer::{Answer, descriptors};
 use super::handshake::{ExportInfo, Negotiated, ServerHandshake, ServerProgress};
 use super::request::{Command, Request, RequestDecoder, RequestEvent};
-use super::stream::{ByteStream, Closing, Outbox, ReceiveError, Receiver, Waiter};
+use super::stream::{Batch, ByteStream, Closing, Outbox, ReceiveError, Receiver, Waiter};
 use crate::volume::{Durability, Volume, VolumeError};
 use engine::{Block, Pool};
 use futures_util::future::LocalBoxFuture;
@@ -327,7 +327,7 @@ impl<V: Volume> Session<V> {
         result
     }
 
-    fn next_replies(&self, cx: &Context<'_>) -> Poll<Option<(Vec<Block>, Vec<Permit<V>>)>> {
+    fn next_replies(&self, cx: &Context<'_>) -> Poll<Option<Batch<Permit<V>>>> {
         let mut replies = self.replies.borrow_mut();
         if !replies.is_empty() {
             return Poll::Ready(Some(replies.batch(self.volume.pool())));

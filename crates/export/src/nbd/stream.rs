@@ -171,6 +171,9 @@ impl<'a, S: ByteStream> Receiver<'a, S> {
 /// The bytes before a message's data.
 pub(crate) type Head = SmallVec<[u8; 32]>;
 
+/// Pieces for one send, and what is held until they are sent.
+pub(crate) type Batch<T> = (Vec<Block>, Vec<T>);
+
 /// Messages that wait to be sent, each with something (`T`) that is held
 /// until it is.
 pub(crate) struct Outbox<T> {
@@ -194,7 +197,7 @@ impl<T> Outbox<T> {
 
     /// Takes what waits, as pieces for one send: heads are copied together,
     /// data stays where it is.
-    pub(crate) fn batch(&mut self, pool: &Pool) -> (Vec<Block>, Vec<T>) {
+    pub(crate) fn batch(&mut self, pool: &Pool) -> Batch<T> {
         let count = self.waiting.len().min(BATCH_MESSAGES_MAX);
         let mut heads = pool.take(self.waiting.iter().take(count).map(|(head, ..)| head.len()).sum());
         let mut end = 0;

@@ -18,8 +18,11 @@ fn server() -> ServerHandshake {
     ServerHandshake::new(Rc::new([array, other]))
 }
 
+/// An option and its data.
+type Said = (u32, Vec<u8>);
+
 /// Client flags, then options.
-fn client_says(flags: u32, options: &[(u32, Vec<u8>)]) -> Vec<u8> {
+fn client_says(flags: u32, options: &[Said]) -> Vec<u8> {
     let mut bytes = flags.to_be_bytes().to_vec();
     for (option, data) in options {
         bytes.extend(OPTION_MAGIC.to_be_bytes());
@@ -91,7 +94,7 @@ fn each_option_gets_the_reply_that_the_protocol_prescribes() {
     let long_name = "x".repeat(STRING_BYTES_MAX + 1);
     let both = ["base:allocation", "qemu:dirty", "base:allocation"];
     // options sent -> types of the replies to the last of them
-    let table: Vec<(Vec<(u32, Vec<u8>)>, Vec<u32>)> = vec![
+    let table: Vec<(Vec<Said>, Vec<u32>)> = vec![
         (vec![(LIST, vec![])], vec![SERVER, SERVER, ACK]),
         (vec![(LIST, vec![0])], vec![ERROR_INVALID]),
         (vec![structured.clone()], vec![ACK]),
@@ -295,7 +298,7 @@ fn the_client_names_what_is_wrong_with_a_server() {
     }
 }
 
-fn arbitrary_option() -> impl Strategy<Value = (u32, Vec<u8>)> {
+fn arbitrary_option() -> impl Strategy<Value = Said> {
     let garbage = proptest::collection::vec(any::<u8>(), 0..40);
     prop_oneof![
         Just((option::LIST, vec![])),
