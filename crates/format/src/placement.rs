@@ -199,13 +199,17 @@ fn sync_size(request: &Request, component: u64) -> Result<u64, Defect> {
     if request.level != Level::Raid10 {
         return Ok(component);
     }
-    let copies = u64::from(request.layout & 0xff) * u64::from((request.layout >> 8) & 0xff);
-    if copies == 0 {
+    let (near, far) = (u64::from(request.layout & 0xff), u64::from((request.layout >> 8) & 0xff));
+    let chunk = request.chunk_bytes / SECTOR_BYTES;
+    if near == 0 || far == 0 {
         return defect("placement.layout", format!("{:#x} keeps no copies", request.layout));
     }
-    // Computed in KiB, as mdadm does: with an odd number of copies it rounds.
-    match (component / 2).checked_mul(request.raid_disks.into()) {
-        Some(kibibytes) => Ok(kibibytes / copies * 2),
+    if chunk == 0 {
+        return defect("placement.chunk", "level 10 needs one");
+    }
+    // Whole chunks at each step, as the kernel computes the array's size.
+    match (component / chunk / far).checked_mul(request.raid_disks.into()) {
+        Some(chunks) => Ok(chunks / near * chunk),
         None => defect("placement.component", format!("{component} sectors are too many")),
     }
 }

@@ -163,8 +163,9 @@ fn check(raw: &Raw) -> Result<(), Defect> {
     if raw.raid_disks.get() == 0 || raw.raid_disks.get() as usize > DISKS {
         return defect("superblock.raid_disks", format!("{} is not 1 to {DISKS}", raw.raid_disks));
     }
-    if raw.this_disk.number.get() as usize >= DISKS {
-        return defect("superblock.this_disk", format!("number {} is not below {DISKS}", raw.this_disk.number));
+    let own = raw.this_disk.number.get();
+    if raw.disks.get(own as usize).is_none_or(|disk| disk.number.get() != own) {
+        return defect("superblock.this_disk", format!("number {own} is not one of the devices listed"));
     }
     if !u64::from(raw.chunk_size.get()).is_multiple_of(SECTOR_BYTES) {
         return defect("superblock.chunk_size", format!("{} bytes are not whole sectors", raw.chunk_size));
@@ -284,6 +285,11 @@ fn not_understood(raw: &Raw, roles: &[DeviceRole]) -> Raw {
         disks: raw.disks.clone(),
         ..Raw::new_zeroed()
     };
+    match resync(raw) {
+        Resync::Clean => (rest.cp_events, rest.recovery_cp) = (raw.cp_events, raw.recovery_cp),
+        Resync::From(Sectors(0)) => rest.cp_events = raw.cp_events,
+        Resync::From(_) => {}
+    }
     if raw.minor_version.get() != MINOR_RESHAPE {
         rest.reshape_position = raw.reshape_position;
         rest.new_level = raw.new_level;
@@ -346,12 +352,9 @@ fn encode_state(superblock: &Superblock, raw: &mut Raw) {
         state |= STATE_BITMAP;
     }
     match superblock.resync {
-        Resync::Clean => {
-            state |= STATE_CLEAN;
-            raw.cp_events = superblock.events.into();
-            raw.recovery_cp = u32::MAX.into();
-        }
-        Resync::From(Sectors(0)) => {}
+        // A checkpoint then means nothing, and stays as it was found.
+        Resync::Clean => state |= STATE_CLEAN,
+        Resync::From(Sectors(0)) => raw.recovery_cp = 0.into(),
         Resync::From(sectors) => {
             raw.cp_events = superblock.events.into();
             // A checkpoint beyond what the field holds is dropped: then resync begins at 0.
@@ -387,13 +390,13 @@ fn encode_disks(superblock: &Superblock, raw: &mut Raw) {
 
 /// The four counts, as the kernel makes them from the list.
 fn count_disks(superblock: &Superblock, raw: &mut Raw) {
-    let mut active = 0;
-    let mut failed = 0;
-    let mut spare = 0;
+    let (mut active, mut failed, mut spare) = (0, 0, 0);
+    let slots = usize::from(superblock.raid_disks);
     for (number, (disk, role)) in raw.disks.iter().zip(&superblock.roles).enumerate() {
         match role {
             DeviceRole::Active(_) => active += 1,
-            DeviceRole::Faulty => failed += 1,
+            // One that failed counts once: by its slot, not by the number that it may have been moved to.
+            DeviceRole::Faulty => failed += u32::from(number < slots),
             // An entry that was never used is all zeros, number 0 included.
             DeviceRole::Spare | DeviceRole::Journal => spare += u32::from(disk.number.get() as usize == number),
         }
