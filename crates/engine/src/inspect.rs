@@ -50,7 +50,14 @@ pub async fn find_superblock<M: Member>(name: &str, member: &M, pool: &Pool) -> 
     let mut refusal = None;
     for (version, at) in places(member_bytes) {
         let bytes = crate::device::place_bytes(at, member_bytes) as u64;
-        let place = read_bytes(member, pool, at, bytes).await.map_err(|reason| Refusal::new(reason).of(name))?;
+        let place = match read_bytes(member, pool, at, bytes).await {
+            Ok(place) => place,
+            Err(reason) => {
+                // A bad sector where another version would be is no harm.
+                refusal.get_or_insert_with(|| Refusal::new(reason).of(name));
+                continue;
+            }
+        };
         match decode(version, at, &place, member_bytes) {
             Ok(None) => {}
             Ok(Some(superblock)) => {

@@ -32,6 +32,7 @@ struct Cached {
 }
 
 struct State {
+    name: String,
     world: World,
     limits: Limits,
     /// On stable storage.
@@ -49,9 +50,9 @@ struct State {
 pub struct SimMember(Rc<State>);
 
 impl SimMember {
-    /// A member that holds `contents`. `boundaries` counts the writes and
+    /// A member called `name` that holds `contents`. `boundaries` counts the writes and
     /// flushes of all members that share it.
-    pub fn new(world: &World, contents: Vec<u8>, boundaries: Rc<Cell<u64>>) -> Self {
+    pub fn new(name: String, world: &World, contents: Vec<u8>, boundaries: Rc<Cell<u64>>) -> Self {
         let limits = Limits {
             bytes: contents.len() as u64,
             logical_block_bytes: 512,
@@ -61,6 +62,7 @@ impl SimMember {
             volatile_cache: true,
         };
         Self(Rc::new(State {
+            name,
             world: world.clone(),
             limits,
             seen: RefCell::new(contents.clone()),
@@ -69,6 +71,11 @@ impl SimMember {
             faults: Rc::default(),
             boundaries,
         }))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> String {
+        self.0.name.clone()
     }
 
     /// Its faults, to be set.
