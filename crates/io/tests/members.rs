@@ -1,34 +1,436 @@
-//! Claims about members: files on a disk's file system and on tmpfs, block
-//! devices where that is allowed, and memory.
+//! Claims about members: files on a disk's file system and on tmpfs, loop
+//! block devices where that is allowed, and memory.
 
-use engine::{Member, MemberErrorKind, Pool};
+mod support;
+
+use engine::{Block, Buffer, Limits, Member, MemberErrorKind, Operation, Pool};
 use format::units::MemberByte;
-use mdspace_io::{AnyMember, Executor, FileMember, MemoryMember, OpenOptions, Options, create_sparse};
+use futures_util::future::join_all;
+use mdspace_io::{
+    AnyMember, Direct, Executor, FileMember, Lock, MemoryMember, OpenError, OpenOptions, Options, create_sparse,
+};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use support::{LoopDevice, did_not_run, executor, fill, filled, poll_once};
 
-const MEMBER_BYTES: u64 = 4 << 20;
+const MEMBER_BYTES: u64 = 8 << 20;
+
+/// A new member file in `directory`, open.
+fn file_in(directory: &Path, options: &OpenOptions) -> FileMember {
+    let path = directory.join("member");
+    create_sparse(&path, MEMBER_BYTES).expect("created");
+    FileMember::open(&path, options).expect("opened")
+}
+
+/// Runs `check` on every kind of member that this machine can have, with
+/// registration and without.
+fn on_every_kind(test: &str, check: impl AsyncFn(&AnyMember, &Pool, &str)) {
+    for register in [true, false] {
+        let pool = Pool::new(16 << 20);
+        let executor = Executor::new(&Options { register, ..Options::new(pool.clone()) }).expect("io_uring");
+        assert_eq!(executor.registered_bytes() > 0, register);
+        let directories = ["/tmp", "/dev/shm"].map(|parent| tempfile::tempdir_in(parent).expect("a directory"));
+        for directory in &directories {
+            for direct in [Direct::Auto, Direct::Never] {
+                let member = file_in(directory.path(), &OpenOptions { direct, ..OpenOptions::default() });
+                let name = format!("{member:?} {direct:?} register={register}");
+                std::fs::remove_file(member.path()).expect("the open file stays");
+                executor.block_on(check(&member.into(), &pool, &name));
+            }
+        }
+        let memory = MemoryMember::new(MEMBER_BYTES).expect("memory");
+        executor.block_on(check(&memory.into(), &pool, "memory"));
+        match LoopDevice::new(MEMBER_BYTES) {
+            Ok(device) => {
+                let member = FileMember::open(device.path(), &OpenOptions::default()).expect("opened");
+                assert!(member.is_block_device() && member.is_direct());
+                executor.block_on(check(&member.into(), &pool, "loop device"));
+            }
+            Err(reason) => did_not_run(&format!("{test}, on a block device"), &reason),
+        }
+    }
+}
+
+/// Copies the pieces into buffers of their own.
+fn gather(parts: &[Buffer]) -> Vec<u8> {
+    parts.iter().flat_map(|part| part.iter().copied()).collect()
+}
 
 #[test]
-fn every_kind_of_member_gives_back_what_was_written() {
-    let pool = Pool::new(4 << 20);
-    let executor = Executor::new(&Options::new(pool.clone())).expect("io_uring");
+fn every_kind_of_member_agrees_with_an_array_of_bytes() {
+    on_every_kind("reads and writes", async |member, pool, name| {
+        let block = u64::from(member.limits().logical_block_bytes);
+        let blocks = MEMBER_BYTES / block;
+        let mut model = vec![0; MEMBER_BYTES as usize];
+        let mut state = 1_u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for step in 0..300_u64 {
+            let length = 1 + random(if step % 10 == 0 { blocks / 4 } else { 40 }.min(blocks / 2));
+            let start = random(blocks - length + 1) * block;
+            let bytes = (length * block) as usize;
+            let range = start as usize..start as usize + bytes;
+            // Cut at a block, for the vectored forms.
+            let cut = (random(length) * block) as usize;
+            let at = MemberByte(start);
+            match random(6) {
+                0 => {
+                    fill(&mut model[range.clone()], step);
+                    member.write(at, pool.copy_of(&model[range])).await.expect(name);
+                }
+                1 => {
+                    fill(&mut model[range.clone()], step);
+                    let whole = pool.copy_of(&model[range]);
+                    let parts = vec![whole.slice(0..cut), whole.slice(cut..bytes)];
+                    member.write_vectored(at, parts).await.expect(name);
+                }
+                2 => {
+                    model[range].fill(0);
+                    match member.write_zeroes(at, bytes as u64).await {
+                        Ok(()) => {}
+                        Err(error) => {
+                            assert_eq!(error.kind, MemberErrorKind::Unsupported, "{name}: {error}");
+                            let zeros = pool.zeroed(bytes).freeze();
+                            member.write(at, zeros).await.expect(name);
+                        }
+                    }
+                }
+                3 | 4 => {
+                    let (result, read) = member.read(at, pool.take(bytes)).await;
+                    result.expect(name);
+                    assert!(read[..] == model[range], "{name}, step {step}");
+                }
+                _ => {
+                    let mut rest = filled(pool, bytes, step);
+                    let front = rest.split_to(cut);
+                    let (result, parts) = member.read_vectored(at, vec![front, rest]).await;
+                    result.expect(name);
+                    assert!(gather(&parts) == model[range], "{name}, step {step}");
+                }
+            }
+        }
+        member.flush().await.expect(name);
+    });
+}
+
+#[test]
+fn a_discarded_range_reads_the_same_each_time_and_its_neighbours_keep_their_bytes() {
+    on_every_kind("discard", async |member, pool, name| {
+        if !member.limits().discards {
+            let error = member.discard(MemberByte(0), 1 << 20).await.expect_err(name);
+            assert_eq!(error.kind, MemberErrorKind::Unsupported, "{name}: {error}");
+            return;
+        }
+        let data = filled(pool, 1 << 20, 1).freeze();
+        member.write(MemberByte(0), data.clone()).await.expect(name);
+        let hole = 12288..12288 + (512 << 10);
+        member.discard(MemberByte(hole.start as u64), hole.len() as u64).await.expect(name);
+        let (result, first) = member.read(MemberByte(0), pool.take(1 << 20)).await;
+        result.expect(name);
+        let (result, second) = member.read(MemberByte(0), pool.take(1 << 20)).await;
+        result.expect(name);
+        assert!(first[..] == second[..], "{name}");
+        assert!(first[..hole.start] == data[..hole.start] && first[hole.end..] == data[hole.end..], "{name}");
+    });
+}
+
+#[test]
+fn nothing_beyond_the_end_is_read_or_written_and_a_member_does_not_grow() {
+    on_every_kind("bounds", async |member, pool, name| {
+        let Limits { bytes, logical_block_bytes, .. } = *member.limits();
+        assert_eq!(bytes, MEMBER_BYTES, "{name}");
+        let block = u64::from(logical_block_bytes);
+        for (at, length) in [(bytes - block, 2 * block), (bytes, block), (u64::MAX - block + 1, 2 * block)] {
+            let at = MemberByte(at);
+            let buffer = || pool.take(length as usize);
+            let blocks = || pool.zeroed(length as usize).freeze();
+            let outcomes = [
+                (Operation::Read, member.read(at, buffer()).await.0),
+                (Operation::Read, member.read_vectored(at, vec![buffer()]).await.0),
+                (Operation::Write, member.write(at, blocks()).await),
+                (Operation::Write, member.write_vectored(at, vec![blocks()]).await),
+                (Operation::Discard, member.discard(at, length).await),
+                (Operation::WriteZeroes, member.write_zeroes(at, length).await),
+            ];
+            for (operation, outcome) in outcomes {
+                let error = outcome.expect_err(name);
+                let said = (error.kind, error.operation, error.at, error.bytes);
+                assert_eq!(said, (MemberErrorKind::Short, operation, at, length), "{name}");
+            }
+        }
+        member.write(MemberByte(bytes - block), pool.zeroed(block as usize).freeze()).await.expect(name);
+    });
+}
+
+#[test]
+fn a_file_that_has_become_shorter_gives_a_short_read() {
+    let (executor, pool) = executor();
+    for parent in ["/tmp", "/dev/shm"] {
+        let directory = tempfile::tempdir_in(parent).expect("a directory");
+        for (direct, left) in [(Direct::Auto, 4096), (Direct::Auto, 6144), (Direct::Never, 6144), (Direct::Never, 100)]
+        {
+            let member = file_in(directory.path(), &OpenOptions { direct, ..OpenOptions::default() });
+            let file = std::fs::File::options().write(true).open(member.path()).expect("opened");
+            file.set_len(left).expect("cut");
+            executor.block_on(async {
+                let read = member.read(MemberByte(0), pool.take(16384)).await.0;
+                let vectored = member.read_vectored(MemberByte(0), vec![pool.take(8192), pool.take(8192)]).await.0;
+                for outcome in [read, vectored] {
+                    let error = outcome.expect_err("cut");
+                    assert_eq!(error.kind, MemberErrorKind::Short, "{parent} {direct:?} {left}: {error}");
+                }
+            });
+            std::fs::remove_file(member.path()).expect("removed");
+        }
+    }
+}
+
+#[test]
+fn a_write_to_a_read_only_member_fails_and_changes_nothing() {
+    let (executor, pool) = executor();
+    let directory = tempfile::tempdir().expect("a directory");
+    drop(file_in(directory.path(), &OpenOptions::default()));
+    let path = directory.path().join("member");
+    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let member = FileMember::open(&path, &options).expect("opened");
+    assert!(!member.limits().discards);
+    executor.block_on(async {
+        let data = filled(&pool, 4096, 1).freeze();
+        member.write(MemberByte(0), data).await.expect_err("read only");
+        member.write_zeroes(MemberByte(0), 4096).await.expect_err("read only");
+        member.discard(MemberByte(0), 4096).await.expect_err("read only");
+    });
+    assert!(std::fs::read(&path).expect("read").iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn a_full_file_system_is_no_space() {
+    let (executor, pool) = executor();
+    let directory = tempfile::tempdir().expect("a directory");
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(directory.path()).output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        return did_not_run("a_full_file_system_is_no_space", "may not mount");
+    }
+    let member = file_in(directory.path(), &OpenOptions::default());
+    let outcome = executor.block_on(member.write(MemberByte(0), pool.zeroed(2 << 20).freeze()));
+    drop((member, executor));
+    let unmounted = Command::new("umount").arg(directory.path()).status().expect("umount");
+    assert_eq!(outcome.expect_err("full").kind, MemberErrorKind::NoSpace);
+    assert!(unmounted.success());
+}
+
+#[test]
+fn dropped_transfers_do_no_harm_to_later_ones() {
+    on_every_kind("dropped transfers", async |member, pool, name| {
+        let data: Vec<Block> = (0..64).map(|seed| filled(pool, 65536, seed).freeze()).collect();
+        for (index, block) in data.iter().enumerate() {
+            member.write(MemberByte(index as u64 * 65536), block.clone()).await.expect(name);
+        }
+        for round in 0..20 {
+            for index in 0..64_u64 {
+                let mut read = Box::pin(member.read(MemberByte(index * 65536), pool.take(65536)));
+                let _ = poll_once(&mut read).await; // and dropped, finished or not
+            }
+            let mut reads = Vec::new();
+            for index in 0..64_u64 {
+                reads.push(member.read(MemberByte(index * 65536), pool.take(65536)));
+            }
+            for ((result, read), block) in join_all(reads).await.into_iter().zip(&data) {
+                result.expect(name);
+                assert!(read[..] == block[..], "{name}, round {round}");
+            }
+        }
+    });
+}
+
+#[test]
+fn more_transfers_at_once_than_the_ring_has_room_for_all_complete() {
+    let pool = Pool::new(16 << 20);
+    let options = Options { ring_entries: 8, ..Options::new(pool.clone()) };
+    let executor = Executor::new(&options).expect("io_uring");
+    let directory = tempfile::tempdir().expect("a directory");
+    let member = file_in(directory.path(), &OpenOptions::default());
+    executor.block_on(async {
+        let data = filled(&pool, MEMBER_BYTES as usize, 1).freeze();
+        let writes = (0..2048_usize)
+            .map(|index| member.write(MemberByte(index as u64 * 4096), data.slice(index * 4096..(index + 1) * 4096)));
+        join_all(writes).await.into_iter().for_each(|result| result.expect("written"));
+        let reads = (0..2048_u64).map(|index| member.read(MemberByte(index * 4096), pool.take(4096)));
+        for (index, (result, read)) in join_all(reads).await.into_iter().enumerate() {
+            result.expect("read");
+            assert!(read[..] == data[index * 4096..(index + 1) * 4096], "{index}");
+        }
+    });
+}
+
+#[test]
+fn an_executor_that_is_dropped_first_ends_the_transfers_under_way() {
+    let (executor, pool) = executor();
+    let directory = tempfile::tempdir().expect("a directory");
+    let member = file_in(directory.path(), &OpenOptions::default());
+    let mut read = Box::pin(member.read(MemberByte(0), pool.take(1 << 20)));
+    let _ = executor.block_on(poll_once(&mut read));
+    drop(executor);
+    let (other, _) = self::executor();
+    let (_, buffer) = other.block_on(read); // done before or cancelled
+    assert_eq!(buffer.len(), 1 << 20);
+    let error = other.block_on(member.flush()).expect_err("its ring is closed");
+    assert_eq!(error.kind, MemberErrorKind::Gone);
+}
+
+/// How two opens of one file go together.
+#[test]
+fn an_exclusive_member_is_nobody_elses_and_readers_share() {
+    let (_executor, _) = executor();
+    let directory = tempfile::tempdir().expect("a directory");
+    drop(file_in(directory.path(), &OpenOptions::default()));
+    let path = directory.path().join("member");
+    let open = |lock| FileMember::open(&path, &OpenOptions { lock, read_only: true, ..OpenOptions::default() });
+    let cases = [
+        (Lock::Exclusive, Lock::Exclusive, false),
+        (Lock::Exclusive, Lock::Shared, false),
+        (Lock::Exclusive, Lock::None, true),
+        (Lock::Shared, Lock::Exclusive, false),
+        (Lock::Shared, Lock::Shared, true),
+        (Lock::None, Lock::Exclusive, true),
+    ];
+    for (first, second, allowed) in cases {
+        let held = open(first).expect("nobody has it");
+        match open(second) {
+            Ok(_) => assert!(allowed, "{first:?} then {second:?}"),
+            Err(error) => {
+                assert!(!allowed, "{first:?} then {second:?}: {error}");
+                assert!(matches!(&error, OpenError::Locked { holder: Some(pid), .. } if *pid == std::process::id()));
+                let text = error.to_string();
+                assert!(
+                    text.starts_with(path.to_str().expect("UTF-8")) && text.contains("this very process"),
+                    "{text}"
+                );
+            }
+        }
+        drop(held);
+    }
+}
+
+#[test]
+fn another_process_is_kept_out_and_named_when_it_was_first() {
+    let (_executor, _) = executor();
+    let directory = tempfile::tempdir().expect("a directory");
+    let member = file_in(directory.path(), &OpenOptions::default());
+    let path = member.path().to_owned();
+    let try_lock = || Command::new("flock").arg("--nonblock").arg(&path).arg("true").status().expect("flock").success();
+    assert!(!try_lock(), "while it is open here");
+    drop(member);
+    assert!(try_lock(), "once it is closed");
+
+    let mut other = Command::new("flock")
+        .arg(&path)
+        .args(["sh", "-c", "echo held; cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("flock");
+    let mut line = String::new();
+    BufReader::new(other.stdout.take().expect("piped")).read_line(&mut line).expect("read");
+    assert_eq!(line, "held\n");
+    let error = FileMember::open(&path, &OpenOptions::default()).expect_err("held");
+    let text = error.to_string();
+    assert!(matches!(error, OpenError::Locked { holder: Some(pid), .. } if pid == other.id()), "{error:?}");
+    assert!(text.ends_with(&format!("by process {} (flock)", other.id())), "{text}");
+    drop(other.stdin.take());
+    other.wait().expect("ended");
+    FileMember::open(&path, &OpenOptions::default()).expect("free again");
+}
+
+#[test]
+fn a_block_device_is_opened_once_and_not_while_it_is_mounted() {
+    let (_executor, _) = executor();
+    let test = "a_block_device_is_opened_once_and_not_while_it_is_mounted";
+    let device = match LoopDevice::new(64 << 20) {
+        Ok(device) => device,
+        Err(reason) => return did_not_run(test, &reason),
+    };
+    let open = |lock, read_only| {
+        FileMember::open(device.path(), &OpenOptions { lock, read_only, ..OpenOptions::default() }).map(drop)
+    };
+    let held = FileMember::open(device.path(), &OpenOptions::default()).expect("opened");
+    for lock in [Lock::Exclusive, Lock::Shared] {
+        assert!(matches!(open(lock, true), Err(OpenError::Busy { .. })), "{lock:?}");
+    }
+    open(Lock::None, true).expect("looking is allowed");
+    let directory = tempfile::tempdir().expect("a directory");
+    let mount = || Command::new("mount").arg(device.path()).arg(directory.path()).output().expect("mount");
+    let made = Command::new("mkfs.ext4").arg("-q").arg(device.path()).output();
+    assert!(made.is_ok_and(|output| !output.status.success()), "mkfs respects the claim");
+    assert!(!mount().status.success());
+    drop(held);
+
+    let made = Command::new("mkfs.ext4").arg("-q").arg(device.path()).output().expect("mkfs.ext4");
+    assert!(made.status.success(), "{made:?}");
+    assert!(mount().status.success());
+    let refused = open(Lock::Exclusive, false);
+    let unmounted = Command::new("umount").arg(directory.path()).status().expect("umount");
+    assert!(unmounted.success());
+    assert!(matches!(refused, Err(OpenError::Busy { .. })), "{refused:?}");
+    open(Lock::Exclusive, false).expect("free again");
+}
+
+#[test]
+fn what_cannot_be_a_member_is_refused_by_name() {
+    let (_executor, _) = executor();
+    let directory = tempfile::tempdir().expect("a directory");
+    let pipe = directory.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    let absent = directory.path().join("absent");
+    for (path, words) in [
+        (directory.path(), "neither a regular file nor a block device"),
+        (&pipe, "neither a regular file nor a block device"),
+        (Path::new("/dev/null"), "neither a regular file nor a block device"),
+        (&absent, "cannot open: No such file or directory"),
+    ] {
+        let text = FileMember::open(path, &OpenOptions::default()).expect_err("no member").to_string();
+        assert!(text.starts_with(&format!("{}: {words}", path.display())), "{text}");
+    }
+}
+
+#[test]
+fn a_sparse_file_takes_no_space_and_replaces_nothing() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("member");
-    create_sparse(&path, MEMBER_BYTES).expect("created");
-    let file = FileMember::open(&path, &OpenOptions::default()).expect("opened");
-    for member in [AnyMember::from(file), MemoryMember::new(MEMBER_BYTES).expect("memory").into()] {
-        executor.block_on(async {
-            let mut buffer = pool.take(12288);
-            for (index, byte) in buffer.iter_mut().enumerate() {
-                *byte = (index / 7) as u8;
-            }
-            let block = buffer.freeze();
-            member.write(MemberByte(8192), block.clone()).await.expect("written");
-            member.flush().await.expect("flushed");
-            let (result, read) = member.read(MemberByte(8192), pool.take(12288)).await;
-            result.expect("read");
-            assert_eq!(read[..], block[..]);
-            let (result, _) = member.read(MemberByte(MEMBER_BYTES - 4096), pool.take(8192)).await;
-            assert_eq!(result.expect_err("too long").kind, MemberErrorKind::Short);
-        });
-    }
+    create_sparse(&path, 1 << 40).expect("created");
+    let status = path.metadata().expect("exists");
+    assert_eq!((status.len(), status.blocks(), status.permissions().mode() & 0o077), (1 << 40, 0, 0));
+    assert_eq!(create_sparse(&path, 1).expect_err("exists").kind(), std::io::ErrorKind::AlreadyExists);
+    assert_eq!(path.metadata().expect("exists").len(), 1 << 40);
+    let path = directory.path().join("too large");
+    create_sparse(&path, u64::MAX).expect_err("too large");
+    assert!(!path.exists());
+}
+
+#[test]
+fn untouched_and_discarded_memory_takes_none() {
+    let pool = Pool::new(1 << 20);
+    let member = MemoryMember::new(1 << 40).expect("addresses are free");
+    let resident = || {
+        let text = std::fs::read_to_string("/proc/self/smaps_rollup").expect("proc");
+        let line = text.lines().find(|line| line.starts_with("Private_Dirty")).expect("a line").to_owned();
+        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number")
+    };
+    let (executor, _) = executor();
+    executor.block_on(async {
+        let block = pool.copy_of(&[1; 65536]);
+        for index in 0..8192 {
+            member.write(MemberByte((1 << 39) + index * 65536), block.clone()).await.expect("written");
+        }
+        let full = resident();
+        member.discard(MemberByte(100 * 512), (1 << 40) - 200 * 512).await.expect("discarded");
+        assert!(resident() + (256 << 10) < full, "{full} KiB before, {} KiB after", resident());
+        let (result, read) = member.read(MemberByte(1 << 39), pool.take(65536)).await;
+        result.expect("read");
+        assert!(read.iter().all(|byte| *byte == 0));
+    });
 }

@@ -1,0 +1,82 @@
+//! What the tests and the benchmark of this crate share.
+#![allow(dead_code)] // each of them uses a part
+
+use engine::{Buffer, Pool};
+use mdspace_io::{Executor, Options};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::process::Command;
+use std::task::Poll;
+
+/// An executor with a registered arena of 16 MiB, and its pool.
+pub(crate) fn executor() -> (Executor, Pool) {
+    let pool = Pool::new(16 << 20);
+    (Executor::new(&Options::new(pool.clone())).expect("io_uring"), pool)
+}
+
+/// Bytes that differ from place to place and from seed to seed.
+pub(crate) fn fill(buffer: &mut [u8], seed: u64) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for piece in buffer.chunks_mut(8) {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        piece.copy_from_slice(&state.to_be_bytes()[..piece.len()]);
+    }
+}
+
+/// A buffer filled as by [`fill`].
+pub(crate) fn filled(pool: &Pool, bytes: usize, seed: u64) -> Buffer {
+    let mut buffer = pool.take(bytes);
+    fill(&mut buffer, seed);
+    buffer
+}
+
+/// Polls a future a single time.
+pub(crate) async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context))).await
+}
+
+/// Says, past the test harness's capture, that a test did not run and why; in
+/// CI that is a failure.
+pub(crate) fn did_not_run(test: &str, reason: &str) {
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{test} did not run: {reason}");
+    writeln!(std::io::stderr(), "did not run: {test}: {reason}").expect("standard error");
+}
+
+/// A loop block device over a sparse file, taken down when dropped.
+pub(crate) struct LoopDevice {
+    path: PathBuf,
+    _backing: tempfile::NamedTempFile,
+}
+
+impl LoopDevice {
+    /// Over a file on tmpfs, which needs `/dev/shm`.
+    ///
+    /// # Errors
+    /// Why this is not possible here.
+    pub(crate) fn new(bytes: u64) -> Result<Self, String> {
+        let backing = tempfile::Builder::new().tempfile_in("/dev/shm").map_err(|error| error.to_string())?;
+        backing.as_file().set_len(bytes).map_err(|error| error.to_string())?;
+        let output = Command::new("losetup")
+            .args(["--find", "--show", "--direct-io=on"])
+            .arg(backing.path())
+            .output()
+            .map_err(|error| format!("losetup: {error}"))?;
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).trim_end().to_owned());
+        }
+        let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end());
+        Ok(Self { path, _backing: backing })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        // Should it fail, the device goes when its last user does.
+        let _ = Command::new("losetup").arg("--detach").arg(&self.path).status();
+    }
+}
