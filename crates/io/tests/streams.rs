@@ -177,34 +177,6 @@ fn connecting_where_nobody_listens_is_refused() {
     });
 }
 
-/// The arena has one slot, so memory given back too early would be the next
-/// that is taken, and the late bytes would show in it.
-#[test]
-fn bytes_that_come_after_a_receive_was_dropped_do_not_land_in_memory_taken_since() {
-    let pool = Pool::new(4096);
-    let executor = mdspace_io::Executor::new(&mdspace_io::Options::new(pool.clone())).expect("io_uring");
-    let directory = tempfile::tempdir().expect("a directory");
-    executor.block_on(async {
-        for _ in 0..20 {
-            let (near, far) = pair(directory.path()).await;
-            let heap = Pool::new(0);
-            let sent = vec![heap.copy_of(&[2; 4096])];
-            let mut receiving = Box::pin(far.recv(pool.take(4096)));
-            assert!(poll_once(&mut receiving).await.is_pending());
-            // Queued before the receive is cancelled, so that it has an effect first.
-            let mut sending = Box::pin(near.send(sent));
-            assert!(poll_once(&mut sending).await.is_pending());
-            drop(receiving);
-            let mut taken = pool.take(4096);
-            taken.fill(1);
-            sending.await.expect("sent");
-            near.shutdown();
-            far.recv(pool.take(1)).await.expect("a byte or the end");
-            assert!(taken.iter().all(|byte| *byte == 1));
-        }
-    });
-}
-
 #[test]
 fn a_cancelled_receive_gives_its_memory_back_and_loses_no_later_bytes() {
     let pool = Pool::new(4096);
