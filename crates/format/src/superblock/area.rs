@@ -9,6 +9,9 @@ use crate::Defect;
 use crate::geometry::Level;
 use crate::units::{MemberByte, SECTOR_BYTES, Sectors};
 
+/// Name of the superblock's own area.
+const SUPERBLOCK: &str = "superblock.super_offset";
+
 /// A part of a member, in sectors.
 struct Area {
     field: &'static str,
@@ -39,7 +42,7 @@ fn superblock_sectors(superblock: &Superblock) -> u64 {
 /// Everything but the data, in no order. `None` for what would begin before the member.
 fn fixed_areas(superblock: &Superblock) -> Vec<(&'static str, Option<u64>, u64)> {
     let at = |sectors: i64| superblock.super_offset.0.checked_add_signed(sectors);
-    let mut areas = vec![("superblock.super_offset", at(0), superblock_sectors(superblock))];
+    let mut areas = vec![(SUPERBLOCK, at(0), superblock_sectors(superblock))];
     areas.extend(
         superblock.bitmap.map(|bitmap| ("superblock.bitmap_offset", at(bitmap.sectors_from_superblock.into()), 1)),
     );
@@ -112,11 +115,13 @@ fn check_overlap(mut areas: Vec<Area>) -> Result<(), Defect> {
     for pair in areas.windows(2) {
         let [first, second] = pair else { continue };
         if second.start < first.end {
+            // The superblock is where it was found: the other one is wrong.
+            let (wrong, other) = if second.field == SUPERBLOCK { (first, second) } else { (second, first) };
             let reason = format!(
-                "sectors {}..{} overlap {}, sectors {}..{}",
-                second.start, second.end, first.field, first.start, first.end
+                "sectors {}..{} overlap those of {}, {}..{}",
+                wrong.start, wrong.end, other.field, other.start, other.end
             );
-            return Err(Defect::new(second.field, reason));
+            return Err(Defect::new(wrong.field, reason));
         }
     }
     Ok(())

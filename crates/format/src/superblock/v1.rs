@@ -171,7 +171,11 @@ fn check_features(raw: &Raw) -> Result<Features, Defect> {
     Ok(features)
 }
 
+/// Also checks the number of slots, which the roles count from.
 fn decode_roles(raw: &Raw, features: Features, bytes: &[u8]) -> Result<Vec<DeviceRole>, Defect> {
+    if !(1..=MAX_DEVICES as u32).contains(&raw.raid_disks.get()) {
+        return defect("superblock.raid_disks", format!("{} is not 1 to {MAX_DEVICES}", raw.raid_disks));
+    }
     // A reshape to fewer members still needs those that leave.
     let leaving = if features.contains(Features::RESHAPE) { raw.delta_disks.get().min(0).unsigned_abs() } else { 0 };
     let slots = raw.raid_disks.get().saturating_add(leaving);
@@ -226,10 +230,6 @@ fn build(
     let Some(level) = level_from_md(raw.level.get()) else {
         return defect("superblock.level", format!("{} is not -1, 0, 1, 4, 5, 6 or 10", raw.level));
     };
-    let raid_disks = match u16::try_from(raw.raid_disks.get()) {
-        Ok(disks) if disks > 0 && usize::from(disks) <= MAX_DEVICES => disks,
-        _ => return defect("superblock.raid_disks", format!("{} is not 1 to {MAX_DEVICES}", raw.raid_disks)),
-    };
     let Ok(device_number) = u16::try_from(raw.dev_number.get()) else {
         return defect("superblock.dev_number", format!("{} is above {}", raw.dev_number, u16::MAX));
     };
@@ -257,7 +257,7 @@ fn build(
         level,
         layout: raw.layout.get(),
         chunk: Sectors(raw.chunksize.get().into()),
-        raid_disks,
+        raid_disks: raw.raid_disks.get() as u16,
         component: Sectors(raw.size.get()),
         super_offset: Sectors(raw.super_offset.get()),
         data_offset: Sectors(raw.data_offset.get()),

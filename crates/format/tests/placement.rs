@@ -1,0 +1,150 @@
+//! Placement against real mdadm: `fixtures/placements.txt` says where mdadm 4.2
+//! put things for many lengths, versions and wishes (`tests/kernel/placements.sh`
+//! makes it anew); here the same is asked of `place`.
+
+use std::fs;
+use std::path::Path;
+
+use mdspace_format::geometry::Level;
+use mdspace_format::placement::{BitmapChoice, Placement, Request, place};
+use mdspace_format::superblock::Version;
+use mdspace_format::units::Sectors;
+
+/// One array that mdadm was asked to make.
+struct Case {
+    line: String,
+    request: Request,
+    members_bytes: Vec<u64>,
+    /// What mdadm said of the first member, or of each; empty: it refused.
+    told: Vec<String>,
+}
+
+fn cases() -> Vec<Case> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/placements.txt");
+    let mut cases: Vec<Case> = Vec::new();
+    for line in fs::read_to_string(path).expect("made by the kernel's script").lines() {
+        if line.starts_with(char::is_numeric) {
+            cases.push(Case::parse(line));
+            continue;
+        }
+        let told = &mut cases.last_mut().expect("a request comes first").told;
+        if line.trim() == "refused" {
+            continue;
+        }
+        if told.is_empty() || line.starts_with("  /dev/loop") && !told.iter().all(String::is_empty) {
+            told.push(String::new());
+        }
+        if !line.starts_with("  /dev/loop") {
+            let last = told.last_mut().expect("just pushed");
+            last.push_str(line);
+            last.push('\n');
+        }
+    }
+    cases
+}
+
+impl Case {
+    fn parse(line: &str) -> Self {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [version, level, chunk_kib, bitmap, data_offset, sizes] = words[..] else { panic!("{line}") };
+        let sectors = sizes.split(',').map(|size| size.parse::<u64>().expect("sectors"));
+        let members_bytes: Vec<u64> = sectors.map(|sectors| sectors * 512).collect();
+        let version: Version = version.parse().expect("a version");
+        let request = Request {
+            version,
+            level: match level {
+                "linear" => Level::Linear,
+                "0" => Level::Raid0,
+                "1" => Level::Raid1,
+                "5" => Level::Raid5,
+                "10" => Level::Raid10,
+                other => panic!("{other}"),
+            },
+            layout: if level == "10" { 0x102 } else { 0 },
+            raid_disks: members_bytes.len() as u16,
+            chunk_bytes: chunk_kib.parse::<u64>().expect("KiB") * 1024,
+            data_offset: data_offset.parse().ok().map(|kib: u64| Sectors(kib * 2)),
+            component: None,
+            bitmap: match bitmap {
+                "none" => BitmapChoice::None,
+                "auto" => BitmapChoice::Auto,
+                "internal" => BitmapChoice::DefaultChunk,
+                kib => BitmapChoice::Chunk(kib.parse::<u64>().expect("KiB") * 1024),
+            },
+            bad_block_log: true,
+        };
+        Self { line: line.to_owned(), request, members_bytes, told: Vec::new() }
+    }
+}
+
+/// The number after `label : `.
+fn said(text: &str, label: &str) -> Option<i64> {
+    let rest = text.lines().find_map(|line| line.trim_start().strip_prefix(label)?.trim_start().strip_prefix(':'))?;
+    let rest = rest.trim_start();
+    let end = rest.find(|c: char| c != '-' && !c.is_ascii_digit()).unwrap_or(rest.len());
+    Some(rest[..end].parse().expect("a number"))
+}
+
+/// The same in mdadm's words: super offset, data offset, data size, component, log, bitmap.
+fn described(placement: &Placement, level: Level) -> [Option<i64>; 6] {
+    let meaningful = !matches!(level, Level::Linear | Level::Raid0);
+    [
+        Some(placement.super_offset.0 as i64),
+        (placement.data_offset.0 != 0).then_some(placement.data_offset.0 as i64),
+        Some(placement.data_size.0 as i64),
+        meaningful.then_some(placement.component.0 as i64),
+        placement.bad_blocks.map(|log| log.sectors_from_superblock.into()),
+        placement.bitmap.map(|bitmap| bitmap.place.sectors_from_superblock.into()),
+    ]
+}
+
+fn expected(text: &str, level: Level) -> [Option<i64>; 6] {
+    let meaningful = !matches!(level, Level::Linear | Level::Raid0);
+    let data_size = said(text, "Avail Dev Size");
+    // The log's line is "512 entries available at offset N sectors".
+    let log = text.lines().find_map(|line| line.trim_start().strip_prefix("Bad Block Log : "));
+    let log = log.and_then(|line| line.split("offset ").nth(1)?.split(' ').next()?.parse().ok());
+    let bitmap = said(text, "Internal Bitmap");
+    // With a bitmap and a data offset that leaves no more room, mdadm 4.2 puts the log over the bitmap. We make none.
+    let log = log.filter(|log| Some(*log) != bitmap);
+    [
+        said(text, "Super Offset"),
+        said(text, "Data Offset"),
+        data_size,
+        said(text, "Used Dev Size").or(data_size).filter(|_| meaningful),
+        log,
+        bitmap,
+    ]
+}
+
+#[test]
+fn everything_goes_where_mdadm_puts_it() {
+    let mut compared = 0;
+    for case in cases() {
+        let line = &case.line;
+        let Ok(placements) = place(&case.request, &case.members_bytes) else {
+            assert!(case.told.is_empty(), "{line}: mdadm did it");
+            continue;
+        };
+        for (member, (told, placement)) in case.told.iter().zip(&placements).enumerate() {
+            let level = case.request.level;
+            assert_eq!(described(placement, level), expected(told, level), "{line}: member {member}");
+            if let Some(bitmap) = placement.bitmap {
+                let bits = bitmap.sync_size.bytes().div_ceil(bitmap.chunk_bytes);
+                assert_eq!(Some(bits as i64), said(told, "Bitmap"), "{line}");
+                assert_eq!(Some(bitmap.sync_size.0 as i64 / 2), said(told, "Sync Size"), "{line}");
+            }
+            compared += 1;
+        }
+    }
+    assert!(compared > 150, "only {compared} members");
+}
+
+#[test]
+fn what_mdadm_refuses_is_refused() {
+    let refused: Vec<Case> = cases().into_iter().filter(|case| case.told.is_empty()).collect();
+    assert!(!refused.is_empty());
+    for case in refused {
+        assert!(place(&case.request, &case.members_bytes).is_err(), "{}", case.line);
+    }
+}
