@@ -83,6 +83,66 @@ fn hostile_shape() -> impl Strategy<Value = Shape> {
     )
 }
 
+/// Where md itself puts a chunk's copies, as (member, component chunk), sound or not: each near copy one member on,
+/// and one chunk down when that goes round; its far copies a stride down and `near` members on within the far set.
+fn md_places(layout: u32, members: u64, stride: u64, chunk: u64) -> Vec<(u64, u64)> {
+    let (near, far) = (u64::from(layout & 0xff), u64::from(layout >> 8 & 0xff));
+    let offset = layout & 1 << 16 != 0;
+    let set = [members, members / far, near * far][(layout >> 17) as usize];
+    let last_set = members / set * set - set;
+    let mut places = Vec::new();
+    for card in chunk * near..(chunk + 1) * near {
+        let first_row = chunk * near / members * if offset { far } else { 1 };
+        let gone_round = card / members - chunk * near / members;
+        let (mut member, mut row) = (card % members, first_row + gone_round);
+        for _ in 0..far {
+            places.push((member, row));
+            row += if offset { 1 } else { stride };
+            let moved = member + near;
+            member = if members.is_multiple_of(set) || moved <= last_set {
+                member - member % set + moved % set
+            } else {
+                last_set + (moved - last_set) % (members - last_set)
+            };
+        }
+    }
+    places
+}
+
+#[test]
+fn raid10_is_refused_exactly_when_md_overwrites_and_only_flawed_far_sets_share_a_member() {
+    let layouts =
+        (0..3 << 17).filter(|layout| (1..5).contains(&(layout & 0xff)) && (1..5).contains(&(layout >> 8 & 0xff)));
+    for (layout, members) in layouts.flat_map(|layout| (1..14).map(move |members| (layout, members))) {
+        let copies = (layout & 0xff) * (layout >> 8 & 0xff);
+        if copies < 2 || copies > members {
+            continue;
+        }
+        let (members, stride) = (u64::from(members), 12 / u64::from(layout >> 8 & 0xff));
+        let chunks = stride * members / u64::from(layout & 0xff);
+        let places: Vec<_> = (0..chunks).map(|chunk| md_places(layout, members, stride, chunk)).collect();
+        let mut taken: Vec<_> = places.iter().flatten().collect();
+        taken.sort_unstable();
+        taken.dedup();
+        let overwrites = taken.len() as u64 != chunks * u64::from(copies);
+        let shape = shape(Level::Raid10, layout, members as u16, CHUNK, 12 * CHUNK);
+        let Ok(geometry) = Geometry::new(&shape) else {
+            assert!(overwrites, "refused: {layout:#x}, {members} members");
+            continue;
+        };
+        assert!(!overwrites, "accepted: {layout:#x}, {members} members");
+        let Geometry::Mapping(mapping) = geometry else { panic!("{layout:#x}") };
+        for (piece, places) in mapping.pieces(ArrayByte(0), mapping.array_bytes()).zip(places) {
+            let copies: Vec<_> = piece.copies.iter().map(|(slot, at)| (u64::from(slot.0), at.0 / CHUNK)).collect();
+            assert_eq!(copies, places, "{layout:#x}, {members} members, byte {}", piece.at.0);
+            let mut slots: Vec<u64> = copies.iter().map(|&(slot, _)| slot).collect();
+            slots.sort_unstable();
+            slots.dedup();
+            assert!(layout >> 17 == 1 || slots.len() == copies.len(), "{layout:#x}, {members} members");
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn raid10_is_cards_dealt_over_the_members((layout, members, chunks) in raid10_shape()) {
