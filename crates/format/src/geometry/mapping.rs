@@ -124,6 +124,7 @@ impl Mapping {
             }
             Places::Raid10(raid10) => raid10.find(at.0),
         };
+        debug_assert_ne!(bytes, 0, "an empty piece at {}", at.0);
         Piece { at, bytes, copies }
     }
 

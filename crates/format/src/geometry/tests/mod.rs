@@ -38,13 +38,14 @@ fn parity(shape: &Shape) -> Parity {
 ///
 /// # Panics
 /// When two array cells are in one place, one is beyond what the geometry says
-/// it uses, or the pieces are not adjacent.
+/// it uses, or the pieces are empty or not adjacent.
 fn drawing(mapping: &Mapping, cell: u64) -> Vec<Vec<Option<u64>>> {
     let cells = |slot| (mapping.used_bytes(Slot(slot)) / cell) as usize;
     let mut drawing: Vec<Vec<Option<u64>>> = (0..mapping.slots()).map(|slot| vec![None; cells(slot)]).collect();
     let mut next = 0;
     for piece in mapping.pieces(ArrayByte(0), mapping.array_bytes()) {
         assert_eq!(piece.at.0, next);
+        assert_ne!(piece.bytes, 0);
         next += piece.bytes;
         for (slot, component) in piece.copies {
             for step in 0..piece.bytes / cell {

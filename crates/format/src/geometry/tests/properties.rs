@@ -167,12 +167,15 @@ proptest! {
     #[test]
     fn a_range_is_cut_into_pieces_of_the_whole(shape in mapping_shape(), start: u64, length: u64) {
         let Ok(Geometry::Mapping(mapping)) = Geometry::new(&shape) else { return Ok(()) };
+        let last = mapping.piece_at(ArrayByte(mapping.array_bytes() - SECTOR_BYTES));
+        prop_assert_eq!(last.bytes, SECTOR_BYTES);
         let start = start % mapping.array_bytes();
         let length = length % (mapping.array_bytes() - start + 1);
         let whole: Vec<Piece> = mapping.pieces(ArrayByte(0), mapping.array_bytes()).collect();
         let mut next = start;
         for piece in mapping.pieces(ArrayByte(start), length) {
             prop_assert_eq!(piece.at.0, next);
+            prop_assert!(piece.bytes > 0);
             next += piece.bytes;
             let from = whole.iter().rfind(|from| from.at <= piece.at).expect("pieces cover the array");
             let into = piece.at.0 - from.at.0;
