@@ -4,22 +4,40 @@
 //! assertions), the README's commands the release profile, and nothing is built twice.
 
 use std::ffi::OsStr;
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::guest::Guest;
 use crate::steps::{Log, Step, Verdict};
-use crate::{matrix, setup, tidy};
+use crate::{fuzz, matrix, root, setup, tidy};
+
+const fn step(
+    name: &'static str,
+    about: &'static str,
+    needs: &'static [&'static str],
+    run: fn(&mut Log) -> Result<Verdict>,
+) -> Step {
+    Step { name, about, needs, run }
+}
+
+/// What a guest needs on the host.
+const GUEST: &[&str] = &["linux.uml", "mdadm", "modprobe", "cc"];
 
 /// All steps in the order in which they run.
 pub(crate) const STEPS: &[Step] = &[
-    Step { name: "setup", about: "the programs that the other steps need are there", run: setup::run },
-    Step { name: "fmt", about: "rustfmt would change nothing", run: fmt },
-    Step { name: "tidy", about: "the house's own rules hold", run: house_rules },
-    Step { name: "clippy", about: "clippy and the compiler have no warning", run: clippy },
-    Step { name: "docs", about: "the documentation builds, and its links lead somewhere", run: docs },
-    Step { name: "tests", about: "unit, property and black-box tests pass", run: tests },
-    Step { name: "matrix", about: "the real md driver and mdspace take each other's arrays", run: interop },
+    step("setup", "the programs that the other steps need are there", &[], setup::run),
+    step("fmt", "rustfmt would change nothing", &["rustfmt"], fmt),
+    step("tidy", "the house's own rules hold", &["git"], house_rules),
+    step("clippy", "clippy and the compiler have no warning", &["cargo-clippy"], clippy),
+    step("docs", "the documentation builds, and its links lead somewhere", &[], docs),
+    step("tests", "unit, property and black-box tests pass", &[], tests),
+    step("fuzz", "no decoder panics on foreign bytes, for a bounded time", &["c++"], fuzz::run),
+    step("geometry", "each level and layout places bytes as the real driver does", GUEST, geometry),
+    step("matrix", "the real md driver and mdspace take each other's arrays", GUEST, interop),
 ];
 
 fn cargo<A: AsRef<OsStr>>(arguments: &[A]) -> Command {
@@ -57,6 +75,42 @@ fn tests(log: &mut Log) -> Result<Verdict> {
         passed += count_before(line, " passed");
     }
     result.map(|()| Verdict::Passed(format!("{passed} tests")))
+}
+
+fn geometry(log: &mut Log) -> Result<Verdict> {
+    let images = Scratch::create("geometry")?;
+    run_guest(log, &Guest::default().limit(Duration::from_secs(400)), "geometry.sh", &[images.path.as_os_str()])?;
+    let mut verify = cargo(&["run", "--locked", "--package", "mdspace-format", "--example", "verify_kernel_images"]);
+    log.run(verify.arg("--").arg(&images.path))?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+/// Runs a script of tests/kernel in `guest`, with what it prints in the log.
+fn run_guest(log: &mut Log, guest: &Guest, script: &str, arguments: &[&OsStr]) -> Result<()> {
+    let output = guest.run(&root().join("tests/kernel").join(script), arguments)?.success()?;
+    log.write(&output)
+}
+
+/// A directory for images, removed at the end.
+struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    fn create(name: &str) -> Result<Scratch> {
+        let path = root().join("target/xtask").join(name);
+        if path.exists() {
+            fs::remove_dir_all(&path)?;
+        }
+        fs::create_dir_all(&path)?;
+        Ok(Scratch { path: fs::canonicalize(path)? })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path); // the next run removes what stays
+    }
 }
 
 /// Builds the command as the tests do, which leaves nothing to build after them.

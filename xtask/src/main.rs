@@ -4,6 +4,7 @@
 //! by running the same commands that a person would type, and it prints how to run a failed one alone.
 
 mod catalogue;
+mod fuzz;
 mod guest;
 mod matrix;
 mod setup;

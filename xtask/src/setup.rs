@@ -3,28 +3,29 @@
 //! Packages are installed only by root on a Debian-like system, from the distribution, by apt-get. rustup's components
 //! are added if rustup is there. Nothing else on the machine is changed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
 
 use crate::steps::{Log, Verdict};
 
-/// A Debian package, and a file that shows that it is installed.
+/// A Debian package, and a program that shows that it is installed.
 const PACKAGES: &[(&str, &str)] = &[
-    ("user-mode-linux", "/usr/bin/linux.uml"),
-    ("mdadm", "/sbin/mdadm"),
-    ("kmod", "/sbin/modprobe"),
-    ("iproute2", "/sbin/ip"),
-    ("nbd-client", "/usr/sbin/nbd-client"),
-    ("libnbd-bin", "/usr/bin/nbdcopy"),
-    ("python3-libnbd", "/usr/bin/nbdsh"),
-    ("qemu-utils", "/usr/bin/qemu-io"),
-    ("fio", "/usr/bin/fio"),
-    ("e2fsprogs", "/sbin/mkfs.ext4"),
-    ("xfsprogs", "/sbin/mkfs.xfs"),
-    ("jq", "/usr/bin/jq"),
-    ("curl", "/usr/bin/curl"),
+    ("user-mode-linux", "linux.uml"),
+    ("mdadm", "mdadm"),
+    ("kmod", "modprobe"),
+    ("iproute2", "ip"),
+    ("nbd-client", "nbd-client"),
+    ("libnbd-bin", "nbdcopy"),
+    ("python3-libnbd", "nbdsh"),
+    ("qemu-utils", "qemu-io"),
+    ("fio", "fio"),
+    ("e2fsprogs", "mkfs.ext4"),
+    ("xfsprogs", "mkfs.xfs"),
+    ("jq", "jq"),
+    ("g++", "c++"),
+    ("curl", "curl"),
 ];
 
 /// rustup's components, and the program that shows that one is installed.
@@ -53,16 +54,23 @@ pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
         log.run(install.env("DEBIAN_FRONTEND", "noninteractive"))?;
         let still_missing = missing_packages();
         if !still_missing.is_empty() {
-            bail!("installed, but their programs are not where they are expected: {}", still_missing.join(" "));
+            bail!("installed, but their programs are not in PATH: {}", still_missing.join(" "));
         }
         done.extend(packages);
     }
     Ok(Verdict::Passed(if done.is_empty() { "all there".into() } else { format!("installed {}", done.join(" ")) }))
 }
 
+/// Whether `program` is in one of the directories where programs are.
+pub(crate) fn is_there(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/sbin", "/sbin"].map(PathBuf::from); // not in everybody's PATH
+    std::env::split_paths(&path).chain(system).any(|directory| directory.join(program).is_file())
+}
+
 /// The packages that are not installed.
 fn missing_packages() -> Vec<&'static str> {
-    PACKAGES.iter().filter(|(_, file)| !Path::new(file).exists()).map(|(name, _)| *name).collect()
+    PACKAGES.iter().filter(|(_, program)| !is_there(program)).map(|(name, _)| *name).collect()
 }
 
 fn starts(program: &str) -> bool {

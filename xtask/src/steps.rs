@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::{catalogue, root};
+use crate::{catalogue, root, setup};
 
 /// Lines of a failed step's log that are shown.
 const TAIL_LINES: usize = 60;
@@ -25,6 +25,8 @@ pub(crate) struct Step {
     pub(crate) name: &'static str,
     /// What it shows when it passes, in a line.
     pub(crate) about: &'static str,
+    /// Programs without which it is skipped; `setup` sees to it that they are there.
+    pub(crate) needs: &'static [&'static str],
     pub(crate) run: fn(&mut Log) -> Result<Verdict>,
 }
 
@@ -56,15 +58,17 @@ impl Log {
         Ok(self.file.write_all(text.as_bytes())?)
     }
 
-    /// Runs `command` in the workspace's directory, its output into the log.
+    /// Runs `command`, its output into the log; in the workspace's directory unless it names one.
     ///
     /// # Errors
     ///
     /// It cannot be started, or does not end with status 0.
     pub(crate) fn run(&mut self, command: &mut Command) -> Result<()> {
         writeln!(self.file, "$ {}", words(command))?;
+        if command.get_current_dir().is_none() {
+            command.current_dir(root());
+        }
         let status = command
-            .current_dir(root())
             .stdin(Stdio::null())
             .stdout(self.file.try_clone()?)
             .stderr(self.file.try_clone()?)
@@ -74,6 +78,11 @@ impl Log {
             bail!("{status}: {}", words(command));
         }
         Ok(())
+    }
+
+    /// The last line that was printed.
+    pub(crate) fn last_line(&self) -> Result<String> {
+        Ok(self.text()?.lines().last().unwrap_or_default().to_owned())
     }
 
     /// All that was printed until now.
@@ -100,7 +109,10 @@ pub(crate) fn run(names: &[String]) -> Result<ExitCode> {
     for step in wanted {
         let started = Instant::now();
         let mut log = Log::create(step.name)?;
-        let result = (step.run)(&mut log);
+        let result = match step.needs.iter().find(|program| !setup::is_there(program)) {
+            Some(program) => Ok(Verdict::Skipped(format!("{program} is not installed; see the step setup"))),
+            None => (step.run)(&mut log),
+        };
         let (word, detail) = match &result {
             Ok(Verdict::Passed(detail)) => ("ok", detail.clone()),
             Ok(Verdict::Skipped(reason)) => ("SKIPPED", reason.clone()),

@@ -1,0 +1,102 @@
+//! The fuzz targets, each for a bounded time: every decoder of foreign bytes, and the NBD parser.
+//!
+//! They are a workspace of their own (fuzz/), because they are built with the sanitizer's coverage flags. The targets
+//! are the binaries that its manifest names; as many run at once as there are processors.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::root;
+use crate::steps::{Log, Verdict};
+
+/// For each target. Long fuzzing is for a person: `SECONDS` and a corpus that is kept.
+const SECONDS: u32 = 12;
+
+/// Builds and runs all targets.
+pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
+    let directory = root().join("fuzz");
+    let targets = targets(&fs::read_to_string(directory.join("Cargo.toml")).context("fuzz/Cargo.toml")?);
+    ensure!(!targets.is_empty(), "fuzz/Cargo.toml names no target");
+    let mut build = cargo(&directory);
+    log.run(build.args(["build", "--release", "--locked", "--bins"]))?;
+
+    let queue = Mutex::new(targets.iter());
+    let results = Mutex::new(Vec::new());
+    let workers = std::thread::available_parallelism()?.get();
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(target) = { queue.lock().expect("no worker panicked").next() } {
+                    let result = fuzz(&directory, target);
+                    results.lock().expect("no worker panicked").push((target, result));
+                }
+            });
+        }
+    });
+
+    let mut failed = Vec::new();
+    let mut runs = 0;
+    for (target, result) in results.into_inner().expect("no worker panicked") {
+        match result {
+            Ok(count) => runs += count,
+            Err(error) => {
+                log.write(&format!("{error:#}\n"))?;
+                failed.push(target.as_str());
+            }
+        }
+    }
+    if !failed.is_empty() {
+        bail!("findings in: {}; their inputs are in fuzz/artifacts/", failed.join(" "));
+    }
+    Ok(Verdict::Passed(format!("{} targets, {SECONDS} s each, {runs} runs", targets.len())))
+}
+
+/// Runs one target for its time; returns how many inputs it tried.
+fn fuzz(directory: &Path, target: &str) -> Result<u64> {
+    for kind in ["corpus", "artifacts"] {
+        fs::create_dir_all(directory.join(kind).join(target))?;
+    }
+    let output = cargo(directory)
+        .args(["run", "--quiet", "--release", "--locked", "--bin", target, "--"])
+        .args([&format!("-max_total_time={SECONDS}"), "-print_final_stats=1"])
+        .args([&format!("-artifact_prefix=artifacts/{target}/"), &format!("corpus/{target}")])
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        bail!("{text}{target}: {}", output.status);
+    }
+    let runs = text.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
+    runs.and_then(|runs| runs.trim().parse().ok()).context("libFuzzer did not say how many inputs it tried")
+}
+
+/// cargo in fuzz/, whose configuration it finds by its directory; the outer cargo's variables must not overrule it.
+fn cargo(directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    command.current_dir(directory).env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
+    command
+}
+
+/// The names of the `[[bin]]`s in a manifest.
+fn targets(manifest: &str) -> Vec<String> {
+    let sections = manifest.split("\n[[bin]]").skip(1);
+    let name = |section: &str| {
+        let line = section.lines().find(|line| line.starts_with("name"))?;
+        line.split('"').nth(1).map(str::to_owned)
+    };
+    sections.filter_map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_the_binaries_of_the_manifest() {
+        let manifest = "[package]\nname = \"fuzz\"\n\n[[bin]]\nname = \"a\"\npath = \"a.rs\"\n\n[[bin]]\npath = \"b.rs\"\nname = \"b\"\n";
+        assert_eq!(targets(manifest), ["a", "b"]);
+    }
+}
