@@ -7,6 +7,7 @@
 //! never touches data.
 #![forbid(unsafe_code)]
 
+pub mod control;
 pub mod memory;
 pub mod nbd;
 pub mod volume;

@@ -24,7 +24,7 @@ const BACKLOG: i32 = 128;
 pub struct Listener {
     descriptor: Rc<Descriptor>,
     /// For a unix socket; removes it from the file system in the end.
-    _node: Option<Node>,
+    _node: Option<SocketNode>,
     is_tcp: bool,
 }
 
@@ -40,8 +40,7 @@ impl Listener {
     /// # Panics
     /// When the thread has no executor.
     pub fn unix(path: &Path, mode: u32) -> io::Result<Self> {
-        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        let (fd, node) = listen_unix(path, mode).map_err(named)?;
+        let (fd, node) = listen_unix(path, mode)?;
         Ok(Self { descriptor: Descriptor::new(fd), _node: Some(node), is_tcp: false })
     }
 
@@ -221,18 +220,19 @@ fn unix_socket() -> rustix::io::Result<OwnedFd> {
 
 /// A socket's place in the file system, removed when dropped unless it has
 /// been replaced by another.
-struct Node {
+#[derive(Debug)]
+pub struct SocketNode {
     path: PathBuf,
     identity: (u64, u64),
 }
 
-impl Node {
+impl SocketNode {
     fn of(path: &Path) -> io::Result<Self> {
         Ok(Self { path: std::path::absolute(path)?, identity: identity(path)? })
     }
 }
 
-impl Drop for Node {
+impl Drop for SocketNode {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
             // Nothing depends on it: a stale socket is replaced by the next listener.
@@ -246,7 +246,16 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((status.st_dev, status.st_ino))
 }
 
-fn listen_unix(path: &Path, mode: u32) -> io::Result<(OwnedFd, Node)> {
+/// What [`Listener::unix`] does, for those who wait for connections in another
+/// way than through an executor.
+///
+/// # Errors
+/// As [`Listener::unix`].
+pub fn listen_unix(path: &Path, mode: u32) -> io::Result<(OwnedFd, SocketNode)> {
+    bind_unix(path, mode).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+fn bind_unix(path: &Path, mode: u32) -> io::Result<(OwnedFd, SocketNode)> {
     let address = SocketAddrUnix::new(path)?;
     // Two servers that start at once must not both find the old socket stale,
     // or one would remove what the other has just made.
@@ -258,7 +267,7 @@ fn listen_unix(path: &Path, mode: u32) -> io::Result<(OwnedFd, Node)> {
     // On Linux the node in the file system gets the socket's own mode.
     rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
     rustix::net::bind(&fd, &address)?;
-    let node = Node::of(path)?;
+    let node = SocketNode::of(path)?;
     rustix::net::listen(&fd, BACKLOG)?;
     Ok((fd, node))
 }

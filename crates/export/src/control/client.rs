@@ -1,0 +1,118 @@
+//! A blocking client of the control socket, for the command.
+
+use super::{ApiError, ErrorBody};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::handshake;
+use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use std::io;
+use std::path::{Path, PathBuf};
+use tokio::net::UnixStream;
+
+/// The longest answer that is read, in bytes.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Why there is no answer, or not the one that was hoped for.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens there.
+    #[error("{path}: {source}")]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// The connection broke, or what answered is not a control socket.
+    #[error("{path}: no proper answer: {what}")]
+    Protocol {
+        /// The socket.
+        path: PathBuf,
+        /// What was wrong with it.
+        what: String,
+    },
+    /// It was refused, or failed.
+    #[error("{0}")]
+    Api(ApiError),
+}
+
+/// Asks a control socket.
+#[derive(Debug)]
+pub struct Client {
+    path: PathBuf,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Client {
+    /// A client of the socket at `path`.
+    ///
+    /// # Errors
+    /// When nobody listens there.
+    pub fn connect(path: &Path) -> Result<Self, ClientError> {
+        let refused = |source| ClientError::Connect { path: path.into(), source };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(refused)?;
+        runtime.block_on(UnixStream::connect(path)).map_err(refused)?;
+        Ok(Self { path: path.into(), runtime })
+    }
+
+    /// Asks with GET.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn get(&self, route: &str) -> Result<Value, ClientError> {
+        self.ask(Method::GET, route, Bytes::new())
+    }
+
+    /// Asks with POST.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn post(&self, route: &str, body: &Value) -> Result<Value, ClientError> {
+        self.ask(Method::POST, route, body.to_string().into())
+    }
+
+    fn ask(&self, method: Method, route: &str, body: Bytes) -> Result<Value, ClientError> {
+        let (status, answer) = self.runtime.block_on(self.exchange(method, route, body))?;
+        let unusable = |error| self.broken(format!("status {status}, and not JSON: {error}"));
+        if status.is_success() {
+            return serde_json::from_slice(&answer).map_err(unusable);
+        }
+        let ErrorBody { mut error } = serde_json::from_slice(&answer).map_err(unusable)?;
+        error.status = status.as_u16();
+        Err(ClientError::Api(error))
+    }
+
+    /// One request on a connection of its own.
+    async fn exchange(&self, method: Method, route: &str, body: Bytes) -> Result<(StatusCode, Bytes), ClientError> {
+        let connected = UnixStream::connect(&self.path).await;
+        let stream = connected.map_err(|source| ClientError::Connect { path: self.path.clone(), source })?;
+        let (mut sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| self.broken(error))?;
+        let request = Request::builder()
+            .method(method)
+            .uri(route)
+            .header(HOST, "mdspace")
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(body))
+            .map_err(|error| self.broken(error))?;
+        let exchange = async move {
+            let response = sender.send_request(request).await.map_err(|error| self.broken(error))?;
+            let status = response.status();
+            let answer = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+            Ok((status, answer.map_err(|error| self.broken(error))?.to_bytes()))
+        };
+        let mut exchange = std::pin::pin!(exchange);
+        tokio::select! {
+            biased;
+            result = &mut exchange => result,
+            // The connection may end first, with the answer already here.
+            _ = connection => exchange.await,
+        }
+    }
+
+    fn broken(&self, what: impl ToString) -> ClientError {
+        ClientError::Protocol { path: self.path.clone(), what: what.to_string() }
+    }
+}

@@ -1,0 +1,144 @@
+//! The control socket over HTTP: our client, curl's way of asking, and
+//! everything that is no proper request.
+
+use mdspace_export::control::{
+    ApiError, Client, ClientError, Command, ControlBackend, ControlServer, Method, REQUEST_BYTES_MAX, ROUTES,
+};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// Notes what it was asked; knows one member.
+#[derive(Clone, Default)]
+struct Backend {
+    asked: Arc<Mutex<Vec<Command>>>,
+}
+
+impl ControlBackend for Backend {
+    async fn call(&self, command: Command) -> Result<Value, ApiError> {
+        self.asked.lock().expect("nobody panicked").push(command.clone());
+        match command {
+            Command::Status => Ok(json!({"state": "clean"})),
+            Command::FailMember(request) | Command::RemoveMember(request) if request.member != "a" => {
+                Err(ApiError::new(404, "there is no such member").member(request.member).field("member").advice("look"))
+            }
+            _ => Ok(json!({})),
+        }
+    }
+}
+
+struct Served {
+    _directory: tempfile::TempDir,
+    path: PathBuf,
+    backend: Backend,
+    server: ControlServer,
+}
+
+fn serve() -> Served {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("control");
+    let backend = Backend::default();
+    let server = ControlServer::start(&path, backend.clone()).expect("a control socket");
+    Served { _directory: directory, path, backend, server }
+}
+
+/// Sends bytes as they are; the status and the body of what comes back.
+fn raw(path: &Path, request: &[u8]) -> (u16, Value) {
+    let mut stream = UnixStream::connect(path).expect("somebody listens");
+    // A server that refuses early may close before it has read everything.
+    let _ = stream.write_all(request);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer);
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    (status, serde_json::from_str(body).unwrap_or(Value::Null))
+}
+
+fn post(route: &str, body: &str) -> Vec<u8> {
+    format!("POST {route} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+        .into_bytes()
+}
+
+#[test]
+fn what_is_asked_reaches_the_backend_and_is_answered() {
+    let served = serve();
+    let client = Client::connect(&served.path).expect("somebody listens");
+    assert_eq!(client.get("/v1/status").expect("an answer"), json!({"state": "clean"}));
+    let member = json!({"member": "a"});
+    for route in ["/v1/members/fail", "/v1/members/remove"] {
+        assert_eq!(client.post(route, &member).expect("an answer"), json!({}));
+    }
+    assert_eq!(client.post("/v1/stop", &json!({})).expect("an answer"), json!({}));
+    let request = serde_json::from_value::<mdspace_export::control::MemberRequest>(member).expect("a request");
+    let expected =
+        vec![Command::Status, Command::FailMember(request.clone()), Command::RemoveMember(request), Command::Stop];
+    assert_eq!(*served.backend.asked.lock().expect("nobody panicked"), expected);
+}
+
+#[test]
+fn a_refusal_arrives_with_all_its_fields() {
+    let served = serve();
+    let client = Client::connect(&served.path).expect("somebody listens");
+    let refused = client.post("/v1/members/fail", &json!({"member": "z"})).expect_err("there is no such member");
+    let ClientError::Api(error) = refused else { panic!("{refused}") };
+    let expected = ApiError::new(404, "there is no such member").member("z").field("member").advice("look");
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn what_is_no_proper_request_is_refused_in_json_and_reaches_nobody() {
+    let served = serve();
+    let huge = format!("{{\"member\": \"{}\"}}", "a".repeat(REQUEST_BYTES_MAX));
+    let table = [
+        (post("/v1/members/fail", "{\"member\": "), 400, "the body cannot be used: EOF"),
+        (post("/v1/members/fail", "[1]"), 400, "the body cannot be used: invalid type"),
+        (post("/v1/members/fail", ""), 400, "the body cannot be used: missing field `member`"),
+        (post("/v1/members/fail", "{\"member\": \"a\", \"x\": 1}"), 400, "the body cannot be used: unknown field `x`"),
+        (post("/v1/members/fail", "{\"member\": \"a\"} {}"), 400, "the body cannot be used: trailing"),
+        (post("/v1/stop", "{\"now\": true}"), 400, "the body cannot be used: unknown field `now`"),
+        (post("/v1/members/fail", &huge), 413, "the body is cut off or longer than 65536 bytes"),
+        (post("/v1/nothing", "{}"), 404, "there is no route /v1/nothing"),
+        (post("/v1/status", "{}"), 405, "this route is asked with another method"),
+    ];
+    for (request, status, message) in table {
+        let (found, body) = raw(&served.path, &request);
+        let said = body["error"]["message"].as_str().unwrap_or_default();
+        assert_eq!(found, status, "{body}");
+        assert!(said.starts_with(message), "{said} instead of {message}");
+    }
+    // These are not even HTTP; the connection ends, whatever is said.
+    for garbage in [&b"\0\xff\0\xff\r\n\r\n"[..], b"GET", b"", &[b'A'; 1 << 20]] {
+        raw(&served.path, garbage);
+    }
+    assert!(served.backend.asked.lock().expect("nobody panicked").is_empty());
+    assert_eq!(raw(&served.path, b"GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").0, 200);
+}
+
+#[test]
+fn the_socket_is_its_owners_and_disappears_with_the_server() {
+    let served = serve();
+    let mode = std::fs::metadata(&served.path).expect("the socket is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let taken = ControlServer::start(&served.path, Backend::default()).expect_err("somebody listens there");
+    assert!(taken.to_string().contains("another server listens here"), "{taken}");
+    // An idle connection does not hold it up.
+    let idle = UnixStream::connect(&served.path).expect("somebody listens");
+    served.server.stop();
+    assert!(!served.path.exists());
+    assert!(matches!(Client::connect(&served.path), Err(ClientError::Connect { .. })));
+    drop(idle);
+}
+
+#[test]
+fn every_route_is_described() {
+    let described = include_str!("../../../docs/control.md");
+    for route in ROUTES {
+        let method = if route.method == Method::Get { "GET" } else { "POST" };
+        assert!(described.contains(&format!("`{method} {}`", route.path)), "{}", route.path);
+    }
+}
