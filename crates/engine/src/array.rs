@@ -23,7 +23,7 @@ use crate::locks::{RangeGuard, RangeLocks};
 use crate::member::{Member, MemberError};
 use crate::membership::Record;
 use format::geometry::Geometry;
-use format::units::{ArrayByte, ComponentByte, Slot};
+use format::units::Slot;
 use futures_util::future::join_all;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -54,7 +54,7 @@ pub(crate) struct Inner<M: Member, C: Clock> {
     pub(crate) pool: Pool,
     pub(crate) clock: C,
     pub(crate) read_only: bool,
-    /// Largest logical block of any member, a power of two: the unit of all member transfers.
+    /// Largest logical block of any member: the unit of all member transfers.
     pub(crate) block_bytes: u64,
     /// The device in each slot.
     pub(crate) slots: RefCell<Vec<Option<Rc<Device<M>>>>>,
@@ -102,17 +102,10 @@ impl<M: Member, C: Clock> Array<M, C> {
     ///
     /// # Errors
     /// `OutOfRange`, `Stopped`, or `Io` when the members left cannot give the data.
-    pub async fn read(&self, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
+    pub async fn read(&self, at: u64, into: Buffer) -> Result<Buffer, ArrayError> {
         let inner = &*self.0;
         let _inside = inner.enter(at, into.len() as u64)?;
-        if let Some((device, position)) = inner.locate(at, into.len() as u64) {
-            match device.read(position, into).await {
-                (Ok(()), filled) => return Ok(filled),
-                (Err(_), buffer) => into = buffer,
-            }
-        }
-        // Boxed, so that the short way above stays small enough to be cheap.
-        Box::pin(inner.read_any(at, into)).await
+        inner.read_any(at, into).await
     }
 
     /// Writes `from` at array position `at`, in bytes; any position and length.
@@ -224,33 +217,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
     }
 
-    /// The short way for what most reads are: one member of a whole array has
-    /// all of it. `None` is no verdict: the long way decides.
-    fn locate(&self, at: u64, bytes: u64) -> Option<(Rc<Device<M>>, ComponentByte)> {
-        if !self.whole.get() || bytes == 0 || !self.is_aligned(at, bytes) {
-            return None;
-        }
-        match &self.geometry {
-            Geometry::Parity(parity) => {
-                let (slot, position, left) = parity.locate(ArrayByte(at));
-                (bytes <= left).then(|| Some((self.device(slot)?, position)))?
-            }
-            Geometry::Mapping(mapping) => {
-                let piece = mapping.piece_at(ArrayByte(at));
-                let (slot, position) =
-                    if bytes <= piece.bytes { self.best_copy(&piece, bytes, &[])? } else { return None };
-                Some((self.device(slot)?, position))
-            }
-        }
-    }
-
     /// The device that fills `slot` and takes part.
     pub(crate) fn device(&self, slot: Slot) -> Option<Rc<Device<M>>> {
         self.slots.borrow()[slot.index()].as_ref().filter(|device| device.is_active()).cloned()
     }
 
     fn is_aligned(&self, at: u64, bytes: u64) -> bool {
-        (at | bytes) & (self.block_bytes - 1) == 0
+        (at | bytes).is_multiple_of(self.block_bytes)
     }
 
     async fn read_any(&self, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {

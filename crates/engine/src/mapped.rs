@@ -50,7 +50,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// The current copy with the fewest transfers under way; the first while
     /// copies may differ, as md has it, so that all readers see the same one.
-    pub(crate) fn best_copy(&self, piece: &Piece, bytes: u64, tried: &[Slot]) -> Option<(Slot, ComponentByte)> {
+    fn best_copy(&self, piece: &Piece, bytes: u64, tried: &[Slot]) -> Option<(Slot, ComponentByte)> {
         let slots = self.slots.borrow();
         let load = |slot: Slot, at: ComponentByte| {
             let device = slots[slot.index()].as_ref()?;

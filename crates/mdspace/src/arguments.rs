@@ -1,0 +1,217 @@
+//! The command line: names, flags and the help that explains them.
+//!
+//! A contract with its users and with scripts: `docs/tour.md` walks through
+//! it. What clap refuses ends with exit status 2, as every refusal does.
+
+use crate::level::{parse_layout, parse_level};
+use crate::members::ArrayUuid;
+use crate::size::Size;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use format::geometry::Level;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Linux software RAID, in user space
+///
+/// Creates, reads, writes and serves arrays in the format of Linux md, without the kernel's driver and
+/// without root. Members are image files or block devices.
+#[derive(Debug, Parser)]
+#[command(name = "mdspace", version, after_help = EXAMPLES, max_term_width = 100)]
+pub(crate) struct CommandLine {
+    /// Compute parity with this kernel instead of the fastest that the processor has
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) kernel: Option<String>,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mdspace create --level 5 --size 1G a.img b.img c.img
+  mdspace write a.img b.img c.img < disk.img       in any order
+  mdspace read '*.img' > disk.img                  quoted globs are expanded
+
+Exit status: 0 done; 1 the array or its data is not well; 2 refused, nothing changed.";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make an array of new or existing members
+    Create(CreateArguments),
+    /// Copy an array's bytes to standard output or a file, with no server
+    Read(ReadArguments),
+    /// Copy standard input or a file into an array, with no server
+    Write(WriteArguments),
+}
+
+/// Members of an array that exists.
+#[derive(Debug, Args)]
+pub(crate) struct MemberArguments {
+    /// The members, in any order: image files, block devices, quoted globs, and with --uuid directories
+    #[arg(value_name = "MEMBER", required = true)]
+    pub(crate) members: Vec<OsString>,
+
+    /// Take only members of the array with this UUID, and pass over everything else
+    #[arg(long, value_name = "UUID")]
+    pub(crate) uuid: Option<ArrayUuid>,
+}
+
+/// Members of an array that is going to be started.
+#[derive(Debug, Args)]
+pub(crate) struct AssembleArguments {
+    #[command(flatten)]
+    pub(crate) members: MemberArguments,
+
+    /// Start a degraded array even though it was not stopped cleanly; some of its data may be wrong
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// `create`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace create --level 5 --size 1G a.img b.img c.img d.img
+  mdspace create --level 6 --chunk 64K --layout ls --name data /dev/sd[b-g]
+  mdspace create --level 1 --size 1G a.img missing
+
+Defaults: chunk 512K; layout left-symmetric for RAID-5 and 6, n2 for RAID-10; metadata 1.2; no bitmap.")]
+pub(crate) struct CreateArguments {
+    /// RAID level: linear, 0, 1, 4, 5, 6 or 10
+    #[arg(long, short, value_parser = parse_level)]
+    pub(crate) level: Level,
+
+    /// Bytes of a chunk: a power of two, 4K or more (RAID-0: any multiple of 4K)
+    #[arg(long, short, value_name = "SIZE")]
+    pub(crate) chunk: Option<Size>,
+
+    /// Layout: left-symmetric (ls), left-asymmetric, ... for RAID-5 and 6; n2, f2, o2 for RAID-10
+    #[arg(long, value_name = "NAME")]
+    pub(crate) layout: Option<String>,
+
+    /// The array's name, at most 32 bytes
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+
+    /// Make each MEMBER that does not exist a sparse file of this size
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) size: Option<Size>,
+
+    /// A spare member; may be given several times
+    #[arg(long, value_name = "MEMBER")]
+    pub(crate) spare: Vec<PathBuf>,
+
+    /// Version of the superblock, which is also its place on the member
+    #[arg(long, value_enum, default_value_t = Metadata::V1_2, value_name = "VERSION")]
+    pub(crate) metadata: Metadata,
+
+    /// Where data begins on each member, instead of leaving the usual room for metadata
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) data_offset: Option<Size>,
+
+    /// Whether to keep a write-intent bitmap
+    #[arg(long, value_enum, default_value_t = Bitmap::None)]
+    pub(crate) bitmap: Bitmap,
+
+    /// Bytes of each member that one bit of the bitmap stands for
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) bitmap_chunk: Option<Size>,
+
+    /// Take the members as consistent; parity and copies are not computed
+    #[arg(long)]
+    pub(crate) assume_clean: bool,
+
+    /// Overwrite members that belong to another array
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// The members in the order of their slots; the word `missing` leaves a slot empty
+    #[arg(value_name = "MEMBER", required = true)]
+    pub(crate) members: Vec<OsString>,
+}
+
+impl CreateArguments {
+    /// The layout's code, when one was asked for.
+    pub(crate) fn layout_code(&self) -> Result<Option<u32>, String> {
+        self.layout.as_deref().map(|name| parse_layout(self.level, name)).transpose()
+    }
+}
+
+/// Superblock versions that can be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Metadata {
+    /// At the member's end
+    #[value(name = "1.0")]
+    V1_0,
+    /// At its beginning
+    #[value(name = "1.1")]
+    V1_1,
+    /// 4 KiB from its beginning
+    #[value(name = "1.2")]
+    V1_2,
+}
+
+/// Kinds of write-intent bitmap that can be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Bitmap {
+    /// On every member, beside the superblock
+    Internal,
+    /// No bitmap
+    None,
+}
+
+/// `read`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace read '*.img' > disk.img
+  mdspace read '*.img' --offset 1G --length 4096 | xxd")]
+pub(crate) struct ReadArguments {
+    #[command(flatten)]
+    pub(crate) assemble: AssembleArguments,
+
+    /// First byte to read
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    pub(crate) offset: Size,
+
+    /// How many bytes to read; up to the end when not given
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) length: Option<Size>,
+
+    /// Write to this file instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// `write`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace write '*.img' < disk.img
+  echo hello | mdspace write '*.img' --offset 12345
+
+The array is left clean. Input that would run past its end is refused.")]
+pub(crate) struct WriteArguments {
+    #[command(flatten)]
+    pub(crate) assemble: AssembleArguments,
+
+    /// Where in the array to write the first byte
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    pub(crate) offset: Size,
+
+    /// Read from this file instead of standard input
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        CommandLine::command().debug_assert();
+    }
+}

@@ -1,0 +1,126 @@
+//! The thread that does the work: its executor and memory, and how members
+//! come to it.
+//!
+//! Members are held exclusively when they may be written to, shared when they
+//! are only read, and not at all when they are merely looked at.
+
+use crate::arguments::{AssembleArguments, MemberArguments};
+use crate::failure::Failure;
+use crate::members::{ArrayUuid, expand, expand_with_directories};
+use engine::inspect::find_superblock;
+use engine::{AssembleOptions, Candidate, Pool};
+use io::{AnyMember, Executor, FileMember, Lock, OpenOptions, RealClock};
+use parity::Kernel;
+use std::path::{Path, PathBuf};
+
+/// An array of members that exist.
+pub(crate) type Array = engine::Array<AnyMember, RealClock>;
+
+/// The arena that members transfer from and to without further checks of the kernel's.
+const ARENA_BYTES: usize = 64 << 20;
+
+/// One thread's executor and what goes with it.
+pub(crate) struct Machine {
+    executor: Executor,
+    /// Where buffers come from.
+    pub(crate) pool: Pool,
+    /// The time.
+    pub(crate) clock: RealClock,
+    /// The parity kernel that was asked for.
+    pub(crate) kernel: Option<&'static Kernel>,
+}
+
+/// What is going to happen to members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// They may be written to.
+    Write,
+    /// They are only read, as parts of an array.
+    Read,
+    /// They are looked at, whoever uses them.
+    Look,
+}
+
+impl Machine {
+    /// Makes this thread's.
+    pub(crate) fn start(kernel: Option<&'static Kernel>) -> Result<Self, Failure> {
+        let pool = Pool::new(ARENA_BYTES);
+        let executor = Executor::new(&io::Options::new(pool.clone())).map_err(|error| {
+            Failure::refused(format!("io_uring: {error}")).advise(
+                "Linux 5.11 or later is needed; see `sysctl kernel.io_uring_disabled`, and a container's limits",
+            )
+        })?;
+        Ok(Self { executor, pool, clock: RealClock::new(), kernel })
+    }
+
+    /// Runs `work` to its end.
+    pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
+        self.executor.block_on(work)
+    }
+
+    /// Opens one member.
+    pub(crate) fn open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, Failure> {
+        let (read_only, lock) = match purpose {
+            Purpose::Write => (false, Lock::Exclusive),
+            Purpose::Read => (true, Lock::Shared),
+            Purpose::Look => (true, Lock::None),
+        };
+        let member = FileMember::open(path, &OpenOptions { read_only, lock, ..OpenOptions::default() })?;
+        Ok(Candidate { name: path.display().to_string(), member: member.into() })
+    }
+
+    /// The paths that `arguments` name; of those, with `--uuid`, the array's own.
+    pub(crate) async fn find(&self, arguments: &MemberArguments) -> Result<Vec<PathBuf>, Failure> {
+        let Some(uuid) = arguments.uuid else { return expand(&arguments.members) };
+        let mut own = Vec::new();
+        for path in expand_with_directories(&arguments.members)? {
+            if self.belongs_to(uuid, &path).await {
+                own.push(path);
+            }
+        }
+        if own.is_empty() {
+            return Err(Failure::refused(format!("no member of array {uuid} is there"))
+                .advise("`mdspace examine` prints which array a member belongs to"));
+        }
+        Ok(own)
+    }
+
+    async fn belongs_to(&self, uuid: ArrayUuid, path: &Path) -> bool {
+        let Ok(Candidate { name, member }) = self.open(path, Purpose::Look) else { return false };
+        let found = find_superblock(&name, &member, &self.pool).await;
+        found.is_ok_and(|found| found.superblock.set_uuid == uuid.0)
+    }
+
+    /// Assembles the array that `arguments` name.
+    pub(crate) async fn assemble(&self, arguments: &AssembleArguments, purpose: Purpose) -> Result<Array, Failure> {
+        let paths = self.find(&arguments.members).await?;
+        let array = self.assemble_paths(&paths, arguments.force, purpose).await?;
+        for left_out in array.status().left_out {
+            eprintln!("note: {}: not used: {}", left_out.name, left_out.reason);
+        }
+        Ok(array)
+    }
+
+    /// Assembles the array on `paths`.
+    pub(crate) async fn assemble_paths(
+        &self,
+        paths: &[PathBuf],
+        force: bool,
+        purpose: Purpose,
+    ) -> Result<Array, Failure> {
+        let candidates = paths.iter().map(|path| self.open(path, purpose)).collect::<Result<Vec<_>, _>>()?;
+        self.assemble_candidates(candidates, force, purpose).await
+    }
+
+    /// Assembles the array on members that are open.
+    pub(crate) async fn assemble_candidates(
+        &self,
+        candidates: Vec<Candidate<AnyMember>>,
+        force: bool,
+        purpose: Purpose,
+    ) -> Result<Array, Failure> {
+        let read_only = purpose != Purpose::Write;
+        let options = AssembleOptions { force, read_only, kernel: self.kernel, ..AssembleOptions::default() };
+        Ok(Array::assemble(candidates, options, self.pool.clone(), self.clock.clone()).await?)
+    }
+}

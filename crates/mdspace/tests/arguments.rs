@@ -1,0 +1,64 @@
+//! What the command line accepts, refuses and explains.
+
+mod support;
+
+use support::Workplace;
+
+const COMMANDS: [&str; 3] = ["create", "read", "write"];
+
+#[test]
+fn every_command_explains_itself() {
+    let here = Workplace::new();
+    let overview = here.run("--help").ok().text();
+    for command in COMMANDS {
+        assert!(overview.contains(&format!("\n  {command} ")), "{command} is not in:\n{overview}");
+        let help = here.run(&format!("{command} --help")).ok().text();
+        assert!(help.contains(&format!("Usage: mdspace {command}")), "{help}");
+    }
+    assert!(overview.contains("Exit status: 0 done; 1"), "{overview}");
+}
+
+#[test]
+fn commands_of_later_parts_do_not_pretend_to_exist() {
+    for command in ["add", "re-add", "replace", "set", "scrub", "lab"] {
+        Workplace::new().run(command).expect(2, &["unrecognized subcommand"]);
+    }
+}
+
+#[test]
+fn a_wrong_argument_is_refused_with_the_reason_and_where_to_read_more() {
+    let run = Workplace::new().run("create --level 5 --chunk 64KB a.img b.img c.img");
+    run.expect(2, &[]);
+    assert_eq!(
+        run.stderr,
+        "error: invalid value '64KB' for '--chunk <SIZE>': `KB` is not a unit; use K, M, G, T or P (powers of 1024)\n\
+         \n\
+         For more information, try '--help'.\n"
+    );
+}
+
+#[test]
+fn nonsense_is_refused_before_anything_is_made() {
+    let here = Workplace::new();
+    for (line, words) in [
+        ("", &["Usage: mdspace"] as &[&str]),
+        ("create a.img", &["--level <LEVEL>"]),
+        ("create --level 5", &["<MEMBER>"]),
+        ("create --level 7 --size 64M a b c", &["'7'", "0, 1, 4, 5, 6 or 10"]),
+        ("create --level 5 --layout n2 --size 64M a b c", &["RAID-5 has no layout `n2`", "left-symmetric (ls)"]),
+        ("create --level 1 --layout ls --size 64M a b", &["it has only one"]),
+        ("create --level 5 --metadata 0.90 --size 64M a b c", &["'0.90'", "1.2"]),
+        ("create --level 5 a b c", &["a: no such file", "--size"]),
+        ("read", &["<MEMBER>"]),
+        ("read nothing.img", &["nothing.img: no such file"]),
+        ("read *.img", &["*.img: no file or device matches"]),
+        ("read [", &["["]),
+        ("read a --uuid 1234", &["32 hexadecimal digits"]),
+        ("read a --offset -1", &["-1"]),
+        ("--kernel abacus read nothing.img", &["abacus", "portable"]),
+    ] {
+        here.run(line).expect(2, words);
+        let left = here.path().read_dir().expect("it is a directory").count();
+        assert_eq!(left, 0, "`{line}` left files behind");
+    }
+}

@@ -1,0 +1,89 @@
+//! Running the command in a directory of its own, as a person would.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+/// A temporary directory to run the command in.
+pub(crate) struct Workplace {
+    directory: TempDir,
+}
+
+/// What a run left: exit status and both outputs.
+pub(crate) struct Run {
+    /// The line that was run, for messages.
+    line: String,
+    /// Its exit status.
+    pub(crate) status: i32,
+    /// Its standard output.
+    pub(crate) stdout: Vec<u8>,
+    /// Its standard error.
+    pub(crate) stderr: String,
+}
+
+impl Workplace {
+    pub(crate) fn new() -> Self {
+        Self { directory: tempfile::tempdir().expect("a temporary directory") }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The command, ready to run here; sockets of its own choice stay here too.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mdspace"));
+        command.args(arguments).current_dir(self.path()).env("XDG_RUNTIME_DIR", self.path());
+        command
+    }
+
+    /// Runs it with words separated by spaces, and nothing on standard input.
+    pub(crate) fn run(&self, line: &str) -> Run {
+        self.run_with(line, &[])
+    }
+
+    /// Runs it with `input` on standard input.
+    pub(crate) fn run_with(&self, line: &str, input: &[u8]) -> Run {
+        let arguments: Vec<&str> = line.split_whitespace().collect();
+        let mut command = self.command(&arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("mdspace starts");
+        let mut stdin = child.stdin.take().expect("its input is a pipe");
+        let input = input.to_vec();
+        // It may end without reading everything: a broken pipe is no mistake of the test's.
+        let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
+        let output = child.wait_with_output().expect("mdspace ends");
+        feeder.join().expect("feeding does not panic");
+        Run::new(line, output)
+    }
+}
+
+impl Run {
+    fn new(line: &str, output: Output) -> Self {
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        let status = output.status.code().unwrap_or_else(|| panic!("{line}: killed: {stderr}"));
+        Self { line: line.to_owned(), status, stdout: output.stdout, stderr }
+    }
+
+    /// It must have exited with `status`, and said each of `words` on standard error.
+    #[track_caller]
+    pub(crate) fn expect(&self, status: i32, words: &[&str]) -> &Self {
+        assert_eq!(self.status, status, "{}: {}", self.line, self.stderr);
+        for word in words {
+            assert!(self.stderr.contains(word), "{}: no `{word}` in: {}", self.line, self.stderr);
+        }
+        self
+    }
+
+    /// It must have succeeded.
+    #[track_caller]
+    pub(crate) fn ok(&self) -> &Self {
+        self.expect(0, &[])
+    }
+
+    /// Standard output as text.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.stdout.clone()).expect("output is text")
+    }
+}
