@@ -19,9 +19,8 @@ pub(super) const RAID10_FAR_SETS_SHIFT: u32 = 17;
 /// The layout mdadm chooses when it is not told one.
 pub fn default_layout(level: Level) -> u32 {
     match level {
-        Level::Linear | Level::Raid1 => 0,
+        Level::Linear | Level::Raid1 | Level::Raid4 => 0,
         Level::Raid0 => RAID0_ORIGINAL,
-        Level::Raid4 => 5,
         Level::Raid5 | Level::Raid6 => 2,
         Level::Raid10 => 0x102,
     }
