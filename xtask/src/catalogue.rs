@@ -21,7 +21,12 @@ const fn step(
     needs: &'static [&'static str],
     run: fn(&mut Log) -> Result<Verdict>,
 ) -> Step {
-    Step { name, about, needs, run }
+    Step { name, about, needs, run, beside_others: false }
+}
+
+/// A step that may run at the same time as others.
+const fn beside(step: Step) -> Step {
+    Step { beside_others: true, ..step }
 }
 
 /// What a guest needs on the host.
@@ -35,10 +40,25 @@ pub(crate) const STEPS: &[Step] = &[
     step("clippy", "clippy and the compiler have no warning", &["cargo-clippy"], clippy),
     step("docs", "the documentation builds, and its links lead somewhere", &[], docs),
     step("tests", "unit, property and black-box tests pass", &[], tests),
-    step("fuzz", "no decoder panics on foreign bytes, for a bounded time", &["c++"], fuzz::run),
-    step("geometry", "each level and layout places bytes as the real driver does", GUEST, geometry),
-    step("matrix", "the real md driver and mdspace take each other's arrays", GUEST, interop),
+    beside(step("matrix", "the real md driver and mdspace take each other's arrays", GUEST, interop)),
+    beside(step("geometry", "each level and layout places bytes as the real driver does", GUEST, geometry)),
+    beside(step("fuzz", "no decoder panics on foreign bytes, for a bounded time", &["c++"], fuzz::run)),
+    beside(step(
+        "end-to-end",
+        "files in over NBD, a member fails, the kernel's md takes the array",
+        CLIENTS,
+        end_to_end,
+    )),
+    beside(step(
+        "filesystem",
+        "file systems on /dev/nbd0 of a real kernel, then taken over by its md",
+        GUEST,
+        filesystem,
+    )),
 ];
+
+/// What the end-to-end story needs.
+const CLIENTS: &[&str] = &["linux.uml", "mdadm", "modprobe", "nbdcopy", "nbdinfo", "qemu-io", "mke2fs", "jq"];
 
 fn cargo<A: AsRef<OsStr>>(arguments: &[A]) -> Command {
     let mut command = Command::new(env!("CARGO"));
@@ -79,7 +99,7 @@ fn tests(log: &mut Log) -> Result<Verdict> {
 
 fn geometry(log: &mut Log) -> Result<Verdict> {
     let images = Scratch::create("geometry")?;
-    run_guest(log, &Guest::default().limit(Duration::from_secs(400)), "geometry.sh", &[images.path.as_os_str()])?;
+    run_guest(log, &Guest::default().limit(Duration::from_secs(900)), "geometry.sh", &[images.path.as_os_str()])?;
     let mut verify = cargo(&["run", "--locked", "--package", "mdspace-format", "--example", "verify_kernel_images"]);
     log.run(verify.arg("--").arg(&images.path))?;
     Ok(Verdict::Passed(log.last_line()?))
@@ -113,6 +133,9 @@ impl Drop for Scratch {
     }
 }
 
+/// The command as [`build`] leaves it.
+const MDSPACE: &str = "target/debug/mdspace";
+
 /// Builds the command as the tests do, which leaves nothing to build after them.
 fn build(log: &mut Log) -> Result<()> {
     log.run(&mut cargo(&["build", "--locked", "--workspace"]))
@@ -124,6 +147,20 @@ fn interop(log: &mut Log) -> Result<Verdict> {
     log.write(&summary)?;
     print!("{summary}");
     Ok(Verdict::Passed(String::new()))
+}
+
+fn end_to_end(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    let place = Scratch::create("end-to-end")?;
+    log.run(Command::new("tests/end_to_end.sh").arg(root().join(MDSPACE)).arg(&place.path))?;
+    run_guest(log, &Guest::default(), "end_to_end.sh", &[place.path.as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+fn filesystem(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    run_guest(log, &Guest::default().memory("1G"), "filesystem.sh", &[root().join(MDSPACE).as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
 }
 
 /// The number in `line` directly before `word`; 0 if there is none.

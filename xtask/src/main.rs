@@ -76,7 +76,7 @@ struct KernelArguments {
 
 /// The workspace's directory.
 fn root() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace's directory")
 }
 
 fn main() -> ExitCode {

@@ -11,6 +11,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -27,6 +28,8 @@ pub(crate) struct Step {
     pub(crate) about: &'static str,
     /// Programs without which it is skipped; `setup` sees to it that they are there.
     pub(crate) needs: &'static [&'static str],
+    /// Runs beside other steps, after all that do not: it leaves a processor idle now and then.
+    pub(crate) beside_others: bool,
     pub(crate) run: fn(&mut Log) -> Result<Verdict>,
 }
 
@@ -96,39 +99,44 @@ fn words(command: &Command) -> String {
     words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs the steps named, or all of them, in the catalogue's order.
+/// Steps that run at once, of those that may.
+const WORKERS: usize = 2;
+
+/// What became of the steps until now.
+#[derive(Default)]
+struct Score {
+    passed: usize,
+    failed: Vec<&'static str>,
+    skipped: Vec<(&'static str, String)>,
+}
+
+/// Runs the steps named, or all of them.
 ///
 /// # Errors
 ///
 /// A name that is not in the catalogue. Failures of steps are the exit code's matter.
 pub(crate) fn run(names: &[String]) -> Result<ExitCode> {
-    let wanted = select(names)?;
+    let (together, alone): (Vec<_>, Vec<_>) = select(names)?.into_iter().partition(|step| step.beside_others);
     let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
-    let (mut passed, mut failed, mut skipped) = (0, Vec::new(), Vec::new());
+    let score = Mutex::new(Score::default());
     let begin = Instant::now();
-    for step in wanted {
-        let started = Instant::now();
-        let mut log = Log::create(step.name)?;
-        let result = match step.needs.iter().find(|program| !setup::is_there(program)) {
-            Some(program) => Ok(Verdict::Skipped(format!("{program} is not installed; see the step setup"))),
-            None => (step.run)(&mut log),
-        };
-        let (word, detail) = match &result {
-            Ok(Verdict::Passed(detail)) => ("ok", detail.clone()),
-            Ok(Verdict::Skipped(reason)) => ("SKIPPED", reason.clone()),
-            Err(_) => ("FAILED", format!("log: {}", log.path.display())),
-        };
-        println!("{word:7}  {:11} {:>7}  {detail}", step.name, seconds(started.elapsed()));
-        match result {
-            Ok(Verdict::Passed(_)) => passed += 1,
-            Ok(Verdict::Skipped(reason)) => skipped.push((step.name, reason)),
-            Err(error) => {
-                show_failure(&log.path, &error);
-                println!("         again: cargo xtask test {}", step.name);
-                failed.push(step.name);
-            }
-        }
+    for step in alone {
+        run_step(step, &score)?;
     }
+    let queue = Mutex::new(together.into_iter());
+    std::thread::scope(|scope| {
+        let work = || -> Result<()> {
+            loop {
+                let next = queue.lock().expect("no worker panicked").next();
+                let Some(step) = next else { return Ok(()) };
+                run_step(step, &score)?;
+            }
+        };
+        let workers = [(); WORKERS].map(|()| scope.spawn(work));
+        workers.into_iter().try_for_each(|worker| worker.join().expect("no worker panics"))
+    })?;
+
+    let Score { passed, failed, skipped } = score.into_inner().expect("no worker panicked");
     println!("\n{} in all", seconds(begin.elapsed()));
     for (name, reason) in &skipped {
         println!("did not run: {name}: {reason}");
@@ -139,6 +147,29 @@ pub(crate) fn run(names: &[String]) -> Result<ExitCode> {
     let failures = failed.len() + if in_ci { skipped.len() } else { 0 };
     println!("{passed} passed, {failures} failed");
     Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs one step, prints its line and adds it to the score.
+fn run_step(step: &'static Step, score: &Mutex<Score>) -> Result<()> {
+    let started = Instant::now();
+    let mut log = Log::create(step.name)?;
+    let result = match step.needs.iter().find(|program| !setup::is_there(program)) {
+        Some(program) => Ok(Verdict::Skipped(format!("{program} is not installed; see the step setup"))),
+        None => (step.run)(&mut log),
+    };
+    let (word, detail) = match &result {
+        Ok(Verdict::Passed(detail)) => ("ok", detail.clone()),
+        Ok(Verdict::Skipped(reason)) => ("SKIPPED", reason.clone()),
+        Err(error) => ("FAILED", failure(step.name, &log.path, error)),
+    };
+    println!("{word:7}  {:11} {:>7}  {detail}", step.name, seconds(started.elapsed()));
+    let mut score = score.lock().expect("no worker panicked");
+    match result {
+        Ok(Verdict::Passed(_)) => score.passed += 1,
+        Ok(Verdict::Skipped(reason)) => score.skipped.push((step.name, reason)),
+        Err(_) => score.failed.push(step.name),
+    }
+    Ok(())
 }
 
 /// Prints the names of all steps and what they show.
@@ -160,14 +191,14 @@ fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
 }
 
-fn show_failure(log: &Path, error: &anyhow::Error) {
+/// The end of a failed step's log, its error, and how to run it again.
+fn failure(name: &str, log: &Path, error: &anyhow::Error) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
-    for line in &lines[lines.len().saturating_sub(TAIL_LINES)..] {
-        println!("         | {line}");
-    }
-    for line in format!("{error:#}").lines() {
-        println!("         {line}");
-    }
+    let tail = lines[lines.len().saturating_sub(TAIL_LINES)..].iter().map(|line| format!("| {line}"));
+    let error = format!("{error:#}");
+    let rest = error.lines().map(str::to_owned).chain([format!("again: cargo xtask test {name}")]);
+    let shown: String = tail.chain(rest).map(|line| format!("\n         {line}")).collect();
+    format!("log: {}{shown}", log.display())
 }

@@ -38,7 +38,7 @@ use tally::Tally;
 const BATCH_CELLS: usize = 40;
 
 /// The longest that a guest may work on a batch.
-const GUEST_LIMIT: Duration = Duration::from_secs(400);
+const GUEST_LIMIT: Duration = Duration::from_secs(600);
 
 /// What is to be run.
 #[derive(clap::Args)]
