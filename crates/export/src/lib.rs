@@ -3,10 +3,11 @@
 //! Everything here serves a [`Volume`], never an array itself. The NBD
 //! protocol is decoded and judged by code that does no I/O ([`nbd`]); sessions
 //! are straight-line `async` code on the thread of the volume, whatever polls
-//! it. Only [`control`] runs elsewhere, on a management thread of its own, and
-//! never touches data.
+//! it. Only the module `control` (a feature, on by default) runs elsewhere, on
+//! a management thread of its own, and never touches data.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "control")]
 pub mod control;
 pub mod memory;
 pub mod nbd;
