@@ -116,6 +116,7 @@ fn a_wrong_field_of_1_x_is_refused_by_name() {
         ("bitmap and partial parity log", &[(8, &[1, 4])], "superblock.feature_map"),
         ("one log and several", &[(8, &[0, 12])], "superblock.feature_map"),
         ("backwards without reshape", &[(8, &[33])], "superblock.feature_map"),
+        ("level 0's layout on level 5", &[(9, &[0x10])], "superblock.feature_map"),
         ("bad blocks without a log", &[(8, &[9]), (186, &[0, 0])], "superblock.bblog_offset"),
         ("level 2", &[(72, &[2])], "superblock.level"),
         ("level multipath", &[(72, &[0xfc, 0xff, 0xff, 0xff])], "superblock.level"),
@@ -193,6 +194,7 @@ fn unknown_padding_is_kept() {
     let real = v1().with(12, b"pad0").with(228, b"of a newer kernel, no doubt.").summed();
     assert_eq!(real.superblock().encode(), real.bytes[..512]);
     let mut superblock = real.superblock();
+    assert!(superblock.has_unknown_padding() && !v1().superblock().has_unknown_padding());
     superblock.events += 1;
     assert_eq!(superblock.encode()[228..256], real.bytes[228..256]);
 }

@@ -223,6 +223,15 @@ impl Superblock {
         }
     }
 
+    /// Whether padding that should be zero is not. The kernel then refuses the
+    /// member, since a newer one may mean something by it; `encode` preserves it.
+    pub fn has_unknown_padding(&self) -> bool {
+        match &self.rest {
+            Rest::V0(_) => false,
+            Rest::V1(rest) => rest.has_padding(),
+        }
+    }
+
     /// The feature bits that these fields amount to.
     pub fn features(&self) -> Features {
         Features::of(self)

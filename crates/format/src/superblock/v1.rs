@@ -168,6 +168,9 @@ fn check_features(raw: &Raw) -> Result<Features, Defect> {
     if features.contains(Features::RESHAPE_BACKWARDS) && !features.contains(Features::RESHAPE) {
         return defect(field, "a reshape runs backwards, but there is none");
     }
+    if features.contains(Features::RAID0_LAYOUT) && raw.level.get() != level_to_md(Level::Raid0) {
+        return defect(field, format!("the layout of level 0 counts, but the level is {}", raw.level));
+    }
     Ok(features)
 }
 
@@ -348,6 +351,11 @@ fn not_understood(raw: &Raw, features: Features, is_journal: bool) -> Raw {
 }
 
 impl Rest {
+    /// Whether padding holds anything: perhaps a newer kernel's.
+    pub(super) fn has_padding(&self) -> bool {
+        self.head.pad0.get() != 0 || self.head.pad3 != [0; 28]
+    }
+
     /// For a superblock that is new.
     pub(super) fn empty() -> Self {
         Self { head: Raw::new_zeroed(), tail: Vec::new() }
