@@ -75,6 +75,35 @@ pub(crate) struct Inner<M: Member, C: Clock> {
     /// Held while superblocks or bitmaps are written.
     pub(crate) metadata: RangeLocks,
     pub(crate) gate: Gate,
+    pub(crate) writers: Writers,
+}
+
+/// Writes since the array was assembled.
+#[derive(Default)]
+pub(crate) struct Writers {
+    begun: Cell<u64>,
+    ended: Cell<u64>,
+}
+
+/// One write, from its acceptance to its end.
+struct Writing<'a>(&'a Writers);
+
+impl Writers {
+    fn begin(&self) -> Writing<'_> {
+        self.begun.set(self.begun.get() + 1);
+        Writing(self)
+    }
+
+    /// How many have begun, when none is under way.
+    pub(crate) fn at_rest(&self) -> Option<u64> {
+        (self.begun.get() == self.ended.get()).then(|| self.begun.get())
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.ended.set(self.0.ended.get() + 1);
+    }
 }
 
 impl<M: Member, C: Clock> Array<M, C> {
@@ -119,6 +148,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         if from.is_empty() {
             return Ok(());
         }
+        let _writing = inner.writers.begin();
         inner.write_any(at, from).await?;
         match durability {
             Durability::Ordinary => Ok(()),
@@ -165,6 +195,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     pub async fn discard(&self, at: u64, bytes: u64) -> Result<(), ArrayError> {
         let inner = &*self.0;
         let _inside = inner.enter_to_write(at, bytes)?;
+        let _writing = inner.writers.begin();
         match &inner.geometry {
             Geometry::Mapping(mapping) => inner.discard_mapped(mapping, at, bytes).await,
             Geometry::Parity(_) => Ok(()),

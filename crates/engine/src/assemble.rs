@@ -15,6 +15,7 @@ use crate::inspect::{Found, find_superblock, read_bad_blocks, read_bitmap};
 use crate::intent::Intent;
 use crate::member::Member;
 use crate::membership::{Record, survives};
+use crate::planner::DATA_CHUNKS_MAX;
 use format::bitmap::State;
 use format::geometry::{Geometry, Level};
 use format::superblock::{DeviceRole, Resync, Superblock};
@@ -114,6 +115,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             locks: Default::default(),
             metadata: Default::default(),
             gate: Default::default(),
+            writers: Default::default(),
         })))
     }
 }
@@ -283,8 +285,15 @@ fn geometry<M: Member>(
     if let (Level::Raid0, 0, Some(layout)) = (shape.level, shape.layout, options.raid0_layout) {
         shape.layout = layout;
     }
-    let first = slots.iter().flatten().next();
-    Geometry::new(&shape).map_err(|defect| Refusal::defect(first.map_or("the array", |device| &device.name), defect))
+    let first = slots.iter().flatten().next().map_or("the array", |device| &device.name);
+    let geometry = Geometry::new(&shape).map_err(|defect| Refusal::defect(first, defect))?;
+    match &geometry {
+        Geometry::Parity(parity) if parity.data_chunks() > DATA_CHUNKS_MAX => {
+            let reason = format!("{} members: more than {DATA_CHUNKS_MAX} data chunks a stripe", parity.slots());
+            Err(Refusal::new(reason).of(first).field("superblock.raid_disks"))
+        }
+        _ => Ok(geometry),
+    }
 }
 
 fn check_fit<M: Member>(geometry: &Geometry, slots: &[Option<Rc<Device<M>>>]) -> Result<(), Refusal> {

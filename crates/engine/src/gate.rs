@@ -24,6 +24,11 @@ impl Gate {
         Some(Inside(self))
     }
 
+    /// Whether nobody is let in any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
     /// Lets nobody in any more, and waits for those inside.
     pub(crate) async fn close(&self) {
         self.closed.set(true);

@@ -15,6 +15,7 @@ use format::superblock::{DeviceRole, Resync, Superblock, Timestamp};
 use format::units::Sectors;
 use futures_util::future::join_all;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// The fields that all superblocks of the array share and that change.
 pub(crate) struct Record {
@@ -54,11 +55,24 @@ impl<M: Member, C: Clock> Inner<M, C> {
         published
     }
 
-    /// After the last write: everything flushed, then the mark taken back.
+    /// After the last write: everything flushed, then the mark taken back, and
+    /// of a whole array the bits that were set.
     pub(crate) async fn mark_clean(&self) -> Result<(), ArrayError> {
-        if self.read_only {
+        if self.read_only || !self.flush_and_mark_clean(|| true).await? {
             return Ok(());
         }
+        if self.whole.get() && self.trusted {
+            let _lock = self.metadata.exclusive(0..1).await;
+            let events = self.record.borrow().events;
+            // A member that fails here keeps bits set that need not be: no harm.
+            drop(self.clear_intent(events).await);
+        }
+        Ok(())
+    }
+
+    /// Returns whether the array was dirty and is clean now. `at_rest` is asked
+    /// after the flush whether anything was written since.
+    async fn flush_and_mark_clean(&self, at_rest: impl Fn() -> bool) -> Result<bool, ArrayError> {
         let devices = self.devices();
         let flushes = join_all(devices.iter().map(|device| device.member.flush())).await;
         for (device, result) in devices.iter().zip(flushes) {
@@ -68,17 +82,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         self.check_unbroken()?;
         let _lock = self.metadata.exclusive(0..1).await;
-        if !self.record.borrow().dirty {
-            return Ok(());
+        if !self.record.borrow().dirty || !at_rest() {
+            return Ok(false);
         }
+        // From here on a write that begins waits for the lock and marks the array dirty anew.
         self.record.borrow_mut().dirty = false;
         self.publish().await?;
-        if self.whole.get() && self.trusted {
-            let events = self.record.borrow().events;
-            // A member that fails here keeps bits set that need not be: no harm.
-            drop(self.clear_intent(events).await);
-        }
-        Ok(())
+        Ok(true)
     }
 
     /// A member failed a write: it leaves the array, and the others say so
@@ -195,6 +205,21 @@ pub(crate) fn survives(geometry: &Geometry, missing: &dyn Fn(format::units::Slot
 }
 
 impl<M: Member, C: Clock> Array<M, C> {
+    /// Marks the array clean whenever nothing was written for `delay`, until it
+    /// is stopped: md's safe mode. So a crash while idle costs nothing. To be
+    /// run beside the requests by whoever serves the array.
+    pub async fn mark_clean_when_idle(&self, delay: Duration) {
+        let inner = &*self.0;
+        while !inner.gate.is_closed() && !inner.read_only {
+            let before = inner.writers.at_rest();
+            inner.clock.sleep_until(inner.clock.now() + delay).await;
+            let is_idle = || before.is_some() && inner.writers.at_rest() == before && !inner.gate.is_closed();
+            if inner.record.borrow().dirty && is_idle() && inner.flush_and_mark_clean(is_idle).await.is_err() {
+                return; // broken: it stays dirty
+            }
+        }
+    }
+
     /// Marks a member faulty, as mdadm's `--fail`. `member` is its name, or the
     /// last part of it where that is unique.
     ///

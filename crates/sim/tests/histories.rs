@@ -6,7 +6,7 @@
 //! and nothing else. `MDSPACE_SEED=n` replays one seed.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::{Array, AssembleOptions, Candidate, Durability, Pool};
+use engine::{Array, AssembleOptions, Candidate, Clock, Durability, Pool};
 use format::geometry::{Level, default_layout};
 use format::placement::BitmapChoice;
 use format::superblock::Version;
@@ -14,6 +14,7 @@ use futures_util::future::join_all;
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 type Simulated = Array<SimMember, VirtualClock>;
 
@@ -338,6 +339,42 @@ fn die(seed: u64) {
     after.run(afterlife, || false);
 }
 
+/// A life that ends in a loss of power while nothing was written for a while.
+fn die_idle(seed: u64) {
+    let mut history = History::new(seed);
+    let world = history.world.clone();
+    world.run(history.create(), || false);
+    let members = history.members.clone();
+    let delay = Duration::from_millis(200);
+    let life = async {
+        let array = history.assemble(&members).await;
+        *history.truth.borrow_mut() = Truth::new(array.bytes());
+        let keeper = array.clone();
+        world.spawn(async move { keeper.mark_clean_when_idle(delay).await });
+        for _ in 0..3 {
+            history.batch(&array).await;
+            let clock = world.clock();
+            clock.sleep_until(clock.now() + delay * 3).await;
+        }
+        array.flush().await.expect("nothing failed");
+        history.truth.borrow_mut().settle();
+    };
+    world.run(life, || false);
+    let after = World::new(seed);
+    let mut random = Random::new(seed);
+    let left =
+        |member: &SimMember| SimMember::new(member.name(), &after, member.after_power_loss(&mut random), Rc::default());
+    let left: Vec<_> = members.iter().map(left).collect();
+    history.world = after.clone();
+    let afterlife = async {
+        let array = history.assemble(&left).await;
+        assert_eq!(array.status().state, "clean", "{}", history.context());
+        history.compare(&array).await;
+        history.check_agreement(&left).await;
+    };
+    after.run(afterlife, || false);
+}
+
 fn seeds(count: u64) -> std::ops::Range<u64> {
     match std::env::var("MDSPACE_SEED") {
         Ok(seed) => {
@@ -356,4 +393,9 @@ fn what_was_answered_reads_back_whatever_the_level_bears() {
 #[test]
 fn after_a_loss_of_power_only_what_was_under_way_is_in_doubt() {
     seeds(100).for_each(die);
+}
+
+#[test]
+fn an_idle_array_is_clean_and_a_loss_of_power_costs_it_nothing() {
+    seeds(20).for_each(die_idle);
 }

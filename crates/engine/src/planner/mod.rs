@@ -20,7 +20,7 @@ mod tests;
 use format::geometry::Role;
 use smallvec::SmallVec;
 use std::ops::Range;
-pub use symbols::Symbols;
+pub use symbols::{DATA_CHUNKS_MAX, Symbols};
 
 /// How many data and parity chunks a stripe has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

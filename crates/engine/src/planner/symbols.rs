@@ -7,7 +7,10 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Symbols([u64; 4]);
 
-const P_BIT: usize = 254;
+/// The most data chunks of a stripe that are planned for.
+pub const DATA_CHUNKS_MAX: u16 = 254;
+
+const P_BIT: usize = DATA_CHUNKS_MAX as usize;
 const Q_BIT: usize = 255;
 
 fn bit(role: Role) -> usize {
