@@ -112,6 +112,9 @@ impl Truth {
     }
 
     fn check_after_power_loss(&self, found: &[u8], context: &str) {
+        if self.settled.is_empty() {
+            return; // the power went before the array was first assembled
+        }
         for (index, &byte) in found.iter().enumerate() {
             let mut legal = self.recent.iter().filter(|(at, bytes, _)| (*at..at + bytes.len()).contains(&index));
             let is_legal = self.settled[index] == byte || legal.any(|(at, bytes, _)| bytes[index - at] == byte);
@@ -330,10 +333,8 @@ fn die(seed: u64) {
     let afterlife = async {
         let array = history.assemble(&left).await;
         let found = history.read_all(&array).await;
-        let truth = history.truth.borrow();
-        if !truth.settled.is_empty() {
-            truth.check_after_power_loss(&found, &format!("{} cut at {cut}", history.context()));
-        }
+        let context = format!("{} cut at {cut}", history.context());
+        history.truth.borrow().check_after_power_loss(&found, &context);
         history.check_agreement(&left).await;
     };
     after.run(afterlife, || false);
