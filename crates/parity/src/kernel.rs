@@ -3,12 +3,17 @@
 //! Choice of the default, tests, benches and the override by name all go by
 //! [`kernels`]. The choice rests on what the processor has, never on timing:
 //! a machine must not compute differently from one start to the next.
+//!
+//! The `-stream` kernel stores past the cache. It wins where the blocks are cold
+//! and nobody reads the result, which is how such routines are often measured,
+//! and loses everywhere else, which is how they are used: so it has to be asked
+//! for by name (figures in docs/notes.md).
 
 use std::fmt;
 use std::sync::LazyLock;
 
 use crate::isa;
-use crate::routines::{Start, Term, combine, pq, xor};
+use crate::routines::{Start, Term, combine_by_bits, combine_by_products, pq, xor};
 
 /// Parity arithmetic on blocks with one instruction set.
 ///
@@ -36,10 +41,10 @@ struct Routines {
 
 type CombineRoutine<C, const T: usize> = unsafe fn([&mut [u8]; T], &[Term<'_, C>], Start);
 
-/// An entry of the table: a name, the register, registers in a span, and the
-/// processor features, which are both switched on and looked for.
+/// An entry of the table: a name, the register, registers in a span, the way to
+/// combine, and the processor features, which are both switched on and looked for.
 macro_rules! kernel {
-    ($name:literal, $register:ty, $span:literal, [$($feature:tt),*]) => {{
+    ($name:literal, $register:ty, $span:literal, $combine:ident, [$($feature:tt),*]) => {{
         $(#[target_feature(enable = $feature)])*
         unsafe fn xor_with(target: &mut [u8], sources: &[&[u8]], start: Start) {
             // SAFETY: the features are on; the lengths are the caller's promise.
@@ -55,13 +60,13 @@ macro_rules! kernel {
         $(#[target_feature(enable = $feature)])*
         unsafe fn combine_with(target: [&mut [u8]; 1], terms: &[Term<'_, u8>], start: Start) {
             // SAFETY: as above.
-            unsafe { combine::<$register, u8, $span, 1>(target, terms, start) }
+            unsafe { $combine::<$register, u8, $span, 1>(target, terms, start) }
         }
 
         $(#[target_feature(enable = $feature)])*
         unsafe fn combine_two_with(targets: [&mut [u8]; 2], terms: &[Term<'_, [u8; 2]>], start: Start) {
             // SAFETY: as above.
-            unsafe { combine::<$register, [u8; 2], $span, 2>(targets, terms, start) }
+            unsafe { $combine::<$register, [u8; 2], $span, 2>(targets, terms, start) }
         }
 
         static IS_SUPPORTED: LazyLock<bool> =
@@ -83,16 +88,19 @@ macro_rules! kernel {
 /// Best first: the default is the first that is supported.
 static KERNELS: &[Kernel] = &[
     #[cfg(target_arch = "x86_64")]
-    kernel!("gfni-avx512", isa::gfni::Affine64, 4, ["avx512f", "avx512bw", "gfni"]),
+    kernel!("gfni-avx512", isa::gfni::Affine64, 4, combine_by_products, ["avx512f", "avx512bw", "gfni"]),
     #[cfg(target_arch = "x86_64")]
-    kernel!("avx512", isa::avx512::Bytes64, 4, ["avx512f", "avx512bw"]),
+    kernel!("avx512", isa::avx512::Bytes64, 4, combine_by_products, ["avx512f", "avx512bw"]),
     #[cfg(target_arch = "x86_64")]
-    kernel!("gfni-avx2", isa::gfni::Affine32, 4, ["avx2", "gfni"]),
+    kernel!("gfni-avx2", isa::gfni::Affine32, 4, combine_by_products, ["avx2", "gfni"]),
     #[cfg(target_arch = "x86_64")]
-    kernel!("avx2", isa::avx2::Bytes32, 4, ["avx2"]),
+    kernel!("avx2", isa::avx2::Bytes32, 4, combine_by_products, ["avx2"]),
     #[cfg(target_arch = "x86_64")]
-    kernel!("ssse3", isa::ssse3::Bytes16, 4, ["ssse3"]),
-    kernel!("portable", isa::portable::Words, 4, []),
+    kernel!("ssse3", isa::ssse3::Bytes16, 4, combine_by_products, ["ssse3"]),
+    kernel!("portable", isa::portable::Words, 4, combine_by_bits, []),
+    // Never the default, see the module.
+    #[cfg(target_arch = "x86_64")]
+    kernel!("gfni-avx512-stream", isa::streaming::Streaming64, 4, combine_by_products, ["avx512f", "avx512bw", "gfni"]),
 ];
 
 /// All kernels that were compiled in, best first, those that this processor

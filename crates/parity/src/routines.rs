@@ -4,10 +4,14 @@
 //! the targets stays in registers while the loop goes over the sources, and is
 //! stored once. The last span of a block may be part of a register.
 //!
+//! All loops go over the sources from the last to the first. Q needs it so;
+//! the others gain by it: where blocks follow each other in memory, ascending
+//! order halved their speed out of the second-level cache (docs/notes.md).
+//!
 //! Invariant, checked by [`Kernel`](crate::Kernel): all blocks of a call have
 //! the same length.
 
-use crate::vector::{Access, Part, Vector, Whole};
+use crate::vector::{Access, Part, Scale, Vector, Whole};
 
 /// What the target's previous contents are worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,12 +49,12 @@ impl Coefficients<2> for [u8; 2] {
 type Target = *mut u8;
 
 /// A computation on the blocks of one call that can be done span by span.
-trait Operation {
+trait Operation<V: Vector> {
     /// Computes `K` registers' worth of all targets at byte `at`.
     ///
     /// # Safety
     /// The processor has V's instruction set; the span lies within all blocks.
-    unsafe fn span<V: Vector, A: Access, const K: usize>(&self, at: usize, access: A);
+    unsafe fn span<A: Access, const K: usize>(&self, at: usize, access: A);
 }
 
 /// Does an operation on blocks of `bytes`, in spans of `K` registers.
@@ -58,22 +62,23 @@ trait Operation {
 /// # Safety
 /// The processor has V's instruction set; all blocks have at least `bytes`.
 #[inline(always)]
-unsafe fn sweep<V: Vector, const K: usize>(bytes: usize, operation: impl Operation) {
+unsafe fn sweep<V: Vector, const K: usize>(bytes: usize, operation: impl Operation<V>) {
     let mut at = 0;
     // SAFETY: each span lies within the blocks by the loop's condition; the
     // instruction set is the caller's promise.
     unsafe {
         while bytes - at >= K * V::BYTES {
-            operation.span::<V, Whole, K>(at, Whole);
+            operation.span::<Whole, K>(at, Whole);
             at += K * V::BYTES;
         }
         while bytes - at >= V::BYTES {
-            operation.span::<V, Whole, 1>(at, Whole);
+            operation.span::<Whole, 1>(at, Whole);
             at += V::BYTES;
         }
         if at < bytes {
-            operation.span::<V, Part, 1>(at, Part(bytes - at));
+            operation.span::<Part, 1>(at, Part(bytes - at));
         }
+        V::settle();
     }
 }
 
@@ -140,14 +145,14 @@ impl<C> Source for Term<'_, C> {
     }
 }
 
-impl<S: Source> Operation for Xor<'_, S> {
+impl<V: Vector, S: Source> Operation<V> for Xor<'_, S> {
     #[inline(always)]
-    unsafe fn span<V: Vector, A: Access, const K: usize>(&self, at: usize, access: A) {
+    unsafe fn span<A: Access, const K: usize>(&self, at: usize, access: A) {
         // SAFETY: the span lies within the target and all sources.
         unsafe {
             let mut sum: [V; K] = begin(self.start, self.target, at, access);
-            let (pairs, odd) = self.sources.as_chunks::<2>();
-            for [a, b] in pairs {
+            let (odd, pairs) = self.sources.as_rchunks::<2>();
+            for [b, a] in pairs.iter().rev() {
                 let (a, b): ([V; K], [V; K]) = (load(a.address(), at, access), load(b.address(), at, access));
                 for i in 0..K {
                     sum[i] = sum[i].xor3(a[i], b[i]);
@@ -172,9 +177,9 @@ struct Syndrome<'a> {
     data: &'a [&'a [u8]],
 }
 
-impl Operation for Syndrome<'_> {
+impl<V: Vector> Operation<V> for Syndrome<'_> {
     #[inline(always)]
-    unsafe fn span<V: Vector, A: Access, const K: usize>(&self, at: usize, access: A) {
+    unsafe fn span<A: Access, const K: usize>(&self, at: usize, access: A) {
         // SAFETY: the span lies within both targets and all data.
         unsafe {
             let (mut p, mut q) = ([V::zero(); K], [V::zero(); K]);
@@ -201,22 +206,26 @@ impl Operation for Syndrome<'_> {
 }
 
 /// Sums of sources with arbitrary coefficients, for `T` targets at once.
-struct Combine<'a, C, const T: usize> {
+struct Combination<'a, C, const T: usize> {
     targets: [Target; T],
     terms: &'a [Term<'a, C>],
     start: Start,
 }
 
-impl<C: Coefficients<T>, const T: usize> Operation for Combine<'_, C, T> {
+/// With products of each source and each of its coefficients.
+struct ByProducts<'a, C, const T: usize>(Combination<'a, C, T>);
+
+impl<V: Scale, C: Coefficients<T>, const T: usize> Operation<V> for ByProducts<'_, C, T> {
     #[inline(always)]
-    unsafe fn span<V: Vector, A: Access, const K: usize>(&self, at: usize, access: A) {
+    unsafe fn span<A: Access, const K: usize>(&self, at: usize, access: A) {
+        let Combination { targets, terms, start } = &self.0;
         // SAFETY: the span lies within all targets and all sources.
         unsafe {
             let mut sums = [[V::zero(); K]; T];
-            for (sum, &target) in sums.iter_mut().zip(&self.targets) {
-                *sum = begin(self.start, target, at, access);
+            for (sum, &target) in sums.iter_mut().zip(targets) {
+                *sum = begin(*start, target, at, access);
             }
-            for (coefficients, source) in self.terms {
+            for (coefficients, source) in terms.iter().rev() {
                 let source: [V; K] = load(source.as_ptr(), at, access);
                 for (sum, coefficient) in sums.iter_mut().zip(coefficients.each()) {
                     let factor = V::factor(coefficient);
@@ -225,7 +234,39 @@ impl<C: Coefficients<T>, const T: usize> Operation for Combine<'_, C, T> {
                     }
                 }
             }
-            for (sum, &target) in sums.into_iter().zip(&self.targets) {
+            for (sum, &target) in sums.into_iter().zip(targets) {
+                store(sum, target, at, access);
+            }
+        }
+    }
+}
+
+/// Without products: by Horner's rule over the coefficients' bits, from the
+/// highest, the sources that have the bit are summed. Goes over the sources
+/// eight times, but they are in the first-level cache then.
+struct ByBits<'a, C, const T: usize>(Combination<'a, C, T>);
+
+impl<V: Vector, C: Coefficients<T>, const T: usize> Operation<V> for ByBits<'_, C, T> {
+    #[inline(always)]
+    unsafe fn span<A: Access, const K: usize>(&self, at: usize, access: A) {
+        let Combination { targets, terms, start } = &self.0;
+        for (t, &target) in targets.iter().enumerate() {
+            // SAFETY: the span lies within all targets and all sources.
+            unsafe {
+                let mut sum = [V::zero(); K];
+                for bit in (0..8).rev() {
+                    sum = sum.map(V::double);
+                    for (_, source) in terms.iter().rev().filter(|(c, _)| c.each()[t] >> bit & 1 == 1) {
+                        let source: [V; K] = load(source.as_ptr(), at, access);
+                        for i in 0..K {
+                            sum[i] = sum[i].xor(source[i]);
+                        }
+                    }
+                }
+                let before: [V; K] = begin(*start, target, at, access);
+                for i in 0..K {
+                    sum[i] = sum[i].xor(before[i]);
+                }
                 store(sum, target, at, access);
             }
         }
@@ -259,10 +300,39 @@ pub(crate) unsafe fn pq<V: Vector, const K: usize>(p: &mut [u8], q: &mut [u8], d
 /// # Safety
 /// The processor has V's instruction set; all blocks have the same length.
 #[inline(always)]
-pub(crate) unsafe fn combine<V: Vector, C: Coefficients<T>, const K: usize, const T: usize>(
+pub(crate) unsafe fn combine_by_products<V: Scale, C: Coefficients<T>, const K: usize, const T: usize>(
     targets: [&mut [u8]; T],
     terms: &[Term<'_, C>],
     start: Start,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { combine::<V, C, K, T, _>(targets, terms, start, ByProducts) }
+}
+
+/// As [`combine_by_products`], for registers that have none.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub(crate) unsafe fn combine_by_bits<V: Vector, C: Coefficients<T>, const K: usize, const T: usize>(
+    targets: [&mut [u8]; T],
+    terms: &[Term<'_, C>],
+    start: Start,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { combine::<V, C, K, T, _>(targets, terms, start, ByBits) }
+}
+
+/// Xors when that is all there is to do, and otherwise does it in the given way.
+///
+/// # Safety
+/// The processor has V's instruction set; all blocks have the same length.
+#[inline(always)]
+unsafe fn combine<'a, V: Vector, C: Coefficients<T>, const K: usize, const T: usize, O: Operation<V>>(
+    targets: [&mut [u8]; T],
+    terms: &'a [Term<'a, C>],
+    start: Start,
+    way: impl FnOnce(Combination<'a, C, T>) -> O,
 ) {
     let bytes = targets.first().map_or(0, |target| target.len());
     let targets = targets.map(<[u8]>::as_mut_ptr);
@@ -272,7 +342,7 @@ pub(crate) unsafe fn combine<V: Vector, C: Coefficients<T>, const K: usize, cons
             [target] if terms.iter().all(|(coefficients, _)| coefficients.each() == [1; T]) => {
                 sweep::<V, K>(bytes, Xor { target, sources: terms, start });
             }
-            _ => sweep::<V, K>(bytes, Combine { targets, terms, start }),
+            _ => sweep::<V, K>(bytes, way(Combination { targets, terms, start })),
         }
     }
 }

@@ -12,9 +12,6 @@ pub(crate) trait Vector: Copy {
     /// Bytes in a register.
     const BYTES: usize;
 
-    /// A constant in the form that [`Vector::mul`] multiplies by fastest.
-    type Factor: Copy;
-
     /// All zeros.
     ///
     /// # Safety
@@ -33,11 +30,13 @@ pub(crate) trait Vector: Copy {
     /// `BYTES` bytes may be written.
     unsafe fn store(self, to: *mut u8);
 
-    /// Makes ready to multiply by `constant`.
+    /// To be done once when all is stored: makes stores that went past the
+    /// cache take their place before those that follow.
     ///
     /// # Safety
     /// The processor has the instruction set.
-    unsafe fn factor(constant: u8) -> Self::Factor;
+    #[inline(always)]
+    unsafe fn settle() {}
 
     /// The sum.
     fn xor(self, other: Self) -> Self;
@@ -48,9 +47,6 @@ pub(crate) trait Vector: Copy {
         self.xor(second).xor(third)
     }
 
-    /// Each byte times the factor.
-    fn mul(self, factor: Self::Factor) -> Self;
-
     /// Each byte times 2.
     fn double(self) -> Self;
 
@@ -59,6 +55,21 @@ pub(crate) trait Vector: Copy {
     fn horner2(self, high: Self, low: Self) -> Self {
         self.double().xor(high).double().xor(low)
     }
+}
+
+/// A register that can be multiplied by any constant in a few instructions.
+pub(crate) trait Scale: Vector {
+    /// A constant in the form in which it is fastest to multiply by.
+    type Factor: Copy;
+
+    /// Makes ready to multiply by `constant`.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    unsafe fn factor(constant: u8) -> Self::Factor;
+
+    /// Each byte times the factor.
+    fn mul(self, factor: Self::Factor) -> Self;
 }
 
 /// How a register is filled from memory and emptied into it.

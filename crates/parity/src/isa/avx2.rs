@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use crate::gf;
-use crate::vector::Vector;
+use crate::vector::{Scale, Vector};
 
 /// A register; exists only where there is AVX2.
 #[derive(Clone, Copy)]
@@ -11,9 +11,6 @@ pub(crate) struct Bytes32(pub(super) __m256i);
 
 impl Vector for Bytes32 {
     const BYTES: usize = size_of::<Self>();
-
-    /// Products with the low and with the high nibbles, in both halves.
-    type Factor = [__m256i; 2];
 
     #[inline(always)]
     unsafe fn zero() -> Self {
@@ -34,6 +31,27 @@ impl Vector for Bytes32 {
     }
 
     #[inline(always)]
+    fn xor(self, other: Self) -> Self {
+        // SAFETY: registers exist, so the instructions do.
+        Self(unsafe { _mm256_xor_si256(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn double(self) -> Self {
+        // SAFETY: a register exists, so the instructions do.
+        unsafe {
+            let carries = _mm256_cmpgt_epi8(_mm256_setzero_si256(), self.0);
+            let reduce = _mm256_and_si256(carries, _mm256_set1_epi8(0x1d));
+            Self(_mm256_xor_si256(_mm256_add_epi8(self.0, self.0), reduce))
+        }
+    }
+}
+
+impl Scale for Bytes32 {
+    /// Products with the low and with the high nibbles, in both halves.
+    type Factor = [__m256i; 2];
+
+    #[inline(always)]
     unsafe fn factor(constant: u8) -> Self::Factor {
         let [low, high] = &gf::NIBBLES[constant as usize];
         // SAFETY: both tables are sixteen bytes; the caller promised the instructions.
@@ -46,12 +64,6 @@ impl Vector for Bytes32 {
     }
 
     #[inline(always)]
-    fn xor(self, other: Self) -> Self {
-        // SAFETY: registers exist, so the instructions do.
-        Self(unsafe { _mm256_xor_si256(self.0, other.0) })
-    }
-
-    #[inline(always)]
     fn mul(self, [low, high]: Self::Factor) -> Self {
         // SAFETY: a register exists, so the instructions do.
         unsafe {
@@ -59,16 +71,6 @@ impl Vector for Bytes32 {
             let low = _mm256_shuffle_epi8(low, _mm256_and_si256(self.0, nibble));
             let high = _mm256_shuffle_epi8(high, _mm256_and_si256(_mm256_srli_epi16::<4>(self.0), nibble));
             Self(_mm256_xor_si256(low, high))
-        }
-    }
-
-    #[inline(always)]
-    fn double(self) -> Self {
-        // SAFETY: a register exists, so the instructions do.
-        unsafe {
-            let carries = _mm256_cmpgt_epi8(_mm256_setzero_si256(), self.0);
-            let reduce = _mm256_and_si256(carries, _mm256_set1_epi8(0x1d));
-            Self(_mm256_xor_si256(_mm256_add_epi8(self.0, self.0), reduce))
         }
     }
 }

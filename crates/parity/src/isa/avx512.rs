@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use crate::gf;
-use crate::vector::Vector;
+use crate::vector::{Scale, Vector};
 
 /// Truth table of a three-way exclusive or, for `vpternlog`.
 const XOR3: i32 = 0x96;
@@ -14,9 +14,6 @@ pub(crate) struct Bytes64(pub(super) __m512i);
 
 impl Vector for Bytes64 {
     const BYTES: usize = size_of::<Self>();
-
-    /// Products with the low and with the high nibbles, in all quarters.
-    type Factor = [__m512i; 2];
 
     #[inline(always)]
     unsafe fn zero() -> Self {
@@ -37,18 +34,6 @@ impl Vector for Bytes64 {
     }
 
     #[inline(always)]
-    unsafe fn factor(constant: u8) -> Self::Factor {
-        let [low, high] = &gf::NIBBLES[constant as usize];
-        // SAFETY: both tables are sixteen bytes; the caller promised the instructions.
-        unsafe {
-            [
-                _mm512_broadcast_i32x4(_mm_loadu_si128(low.as_ptr().cast())),
-                _mm512_broadcast_i32x4(_mm_loadu_si128(high.as_ptr().cast())),
-            ]
-        }
-    }
-
-    #[inline(always)]
     fn xor(self, other: Self) -> Self {
         // SAFETY: registers exist, so the instructions do.
         Self(unsafe { _mm512_xor_si512(self.0, other.0) })
@@ -61,6 +46,32 @@ impl Vector for Bytes64 {
     }
 
     #[inline(always)]
+    fn double(self) -> Self {
+        // SAFETY: a register exists, so the instructions do.
+        unsafe {
+            let reduce = _mm512_maskz_set1_epi8(_mm512_movepi8_mask(self.0), 0x1d);
+            Self(_mm512_xor_si512(_mm512_add_epi8(self.0, self.0), reduce))
+        }
+    }
+}
+
+impl Scale for Bytes64 {
+    /// Products with the low and with the high nibbles, in all quarters.
+    type Factor = [__m512i; 2];
+
+    #[inline(always)]
+    unsafe fn factor(constant: u8) -> Self::Factor {
+        let [low, high] = &gf::NIBBLES[constant as usize];
+        // SAFETY: both tables are sixteen bytes; the caller promised the instructions.
+        unsafe {
+            [
+                _mm512_broadcast_i32x4(_mm_loadu_si128(low.as_ptr().cast())),
+                _mm512_broadcast_i32x4(_mm_loadu_si128(high.as_ptr().cast())),
+            ]
+        }
+    }
+
+    #[inline(always)]
     fn mul(self, [low, high]: Self::Factor) -> Self {
         // SAFETY: a register exists, so the instructions do.
         unsafe {
@@ -68,15 +79,6 @@ impl Vector for Bytes64 {
             let low = _mm512_shuffle_epi8(low, _mm512_and_si512(self.0, nibble));
             let high = _mm512_shuffle_epi8(high, _mm512_and_si512(_mm512_srli_epi16::<4>(self.0), nibble));
             Self(_mm512_xor_si512(low, high))
-        }
-    }
-
-    #[inline(always)]
-    fn double(self) -> Self {
-        // SAFETY: a register exists, so the instructions do.
-        unsafe {
-            let reduce = _mm512_maskz_set1_epi8(_mm512_movepi8_mask(self.0), 0x1d);
-            Self(_mm512_xor_si512(_mm512_add_epi8(self.0, self.0), reduce))
         }
     }
 }

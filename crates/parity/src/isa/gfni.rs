@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use super::avx2::Bytes32;
 use super::avx512::Bytes64;
 use crate::gf;
-use crate::vector::Vector;
+use crate::vector::{Scale, Vector};
 
 /// An AVX2 register; exists only where there are AVX2 and GFNI.
 #[derive(Clone, Copy)]
@@ -18,9 +18,6 @@ pub(crate) struct Affine64(Bytes64);
 
 impl Vector for Affine32 {
     const BYTES: usize = size_of::<Self>();
-
-    /// The bit matrix, for each eight bytes.
-    type Factor = __m256i;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
@@ -41,20 +38,8 @@ impl Vector for Affine32 {
     }
 
     #[inline(always)]
-    unsafe fn factor(constant: u8) -> Self::Factor {
-        // SAFETY: the caller's promise.
-        unsafe { _mm256_set1_epi64x(gf::MATRICES[constant as usize].cast_signed()) }
-    }
-
-    #[inline(always)]
     fn xor(self, other: Self) -> Self {
         Self(self.0.xor(other.0))
-    }
-
-    #[inline(always)]
-    fn mul(self, factor: Self::Factor) -> Self {
-        // SAFETY: a register exists, so the instructions do.
-        Self(Bytes32(unsafe { _mm256_gf2p8affine_epi64_epi8::<0>(self.0.0, factor) }))
     }
 
     #[inline(always)]
@@ -64,11 +49,32 @@ impl Vector for Affine32 {
     }
 }
 
+impl Scale for Affine32 {
+    /// The bit matrix, for each eight bytes.
+    type Factor = __m256i;
+
+    #[inline(always)]
+    unsafe fn factor(constant: u8) -> Self::Factor {
+        // SAFETY: the caller's promise.
+        unsafe { _mm256_set1_epi64x(gf::MATRICES[constant as usize].cast_signed()) }
+    }
+
+    #[inline(always)]
+    fn mul(self, factor: Self::Factor) -> Self {
+        // SAFETY: a register exists, so the instructions do.
+        Self(Bytes32(unsafe { _mm256_gf2p8affine_epi64_epi8::<0>(self.0.0, factor) }))
+    }
+}
+
+impl Affine64 {
+    #[inline(always)]
+    pub(super) fn register(self) -> __m512i {
+        self.0.0
+    }
+}
+
 impl Vector for Affine64 {
     const BYTES: usize = size_of::<Self>();
-
-    /// The bit matrix, for each eight bytes.
-    type Factor = __m512i;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
@@ -89,12 +95,6 @@ impl Vector for Affine64 {
     }
 
     #[inline(always)]
-    unsafe fn factor(constant: u8) -> Self::Factor {
-        // SAFETY: the caller's promise.
-        unsafe { _mm512_set1_epi64(gf::MATRICES[constant as usize].cast_signed()) }
-    }
-
-    #[inline(always)]
     fn xor(self, other: Self) -> Self {
         Self(self.0.xor(other.0))
     }
@@ -102,12 +102,6 @@ impl Vector for Affine64 {
     #[inline(always)]
     fn xor3(self, second: Self, third: Self) -> Self {
         Self(self.0.xor3(second.0, third.0))
-    }
-
-    #[inline(always)]
-    fn mul(self, factor: Self::Factor) -> Self {
-        // SAFETY: a register exists, so the instructions do.
-        Self(Bytes64(unsafe { _mm512_gf2p8affine_epi64_epi8::<0>(self.0.0, factor) }))
     }
 
     #[inline(always)]
@@ -121,5 +115,22 @@ impl Vector for Affine64 {
     fn horner2(self, high: Self, low: Self) -> Self {
         // SAFETY: a register exists, so the instructions do.
         self.mul(unsafe { Self::factor(4) }).xor3(high.double(), low)
+    }
+}
+
+impl Scale for Affine64 {
+    /// The bit matrix, for each eight bytes.
+    type Factor = __m512i;
+
+    #[inline(always)]
+    unsafe fn factor(constant: u8) -> Self::Factor {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_set1_epi64(gf::MATRICES[constant as usize].cast_signed()) }
+    }
+
+    #[inline(always)]
+    fn mul(self, factor: Self::Factor) -> Self {
+        // SAFETY: a register exists, so the instructions do.
+        Self(Bytes64(unsafe { _mm512_gf2p8affine_epi64_epi8::<0>(self.0.0, factor) }))
     }
 }

@@ -11,3 +11,5 @@ pub(crate) mod avx512;
 pub(crate) mod gfni;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod ssse3;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod streaming;

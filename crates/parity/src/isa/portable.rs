@@ -1,6 +1,6 @@
 //! Registers of two machine words, for any processor. Bytes are worked on
 //! side by side within a word; compilers turn the pair into a vector where
-//! there is one (SSE2, NEON). No tables: shift and add is faster here.
+//! there is one (SSE2, NEON). There is no fast product with a constant.
 
 use crate::vector::Vector;
 
@@ -21,9 +21,6 @@ fn each(words: Words, f: impl Fn(u64) -> u64) -> Words {
 impl Vector for Words {
     const BYTES: usize = size_of::<Self>();
 
-    /// For each bit of the constant, from the highest: all ones if it is set.
-    type Factor = [u64; 8];
-
     #[inline(always)]
     unsafe fn zero() -> Self {
         Self([0; 2])
@@ -42,22 +39,8 @@ impl Vector for Words {
     }
 
     #[inline(always)]
-    unsafe fn factor(constant: u8) -> Self::Factor {
-        [7, 6, 5, 4, 3, 2, 1, 0].map(|bit| u64::from(constant >> bit & 1).wrapping_neg())
-    }
-
-    #[inline(always)]
     fn xor(self, other: Self) -> Self {
         Self([self.0[0] ^ other.0[0], self.0[1] ^ other.0[1]])
-    }
-
-    #[inline(always)]
-    fn mul(self, factor: Self::Factor) -> Self {
-        let mut product = each(self, |word| word & factor[0]);
-        for mask in &factor[1..] {
-            product = product.double().xor(each(self, |word| word & mask));
-        }
-        product
     }
 
     #[inline(always)]

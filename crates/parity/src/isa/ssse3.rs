@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use crate::gf;
-use crate::vector::Vector;
+use crate::vector::{Scale, Vector};
 
 /// A register; exists only where there is SSSE3.
 #[derive(Clone, Copy)]
@@ -11,9 +11,6 @@ pub(crate) struct Bytes16(__m128i);
 
 impl Vector for Bytes16 {
     const BYTES: usize = size_of::<Self>();
-
-    /// Products with the low and with the high nibbles.
-    type Factor = [__m128i; 2];
 
     #[inline(always)]
     unsafe fn zero() -> Self {
@@ -34,16 +31,31 @@ impl Vector for Bytes16 {
     }
 
     #[inline(always)]
+    fn xor(self, other: Self) -> Self {
+        // SAFETY: registers exist, so the instructions do.
+        Self(unsafe { _mm_xor_si128(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn double(self) -> Self {
+        // SAFETY: a register exists, so the instructions do.
+        unsafe {
+            let carries = _mm_cmpgt_epi8(_mm_setzero_si128(), self.0);
+            let reduce = _mm_and_si128(carries, _mm_set1_epi8(0x1d));
+            Self(_mm_xor_si128(_mm_add_epi8(self.0, self.0), reduce))
+        }
+    }
+}
+
+impl Scale for Bytes16 {
+    /// Products with the low and with the high nibbles.
+    type Factor = [__m128i; 2];
+
+    #[inline(always)]
     unsafe fn factor(constant: u8) -> Self::Factor {
         let [low, high] = &gf::NIBBLES[constant as usize];
         // SAFETY: both tables are sixteen bytes; the caller promised the instructions.
         unsafe { [_mm_loadu_si128(low.as_ptr().cast()), _mm_loadu_si128(high.as_ptr().cast())] }
-    }
-
-    #[inline(always)]
-    fn xor(self, other: Self) -> Self {
-        // SAFETY: registers exist, so the instructions do.
-        Self(unsafe { _mm_xor_si128(self.0, other.0) })
     }
 
     #[inline(always)]
@@ -54,16 +66,6 @@ impl Vector for Bytes16 {
             let low = _mm_shuffle_epi8(low, _mm_and_si128(self.0, nibble));
             let high = _mm_shuffle_epi8(high, _mm_and_si128(_mm_srli_epi16::<4>(self.0), nibble));
             Self(_mm_xor_si128(low, high))
-        }
-    }
-
-    #[inline(always)]
-    fn double(self) -> Self {
-        // SAFETY: a register exists, so the instructions do.
-        unsafe {
-            let carries = _mm_cmpgt_epi8(_mm_setzero_si128(), self.0);
-            let reduce = _mm_and_si128(carries, _mm_set1_epi8(0x1d));
-            Self(_mm_xor_si128(_mm_add_epi8(self.0, self.0), reduce))
         }
     }
 }
