@@ -64,8 +64,10 @@ pub(crate) struct Inner<M: Member, C: Clock> {
     pub(crate) left_out: Vec<LeftOut>,
     /// Every slot is filled by a device that is current everywhere.
     pub(crate) whole: Cell<bool>,
-    /// Parity and copies agreed when the array was assembled.
-    pub(crate) trusted: bool,
+    /// Parity and copies agree everywhere.
+    pub(crate) agreed: Cell<bool>,
+    /// They agree below this byte of the array, as far as a resync has come.
+    pub(crate) agreed_below: Cell<u64>,
     /// Why the array takes no more writes, once more has failed than it bears.
     pub(crate) broken: RefCell<Option<String>>,
     pub(crate) record: RefCell<Record>,
@@ -248,6 +250,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
     }
 
+    /// Whether parity and copies agree in all that lies below `end`.
+    pub(crate) fn is_agreed(&self, end: u64) -> bool {
+        self.agreed.get() || end <= self.agreed_below.get()
+    }
+
     /// The device that fills `slot` and takes part.
     pub(crate) fn device(&self, slot: Slot) -> Option<Rc<Device<M>>> {
         self.slots.borrow()[slot.index()].as_ref().filter(|device| device.is_active()).cloned()
@@ -284,7 +291,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// Keeps other writes off the range, and off all that shares its parity.
-    async fn lock_to_write(&self, range: &Range<u64>) -> RangeGuard<'_> {
+    pub(crate) async fn lock_to_write(&self, range: &Range<u64>) -> RangeGuard<'_> {
         match &self.geometry {
             Geometry::Mapping(_) => self.locks.exclusive(range.clone()).await,
             Geometry::Parity(parity) => {

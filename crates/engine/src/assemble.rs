@@ -89,7 +89,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             return Err(too_few(&geometry, &missing, &left_out));
         }
         let degraded = (0..geometry.slots()).any(|slot| missing(Slot(slot)));
-        let (resync, trusted) = agreement(&geometry, freshest.resync, degraded, &options)?;
+        let (resync, agreed) = agreement(&geometry, freshest.resync, degraded, &options)?;
         let intent = if options.read_only { None } else { intent(&freshest, &slots, &pool).await? };
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
         let record = record(&freshest, resync, &slots, &spares);
@@ -108,7 +108,8 @@ impl<M: Member, C: Clock> Array<M, C> {
             others: RefCell::new(spares),
             left_out,
             whole: Cell::new(whole),
-            trusted,
+            agreed: Cell::new(agreed),
+            agreed_below: Cell::new(0),
             broken: RefCell::new(None),
             record: RefCell::new(record),
             intent,

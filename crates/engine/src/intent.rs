@@ -65,6 +65,18 @@ impl Intent {
         state.pending.range(pages).next().is_some()
     }
 
+    /// Whether nothing of the range was being written when the array was last
+    /// in use: no bit of it was found set.
+    pub(crate) fn rules_out(&self, range: Range<u64>) -> bool {
+        let state = self.0.borrow();
+        !state.header.bits_of(range).any(|bit| bitmap::is_set(&state.found[SUPER_BYTES..], bit))
+    }
+
+    /// What was found set has been brought into agreement, and is cleared with the rest.
+    pub(crate) fn forget_found(&self) {
+        self.0.borrow_mut().found[SUPER_BYTES..].fill(0);
+    }
+
     fn take_pending(&self) -> Vec<usize> {
         std::mem::take(&mut self.0.borrow_mut().pending).into_iter().collect()
     }
@@ -114,7 +126,7 @@ type Failures<M> = Vec<(Rc<Device<M>>, MemberError)>;
 
 impl<M: Member, C: Clock> Inner<M, C> {
     /// The part of what the bitmap covers that a write to `range` of the array touches.
-    fn covered(&self, range: &Range<u64>) -> Range<u64> {
+    pub(crate) fn covered(&self, range: &Range<u64>) -> Range<u64> {
         match &self.geometry {
             Geometry::Parity(parity) => {
                 let (chunk, width) = (parity.chunk_bytes(), parity.stripe_bytes());

@@ -24,6 +24,7 @@ mod intent;
 mod locks;
 mod mapped;
 mod membership;
+mod resync;
 mod striped;
 mod syndrome;
 
@@ -33,3 +34,4 @@ pub use buffer::{Block, Buffer, Pool};
 pub use clock::{Clock, Moment};
 pub use error::{ArrayError, ArrayErrorKind, Refusal};
 pub use member::{Limits, Member, MemberError, MemberErrorKind, Operation};
+pub use resync::Resynced;

@@ -61,7 +61,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             .iter()
             .filter(|(slot, _)| !tried.contains(slot))
             .filter_map(|&(slot, at)| Some(((slot, at), load(slot, at)?)))
-            .min_by_key(|&(_, load)| if self.trusted { load } else { 0 })
+            .min_by_key(|&(_, load)| if self.is_agreed(piece.at.0 + bytes) { load } else { 0 })
             .map(|(copy, _)| copy)
     }
 

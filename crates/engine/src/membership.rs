@@ -61,7 +61,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if self.read_only || !self.flush_and_mark_clean(|| true).await? {
             return Ok(());
         }
-        if self.whole.get() && self.trusted {
+        if self.whole.get() && self.agreed.get() {
             let _lock = self.metadata.exclusive(0..1).await;
             let events = self.record.borrow().events;
             // A member that fails here keeps bits set that need not be: no harm.
@@ -70,17 +70,22 @@ impl<M: Member, C: Clock> Inner<M, C> {
         Ok(())
     }
 
+    /// After a resync: copies and parity agree, and the superblocks may say so.
+    pub(crate) async fn record_agreement(&self) -> Result<(), ArrayError> {
+        self.flush_devices().await?;
+        let _lock = self.metadata.exclusive(0..1).await;
+        self.agreed.set(true);
+        self.record.borrow_mut().resync = Resync::Clean;
+        if let Some(intent) = &self.intent {
+            intent.forget_found();
+        }
+        self.publish().await
+    }
+
     /// Returns whether the array was dirty and is clean now. `at_rest` is asked
     /// after the flush whether anything was written since.
     async fn flush_and_mark_clean(&self, at_rest: impl Fn() -> bool) -> Result<bool, ArrayError> {
-        let devices = self.devices();
-        let flushes = join_all(devices.iter().map(|device| device.member.flush())).await;
-        for (device, result) in devices.iter().zip(flushes) {
-            if let Err(error) = result {
-                self.record_failure(device, &error).await?;
-            }
-        }
-        self.check_unbroken()?;
+        self.flush_devices().await?;
         let _lock = self.metadata.exclusive(0..1).await;
         if !self.record.borrow().dirty || !at_rest() {
             return Ok(false);
@@ -89,6 +94,17 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.record.borrow_mut().dirty = false;
         self.publish().await?;
         Ok(true)
+    }
+
+    async fn flush_devices(&self) -> Result<(), ArrayError> {
+        let devices = self.devices();
+        let flushes = join_all(devices.iter().map(|device| device.member.flush())).await;
+        for (device, result) in devices.iter().zip(flushes) {
+            if let Err(error) = result {
+                self.record_failure(device, &error).await?;
+            }
+        }
+        self.check_unbroken()
     }
 
     /// A member failed a write: it leaves the array, and the others say so

@@ -42,7 +42,7 @@ pub struct Status {
     pub read_only: bool,
     /// md's count of metadata changes.
     pub events: u64,
-    /// Whether parity and copies agreed when it was assembled.
+    /// Whether parity and copies agree everywhere; false until a resync is done.
     pub in_agreement: bool,
     /// The write-intent bitmap, when there is one.
     pub bitmap: Option<BitmapStatus>,
@@ -244,7 +244,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             broken: inner.broken.borrow().clone(),
             read_only: inner.read_only,
             events: inner.record.borrow().events,
-            in_agreement: inner.trusted,
+            in_agreement: inner.agreed.get(),
             bitmap: inner.intent.as_ref().map(|intent| {
                 let (set, bits) = intent.tally();
                 BitmapStatus { set, bits }

@@ -109,7 +109,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
     fn health(&self, parity: &Parity, stripe: &Stripe, failed: Symbols) -> Health {
         let start = stripe.component().0;
         let range = start..start + parity.chunk_bytes();
-        let mut health = Health { unreadable: failed, absent: Symbols::EMPTY, parity_trusted: self.trusted };
+        let mut health = Health {
+            unreadable: failed,
+            absent: Symbols::EMPTY,
+            parity_trusted: self.is_agreed((stripe.number() + 1) * parity.stripe_bytes()),
+        };
         if self.whole.get() {
             return health;
         }
@@ -289,10 +293,19 @@ impl<M: Member, C: Clock> Inner<M, C> {
             });
             parts.map(|(_, block)| block.clone()).collect()
         };
-        let writes = plan.writes.iter().filter_map(|transfer| {
-            let device = self.device_of(&share.stripe, transfer.role)?;
-            let at = component(&share.stripe, transfer.within.start);
-            let blocks = blocks(transfer);
+        let writes = plan.writes.iter().map(|transfer| (transfer, blocks(transfer)));
+        self.write_transfers(&share.stripe, writes).await
+    }
+
+    /// Writes to all chunks at once. A member that fails leaves the array.
+    async fn write_transfers<'a>(
+        &self,
+        stripe: &Stripe,
+        transfers: impl Iterator<Item = (&'a Transfer, Vec<Block>)>,
+    ) -> Result<(), ArrayError> {
+        let writes = transfers.filter_map(|(transfer, blocks)| {
+            let device = self.device_of(stripe, transfer.role)?;
+            let at = component(stripe, transfer.within.start);
             Some(async move {
                 let result = device.write(at, blocks).await;
                 (device, result)
@@ -305,6 +318,32 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
         }
         Ok(())
+    }
+
+    /// Remakes a stripe's parity from its data; true when it was wrong. The
+    /// caller keeps writes off the stripe.
+    pub(crate) async fn resync_stripe(&self, parity: &Parity, number: u64) -> Result<bool, ArrayError> {
+        let stripe = parity.stripe(number);
+        let whole = 0..parity.chunk_bytes() as u32;
+        let transfer = |role| Transfer { role, within: whole.clone() };
+        let data: Vec<_> = (0..parity.data_chunks()).map(|index| transfer(Role::Data(index))).collect();
+        let lost =
+            |(_, error): Failed| self.io_error(number * parity.stripe_bytes(), parity.stripe_bytes(), error.as_ref());
+        let data = self.read_transfers(&stripe, &data).await.map_err(lost)?;
+        let spans: Vec<_> = (0..parity.data_chunks()).map(|data| Span { data, within: whole.clone() }).collect();
+        let plan = plan_write(code(parity), &spans, &Health::GOOD).expect("a full stripe needs nothing else");
+        let known = Known { old: &[], new: &data };
+        let right = compute(self.kernel, &self.pool, parity, &stripe, &known, &plan);
+        let mut wrong = Vec::new();
+        for (transfer, right) in &right {
+            let (result, found) = self.read_chunk(&stripe, transfer.role, 0, self.pool.take(right.len())).await;
+            if result.is_err() || found[..] != right[..] {
+                wrong.push((transfer, vec![right.clone()]));
+            }
+        }
+        let is_wrong = !wrong.is_empty();
+        self.write_transfers(&stripe, wrong.into_iter()).await?;
+        Ok(is_wrong)
     }
 }
 

@@ -335,6 +335,14 @@ fn die(seed: u64) {
         let found = history.read_all(&array).await;
         let context = format!("{} cut at {cut}", history.context());
         history.truth.borrow().check_after_power_loss(&found, &context);
+        if history.redundancy() > 0 {
+            let resynced = array.resync(&|_, _| {}).await.unwrap_or_else(|error| panic!("{context}: {error}"));
+            assert!(resynced.complete, "{context}");
+            assert!(history.read_all(&array).await == found, "{context}: a resync does not change data");
+        }
+        array.stop().await.unwrap_or_else(|error| panic!("{context}: {error}"));
+        let array = history.assemble(&left).await;
+        assert_eq!(array.status().state, "clean", "{context}");
         history.check_agreement(&left).await;
     };
     after.run(afterlife, || false);
