@@ -1,0 +1,21 @@
+//! Claims about signals. They are sent to the test's own thread: one that is
+//! sent to the process would end it by way of the harness's other threads.
+
+mod support;
+
+use mdspace_io::signal::{Signal, terminated};
+use support::{executor, poll_once};
+
+#[test]
+fn a_signal_to_stop_is_waited_for_and_told_apart() {
+    let (executor, _) = executor();
+    executor.block_on(async {
+        for (number, signal) in [(libc::SIGTERM, Signal::Terminate), (libc::SIGINT, Signal::Interrupt)] {
+            let mut waiting = Box::pin(terminated().expect("a descriptor"));
+            assert!(poll_once(&mut waiting).await.is_pending());
+            // SAFETY: raising a signal that `terminated` has blocked for this thread.
+            assert_eq!(unsafe { libc::raise(number) }, 0);
+            assert_eq!(waiting.await.expect("read"), signal);
+        }
+    });
+}
