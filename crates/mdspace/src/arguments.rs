@@ -5,6 +5,7 @@
 
 use crate::level::{parse_layout, parse_level};
 use crate::members::ArrayUuid;
+use crate::nbd_address::NbdAddress;
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use format::geometry::Level;
@@ -28,21 +29,39 @@ pub(crate) struct CommandLine {
 
 const EXAMPLES: &str = "\
 Examples:
+  mdspace up                                       an array in ./mdspace-data, served
   mdspace create --level 5 --size 1G a.img b.img c.img
   mdspace write a.img b.img c.img < disk.img       in any order
-  mdspace read '*.img' > disk.img                  quoted globs are expanded
+  mdspace serve '*.img' --nbd unix:/tmp/md.sock    quoted globs are expanded
+  mdspace status --json
 
 Exit status: 0 done; 1 the array or its data is not well; 2 refused, nothing changed.";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Serve a RAID-5 of four files in ./mdspace-data, made when it is not there
+    ///
+    /// Goes on where it left off when it is run again. Prints what to type next.
+    Up,
     /// Make an array of new or existing members
     Create(CreateArguments),
+    /// Print what is written on each member, and whether the members agree
+    Examine(ExamineArguments),
+    /// Serve an array to NBD clients until interrupted
+    Serve(ServeArguments),
     /// Copy an array's bytes to standard output or a file, with no server
     Read(ReadArguments),
     /// Copy standard input or a file into an array, with no server
     Write(WriteArguments),
+    /// Print the state of a served array and of its members
+    Status(StatusArguments),
+    /// Mark a member of a served array as faulty
+    Fail(MemberOfServedArguments),
+    /// Take a faulty or spare member out of a served array
+    Remove(MemberOfServedArguments),
+    /// Stop a served array: finish what was begun, mark it clean, end its server
+    Stop(ControlArguments),
 }
 
 /// Members of an array that exists.
@@ -161,6 +180,43 @@ pub(crate) enum Bitmap {
     None,
 }
 
+/// `examine`
+#[derive(Debug, Args)]
+pub(crate) struct ExamineArguments {
+    #[command(flatten)]
+    pub(crate) members: MemberArguments,
+
+    /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `serve`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace serve a.img b.img c.img                     on a socket of its own choice
+  mdspace serve '/dev/sd[b-e]' --nbd tcp:127.0.0.1:10809
+  mdspace serve --uuid 3b1c...  /dev/disk/by-id       members found by the array's UUID
+
+SIGINT and SIGTERM finish what was begun, mark the array clean and end the server.")]
+pub(crate) struct ServeArguments {
+    #[command(flatten)]
+    pub(crate) assemble: AssembleArguments,
+
+    /// Where NBD clients connect: unix:PATH, or tcp:HOST:PORT on this machine alone
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) nbd: Option<NbdAddress>,
+
+    /// The control socket, which `status` and the others talk to
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+
+    /// Let nothing be written, neither by clients nor to superblocks
+    #[arg(long)]
+    pub(crate) read_only: bool,
+}
+
 /// `read`
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -203,6 +259,36 @@ pub(crate) struct WriteArguments {
     /// Read from this file instead of standard input
     #[arg(long, short, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
+}
+
+/// How to reach a served array.
+#[derive(Debug, Args)]
+pub(crate) struct ControlArguments {
+    /// The server's control socket; when just one server of yours is running, it is found by itself
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+}
+
+/// `status`
+#[derive(Debug, Args)]
+pub(crate) struct StatusArguments {
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+
+    /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `fail` and `remove`
+#[derive(Debug, Args)]
+pub(crate) struct MemberOfServedArguments {
+    /// The member, by the name that `status` prints
+    #[arg(value_name = "MEMBER")]
+    pub(crate) member: String,
+
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
 }
 
 #[cfg(test)]

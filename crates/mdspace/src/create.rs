@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &CreateArguments, kernel: Option<&'static Kernel>) 
 
 /// Makes the array that `recipe` describes, with `None` for a missing member,
 /// and members that do not exist as sparse files of `size`. The array's status afterwards.
-async fn create(
+pub(crate) async fn create(
     machine: &Machine,
     mut recipe: Recipe,
     slots: &[Option<PathBuf>],
@@ -191,10 +191,27 @@ fn summary(level: Level, status: &Status, slots: &[Option<PathBuf>]) -> String {
     let layout = status.layout.as_ref().map(|layout| format!(", {layout}")).unwrap_or_default();
     let uuid = &status.uuid;
     format!(
-        "{} of {} members, {}{chunk}{layout}, uuid {uuid}\nnext: mdspace read {}\n",
+        "{} of {} members, {}{chunk}{layout}, uuid {uuid}\nnext: mdspace serve {}\n",
         level_name(level),
         status.raid_disks,
         Size(status.array_bytes),
         members.join(" "),
     )
+}
+
+/// The recipe of `mdspace up`: RAID-5 with every default, of files that hold zeros.
+pub(crate) fn recipe_of_up(name: &str) -> Result<Recipe, Failure> {
+    Ok(Recipe {
+        version: Version::V1_2,
+        level: Level::Raid5,
+        layout: default_layout(Level::Raid5),
+        chunk_bytes: CHUNK_BYTES,
+        name: name.to_owned(),
+        data_offset_bytes: None,
+        component_bytes: None,
+        bitmap: BitmapChoice::None,
+        set_uuid: random()?,
+        contents: Contents::Consistent,
+        overwrite: false,
+    })
 }

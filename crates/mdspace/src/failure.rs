@@ -44,6 +44,16 @@ impl Failure {
         self
     }
 
+    /// What failed and where, without the advice.
+    pub(crate) fn reason(&self) -> String {
+        self.message.clone()
+    }
+
+    /// What to do next.
+    pub(crate) fn advice(&self) -> Option<String> {
+        self.advice.clone()
+    }
+
     /// The exit status that says which kind it was.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self.kind {

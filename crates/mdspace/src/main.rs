@@ -6,23 +6,33 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod control;
 mod create;
+mod examine;
 mod failure;
 mod level;
 mod machine;
 mod members;
+mod nbd_address;
 mod output;
 mod progress;
+mod report;
+mod serve;
 mod size;
+mod sockets;
 mod transfer;
+mod volume;
 
 use arguments::{Command, CommandLine};
 use clap::Parser;
 use failure::Failure;
 use parity::Kernel;
 use std::process::ExitCode;
+use tracing_subscriber::filter::LevelFilter;
 
 fn main() -> ExitCode {
+    // What servers have to say while they run: warnings, on standard error.
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(LevelFilter::WARN).without_time().init();
     match run(&CommandLine::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -36,8 +46,15 @@ fn run(line: &CommandLine) -> Result<(), Failure> {
     let kernel = line.kernel.as_deref().map(Kernel::by_name).transpose();
     let kernel = kernel.map_err(|error| Failure::refused(format!("--kernel: {error}")))?;
     match &line.command {
+        Command::Up => serve::up(kernel),
         Command::Create(arguments) => create::run(arguments, kernel),
+        Command::Examine(arguments) => examine::run(arguments, kernel),
+        Command::Serve(arguments) => serve::serve(arguments, kernel),
         Command::Read(arguments) => transfer::read(arguments, kernel),
         Command::Write(arguments) => transfer::write(arguments, kernel),
+        Command::Status(arguments) => control::status(arguments),
+        Command::Fail(arguments) => control::change_member(arguments, "fail"),
+        Command::Remove(arguments) => control::change_member(arguments, "remove"),
+        Command::Stop(arguments) => control::stop(arguments),
     }
 }

@@ -4,7 +4,7 @@ mod support;
 
 use support::Workplace;
 
-const COMMANDS: [&str; 3] = ["create", "read", "write"];
+const COMMANDS: [&str; 10] = ["up", "create", "examine", "serve", "read", "write", "status", "fail", "remove", "stop"];
 
 #[test]
 fn every_command_explains_itself() {
@@ -55,7 +55,12 @@ fn nonsense_is_refused_before_anything_is_made() {
         ("read [", &["["]),
         ("read a --uuid 1234", &["32 hexadecimal digits"]),
         ("read a --offset -1", &["-1"]),
-        ("--kernel abacus read nothing.img", &["abacus", "portable"]),
+        ("serve nothing.img", &["nothing.img: no such file"]),
+        ("--kernel abacus examine nothing.img", &["abacus", "portable"]),
+        ("status", &["no array of yours", "mdspace serve"]),
+        ("status --control nothing.sock", &["nothing.sock"]),
+        ("fail a.img", &["no array of yours"]),
+        ("stop now", &["unexpected argument"]),
     ] {
         here.run(line).expect(2, words);
         let left = here.path().read_dir().expect("it is a directory").count();

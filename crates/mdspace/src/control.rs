@@ -1,0 +1,81 @@
+//! `status`, `fail`, `remove` and `stop`: the control socket's clients.
+
+use crate::arguments::{ControlArguments, MemberOfServedArguments, StatusArguments};
+use crate::failure::Failure;
+use crate::output::{print, print_json};
+use crate::report::StatusView;
+use crate::sockets;
+use export::control::{ApiError, Client, ClientError, MemberRequest};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// Runs `mdspace status`.
+pub(crate) fn status(arguments: &StatusArguments) -> Result<(), Failure> {
+    let body = client(&arguments.control)?.get("/v1/status")?;
+    let view = view(&body)?;
+    if arguments.json {
+        print_json(&body)?;
+    } else {
+        print(&view.text())?;
+    }
+    match view.broken {
+        Some(reason) => Err(Failure::unwell(reason).advise("stop it, and look at each member with `mdspace examine`")),
+        None => Ok(()),
+    }
+}
+
+/// Runs `mdspace fail` (`route` `fail`) and `mdspace remove` (`remove`).
+pub(crate) fn change_member(arguments: &MemberOfServedArguments, route: &str) -> Result<(), Failure> {
+    let request = json!(MemberRequest { member: arguments.member.clone() });
+    let body = client(&arguments.control)?.post(&format!("/v1/members/{route}"), &request)?;
+    print(&view(&body)?.text())
+}
+
+/// Runs `mdspace stop`; when it returns, the members are free.
+pub(crate) fn stop(arguments: &ControlArguments) -> Result<(), Failure> {
+    let body = client(arguments)?.post("/v1/stop", &json!({}))?;
+    let pid = body["pid"].as_i64().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+    if let Some(pid) = pid {
+        wait_for_end(pid);
+    }
+    print(&format!("stopped, {}\n", body["state"].as_str().unwrap_or("state unknown")))
+}
+
+/// Waits until the process `pid` has ended and let go of its members. It may have done so already.
+fn wait_for_end(pid: Pid) {
+    if let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) {
+        let mut events = [PollFd::new(&process, PollFlags::IN)];
+        while poll(&mut events, None) == Err(rustix::io::Errno::INTR) {}
+    }
+}
+
+fn client(arguments: &ControlArguments) -> Result<Client, Failure> {
+    Ok(Client::connect(&sockets::control(arguments.control.as_deref())?)?)
+}
+
+fn view(body: &Value) -> Result<StatusView, Failure> {
+    StatusView::deserialize(body)
+        .map_err(|error| Failure::unwell(format!("the server's answer is not a status: {error}")))
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Connect { .. } => {
+                Self::refused(error.to_string()).advise("start the array with `mdspace serve` or `mdspace up`")
+            }
+            ClientError::Protocol { .. } => Self::unwell(error.to_string()),
+            ClientError::Api(ApiError { status, message, member, field, advice }) => {
+                let place: Vec<String> = member.into_iter().chain(field).chain([message]).collect();
+                let message = place.join(": ");
+                let failure = if status == 500 { Self::unwell(message) } else { Self::refused(message) };
+                match advice {
+                    Some(advice) => failure.advise(advice),
+                    None => failure,
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! `serve` and `up`: an array behind an NBD server, until somebody says stop.
+//!
+//! One thread does everything but the control socket, whose thread hands each
+//! command over and waits for the answer. Whoever ends it (SIGINT, SIGTERM or
+//! the `stop` command), the order is the same: no new requests, those that
+//! were received are answered, everything is flushed, the array is marked
+//! clean, and only then is the end announced.
+
+use crate::arguments::ServeArguments;
+use crate::create::{create, recipe_of_up};
+use crate::failure::Failure;
+use crate::machine::{Array, Machine, Purpose};
+use crate::members::{ArrayUuid, expand};
+use crate::nbd_address::NbdAddress;
+use crate::output::print;
+use crate::report::describe;
+use crate::size::Size;
+use crate::sockets::{Sockets, UP_DIRECTORY};
+use crate::volume::Exported;
+use engine::status::Status;
+use engine::{ArrayError, Clock, Refusal};
+use export::control::{ApiError, Command, ControlBackend, ControlServer, MemberRequest};
+use export::nbd::server::{Server, ServerLimits};
+use export::nbd::session::Export;
+use futures_channel::{mpsc, oneshot};
+use futures_util::future::{Either, select};
+use futures_util::{FutureExt, StreamExt};
+use io::net::Listener;
+use parity::Kernel;
+use serde::Serialize;
+use serde_json::Value;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::time::Duration;
+
+/// How long clients may take to accept their last answers.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+
+/// Members of `up`, and their size.
+const UP_MEMBERS: usize = 4;
+const UP_MEMBER_BYTES: u64 = 256 << 20;
+
+/// Runs `mdspace serve`.
+pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
+    let purpose = if arguments.read_only { Purpose::Read } else { Purpose::Write };
+    let machine = Machine::start(kernel)?;
+    machine.run(async {
+        let array = machine.assemble(&arguments.assemble, purpose).await?;
+        let status = array.status();
+        let own = || {
+            let uuid: ArrayUuid = status.uuid.parse().map_err(Failure::refused)?;
+            Sockets::of_array(&status.name, uuid)
+        };
+        let (nbd, control) = match (&arguments.nbd, &arguments.control) {
+            (Some(nbd), Some(control)) => (nbd.clone(), control.clone()),
+            (Some(nbd), None) => (nbd.clone(), own()?.control),
+            (None, Some(control)) => (NbdAddress::Unix(own()?.nbd), control.clone()),
+            (None, None) => own().map(|own| (NbdAddress::Unix(own.nbd), own.control))?,
+        };
+        let server = ArrayServer::start(&machine, array, &nbd, &control)?;
+        print(&server.greeting())?;
+        server.run().await
+    })
+}
+
+/// Runs `mdspace up`.
+pub(crate) fn up(kernel: Option<&'static Kernel>) -> Result<(), Failure> {
+    let directory = Path::new(UP_DIRECTORY);
+    let sockets = Sockets::of_up(directory);
+    if std::os::unix::net::UnixStream::connect(&sockets.control).is_ok() {
+        return Err(Failure::refused(format!("{}: is being served already", directory.display()))
+            .advise("`mdspace status` shows it, `mdspace stop` stops it"));
+    }
+    let machine = Machine::start(kernel)?;
+    machine.run(async {
+        let members = members_of_up(&machine, directory).await?;
+        let array = machine.assemble_paths(&members, false, Purpose::Write).await?;
+        let server = ArrayServer::start(&machine, array, &NbdAddress::Unix(sockets.nbd), &sockets.control)?;
+        print(&server.greeting())?;
+        print(&what_to_try(&server, &members))?;
+        server.run().await
+    })
+}
+
+/// The members in `directory`, made when there is none.
+async fn members_of_up(machine: &Machine, directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let pattern = directory.join("member*.img");
+    if let Ok(members) = expand(&[pattern.into_os_string()]) {
+        return Ok(members);
+    }
+    let failed = |error| Failure::refused(format!("{}: cannot create: {error}", directory.display()));
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    let members: Vec<PathBuf> = (0..UP_MEMBERS).map(|index| directory.join(format!("member{index}.img"))).collect();
+    let slots: Vec<_> = members.iter().cloned().map(Some).collect();
+    create(machine, recipe_of_up("mdspace")?, &slots, &[], Some(Size(UP_MEMBER_BYTES))).await?;
+    Ok(members)
+}
+
+/// The next commands to type, for somebody who is here for the first time.
+fn what_to_try(server: &ArrayServer<'_>, members: &[PathBuf]) -> String {
+    let uri = &server.nbd;
+    let mdspace = std::env::args().next().unwrap_or_else(|| "mdspace".to_owned());
+    let first = members.first().map(|path| path.display().to_string()).unwrap_or_default();
+    format!(
+        "\nIn another terminal, in this directory:\n\
+         \x20 nbdinfo '{uri}'\n\
+         \x20 nbdcopy disk.img '{uri}'\n\
+         \x20 {mdspace} status\n\
+         \x20 {mdspace} fail {first}\n\
+         \x20 nbdcopy '{uri}' copy.img\n\
+         \x20 {mdspace} stop\n\
+         A member is lost, and the data comes out the same. `up` goes on where it was stopped.\n"
+    )
+}
+
+/// A status, and where it is served. Its fields are a stable interface (docs/json.md).
+#[derive(Serialize)]
+struct ServedStatus {
+    #[serde(flatten)]
+    array: Status,
+    served: Served,
+}
+
+#[derive(Serialize)]
+struct Served {
+    /// The NBD URI.
+    nbd: String,
+    /// NBD connections at present.
+    clients: usize,
+    /// The server's process.
+    pid: u32,
+}
+
+/// Hands commands of the control thread to the array's.
+struct Backend(mpsc::UnboundedSender<Asked>);
+
+struct Asked {
+    command: Command,
+    answer: oneshot::Sender<Result<Value, ApiError>>,
+}
+
+impl ControlBackend for Backend {
+    async fn call(&self, command: Command) -> Result<Value, ApiError> {
+        let (answer, answered) = oneshot::channel();
+        let stopping = || ApiError::new(503, "the array is being stopped");
+        self.0.unbounded_send(Asked { command, answer }).map_err(|_| stopping())?;
+        answered.await.unwrap_or_else(|oneshot::Canceled| Err(stopping()))
+    }
+}
+
+/// Whoever wants the server to end.
+enum Ending {
+    Signal,
+    Command(oneshot::Sender<Result<Value, ApiError>>),
+    /// It cannot go on.
+    Failure(std::io::Error),
+}
+
+/// An array that is being served.
+struct ArrayServer<'a> {
+    machine: &'a Machine,
+    array: Array,
+    server: Server<Exported>,
+    accepting: io::JoinHandle<std::io::Result<()>>,
+    nbd: NbdAddress,
+    control: ControlServer,
+    control_path: PathBuf,
+    asked: mpsc::UnboundedReceiver<Asked>,
+    terminated: std::pin::Pin<Box<dyn Future<Output = std::io::Result<io::signal::Signal>>>>,
+}
+
+impl<'a> ArrayServer<'a> {
+    /// Listens on both sockets.
+    fn start(machine: &'a Machine, array: Array, nbd: &NbdAddress, control: &Path) -> Result<Self, Failure> {
+        // Signals first: threads that exist before would take them.
+        let terminated = io::signal::terminated().map_err(|error| Failure::refused(format!("signals: {error}")))?;
+        let refused = |error: std::io::Error| Failure::refused(error.to_string());
+        let (listener, nbd) = listen(nbd).map_err(refused)?;
+        let export = Export { name: array.status().name, volume: Exported(array.clone()) };
+        let server = Server::new(vec![export], ServerLimits::default());
+        let accepting = io::spawn({
+            let server = server.clone();
+            async move { server.accept_from(listener).await }
+        });
+        let (sender, asked) = mpsc::unbounded();
+        let control_path = std::path::absolute(control).map_err(refused)?;
+        let control = ControlServer::start(&control_path, Backend(sender)).map_err(refused)?;
+        let terminated = Box::pin(terminated);
+        Ok(Self { machine, array, server, accepting, nbd, control, control_path, asked, terminated })
+    }
+
+    /// What is served, and how to connect.
+    fn greeting(&self) -> String {
+        let status = self.array.status();
+        format!(
+            "serving {}\n  NBD      {}\n  control  {}\n",
+            describe(&status.name, status.level, status.array_bytes, &status.state),
+            self.nbd,
+            self.control_path.display()
+        )
+    }
+
+    /// Serves until the end.
+    async fn run(mut self) -> Result<(), Failure> {
+        let ending = self.until_ending().await;
+        let Self { machine, array, server, accepting, control, asked, .. } = self;
+        let grace = machine.clock.sleep_until(machine.clock.now() + STOP_GRACE);
+        server.stop(grace).await;
+        if !matches!(ending, Ending::Failure(_)) {
+            // Its listener goes, and with it the socket.
+            drop(accepting.await);
+        }
+        let stopped = array.stop().await;
+        let status = array.status();
+        drop((asked, server, array));
+        let result = finish(ending, &stopped, &status);
+        control.stop();
+        result
+    }
+
+    /// Carries out commands until something ends it.
+    async fn until_ending(&mut self) -> Ending {
+        loop {
+            let command = pin!(self.asked.next().fuse());
+            let events = select(self.terminated.as_mut(), select(command, &mut self.accepting));
+            let asked = match events.await {
+                Either::Left(_) => return Ending::Signal,
+                Either::Right((Either::Left((Some(asked), _)), _)) => asked,
+                Either::Right((Either::Left((None, _)), _)) => {
+                    return Ending::Failure(std::io::Error::other("the control thread ended"));
+                }
+                Either::Right((Either::Right((accepted, _)), _)) => {
+                    let ended = accepted.err().unwrap_or_else(|| std::io::Error::other("no more connections"));
+                    return Ending::Failure(ended);
+                }
+            };
+            let Asked { command, answer } = asked;
+            let done = match command {
+                Command::Stop => return Ending::Command(answer),
+                Command::Status => Ok(()),
+                Command::FailMember(member) => self.change(&member, self.array.fail(&member.member)).await,
+                Command::RemoveMember(member) => self.change(&member, self.array.remove(&member.member)).await,
+            };
+            // A client that has gone does not need its answer.
+            drop(answer.send(done.map(|()| self.status())));
+        }
+    }
+
+    async fn change(
+        &self,
+        request: &MemberRequest,
+        change: impl Future<Output = Result<(), Refusal>>,
+    ) -> Result<(), ApiError> {
+        let is_known = self.array.status().members.iter().any(|member| {
+            member.name == request.member || Path::new(&member.name).file_name() == Some(request.member.as_ref())
+        });
+        let status = if is_known { 409 } else { 404 };
+        change.await.map_err(|Refusal { member, field, reason, advice }| ApiError {
+            member,
+            field,
+            advice,
+            ..ApiError::new(status, reason)
+        })
+    }
+
+    fn status(&self) -> Value {
+        let served = Served { nbd: self.nbd.to_string(), clients: self.server.connections(), pid: std::process::id() };
+        json(&ServedStatus { array: self.array.status(), served })
+    }
+}
+
+fn json(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).expect("our own types have string keys")
+}
+
+fn listen(address: &NbdAddress) -> std::io::Result<(Listener, NbdAddress)> {
+    match address {
+        NbdAddress::Unix(path) => {
+            let path = std::path::absolute(path)?;
+            Ok((Listener::unix(&path, 0o600)?, NbdAddress::Unix(path)))
+        }
+        NbdAddress::Tcp(address) => {
+            let listener = Listener::tcp(*address)?;
+            let address = listener.tcp_address()?.unwrap_or(*address);
+            Ok((listener, NbdAddress::Tcp(address)))
+        }
+    }
+}
+
+/// Tells whoever ended it how it ended.
+fn finish(ending: Ending, stopped: &Result<(), ArrayError>, status: &Status) -> Result<(), Failure> {
+    let result = stopped.clone().map_err(|error| {
+        Failure::unwell(format!("the array could not be marked clean: {error}"))
+            .advise("`mdspace examine` shows what is on each member")
+    });
+    match ending {
+        Ending::Signal => {}
+        Ending::Command(answer) => {
+            let body = match stopped {
+                Ok(()) => Ok(json(&StoppedBody { state: &status.state, pid: std::process::id() })),
+                Err(error) => Err(ApiError::new(500, format!("the array could not be marked clean: {error}"))),
+            };
+            // A client that has gone does not need its answer.
+            drop(answer.send(body));
+        }
+        Ending::Failure(error) => {
+            return result.and(Err(Failure::unwell(format!("the NBD server cannot go on: {error}"))));
+        }
+    }
+    if result.is_ok() {
+        eprintln!("stopped, {}", status.state);
+    }
+    result
+}
+
+/// The answer to `stop`.
+#[derive(Serialize)]
+struct StoppedBody<'a> {
+    state: &'a str,
+    pid: u32,
+}

@@ -1,0 +1,76 @@
+//! An array as what is exported.
+
+use crate::machine::Array;
+use engine::{ArrayError, ArrayErrorKind, Block, Buffer, Pool};
+use export::{Durability, Volume, VolumeError, VolumeErrorKind};
+
+/// The best request size that is announced at the most.
+const PREFERRED_BYTES_MAX: u64 = 32 << 20;
+
+/// An array behind the seam that servers use.
+#[derive(Clone)]
+pub(crate) struct Exported(pub(crate) Array);
+
+impl Volume for Exported {
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.0.is_read_only()
+    }
+
+    fn preferred_block_bytes(&self) -> u32 {
+        // A full stripe is not always a power of two, which NBD asks for.
+        let best = self.0.preferred_bytes().clamp(4096, PREFERRED_BYTES_MAX);
+        1 << best.ilog2()
+    }
+
+    fn pool(&self) -> &Pool {
+        self.0.pool()
+    }
+
+    async fn read(&self, at: u64, into: Buffer) -> Result<Buffer, VolumeError> {
+        self.0.read(at, into).await.map_err(failed)
+    }
+
+    async fn write(&self, at: u64, from: Block, durability: Durability) -> Result<(), VolumeError> {
+        self.0.write(at, from, of_engine(durability)).await.map_err(failed)
+    }
+
+    async fn flush(&self) -> Result<(), VolumeError> {
+        self.0.flush().await.map_err(failed)
+    }
+
+    async fn discard(&self, at: u64, bytes: u64) -> Result<(), VolumeError> {
+        self.0.discard(at, bytes).await.map_err(failed)
+    }
+
+    /// Zeros are always written: the engine keeps no ranges that only read so.
+    async fn write_zeroes(
+        &self,
+        at: u64,
+        bytes: u64,
+        _may_discard: bool,
+        durability: Durability,
+    ) -> Result<(), VolumeError> {
+        self.0.write_zeroes(at, bytes, of_engine(durability)).await.map_err(failed)
+    }
+}
+
+fn of_engine(durability: Durability) -> engine::Durability {
+    match durability {
+        Durability::Ordinary => engine::Durability::Ordinary,
+        Durability::Stable => engine::Durability::Stable,
+    }
+}
+
+fn failed(error: ArrayError) -> VolumeError {
+    let kind = match error.kind {
+        ArrayErrorKind::OutOfRange => VolumeErrorKind::OutOfRange,
+        ArrayErrorKind::ReadOnly => VolumeErrorKind::ReadOnly,
+        ArrayErrorKind::Io => VolumeErrorKind::Io,
+        ArrayErrorKind::Stopped => VolumeErrorKind::ShuttingDown,
+    };
+    VolumeError::new(kind, error.reason)
+}
