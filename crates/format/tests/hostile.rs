@@ -200,6 +200,36 @@ fn unknown_padding_is_kept() {
 }
 
 #[test]
+fn what_follows_the_last_role_is_kept_until_roles_need_it() {
+    let tail: Vec<u8> = (0..56).collect();
+    let real = v1().with(220, &[100]).with(456, &tail).summed();
+    let mut superblock = real.superblock();
+    assert_eq!(superblock.encode(), real.bytes[..512]);
+    superblock.roles.resize(110, DeviceRole::Faulty);
+    assert_eq!(superblock.encode()[476..], tail[20..]);
+}
+
+#[test]
+fn a_part_may_end_where_the_member_ends() {
+    // The 1.0 superblock is 16 sectors before the end.
+    let with_bitmap_at = |sectors: u8| v1_at_end().with(96, &[sectors, 0, 0, 0]).summed().decode().map(|_| ());
+    assert_eq!(with_bitmap_at(15), Ok(()));
+    assert_eq!(with_bitmap_at(16).map_err(|defect| defect.field), Err("superblock.bitmap_offset"));
+}
+
+#[test]
+fn a_checkpoint_of_0_90_that_does_not_count_is_kept() {
+    // Dirty, events 1, checkpoint of events 9.
+    let real = v0().with(132, &[0]).with(156, &[1]).with(164, &[9]).with(172, &[0; 4]).summed();
+    assert_eq!(real.superblock().resync, Resync::From(Sectors(0)));
+    assert!(real.superblock().encode() == real.bytes);
+    // Now it counts.
+    let real = real.with(164, &[1]).with(172, &[64]).summed();
+    assert_eq!(real.superblock().resync, Resync::From(Sectors(64)));
+    assert!(real.superblock().encode() == real.bytes);
+}
+
+#[test]
 fn roles_may_be_added_up_to_the_place_s_end() {
     let mut superblock = v1().superblock();
     for devices in [128, 129, 384, MAX_DEVICES] {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use mdspace_format::bad_blocks::{self, BadRange};
 use mdspace_format::bitmap::{self, BitmapSuper};
 use mdspace_format::geometry::Level;
-use mdspace_format::partial_parity::{Header, signature};
+use mdspace_format::partial_parity::{self, Entry, Header, signature};
 use mdspace_format::superblock::{self, DeviceFlags, DeviceRole, Resync, Superblock, Version};
 use mdspace_format::units::{DeviceNumber, MemberByte, Sectors, Slot};
 
@@ -362,6 +362,22 @@ fn partial_parity_logs_of_the_kernel_are_accepted() {
         assert_eq!(header.encode(), bytes, "{}", sample.name);
     }
     assert!(seen >= 3, "only {seen} logs");
+}
+
+/// The array was written with 4 KiB of zeros at its start; stripe 0 has its parity in slot 2.
+#[test]
+fn the_kernels_partial_parity_entry_tells_what_was_written() {
+    let sample = sample("raid5-ppl-active/2");
+    let (bytes, _) = sample.beside("ppl").expect("it has one");
+    let header = Header::decode(&bytes, &sample.superblock().set_uuid, 1 << 20).expect("the kernel made it");
+    let entry = Entry {
+        data_sector: 0,
+        partial_parity_bytes: 4096,
+        data_bytes: 4096,
+        parity_slot: 2,
+        checksum: partial_parity::checksum(&[0; 4096]),
+    };
+    assert_eq!((header.generation, header.entries), (1, vec![entry]));
 }
 
 #[test]

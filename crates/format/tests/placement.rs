@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use mdspace_format::geometry::Level;
-use mdspace_format::placement::{BitmapChoice, Placement, Request, place};
+use mdspace_format::placement::{BitmapChoice, BitmapPlacement, Placement, Request, place};
 use mdspace_format::superblock::Version;
 use mdspace_format::units::Sectors;
 
@@ -138,6 +138,40 @@ fn everything_goes_where_mdadm_puts_it() {
         }
     }
     assert!(compared > 150, "only {compared} members");
+}
+
+/// A RAID-1 of so many sectors of data, and its bitmap.
+fn bitmap(version: Version, component: u64, bitmap: BitmapChoice) -> Option<BitmapPlacement> {
+    let request = Request {
+        version,
+        level: Level::Raid1,
+        layout: 0,
+        raid_disks: 2,
+        chunk_bytes: 0,
+        data_offset: None,
+        component: Some(Sectors(component)),
+        bitmap,
+        bad_block_log: true,
+    };
+    place(&request, &[200 << 30, 200 << 30]).expect("it fits")[0].bitmap
+}
+
+#[test]
+fn a_bitmap_is_made_unasked_above_100_gib() {
+    let gib = 1 << 21;
+    for version in [Version::V1_0, Version::V1_2] {
+        assert!(bitmap(version, 100 * gib, BitmapChoice::Auto).is_none());
+        assert!(bitmap(version, 100 * gib + 128, BitmapChoice::Auto).is_some());
+    }
+}
+
+#[test]
+fn a_bitmap_takes_whole_blocks() {
+    // A block of 4 KiB holds the superblock and 30720 bits.
+    for (bits, bytes) in [(30_720, 4096), (30_721, 8192), (2 * 32_768 - 2048, 8192)] {
+        let bitmap = bitmap(Version::V1_2, bits * 2048, BitmapChoice::Chunk(1 << 20)).expect("asked for");
+        assert_eq!((bitmap.sync_size.0 / 2048, bitmap.bytes), (bits, bytes));
+    }
 }
 
 #[test]

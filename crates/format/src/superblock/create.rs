@@ -27,7 +27,8 @@ pub struct Blueprint {
     pub chunk: Sectors,
     /// Number of slots.
     pub raid_disks: u16,
-    /// What each device number is: slots first, then spares; a missing member is [`DeviceRole::Faulty`].
+    /// What each device number is: slots first, then spares. Of a missing member it is
+    /// [`DeviceRole::Spare`] if it was never there, as mdadm writes it, or [`DeviceRole::Faulty`].
     pub roles: Vec<DeviceRole>,
     /// Clean when what the members hold is consistent already.
     pub resync: Resync,
