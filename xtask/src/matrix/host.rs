@@ -120,10 +120,15 @@ impl Workplace<'_> {
         self.expect_with_members_missing(&model, &mut self.cell.random())
     }
 
+    /// Those of `absent` that were missing when the array was made. That is all of them in half of the degraded
+    /// cells that are made here; in the others members are left out later.
+    fn never_there<'a>(&self, absent: &'a [usize]) -> &'a [usize] {
+        if self.cell.origin == Origin::Here && self.fill().is_multiple_of(2) { absent } else { &[] }
+    }
+
     /// `mdspace create`, and the whole array written; returns the model.
     fn create(&self, absent: &[usize]) -> Result<Vec<u8>> {
-        // Half of the degraded cells are created degraded, in the others members are left out later.
-        let missing = if self.fill().is_multiple_of(2) { absent } else { &[] };
+        let missing = self.never_there(absent);
         let mut arguments: Vec<OsString> = vec!["create".into()];
         arguments.extend(self.cell.create_options().into_iter().map(OsString::from));
         for member in 0..self.cell.members {
@@ -249,14 +254,15 @@ impl Workplace<'_> {
 
     /// Writes the file that tests/kernel/matrix.sh reads.
     fn describe(&self, absent: &[usize], patches: &[Patch]) -> Result<()> {
-        let absent: Vec<String> = absent.iter().map(usize::to_string).collect();
+        let words = |members: &[usize]| members.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
         let patches: Vec<String> = patches.iter().map(|p| format!("{}:{}:{}", p.position, p.from, p.length)).collect();
         let text = format!(
-            "members={}\ncreate=({})\nfill={}\nabsent=\"{}\"\nchecked={}\npatches=({})\n",
+            "members={}\ncreate=({})\nfill={}\nabsent=\"{}\"\nnever=\"{}\"\nchecked={}\npatches=({})\n",
             self.cell.members,
             self.cell.create_options().join(" "),
             self.fill(),
-            absent.join(" "),
+            words(absent),
+            words(self.never_there(absent)),
             u8::from(self.cell.can_be_checked()),
             patches.join(" "),
         );
