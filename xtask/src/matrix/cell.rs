@@ -21,6 +21,14 @@ impl Origin {
             Origin::Here => "here",
         }
     }
+
+    /// As in "made here".
+    pub(crate) fn made(self) -> &'static str {
+        match self {
+            Origin::Kernel => "by the kernel",
+            Origin::Here => "here",
+        }
+    }
 }
 
 /// RAID levels, in the order in which they are listed.

@@ -69,7 +69,7 @@ pub(crate) fn cells_by_kind(cells: &[Cell]) -> String {
     let mut text = String::new();
     for (origin, levels) in kinds {
         let levels: Vec<String> = levels.iter().map(|(level, count)| format!("{}: {count}", level.name())).collect();
-        text += &format!("cells made by {:6}  {}\n", origin.name(), levels.join(", "));
+        text += &format!("cells made {:13}  {}\n", origin.made(), levels.join(", "));
     }
     text
 }
