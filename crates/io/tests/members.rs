@@ -29,7 +29,8 @@ fn on_every_kind(test: &str, check: impl AsyncFn(&AnyMember, &Pool, &str)) {
     for register in [true, false] {
         let pool = Pool::new(16 << 20);
         let executor = Executor::new(&Options { register, ..Options::new(pool.clone()) }).expect("io_uring");
-        assert_eq!(executor.registered_bytes() > 0, register);
+        // With it, how much depends on the user's limit of locked memory.
+        assert!(register || executor.registered_bytes() == 0);
         let directories = ["/tmp", "/dev/shm"].map(|parent| tempfile::tempdir_in(parent).expect("a directory"));
         for directory in &directories {
             for direct in [Direct::Auto, Direct::Never] {
