@@ -132,6 +132,27 @@ impl<M: Member> Device<M> {
         (result, into)
     }
 
+    /// Fills the buffers one behind the other, as one transfer.
+    pub(crate) async fn read_vectored(
+        &self,
+        at: ComponentByte,
+        mut into: Vec<Buffer>,
+    ) -> (Result<(), MemberError>, Vec<Buffer>) {
+        if into.len() == 1 {
+            let (result, buffer) = self.read(at, into.remove(0)).await;
+            into.push(buffer);
+            return (result, into);
+        }
+        let _in_flight = InFlight::enter(&self.in_flight);
+        count(&self.counters.reads, 1);
+        count(&self.counters.read_bytes, into.iter().map(|buffer| buffer.len() as u64).sum());
+        let (result, into) = self.member.read_vectored(self.absolute(at), into).await;
+        if result.is_err() {
+            count(&self.counters.errors, 1);
+        }
+        (result, into)
+    }
+
     /// Writes the blocks one behind the other, as one transfer.
     pub(crate) async fn write(&self, at: ComponentByte, mut from: Vec<Block>) -> Result<(), MemberError> {
         let _in_flight = InFlight::enter(&self.in_flight);

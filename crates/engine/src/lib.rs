@@ -18,6 +18,7 @@ pub mod status;
 
 mod array;
 mod device;
+mod direct;
 mod error;
 mod gate;
 mod intent;

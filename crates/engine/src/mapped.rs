@@ -15,9 +15,6 @@ use smallvec::SmallVec;
 
 impl<M: Member, C: Clock> Inner<M, C> {
     pub(crate) async fn read_mapped(&self, mapping: &Mapping, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
-        if into.is_empty() {
-            return Ok(into);
-        }
         let first = mapping.piece_at(ArrayByte(at));
         if first.bytes >= into.len() as u64 {
             return self.read_piece(&first, into).await;
@@ -50,7 +47,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// The current copy with the fewest transfers under way; the first while
     /// copies may differ, as md has it, so that all readers see the same one.
-    fn best_copy(&self, piece: &Piece, bytes: u64, tried: &[Slot]) -> Option<(Slot, ComponentByte)> {
+    pub(crate) fn best_copy(&self, piece: &Piece, bytes: u64, tried: &[Slot]) -> Option<(Slot, ComponentByte)> {
         let slots = self.slots.borrow();
         let load = |slot: Slot, at: ComponentByte| {
             let device = slots[slot.index()].as_ref()?;

@@ -64,15 +64,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
         mut into: Buffer,
         locked: Locked,
     ) -> Result<Buffer, ArrayError> {
-        if into.is_empty() {
-            return Ok(into);
-        }
-        if self.whole.get() && at / parity.chunk_bytes() == (at + into.len() as u64 - 1) / parity.chunk_bytes() {
-            match self.read_within_chunk(parity, at, into).await {
-                Ok(filled) => return Ok(filled),
-                Err(buffer) => into = buffer,
-            }
-        }
         let mut shares = shares(parity, at, into.len() as u64);
         let first = shares.next().expect("the range is not empty");
         if first.bytes == into.len() {
@@ -85,19 +76,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }));
         let reads: Vec<_> = parts.map(|(share, part)| self.read_share(parity, share, part, locked)).collect();
         join_parts(join_all(reads).await)
-    }
-
-    /// The short way for what most reads are: one member of a whole array has
-    /// it. Gives the buffer back when that member fails.
-    async fn read_within_chunk(&self, parity: &Parity, at: u64, into: Buffer) -> Result<Buffer, Buffer> {
-        let (chunk, width) = (parity.chunk_bytes(), parity.stripe_bytes());
-        let stripe = parity.stripe(at / width);
-        let role = Role::Data((at % width / chunk) as u16);
-        let Some(device) = self.device_of(&stripe, role) else { return Err(into) };
-        match device.read(component(&stripe, (at % chunk) as u32), into).await {
-            (Ok(()), filled) => Ok(filled),
-            (Err(_), buffer) => Err(buffer),
-        }
     }
 
     fn device_of(&self, stripe: &Stripe, role: Role) -> Option<Rc<Device<M>>> {

@@ -26,7 +26,7 @@
 
 use super::{Level, Role, Shape, check_array, check_chunk_of_pages, check_component, check_slots, unknown_layout};
 use crate::defect::Defect;
-use crate::units::{ComponentByte, Slot};
+use crate::units::{ArrayByte, ComponentByte, Slot};
 
 /// Where P is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,6 +229,22 @@ impl Parity {
     /// Whether the data can be had with this many slots missing.
     pub fn survives(&self, missing: u16) -> bool {
         missing <= self.parities
+    }
+
+    /// The slot and position that hold the array byte `at`, and how many bytes
+    /// from there on lie in the same chunk.
+    ///
+    /// # Panics
+    /// When `at` is not within the array.
+    #[inline]
+    pub fn locate(&self, at: ArrayByte) -> (Slot, ComponentByte, u64) {
+        let chunk = at.0 >> self.chunk_shift;
+        let within = at.0 & (self.chunk_bytes() - 1);
+        let number = chunk / u64::from(self.data_chunks());
+        let index = chunk - number * u64::from(self.data_chunks());
+        let stripe = self.stripe(number);
+        let slot = Slot(stripe.data_slot(index as u16));
+        (slot, ComponentByte(stripe.component + within), self.chunk_bytes() - within)
     }
 
     /// The roles in stripe `number`.

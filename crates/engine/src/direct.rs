@@ -1,0 +1,127 @@
+//! Reads of a whole array: every chunk is on a member that has it, so nothing
+//! is planned and nothing locked.
+//!
+//! What lies contiguous on a member is one transfer, however many chunks of
+//! the request it serves. Whenever a member fails, the caller falls back to
+//! the long way, which knows about copies and parity.
+
+use crate::array::Inner;
+use crate::buffer::Buffer;
+use crate::clock::Clock;
+use crate::device::Device;
+use crate::member::Member;
+use format::geometry::Geometry;
+use format::units::{ArrayByte, ComponentByte};
+use futures_util::future::join_all;
+use std::rc::Rc;
+
+/// Where a run of array bytes is.
+struct Place<M> {
+    device: Rc<Device<M>>,
+    at: ComponentByte,
+    /// How far it goes there, at least.
+    bytes: u64,
+}
+
+/// Parts of a request that are one transfer on a member.
+struct Transfer<M> {
+    device: Rc<Device<M>>,
+    at: ComponentByte,
+    end: u64,
+    /// Which parts of the request, in ascending order.
+    parts: Vec<usize>,
+    buffers: Vec<Buffer>,
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// The member to read `at` from, of a whole array.
+    fn place(&self, at: u64) -> Option<Place<M>> {
+        match &self.geometry {
+            Geometry::Parity(parity) => {
+                let (slot, at, bytes) = parity.locate(ArrayByte(at));
+                Some(Place { device: self.device(slot)?, at, bytes })
+            }
+            Geometry::Mapping(mapping) => {
+                let piece = mapping.piece_at(ArrayByte(at));
+                let (slot, at) = self.best_copy(&piece, piece.bytes, &[])?;
+                Some(Place { device: self.device(slot)?, at, bytes: piece.bytes })
+            }
+        }
+    }
+
+    /// The short way for what most reads are: one member of a whole array has
+    /// all of it. `None` is no verdict.
+    pub(crate) fn locate(&self, at: u64, bytes: u64) -> Option<(Rc<Device<M>>, ComponentByte)> {
+        if !self.whole.get() || bytes == 0 || !self.is_aligned(at, bytes) {
+            return None;
+        }
+        let place = self.place(at)?;
+        (bytes <= place.bytes).then_some((place.device, place.at))
+    }
+
+    /// Reads a range of a whole array. Gives the buffer back unfilled when the
+    /// array is not whole or a member fails.
+    pub(crate) async fn read_whole(&self, at: u64, into: Buffer) -> Result<Buffer, Buffer> {
+        if !self.whole.get() {
+            return Err(into);
+        }
+        let (transfers, count) = self.cut_into_transfers(at, into)?;
+        let reads = transfers.into_iter().map(async |transfer| {
+            let (result, buffers) = transfer.device.read_vectored(transfer.at, transfer.buffers).await;
+            (result, transfer.parts, buffers)
+        });
+        let mut parts: Vec<Option<Buffer>> = (0..count).map(|_| None).collect();
+        let mut all_well = true;
+        for (result, indices, buffers) in join_all(reads.collect::<Vec<_>>()).await {
+            all_well &= result.is_ok();
+            indices.into_iter().zip(buffers).for_each(|(index, buffer)| parts[index] = Some(buffer));
+        }
+        let whole = join(parts.into_iter().flatten());
+        if all_well { Ok(whole) } else { Err(whole) }
+    }
+
+    fn cut_into_transfers(&self, at: u64, mut into: Buffer) -> Result<(Vec<Transfer<M>>, usize), Buffer> {
+        let mut transfers: Vec<Transfer<M>> = Vec::new();
+        let mut position = at;
+        let mut count = 0;
+        while !into.is_empty() {
+            let Some(place) = self.place(position) else {
+                return Err(put_together(transfers, into)); // the array stopped being whole
+            };
+            let bytes = place.bytes.min(into.len() as u64);
+            let part = into.split_to(bytes as usize);
+            let follows = |t: &&mut Transfer<M>| Rc::ptr_eq(&t.device, &place.device) && t.end == place.at.0;
+            match transfers.iter_mut().rev().find(follows) {
+                Some(transfer) => {
+                    transfer.end += bytes;
+                    transfer.parts.push(count);
+                    transfer.buffers.push(part);
+                }
+                None => transfers.push(Transfer {
+                    device: place.device,
+                    at: place.at,
+                    end: place.at.0 + bytes,
+                    parts: vec![count],
+                    buffers: vec![part],
+                }),
+            }
+            position += bytes;
+            count += 1;
+        }
+        Ok((transfers, count))
+    }
+}
+
+/// The request's buffer again, of transfers that were not made.
+fn put_together<M>(transfers: Vec<Transfer<M>>, rest: Buffer) -> Buffer {
+    let pairs = transfers.into_iter().flat_map(|transfer| transfer.parts.into_iter().zip(transfer.buffers));
+    let mut pairs: Vec<_> = pairs.collect();
+    pairs.sort_by_key(|(index, _)| *index);
+    join(pairs.into_iter().map(|(_, buffer)| buffer).chain([rest]))
+}
+
+fn join(mut parts: impl Iterator<Item = Buffer>) -> Buffer {
+    let mut whole = parts.next().expect("a request has at least one part");
+    parts.for_each(|part| whole.join(part));
+    whole
+}
