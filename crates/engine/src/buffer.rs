@@ -28,7 +28,7 @@ pub const ALIGNMENT: usize = 4096;
 pub struct Pool(Rc<Arena>);
 
 struct Arena {
-    base: NonNull<u8>,
+    memory: Zeroed,
     bytes: usize,
     /// What was never given out begins here.
     fresh: Cell<usize>,
@@ -44,8 +44,14 @@ struct Allocation {
 }
 
 enum Origin {
-    Arena { offset: usize, class: usize },
-    Heap(Layout),
+    Arena {
+        offset: usize,
+        class: usize,
+    },
+    /// The memory goes when this does.
+    Heap {
+        _memory: Zeroed,
+    },
 }
 
 impl Pool {
@@ -53,10 +59,7 @@ impl Pool {
     /// cost nothing until they are used.
     pub fn new(bytes: usize) -> Self {
         let bytes = bytes.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
-        let layout = arena_layout(bytes);
-        // SAFETY: the layout's size is not zero.
-        let base = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
-        Self(Rc::new(Arena { base, bytes, fresh: Cell::new(0), free: RefCell::default() }))
+        Self(Rc::new(Arena { memory: Zeroed::new(bytes), bytes, fresh: Cell::new(0), free: RefCell::default() }))
     }
 
     /// An initialized buffer of exactly `bytes`, with unspecified contents,
@@ -70,8 +73,11 @@ impl Pool {
         });
         let (base, origin) = match offset {
             // SAFETY: offset + size is within the arena.
-            Some(offset) => (unsafe { self.0.base.add(offset) }, Origin::Arena { offset, class }),
-            None => heap(size),
+            Some(offset) => (unsafe { self.0.memory.base().add(offset) }, Origin::Arena { offset, class }),
+            None => {
+                let memory = Zeroed::new(size);
+                (memory.base(), Origin::Heap { _memory: memory })
+            }
         };
         let allocation = Rc::new(Allocation { base, origin, pool: self.0.clone() });
         Buffer(Part { allocation, start: 0, len: bytes })
@@ -94,7 +100,7 @@ impl Pool {
     /// Address and length of the arena, for registering it; valid while any
     /// clone of the pool, or any buffer of it, lives.
     pub fn arena(&self) -> (*mut u8, usize) {
-        (self.0.base.as_ptr(), self.0.bytes)
+        (self.0.memory.base().as_ptr(), self.0.bytes)
     }
 }
 
@@ -116,37 +122,45 @@ fn size_class(bytes: usize) -> (usize, usize) {
     (8 + (octave - 1) * 4 + (quarters - 5), quarters * step * ALIGNMENT)
 }
 
-fn arena_layout(bytes: usize) -> Layout {
-    Layout::from_size_align(bytes, ALIGNMENT).expect("arena size fits an address space")
+/// Zeros, aligned to [`ALIGNMENT`]. The allocator is asked for less alignment
+/// and one unit more: only then does large memory come untouched from the
+/// system, where an over-aligned request is written over with zeros.
+struct Zeroed {
+    raw: NonNull<u8>,
+    layout: Layout,
 }
 
-fn heap(size: usize) -> (NonNull<u8>, Origin) {
-    let layout = arena_layout(size);
-    // SAFETY: the layout's size is not zero.
-    let base = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
-    (base, Origin::Heap(layout))
+impl Zeroed {
+    fn new(bytes: usize) -> Self {
+        let layout = Layout::from_size_align(bytes + ALIGNMENT, 8).expect("the size fits an address space");
+        // SAFETY: the layout's size is not zero.
+        let raw = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        Self { raw, layout }
+    }
+
+    /// The first aligned address; what was asked for fits behind it.
+    fn base(&self) -> NonNull<u8> {
+        // SAFETY: less than the ALIGNMENT bytes that were allocated on top.
+        unsafe { self.raw.add(self.raw.align_offset(ALIGNMENT)) }
+    }
 }
 
-impl Drop for Arena {
+impl Drop for Zeroed {
     fn drop(&mut self) {
-        // SAFETY: allocated in `Pool::new` with this very layout; every
-        // allocation held a reference to self, so none is left.
-        unsafe { dealloc(self.base.as_ptr(), arena_layout(self.bytes)) }
+        // SAFETY: allocated in `new` with this very layout; every part of it
+        // held a reference to its owner, so none is left.
+        unsafe { dealloc(self.raw.as_ptr(), self.layout) }
     }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        match self.origin {
-            Origin::Arena { offset, class } => {
-                let mut free = self.pool.free.borrow_mut();
-                if free.len() <= class {
-                    free.resize_with(class + 1, Vec::new);
-                }
-                free[class].push(offset);
+        if let Origin::Arena { offset, class } = self.origin {
+            let mut free = self.pool.free.borrow_mut();
+            if free.len() <= class {
+                free.resize_with(class + 1, Vec::new);
             }
-            // SAFETY: allocated in `heap` with this layout; the last part is gone.
-            Origin::Heap(layout) => unsafe { dealloc(self.base.as_ptr(), layout) },
+            free[class].push(offset);
         }
     }
 }
@@ -325,6 +339,20 @@ mod tests {
         let again = pool.take(100);
         assert!(again.is_registered() && again.as_ptr() == address);
         assert!(again.freeze().thaw().is_ok());
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_pool_takes_no_memory_before_it_is_used() {
+        let resident_pages = || {
+            let text = std::fs::read_to_string("/proc/self/statm").expect("proc");
+            text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).expect("a number")
+        };
+        let before = resident_pages();
+        let pool = Pool::new(1 << 30);
+        let buffer = pool.take(1 << 20);
+        assert!(buffer.iter().all(|byte| *byte == 0));
+        assert!(resident_pages() < before + (1 << 30) / ALIGNMENT / 2);
     }
 
     #[test]
