@@ -210,6 +210,14 @@ fn what_follows_the_last_role_is_kept_until_roles_need_it() {
 }
 
 #[test]
+fn a_journal_that_is_marked_as_recovering_keeps_the_mark() {
+    let real = v1().with(8, &[3, 2]).with(152, &[64]).with(256, &[0xfd, 0xff]).summed();
+    let superblock = real.superblock();
+    assert_eq!((superblock.journal_tail, superblock.recovery_offset), (Some(Sectors(64)), Some(Sectors(64))));
+    assert_eq!(superblock.encode(), real.bytes[..512]);
+}
+
+#[test]
 fn a_part_may_end_where_the_member_ends() {
     // The 1.0 superblock is 16 sectors before the end.
     let with_bitmap_at = |sectors: u8| v1_at_end().with(96, &[sectors, 0, 0, 0]).summed().decode().map(|_| ());

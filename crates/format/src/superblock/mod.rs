@@ -97,7 +97,8 @@ pub struct Superblock {
     pub new_offset: Option<i32>,
     /// The array has a write journal (on a member of role [`DeviceRole::Journal`]).
     pub journal: bool,
-    /// On the journal itself: its tail, from its data area's start.
+    /// On the journal itself: its tail, from its data area's start. It shares its place with
+    /// [`Self::recovery_offset`], which counts before it where both are given.
     pub journal_tail: Option<Sectors>,
     /// The bitmap is a cluster's, one for each node.
     pub clustered: bool,

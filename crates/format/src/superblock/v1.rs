@@ -270,7 +270,7 @@ fn build(
             RESYNC_DONE => Resync::Clean,
             from => Resync::From(Sectors(from)),
         },
-        recovery_offset: (has(Features::RECOVERY_OFFSET) && !is_journal).then_some(tail_or_recovery),
+        recovery_offset: has(Features::RECOVERY_OFFSET).then_some(tail_or_recovery),
         recovery_from_bitmap: has(Features::RECOVERY_BITMAP),
         replacement: has(Features::REPLACEMENT),
         device_number: DeviceNumber(device_number),
@@ -436,6 +436,7 @@ fn optional_part(superblock: &Superblock, raw: &mut Raw) {
         raw.bblog_size = place.sectors.into();
         raw.bblog_shift = place.shift;
     }
+    // One place for both; a journal may have the feature bit too.
     if let Some(sectors) = superblock.recovery_offset.or(superblock.journal_tail) {
         raw.recovery_or_tail = sectors.0.into();
     }
