@@ -65,13 +65,18 @@ impl End {
         self.outgoing.ended.set(true);
         self.outgoing.receiver.wake();
     }
+
+    /// Says that no more will be taken, as a socket does that is shut down for reading.
+    pub(super) fn refuse(&self) {
+        self.incoming.broken.set(true);
+        self.incoming.sender.wake();
+    }
 }
 
 impl Drop for End {
     fn drop(&mut self) {
         self.finish();
-        self.incoming.broken.set(true);
-        self.incoming.sender.wake();
+        self.refuse();
     }
 }
 

@@ -7,6 +7,7 @@ use crate::nbd::stream::{ByteStream, Closing};
 use crate::nbd::wire::{Errno, REQUEST_MAGIC, RequestHeader, command, command_flag};
 use crate::volume::{Durability, Extent, Volume, VolumeError, VolumeErrorKind};
 use engine::{Block, Buffer, Pool};
+use futures_channel::oneshot;
 use futures_executor::LocalPool;
 use futures_util::future::{join, join_all};
 use futures_util::task::LocalSpawnExt;
@@ -114,7 +115,8 @@ fn exports(volume: &Slow) -> Vec<Export<Slow>> {
     vec![Export { name: "array".into(), volume: volume.clone() }]
 }
 
-/// Runs `client` against a session of `volume` over a pipe cut by `seed`.
+/// Runs `client` against a session of `volume` over a pipe cut by `seed`, each
+/// as a task of its own, so that neither lives on the other's wakes.
 fn with_session<F: Future<Output = T>, T>(
     volume: &Slow,
     limits: Limits,
@@ -123,13 +125,15 @@ fn with_session<F: Future<Output = T>, T>(
 ) -> (Result<Ended, String>, T) {
     let (here, there) = pipe(100_000, seed);
     let exports = exports(volume);
-    let closing = Closing::default();
-    let session = async {
-        let ended = serve(&there, &exports, limits, &closing).await.map_err(|error| error.to_string());
-        drop(there);
-        ended
+    let (sender, ended) = oneshot::channel();
+    let session = async move {
+        let ended = serve(&there, &exports, limits, &Closing::default()).await;
+        sender.send(ended.map_err(|error| error.to_string())).expect("the test waits");
     };
-    LocalPool::new().run_until(join(session, client(here)))
+    let mut pool = LocalPool::new();
+    pool.spawner().spawn_local(session).expect("the pool takes tasks");
+    let result = pool.run_until(client(here));
+    (pool.run_until(ended).expect("the session tells how it ended"), result)
 }
 
 /// Runs `ask` with a connected client, then says goodbye.
@@ -238,9 +242,10 @@ fn what_is_under_way_is_bounded_in_number_and_bytes() {
     let by_number = Limits { requests: 4, payload_bytes: 1 << 20 };
     let by_bytes = Limits { requests: 100, payload_bytes: 5 * 4096 };
     let by_one = Limits { requests: 100, payload_bytes: 1 };
-    for (limits, most) in [(by_number, 4), (by_bytes, 5), (by_one, 1)] {
+    let table = [(by_number, 50, 4), (by_bytes, 50, 5), (by_one, 50, 1), (by_number, 0, 1), (by_one, 0, 1)];
+    for (limits, turns, most) in table {
         let volume = Slow::new(BYTES);
-        volume.state.turns.set(50);
+        volume.state.turns.set(turns);
         let (ended, ()) = with_session(&volume, limits, 0, |end| {
             with_client(end, options(true), |client| async move {
                 let pool = client.pool().clone();
@@ -252,6 +257,41 @@ fn what_is_under_way_is_bounded_in_number_and_bytes() {
         });
         assert_eq!(ended, Ok(Ended::ByClient));
         assert_eq!(volume.state.most.get(), most, "{limits:?}");
+    }
+}
+
+#[test]
+fn a_client_that_takes_no_replies_is_heard_no_more() {
+    let volume = Slow::new(BYTES);
+    let (ended, _end) = with_session(&volume, Limits::default(), 0, |end| async move {
+        end.refuse();
+        end.send(vec![Pool::new(1 << 20).copy_of(&recorded()[..200])]).await.expect("there is room");
+        end
+    });
+    assert_eq!(ended, Err("the connection failed: broken pipe".into()));
+    // The same once requests are under way: the session ends although its
+    // client never does.
+    let (ended, _client) = with_session(&volume, Limits::default(), 0, |end| async move {
+        let end = Rc::new(end);
+        let (client, connection) =
+            connect(Shared(end.clone()), Pool::new(1 << 20), options(true)).await.expect("a handshake");
+        end.refuse();
+        let (ended, asked) = join(connection, client.flush()).await;
+        assert!(ended.is_err() && asked.is_err());
+        (client, end)
+    });
+    assert_eq!(ended, Err("the connection failed: broken pipe".into()));
+}
+
+/// An end that somebody else keeps, too.
+struct Shared(Rc<End>);
+
+impl ByteStream for Shared {
+    fn recv(&self, into: Buffer) -> impl Future<Output = std::io::Result<(usize, Buffer)>> {
+        self.0.recv(into)
+    }
+    fn send(&self, from: Vec<Block>) -> impl Future<Output = std::io::Result<()>> {
+        self.0.send(from)
     }
 }
 
