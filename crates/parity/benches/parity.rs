@@ -116,8 +116,8 @@ fn contenders(kernels: &[&'static Kernel]) -> Vec<Contender> {
         add("P+Q", "ISA-L pq_gen", DATA, isal.pq());
     }
 
-    // Of ten data blocks with the exponents 0..10, the last two are lost; the
-    // stripe's eighth and ninth sources stand for P and Q.
+    // The last two of the eight data blocks are lost. The terms are six data, P
+    // and Q; which memory stands for them makes no difference to the speed.
     let exponents: Vec<u8> = (0..DATA as u8).collect();
     let lost = [Symbol::Data(6), Symbol::Data(7)];
     let [x, y] = lost.map(|wanted| coefficients(&exponents, &lost, wanted));
