@@ -4,10 +4,10 @@
 //! [`kernels`]. The choice rests on what the processor has, never on timing:
 //! a machine must not compute differently from one start to the next.
 //!
-//! The `-stream` kernel stores past the cache. It wins where the blocks are cold
-//! and nobody reads the result, which is how such routines are often measured,
-//! and loses everywhere else, which is how they are used: so it has to be asked
-//! for by name (figures in docs/notes.md).
+//! The `-stream` kernel stores past the cache. It wins where large blocks are
+//! cold and nobody reads the result soon, and costs up to three quarters of the
+//! speed where they are hot: so it has to be asked for by name (figures in
+//! docs/notes.md).
 
 use std::fmt;
 use std::sync::LazyLock;
