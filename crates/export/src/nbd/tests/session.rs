@@ -1,3 +1,6 @@
+//! Sessions with our client: every command, every error, limits, a disconnect
+//! at every byte of a conversation, closing, and many clients against a model.
+
 use super::pipe::{End, pipe};
 use crate::memory::MemoryVolume;
 use crate::nbd::client::{Client, ClientError, connect};
