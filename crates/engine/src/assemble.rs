@@ -210,6 +210,13 @@ fn check_supported(name: &str, superblock: &Superblock, options: &AssembleOption
             "stop it on all nodes, make it local",
         );
     }
+    if superblock.has_unknown_padding() && !options.read_only {
+        return refuse(
+            "superblock.pad",
+            "fields that this engine does not know are set",
+            "serve it --read-only; a newer kernel may have made it",
+        );
+    }
     if superblock.ppl.is_some() && !options.read_only {
         return refuse(
             "superblock.feature_map",
