@@ -342,20 +342,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_os = "linux")]
-    fn a_pool_takes_no_memory_before_it_is_used() {
-        let resident_pages = || {
-            let text = std::fs::read_to_string("/proc/self/statm").expect("proc");
-            text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).expect("a number")
-        };
-        let before = resident_pages();
-        let pool = Pool::new(1 << 30);
-        let buffer = pool.take(1 << 20);
-        assert!(buffer.iter().all(|byte| *byte == 0));
-        assert!(resident_pages() < before + (1 << 30) / ALIGNMENT / 2);
-    }
-
-    #[test]
     fn every_buffer_is_aligned_for_direct_io() {
         let pool = Pool::new(64 << 10);
         for bytes in [1, 512, 4096, 5000, 1 << 20] {
