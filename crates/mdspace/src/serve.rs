@@ -23,7 +23,7 @@ use export::control::{ApiError, Command, ControlBackend, ControlServer, MemberRe
 use export::nbd::server::{Server, ServerLimits};
 use export::nbd::session::Export;
 use futures_channel::{mpsc, oneshot};
-use futures_util::future::{AbortHandle, Aborted, Either, abortable, join, select};
+use futures_util::future::{Either, select};
 use futures_util::{FutureExt, StreamExt};
 use io::net::Listener;
 use parity::Kernel;
@@ -36,9 +36,6 @@ use std::time::Duration;
 
 /// How long clients may take to accept their last answers.
 const STOP_GRACE: Duration = Duration::from_secs(5);
-
-/// How long nothing is written before the array is marked clean: md's `safe_mode_delay`.
-const SAFE_MODE_DELAY: Duration = Duration::from_millis(200);
 
 /// Members of `up`, and their size.
 const UP_MEMBERS: usize = 4;
@@ -170,48 +167,7 @@ struct ArrayServer<'a> {
     control: ControlServer,
     control_path: PathBuf,
     asked: mpsc::UnboundedReceiver<Asked>,
-    background: Background,
     terminated: std::pin::Pin<Box<dyn Future<Output = std::io::Result<io::signal::Signal>>>>,
-}
-
-/// What goes on beside the requests: a resync, where one is due, and the
-/// clean mark whenever the array is idle.
-struct Background {
-    task: io::JoinHandle<Result<(), Aborted>>,
-    abort: AbortHandle,
-}
-
-impl Background {
-    fn start(array: &Array) -> Self {
-        let array = array.clone();
-        let (work, abort) = abortable(async move {
-            let idle = array.mark_clean_when_idle(SAFE_MODE_DELAY);
-            join(idle, resync_if_due(&array)).await;
-        });
-        Self { task: io::spawn(work), abort }
-    }
-
-    /// Lets go of the array, which has been stopped.
-    async fn end(self) {
-        self.abort.abort();
-        // How it ended is of no interest: it was cut off or had nothing left to do.
-        let _ = self.task.await;
-    }
-}
-
-/// Says on standard error what it does: a server has no other place for it.
-async fn resync_if_due(array: &Array) {
-    if array.is_read_only() || array.status().in_agreement {
-        return;
-    }
-    eprintln!("resync: the array was not stopped clean; copies and parity are being compared");
-    match array.resync(&|_, _| {}).await {
-        Ok(resynced) if resynced.complete => {
-            eprintln!("resync: done, {} places compared, {} mended", resynced.compared, resynced.mended);
-        }
-        Ok(_) => eprintln!("resync: interrupted; the next serve goes on"),
-        Err(error) => eprintln!("resync: given up: {error}"),
-    }
 }
 
 impl<'a> ArrayServer<'a> {
@@ -231,8 +187,7 @@ impl<'a> ArrayServer<'a> {
         let control_path = std::path::absolute(control).map_err(refused)?;
         let control = ControlServer::start(&control_path, Backend(sender)).map_err(refused)?;
         let terminated = Box::pin(terminated);
-        let background = Background::start(&array);
-        Ok(Self { machine, array, server, accepting, nbd, control, control_path, asked, background, terminated })
+        Ok(Self { machine, array, server, accepting, nbd, control, control_path, asked, terminated })
     }
 
     /// What is served, and how to connect.
@@ -249,7 +204,7 @@ impl<'a> ArrayServer<'a> {
     /// Serves until the end.
     async fn run(mut self) -> Result<(), Failure> {
         let ending = self.until_ending().await;
-        let Self { machine, array, server, accepting, control, asked, background, .. } = self;
+        let Self { machine, array, server, accepting, control, asked, .. } = self;
         let grace = machine.clock.sleep_until(machine.clock.now() + STOP_GRACE);
         server.stop(grace).await;
         if !matches!(ending, Ending::Failure(_)) {
@@ -257,7 +212,6 @@ impl<'a> ArrayServer<'a> {
             drop(accepting.await);
         }
         let stopped = array.stop().await;
-        background.end().await;
         let status = array.status();
         drop((asked, server, array));
         let result = finish(ending, &stopped, &status);
