@@ -6,7 +6,7 @@
 use crate::arguments::{Bitmap, CreateArguments, Metadata};
 use crate::failure::Failure;
 use crate::level::level_name;
-use crate::machine::{Machine, Purpose};
+use crate::machine::{Machine, Purpose, resync};
 use crate::members::expand;
 use crate::output::print;
 use crate::progress::Progress;
@@ -58,8 +58,10 @@ pub(crate) async fn create(
     let spares = spares.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     write(machine, &recipe, &slots, &spares).await?;
     let candidates = slots.into_iter().flatten().chain(spares).map(|newcomer| newcomer.candidate).collect();
-    let array = machine.assemble_candidates(candidates, true, Purpose::Read).await?;
+    let array = machine.assemble_candidates(candidates, true, Purpose::Write).await?;
     made.keep();
+    resync(&array).await;
+    array.stop().await?;
     Ok(array.status())
 }
 

@@ -7,10 +7,12 @@
 use crate::arguments::{AssembleArguments, MemberArguments};
 use crate::failure::Failure;
 use crate::members::{ArrayUuid, expand, expand_with_directories};
+use crate::progress::Progress;
 use engine::inspect::find_superblock;
 use engine::{AssembleOptions, Candidate, Pool};
 use io::{AnyMember, Executor, FileMember, Lock, OpenOptions, RealClock};
 use parity::Kernel;
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 /// An array of members that exist.
@@ -18,6 +20,24 @@ pub(crate) type Array = engine::Array<AnyMember, RealClock>;
 
 /// The arena that members transfer from and to without further checks of the kernel's.
 const ARENA_BYTES: usize = 64 << 20;
+
+/// Brings parity and copies into agreement, where an unclean stop may have left them without. What cannot be
+/// done now, for want of a member, is noted and stays for later: the data can be used meanwhile.
+pub(crate) async fn resync(array: &Array) {
+    if array.status().in_agreement || array.is_read_only() {
+        return;
+    }
+    let shown = RefCell::new(None);
+    let progress = |done: u64, total: u64| {
+        let mut shown = shown.borrow_mut();
+        let (bar, before) = shown.get_or_insert_with(|| (Progress::start("resync", Some(total)), 0));
+        bar.advance(done - *before);
+        *before = done;
+    };
+    if let Err(error) = array.resync(&progress).await {
+        eprintln!("note: resync: {error}");
+    }
+}
 
 /// One thread's executor and what goes with it.
 pub(crate) struct Machine {

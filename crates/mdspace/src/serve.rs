@@ -9,7 +9,7 @@
 use crate::arguments::ServeArguments;
 use crate::create::{create, recipe_of_up};
 use crate::failure::Failure;
-use crate::machine::{Array, Machine, Purpose};
+use crate::machine::{Array, Machine, Purpose, resync};
 use crate::members::{ArrayUuid, expand};
 use crate::nbd_address::NbdAddress;
 use crate::output::print;
@@ -163,6 +163,7 @@ struct ArrayServer<'a> {
     array: Array,
     server: Server<Exported>,
     accepting: io::JoinHandle<std::io::Result<()>>,
+    resyncing: io::JoinHandle<()>,
     nbd: NbdAddress,
     control: ControlServer,
     control_path: PathBuf,
@@ -183,11 +184,15 @@ impl<'a> ArrayServer<'a> {
             let server = server.clone();
             async move { server.accept_from(listener).await }
         });
+        let resyncing = io::spawn({
+            let array = array.clone();
+            async move { resync(&array).await }
+        });
         let (sender, asked) = mpsc::unbounded();
         let control_path = std::path::absolute(control).map_err(refused)?;
         let control = ControlServer::start(&control_path, Backend(sender)).map_err(refused)?;
         let terminated = Box::pin(terminated);
-        Ok(Self { machine, array, server, accepting, nbd, control, control_path, asked, terminated })
+        Ok(Self { machine, array, server, accepting, resyncing, nbd, control, control_path, asked, terminated })
     }
 
     /// What is served, and how to connect.
@@ -204,7 +209,7 @@ impl<'a> ArrayServer<'a> {
     /// Serves until the end.
     async fn run(mut self) -> Result<(), Failure> {
         let ending = self.until_ending().await;
-        let Self { machine, array, server, accepting, control, asked, .. } = self;
+        let Self { machine, array, server, accepting, resyncing, control, asked, .. } = self;
         let grace = machine.clock.sleep_until(machine.clock.now() + STOP_GRACE);
         server.stop(grace).await;
         if !matches!(ending, Ending::Failure(_)) {
@@ -212,6 +217,7 @@ impl<'a> ArrayServer<'a> {
             drop(accepting.await);
         }
         let stopped = array.stop().await;
+        resyncing.await;
         let status = array.status();
         drop((asked, server, array));
         let result = finish(ending, &stopped, &status);

@@ -8,7 +8,7 @@
 
 use crate::arguments::{ReadArguments, WriteArguments};
 use crate::failure::Failure;
-use crate::machine::{Array, Machine, Purpose};
+use crate::machine::{Array, Machine, Purpose, resync};
 use crate::progress::Progress;
 use crate::size::Size;
 use engine::{Block, Durability};
@@ -52,6 +52,9 @@ pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>)
             return Err(too_long(&source.name, room));
         }
         let copied = copy_in(&array, at, &mut source, length).await;
+        if copied.is_ok() {
+            resync(&array).await;
+        }
         let stopped = array.stop().await;
         copied.and(stopped.map_err(Failure::from))
     })

@@ -1,4 +1,5 @@
 //! Running the command in a directory of its own, as a person would.
+#![allow(dead_code)] // each test binary uses its part
 
 use std::io::Write;
 use std::path::Path;
@@ -29,6 +30,11 @@ impl Workplace {
 
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
+    }
+
+    /// What is in the files of these names.
+    pub(crate) fn contents(&self, names: &[&str]) -> Vec<Vec<u8>> {
+        names.iter().map(|name| std::fs::read(self.path().join(name)).expect("a member")).collect()
     }
 
     /// The command, ready to run here; sockets of its own choice stay here too.
