@@ -62,6 +62,8 @@ pub(crate) enum Command {
     Remove(MemberOfServedArguments),
     /// Stop a served array: finish what was begun, mark it clean, end its server
     Stop(ControlArguments),
+    /// Measure this machine: the engine against its own members without RAID
+    Bench(BenchArguments),
 }
 
 /// Members of an array that exists.
@@ -289,6 +291,50 @@ pub(crate) struct MemberOfServedArguments {
 
     #[command(flatten)]
     pub(crate) control: ControlArguments,
+}
+
+/// `bench`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace bench                                    eight members in memory: the engine alone
+  mdspace bench --level 6 --member /mnt/scratch    files in a directory, removed afterwards
+  mdspace bench --member /dev/loop0 --member /dev/loop1 --member /dev/loop2    OVERWRITTEN
+
+Each figure stands beside the limit measured in the same run: the same bytes moved between the same
+buffers and members without RAID.")]
+pub(crate) struct BenchArguments {
+    /// RAID levels, one after another
+    #[arg(long, short, value_parser = parse_level, value_delimiter = ',', default_value = "0,5,6")]
+    pub(crate) level: Vec<Level>,
+
+    /// Number of members; with block devices, as many as are given
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) members: u16,
+
+    /// Bytes of a chunk
+    #[arg(long, short, value_name = "SIZE", default_value = "64K")]
+    pub(crate) chunk: Size,
+
+    /// What members are made of: `memory`, a directory for files, or block devices (several times)
+    #[arg(long, value_name = "memory|DIR|DEVICE", default_value = "memory")]
+    pub(crate) member: Vec<PathBuf>,
+
+    /// Bytes of each member, where they are made for the purpose
+    #[arg(long, value_name = "SIZE", default_value = "64M")]
+    pub(crate) size: Size,
+
+    /// Requests under way at a time
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub(crate) depth: usize,
+
+    /// Seconds that each figure is measured for
+    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    pub(crate) seconds: f64,
+
+    /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[cfg(test)]

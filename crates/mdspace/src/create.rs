@@ -6,7 +6,7 @@
 use crate::arguments::{Bitmap, CreateArguments, Metadata};
 use crate::failure::Failure;
 use crate::level::level_name;
-use crate::machine::{Machine, Purpose, resync};
+use crate::machine::{Arena, Machine, Purpose, resync};
 use crate::members::expand;
 use crate::output::print;
 use crate::progress::Progress;
@@ -29,7 +29,7 @@ const CHUNK_BYTES: u64 = 512 << 10;
 pub(crate) fn run(arguments: &CreateArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let slots = slots(arguments)?;
     let recipe = recipe(arguments)?;
-    let machine = Machine::start(kernel)?;
+    let machine = Machine::start(kernel, Arena::Middling)?;
     let status = machine.run(create(&machine, recipe, &slots, &arguments.spare, arguments.size))?;
     print(&summary(arguments.level, &status, &slots))
 }

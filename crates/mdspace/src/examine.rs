@@ -5,7 +5,7 @@
 
 use crate::arguments::ExamineArguments;
 use crate::failure::Failure;
-use crate::machine::{Machine, Purpose};
+use crate::machine::{Arena, Machine, Purpose};
 use crate::output::{print, print_json};
 use crate::report::{describe, examination};
 use engine::Candidate;
@@ -45,7 +45,7 @@ struct ArrayFound {
 
 /// Runs `mdspace examine`.
 pub(crate) fn run(arguments: &ExamineArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
-    let machine = Machine::start(kernel)?;
+    let machine = Machine::start(kernel, Arena::Small)?;
     let report = machine.run(examine(&machine, arguments))?;
     if arguments.json {
         print_json(&report)?;

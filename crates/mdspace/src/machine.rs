@@ -18,8 +18,26 @@ use std::path::{Path, PathBuf};
 /// An array of members that exist.
 pub(crate) type Array = engine::Array<AnyMember, RealClock>;
 
-/// The arena that members transfer from and to without further checks of the kernel's.
-const ARENA_BYTES: usize = 64 << 20;
+/// How much memory is registered for transfers. It is pinned at the start, which takes its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arena {
+    /// To look at metadata.
+    Small,
+    /// For transfers one after another.
+    Middling,
+    /// For many clients.
+    Large,
+}
+
+impl Arena {
+    fn bytes(self) -> usize {
+        match self {
+            Self::Small => 1 << 20,
+            Self::Middling => 16 << 20,
+            Self::Large => 64 << 20,
+        }
+    }
+}
 
 /// Brings parity and copies into agreement, where an unclean stop may have left them without. What cannot be
 /// done now, for want of a member, is noted and stays for later: the data can be used meanwhile.
@@ -63,8 +81,8 @@ pub(crate) enum Purpose {
 
 impl Machine {
     /// Makes this thread's.
-    pub(crate) fn start(kernel: Option<&'static Kernel>) -> Result<Self, Failure> {
-        let pool = Pool::new(ARENA_BYTES);
+    pub(crate) fn start(kernel: Option<&'static Kernel>, arena: Arena) -> Result<Self, Failure> {
+        let pool = Pool::new(arena.bytes());
         let executor = Executor::new(&io::Options::new(pool.clone())).map_err(|error| {
             Failure::refused(format!("io_uring: {error}")).advise(
                 "Linux 5.11 or later is needed; see `sysctl kernel.io_uring_disabled`, and a container's limits",

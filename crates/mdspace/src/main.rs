@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod bench;
 mod control;
 mod create;
 mod examine;
@@ -56,5 +57,6 @@ fn run(line: &CommandLine) -> Result<(), Failure> {
         Command::Fail(arguments) => control::change_member(arguments, "fail"),
         Command::Remove(arguments) => control::change_member(arguments, "remove"),
         Command::Stop(arguments) => control::stop(arguments),
+        Command::Bench(arguments) => bench::run(arguments, kernel),
     }
 }

@@ -9,7 +9,7 @@
 use crate::arguments::ServeArguments;
 use crate::create::{create, recipe_of_up};
 use crate::failure::Failure;
-use crate::machine::{Array, Machine, Purpose, resync};
+use crate::machine::{Arena, Array, Machine, Purpose, resync};
 use crate::members::{ArrayUuid, expand};
 use crate::nbd_address::NbdAddress;
 use crate::output::print;
@@ -44,7 +44,7 @@ const UP_MEMBER_BYTES: u64 = 256 << 20;
 /// Runs `mdspace serve`.
 pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let purpose = if arguments.read_only { Purpose::Read } else { Purpose::Write };
-    let machine = Machine::start(kernel)?;
+    let machine = Machine::start(kernel, Arena::Large)?;
     machine.run(async {
         let array = machine.assemble(&arguments.assemble, purpose).await?;
         let status = array.status();
@@ -72,7 +72,7 @@ pub(crate) fn up(kernel: Option<&'static Kernel>) -> Result<(), Failure> {
         return Err(Failure::refused(format!("{}: is being served already", directory.display()))
             .advise("`mdspace status` shows it, `mdspace stop` stops it"));
     }
-    let machine = Machine::start(kernel)?;
+    let machine = Machine::start(kernel, Arena::Large)?;
     machine.run(async {
         let members = members_of_up(&machine, directory).await?;
         let array = machine.assemble_paths(&members, false, Purpose::Write).await?;

@@ -8,7 +8,7 @@
 
 use crate::arguments::{ReadArguments, WriteArguments};
 use crate::failure::Failure;
-use crate::machine::{Array, Machine, Purpose, resync};
+use crate::machine::{Arena, Array, Machine, Purpose, resync};
 use crate::progress::Progress;
 use crate::size::Size;
 use engine::{Block, Durability};
@@ -28,7 +28,7 @@ const DEPTH: usize = 4;
 
 /// Runs `mdspace read`.
 pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
-    let machine = Machine::start(kernel)?;
+    let machine = Machine::start(kernel, Arena::Middling)?;
     machine.run(async {
         let array = machine.assemble(&arguments.assemble, Purpose::Read).await?;
         let range = range_to_read(arguments, array.bytes())?;
@@ -42,7 +42,7 @@ pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -
 /// Runs `mdspace write`.
 pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let mut source = source(arguments.input.as_deref())?;
-    let machine = Machine::start(kernel)?;
+    let machine = Machine::start(kernel, Arena::Middling)?;
     machine.run(async {
         let array = machine.assemble(&arguments.assemble, Purpose::Write).await?;
         let at = arguments.offset.0;

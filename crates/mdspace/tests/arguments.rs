@@ -4,7 +4,8 @@ mod support;
 
 use support::Workplace;
 
-const COMMANDS: [&str; 10] = ["up", "create", "examine", "serve", "read", "write", "status", "fail", "remove", "stop"];
+const COMMANDS: [&str; 11] =
+    ["up", "create", "examine", "serve", "read", "write", "status", "fail", "remove", "stop", "bench"];
 
 #[test]
 fn every_command_explains_itself() {

@@ -1,0 +1,212 @@
+//! `bench`: the engine on this machine, beside what its members give without
+//! RAID, measured in the same run.
+//!
+//! The limit moves the same bytes between the same pool and the same members,
+//! on the same executor, with as many requests under way. What it leaves out is
+//! everything that RAID is: mapping, locking, parity, superblocks. It writes
+//! rubbish into the array, so nothing is measured on members that hold data:
+//! they are made for the purpose, or block devices that belong to no array.
+
+mod measure;
+mod members;
+mod workload;
+
+use crate::arguments::BenchArguments;
+use crate::failure::Failure;
+use crate::machine::{Arena, Machine};
+use crate::output::{columns, print, print_json};
+use crate::size::Size;
+use engine::create::{Contents, Newcomer, Recipe, create};
+use engine::inspect::find_superblock;
+use engine::status::level_name;
+use engine::{Array, AssembleOptions, Candidate, Durability, Member};
+use format::geometry::{Geometry, Level, default_layout};
+use format::placement::BitmapChoice;
+use format::superblock::Version;
+use format::units::MemberByte;
+use measure::{Bench, Figure, measure};
+use members::Shared;
+use parity::Kernel;
+use serde::Serialize;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Everything that was measured. Its fields are a stable interface (docs/json.md).
+#[derive(Serialize)]
+struct Report {
+    /// What members are made of, as asked for.
+    member: String,
+    /// Requests under way at a time.
+    depth: usize,
+    levels: Vec<LevelReport>,
+}
+
+#[derive(Serialize)]
+struct LevelReport {
+    level: &'static str,
+    members: usize,
+    chunk_bytes: u64,
+    array_bytes: u64,
+    kernel: &'static str,
+    figures: Vec<Figure>,
+}
+
+/// Runs `mdspace bench`.
+pub(crate) fn run(arguments: &BenchArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
+    let time = Duration::try_from_secs_f64(arguments.seconds)
+        .ok()
+        .filter(|time| (Duration::from_millis(1)..=Duration::from_secs(3600)).contains(time))
+        .ok_or_else(|| Failure::refused("--seconds: expected 0.001 to 3600"))?;
+    if arguments.depth == 0 {
+        return Err(Failure::refused("--depth: expected 1 or more"));
+    }
+    let machine = Machine::start(kernel, Arena::Large)?;
+    let words: Vec<_> = arguments.member.iter().map(|path| path.display().to_string()).collect();
+    let mut report = Report { member: words.join(" "), depth: arguments.depth, levels: Vec::new() };
+    machine.run(async {
+        let members = members::make(arguments)?;
+        for (index, level) in arguments.level.iter().enumerate() {
+            report.levels.push(bench_level(&machine, &members, *level, index > 0, arguments, time).await?);
+        }
+        Ok::<(), Failure>(())
+    })?;
+    if arguments.json { print_json(&report) } else { print(&report.text()) }
+}
+
+async fn bench_level(
+    machine: &Machine,
+    members: &[Shared],
+    level: Level,
+    overwrite: bool,
+    arguments: &BenchArguments,
+    time: Duration,
+) -> Result<LevelReport, Failure> {
+    let chunk_bytes = if matches!(level, Level::Linear | Level::Raid1) { 0 } else { arguments.chunk.0 };
+    make_array(machine, members, level, chunk_bytes, overwrite).await?;
+    let (geometry, data_at) = geometry(machine, members).await?;
+    let candidates = candidates(members);
+    let options = AssembleOptions { kernel: machine.kernel, ..AssembleOptions::default() };
+    let array = Array::assemble(candidates, options, machine.pool.clone(), machine.clock.clone()).await?;
+    let longest = array.preferred_bytes().max(1 << 20) as usize;
+    let template = machine.pool.zeroed(longest).freeze();
+    fill(&array, &template).await?;
+    let bench = Rc::new(Bench {
+        array,
+        members: members.to_vec(),
+        data_at,
+        pool: machine.pool.clone(),
+        clock: machine.clock.clone(),
+        depth: arguments.depth,
+        template,
+    });
+    let mut figures = Vec::new();
+    for workload in workload::healthy(&geometry) {
+        figures.push(measure(&bench, workload, time).await?);
+    }
+    if bench.array.fail(&name(0)).await.is_ok() {
+        for workload in workload::degraded(&geometry) {
+            figures.push(measure(&bench, workload, time).await?);
+        }
+    }
+    let status = bench.array.status();
+    bench.array.stop().await?;
+    forget_array(machine, members).await?;
+    let (array_bytes, kernel) = (status.array_bytes, status.kernel);
+    Ok(LevelReport { level: level_name(level), members: members.len(), chunk_bytes, array_bytes, kernel, figures })
+}
+
+fn name(index: usize) -> String {
+    format!("member {index}")
+}
+
+fn candidates(members: &[Shared]) -> Vec<Candidate<Shared>> {
+    let candidate = |(index, member): (usize, &Shared)| Candidate { name: name(index), member: member.clone() };
+    members.iter().enumerate().map(candidate).collect()
+}
+
+async fn make_array(
+    machine: &Machine,
+    members: &[Shared],
+    level: Level,
+    chunk_bytes: u64,
+    overwrite: bool,
+) -> Result<(), Failure> {
+    let recipe = Recipe {
+        version: Version::V1_2,
+        level,
+        layout: default_layout(level),
+        chunk_bytes,
+        name: "bench".to_owned(),
+        data_offset_bytes: None,
+        component_bytes: None,
+        bitmap: BitmapChoice::None,
+        set_uuid: *b"mdspace's bench.",
+        // Filled through the array before anything is measured.
+        contents: Contents::Consistent,
+        overwrite,
+    };
+    let newcomer =
+        |(candidate, number): (Candidate<Shared>, u8)| Some(Newcomer { candidate, device_uuid: [number; 16] });
+    let slots: Vec<_> = candidates(members).into_iter().zip(1..).map(newcomer).collect();
+    Ok(create(&recipe, &slots, &[], &machine.pool, &machine.clock, &|_, _| {}).await?)
+}
+
+/// Where things are on the members.
+async fn geometry(machine: &Machine, members: &[Shared]) -> Result<(Geometry, Vec<u64>), Failure> {
+    let mut found = Vec::new();
+    for (index, member) in members.iter().enumerate() {
+        found.push(find_superblock(&name(index), member, &machine.pool).await?.superblock);
+    }
+    let data_bytes: Vec<u64> = found.iter().map(|superblock| superblock.data_bytes()).collect();
+    let data_at = found.iter().map(|superblock| superblock.data_at().0).collect();
+    let refused = |defect: format::Defect| Failure::refused(defect.to_string());
+    Ok((Geometry::new(&found[0].shape(&data_bytes)).map_err(refused)?, data_at))
+}
+
+/// Writes everywhere once, so that no file has holes and no page is missing.
+async fn fill(array: &Array<Shared, io::RealClock>, template: &engine::Block) -> Result<(), Failure> {
+    let piece = array.preferred_bytes().min(template.len() as u64);
+    for at in (0..array.bytes()).step_by(piece as usize) {
+        let bytes = piece.min(array.bytes() - at) as usize;
+        array.write(at, template.slice(0..bytes), Durability::Ordinary).await?;
+    }
+    Ok(array.flush().await?)
+}
+
+/// Leaves no superblock behind.
+async fn forget_array(machine: &Machine, members: &[Shared]) -> Result<(), Failure> {
+    for (index, member) in members.iter().enumerate() {
+        let found = find_superblock(&name(index), member, &machine.pool).await?;
+        let at = MemberByte(found.superblock.super_at().0);
+        let written = member.write(at, machine.pool.zeroed(4096).freeze()).await;
+        written.map_err(|error| Failure::unwell(format!("{}: {error}", name(index))))?;
+    }
+    Ok(())
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let mut text = format!("members: {}; {} requests under way\n", self.member, self.depth);
+        for level in &self.levels {
+            let (chunk, size) = (Size(level.chunk_bytes), Size(level.array_bytes));
+            let (name, count) = (level.level, level.members);
+            text += &format!("\n{name}, {count} members, chunk {chunk}, {size}, parity by {}\n", level.kernel);
+            let heading = ["", "array", "limit", "array/limit"].map(str::to_owned).to_vec();
+            let rows = level.figures.iter().map(|figure| {
+                let side = |per_second: f64| amount(per_second, figure.request_bytes);
+                let ratio = format!("{:.2}", figure.ratio);
+                vec![figure.workload.to_owned(), side(figure.array_per_second), side(figure.limit_per_second), ratio]
+            });
+            text += &columns(&std::iter::once(heading).chain(rows).collect::<Vec<_>>());
+        }
+        text
+    }
+}
+
+/// Small requests are counted, of large ones the bytes.
+fn amount(per_second: f64, request_bytes: usize) -> String {
+    if request_bytes <= 4096 {
+        return format!("{:.0} k/s", per_second / 1e3);
+    }
+    format!("{:.2} GB/s", per_second * request_bytes as f64 / 1e9)
+}
