@@ -1,5 +1,6 @@
 //! What the command line accepts, refuses and explains.
 
+#[expect(dead_code, reason = "each file of tests uses a part of it")]
 mod support;
 
 use support::Workplace;

@@ -1,5 +1,4 @@
 //! Running the command in a directory of its own, as a person would.
-#![allow(dead_code)] // each test binary uses its part
 
 use std::io::Write;
 use std::path::Path;
