@@ -42,7 +42,7 @@ write_from_pool() {
 wait_for() {
     local value tries=0
     until read -r value <"$sysfs/$1" && [ "$value" = "$2" ]; do
-        read -rt 0.01 -u "$never" || true
+        read -rt 0.01 -u "$silence" || true
         ((++tries < 6000)) || die "$1 stays $value: $(</proc/mdstat)"
     done
 }
@@ -136,7 +136,7 @@ modprobe loop max_loop=${#images[@]}
 attach "${images[@]}" || exit
 all_loops=()
 for i in "${!images[@]}"; do all_loops+=("/dev/loop$i"); done
-exec {never}<> <(:) # reading from it with a time limit waits without starting a program
+exec {silence}<> <(:) # reading from it with a time limit waits without starting a program
 
 number=0 first=0
 for name in "$@"; do

@@ -17,7 +17,7 @@ const MEMBERS: [&str; 3] = ["m0.img", "m1.img", "m2.img"];
 const CREATE: &str = "create --level 5 --chunk 64K --size 4M --assume-clean --bitmap internal m0.img m1.img m2.img";
 
 /// The commands that start an array; `serve` is given a socket, and would run for ever if it were not refused.
-const COMMANDS: [&str; 2] = ["read", "write --offset 4096"];
+const COMMANDS: [&str; 3] = ["read", "write --offset 4096", "serve --nbd unix:nbd.socket --control control.socket"];
 
 /// Where a 1.2 superblock is, and fields in it.
 const SUPERBLOCK: usize = 4096;

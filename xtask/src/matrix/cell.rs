@@ -118,7 +118,7 @@ pub(crate) struct Cell {
     pub(crate) origin: Origin,
     pub(crate) level: Level,
     pub(crate) layout: Option<&'static str>,
-    /// KiB; `None` for RAID-1, which has no chunks.
+    /// KiB; `None` for RAID-1 and linear, which have no chunks. (The kernel's linear may round to some.)
     pub(crate) chunk_kib: Option<u64>,
     pub(crate) metadata: &'static str,
     pub(crate) members: usize,
@@ -144,7 +144,10 @@ impl Cell {
             origin,
             level: shape.level,
             layout: shape.layout,
-            chunk_kib: (shape.level != Level::Raid1).then_some(chunk_kib),
+            chunk_kib: match (shape.level, origin) {
+                (Level::Raid1, _) | (Level::Linear, Origin::Here) => None,
+                _ => Some(chunk_kib),
+            },
             metadata,
             members,
             bitmap: bitmap && shape.level.has_redundancy(),

@@ -17,8 +17,8 @@ const METADATA_MADE_HERE: &[&str] = &["1.2", "1.1", "1.0"];
 const CHUNKS_MADE_BY_KERNEL: &[u64] = &[4, 16, 64, 256, 1024];
 const CHUNKS_MADE_HERE: &[u64] = &[4, 8, 32, 128, 512, 1024];
 
-/// Version 0.90 has room for 27 members.
-const MEMBERS_MAX_0_90: usize = 27;
+/// Version 0.90 has room for 27 devices; one is left free, because md gives a member that comes back a new number.
+const MEMBERS_MAX_0_90: usize = 26;
 const MEMBERS_MAX: usize = 32;
 
 /// The fixed set.
@@ -40,7 +40,7 @@ pub(crate) fn fixed() -> Vec<Cell> {
     for origin in [Origin::Kernel, Origin::Here] {
         cells.extend(extremes(origin));
     }
-    // RAID-1 has no chunks: two turns may be the same cell.
+    // Without chunks two turns may be the same cell.
     let mut seen = BTreeSet::new();
     cells.retain(|cell| seen.insert(cell.name()));
     cells
