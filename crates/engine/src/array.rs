@@ -24,7 +24,6 @@ use crate::member::{Member, MemberError};
 use crate::membership::Record;
 use format::geometry::Geometry;
 use format::units::Slot;
-use futures_util::future::join_all;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
@@ -225,7 +224,8 @@ impl<M: Member, C: Clock> Array<M, C> {
     }
 }
 
-/// Dropped only when a write was abandoned: its stripe may be half written.
+/// Dropped only when a write was abandoned: its stripe may be half written, or
+/// the marks before it half made.
 struct Halfway<'a, M: Member, C: Clock>(&'a Inner<M, C>);
 
 impl<M: Member, C: Clock> Drop for Halfway<'_, M, C> {
@@ -319,16 +319,27 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let outer = self.widened(at, from.len() as u64);
         let _lock = self.lock_to_write(&outer).await;
         let from = self.fit(at, &outer, from).await?;
-        self.check_unbroken()?;
-        self.mark_dirty().await?;
-        self.record_intent(&outer).await?;
+        self.to_the_end(self.write_marked(&outer, from)).await
+    }
+
+    /// Carries out what must not be dropped halfway.
+    pub(crate) async fn to_the_end<T>(&self, change: impl Future<Output = T>) -> T {
         let halfway = Halfway(self);
-        let result = match &self.geometry {
-            Geometry::Mapping(mapping) => self.write_mapped(mapping, outer.start, from).await,
-            Geometry::Parity(parity) => self.write_striped(parity, outer.start, from).await,
-        };
+        let result = change.await;
         std::mem::forget(halfway);
         result
+    }
+
+    /// Writes whole blocks between the marks that come before and after.
+    async fn write_marked(&self, range: &Range<u64>, from: Block) -> Result<(), ArrayError> {
+        self.check_unbroken()?;
+        self.mark_dirty().await?;
+        self.record_intent(range).await?;
+        match &self.geometry {
+            Geometry::Mapping(mapping) => self.write_mapped(mapping, range.start, from).await?,
+            Geometry::Parity(parity) => self.write_striped(parity, range.start, from).await?,
+        }
+        self.settle().await
     }
 
     /// `from` widened to `outer` with what the array holds around it, in memory
@@ -353,14 +364,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     async fn flush_members(&self) -> Result<(), ArrayError> {
-        let devices: Vec<_> = self.slots.borrow().iter().flatten().filter(|d| d.is_active()).cloned().collect();
-        let results = join_all(devices.iter().map(|device| device.member.flush())).await;
-        for (device, result) in devices.iter().zip(results) {
-            if let Err(error) = result {
-                self.record_failure(device, &error).await?;
-            }
+        if self.read_only {
+            return Ok(()); // nothing was written, and a failure could not be noted
         }
-        self.check_unbroken()
+        self.flush_devices().await?;
+        self.settle().await
     }
 
     pub(crate) fn io_error(&self, at: u64, bytes: u64, error: Option<&MemberError>) -> ArrayError {

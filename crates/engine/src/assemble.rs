@@ -7,6 +7,7 @@
 //! write of the running array is what marks the members.
 
 use crate::array::{Array, Inner};
+use crate::blocks::{check_blocks, largest_block};
 use crate::buffer::Pool;
 use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
@@ -14,7 +15,7 @@ use crate::error::Refusal;
 use crate::inspect::{Found, find_superblock, read_bad_blocks, read_bitmap};
 use crate::intent::Intent;
 use crate::member::Member;
-use crate::membership::{Record, survives};
+use crate::membership::{ROUNDS_TO_LEAVE_BEHIND, Record, survives};
 use crate::planner::DATA_CHUNKS_MAX;
 use format::bitmap::State;
 use format::geometry::{Geometry, Level};
@@ -90,13 +91,14 @@ impl<M: Member, C: Clock> Array<M, C> {
         }
         let degraded = (0..geometry.slots()).any(|slot| missing(Slot(slot)));
         let (resync, agreed) = agreement(&geometry, freshest.resync, degraded, &options)?;
-        let intent = if options.read_only { None } else { intent(&freshest, &slots, &pool).await? };
+        let intent = if options.read_only { None } else { intent(&freshest, &geometry, &slots, &pool).await? };
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
         let record = record(&freshest, resync, &slots, &spares);
         let devices = || slots.iter().flatten().chain(&spares);
-        let block_bytes =
-            devices().map(|device| u64::from(device.member.limits().logical_block_bytes)).max().unwrap_or(512).max(512);
-        check_blocks(&geometry, block_bytes, devices())?;
+        let block_bytes = largest_block(devices().map(|device| &device.member));
+        let parties =
+            devices().map(|device| (&*device.name, device.member.limits(), device.superblock.borrow().clone()));
+        check_blocks(&geometry, block_bytes, parties, !options.read_only)?;
         Ok(Self(Rc::new(Inner {
             geometry,
             kernel: options.kernel.unwrap_or_else(parity::Kernel::best),
@@ -159,7 +161,7 @@ fn elect<M>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
 /// What one candidate is, going by the freshest superblock.
 fn seat_of<M>(candidate: &Offered<M>, best: &Superblock) -> Result<Result<DeviceRole, String>, Refusal> {
     let own = &candidate.found.superblock;
-    if own.events + 1 < best.events {
+    if best.events.saturating_sub(own.events) > 1 {
         return Ok(Err(format!("stale: its events are {}, the array's {}", own.events, best.events)));
     }
     if own.replacement {
@@ -186,13 +188,24 @@ fn seat_of<M>(candidate: &Offered<M>, best: &Superblock) -> Result<Result<Device
     }
     Ok(match role {
         DeviceRole::Faulty => Err("the other members call it faulty".to_owned()),
+        // Its slot was given to it, but it was not told how much of its data is current.
+        DeviceRole::Active(_) if own.own_role() != role => Err("it was about to become active".to_owned()),
         role => Ok(role),
     })
 }
 
+/// More changes than a member ever sees; leaves room to count on.
+const EVENTS_MAX: u64 = u64::MAX / 2;
+
 /// What this engine does not serve, or only reads.
 fn check_supported(name: &str, superblock: &Superblock, options: &AssembleOptions) -> Result<(), Refusal> {
     let refuse = |field: &str, what: &str, advice: &str| Err(Refusal::new(what).of(name).field(field).advice(advice));
+    if superblock.events > EVENTS_MAX {
+        return refuse("superblock.events", "beyond any count of real changes", "make the array anew");
+    }
+    if superblock.bitmap.is_some() && matches!(superblock.level, Level::Linear | Level::Raid0) {
+        return refuse("superblock.feature_map", "a bitmap at a level without redundancy", "md refuses it as well");
+    }
     if superblock.reshape.is_some() {
         return refuse("superblock.reshape_position", "a reshape is under way", "let md finish it first");
     }
@@ -251,7 +264,12 @@ async fn seat<M: Member>(
             DeviceRole::Active(slot) => {
                 let state = match superblock.recovery_offset {
                     _ if superblock.recovery_from_bitmap => DeviceState::Recovering { current: 0 },
-                    Some(offset) => DeviceState::Recovering { current: offset.bytes() },
+                    Some(offset) => DeviceState::Recovering {
+                        current: offset.checked_bytes().ok_or_else(|| {
+                            let reason = format!("{} sectors are beyond any member", offset.0);
+                            Refusal::new(reason).of(&name).field("superblock.recovery_offset")
+                        })?,
+                    },
                     None => DeviceState::InSync,
                 };
                 let seat = slots.get_mut(slot.index()).ok_or_else(|| {
@@ -353,9 +371,14 @@ fn agreement(
 
 async fn intent<M: Member>(
     freshest: &Superblock,
+    geometry: &Geometry,
     slots: &[Option<Rc<Device<M>>>],
     pool: &Pool,
 ) -> Result<Option<Intent>, Refusal> {
+    let needed = match geometry {
+        Geometry::Parity(_) => geometry.used_bytes(Slot(0)),
+        Geometry::Mapping(_) => geometry.array_bytes(),
+    };
     let mut united: Option<(format::bitmap::BitmapSuper, Vec<u8>)> = None;
     let mut trusted = true;
     for device in slots.iter().flatten() {
@@ -367,8 +390,12 @@ async fn intent<M: Member>(
                 let reason = "has no bitmap, but the array has";
                 return Err(Refusal::new(reason).of(&device.name).field("superblock.feature_map"));
             }
+            (Some((header, _)), _) if header.sync_size.bytes() < needed => {
+                let reason = format!("covers {} bytes of {needed}", header.sync_size.bytes());
+                return Err(Refusal::new(reason).of(&device.name).field("bitmap.sync_size"));
+            }
             (Some((header, image)), united) => {
-                trusted &= header.events >= freshest.events.saturating_sub(1);
+                trusted &= header.events >= freshest.events;
                 trusted &= !header.state.contains(State::STALE) && !header.state.contains(State::WRITE_ERROR);
                 unite(&device.name, united, header, image)?;
             }
@@ -407,31 +434,13 @@ fn record<M: Member>(
     let here: Vec<_> =
         slots.iter().flatten().chain(spares).map(|device| device.superblock.borrow().device_number).collect();
     let mut roles = freshest.roles.clone();
-    let mut leaves_behind = false;
+    let mut owed = 0;
     for (number, role) in roles.iter_mut().enumerate() {
         let is_here = here.iter().any(|device| usize::from(device.0) == number);
         if !is_here && matches!(role, DeviceRole::Active(_)) {
             *role = DeviceRole::Faulty;
-            leaves_behind = true;
+            owed = ROUNDS_TO_LEAVE_BEHIND;
         }
     }
-    Record { events: freshest.events, dirty: false, resync, roles, leaves_behind }
-}
-
-fn check_blocks<'a, M: Member>(
-    geometry: &Geometry,
-    block_bytes: u64,
-    devices: impl Iterator<Item = &'a Rc<Device<M>>>,
-) -> Result<(), Refusal> {
-    for device in devices {
-        if !device.data_at.is_multiple_of(block_bytes) {
-            let reason = format!("byte {} is not a multiple of the members' {block_bytes}-byte blocks", device.data_at);
-            return Err(Refusal::new(reason).of(&device.name).field("superblock.data_offset"));
-        }
-    }
-    if !geometry.array_bytes().is_multiple_of(block_bytes) {
-        let reason = format!("{} bytes of array are not whole {block_bytes}-byte blocks", geometry.array_bytes());
-        return Err(Refusal::new(reason).field("superblock.size").advice("open the members without direct I/O"));
-    }
-    Ok(())
+    Record { events: freshest.events, dirty: false, resync, roles, owed }
 }

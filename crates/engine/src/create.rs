@@ -5,6 +5,7 @@
 //! last, so that a creation cut short leaves no array.
 
 use crate::assemble::Candidate;
+use crate::blocks::{check_blocks, largest_block};
 use crate::buffer::Pool;
 use crate::clock::Clock;
 use crate::error::Refusal;
@@ -97,8 +98,12 @@ pub async fn create<M: Member, C: Clock>(
     if needs_zeroes(recipe) {
         zero(&writings, pool, progress).await?;
     }
+    let failed = |writing: &Writing<'_, M>, error| Refusal::member_error(writing.name, &error);
     for writing in &writings {
-        write_metadata(recipe, writing, pool).await.map_err(|error| Refusal::member_error(writing.name, &error))?;
+        write_logs(recipe, writing, pool).await.map_err(|error| failed(writing, error))?;
+    }
+    for writing in &writings {
+        write_superblock(writing, pool).await.map_err(|error| failed(writing, error))?;
     }
     Ok(())
 }
@@ -215,7 +220,8 @@ fn check_geometry<M: Member>(slots: &[Option<Newcomer<M>>], writings: &[Writing<
     if !survives(&geometry, &missing) {
         return Err(Refusal::new("too many members are missing for this level"));
     }
-    Ok(())
+    let parties = writings.iter().map(|writing| (writing.name, writing.member.limits(), writing.superblock.clone()));
+    check_blocks(&geometry, largest_block(writings.iter().map(|writing| writing.member)), parties, true)
 }
 
 /// Fills the data areas with zeros, all members at once.
@@ -250,7 +256,8 @@ async fn zero<M: Member>(writings: &[Writing<'_, M>], pool: &Pool, progress: &dy
     join_all(fills).await.into_iter().collect()
 }
 
-async fn write_metadata<M: Member>(recipe: &Recipe, writing: &Writing<'_, M>, pool: &Pool) -> Result<(), MemberError> {
+/// Everything that a superblock vouches for is on stable storage afterwards.
+async fn write_logs<M: Member>(recipe: &Recipe, writing: &Writing<'_, M>, pool: &Pool) -> Result<(), MemberError> {
     let Writing { member, placement, superblock, .. } = writing;
     if let (Some(bitmap), Some(at)) = (&placement.bitmap, superblock.bitmap_at()) {
         let bits = if needs_resync(recipe) { 0xff } else { 0 };
@@ -264,8 +271,13 @@ async fn write_metadata<M: Member>(recipe: &Recipe, writing: &Writing<'_, M>, po
         let empty = vec![0xff; usize::from(log.sectors) * SECTOR_BYTES as usize];
         write_bytes(*member, pool, at, &empty).await?;
     }
-    write_bytes(*member, pool, superblock.super_at(), &superblock.encode()).await?;
     member.flush().await
+}
+
+async fn write_superblock<M: Member>(writing: &Writing<'_, M>, pool: &Pool) -> Result<(), MemberError> {
+    let superblock = &writing.superblock;
+    write_bytes(writing.member, pool, superblock.super_at(), &superblock.encode()).await?;
+    writing.member.flush().await
 }
 
 /// Writes bytes to their place, keeping what shares a logical block with them.

@@ -106,7 +106,12 @@ pub(crate) async fn read_bitmap<M: Member>(
     if header.uuid != superblock.set_uuid {
         return Err(Refusal::new("belongs to another array").of(name).field("bitmap.uuid"));
     }
-    let image = read_bytes(member, pool, at, header.bytes_on_disk(room)).await.map_err(unreadable)?;
+    let bytes = header.bytes_on_disk(room);
+    let unit = u64::from(member.limits().logical_block_bytes);
+    if !bytes.is_multiple_of(unit) {
+        return Err(unreadable(format!("its {bytes} bytes are not whole {unit}-byte blocks of the member")));
+    }
+    let image = read_bytes(member, pool, at, bytes).await.map_err(unreadable)?;
     Ok(Some((header, image)))
 }
 

@@ -105,6 +105,11 @@ impl Intent {
         state.image[..SUPER_BYTES].copy_from_slice(&header);
     }
 
+    fn has_more_than_found(&self) -> bool {
+        let state = self.0.borrow();
+        state.image[SUPER_BYTES..] != state.found[SUPER_BYTES..]
+    }
+
     /// Goes back to the bits that were found; the pages that differ are pending then.
     fn revert(&self) {
         let state = &mut *self.0.borrow_mut();
@@ -122,7 +127,8 @@ fn page_of(bit: u64) -> usize {
     (SUPER_BYTES + (bit / 8) as usize) / PAGE_BYTES
 }
 
-type Failures<M> = Vec<(Rc<Device<M>>, MemberError)>;
+/// Members that failed, and how.
+pub(crate) type Failures<M> = Vec<(Rc<Device<M>>, MemberError)>;
 
 impl<M: Member, C: Clock> Inner<M, C> {
     /// The part of what the bitmap covers that a write to `range` of the array touches.
@@ -145,32 +151,30 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if !intent.set(self.covered(range)) {
             return Ok(());
         }
-        let failures = {
-            let _lock = self.metadata.exclusive(0..1).await;
-            self.write_bitmap_pages(intent, intent.take_pending()).await
-        };
-        for (device, error) in failures {
-            self.record_failure(&device, &error).await?;
-        }
-        Ok(())
+        let _lock = self.metadata.exclusive(0..1).await;
+        let failures = self.write_bitmap_pages(intent, intent.take_pending()).await;
+        if failures.is_empty() { Ok(()) } else { self.leave_behind(failures).await }
     }
 
     /// Puts the bitmap's superblock on every member with the events of the
     /// superblocks that follow it. The caller holds the metadata lock.
     pub(crate) async fn write_bitmap_header(&self, events: u64) -> Failures<M> {
         let Some(intent) = &self.intent else { return Vec::new() };
-        intent.set_events(events, None);
-        let mut pages = intent.take_pending();
-        if pages.first() != Some(&0) {
-            pages.insert(0, 0);
+        // The bits first: a header that calls them current must not be there before them.
+        let failures = self.write_bitmap_pages(intent, intent.take_pending()).await;
+        if !failures.is_empty() {
+            return failures;
         }
-        self.write_bitmap_pages(intent, pages).await
+        intent.set_events(events, None);
+        self.write_bitmap_pages(intent, vec![0]).await
     }
 
     /// Clears what was set here. Only for an array that is whole and already
     /// marked clean. The caller holds the metadata lock.
     pub(crate) async fn clear_intent(&self, events: u64) -> Failures<M> {
-        let Some(intent) = &self.intent else { return Vec::new() };
+        let Some(intent) = self.intent.as_ref().filter(|intent| intent.has_more_than_found()) else {
+            return Vec::new();
+        };
         // First the header, so that a member that was away while bits are
         // cleared can never be re-added by the bitmap alone.
         intent.set_events(events, Some(events));

@@ -17,6 +17,7 @@ pub mod planner;
 pub mod status;
 
 mod array;
+mod blocks;
 mod device;
 mod direct;
 mod error;

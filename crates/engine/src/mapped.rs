@@ -12,6 +12,7 @@ use format::geometry::{Level, Mapping, Piece};
 use format::units::{ArrayByte, ComponentByte, Slot};
 use futures_util::future::join_all;
 use smallvec::SmallVec;
+use std::ops::Range;
 
 impl<M: Member, C: Clock> Inner<M, C> {
     pub(crate) async fn read_mapped(&self, mapping: &Mapping, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
@@ -30,7 +31,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Reads the front of a piece, as much as `into` takes.
     async fn read_piece(&self, piece: &Piece, mut into: Buffer) -> Result<Buffer, ArrayError> {
         let bytes = into.len() as u64;
-        let mut tried = SmallVec::<[Slot; 4]>::new();
+        let mut tried = SmallVec::<[(Slot, ComponentByte); 4]>::new();
         let mut last_error = None;
         while let Some((slot, at)) = self.best_copy(piece, bytes, &tried) {
             let Some(device) = self.device(slot) else { break };
@@ -40,14 +41,19 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 Ok(()) => return Ok(into),
                 Err(error) => last_error = Some(error),
             }
-            tried.push(slot);
+            tried.push((slot, at));
         }
         Err(self.io_error(piece.at.0, bytes, last_error.as_ref()))
     }
 
     /// The current copy with the fewest transfers under way; the first while
     /// copies may differ, as md has it, so that all readers see the same one.
-    pub(crate) fn best_copy(&self, piece: &Piece, bytes: u64, tried: &[Slot]) -> Option<(Slot, ComponentByte)> {
+    pub(crate) fn best_copy(
+        &self,
+        piece: &Piece,
+        bytes: u64,
+        tried: &[(Slot, ComponentByte)],
+    ) -> Option<(Slot, ComponentByte)> {
         let slots = self.slots.borrow();
         let load = |slot: Slot, at: ComponentByte| {
             let device = slots[slot.index()].as_ref()?;
@@ -56,7 +62,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         piece
             .copies
             .iter()
-            .filter(|(slot, _)| !tried.contains(slot))
+            .filter(|copy| !tried.contains(copy))
             .filter_map(|&(slot, at)| Some(((slot, at), load(slot, at)?)))
             .min_by_key(|&(_, load)| if self.is_agreed(piece.at.0 + bytes) { load } else { 0 })
             .map(|(copy, _)| copy)
@@ -96,15 +102,20 @@ impl<M: Member, C: Clock> Inner<M, C> {
     pub(crate) async fn discard_mapped(&self, mapping: &Mapping, at: u64, bytes: u64) -> Result<(), ArrayError> {
         let unit = self.block_bytes;
         let (start, end) = (at.next_multiple_of(unit), (at + bytes) / unit * unit);
-        if start >= end {
+        // Where one copy went and another stayed they would differ.
+        let all_discard = self.slots.borrow().iter().flatten().all(|device| device.member.limits().discards);
+        if start >= end || !all_discard {
             return Ok(());
         }
-        let range = start..end;
-        let _lock = self.locks.exclusive(range.clone()).await;
+        let _lock = self.locks.exclusive(start..end).await;
+        self.to_the_end(self.discard_marked(mapping, &(start..end))).await
+    }
+
+    async fn discard_marked(&self, mapping: &Mapping, range: &Range<u64>) -> Result<(), ArrayError> {
         self.check_unbroken()?;
         self.mark_dirty().await?;
-        self.record_intent(&range).await?;
-        for piece in mapping.pieces(ArrayByte(start), end - start) {
+        self.record_intent(range).await?;
+        for piece in mapping.pieces(ArrayByte(range.start), range.end - range.start) {
             for &(slot, at) in &piece.copies {
                 let Some(device) = self.device(slot) else { continue };
                 match device.discard(at, piece.bytes).await {
@@ -115,7 +126,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 }
             }
         }
-        Ok(())
+        self.settle().await
     }
 }
 

@@ -2,13 +2,16 @@
 //!
 //! Every change goes through [`Inner::publish`]: bitmap header, then
 //! superblocks, on all members that are left, flushed, before whoever caused
-//! it goes on. Events move by two when a member stays behind, because one
-//! behind is still accepted (by md, and by `assemble`).
+//! it goes on, and before any other write is answered that already reckons with it.
+//! Events move by two when a member stays behind, because one behind is still
+//! accepted (by md, and by `assemble`); in two rounds, so that a loss of power
+//! in between leaves no two of the others more than one apart.
 
 use crate::array::{Array, Inner};
 use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
 use crate::error::{ArrayError, ArrayErrorKind, Refusal};
+use crate::intent::Failures;
 use crate::member::{Member, MemberError};
 use format::geometry::{Geometry, Level};
 use format::superblock::{DeviceRole, Resync, Superblock, Timestamp};
@@ -20,16 +23,20 @@ use std::time::Duration;
 /// The fields that all superblocks of the array share and that change.
 pub(crate) struct Record {
     pub(crate) events: u64,
-    /// Whether the members are marked dirty by us.
+    /// Whether the members are to be marked dirty; [`Self::owed`] says whether they are.
     pub(crate) dirty: bool,
     /// How far the array was in agreement when it was assembled; what it goes
     /// back to when it is stopped.
     pub(crate) resync: Resync,
     /// By device number.
     pub(crate) roles: Vec<DeviceRole>,
-    /// A member has been left behind since superblocks were last written.
-    pub(crate) leaves_behind: bool,
+    /// Rounds of superblocks to be written, each with the next events, until
+    /// they say on stable storage what this record says.
+    pub(crate) owed: u32,
 }
+
+/// Rounds that leave a member behind for good.
+pub(crate) const ROUNDS_TO_LEAVE_BEHIND: u32 = 2;
 
 impl<M: Member, C: Clock> Inner<M, C> {
     /// Levels without redundancy have nothing to bring into agreement, and md
@@ -40,27 +47,38 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Before the first write: every member says that the array is in use.
     pub(crate) async fn mark_dirty(&self) -> Result<(), ArrayError> {
-        if self.record.borrow().dirty || !self.is_redundant() {
+        if self.is_marked_dirty() || !self.is_redundant() {
             return Ok(());
         }
         let _lock = self.metadata.exclusive(0..1).await;
-        if self.record.borrow().dirty {
+        self.check_unbroken()?;
+        if self.is_marked_dirty() {
             return Ok(());
         }
         self.record.borrow_mut().dirty = true;
-        let published = self.publish().await;
-        if published.is_err() {
-            self.record.borrow_mut().dirty = false;
-        }
-        published
+        self.publish().await
+    }
+
+    /// On stable storage, with everything else that the record says.
+    fn is_marked_dirty(&self) -> bool {
+        let record = self.record.borrow();
+        record.dirty && record.owed == 0
+    }
+
+    /// After data was written or flushed without the members that have left:
+    /// the superblocks must say that they have, or these would be believed
+    /// after a loss of power.
+    pub(crate) async fn settle(&self) -> Result<(), ArrayError> {
+        if self.record.borrow().dirty { self.mark_dirty().await } else { Ok(()) }
     }
 
     /// After the last write: everything flushed, then the mark taken back, and
     /// of a whole array the bits that were set.
     pub(crate) async fn mark_clean(&self) -> Result<(), ArrayError> {
-        if self.read_only || !self.flush_and_mark_clean(|| true).await? {
+        if self.read_only {
             return Ok(());
         }
+        self.flush_and_mark_clean(|| true).await?;
         if self.whole.get() && self.agreed.get() {
             let _lock = self.metadata.exclusive(0..1).await;
             let events = self.record.borrow().events;
@@ -74,6 +92,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     pub(crate) async fn record_agreement(&self) -> Result<(), ArrayError> {
         self.flush_devices().await?;
         let _lock = self.metadata.exclusive(0..1).await;
+        self.check_unbroken()?;
         self.agreed.set(true);
         self.record.borrow_mut().resync = Resync::Clean;
         if let Some(intent) = &self.intent {
@@ -82,21 +101,24 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.publish().await
     }
 
-    /// Returns whether the array was dirty and is clean now. `at_rest` is asked
-    /// after the flush whether anything was written since.
-    async fn flush_and_mark_clean(&self, at_rest: impl Fn() -> bool) -> Result<bool, ArrayError> {
+    /// `at_rest` is asked after the flush whether anything was written since.
+    async fn flush_and_mark_clean(&self, at_rest: impl Fn() -> bool) -> Result<(), ArrayError> {
+        let agreed_below = self.agreed_below.get();
         self.flush_devices().await?;
         let _lock = self.metadata.exclusive(0..1).await;
+        self.check_unbroken()?;
         if !self.record.borrow().dirty || !at_rest() {
-            return Ok(false);
+            return Ok(());
+        }
+        if agreed_below > 0 && !self.agreed.get() {
+            self.record.borrow_mut().resync = self.resync_offset(agreed_below);
         }
         // From here on a write that begins waits for the lock and marks the array dirty anew.
         self.record.borrow_mut().dirty = false;
-        self.publish().await?;
-        Ok(true)
+        self.publish().await
     }
 
-    async fn flush_devices(&self) -> Result<(), ArrayError> {
+    pub(crate) async fn flush_devices(&self) -> Result<(), ArrayError> {
         let devices = self.devices();
         let flushes = join_all(devices.iter().map(|device| device.member.flush())).await;
         for (device, result) in devices.iter().zip(flushes) {
@@ -115,11 +137,26 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// the superblocks stay as they are, dirty.
     pub(crate) async fn record_failure(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
         let _lock = self.metadata.exclusive(0..1).await;
-        if device.state.get() == DeviceState::Faulty {
-            return self.check_unbroken();
+        self.leave_behind(vec![(device.clone(), error.clone())]).await
+    }
+
+    /// Makes members that failed leave; the others say so before this returns.
+    /// The caller holds the metadata lock.
+    pub(crate) async fn leave_behind(&self, failures: Failures<M>) -> Result<(), ArrayError> {
+        self.expel_all(failures)?;
+        self.check_unbroken()?;
+        if self.record.borrow().owed > 0 { self.publish().await } else { Ok(()) }
+    }
+
+    fn expel_all(&self, failures: Failures<M>) -> Result<(), ArrayError> {
+        for (device, error) in failures {
+            match device.state.get() {
+                DeviceState::Spare => self.set_faulty(&device),
+                DeviceState::Faulty => {}
+                DeviceState::InSync | DeviceState::Recovering { .. } => self.expel(&device, &error)?,
+            }
         }
-        self.expel(device, error)?;
-        self.publish().await
+        Ok(())
     }
 
     /// Takes a device out of its slot, if the array survives that.
@@ -146,10 +183,18 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if let Some(role) = record.roles.get_mut(number) {
             *role = DeviceRole::Faulty;
         }
-        record.leaves_behind = true;
+        record.owed = ROUNDS_TO_LEAVE_BEHIND;
     }
 
+    /// Whether all data can still be had without a device. As at assembly,
+    /// parity that may be wrong stands in for nothing.
     fn survives_without(&self, lost: &Rc<Device<M>>) -> bool {
+        if lost.state.get() != DeviceState::InSync {
+            return true;
+        }
+        if matches!(self.geometry, Geometry::Parity(_)) && !self.agreed.get() {
+            return false;
+        }
         let slots = self.slots.borrow();
         let current = |device: &Rc<Device<M>>| device.state.get() == DeviceState::InSync && !Rc::ptr_eq(device, lost);
         survives(&self.geometry, &|slot| !slots[slot.index()].as_ref().is_some_and(current))
@@ -167,34 +212,33 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// device that fails this leaves as well, and the rest is told.
     /// The caller holds the metadata lock.
     async fn publish(&self) -> Result<(), ArrayError> {
-        loop {
-            let events = {
-                let mut record = self.record.borrow_mut();
-                record.events += if std::mem::take(&mut record.leaves_behind) { 2 } else { 1 };
-                record.events
-            };
-            let mut failures = self.write_bitmap_header(events).await;
-            if failures.is_empty() {
-                let devices = self.devices();
-                let writes = devices.iter().map(|device| {
-                    let superblock = self.superblock_of(device);
-                    device.write_superblock(superblock, &self.pool)
-                });
-                let results = join_all(writes).await;
-                failures =
-                    devices.into_iter().zip(results).filter_map(|(d, result)| Some((d, result.err()?))).collect();
-            }
-            if failures.is_empty() {
-                return Ok(());
-            }
-            for (device, error) in failures {
-                match device.state.get() {
-                    DeviceState::Spare => self.set_faulty(&device),
-                    DeviceState::Faulty => {}
-                    DeviceState::InSync | DeviceState::Recovering { .. } => self.expel(&device, &error)?,
-                }
-            }
+        {
+            let mut record = self.record.borrow_mut();
+            record.owed = record.owed.max(1);
         }
+        while self.record.borrow().owed > 0 {
+            let failures = self.write_round().await;
+            if failures.is_empty() {
+                self.record.borrow_mut().owed -= 1;
+            }
+            self.expel_all(failures)?;
+        }
+        Ok(())
+    }
+
+    /// One round: bitmap headers, then superblocks. Events move on only with
+    /// the superblocks, which all that do not fail then have.
+    async fn write_round(&self) -> Failures<M> {
+        let events = self.record.borrow().events + 1;
+        let failures = self.write_bitmap_header(events).await;
+        if !failures.is_empty() {
+            return failures;
+        }
+        self.record.borrow_mut().events = events;
+        let devices = self.devices();
+        let writes = devices.iter().map(|device| device.write_superblock(self.superblock_of(device), &self.pool));
+        let results = join_all(writes).await;
+        devices.into_iter().zip(results).filter_map(|(device, result)| Some((device, result.err()?))).collect()
     }
 
     fn superblock_of(&self, device: &Device<M>) -> Superblock {
@@ -248,19 +292,17 @@ impl<M: Member, C: Clock> Array<M, C> {
             return Err(Refusal::new("the array is read-only"));
         }
         let device = inner.find(member)?;
+        let _inside = inner.gate.enter().ok_or_else(|| Refusal::new("the array is stopped"))?;
         let _lock = inner.metadata.exclusive(0..1).await;
-        match device.state.get() {
-            DeviceState::Faulty => return Ok(()),
-            DeviceState::Spare => inner.set_faulty(&device),
-            DeviceState::InSync | DeviceState::Recovering { .. } => {
-                if !inner.survives_without(&device) {
-                    return Err(Refusal::new("the array cannot do without this member")
-                        .of(&device.name)
-                        .advice("`mdspace status` shows which members are left"));
-                }
-                inner.set_faulty(&device);
-            }
+        if device.state.get() == DeviceState::Faulty {
+            return Ok(());
         }
+        if !inner.survives_without(&device) {
+            return Err(Refusal::new("the array cannot do without this member")
+                .of(&device.name)
+                .advice("`mdspace status` shows which members are left, and whether a resync must end first"));
+        }
+        inner.set_faulty(&device);
         inner.publish().await.map_err(|error| Refusal::new(error.reason).of(&device.name))
     }
 

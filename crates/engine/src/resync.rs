@@ -69,8 +69,6 @@ impl<M: Member, C: Clock> Array<M, C> {
                 }
             }
             inner.agreed_below.set(range.end);
-            let resync = inner.resync_offset(range.end);
-            inner.record.borrow_mut().resync = resync;
             progress(range.end, end);
         }
         inner.record_agreement().await?;
@@ -105,7 +103,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// md's number for "in agreement below this byte of the array".
-    fn resync_offset(&self, below: u64) -> Resync {
+    pub(crate) fn resync_offset(&self, below: u64) -> Resync {
         let sectors = match &self.geometry {
             Geometry::Parity(parity) => below / parity.stripe_bytes() * parity.chunk_bytes() / SECTOR_BYTES,
             Geometry::Mapping(_) => below / SECTOR_BYTES,

@@ -185,7 +185,10 @@ impl Examination {
             events: superblock.events,
             state: match superblock.resync {
                 Resync::Clean => "clean".to_owned(),
-                Resync::From(sectors) => format!("dirty from byte {}", sectors.bytes()),
+                Resync::From(sectors) => match sectors.checked_bytes() {
+                    Some(bytes) => format!("dirty from byte {bytes}"),
+                    None => format!("dirty from sector {}", sectors.0),
+                },
             },
             device_number: superblock.device_number.0,
             role: role_text(superblock.own_role()),
