@@ -1,7 +1,7 @@
 //! A member in memory with a volatile cache, latencies by chance, and faults.
 //!
 //! What was written but not flushed is in the cache; when the power goes, each
-//! such write is kept, lost, or torn at 512 bytes, by chance: so every order
+//! such write is kept, lost, or torn at a logical block, by chance: so every order
 //! in which a drive may write is tried. A transfer to a faulty place fails and,
 //! for a write, may have been done in part.
 
@@ -73,6 +73,15 @@ impl SimMember {
         }))
     }
 
+    /// The same with larger logical blocks.
+    ///
+    /// # Panics
+    /// When it is shared already.
+    pub fn with_blocks(mut self, bytes: u32) -> Self {
+        Rc::get_mut(&mut self.0).expect("a member is not shared yet").limits.logical_block_bytes = bytes;
+        self
+    }
+
     /// Its name.
     pub fn name(&self) -> String {
         self.0.name.clone()
@@ -90,13 +99,13 @@ impl SimMember {
 
     /// What is left after the power went, by `random`.
     pub fn after_power_loss(&self, random: &mut Random) -> Vec<u8> {
-        const TEAR_BYTES: usize = 512;
+        let tear_bytes = self.0.limits.logical_block_bytes as usize;
         let mut left = self.0.stable.borrow().clone();
         for write in self.0.cache.borrow().iter() {
             let kept = match random.within(0..3) {
                 0 => 0,
                 1 => write.bytes.len(),
-                _ => random.within(0..(write.bytes.len() / TEAR_BYTES) as u64 + 1) as usize * TEAR_BYTES,
+                _ => random.within(0..(write.bytes.len() / tear_bytes) as u64 + 1) as usize * tear_bytes,
             };
             let at = write.at as usize;
             left[at..at + kept].copy_from_slice(&write.bytes[..kept]);
