@@ -23,7 +23,7 @@ use export::control::{ApiError, Command, ControlBackend, ControlServer, MemberRe
 use export::nbd::server::{Server, ServerLimits};
 use export::nbd::session::Export;
 use futures_channel::{mpsc, oneshot};
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join, select};
 use futures_util::{FutureExt, StreamExt};
 use io::net::Listener;
 use parity::Kernel;
@@ -36,6 +36,9 @@ use std::time::Duration;
 
 /// How long clients may take to accept their last answers.
 const STOP_GRACE: Duration = Duration::from_secs(5);
+
+/// How long nothing is written before the array is marked clean: md's `safe_mode_delay`.
+const SAFE_MODE_DELAY: Duration = Duration::from_millis(200);
 
 /// Members of `up`, and their size.
 const UP_MEMBERS: usize = 4;
@@ -163,7 +166,9 @@ struct ArrayServer<'a> {
     array: Array,
     server: Server<Exported>,
     accepting: io::JoinHandle<std::io::Result<()>>,
-    resyncing: io::JoinHandle<()>,
+    /// A resync, where one is due, and the clean mark whenever the array is
+    /// idle; both end by themselves when the array is stopped.
+    background: io::JoinHandle<()>,
     nbd: NbdAddress,
     control: ControlServer,
     control_path: PathBuf,
@@ -184,15 +189,17 @@ impl<'a> ArrayServer<'a> {
             let server = server.clone();
             async move { server.accept_from(listener).await }
         });
-        let resyncing = io::spawn({
+        let background = io::spawn({
             let array = array.clone();
-            async move { resync(&array).await }
+            async move {
+                join(array.mark_clean_when_idle(SAFE_MODE_DELAY), resync(&array)).await;
+            }
         });
         let (sender, asked) = mpsc::unbounded();
         let control_path = std::path::absolute(control).map_err(refused)?;
         let control = ControlServer::start(&control_path, Backend(sender)).map_err(refused)?;
         let terminated = Box::pin(terminated);
-        Ok(Self { machine, array, server, accepting, resyncing, nbd, control, control_path, asked, terminated })
+        Ok(Self { machine, array, server, accepting, background, nbd, control, control_path, asked, terminated })
     }
 
     /// What is served, and how to connect.
@@ -209,7 +216,7 @@ impl<'a> ArrayServer<'a> {
     /// Serves until the end.
     async fn run(mut self) -> Result<(), Failure> {
         let ending = self.until_ending().await;
-        let Self { machine, array, server, accepting, resyncing, control, asked, .. } = self;
+        let Self { machine, array, server, accepting, background, control, asked, .. } = self;
         let grace = machine.clock.sleep_until(machine.clock.now() + STOP_GRACE);
         server.stop(grace).await;
         if !matches!(ending, Ending::Failure(_)) {
@@ -217,7 +224,7 @@ impl<'a> ArrayServer<'a> {
             drop(accepting.await);
         }
         let stopped = array.stop().await;
-        resyncing.await;
+        background.await;
         let status = array.status();
         drop((asked, server, array));
         let result = finish(ending, &stopped, &status);
