@@ -39,6 +39,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("tidy", "the house's own rules hold", &["git"], house_rules),
     step("clippy", "clippy and the compiler have no warning", &["cargo-clippy"], clippy),
     step("docs", "the documentation builds, and its links lead somewhere", &[], docs),
+    step("readme", "the README's first command works in an empty directory", &["nbdcopy", "nbdinfo"], readme),
     step("tests", "unit, property and black-box tests pass", &[], tests),
     beside(step("matrix", "the real md driver and mdspace take each other's arrays", GUEST, interop)),
     beside(step("geometry", "each level and layout places bytes as the real driver does", GUEST, geometry)),
@@ -154,6 +155,12 @@ fn end_to_end(log: &mut Log) -> Result<Verdict> {
     let place = Scratch::create("end-to-end")?;
     log.run(Command::new("tests/end_to_end.sh").arg(root().join(MDSPACE)).arg(&place.path))?;
     run_guest(log, &Guest::default(), "end_to_end.sh", &[place.path.as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+fn readme(log: &mut Log) -> Result<Verdict> {
+    let place = Scratch::create("readme")?;
+    log.run(Command::new("tests/readme.sh").arg(&place.path))?;
     Ok(Verdict::Passed(log.last_line()?))
 }
 
