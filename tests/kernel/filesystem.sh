@@ -57,7 +57,7 @@ on_nbd() {
 
     echo "--- md takes it over"
     for member in "${members[@]}"; do loops+=("$(losetup --find --show "$member")"); done
-    mdadm --assemble --run /dev/md0 "${loops[@]}"
+    mdadm --assemble --run /dev/md0 "${loops[@]}" || { dmesg | tail -n 15; exit 1; }
     [ "$(<$md/degraded)" = 1 ]
     mdadm --zero-superblock "${loops[1]}"
     mdadm --add /dev/md0 "${loops[1]}"

@@ -49,6 +49,11 @@ impl AsFd for Descriptor {
 impl Drop for Descriptor {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
+            // Before Linux 6.13 the ring keeps a file that is taken back until every operation on any registered file
+            // has ended, an accept for instance. What others wait for, the end of a connection and a lock that is
+            // free, must not wait for that. Each call fails on the other kind of file, which is as good.
+            let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
+            let _ = rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::Unlock);
             self.core.ring.unregister_file(slot);
         }
     }
