@@ -7,7 +7,7 @@ set -euo pipefail
 mdspace=$1
 modprobe nbd
 modprobe loop max_loop=8
-modprobe raid456
+for module in raid10 raid456; do modprobe $module; done
 md=/sys/block/md0/md
 
 # Members in the guest's memory; a tmpfs does not reach the host, and is gone with the guest.
