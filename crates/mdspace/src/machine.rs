@@ -27,6 +27,8 @@ pub(crate) enum Arena {
     Middling,
     /// For many clients.
     Large,
+    /// For measurements, in which no side may ever find it full.
+    Huge,
 }
 
 impl Arena {
@@ -35,6 +37,7 @@ impl Arena {
             Self::Small => 1 << 20,
             Self::Middling => 16 << 20,
             Self::Large => 64 << 20,
+            Self::Huge => 256 << 20,
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::members::Shared;
 use super::workload::{Kind, Limit, Transfer, Workload};
 use crate::failure::Failure;
-use engine::{Array, Block, Clock, Durability, Member, MemberError, Moment, Pool};
+use engine::{Array, Block, Buffer, Clock, Durability, Member, MemberError, Moment, Pool};
 use format::units::MemberByte;
 use futures_util::future::join_all;
 use io::RealClock;
@@ -140,32 +140,36 @@ impl Bench {
         done.map_err(|error| error.to_string())
     }
 
+    /// Reads into parts of one buffer, as the array does, then writes from one block.
     async fn transfer(&self, limit: &Limit) -> Result<(), String> {
-        self.all(&limit.reads, |transfer| self.read(transfer)).await?;
-        self.all(&limit.writes, |transfer| self.write(transfer)).await
+        let mut rest = self.pool.take(limit.reads.iter().map(|transfer| transfer.bytes).sum());
+        let reads = limit.reads.iter().map(|transfer| self.read(transfer, rest.split_to(transfer.bytes)));
+        at_once(reads).await.map_err(|error| error.to_string())?;
+        at_once(limit.writes.iter().map(|transfer| self.write(transfer))).await.map_err(|error| error.to_string())
     }
 
-    /// All transfers at once; of a single one no list is made.
-    async fn all<'a, F>(&self, transfers: &'a [Transfer], begin: impl Fn(&'a Transfer) -> F) -> Result<(), String>
-    where
-        F: Future<Output = Result<(), MemberError>>,
-    {
-        let done = match transfers {
-            [] => Ok(()),
-            [only] => begin(only).await,
-            several => join_all(several.iter().map(begin)).await.into_iter().collect(),
-        };
-        done.map_err(|error| error.to_string())
-    }
-
-    async fn read(&self, transfer: &Transfer) -> Result<(), MemberError> {
-        let at = MemberByte(self.data_at[transfer.slot] + transfer.at);
-        self.members[transfer.slot].read(at, self.pool.take(transfer.bytes)).await.0
+    async fn read(&self, transfer: &Transfer, into: Buffer) -> Result<(), MemberError> {
+        self.members[transfer.slot].read(self.place_of(transfer), into).await.0
     }
 
     async fn write(&self, transfer: &Transfer) -> Result<(), MemberError> {
-        let at = MemberByte(self.data_at[transfer.slot] + transfer.at);
-        self.members[transfer.slot].write(at, self.template.slice(0..transfer.bytes)).await
+        self.members[transfer.slot].write(self.place_of(transfer), self.template.slice(0..transfer.bytes)).await
+    }
+
+    fn place_of(&self, transfer: &Transfer) -> MemberByte {
+        MemberByte(self.data_at[transfer.slot] + transfer.at)
+    }
+}
+
+/// All of them at once; of a single one no list is made.
+async fn at_once<F>(mut transfers: impl ExactSizeIterator<Item = F>) -> Result<(), MemberError>
+where
+    F: Future<Output = Result<(), MemberError>>,
+{
+    match transfers.len() {
+        0 => Ok(()),
+        1 => transfers.next().expect("there is one").await,
+        _ => join_all(transfers).await.into_iter().collect(),
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &BenchArguments, kernel: Option<&'static Kernel>) -
     if arguments.depth == 0 {
         return Err(Failure::refused("--depth: expected 1 or more"));
     }
-    let machine = Machine::start(kernel, Arena::Large)?;
+    let machine = Machine::start(kernel, Arena::Huge)?;
     let words: Vec<_> = arguments.member.iter().map(|path| path.display().to_string()).collect();
     let mut report = Report { member: words.join(" "), depth: arguments.depth, levels: Vec::new() };
     machine.run(async {
