@@ -131,3 +131,19 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     drop(child.stdout.take());
     assert!(child.wait().expect("mdspace ends").success());
 }
+
+#[test]
+fn examine_says_what_is_not_well_and_what_cannot_be_used() {
+    let here = Workplace::new();
+    here.run("create --level 5 --size 8M --name data a b c").ok();
+    std::fs::write(here.path().join("letter"), "not a member").expect("a file");
+    let text = here.run("examine a b").ok().text();
+    assert!(text.contains("array \"data\": raid5, 12 MiB, clean, degraded\n  missing: slot 2\n"), "{text}");
+    here.run("examine a").expect(1, &["too few members"]);
+    here.run("examine a b c letter").expect(2, &["letter"]);
+    let report = here.run("examine --json a letter");
+    let report: serde_json::Value = serde_json::from_slice(&report.expect(2, &["letter"]).stdout).expect("JSON");
+    assert_eq!(report["unusable"][0]["name"], "letter");
+    assert_eq!(report["members"][0]["role"], "active 0");
+    assert_eq!(report["arrays"][0]["status"], serde_json::Value::Null);
+}
