@@ -1,6 +1,6 @@
 //! Reads what md left on one member: superblock, bitmap, bad-block log.
 //!
-//! Never writes. Decoding is [`format`]'s; this finds the places and fetches
+//! Never writes. Decoding is [`mod@format`]'s; this finds the places and fetches
 //! the bytes, in the units that the member takes.
 
 use crate::buffer::Pool;

@@ -1,6 +1,6 @@
 //! The superblock: what every member says of the array and of itself.
 //!
-//! [`decode`] turns the bytes at one of [`places`] into a checked
+//! [`decode`] turns the bytes at one of [`places()`] into a checked
 //! [`Superblock`], the same type for metadata 0.90 and 1.x; only that goes
 //! further into the program. [`Superblock::encode`] gives the bytes back.
 //!
@@ -117,7 +117,7 @@ enum Rest {
     V1(Box<v1::Rest>),
 }
 
-/// Reads what stands at one of [`places`]; `bytes` begins there and has at
+/// Reads what stands at one of [`places()`]; `bytes` begins there and has at
 /// least [`PLACE_BYTES`] bytes; `member_bytes` is the member's length.
 ///
 /// `Ok(None)` when there is no superblock: the magic number is missing.
