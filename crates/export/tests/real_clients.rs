@@ -235,6 +235,7 @@ fn fio_verifies_what_four_jobs_wrote() {
         "--offset_increment=16M",
         "--verify=crc32c",
         "--verify_fatal=1",
+        "--verify_state_save=0",
         "--thread",
         "--output-format=json",
     ];

@@ -14,6 +14,7 @@ use crate::size::Size;
 use engine::{Block, Durability};
 use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
 use parity::Kernel;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::ops::Range;
@@ -25,6 +26,9 @@ use std::path::Path;
 const PIECE_BYTES: u64 = 2 << 20;
 /// Pieces in flight.
 const DEPTH: usize = 4;
+/// How much of a pipe is read before anything is written, so that one which
+/// does not fit is refused with nothing changed; of a longer one, what fits is written.
+const READ_AHEAD_BYTES: u64 = 64 << 20;
 
 /// Runs `mdspace read`.
 pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
@@ -47,7 +51,10 @@ pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>)
         let array = machine.assemble(&arguments.assemble, Purpose::Write).await?;
         let at = arguments.offset.0;
         let room = array.bytes().checked_sub(at).ok_or_else(|| past_the_end("--offset", at, array.bytes()))?;
-        let length = length_of(&mut source.file);
+        let length = match length_of(&mut source.file) {
+            Some(length) => Some(length),
+            None => source.read_ahead(room.saturating_add(1).min(READ_AHEAD_BYTES))?,
+        };
         if length.is_some_and(|length| length > room) {
             return Err(too_long(&source.name, room));
         }
@@ -64,6 +71,37 @@ pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>)
 struct End {
     file: File,
     name: String,
+    /// Read from the file already, and not yet taken.
+    ahead: VecDeque<u8>,
+}
+
+impl End {
+    fn new(file: File, name: String) -> Self {
+        Self { file, name, ahead: VecDeque::new() }
+    }
+
+    fn failed(&self, error: &std::io::Error) -> Failure {
+        Failure::unwell(format!("{}: {error}", self.name))
+    }
+
+    /// Reads up to `limit` bytes ahead. Returns how long it is, if that is all,
+    /// or if it is known to be longer than `limit`, which is what there is room for.
+    fn read_ahead(&mut self, limit: u64) -> Result<Option<u64>, Failure> {
+        let mut ahead = Vec::new();
+        let read = (&self.file).take(limit).read_to_end(&mut ahead);
+        let bytes = read.map_err(|error| self.failed(&error))? as u64;
+        self.ahead = ahead.into();
+        Ok((bytes < limit || limit < READ_AHEAD_BYTES).then_some(bytes))
+    }
+}
+
+impl Read for End {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        match self.ahead.is_empty() {
+            true => self.file.read(into),
+            false => self.ahead.read(into),
+        }
+    }
 }
 
 fn range_to_read(arguments: &ReadArguments, array_bytes: u64) -> Result<Range<u64>, Failure> {
@@ -91,14 +129,14 @@ fn sink(path: Option<&Path>, array: &Array) -> Result<End, Failure> {
     let Some(path) = path else {
         let stdout = std::io::stdout().as_fd().try_clone_to_owned();
         let file = stdout.map_err(|error| Failure::refused(format!("standard output: {error}")))?.into();
-        return Ok(End { file, name: "standard output".to_owned() });
+        return Ok(End::new(file, "standard output".to_owned()));
     };
     let name = path.display().to_string();
     if array.status().members.iter().any(|member| is_same_file(path, Path::new(&member.name))) {
         return Err(Failure::refused(format!("{name}: a member of this array")).advise("choose another --output"));
     }
     let file = File::create(path).map_err(|error| Failure::refused(format!("{name}: cannot create: {error}")))?;
-    Ok(End { file, name })
+    Ok(End::new(file, name))
 }
 
 fn is_same_file(one: &Path, other: &Path) -> bool {
@@ -111,11 +149,11 @@ fn source(path: Option<&Path>) -> Result<End, Failure> {
     let Some(path) = path else {
         let stdin = std::io::stdin().as_fd().try_clone_to_owned();
         let file = stdin.map_err(|error| Failure::refused(format!("standard input: {error}")))?.into();
-        return Ok(End { file, name: "standard input".to_owned() });
+        return Ok(End::new(file, "standard input".to_owned()));
     };
     let name = path.display().to_string();
     let file = File::open(path).map_err(|error| Failure::refused(format!("{name}: cannot open: {error}")))?;
-    Ok(End { file, name })
+    Ok(End::new(file, name))
 }
 
 /// What is left to read of a regular file; unknown for a pipe or device.
@@ -219,19 +257,19 @@ fn fill(array: &Array, source: &mut End, wanted: u64) -> Result<Option<Block>, F
     let mut buffer = array.pool().take(wanted as usize);
     let mut filled = 0;
     while filled < buffer.len() {
-        match source.file.read(&mut buffer[filled..]) {
+        match source.read(&mut buffer[filled..]) {
             Ok(0) => break,
             Ok(bytes) => filled += bytes,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(Failure::unwell(format!("{}: {error}", source.name))),
+            Err(error) => return Err(source.failed(&error)),
         }
     }
     Ok((filled > 0).then(|| buffer.split_to(filled).freeze()))
 }
 
 fn has_more(source: &mut End) -> Result<bool, Failure> {
-    let read = source.file.read(&mut [0]);
-    read.map(|bytes| bytes > 0).map_err(|error| Failure::unwell(format!("{}: {error}", source.name)))
+    let read = source.read(&mut [0]);
+    read.map(|bytes| bytes > 0).map_err(|error| source.failed(&error))
 }
 
 #[cfg(test)]

@@ -61,8 +61,8 @@ fn a_write_is_refused_as_a_whole_when_it_would_run_past_the_end() {
     std::fs::write(here.path().join("long"), pattern(size + 1)).expect("a file");
     here.run("write a b c -i long").expect(2, &["long: longer than"]);
     here.run(&format!("write a b c --offset {}", size + 1)).expect(2, &["past the array's end"]);
+    here.run_with("write a b c", &pattern(size + 1)).expect(2, &["standard input: longer than"]);
     assert!(here.contents(&["a", "b", "c"]) == before, "nothing was changed");
-    here.run_with("write a b c", &pattern(size + 1)).expect(1, &["standard input: longer than the array"]);
     here.run_with("write a b c", &pattern(size)).ok();
 }
 

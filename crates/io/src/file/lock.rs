@@ -11,6 +11,7 @@ use super::OpenError;
 use rustix::fs::FlockOperation;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Who else may hold a member while it is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,10 +32,34 @@ pub(super) fn lock(path: &Path, fd: &OwnedFd, lock: Lock) -> Result<(), OpenErro
         Lock::Shared => FlockOperation::NonBlockingLockShared,
         Lock::None => return Ok(()),
     };
-    rustix::fs::flock(fd, operation).map_err(|source| match source {
-        rustix::io::Errno::WOULDBLOCK => OpenError::Locked { path: path.to_owned(), holder: holder(fd) },
-        source => OpenError::system(path, "lock", source),
-    })
+    let deadline = Instant::now() + GHOST_PATIENCE;
+    loop {
+        match rustix::fs::flock(fd, operation) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let holder = holder(fd);
+                if !holder.is_some_and(is_ghost) || Instant::now() >= deadline {
+                    return Err(OpenError::Locked { path: path.to_owned(), holder });
+                }
+                std::thread::sleep(GHOST_INTERVAL);
+            }
+            Err(source) => return Err(OpenError::system(path, "lock", source)),
+        }
+    }
+}
+
+/// How long to wait for the kernel to let go of a member whose process has
+/// ended: it takes an io_uring apart, and drops its files, some time after.
+const GHOST_PATIENCE: Duration = Duration::from_secs(5);
+const GHOST_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Whether there is no such process any more, or only what its parent has not
+/// yet taken note of.
+fn is_ghost(pid: u32) -> bool {
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X'])),
+        Err(_) => true,
+    }
 }
 
 /// The words after "in use".
@@ -80,6 +105,8 @@ mod tests {
                      2: -> FLOCK  ADVISORY  WRITE 33 fe:00:6 0 EOF\n\
                      3: FLOCK  ADVISORY  READ 0 fe:00:7 0 EOF\n\
                      4: garbage\n\n";
+        assert!(!is_ghost(std::process::id()));
+        assert!(is_ghost(u32::MAX), "beyond any process number");
         for (file, pid) in [("fe:00:5", Some(22)), ("fe:00:6", None), ("fe:00:7", None), ("fe:00:55", None)] {
             assert_eq!(holder_in(locks, file), pid, "{file}");
         }
