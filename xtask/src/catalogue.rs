@@ -43,6 +43,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("tests", "unit, property and black-box tests pass", &[], tests),
     beside(step("matrix", "the real md driver and mdspace take each other's arrays", GUEST, interop)),
     beside(step("geometry", "each level and layout places bytes as the real driver does", GUEST, geometry)),
+    beside(step("superblocks", "the real driver takes superblocks changed and made here", GUEST, superblocks)),
     beside(step("fuzz", "no decoder panics on foreign bytes, for a bounded time", &["c++"], fuzz::run)),
     beside(step(
         "end-to-end",
@@ -103,6 +104,14 @@ fn geometry(log: &mut Log) -> Result<Verdict> {
     run_guest(log, &Guest::default().limit(Duration::from_secs(900)), "geometry.sh", &[images.path.as_os_str()])?;
     let mut verify = cargo(&["run", "--locked", "--package", "mdspace-format", "--example", "verify_kernel_images"]);
     log.run(verify.arg("--").arg(&images.path))?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+fn superblocks(log: &mut Log) -> Result<Verdict> {
+    let example = ["build", "--locked", "--package", "mdspace-format", "--example", "change_superblocks"];
+    log.run(&mut cargo(&example))?;
+    let program = root().join("target/debug/examples/change_superblocks");
+    run_guest(log, &Guest::default().limit(Duration::from_secs(600)), "superblocks.sh", &[program.as_os_str()])?;
     Ok(Verdict::Passed(log.last_line()?))
 }
 
