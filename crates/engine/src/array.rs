@@ -160,7 +160,11 @@ impl<M: Member, C: Clock> Array<M, C> {
             return Ok(());
         }
         let _writing = inner.writers.begin();
-        inner.write_any(at, from).await?;
+        match inner.locate_alone(at, &from) {
+            Some((device, position)) => inner.write_alone(&device, position, at, from).await?,
+            // Boxed, as in `read`.
+            None => Box::pin(inner.write_any(at, from)).await?,
+        }
         match durability {
             Durability::Ordinary => Ok(()),
             Durability::Stable => inner.flush_members().await,

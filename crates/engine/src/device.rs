@@ -153,16 +153,27 @@ impl<M: Member> Device<M> {
         (result, into)
     }
 
+    /// As [`Device::write`], of one block.
+    pub(crate) async fn write_one(&self, at: ComponentByte, from: Block) -> Result<(), MemberError> {
+        let _in_flight = InFlight::enter(&self.in_flight);
+        count(&self.counters.writes, 1);
+        count(&self.counters.written_bytes, from.len() as u64);
+        let result = self.member.write(self.absolute(at), from).await;
+        if result.is_err() {
+            count(&self.counters.errors, 1);
+        }
+        result
+    }
+
     /// Writes the blocks one behind the other, as one transfer.
     pub(crate) async fn write(&self, at: ComponentByte, mut from: Vec<Block>) -> Result<(), MemberError> {
+        if from.len() == 1 {
+            return self.write_one(at, from.remove(0)).await;
+        }
         let _in_flight = InFlight::enter(&self.in_flight);
         count(&self.counters.writes, 1);
         count(&self.counters.written_bytes, from.iter().map(|block| block.len() as u64).sum());
-        let at = self.absolute(at);
-        let result = match from.len() {
-            1 => self.member.write(at, from.remove(0)).await,
-            _ => self.member.write_vectored(at, from).await,
-        };
+        let result = self.member.write_vectored(self.absolute(at), from).await;
         if result.is_err() {
             count(&self.counters.errors, 1);
         }

@@ -1,14 +1,15 @@
-//! Reads of a whole array: every chunk is on a member that has it, so nothing
-//! is planned and nothing locked.
+//! The short ways. Reads of a whole array: every chunk is on a member that has
+//! it, so nothing is planned and nothing locked. Writes that one member takes.
 //!
 //! What lies contiguous on a member is one transfer, however many chunks of
 //! the request it serves. Whenever a member fails, the caller falls back to
 //! the long way, which knows about copies and parity.
 
 use crate::array::Inner;
-use crate::buffer::Buffer;
+use crate::buffer::{Block, Buffer};
 use crate::clock::Clock;
 use crate::device::Device;
+use crate::error::ArrayError;
 use crate::member::Member;
 use format::geometry::Geometry;
 use format::units::{ArrayByte, ComponentByte};
@@ -57,6 +58,27 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         let place = self.place(at)?;
         (bytes <= place.bytes).then_some((place.device, place.at))
+    }
+
+    /// The short way for a write that one member alone takes: of a level
+    /// without redundancy, where there are no marks to make and no copies to keep equal.
+    pub(crate) fn locate_alone(&self, at: u64, from: &Block) -> Option<(Rc<Device<M>>, ComponentByte)> {
+        let is_placed = self.is_aligned(from.as_ptr() as usize as u64, 0);
+        if self.is_redundant() || !is_placed { None } else { self.locate(at, from.len() as u64) }
+    }
+
+    /// Writes to one member. The lock keeps unaligned writes, which read first, in order with this one.
+    pub(crate) async fn write_alone(
+        &self,
+        device: &Device<M>,
+        position: ComponentByte,
+        at: u64,
+        from: Block,
+    ) -> Result<(), ArrayError> {
+        let bytes = from.len() as u64;
+        let _lock = self.locks.exclusive(at..at + bytes).await;
+        self.check_unbroken()?;
+        device.write_one(position, from).await.map_err(|error| self.io_error(at, bytes, Some(&error)))
     }
 
     /// Reads a range of a whole array. Gives the buffer back unfilled when the
