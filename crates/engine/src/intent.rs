@@ -2,7 +2,8 @@
 //! on every member before the first write to what it covers.
 //!
 //! Bits are set and stay set until the array is stopped clean and whole; then
-//! those that were set here are cleared again. Bits found set are left alone.
+//! those that were set here are cleared again. Bits found set are left alone,
+//! unless a resync has been over what they name.
 //! Requests that wait at the same time share one write of the page (group
 //! commit). A bitmap that was out of date is taken as all set.
 //! Format: [`format::bitmap`].

@@ -3,7 +3,7 @@
 //!
 //! It owns the two seams [`Member`] and [`Clock`]. It knows no file, thread,
 //! runtime, clock or source of randomness: straight-line `async` code that
-//! runs on one thread and is driven by whoever polls it, io_uring and virtual
+//! runs on one thread and is driven by whoever polls it, real rings and virtual
 //! time alike.
 #![deny(unsafe_code)] // allowed in `buffer` alone
 
