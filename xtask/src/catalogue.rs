@@ -88,13 +88,25 @@ fn docs(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(String::new()))
 }
 
+/// Property tests try the same cases in every run, so that a failure is about the change at hand; other values of
+/// the variable, and of `PROPTEST_CASES`, try others.
+const PROPERTY_SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
+
 /// Runs the workspace's tests and repeats cargo's own summary of each binary, for those who count them.
 fn tests(log: &mut Log) -> Result<Verdict> {
-    let result = log.run(&mut cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]));
+    let mut command = cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]);
+    if std::env::var_os(PROPERTY_SEED.0).is_none() {
+        command.env(PROPERTY_SEED.0, PROPERTY_SEED.1);
+    }
+    let result = log.run(&mut command);
     let mut passed = 0;
-    for line in log.text()?.lines().filter(|line| line.starts_with("test result:")) {
-        println!("{line}");
-        passed += count_before(line, " passed");
+    for line in log.text()?.lines() {
+        if line.starts_with("test result:") {
+            println!("{line}");
+            passed += count_before(line, " passed");
+        } else if line.starts_with("test ") && line.ends_with(" FAILED") {
+            println!("{line}");
+        }
     }
     result.map(|()| Verdict::Passed(format!("{passed} tests")))
 }

@@ -167,8 +167,11 @@ fn write_candidates(code: Code, asked: Symbols, health: &Health) -> Candidates {
     if readable(old) {
         candidates.push((old, Way::Modify));
     }
-    if candidates.iter().all(|(reads, _)| reads.len() >= code.data.into()) {
+    let is_whole = |reads: Symbols| reads.len() >= code.data.into();
+    if candidates.iter().all(|(reads, _)| is_whole(*reads)) {
         candidates.extend(solutions(code, health));
+    } else {
+        candidates.retain(|(reads, _)| !is_whole(*reads));
     }
     without_waste(candidates)
 }

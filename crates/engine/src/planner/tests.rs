@@ -182,6 +182,15 @@ proptest! {
     }
 }
 
+/// Modifying would continue the transfers of the columns beside it, and read
+/// as much as the whole stripe in this one.
+#[test]
+fn a_whole_stripe_is_not_read_to_save_a_transfer() {
+    let code = Code { data: 4, parities: 1 };
+    let spans = [(0, 2..4), (1, 1..4), (2, 2..5)].map(|(data, within)| Span { data, within });
+    check_against_search(code, &spans, &Health::GOOD, true);
+}
+
 #[test]
 fn what_is_known_from_md_falls_out() {
     let raid5 = Code { data: 7, parities: 1 };
