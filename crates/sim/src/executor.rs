@@ -91,7 +91,7 @@ impl World {
         self.0.woken.0.lock().expect("no task panics while waking").push_back(MAIN);
         loop {
             if stop() {
-                self.0.tasks.borrow_mut().clear();
+                self.forget_all();
                 return None;
             }
             let task = self.0.woken.0.lock().expect("no task panics while waking").pop_front();
@@ -105,6 +105,14 @@ impl World {
                 None => self.advance(),
             }
         }
+    }
+
+    fn forget_all(&self) {
+        // Dropping a task may wake another, so the tasks go first.
+        drop(self.0.tasks.take());
+        self.0.sleepers.take();
+        self.0.wakers.take();
+        self.0.woken.0.lock().expect("no task panics while waking").clear();
     }
 
     fn waker(&self, task: u64) -> Waker {

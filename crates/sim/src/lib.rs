@@ -7,9 +7,11 @@
 #![forbid(unsafe_code)]
 
 pub mod executor;
+pub mod faults;
 pub mod member;
 pub mod random;
 
 pub use executor::{VirtualClock, World};
-pub use member::{Faults, SimMember};
+pub use faults::Faults;
+pub use member::SimMember;
 pub use random::Random;

@@ -1,45 +1,52 @@
-//! A member in memory with a volatile cache, latencies by chance, and faults.
+//! A member in memory with a volatile cache, latencies by chance, and [`Faults`].
 //!
 //! What was written but not flushed is in the cache; when the power goes, each
-//! such write is kept, lost, or torn at a logical block, by chance: so every order
-//! in which a drive may write is tried. A transfer to a faulty place fails and,
-//! for a write, may have been done in part.
+//! such write is kept, lost, or torn, by chance: so every order in which a drive
+//! may write is tried. A flush covers the writes that were answered before it
+//! began, and no others for sure. A transfer to a faulty place fails and, for a
+//! write, may have been done in part.
 
 use crate::executor::World;
+use crate::faults::{Faults, Mishap};
 use crate::random::Random;
-use engine::{Block, Buffer, Clock, Limits, Member, MemberError, MemberErrorKind, Operation};
+use engine::{Block, Buffer, Clock, Limits, Member, MemberError, MemberErrorKind, Moment, Operation};
 use format::units::MemberByte;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What is wrong with a member; shared with whoever sets it.
-#[derive(Debug, Default)]
-pub struct Faults {
-    /// Reads that touch one of these fail.
-    pub bad_reads: RefCell<Vec<Range<u64>>>,
-    /// Writes that touch one of these fail.
-    pub bad_writes: RefCell<Vec<Range<u64>>>,
-    /// Everything fails.
-    pub gone: Cell<bool>,
-}
+/// Smallest part of a write that is there whole or not at all.
+const SECTOR_BYTES: u64 = 512;
 
 /// A write in the cache: what it put where.
 struct Cached {
+    number: u64,
     at: u64,
     bytes: Vec<u8>,
+    answered: bool,
+}
+
+impl Cached {
+    fn range(&self) -> Range<usize> {
+        self.at as usize..self.at as usize + self.bytes.len()
+    }
 }
 
 struct State {
     name: String,
     world: World,
     limits: Limits,
+    /// The unit at which writes tear when the power goes.
+    tear_bytes: u64,
+    /// Where writes can be lost and misdirected; and to.
+    area: Range<u64>,
     /// On stable storage.
     stable: RefCell<Vec<u8>>,
     /// With the cache on top: what reads see.
     seen: RefCell<Vec<u8>>,
     cache: RefCell<Vec<Cached>>,
+    writes: Cell<u64>,
     faults: Rc<Faults>,
     /// Writes and flushes begun, for cutting power at a chosen one.
     boundaries: Rc<Cell<u64>>,
@@ -64,10 +71,13 @@ impl SimMember {
         Self(Rc::new(State {
             name,
             world: world.clone(),
+            tear_bytes: SECTOR_BYTES,
+            area: 0..limits.bytes,
             limits,
             seen: RefCell::new(contents.clone()),
             stable: RefCell::new(contents),
             cache: RefCell::default(),
+            writes: Cell::new(0),
             faults: Rc::default(),
             boundaries,
         }))
@@ -78,8 +88,30 @@ impl SimMember {
     /// # Panics
     /// When it is shared already.
     pub fn with_blocks(mut self, bytes: u32) -> Self {
-        Rc::get_mut(&mut self.0).expect("a member is not shared yet").limits.logical_block_bytes = bytes;
+        self.unshared().limits.logical_block_bytes = bytes;
         self
+    }
+
+    /// The same, tearing writes at multiples of this many bytes only.
+    ///
+    /// # Panics
+    /// When it is shared already.
+    pub fn with_tears(mut self, bytes: u64) -> Self {
+        self.unshared().tear_bytes = bytes;
+        self
+    }
+
+    /// The same, with silent mishaps confined to a part of it.
+    ///
+    /// # Panics
+    /// When it is shared already.
+    pub fn with_silent_mishaps_in(mut self, area: Range<u64>) -> Self {
+        self.unshared().area = area;
+        self
+    }
+
+    fn unshared(&mut self) -> &mut State {
+        Rc::get_mut(&mut self.0).expect("a member is not shared yet")
     }
 
     /// Its name.
@@ -97,26 +129,63 @@ impl SimMember {
         self.0.seen.borrow().clone()
     }
 
+    /// What reads see, for a look at it.
+    pub fn image(&self) -> Ref<'_, Vec<u8>> {
+        self.0.seen.borrow()
+    }
+
     /// What is left after the power went, by `random`.
     pub fn after_power_loss(&self, random: &mut Random) -> Vec<u8> {
-        let tear_bytes = self.0.limits.logical_block_bytes as usize;
-        let mut left = self.0.stable.borrow().clone();
-        for write in self.0.cache.borrow().iter() {
-            let kept = match random.within(0..3) {
-                0 => 0,
-                1 => write.bytes.len(),
-                _ => random.within(0..(write.bytes.len() / tear_bytes) as u64 + 1) as usize * tear_bytes,
-            };
-            let at = write.at as usize;
-            left[at..at + kept].copy_from_slice(&write.bytes[..kept]);
+        self.lose_power(random);
+        self.contents()
+    }
+
+    /// The power goes: the cache is lost, by `random`, and what is left is what it holds from now on.
+    pub fn lose_power(&self, random: &mut Random) {
+        let (mut stable, mut seen) = (self.0.stable.borrow_mut(), self.0.seen.borrow_mut());
+        let lost = self.0.cache.take();
+        for write in &lost {
+            self.keep_some(write, &mut stable, random);
         }
-        left
+        for write in &lost {
+            seen[write.range()].copy_from_slice(&stable[write.range()]);
+        }
+    }
+
+    /// Whole, not at all, its beginning, or any parts of it.
+    fn keep_some(&self, write: &Cached, stable: &mut [u8], random: &mut Random) {
+        let unit = self.0.tear_bytes as usize;
+        let units = write.bytes.len().div_ceil(unit) as u64;
+        let (fate, prefix) = (random.within(0..4), random.within(0..units + 1));
+        for (index, part) in write.bytes.chunks(unit).enumerate() {
+            let is_kept = match fate {
+                0 => false,
+                1 => true,
+                2 => (index as u64) < prefix,
+                _ => random.once_in(2),
+            };
+            if is_kept {
+                let at = write.at as usize + index * unit;
+                stable[at..at + part.len()].copy_from_slice(part);
+            }
+        }
+    }
+
+    /// Changes bytes of a range without anybody being told.
+    pub fn corrupt(&self, range: Range<u64>, random: &mut Random) {
+        let places = range.start as usize..range.end as usize;
+        let mut noise = vec![0; places.len()];
+        random.fill(&mut noise);
+        self.0.stable.borrow_mut()[places.clone()].copy_from_slice(&noise);
+        self.0.seen.borrow_mut()[places].copy_from_slice(&noise);
+        self.0.faults.silent.borrow_mut().push(range);
     }
 
     async fn latency(&self) {
-        let clock = self.0.world.clock();
-        let nanos = self.0.world.chance(1_000..200_000);
-        clock.sleep_until(clock.now() + Duration::from_nanos(nanos)).await;
+        let (clock, faults) = (self.0.world.clock(), &self.0.faults);
+        let nanos = self.0.world.chance(1_000..200_000) + faults.slower_by.get();
+        let until = clock.now() + Duration::from_nanos(nanos);
+        clock.sleep_until(until.max(Moment { nanos: faults.hung_until.get() })).await;
     }
 
     fn error(&self, operation: Operation, at: MemberByte, bytes: u64) -> MemberError {
@@ -124,31 +193,97 @@ impl SimMember {
         MemberError { kind, operation, at, bytes, source: Rc::new(std::io::Error::other("a simulated fault")) }
     }
 
-    fn check(&self, operation: Operation, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
+    /// Whether the operation goes well; and if it does, what befalls it unseen.
+    fn check(&self, operation: Operation, at: MemberByte, bytes: u64) -> Result<Option<Mishap>, MemberError> {
         let unit = u64::from(self.0.limits.logical_block_bytes);
         assert!((at.0 | bytes).is_multiple_of(unit), "{operation:?} of {bytes} bytes at {} is not aligned", at.0);
         assert!(at.0 + bytes <= self.0.limits.bytes, "{operation:?} of {bytes} bytes at {} is out of range", at.0);
-        let touches = |ranges: &RefCell<Vec<Range<u64>>>| {
-            ranges.borrow().iter().any(|bad| bad.start < at.0 + bytes && at.0 < bad.end)
-        };
-        let is_bad = match operation {
-            Operation::Read => touches(&self.0.faults.bad_reads),
-            Operation::Write => touches(&self.0.faults.bad_writes),
-            _ => false,
-        };
-        match is_bad || self.0.faults.gone.get() {
+        let mishap = self.0.faults.befalls(operation);
+        match mishap == Some(Mishap::Fail) || self.0.faults.spoils(operation, &(at.0..at.0 + bytes)) {
             true => Err(self.error(operation, at, bytes)),
-            false => Ok(()),
+            false => Ok(mishap),
         }
     }
 
-    fn put(&self, at: u64, bytes: &[u8]) {
-        self.0.seen.borrow_mut()[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
-        self.0.cache.borrow_mut().push(Cached { at, bytes: bytes.to_vec() });
+    /// Into the cache; gives the number to answer for.
+    fn put(&self, at: u64, bytes: Vec<u8>) -> u64 {
+        self.0.seen.borrow_mut()[at as usize..at as usize + bytes.len()].copy_from_slice(&bytes);
+        self.0.faults.rewritten(&(at..at + bytes.len() as u64));
+        let number = self.0.writes.replace(self.0.writes.get() + 1);
+        self.0.cache.borrow_mut().push(Cached { number, at, bytes, answered: false });
+        number
+    }
+
+    /// As [`Self::put`], for a write that goes astray; where it does, others will find wrong bytes.
+    fn put_astray(&self, at: u64, bytes: Vec<u8>, mishap: Mishap) -> u64 {
+        let (area, length) = (self.0.area.clone(), bytes.len() as u64);
+        if at < area.start || at + length > area.end {
+            return self.put(at, bytes);
+        }
+        let silent = &self.0.faults.silent;
+        silent.borrow_mut().push(at..at + length);
+        match mishap {
+            Mishap::Misdirect { by } => {
+                let room = area.end - area.start - length + SECTOR_BYTES;
+                let to = area.start + (at - area.start + by) % room / SECTOR_BYTES * SECTOR_BYTES;
+                silent.borrow_mut().push(to..to + length);
+                self.put(to, bytes)
+            }
+            Mishap::Fail | Mishap::Lose => self.put(at, Vec::new()),
+        }
+    }
+
+    fn answer(&self, number: u64) {
+        if let Some(write) = self.0.cache.borrow_mut().iter_mut().find(|write| write.number == number) {
+            write.answered = true;
+        }
+    }
+
+    /// Puts writes on stable storage: those numbered, and what lies under them.
+    fn settle(&self, answered: &[u64]) {
+        let mut stable = self.0.stable.borrow_mut();
+        let mut cache = self.0.cache.borrow_mut();
+        let flushed = |write: &Cached| answered.binary_search(&write.number).is_ok();
+        let is_under = |write: &Cached, later: &Cached| {
+            later.number > write.number
+                && later.range().start < write.range().end
+                && write.range().start < later.range().end
+        };
+        let goes: Vec<bool> = cache
+            .iter()
+            .map(|write| flushed(write) || cache.iter().any(|later| flushed(later) && is_under(write, later)))
+            .collect();
+        let mut goes = goes.into_iter();
+        cache.retain(|write| {
+            let settles = goes.next().expect("one for each");
+            if settles {
+                stable[write.range()].copy_from_slice(&write.bytes);
+            }
+            !settles
+        });
     }
 
     fn boundary(&self) {
         self.0.boundaries.set(self.0.boundaries.get() + 1);
+    }
+
+    async fn put_all(&self, operation: Operation, at: MemberByte, mut bytes: Vec<u8>) -> Result<(), MemberError> {
+        self.latency().await;
+        self.boundary();
+        let checked = self.check(operation, at, bytes.len() as u64);
+        let number = match checked {
+            Err(error) => {
+                let sectors = self.0.world.chance(0..bytes.len() as u64 / SECTOR_BYTES + 1);
+                bytes.truncate((sectors * SECTOR_BYTES) as usize);
+                self.put(at.0, bytes);
+                return Err(error);
+            }
+            Ok(None) => self.put(at.0, bytes),
+            Ok(Some(mishap)) => self.put_astray(at.0, bytes, mishap),
+        };
+        self.latency().await;
+        self.answer(number);
+        Ok(())
     }
 }
 
@@ -162,13 +297,13 @@ impl Member for SimMember {
         let checked = self.check(Operation::Read, at, into.len() as u64);
         let start = at.0 as usize;
         match &checked {
-            Ok(()) => {
+            Ok(_) => {
                 let length = into.len();
                 into.copy_from_slice(&self.0.seen.borrow()[start..start + length]);
             }
             Err(_) => into.fill(0xee),
         }
-        (checked, into)
+        (checked.map(|_| ()), into)
     }
 
     async fn read_vectored(&self, at: MemberByte, into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
@@ -186,30 +321,21 @@ impl Member for SimMember {
     }
 
     async fn write(&self, at: MemberByte, from: Block) -> Result<(), MemberError> {
-        self.write_vectored(at, vec![from]).await
+        self.put_all(Operation::Write, at, from.to_vec()).await
     }
 
     async fn write_vectored(&self, at: MemberByte, from: Vec<Block>) -> Result<(), MemberError> {
         let bytes: Vec<u8> = from.iter().flat_map(|block| block.iter().copied()).collect();
-        self.latency().await;
-        self.boundary();
-        if let Err(error) = self.check(Operation::Write, at, bytes.len() as u64) {
-            self.put(at.0, &bytes[..bytes.len() / 1024 * 512]);
-            return Err(error);
-        }
-        self.put(at.0, &bytes);
-        self.latency().await;
-        Ok(())
+        self.put_all(Operation::Write, at, bytes).await
     }
 
     async fn flush(&self) -> Result<(), MemberError> {
+        let answered: Vec<u64> =
+            self.0.cache.borrow().iter().filter(|write| write.answered).map(|write| write.number).collect();
         self.latency().await;
         self.boundary();
         self.check(Operation::Flush, MemberByte(0), 0)?;
-        for write in self.0.cache.borrow_mut().drain(..) {
-            let at = write.at as usize;
-            self.0.stable.borrow_mut()[at..at + write.bytes.len()].copy_from_slice(&write.bytes);
-        }
+        self.settle(&answered);
         Ok(())
     }
 
