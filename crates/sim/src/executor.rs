@@ -4,16 +4,14 @@
 use crate::random::Random;
 use engine::{Clock, Moment};
 use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
-
-type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 /// The world: tasks, time and chance. Clones share it.
 #[derive(Clone)]
@@ -22,31 +20,88 @@ pub struct World(Rc<State>);
 struct State {
     now: Cell<u64>,
     random: RefCell<Random>,
-    tasks: RefCell<BTreeMap<u64, Task>>,
-    next_task: Cell<u64>,
+    tasks: RefCell<Tasks>,
     woken: Arc<Woken>,
-    sleepers: RefCell<BinaryHeap<Reverse<(u64, u64)>>>,
-    wakers: RefCell<BTreeMap<u64, Waker>>,
+    sleepers: RefCell<BinaryHeap<Sleeper>>,
     next_sleeper: Cell<u64>,
+}
+
+/// Tasks by number; the number of one that is done is given out again. So a late
+/// waker may wake another task, which does no harm: tasks bear being polled.
+#[derive(Default)]
+struct Tasks {
+    slots: Vec<Option<Task>>,
+    free: Vec<usize>,
+}
+
+struct Task {
+    future: Pin<Box<dyn Future<Output = ()>>>,
+    waker: Waker,
 }
 
 /// Tasks to poll, in order. Shared with wakers, which must be `Send`.
 #[derive(Default)]
-struct Woken(Mutex<VecDeque<u64>>);
+struct Woken(Mutex<VecDeque<usize>>);
+
+impl Woken {
+    fn push(&self, task: usize) {
+        self.0.lock().expect("no task panics while waking").push_back(task);
+    }
+
+    fn pop(&self) -> Option<usize> {
+        self.0.lock().expect("no task panics while waking").pop_front()
+    }
+
+    fn clear(&self) {
+        self.0.lock().expect("no task panics while waking").clear();
+    }
+}
 
 struct TaskWaker {
-    task: u64,
+    task: usize,
     woken: Arc<Woken>,
 }
 
 impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
-        self.woken.0.lock().expect("no task panics while waking").push_back(self.task);
+        self.woken.push(self.task);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.push(self.task);
     }
 }
 
+/// Somebody to wake; the earliest is the greatest, for the heap.
+struct Sleeper {
+    moment: u64,
+    /// In which order they lay down.
+    number: u64,
+    waker: Waker,
+}
+
+impl Ord for Sleeper {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.moment, other.number).cmp(&(self.moment, self.number))
+    }
+}
+
+impl PartialOrd for Sleeper {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Sleeper {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Sleeper {}
+
 /// The task number of the future that [`World::run`] drives.
-const MAIN: u64 = 0;
+const MAIN: usize = usize::MAX;
 
 impl World {
     /// The world of `seed`, at time zero.
@@ -55,10 +110,8 @@ impl World {
             now: Cell::new(0),
             random: RefCell::new(Random::new(seed)),
             tasks: RefCell::default(),
-            next_task: Cell::new(MAIN + 1),
             woken: Arc::default(),
             sleepers: RefCell::default(),
-            wakers: RefCell::default(),
             next_sleeper: Cell::new(0),
         }))
     }
@@ -75,9 +128,13 @@ impl World {
 
     /// Starts a task of its own.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
-        let task = self.0.next_task.replace(self.0.next_task.get() + 1);
-        self.0.tasks.borrow_mut().insert(task, Box::pin(future));
-        self.0.woken.0.lock().expect("no task panics while waking").push_back(task);
+        let tasks = &mut *self.0.tasks.borrow_mut();
+        let number = tasks.free.pop().unwrap_or_else(|| {
+            tasks.slots.push(None);
+            tasks.slots.len() - 1
+        });
+        tasks.slots[number] = Some(Task { future: Box::pin(future), waker: self.waker(number) });
+        self.0.woken.push(number);
     }
 
     /// Runs until `future` is done, or until `stop` says that the power goes:
@@ -88,14 +145,13 @@ impl World {
     pub fn run<F: Future>(&self, future: F, stop: impl Fn() -> bool) -> Option<F::Output> {
         let mut future = pin!(future);
         let main = self.waker(MAIN);
-        self.0.woken.0.lock().expect("no task panics while waking").push_back(MAIN);
+        self.0.woken.push(MAIN);
         loop {
             if stop() {
                 self.forget_all();
                 return None;
             }
-            let task = self.0.woken.0.lock().expect("no task panics while waking").pop_front();
-            match task {
+            match self.0.woken.pop() {
                 Some(MAIN) => {
                     if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&main)) {
                         return Some(output);
@@ -111,29 +167,29 @@ impl World {
         // Dropping a task may wake another, so the tasks go first.
         drop(self.0.tasks.take());
         self.0.sleepers.take();
-        self.0.wakers.take();
-        self.0.woken.0.lock().expect("no task panics while waking").clear();
+        self.0.woken.clear();
     }
 
-    fn waker(&self, task: u64) -> Waker {
+    fn waker(&self, task: usize) -> Waker {
         Waker::from(Arc::new(TaskWaker { task, woken: self.0.woken.clone() }))
     }
 
-    fn poll(&self, task: u64) {
-        let Some(mut future) = self.0.tasks.borrow_mut().remove(&task) else { return };
-        if future.as_mut().poll(&mut Context::from_waker(&self.waker(task))).is_pending() {
-            self.0.tasks.borrow_mut().insert(task, future);
+    fn poll(&self, number: usize) {
+        let task = self.0.tasks.borrow_mut().slots.get_mut(number).and_then(Option::take);
+        let Some(mut task) = task else { return };
+        let is_done = task.future.as_mut().poll(&mut Context::from_waker(&task.waker)).is_ready();
+        let tasks = &mut *self.0.tasks.borrow_mut();
+        match is_done {
+            true => tasks.free.push(number),
+            false => tasks.slots[number] = Some(task),
         }
     }
 
     /// Lets time pass until the next sleeper wakes.
     fn advance(&self) {
-        let Reverse((moment, sleeper)) =
-            self.0.sleepers.borrow_mut().pop().expect("deadlock: no task can run and none sleeps");
-        self.0.now.set(self.0.now.get().max(moment));
-        if let Some(waker) = self.0.wakers.borrow_mut().remove(&sleeper) {
-            waker.wake();
-        }
+        let sleeper = self.0.sleepers.borrow_mut().pop().expect("deadlock: no task can run and none sleeps");
+        self.0.now.set(self.0.now.get().max(sleeper.moment));
+        sleeper.waker.wake();
     }
 }
 
@@ -147,7 +203,7 @@ impl Clock for VirtualClock {
     }
 
     fn sleep_until(&self, moment: Moment) -> impl Future<Output = ()> + use<> {
-        Sleep { world: self.0.clone(), moment, sleeper: None }
+        Sleep { world: self.0.clone(), moment, waker: None }
     }
 
     fn wall(&self) -> Duration {
@@ -160,24 +216,25 @@ impl Clock for VirtualClock {
 struct Sleep {
     world: World,
     moment: Moment,
-    sleeper: Option<u64>,
+    /// Who is to be woken, once somebody is.
+    waker: Option<Waker>,
 }
 
 impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let state = self.world.0.clone();
-        if state.now.get() >= self.moment.nanos {
+        let state = &self.world.0;
+        let moment = self.moment.nanos;
+        if state.now.get() >= moment {
             return Poll::Ready(());
         }
-        let moment = self.moment.nanos;
-        let sleeper = *self.sleeper.get_or_insert_with(|| {
-            let sleeper = state.next_sleeper.replace(state.next_sleeper.get() + 1);
-            state.sleepers.borrow_mut().push(Reverse((moment, sleeper)));
-            sleeper
-        });
-        state.wakers.borrow_mut().insert(sleeper, context.waker().clone());
+        if self.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            return Poll::Pending;
+        }
+        let number = state.next_sleeper.replace(state.next_sleeper.get() + 1);
+        state.sleepers.borrow_mut().push(Sleeper { moment, number, waker: context.waker().clone() });
+        self.waker = Some(context.waker().clone());
         Poll::Pending
     }
 }

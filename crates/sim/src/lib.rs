@@ -6,6 +6,7 @@
 //! everything that is unordered is ordered by the seed.
 #![forbid(unsafe_code)]
 
+pub mod drive;
 pub mod executor;
 pub mod faults;
 pub mod member;

@@ -1,0 +1,138 @@
+//! A hard disk: one arm over turning platters, a queue, and a read-ahead buffer.
+//!
+//! * Tracks are longer outside than inside (zones); the angle under the head
+//!   follows from the time alone.
+//! * A seek takes a fixed time and one that grows with the square root of the
+//!   distance; then the sector has to come round.
+//! * Of the commands in its queue the disk takes the one that it can begin first.
+//! * After a read the disk reads on into its buffer while it has nothing else to
+//!   do, so a stream read with pauses loses no revolution.
+//!
+//! Writes go to the platters: the write cache of the modelled disks is off, as
+//! arrays have it.
+
+use super::Request;
+use engine::Operation;
+
+/// Tracks of one length.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Zone {
+    /// Bytes of the disk in it.
+    pub bytes: u64,
+    /// Bytes of each of its tracks.
+    pub track_bytes: u64,
+}
+
+/// A hard disk's parameters.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parameters {
+    /// Time of one revolution.
+    pub revolution_nanos: u64,
+    /// Seek to the next track.
+    pub seek_min_nanos: u64,
+    /// Seek over the whole disk.
+    pub seek_max_nanos: u64,
+    /// What a command takes apart from the mechanics.
+    pub command_nanos: u64,
+    /// From the outside in.
+    pub zones: Vec<Zone>,
+    /// How far it reads ahead.
+    pub read_ahead_bytes: u64,
+}
+
+/// A hard disk's state. Moments are nanoseconds.
+pub struct Disk {
+    parameters: Parameters,
+    /// When the arm is free, and the byte behind its last transfer.
+    free_at: u64,
+    head: u64,
+    /// Whether the last transfer was a read, which is continued into the buffer.
+    reads_on: bool,
+}
+
+/// A byte's place.
+struct Place {
+    track: u64,
+    /// Share of a revolution, of 2^32.
+    angle: u64,
+    track_bytes: u64,
+}
+
+/// A whole revolution.
+const TURN: u64 = 1 << 32;
+
+impl Disk {
+    pub(super) fn new(parameters: Parameters) -> Self {
+        Self { parameters, free_at: 0, head: 0, reads_on: false }
+    }
+
+    /// Which of `requests` can be begun first at `now`.
+    pub(super) fn nearest<'a>(&self, now: u64, requests: impl Iterator<Item = &'a Request>) -> usize {
+        let costs = requests.enumerate().map(|(index, request)| (self.reach(now, request), index));
+        costs.min().map_or(0, |(_, index)| index)
+    }
+
+    /// When a command that begins at `now` is done.
+    pub(super) fn serve(&mut self, now: u64, request: &Request) -> u64 {
+        if !matches!(request.operation, Operation::Read | Operation::Write | Operation::WriteZeroes) {
+            return now.max(self.free_at) + self.parameters.command_nanos;
+        }
+        let begun = self.reach(now, request);
+        let done = begun + self.transfer_nanos(request.at, request.bytes);
+        self.free_at = done;
+        self.head = request.end();
+        self.reads_on = request.operation == Operation::Read;
+        done.max(now) + self.parameters.command_nanos
+    }
+
+    /// When the head is over the first byte, or was, while it read ahead.
+    fn reach(&self, now: u64, request: &Request) -> u64 {
+        let continues = (self.head..=self.head + self.parameters.read_ahead_bytes).contains(&request.at);
+        if request.operation == Operation::Read && self.reads_on && continues {
+            return self.free_at + self.transfer_nanos(self.head, request.at - self.head);
+        }
+        // Queued behind what it continues: begun before the head has passed.
+        if request.at == self.head && now <= self.free_at + self.parameters.command_nanos {
+            return self.free_at;
+        }
+        let (from, to) = (self.place(self.head), self.place(request.at));
+        let arrived = now.max(self.free_at) + self.seek_nanos(from.track.abs_diff(to.track));
+        let revolution = self.parameters.revolution_nanos;
+        let angle = (u128::from(arrived % revolution) * u128::from(TURN) / u128::from(revolution)) as u64;
+        let turn = (to.angle + TURN - angle) % TURN;
+        arrived + (u128::from(turn) * u128::from(revolution) / u128::from(TURN)) as u64
+    }
+
+    fn seek_nanos(&self, tracks: u64) -> u64 {
+        if tracks == 0 {
+            return 0;
+        }
+        let all = self.parameters.zones.iter().map(|zone| zone.bytes / zone.track_bytes).sum::<u64>().max(1);
+        let share = (tracks as f64 / all as f64).sqrt();
+        let (least, most) = (self.parameters.seek_min_nanos, self.parameters.seek_max_nanos);
+        least + ((most - least) as f64 * share) as u64
+    }
+
+    fn place(&self, at: u64) -> Place {
+        let (mut start, mut track) = (0, 0);
+        let mut zones = self.parameters.zones.iter().peekable();
+        while let Some(zone) = zones.next() {
+            if at < start + zone.bytes || zones.peek().is_none() {
+                let within = at - start;
+                let angle =
+                    (u128::from(within % zone.track_bytes) * u128::from(TURN) / u128::from(zone.track_bytes)) as u64;
+                return Place { track: track + within / zone.track_bytes, angle, track_bytes: zone.track_bytes };
+            }
+            start += zone.bytes;
+            track += zone.bytes / zone.track_bytes;
+        }
+        unreachable!("a disk has a zone")
+    }
+
+    /// Time for `bytes` to pass under the head from `at` on. Tracks are skewed so
+    /// that the step to the next costs nothing beyond.
+    fn transfer_nanos(&self, at: u64, bytes: u64) -> u64 {
+        let track_bytes = self.place(at).track_bytes;
+        (u128::from(bytes) * u128::from(self.parameters.revolution_nanos) / u128::from(track_bytes)) as u64
+    }
+}

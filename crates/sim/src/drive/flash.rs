@@ -1,0 +1,198 @@
+//! A solid-state drive: a link, a buffer, channels of flash behind it.
+//!
+//! * Commands cross the link one after the other, each for a fixed time and a
+//!   time for each byte; on a half-duplex link (SATA) reads and writes share it.
+//! * Each takes a latency on top, which occupies nothing.
+//! * A read also needs the channels that hold its pages; a write is done when the
+//!   buffer has it, and goes to the flash behind the caller's back, to one channel
+//!   after the other. A full buffer makes writes wait.
+//! * A write of less than the unit that the drive writes at once makes it read
+//!   that unit from the flash, change it and write it; and while a unit that was
+//!   changed so is being programmed, it cannot be read to be changed again.
+//! * With a volatile cache a flush waits until the buffer is empty.
+
+use super::Request;
+use crate::random::Random;
+use engine::Operation;
+use std::collections::{HashMap, VecDeque};
+
+/// What one direction of transfer takes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Direction {
+    /// From the end of the transfer to the answer, at the least.
+    pub latency_nanos: u64,
+    /// By how much the latency may be longer, by chance.
+    pub latency_spread_nanos: u64,
+    /// How long each command occupies the link.
+    pub command_nanos: u64,
+    /// How long each byte occupies the link, in picoseconds.
+    pub byte_picos: u64,
+    /// How long a page occupies a channel.
+    pub page_nanos: u64,
+}
+
+/// A solid-state drive's parameters.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parameters {
+    /// Reads.
+    pub read: Direction,
+    /// Writes.
+    pub write: Direction,
+    /// Whether reads and writes share the link.
+    pub half_duplex: bool,
+    /// Channels that work independently of each other.
+    pub channels: usize,
+    /// Bytes of a page: consecutive pages are on consecutive channels.
+    pub page_bytes: u64,
+    /// Bytes that the write buffer holds.
+    pub buffer_bytes: u64,
+    /// What writing less than a unit costs, where it costs anything.
+    pub rewriting: Option<Rewriting>,
+}
+
+/// Reading a unit, changing it and writing it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rewriting {
+    /// Until the write is answered, at the least.
+    pub nanos: u64,
+    /// By how much that may be longer, by chance.
+    pub spread_nanos: u64,
+    /// How long the flash then takes, and the unit cannot be read to be changed again.
+    pub program_nanos: u64,
+}
+
+/// A solid-state drive's state. Moments are nanoseconds.
+pub struct Flash {
+    parameters: Parameters,
+    /// The unit written without reading first.
+    unit_bytes: u64,
+    volatile_cache: bool,
+    random: Random,
+    /// When the link is free, for reads and for writes; both alike when they share it.
+    read_link: u64,
+    write_link: u64,
+    /// When each channel is free.
+    channels: Vec<u64>,
+    /// Where the next page is written.
+    next_channel: usize,
+    /// Writes in the buffer: when they are in the flash, and their bytes.
+    buffer: VecDeque<(u64, u64)>,
+    buffered_bytes: u64,
+    /// Units that were changed, and when they are programmed.
+    changed: HashMap<u64, u64>,
+}
+
+impl Flash {
+    pub(super) fn new(parameters: Parameters, unit_bytes: u64, volatile_cache: bool, seed: u64) -> Self {
+        Self {
+            channels: vec![0; parameters.channels],
+            parameters,
+            unit_bytes,
+            volatile_cache,
+            random: Random::new(seed),
+            read_link: 0,
+            write_link: 0,
+            next_channel: 0,
+            buffer: VecDeque::new(),
+            buffered_bytes: 0,
+            changed: HashMap::new(),
+        }
+    }
+
+    /// When a command that begins at `now` is done.
+    pub(super) fn serve(&mut self, now: u64, request: &Request) -> u64 {
+        match request.operation {
+            Operation::Read => self.read(now, request),
+            Operation::Write | Operation::WriteZeroes => self.write(now, request),
+            Operation::Flush => {
+                let written = self.buffer.iter().map(|(in_flash, _)| *in_flash).max().unwrap_or(0);
+                let emptied = if self.volatile_cache { written.max(now) } else { now };
+                emptied + self.parameters.write.latency_nanos.max(1)
+            }
+            Operation::Discard => now + self.parameters.write.latency_nanos.max(1),
+        }
+    }
+
+    fn read(&mut self, now: u64, request: &Request) -> u64 {
+        let page = self.parameters.page_bytes;
+        let mut read = now;
+        for number in request.at / page..request.end().div_ceil(page) {
+            let channel = &mut self.channels[number as usize % self.parameters.channels];
+            *channel = (*channel).max(now) + self.parameters.read.page_nanos;
+            read = read.max(*channel);
+        }
+        read.max(self.cross(now, request)) + self.latency(Operation::Read)
+    }
+
+    fn write(&mut self, now: u64, request: &Request) -> u64 {
+        let room = self.room(now, request.bytes);
+        let crossed = self.cross(room, request);
+        let mut in_flash = crossed;
+        let pages = request.bytes.div_ceil(self.parameters.page_bytes).max(1);
+        // A page that is filled in part shares its programming with what follows it.
+        let nanos = self.parameters.write.page_nanos * request.bytes / (pages * self.parameters.page_bytes);
+        for _ in 0..pages {
+            let channel = &mut self.channels[self.next_channel];
+            *channel = (*channel).max(crossed) + nanos;
+            in_flash = in_flash.max(*channel);
+            self.next_channel = (self.next_channel + 1) % self.parameters.channels;
+        }
+        self.buffer.push_back((in_flash, request.bytes));
+        self.buffered_bytes += request.bytes;
+        let changed = self.change(crossed, request);
+        changed.max(crossed + self.latency(Operation::Write))
+    }
+
+    /// When the link has carried it.
+    fn cross(&mut self, now: u64, request: &Request) -> u64 {
+        let is_read = request.operation == Operation::Read;
+        let direction = if is_read { &self.parameters.read } else { &self.parameters.write };
+        let nanos = direction.command_nanos + request.bytes * direction.byte_picos / 1000;
+        let link = if is_read { &mut self.read_link } else { &mut self.write_link };
+        *link = (*link).max(now) + nanos;
+        let free_at = *link;
+        if self.parameters.half_duplex {
+            (self.read_link, self.write_link) = (free_at, free_at);
+        }
+        free_at
+    }
+
+    fn latency(&mut self, operation: Operation) -> u64 {
+        let direction = match operation {
+            Operation::Read => &self.parameters.read,
+            _ => &self.parameters.write,
+        };
+        direction.latency_nanos + self.random.within(0..direction.latency_spread_nanos + 1)
+    }
+
+    /// When the buffer has room for `bytes` more.
+    fn room(&mut self, now: u64, bytes: u64) -> u64 {
+        let mut at = now;
+        while let Some((in_flash, written)) = self.buffer.front().copied() {
+            if in_flash > now && self.buffered_bytes + bytes <= self.parameters.buffer_bytes {
+                break;
+            }
+            at = at.max(in_flash);
+            self.buffered_bytes -= written;
+            self.buffer.pop_front();
+        }
+        at
+    }
+
+    /// When the units that the write covers in part have been read and changed.
+    fn change(&mut self, now: u64, request: &Request) -> u64 {
+        let Some(rewriting) = &self.parameters.rewriting else { return now };
+        let unit = self.unit_bytes;
+        let (first, last) = (request.at / unit, (request.end().max(1) - 1) / unit);
+        let head = (!request.at.is_multiple_of(unit)).then_some(first);
+        let tail = (!request.end().is_multiple_of(unit)).then_some(last).filter(|tail| Some(*tail) != head);
+        let mut done = now;
+        for number in head.into_iter().chain(tail) {
+            let readable = self.changed.get(&number).copied().unwrap_or(0).max(now);
+            let changed = readable + rewriting.nanos + self.random.within(0..rewriting.spread_nanos + 1);
+            self.changed.insert(number, changed + rewriting.program_nanos);
+            done = done.max(changed);
+        }
+        done
+    }
+}
