@@ -22,6 +22,7 @@ use crate::intent::Intent;
 use crate::locks::{RangeGuard, RangeLocks};
 use crate::member::{Member, MemberError};
 use crate::membership::Record;
+use crate::stripe_size::StripeSize;
 use format::geometry::Geometry;
 use format::units::Slot;
 use std::cell::{Cell, RefCell};
@@ -55,6 +56,8 @@ pub(crate) struct Inner<M: Member, C: Clock> {
     pub(crate) read_only: bool,
     /// Largest logical block of any member, a power of two: the unit of all member transfers.
     pub(crate) block_bytes: u64,
+    /// The unit in which stripes that change in part are moved.
+    pub(crate) stripe_size: Cell<StripeSize>,
     /// The device in each slot.
     pub(crate) slots: RefCell<Vec<Option<Rc<Device<M>>>>>,
     /// Devices without a slot: spares and those thrown out.

@@ -17,6 +17,7 @@ use crate::intent::Intent;
 use crate::member::Member;
 use crate::membership::{ROUNDS_TO_LEAVE_BEHIND, Record, survives};
 use crate::planner::DATA_CHUNKS_MAX;
+use crate::stripe_size::StripeSize;
 use format::bitmap::State;
 use format::geometry::{Geometry, Level};
 use format::superblock::{DeviceRole, Resync, Superblock};
@@ -44,6 +45,8 @@ pub struct AssembleOptions {
     pub raid0_layout: Option<u32>,
     /// The parity kernel; the best for this processor when `None`.
     pub kernel: Option<&'static parity::Kernel>,
+    /// The unit in which stripes that change in part are moved.
+    pub stripe_size: StripeSize,
 }
 
 /// A member that was offered and does not take part.
@@ -83,6 +86,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         let (slots, spares, left_out) = seat(offered, &election, &freshest, &pool).await?;
         let geometry = geometry(&freshest, &slots, &options)?;
         check_fit(&geometry, &slots)?;
+        options.stripe_size.check(&geometry)?;
         let missing = |slot: Slot| {
             !slots[slot.index()].as_ref().is_some_and(|d: &Rc<Device<M>>| d.state.get() == DeviceState::InSync)
         };
@@ -106,6 +110,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             clock,
             read_only: options.read_only,
             block_bytes,
+            stripe_size: Cell::new(options.stripe_size),
             slots: RefCell::new(slots),
             others: RefCell::new(spares),
             left_out,

@@ -27,6 +27,7 @@ mod locks;
 mod mapped;
 mod membership;
 mod resync;
+mod stripe_size;
 mod striped;
 mod syndrome;
 
@@ -37,3 +38,4 @@ pub use clock::{Clock, Moment};
 pub use error::{ArrayError, ArrayErrorKind, Refusal};
 pub use member::{Limits, Member, MemberError, MemberErrorKind, Operation};
 pub use resync::Resynced;
+pub use stripe_size::{STRIPE_SIZE_MIN, StripeSize};

@@ -25,6 +25,8 @@ pub struct Limits {
     pub optimal_bytes: u32,
     /// Whether [`Member::discard`] does anything.
     pub discards: bool,
+    /// Whether a range that was discarded reads as zeros from then on.
+    pub discards_to_zeros: bool,
     /// Whether a completed write may still be lost with power until a flush.
     pub volatile_cache: bool,
 }

@@ -28,6 +28,8 @@ pub struct Status {
     pub layout: Option<String>,
     /// Bytes in a chunk; 0 where the level has none.
     pub chunk_bytes: u64,
+    /// The fixed unit in which stripes that change in part are moved; none when exactly what is needed is.
+    pub stripe_size_bytes: Option<u32>,
     /// Bytes that the array offers.
     pub array_bytes: u64,
     /// Number of slots.
@@ -240,6 +242,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             level: level_name(superblock.level),
             layout: inner.geometry.layout_name(),
             chunk_bytes: superblock.chunk.bytes(),
+            stripe_size_bytes: inner.stripe_size_bytes(),
             array_bytes: inner.geometry.array_bytes(),
             raid_disks: inner.geometry.slots(),
             in_sync,

@@ -81,10 +81,17 @@ fn what_is_asked_reaches_the_backend_and_is_answered() {
     for route in ["/v1/members/fail", "/v1/members/remove"] {
         assert_eq!(client.post(route, &member).expect("an answer"), json!({}));
     }
+    assert_eq!(client.post("/v1/set", &json!({"stripe-size": "64K"})).expect("an answer"), json!({}));
     assert_eq!(client.post("/v1/stop", &json!({})).expect("an answer"), json!({}));
     let request = serde_json::from_value::<mdspace_export::control::MemberRequest>(member).expect("a request");
-    let expected =
-        vec![Command::Status, Command::FailMember(request.clone()), Command::RemoveMember(request), Command::Stop];
+    let settings = [("stripe-size".to_owned(), "64K".to_owned())].into();
+    let expected = vec![
+        Command::Status,
+        Command::FailMember(request.clone()),
+        Command::RemoveMember(request),
+        Command::Set(settings),
+        Command::Stop,
+    ];
     assert_eq!(*served.backend.asked.lock().expect("nobody panicked"), expected);
 }
 
@@ -108,6 +115,7 @@ fn what_is_no_proper_request_is_refused_in_json_and_reaches_nobody() {
         (post("/v1/members/fail", ""), 400, "the body cannot be used: missing field `member`"),
         (post("/v1/members/fail", "{\"member\": \"a\", \"x\": 1}"), 400, "the body cannot be used: unknown field `x`"),
         (post("/v1/members/fail", "{\"member\": \"a\"} {}"), 400, "the body cannot be used: trailing"),
+        (post("/v1/set", "{\"a\": 1}"), 400, "the body cannot be used: invalid type"),
         (post("/v1/stop", "{\"now\": true}"), 400, "the body cannot be used: unknown field `now`"),
         (post("/v1/members/fail", &huge), 413, "the body is cut off or longer than 65536 bytes"),
         (post("/v1/nothing", "{}"), 404, "there is no route /v1/nothing"),

@@ -33,6 +33,7 @@ impl MemoryMember {
             physical_block_bytes: 512,
             optimal_bytes: 0,
             discards: true,
+            discards_to_zeros: true,
             volatile_cache: false,
         };
         Ok(Self { map: Map::new(length)?, limits })

@@ -6,8 +6,10 @@
 use crate::level::{parse_layout, parse_level};
 use crate::members::ArrayUuid;
 use crate::nbd_address::NbdAddress;
+use crate::settings::{parse_pair, parse_stripe_size};
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use engine::StripeSize;
 use format::geometry::Level;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -60,6 +62,8 @@ pub(crate) enum Command {
     Fail(MemberOfServedArguments),
     /// Take a faulty or spare member out of a served array
     Remove(MemberOfServedArguments),
+    /// Change settings of a served array while it works
+    Set(SetArguments),
     /// Stop a served array: finish what was begun, mark it clean, end its server
     Stop(ControlArguments),
     /// Measure this machine: the engine against its own members without RAID
@@ -217,6 +221,10 @@ pub(crate) struct ServeArguments {
     /// Let nothing be written, neither by clients nor to superblocks
     #[arg(long)]
     pub(crate) read_only: bool,
+
+    /// Move stripes that change in part in units of this size, 4K to the chunk, or exactly the bytes needed
+    #[arg(long, value_parser = parse_stripe_size, value_name = "auto|SIZE", default_value = "auto")]
+    pub(crate) stripe_size: StripeSize,
 }
 
 /// `read`
@@ -288,6 +296,23 @@ pub(crate) struct MemberOfServedArguments {
     /// The member, by the name that `status` prints
     #[arg(value_name = "MEMBER")]
     pub(crate) member: String,
+
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+}
+
+/// `set`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Settings:
+  stripe-size    auto, or a power of two from 4K to the chunk: the unit in which stripes that change in
+                 part are read and written; auto moves exactly the bytes needed
+
+Either all of them are changed or, when one is refused, none.")]
+pub(crate) struct SetArguments {
+    /// What to change, and to what
+    #[arg(value_name = "KEY=VALUE", required = true, value_parser = parse_pair)]
+    pub(crate) settings: Vec<(String, String)>,
 
     #[command(flatten)]
     pub(crate) control: ControlArguments,

@@ -1,6 +1,6 @@
-//! `status`, `fail`, `remove` and `stop`: the control socket's clients.
+//! `status`, `fail`, `remove`, `set` and `stop`: the control socket's clients.
 
-use crate::arguments::{ControlArguments, MemberOfServedArguments, StatusArguments};
+use crate::arguments::{ControlArguments, MemberOfServedArguments, SetArguments, StatusArguments};
 use crate::failure::Failure;
 use crate::output::{print, print_json};
 use crate::report::StatusView;
@@ -30,6 +30,18 @@ pub(crate) fn status(arguments: &StatusArguments) -> Result<(), Failure> {
 pub(crate) fn change_member(arguments: &MemberOfServedArguments, route: &str) -> Result<(), Failure> {
     let request = json!(MemberRequest { member: arguments.member.clone() });
     let body = client(&arguments.control)?.post(&format!("/v1/members/{route}"), &request)?;
+    print(&view(&body)?.text())
+}
+
+/// Runs `mdspace set`.
+pub(crate) fn set(arguments: &SetArguments) -> Result<(), Failure> {
+    let mut wanted = serde_json::Map::new();
+    for (key, value) in &arguments.settings {
+        if wanted.insert(key.clone(), value.clone().into()).is_some() {
+            return Err(Failure::refused(format!("{key}: given twice")));
+        }
+    }
+    let body = client(&arguments.control)?.post("/v1/set", &wanted.into())?;
     print(&view(&body)?.text())
 }
 

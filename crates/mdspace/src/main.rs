@@ -19,6 +19,7 @@ mod output;
 mod progress;
 mod report;
 mod serve;
+mod settings;
 mod size;
 mod sockets;
 mod transfer;
@@ -56,6 +57,7 @@ fn run(line: &CommandLine) -> Result<(), Failure> {
         Command::Status(arguments) => control::status(arguments),
         Command::Fail(arguments) => control::change_member(arguments, "fail"),
         Command::Remove(arguments) => control::change_member(arguments, "remove"),
+        Command::Set(arguments) => control::set(arguments),
         Command::Stop(arguments) => control::stop(arguments),
         Command::Bench(arguments) => bench::run(arguments, kernel),
     }

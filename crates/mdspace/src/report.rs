@@ -22,6 +22,7 @@ pub(crate) struct StatusView {
     level: String,
     layout: Option<String>,
     chunk_bytes: u64,
+    stripe_size_bytes: Option<u64>,
     array_bytes: u64,
     raid_disks: u16,
     in_sync: u16,
@@ -64,9 +65,10 @@ impl StatusView {
     pub(crate) fn text(&self) -> String {
         let mut text = describe(&self.name, &self.level, self.array_bytes, &self.state);
         let chunk = if self.chunk_bytes > 0 { format!(", chunk {}", Size(self.chunk_bytes)) } else { String::new() };
+        let unit = self.stripe_size_bytes.map(|bytes| format!(", stripe size {}", Size(bytes))).unwrap_or_default();
         let layout = self.layout.as_ref().map(|layout| format!(", {layout}")).unwrap_or_default();
         let read_only = if self.read_only { ", read-only" } else { "" };
-        text += &format!("{read_only}\n  uuid {}, metadata {}{chunk}{layout}\n", self.uuid, self.metadata);
+        text += &format!("{read_only}\n  uuid {}, metadata {}{chunk}{layout}{unit}\n", self.uuid, self.metadata);
         let (in_sync, slots) = (self.in_sync, self.raid_disks);
         text += &format!("  {in_sync} of {slots} members in sync, events {}, parity by {}\n", self.events, self.kernel);
         text += &format!("  {}, clients: {}\n", self.served.nbd, self.served.clients);

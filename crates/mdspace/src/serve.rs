@@ -14,6 +14,7 @@ use crate::members::{ArrayUuid, expand};
 use crate::nbd_address::NbdAddress;
 use crate::output::print;
 use crate::report::describe;
+use crate::settings::prepare;
 use crate::size::Size;
 use crate::sockets::{Sockets, UP_DIRECTORY};
 use crate::volume::Exported;
@@ -29,6 +30,7 @@ use io::net::Listener;
 use parity::Kernel;
 use serde::Serialize;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -50,6 +52,7 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
     let machine = Machine::start(kernel, Arena::Large)?;
     machine.run(async {
         let array = machine.assemble(&arguments.assemble, purpose).await?;
+        array.set_stripe_size(arguments.stripe_size)?;
         let status = array.status();
         let own = || {
             let uuid: ArrayUuid = status.uuid.parse().map_err(Failure::refused)?;
@@ -253,6 +256,7 @@ impl<'a> ArrayServer<'a> {
                 Command::Stop => return Ending::Command(answer),
                 Command::Status => Ok(()),
                 Command::FailMember(member) => self.change(&member, self.array.fail(&member.member)).await,
+                Command::Set(wanted) => self.set(&wanted).await,
                 Command::RemoveMember(member) => self.change(&member, self.array.remove(&member.member)).await,
             };
             // A client that has gone does not need its answer.
@@ -269,18 +273,25 @@ impl<'a> ArrayServer<'a> {
             member.name == request.member || Path::new(&member.name).file_name() == Some(request.member.as_ref())
         });
         let status = if is_known { 409 } else { 404 };
-        change.await.map_err(|Refusal { member, field, reason, advice }| ApiError {
-            member,
-            field,
-            advice,
-            ..ApiError::new(status, reason)
-        })
+        change.await.map_err(|refusal| refused(status, refusal))
+    }
+
+    async fn set(&self, wanted: &BTreeMap<String, String>) -> Result<(), ApiError> {
+        let changes = prepare(&self.array, wanted).map_err(|refusal| refused(400, refusal))?;
+        for change in changes {
+            change.await.map_err(|refusal| refused(409, refusal))?;
+        }
+        Ok(())
     }
 
     fn status(&self) -> Value {
         let served = Served { nbd: self.nbd.to_string(), clients: self.server.connections(), pid: std::process::id() };
         json(&ServedStatus { array: self.array.status(), served })
     }
+}
+
+fn refused(status: u16, Refusal { member, field, reason, advice }: Refusal) -> ApiError {
+    ApiError { member, field, advice, ..ApiError::new(status, reason) }
 }
 
 fn json(value: &impl Serialize) -> Value {

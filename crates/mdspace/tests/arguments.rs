@@ -5,8 +5,8 @@ mod support;
 
 use support::Workplace;
 
-const COMMANDS: [&str; 11] =
-    ["up", "create", "examine", "serve", "read", "write", "status", "fail", "remove", "stop", "bench"];
+const COMMANDS: [&str; 12] =
+    ["up", "create", "examine", "serve", "read", "write", "status", "fail", "remove", "set", "stop", "bench"];
 
 #[test]
 fn every_command_explains_itself() {
@@ -22,7 +22,7 @@ fn every_command_explains_itself() {
 
 #[test]
 fn commands_of_later_parts_do_not_pretend_to_exist() {
-    for command in ["add", "re-add", "replace", "set", "scrub", "lab"] {
+    for command in ["add", "re-add", "replace", "scrub", "lab"] {
         Workplace::new().run(command).expect(2, &["unrecognized subcommand"]);
     }
 }
@@ -63,6 +63,11 @@ fn nonsense_is_refused_before_anything_is_made() {
         ("status --control nothing.sock", &["nothing.sock"]),
         ("fail a.img", &["no array of yours"]),
         ("stop now", &["unexpected argument"]),
+        ("set stripe-size", &["'stripe-size'", "KEY=VALUE"]),
+        ("set", &["<KEY=VALUE>"]),
+        ("set a=1 a=2", &["a: given twice"]),
+        ("serve a --stripe-size 64KB", &["--stripe-size", "not a unit"]),
+        ("serve a --stripe-size 64G", &["--stripe-size", "more than any chunk"]),
     ] {
         here.run(line).expect(2, words);
         let left = here.path().read_dir().expect("it is a directory").count();

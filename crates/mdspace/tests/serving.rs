@@ -89,6 +89,36 @@ fn a_server_is_found_tells_its_state_loses_a_member_and_stops_clean() {
 }
 
 #[test]
+fn settings_change_while_it_works_and_bad_ones_change_nothing() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --size 8M --name data a b c").ok();
+    here.run("serve a b c --stripe-size 128K").expect(2, &["stripe-size", "131072 bytes", "the chunk's 65536"]);
+    let server = Server::start(&here, "serve a b c --stripe-size 16K");
+    let stripe_size = || json(&here.run("status --json").ok().text())["stripe_size_bytes"].clone();
+    assert_eq!(stripe_size(), 16384);
+    let text = here.run("set stripe-size=64K").ok().text();
+    assert!(text.contains("stripe size 64 KiB"), "{text}");
+    for (pairs, words) in [
+        ("stripe-size=12K", &["stripe-size: 12288 bytes is not a power of two", "next: values: auto"] as &[&str]),
+        ("stripe-size=2K", &["stripe-size: 2048 bytes is not from 4096 to the chunk's 65536"]),
+        ("stripe-size=128K", &["stripe-size: 131072 bytes"]),
+        ("stripe-size=much", &["stripe-size: `much` is not a unit"]),
+        ("stripe-size=", &["stripe-size: expected a size"]),
+        ("strip-size=4K", &["strip-size: there is no such setting", "stripe-size"]),
+        ("stripe-size=4K zeal=9", &["zeal: there is no such setting"]),
+    ] {
+        here.run(&format!("set {pairs}")).expect(2, words);
+        assert_eq!(stripe_size(), 65536, "{pairs}");
+    }
+    here.run("set stripe-size=auto").ok();
+    assert_eq!(stripe_size(), Value::Null);
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+    here.run("create --level 1 --size 8M d e").ok();
+    here.run("serve d e --stripe-size 4K").expect(2, &["without parity"]);
+}
+
+#[test]
 fn a_signal_stops_a_server_clean() {
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
         let here = Workplace::new();

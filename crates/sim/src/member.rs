@@ -66,6 +66,7 @@ impl SimMember {
             physical_block_bytes: 4096,
             optimal_bytes: 0,
             discards: false,
+            discards_to_zeros: false,
             volatile_cache: true,
         };
         Self(Rc::new(State {

@@ -16,6 +16,7 @@ pub use server::ControlServer;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 
@@ -31,6 +32,8 @@ pub enum Command {
     FailMember(MemberRequest),
     /// Let go of a member that is not in use.
     RemoveMember(MemberRequest),
+    /// Change settings of the running array: key and value, all or none.
+    Set(BTreeMap<String, String>),
     /// Leave the array clean, and end.
     Stop,
 }
@@ -75,10 +78,11 @@ pub struct Route {
 }
 
 /// Everything that can be asked.
-pub const ROUTES: [Route; 4] = [
+pub const ROUTES: [Route; 5] = [
     Route { method: Method::Get, path: "/v1/status", decode: |_| Ok(Command::Status) },
     Route { method: Method::Post, path: "/v1/members/fail", decode: |body| parse(body).map(Command::FailMember) },
     Route { method: Method::Post, path: "/v1/members/remove", decode: |body| parse(body).map(Command::RemoveMember) },
+    Route { method: Method::Post, path: "/v1/set", decode: |body| parse(body).map(Command::Set) },
     Route { method: Method::Post, path: "/v1/stop", decode: |body| parse(body).map(|NoFields {}| Command::Stop) },
 ];
 

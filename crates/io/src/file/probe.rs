@@ -53,6 +53,8 @@ fn file_limits(status: &Statx, options: &OpenOptions) -> Limits {
         optimal_bytes: 0,
         // Nearly every file system can; one that cannot says so when asked.
         discards: !options.read_only,
+        // fallocate(2): a hole reads as zeros; so does one that is punched in a block device.
+        discards_to_zeros: !options.read_only,
         volatile_cache: true,
     }
 }
@@ -73,13 +75,16 @@ fn device_limits(fd: &OwnedFd, status: &Statx, options: &OpenOptions) -> io::Res
     let (major, minor) = (status.stx_rdev_major, status.stx_rdev_minor);
     let number = |name| queue_number(major, minor, name).unwrap_or(0);
     let logical_block_bytes = rustix::fs::ioctl_blksszget(fd)?.max(SECTOR_BYTES);
+    // A hole is punched by way of write-zeroes (`blkdev_fallocate`), never by a discard that promises nothing.
+    let discards = !options.read_only && number("write_zeroes_max_bytes") > 0;
     let optimal_bytes = u32::try_from(number("optimal_io_size")).unwrap_or(0);
     Ok(Limits {
         bytes: rustix::fs::seek(fd, SeekFrom::End(0))?,
         logical_block_bytes,
         physical_block_bytes: rustix::fs::ioctl_blkpbszget(fd)?.max(logical_block_bytes),
         optimal_bytes: if optimal_bytes % logical_block_bytes == 0 { optimal_bytes } else { 0 },
-        discards: !options.read_only && number("discard_max_bytes") > 0,
+        discards,
+        discards_to_zeros: discards,
         volatile_cache: queue_text(major, minor, "write_cache").is_none_or(|text| text != "write through"),
     })
 }

@@ -1,0 +1,86 @@
+//! What `mdspace set` can change on a running array: one table.
+//!
+//! Every value is checked against the array before any of them is put in
+//! force; so a request with one bad pair changes nothing.
+
+use crate::machine::Array;
+use crate::size::Size;
+use engine::{Refusal, StripeSize};
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use std::collections::BTreeMap;
+
+/// A change that was checked and has not begun.
+pub(crate) type Change = LocalBoxFuture<'static, Result<(), Refusal>>;
+
+/// One thing that can be set.
+pub(crate) struct Setting {
+    /// Its name: `KEY` of `KEY=VALUE`.
+    pub(crate) key: &'static str,
+    /// The values that it takes, for a person.
+    pub(crate) values: &'static str,
+    /// Checks a value for this array.
+    prepare: fn(&Array, &str) -> Result<Change, Refusal>,
+}
+
+/// Everything that can be set, by key.
+pub(crate) const SETTINGS: [Setting; 1] = [Setting {
+    key: "stripe-size",
+    values: "auto, or a power of two from 4K to the chunk",
+    prepare: |array, value| {
+        let stripe_size = parse_stripe_size(value).map_err(Refusal::new)?;
+        array.check_stripe_size(stripe_size)?;
+        let array = array.clone();
+        Ok(async move { array.set_stripe_size(stripe_size) }.boxed_local())
+    },
+}];
+
+/// Checks everything that is to be set; what comes back has not begun.
+pub(crate) fn prepare(array: &Array, wanted: &BTreeMap<String, String>) -> Result<Vec<Change>, Refusal> {
+    let check = |(key, value): (&String, &String)| {
+        let setting = SETTINGS.iter().find(|setting| setting.key == key).ok_or_else(|| unknown(key))?;
+        let advice = || format!("values: {}", setting.values);
+        (setting.prepare)(array, value).map_err(|refusal| refusal.field(key).advice(advice()))
+    };
+    wanted.iter().map(check).collect()
+}
+
+fn unknown(key: &str) -> Refusal {
+    let keys: Vec<_> = SETTINGS.iter().map(|setting| setting.key).collect();
+    Refusal::new("there is no such setting").field(key).advice(format!("there are: {}", keys.join(", ")))
+}
+
+/// `auto`, or a size.
+pub(crate) fn parse_stripe_size(text: &str) -> Result<StripeSize, String> {
+    if text == "auto" {
+        return Ok(StripeSize::Auto);
+    }
+    let Size(bytes) = text.parse()?;
+    u32::try_from(bytes).map(StripeSize::Fixed).map_err(|_| format!("{bytes} bytes is more than any chunk"))
+}
+
+/// `KEY=VALUE`.
+pub(crate) fn parse_pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::CommandLine;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_help_names_every_setting_and_its_values() {
+        let mut line = CommandLine::command();
+        let set = line.find_subcommand_mut("set").expect("there is such a command");
+        let help = set.render_long_help().to_string();
+        for Setting { key, values, .. } in SETTINGS {
+            let line = help.lines().find(|line| line.trim_start().starts_with(key));
+            assert!(line.is_some_and(|line| line.contains(values)), "{key}: {help}");
+        }
+    }
+}
