@@ -4,14 +4,14 @@
 //! assertions), the README's commands the release profile, and nothing is built twice.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
-use crate::guest::Guest;
+use crate::guest::{Guest, Outcome};
 use crate::steps::{Log, Step, Verdict};
 use crate::{fuzz, matrix, root, setup, tidy};
 
@@ -56,6 +56,12 @@ pub(crate) const STEPS: &[Step] = &[
         "file systems on /dev/nbd0 of a real kernel, then taken over by its md",
         GUEST,
         filesystem,
+    )),
+    beside(step(
+        "interrupted",
+        "one side stops in the middle, the other goes on: crashes, members left behind, recovery",
+        CLIENTS,
+        interrupted,
     )),
 ];
 
@@ -189,6 +195,41 @@ fn filesystem(log: &mut Log) -> Result<Verdict> {
     build(log)?;
     run_guest(log, &Guest::default().memory("1G"), "filesystem.sh", &[root().join(MDSPACE).as_os_str()])?;
     Ok(Verdict::Passed(log.last_line()?))
+}
+
+/// The disks of all arrays of tests/kernel/interrupted.sh.
+const CRASH_DISKS: usize = 15;
+const CRASH_DISK_BYTES: u64 = 16 << 20;
+/// Random bytes: enough for the largest of those arrays, from any of the places where the script begins.
+const CRASH_POOL_BYTES: usize = 64 << 20;
+
+fn interrupted(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    let (script, command) = ("interrupted.sh", root().join(MDSPACE));
+    run_guest(
+        log,
+        &Guest::default().memory("1G").limit(Duration::from_secs(600)),
+        script,
+        &["ours".as_ref(), command.as_os_str()],
+    )?;
+    let ours = log.last_line()?;
+
+    let place = Scratch::create("interrupted")?;
+    fs::write(place.path.join("pool"), matrix::random::Random::new(0).bytes(CRASH_POOL_BYTES))?;
+    let mut guest = Guest::default();
+    for number in 0..CRASH_DISKS {
+        let disk = place.path.join(format!("m{number:02}"));
+        File::create(&disk)?.set_len(CRASH_DISK_BYTES)?;
+        guest = guest.disk(&disk);
+    }
+    let arguments = |phase: &'static str| [OsStr::new(phase), place.path.as_os_str()];
+    match guest.run(&root().join("tests/kernel").join(script), &arguments("crash"))? {
+        Outcome::Died { output, .. } if output.ends_with("crashing\n") => log.write(&output)?,
+        other => bail!("the guest was to crash while it wrote: {}", other.success()?),
+    }
+    log.run(Command::new("tests/interrupted.sh").arg(&command).arg(&place.path))?;
+    run_guest(log, &guest, script, &arguments("taken-over"))?;
+    Ok(Verdict::Passed(format!("{ours}; {}", log.last_line()?)))
 }
 
 /// The number in `line` directly before `word`; 0 if there is none.

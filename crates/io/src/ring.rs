@@ -280,8 +280,8 @@ impl Ring {
         }
     }
 
-    /// Refuses new operations, cancels what is in flight and waits until the
-    /// kernel is done with all of it.
+    /// Refuses new operations, cancels what is in flight, waits until the
+    /// kernel is done with all of it, and gives every registered file back.
     pub(crate) fn close(&self) {
         self.closed.set(true);
         let in_flight = |slot: &Slot| !matches!(slot.state, State::Finished(_));
@@ -293,6 +293,9 @@ impl Ring {
         while self.slots.borrow().iter().any(|(_, slot)| in_flight(slot)) {
             self.enter(Wait::Forever);
         }
+        // Left to the ring's own end the kernel would let go of registered files some time after the process has
+        // ended, and whoever wants a block device next would find it in use. Without a table it fails, which is as good.
+        let _ = self.uring.borrow().submitter().unregister_files();
     }
 }
 

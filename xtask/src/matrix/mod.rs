@@ -16,7 +16,7 @@
 mod cell;
 mod cells;
 mod host;
-mod random;
+pub(crate) mod random;
 mod tally;
 
 use std::collections::BTreeSet;
