@@ -73,7 +73,7 @@ pub(crate) struct Inner<M: Member, C: Clock> {
     /// Why the array takes no more writes, once more has failed than it bears.
     pub(crate) broken: RefCell<Option<String>>,
     pub(crate) record: RefCell<Record>,
-    pub(crate) intent: Option<Intent>,
+    pub(crate) intent: RefCell<Option<Rc<Intent>>>,
     /// Bytes (copies) or stripes (parity) under change.
     pub(crate) locks: RangeLocks,
     /// Held while superblocks or bitmaps are written.
@@ -259,6 +259,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.enter(at, bytes)
     }
 
+    /// The write-intent bitmap, when the array has one.
+    pub(crate) fn intent(&self) -> Option<Rc<Intent>> {
+        self.intent.borrow().clone()
+    }
+
     /// Fails when the array takes no more writes.
     pub(crate) fn check_unbroken(&self) -> Result<(), ArrayError> {
         match &*self.broken.borrow() {
@@ -340,8 +345,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Writes whole blocks between the marks that come before and after.
     async fn write_marked(&self, range: &Range<u64>, from: Block) -> Result<(), ArrayError> {
         self.check_unbroken()?;
-        self.mark_dirty().await?;
-        self.record_intent(range).await?;
+        let _intended = self.mark_write(range).await?;
         match &self.geometry {
             Geometry::Mapping(mapping) => self.write_mapped(mapping, range.start, from).await?,
             Geometry::Parity(parity) => self.write_striped(parity, range.start, from).await?,

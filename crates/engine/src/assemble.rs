@@ -12,13 +12,13 @@ use crate::buffer::Pool;
 use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
 use crate::error::Refusal;
-use crate::inspect::{Found, find_superblock, read_bad_blocks, read_bitmap};
-use crate::intent::Intent;
+use crate::inspect::{Found, find_superblock, read_bad_blocks};
+use crate::intent::BitmapPolicy;
+use crate::intent::load::{Circumstances, load};
 use crate::member::Member;
 use crate::membership::{ROUNDS_TO_LEAVE_BEHIND, Record, survives};
 use crate::planner::DATA_CHUNKS_MAX;
 use crate::stripe_size::StripeSize;
-use format::bitmap::State;
 use format::geometry::{Geometry, Level};
 use format::superblock::{DeviceRole, Resync, Superblock};
 use format::units::Slot;
@@ -43,6 +43,8 @@ pub struct AssembleOptions {
     pub read_only: bool,
     /// The layout of a RAID-0 of unequal members that does not say: 1 original, 2 alternate.
     pub raid0_layout: Option<u32>,
+    /// How the write-intent bitmap is kept.
+    pub bitmap: BitmapPolicy,
     /// The parity kernel; the best for this processor when `None`.
     pub kernel: Option<&'static parity::Kernel>,
     /// The unit in which stripes that change in part are moved.
@@ -95,7 +97,16 @@ impl<M: Member, C: Clock> Array<M, C> {
         }
         let degraded = (0..geometry.slots()).any(|slot| missing(Slot(slot)));
         let (resync, agreed) = agreement(&geometry, freshest.resync, degraded, &options)?;
-        let intent = if options.read_only { None } else { intent(&freshest, &geometry, &slots, &pool).await? };
+        let intent = if options.read_only {
+            None
+        } else {
+            let covered_bytes = match &geometry {
+                Geometry::Parity(_) => geometry.used_bytes(Slot(0)),
+                Geometry::Mapping(_) => geometry.array_bytes(),
+            };
+            let circumstances = Circumstances { freshest: &freshest, covered_bytes, agreed, policy: options.bitmap };
+            load(&circumstances, &slots, &pool).await?
+        };
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
         let record = record(&freshest, resync, &slots, &spares);
         let devices = || slots.iter().flatten().chain(&spares);
@@ -119,7 +130,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             agreed_below: Cell::new(0),
             broken: RefCell::new(None),
             record: RefCell::new(record),
-            intent,
+            intent: RefCell::new(intent.map(Rc::new)),
             locks: Default::default(),
             metadata: Default::default(),
             gate: Default::default(),
@@ -372,60 +383,6 @@ fn agreement(
         .field("superblock.resync_offset")
         .advice("give the missing member, or accept that with --force")),
     }
-}
-
-async fn intent<M: Member>(
-    freshest: &Superblock,
-    geometry: &Geometry,
-    slots: &[Option<Rc<Device<M>>>],
-    pool: &Pool,
-) -> Result<Option<Intent>, Refusal> {
-    let needed = match geometry {
-        Geometry::Parity(_) => geometry.used_bytes(Slot(0)),
-        Geometry::Mapping(_) => geometry.array_bytes(),
-    };
-    let mut united: Option<(format::bitmap::BitmapSuper, Vec<u8>)> = None;
-    let mut trusted = true;
-    for device in slots.iter().flatten() {
-        let superblock = device.superblock.borrow().clone();
-        let bitmap = read_bitmap(&device.name, &device.member, &superblock, pool).await?;
-        match (bitmap, &mut united) {
-            (None, None) if freshest.bitmap.is_none() => {}
-            (None, _) => {
-                let reason = "has no bitmap, but the array has";
-                return Err(Refusal::new(reason).of(&device.name).field("superblock.feature_map"));
-            }
-            (Some((header, _)), _) if header.sync_size.bytes() < needed => {
-                let reason = format!("covers {} bytes of {needed}", header.sync_size.bytes());
-                return Err(Refusal::new(reason).of(&device.name).field("bitmap.sync_size"));
-            }
-            (Some((header, image)), united) => {
-                trusted &= header.events >= freshest.events;
-                trusted &= !header.state.contains(State::STALE) && !header.state.contains(State::WRITE_ERROR);
-                unite(&device.name, united, header, image)?;
-            }
-        }
-    }
-    Ok(united.map(|(header, image)| Intent::new(header, image, trusted)))
-}
-
-/// Sets every bit that any member has set.
-fn unite(
-    name: &str,
-    united: &mut Option<(format::bitmap::BitmapSuper, Vec<u8>)>,
-    header: format::bitmap::BitmapSuper,
-    image: Vec<u8>,
-) -> Result<(), Refusal> {
-    let Some((first, bits)) = united else {
-        *united = Some((header, image));
-        return Ok(());
-    };
-    if (first.chunk_bytes, first.sync_size) != (header.chunk_bytes, header.sync_size) || bits.len() != image.len() {
-        return Err(Refusal::new("differs from the other members' bitmaps").of(name).field("bitmap.chunksize"));
-    }
-    let skip = format::bitmap::SUPER_BYTES;
-    bits[skip..].iter_mut().zip(&image[skip..]).for_each(|(sum, byte)| *sum |= byte);
-    Ok(())
 }
 
 /// The record to go on from. Devices that are not here are called faulty from

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::pin::pin;
 use std::task::{Poll, Waker};
 
 #[derive(Default)]
@@ -9,6 +10,8 @@ pub(crate) struct Gate {
     inside: Cell<usize>,
     closed: Cell<bool>,
     waiting: RefCell<Vec<Waker>>,
+    /// Those to whom closing is news.
+    listening: RefCell<Vec<Waker>>,
 }
 
 /// One request inside; it leaves when this is dropped.
@@ -29,9 +32,29 @@ impl Gate {
         self.closed.get()
     }
 
+    /// Waits for `moment`, or until the gate is closed; true when it is.
+    pub(crate) async fn closes_before(&self, moment: impl Future<Output = ()>) -> bool {
+        let mut moment = pin!(moment);
+        poll_fn(|context| {
+            if self.closed.get() {
+                return Poll::Ready(true);
+            }
+            if moment.as_mut().poll(context).is_ready() {
+                return Poll::Ready(false);
+            }
+            let listening = &mut *self.listening.borrow_mut();
+            if !listening.iter().any(|waker| waker.will_wake(context.waker())) {
+                listening.push(context.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
     /// Lets nobody in any more, and waits for those inside.
     pub(crate) async fn close(&self) {
         self.closed.set(true);
+        self.listening.take().into_iter().for_each(Waker::wake);
         poll_fn(|context| {
             if self.inside.get() == 0 {
                 return Poll::Ready(());

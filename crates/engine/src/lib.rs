@@ -36,6 +36,7 @@ pub use assemble::{AssembleOptions, Candidate};
 pub use buffer::{Block, Buffer, Pool};
 pub use clock::{Clock, Moment};
 pub use error::{ArrayError, ArrayErrorKind, Refusal};
+pub use intent::{BitmapClearing, BitmapPolicy, BitmapWrites};
 pub use member::{Limits, Member, MemberError, MemberErrorKind, Operation};
 pub use resync::Resynced;
 pub use stripe_size::{STRIPE_SIZE_MIN, StripeSize};

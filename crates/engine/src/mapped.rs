@@ -113,8 +113,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     async fn discard_marked(&self, mapping: &Mapping, range: &Range<u64>) -> Result<(), ArrayError> {
         self.check_unbroken()?;
-        self.mark_dirty().await?;
-        self.record_intent(range).await?;
+        let _intended = self.mark_write(range).await?;
         for piece in mapping.pieces(ArrayByte(range.start), range.end - range.start) {
             for &(slot, at) in &piece.copies {
                 let Some(device) = self.device(slot) else { continue };

@@ -72,20 +72,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if self.record.borrow().dirty { self.mark_dirty().await } else { Ok(()) }
     }
 
-    /// After the last write: everything flushed, then the mark taken back, and
-    /// of a whole array the bits that were set.
+    /// After the last write: everything flushed, then the mark taken back, and the bits.
     pub(crate) async fn mark_clean(&self) -> Result<(), ArrayError> {
         if self.read_only {
             return Ok(());
         }
         self.flush_and_mark_clean(|| true).await?;
-        if self.whole.get() && self.agreed.get() {
-            let _lock = self.metadata.exclusive(0..1).await;
-            let events = self.record.borrow().events;
-            // A member that fails here keeps bits set that need not be: no harm.
-            drop(self.clear_intent(events).await);
-        }
-        Ok(())
+        let _lock = self.metadata.exclusive(0..1).await;
+        self.clear_intent().await
     }
 
     /// After a resync: copies and parity agree, and the superblocks may say so.
@@ -95,7 +89,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.check_unbroken()?;
         self.agreed.set(true);
         self.record.borrow_mut().resync = Resync::Clean;
-        if let Some(intent) = &self.intent {
+        if let Some(intent) = self.intent() {
             intent.forget_found();
         }
         self.publish().await

@@ -118,7 +118,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     async fn resync_range(&self, range: &Range<u64>) -> Result<Outcome, ArrayError> {
         let Some(_inside) = self.gate.enter() else { return Ok(Outcome::Stopped) };
-        if self.intent.as_ref().is_some_and(|intent| intent.rules_out(self.covered(range))) {
+        if self.intent().is_some_and(|intent| intent.rules_out(self.covered(range))) {
             return Ok(Outcome::Skipped);
         }
         let _lock = self.lock_to_write(range).await;

@@ -251,7 +251,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             read_only: inner.read_only,
             events: inner.record.borrow().events,
             in_agreement: inner.agreed.get(),
-            bitmap: inner.intent.as_ref().map(|intent| {
+            bitmap: inner.intent().map(|intent| {
                 let (set, bits) = intent.tally();
                 BitmapStatus { set, bits }
             }),

@@ -24,7 +24,7 @@ use export::control::{ApiError, Command, ControlBackend, ControlServer, MemberRe
 use export::nbd::server::{Server, ServerLimits};
 use export::nbd::session::Export;
 use futures_channel::{mpsc, oneshot};
-use futures_util::future::{Either, join, select};
+use futures_util::future::{Either, join3, select};
 use futures_util::{FutureExt, StreamExt};
 use io::net::Listener;
 use parity::Kernel;
@@ -169,8 +169,8 @@ struct ArrayServer<'a> {
     array: Array,
     server: Server<Exported>,
     accepting: io::JoinHandle<std::io::Result<()>>,
-    /// A resync, where one is due, and the clean mark whenever the array is
-    /// idle; both end by themselves when the array is stopped.
+    /// A resync, where one is due, the clean mark whenever the array is idle, and bits
+    /// of the bitmap cleared; all end by themselves when the array is stopped.
     background: io::JoinHandle<()>,
     nbd: NbdAddress,
     control: ControlServer,
@@ -195,7 +195,7 @@ impl<'a> ArrayServer<'a> {
         let background = io::spawn({
             let array = array.clone();
             async move {
-                join(array.mark_clean_when_idle(SAFE_MODE_DELAY), resync(&array)).await;
+                join3(array.mark_clean_when_idle(SAFE_MODE_DELAY), array.clear_bitmap_lazily(), resync(&array)).await;
             }
         });
         let (sender, asked) = mpsc::unbounded();

@@ -61,6 +61,31 @@ enum Fault {
     Superblock,
 }
 
+/// How fast the writers follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// Always something under way.
+    Busy,
+    /// With pauses in which the array becomes clean and bits are cleared.
+    Slow,
+}
+
+impl Pace {
+    fn pause(self, random: &mut Random) -> Duration {
+        match self {
+            Self::Busy => Duration::from_micros(random.within(0..400)),
+            Self::Slow => Duration::from_millis(random.within(0..20_000)),
+        }
+    }
+
+    fn rounds(self) -> usize {
+        match self {
+            Self::Busy => 2,
+            Self::Slow => 3,
+        }
+    }
+}
+
 /// One writer's own part of the array, and what may be there.
 struct Part {
     range: Range<usize>,
@@ -72,6 +97,7 @@ struct Part {
 struct Life {
     setup: Setup,
     fault: Fault,
+    pace: Pace,
     seed: u64,
     members: Vec<SimMember>,
     parts: Vec<Rc<RefCell<Part>>>,
@@ -80,7 +106,7 @@ struct Life {
 
 impl Life {
     fn context(&self, cut: u64) -> String {
-        format!("{:?} {:?} seed {} cut {cut}", self.setup, self.fault, self.seed)
+        format!("{:?} {:?} {:?} seed {} cut {cut}", self.setup, self.fault, self.pace, self.seed)
     }
 }
 
@@ -113,9 +139,15 @@ async fn assemble(members: &[SimMember], world: &World, force: bool) -> Result<S
 }
 
 /// Writes and flushes a few times in its own part, after a while each time.
-async fn write_and_flush(array: Simulated, part: Rc<RefCell<Part>>, clock: VirtualClock, mut random: Random) {
-    for _ in 0..2 {
-        clock.sleep_until(clock.now() + Duration::from_micros(random.within(0..400))).await;
+async fn write_and_flush(
+    array: Simulated,
+    part: Rc<RefCell<Part>>,
+    clock: VirtualClock,
+    mut random: Random,
+    pace: Pace,
+) {
+    for _ in 0..pace.rounds() {
+        clock.sleep_until(clock.now() + pace.pause(&mut random)).await;
         let range = part.borrow().range.clone();
         let mut bytes = vec![0; range.len()];
         random.fill(&mut bytes);
@@ -133,7 +165,7 @@ async fn write_and_flush(array: Simulated, part: Rc<RefCell<Part>>, clock: Virtu
 }
 
 /// Lives until the power goes at boundary `cut`.
-fn live(setup: Setup, fault: Fault, seed: u64, cut: u64) -> Life {
+fn live(setup: Setup, fault: Fault, pace: Pace, seed: u64, cut: u64) -> Life {
     let mut random = Random::new(seed);
     let world = World::new(random.number());
     let boundaries = Rc::new(Cell::new(0));
@@ -159,10 +191,10 @@ fn live(setup: Setup, fault: Fault, seed: u64, cut: u64) -> Life {
         let clock = world.clock();
         let writers: Vec<_> = parts
             .iter()
-            .map(|part| write_and_flush(array.clone(), part.clone(), clock.clone(), Random::new(random.number())))
+            .map(|part| write_and_flush(array.clone(), part.clone(), clock.clone(), Random::new(random.number()), pace))
             .collect();
         let breaker = {
-            let moment = clock.now() + Duration::from_micros(random.within(0..1500));
+            let moment = clock.now() + 4 * pace.pause(&mut random);
             let (array, clock, victim) = (array.clone(), clock.clone(), victim.clone());
             async move {
                 clock.sleep_until(moment).await;
@@ -174,11 +206,16 @@ fn live(setup: Setup, fault: Fault, seed: u64, cut: u64) -> Life {
                 }
             }
         };
+        if pace == Pace::Slow {
+            let (cleaner, clearer) = (array.clone(), array.clone());
+            world.spawn(async move { cleaner.mark_clean_when_idle(Duration::from_millis(200)).await });
+            world.spawn(async move { clearer.clear_bitmap_lazily().await });
+        }
         futures_util::future::join(join_all(writers), breaker).await;
         array.stop().await.expect("stops clean");
     };
     world.run(life, || boundaries.get() >= cut);
-    Life { setup, fault, seed, members, parts, boundaries: boundaries.get() }
+    Life { setup, fault, pace, seed, members, parts, boundaries: boundaries.get() }
 }
 
 /// What is found when the power is back; every member is there again.
@@ -270,6 +307,9 @@ fn check_marks(setup: &Setup, members: &[SimMember], context: &str) {
         }
     }
     let geometry = Geometry::new(&freshest.shape(&[])).expect("a made array has a geometry");
+    if setup.bitmap {
+        check_absent(&geometry, &superblocks, &slots, &images, context);
+    }
     for wrong in disagreements(&geometry, &slots, &images) {
         assert!(freshest.resync != Resync::Clean, "{context}: {wrong:?} disagree, but the array is clean");
         for &index in slots.iter().flatten().filter(|_| setup.bitmap) {
@@ -281,6 +321,41 @@ fn check_marks(setup: &Setup, members: &[SimMember], context: &str) {
                 header.events < freshest.events || bits.all(is_set),
                 "{context}: {wrong:?} disagree, but member {index} has no bit"
             );
+        }
+    }
+}
+
+/// A member that was left behind, and that the bitmap says can be brought up to
+/// date by it: where it differs from the others, they have the bit.
+fn check_absent(
+    geometry: &Geometry,
+    superblocks: &[Superblock],
+    slots: &[Option<usize>],
+    images: &[Vec<u8>],
+    context: &str,
+) {
+    let newest = superblocks.iter().map(|superblock| superblock.events).max().expect("there are members");
+    let bitmap = |index: usize| {
+        let at = superblocks[index].bitmap_at().expect("it has a bitmap").0 as usize;
+        let header = BitmapSuper::decode(&images[index][at..], 4096).expect("a bitmap's header is never torn");
+        (header, &images[index][at + SUPER_BYTES..])
+    };
+    for (absent, superblock) in superblocks.iter().enumerate() {
+        let DeviceRole::Active(slot) = superblock.own_role() else { continue };
+        let mut with_it = slots.to_vec();
+        if slots[slot.index()].is_some() {
+            continue;
+        }
+        with_it[slot.index()] = Some(absent);
+        for &present in slots.iter().flatten() {
+            let (header, bits) = bitmap(present);
+            if header.events < newest || superblock.events < header.events_cleared {
+                continue;
+            }
+            for wrong in disagreements(geometry, &with_it, images) {
+                let is_named = header.bits_of(wrong.clone()).all(|bit| bitmap::is_set(bits, bit));
+                assert!(is_named, "{context}: member {absent} could be re-added, but misses {wrong:?}");
+            }
         }
     }
 }
@@ -327,12 +402,15 @@ fn bears_a_fault(setup: &Setup) -> bool {
     setup.missing.is_none() || setup.level == Level::Raid6 || setup.slots > 2
 }
 
-fn cut_everywhere(fault: Fault) {
-    for setup in SETUPS.into_iter().filter(|setup| fault == Fault::None || bears_a_fault(setup)) {
-        for seed in 0..2 {
-            let end = live(setup, fault, seed, u64::MAX).boundaries;
+fn cut_everywhere(fault: Fault, pace: Pace) {
+    let is_of_interest =
+        |setup: &Setup| (fault == Fault::None || bears_a_fault(setup)) && (pace == Pace::Busy || setup.bitmap);
+    for setup in SETUPS.into_iter().filter(is_of_interest) {
+        let seeds = if pace == Pace::Busy { 0..2 } else { 0..1 };
+        for seed in seeds {
+            let end = live(setup, fault, pace, seed, u64::MAX).boundaries;
             for cut in 0..=end {
-                look(&live(setup, fault, seed, cut), cut);
+                look(&live(setup, fault, pace, seed, cut), cut);
             }
         }
     }
@@ -340,20 +418,31 @@ fn cut_everywhere(fault: Fault) {
 
 #[test]
 fn power_may_go_at_any_write() {
-    cut_everywhere(Fault::None);
+    cut_everywhere(Fault::None, Pace::Busy);
 }
 
 #[test]
 fn power_may_go_while_a_member_is_failed_by_hand() {
-    cut_everywhere(Fault::Failed);
+    cut_everywhere(Fault::Failed, Pace::Busy);
 }
 
 #[test]
 fn power_may_go_while_a_member_goes() {
-    cut_everywhere(Fault::Gone);
+    cut_everywhere(Fault::Gone, Pace::Busy);
 }
 
 #[test]
 fn power_may_go_while_a_superblock_cannot_be_written() {
-    cut_everywhere(Fault::Superblock);
+    cut_everywhere(Fault::Superblock, Pace::Busy);
+}
+
+#[test]
+fn power_may_go_while_bits_are_cleared() {
+    cut_everywhere(Fault::None, Pace::Slow);
+}
+
+#[test]
+fn power_may_go_between_the_loss_of_a_member_and_the_clearing_of_bits() {
+    cut_everywhere(Fault::Failed, Pace::Slow);
+    cut_everywhere(Fault::Gone, Pace::Slow);
 }

@@ -1,0 +1,285 @@
+//! The write-intent bitmap as this engine keeps it: a bit is on stable storage
+//! on every member before the first write to what it covers.
+//!
+//! * [`bits`]: the bitmap in memory. [`sizing`]: how large its writes are.
+//! * [`load`]: the members' bitmaps, united. [`clearing`]: bits taken back.
+//! * Here: the rounds in which bits are set.
+//!
+//! All writes of the bitmap are made under the metadata lock, one round after
+//! the other: so a bit that is set again is written after the round that
+//! cleared it was over. Those that wait for the lock share the next round
+//! (group commit): one write for each page and member, then a flush.
+//! Format: [`format::bitmap`].
+
+mod bits;
+mod clearing;
+pub(crate) mod load;
+mod sizing;
+
+pub use clearing::BitmapClearing;
+pub use sizing::BitmapWrites;
+
+use crate::array::{Array, Inner};
+use crate::buffer::Block;
+use crate::clock::Clock;
+use crate::device::Device;
+use crate::error::ArrayError;
+use crate::member::{Member, MemberError};
+use bits::{Bits, Round};
+use format::bitmap::BitmapSuper;
+use format::geometry::{Geometry, Level};
+use format::units::MemberByte;
+use futures_util::future::join_all;
+use sizing::{Room, spans};
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// md's page, in which bitmaps are written.
+const PAGE_BYTES: usize = 4096;
+
+/// How the write-intent bitmap is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct BitmapPolicy {
+    /// How large its writes are.
+    pub writes: BitmapWrites,
+    /// When bits are cleared.
+    pub clearing: BitmapClearing,
+}
+
+pub(crate) struct Intent {
+    bits: RefCell<Bits>,
+    policy: BitmapPolicy,
+    /// Whether what the members hold as a header vouches for the bits there.
+    vouched: Cell<bool>,
+    /// The oldest `events_cleared` that any member holds.
+    cleared_everywhere: Cell<u64>,
+    /// What writes since the last period were worth, in [`clearing`]'s units.
+    written: Cell<u64>,
+}
+
+impl Intent {
+    /// `image` is superblock and bits, the members' bits united; `trusted` is
+    /// whether they are as new as the superblocks; `agreed`, whether they name nothing that needs a resync.
+    fn new(header: BitmapSuper, image: Vec<u8>, trusted: bool, agreed: bool, policy: BitmapPolicy) -> Self {
+        let cleared = header.events_cleared;
+        let mut bits = Bits::new(header, image, agreed);
+        if !trusted {
+            bits.distrust();
+        }
+        Self {
+            bits: RefCell::new(bits),
+            policy,
+            vouched: Cell::new(trusted),
+            cleared_everywhere: Cell::new(cleared),
+            written: Cell::new(0),
+        }
+    }
+
+    /// Whether nothing of the range was being written when the array was last
+    /// in use: no bit of it was found set.
+    pub(crate) fn rules_out(&self, range: Range<u64>) -> bool {
+        self.bits.borrow().rules_out(range)
+    }
+
+    /// What was found set has been brought into agreement.
+    pub(crate) fn forget_found(&self) {
+        self.bits.borrow_mut().forget_needed();
+    }
+
+    /// Bits set and bits in all, for a person.
+    pub(crate) fn tally(&self) -> (u64, u64) {
+        let bits = self.bits.borrow();
+        (bits.set_count(), bits.header.bits())
+    }
+}
+
+/// A write that the bitmap knows of: its bits stay set while this lives.
+pub(crate) struct Intended {
+    intent: Option<Rc<Intent>>,
+    bits: Range<u64>,
+    bytes: u64,
+}
+
+impl Intended {
+    fn is_stable(&self) -> bool {
+        self.intent.as_ref().is_none_or(|intent| intent.bits.borrow().are_stable(self.bits.clone()))
+    }
+}
+
+impl Drop for Intended {
+    fn drop(&mut self) {
+        if let Some(intent) = &self.intent {
+            intent.bits.borrow_mut().end(self.bits.clone());
+            intent.earn(self.bytes);
+        }
+    }
+}
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// What the bitmap names at the moment when each range is asked for: byte
+    /// ranges in ascending order of the components or, for level 10, of the array. Empty without a bitmap.
+    pub fn intended_ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        let intent = self.0.intent();
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let range = intent.as_ref()?.bits.borrow().set_range_from(at)?;
+            at = range.end;
+            Some(range)
+        })
+    }
+}
+
+/// Members that failed, and how.
+pub(crate) type Failures<M> = Vec<(Rc<Device<M>>, MemberError)>;
+
+/// Whether a round of bitmap writes is flushed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flush {
+    Yes,
+    /// For bits that are cleared: lost with power, they stay set, which is safe.
+    No,
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// The part of what the bitmap covers that a write to `range` of the array touches.
+    pub(crate) fn covered(&self, range: &Range<u64>) -> Range<u64> {
+        match &self.geometry {
+            Geometry::Parity(parity) => {
+                let (chunk, width) = (parity.chunk_bytes(), parity.stripe_bytes());
+                range.start / width * chunk..range.end.div_ceil(width) * chunk
+            }
+            Geometry::Mapping(mapping) => {
+                debug_assert!(matches!(mapping.level(), Level::Raid1 | Level::Raid10));
+                range.clone() // level 1: component and array are one; level 10: bits cover the array
+            }
+        }
+    }
+
+    /// Before data is written to `range` of the array: it is marked dirty and
+    /// the bits are set, on stable storage on every member. To be held until
+    /// every member has the data.
+    pub(crate) async fn mark_write(&self, range: &Range<u64>) -> Result<Intended, ArrayError> {
+        // Noted first, so that the round which marks the array dirty takes the bits along.
+        let intended = self.note(range);
+        self.mark_dirty().await?;
+        self.record_intent(&intended).await?;
+        Ok(intended)
+    }
+
+    fn note(&self, range: &Range<u64>) -> Intended {
+        let intent = self.intent();
+        let bits = intent.as_ref().map_or(0..0, |intent| intent.bits.borrow_mut().begin(self.covered(range)));
+        Intended { intent, bits, bytes: range.end - range.start }
+    }
+
+    /// Returns when the bits are on stable storage on every member.
+    async fn record_intent(&self, intended: &Intended) -> Result<(), ArrayError> {
+        if intended.is_stable() {
+            return Ok(());
+        }
+        let _lock = self.metadata.exclusive(0..1).await;
+        // The round before this one may have taken the bits along; one that fails leaves fewer members.
+        while let Some(intent) = intended.intent.as_deref().filter(|_| !intended.is_stable()) {
+            self.check_unbroken()?;
+            let round = intent.bits.borrow_mut().take_round(None);
+            let failures = self.write_round_of_bits(intent, round).await;
+            self.leave_behind(failures).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes pages and makes their bits stable. The caller holds the metadata lock.
+    async fn write_round_of_bits(&self, intent: &Intent, round: Round) -> Failures<M> {
+        let failures = self.write_pages(intent, &round, Flush::Yes).await;
+        let mut bits = intent.bits.borrow_mut();
+        if failures.is_empty() {
+            bits.landed(round)
+        } else {
+            bits.failed(round)
+        }
+        failures
+    }
+
+    /// Puts the bitmap's superblock on every member with the events of the
+    /// superblocks that follow it, and the bits that wait. The caller holds the metadata lock.
+    pub(crate) async fn write_bitmap_header(&self, events: u64) -> Failures<M> {
+        let Some(intent) = self.intent() else { return Vec::new() };
+        if !intent.vouched.get() {
+            // The bits first: a header that calls them current must not be there before them.
+            let round = intent.bits.borrow_mut().take_round(None);
+            let failures = self.write_round_of_bits(&intent, round).await;
+            if !failures.is_empty() {
+                return failures;
+            }
+        }
+        let round = {
+            let mut bits = intent.bits.borrow_mut();
+            // Members of the present events have all that was ever cleared, so
+            // they can be re-added by the bitmap; none older than these can.
+            let cleared = self.whole.get().then(|| self.record.borrow().events);
+            bits.set_events(events, cleared);
+            bits.take_round(Some(0))
+        };
+        let failures = self.write_round_of_bits(&intent, round).await;
+        if failures.is_empty() {
+            intent.vouched.set(true);
+            intent.cleared_everywhere.set(intent.bits.borrow().header.events_cleared);
+        }
+        failures
+    }
+
+    /// One write for each page and member, all at once.
+    async fn write_pages(&self, intent: &Intent, round: &Round, flush: Flush) -> Failures<M> {
+        if round.is_empty() {
+            return Vec::new();
+        }
+        let devices: Vec<_> = self.slots.borrow().iter().flatten().filter(|d| d.is_active()).cloned().collect();
+        let writes: Vec<_> = {
+            let bits = intent.bits.borrow();
+            let mut cut =
+                Cut { bits: &bits, round, writes: intent.policy.writes, pool: &self.pool, blocks: Vec::new() };
+            devices.iter().map(|device| cut.writes_to(device)).collect()
+        };
+        let results = join_all(devices.iter().zip(writes).map(async |(device, writes)| {
+            let written = join_all(writes.into_iter().map(|(at, block)| device.member.write(at, block))).await;
+            written.into_iter().collect::<Result<(), _>>()?;
+            if flush == Flush::Yes { device.member.flush().await } else { Ok(()) }
+        }));
+        let results = results.await;
+        devices.iter().cloned().zip(results).filter_map(|(device, result)| Some((device, result.err()?))).collect()
+    }
+}
+
+/// Cuts a round into writes; members with the same needs share their blocks.
+struct Cut<'a> {
+    bits: &'a Bits,
+    round: &'a Round,
+    writes: BitmapWrites,
+    pool: &'a crate::Pool,
+    blocks: Vec<(Range<u64>, Block)>,
+}
+
+impl Cut<'_> {
+    fn writes_to<M: Member>(&mut self, device: &Device<M>) -> Vec<(MemberByte, Block)> {
+        let limits = device.member.limits();
+        let superblock = device.superblock.borrow();
+        let (Some(at), Some(bytes)) = (superblock.bitmap_at(), superblock.bitmap_room(limits.bytes)) else {
+            return Vec::new();
+        };
+        let room = Room { at: at.0, bytes };
+        let spans = spans(self.round.pages(), self.bits.used_bytes(), room, limits, self.writes);
+        spans.into_iter().map(|span| (MemberByte(at.0 + span.start), self.block(span))).collect()
+    }
+
+    fn block(&mut self, span: Range<u64>) -> Block {
+        if let Some((_, block)) = self.blocks.iter().find(|(range, _)| *range == span) {
+            return block.clone();
+        }
+        let mut buffer = self.pool.take((span.end - span.start) as usize);
+        self.bits.copy_to(span.start as usize, &mut buffer);
+        let block = buffer.freeze();
+        self.blocks.push((span, block.clone()));
+        block
+    }
+}
