@@ -8,6 +8,7 @@ mod fuzz;
 mod guest;
 mod matrix;
 mod setup;
+mod sim;
 mod steps;
 mod tidy;
 
@@ -42,6 +43,14 @@ enum Chore {
     Tidy,
     /// Run the interop matrix against the real md driver, or some of its cells.
     Matrix(matrix::Arguments),
+    /// Live through simulated histories of arrays, each from its seed.
+    ///
+    /// Arguments as of crates/sim/examples/swarm.rs: --seed N, --count N, --from SEED, --minutes M, --trace, --tally.
+    Sim {
+        /// Handed on to the swarm.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Run the benchmarks.
     Bench {
         /// Handed on to `cargo bench`, such as `--package mdspace-parity`.
@@ -94,6 +103,7 @@ fn main() -> ExitCode {
             print!("{summary}");
             ExitCode::SUCCESS
         }),
+        Chore::Sim { arguments } => sim::run(&arguments),
         Chore::Bench { arguments } => bench(&arguments),
         Chore::Kernel(arguments) => kernel(&arguments),
     };

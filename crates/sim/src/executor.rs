@@ -24,7 +24,11 @@ struct State {
     woken: Arc<Woken>,
     sleepers: RefCell<BinaryHeap<Sleeper>>,
     next_sleeper: Cell<u64>,
+    tracer: RefCell<Option<Tracer>>,
 }
+
+/// Is told what happens, a line at a time.
+pub type Tracer = Rc<dyn Fn(&str)>;
 
 /// Tasks by number; the number of one that is done is given out again. So a late
 /// waker may wake another task, which does no harm: tasks bear being polled.
@@ -113,12 +117,25 @@ impl World {
             woken: Arc::default(),
             sleepers: RefCell::default(),
             next_sleeper: Cell::new(0),
+            tracer: RefCell::default(),
         }))
     }
 
     /// A number of `range` by the world's own chance.
     pub fn chance(&self, range: std::ops::Range<u64>) -> u64 {
         self.0.random.borrow_mut().within(range)
+    }
+
+    /// Tells `tracer` from now on what happens in this world.
+    pub fn set_tracer(&self, tracer: Tracer) {
+        *self.0.tracer.borrow_mut() = Some(tracer);
+    }
+
+    /// Something happens; `what` is worked out only when somebody listens.
+    pub fn trace(&self, what: impl FnOnce() -> String) {
+        if let Some(tracer) = &*self.0.tracer.borrow() {
+            tracer(&format!("{:9.3} ms  {}", self.0.now.get() as f64 / 1e6, what()));
+        }
     }
 
     /// The world's clock.
@@ -163,7 +180,8 @@ impl World {
         }
     }
 
-    fn forget_all(&self) {
+    /// Every task but the main one ends where it stands.
+    pub fn forget_all(&self) {
         // Dropping a task may wake another, so the tasks go first.
         drop(self.0.tasks.take());
         self.0.sleepers.take();

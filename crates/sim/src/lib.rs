@@ -9,10 +9,15 @@
 pub mod drive;
 pub mod executor;
 pub mod faults;
+pub mod history;
+pub mod judge;
 pub mod member;
 pub mod random;
+pub mod rows;
+pub mod swarm;
+pub mod truth;
 
-pub use executor::{VirtualClock, World};
+pub use executor::{Tracer, VirtualClock, World};
 pub use faults::Faults;
 pub use member::SimMember;
 pub use random::Random;

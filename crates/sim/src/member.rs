@@ -200,7 +200,12 @@ impl SimMember {
         assert!((at.0 | bytes).is_multiple_of(unit), "{operation:?} of {bytes} bytes at {} is not aligned", at.0);
         assert!(at.0 + bytes <= self.0.limits.bytes, "{operation:?} of {bytes} bytes at {} is out of range", at.0);
         let mishap = self.0.faults.befalls(operation);
-        match mishap == Some(Mishap::Fail) || self.0.faults.spoils(operation, &(at.0..at.0 + bytes)) {
+        let fails = mishap == Some(Mishap::Fail) || self.0.faults.spoils(operation, &(at.0..at.0 + bytes));
+        self.0.world.trace(|| {
+            let outcome = if fails { "fails".to_owned() } else { mishap.map_or("".to_owned(), |m| format!("{m:?}")) };
+            format!("{} {operation:?} {}..{} {outcome}", self.0.name, at.0, at.0 + bytes)
+        });
+        match fails {
             true => Err(self.error(operation, at, bytes)),
             false => Ok(mishap),
         }

@@ -1,0 +1,126 @@
+//! An array's shape, by chance: small, and every kind of it.
+
+use crate::member::SimMember;
+use crate::random::Random;
+use engine::Candidate;
+use engine::create::{Contents, Newcomer, Recipe};
+use format::geometry::{Level, default_layout};
+use format::placement::BitmapChoice;
+use format::superblock::Version;
+
+/// What a history's array looks like, and what its members are like.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The level.
+    pub level: Level,
+    /// Its layout, in the level's own coding.
+    pub layout: u32,
+    /// Metadata version.
+    pub version: Version,
+    /// Number of slots.
+    pub slots: usize,
+    /// A slot that is empty from the start.
+    pub absent: Option<usize>,
+    /// Bytes in a chunk, 0 where there is none.
+    pub chunk_bytes: u64,
+    /// Bytes of data on each member.
+    pub component_bytes: Vec<u64>,
+    /// Bytes in a bitmap chunk, where there is a bitmap.
+    pub bitmap_chunk: Option<u64>,
+    /// The members' logical blocks.
+    pub block_bytes: u32,
+    /// Where writes tear when the power goes.
+    pub tear_bytes: u64,
+    /// Whether members hold anything at first, and parity must be made.
+    pub unknown_contents: bool,
+    /// After this many microseconds without a write the array is marked clean.
+    pub safe_mode_micros: Option<u64>,
+}
+
+/// Where data begins with metadata 1.1 and 1.2; and the room behind it with 1.0.
+const METADATA_BYTES: u64 = 128 << 10;
+
+const RAID5_LAYOUTS: [u32; 6] = [0, 1, 2, 3, 4, 5];
+const RAID6_LAYOUTS: [u32; 14] = [0, 1, 2, 3, 4, 5, 8, 9, 10, 16, 17, 18, 19, 20];
+/// Near, far and offset copies, two and three of them, and far sets.
+const RAID10_LAYOUTS: [u32; 8] = [0x102, 0x102, 0x201, 0x103, 0x1_0201, 0x202, 0x301, 0x2_0201];
+
+impl Setup {
+    /// One by chance.
+    pub fn random(random: &mut Random) -> Self {
+        use Level::{Linear, Raid0, Raid1, Raid4, Raid5, Raid6, Raid10};
+        let level =
+            *random.pick(&[Linear, Raid0, Raid1, Raid1, Raid4, Raid5, Raid5, Raid5, Raid6, Raid6, Raid10, Raid10]);
+        let redundant = !matches!(level, Linear | Raid0);
+        let (layout, fewest) = match level {
+            Raid0 => (2, 1),
+            Raid5 => (*random.pick(&RAID5_LAYOUTS), 2),
+            Raid6 => (*random.pick(&RAID6_LAYOUTS), 4),
+            Raid10 => (*random.pick(&RAID10_LAYOUTS), 3),
+            Raid4 => (default_layout(level), 2),
+            Linear | Raid1 => (default_layout(level), 2),
+        };
+        let slots = match layout {
+            0x2_0201 => 4, // far sets of two
+            0x202 => 4 + random.within(0..3) as usize,
+            _ => fewest + random.within(0..4) as usize,
+        };
+        let chunk_bytes = if matches!(level, Raid1 | Linear) { 0 } else { 4096 << random.within(0..3) };
+        let component = match level {
+            Raid1 => 64 << 10,
+            _ => chunk_bytes.max(4096) * random.within(3..7),
+        };
+        let bitmap_chunk = (redundant && !random.once_in(3)).then(|| 4096 << random.within(0..3));
+        // mdadm leaves room for a bitmap from here on.
+        let component = if bitmap_chunk.is_some() { component.max(64 << 10) } else { component };
+        let unequal = !redundant && random.once_in(2);
+        let more = |random: &mut Random| if unequal { 4096 * random.within(0..5) } else { 0 };
+        let component_bytes = (0..slots).map(|_| component + more(random)).collect();
+        Self {
+            level,
+            layout,
+            version: *random.pick(&[Version::V1_0, Version::V1_1, Version::V1_2, Version::V1_2]),
+            slots,
+            absent: (redundant && random.once_in(10)).then(|| random.within(0..slots as u64) as usize),
+            chunk_bytes,
+            component_bytes,
+            bitmap_chunk,
+            block_bytes: if random.once_in(3) { 4096 } else { 512 },
+            tear_bytes: if random.once_in(3) { 4096 } else { 512 },
+            unknown_contents: matches!(level, Raid4 | Raid5 | Raid6) && random.once_in(8),
+            safe_mode_micros: random.once_in(2).then(|| 200 << random.within(0..5)),
+        }
+    }
+
+    /// Length of the member that is made for `slot`.
+    pub fn member_bytes(&self, slot: usize) -> u64 {
+        METADATA_BYTES + self.component_bytes[slot]
+    }
+
+    /// What makes the array.
+    pub fn recipe(&self) -> Recipe {
+        let redundant = !matches!(self.level, Level::Linear | Level::Raid0);
+        Recipe {
+            version: self.version,
+            level: self.level,
+            layout: self.layout,
+            chunk_bytes: self.chunk_bytes,
+            name: "sim:history".to_owned(),
+            data_offset_bytes: (self.version != Version::V1_0).then_some(METADATA_BYTES),
+            component_bytes: redundant.then(|| self.component_bytes[0]),
+            bitmap: self.bitmap_chunk.map_or(BitmapChoice::None, BitmapChoice::Chunk),
+            set_uuid: [7; 16],
+            contents: if self.unknown_contents { Contents::Unknown } else { Contents::Consistent },
+            overwrite: false,
+        }
+    }
+
+    /// The members in their slots, for the making.
+    pub fn newcomers(&self, members: &[SimMember]) -> Vec<Option<Newcomer<SimMember>>> {
+        let newcomer = |(slot, member): (usize, &SimMember)| {
+            let candidate = Candidate { name: member.name(), member: member.clone() };
+            (Some(slot) != self.absent).then(|| Newcomer { candidate, device_uuid: [slot as u8; 16] })
+        };
+        members.iter().enumerate().map(newcomer).collect()
+    }
+}

@@ -1,0 +1,266 @@
+//! The steps that a history is made of, and histories by chance.
+//!
+//! A step says all that it needs; what depends on the array's state when it is
+//! reached (which member can fail without asking too much of the level) is
+//! decided then, from the step's own number. So any steps can be dropped from a
+//! history and the rest still means something: that is how a failing one is shrunk.
+
+use super::setup::Setup;
+use crate::random::Random;
+use std::fmt;
+
+/// A history: an array, and what happens to it.
+#[derive(Debug, Clone)]
+pub struct History {
+    /// From which everything follows.
+    pub seed: u64,
+    /// The array.
+    pub setup: Setup,
+    /// Whether more may fail than the level bears.
+    pub beyond: bool,
+    /// What happens, in order.
+    pub steps: Vec<Step>,
+}
+
+/// One thing that happens. Positions in the array are in millionths of its length, to mean something at any size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Starts a write; `stable` waits for stable storage.
+    Write {
+        /// Millionths of the array.
+        place: u32,
+        /// Cut at the array's end.
+        bytes: u32,
+        /// Position and length in whole sectors of this size.
+        align: u32,
+        /// As [`engine::Durability::Stable`].
+        stable: bool,
+    },
+    /// Starts writing zeros.
+    WriteZeroes {
+        /// Millionths of the array.
+        place: u32,
+        /// Cut at the array's end.
+        bytes: u32,
+    },
+    /// Starts a read.
+    Read {
+        /// Millionths of the array.
+        place: u32,
+        /// Cut at the array's end.
+        bytes: u32,
+    },
+    /// Starts a flush.
+    Flush,
+    /// Lets time pass.
+    Wait {
+        /// Microseconds.
+        micros: u32,
+    },
+    /// Waits for everything that was started, but resyncs.
+    Join,
+    /// Starts a resync.
+    Resync,
+    /// Something happens to a member: the one of this number, of those to which it can.
+    Befall {
+        /// Which member, counted round.
+        member: u32,
+        /// What happens to it.
+        fault: Fault,
+    },
+    /// A member's faults end.
+    Heal {
+        /// Which member, counted round.
+        member: u32,
+    },
+    /// A failed member is let go of.
+    Remove {
+        /// Which member, counted round.
+        member: u32,
+    },
+    /// Stops the array and assembles it anew.
+    Restart,
+    /// The program ends where it stands, and is started anew.
+    Kill,
+    /// The power goes at this write or flush, counted from when the array was last assembled, or
+    /// here at the latest; then the array is assembled anew.
+    PowerCut {
+        /// Writes and flushes of any member.
+        boundary: u32,
+    },
+}
+
+/// What happens to a member. Positions are millionths of its data area.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Failed by hand.
+    Failed,
+    /// It is not there any more.
+    Gone,
+    /// It is not there for so many microseconds.
+    Away(u32),
+    /// No write succeeds any more.
+    BadWrites,
+    /// No write to its superblock and bitmap succeeds any more.
+    BadMetadata,
+    /// No read of its data succeeds any more.
+    BadReads,
+    /// Reads of 4 KiB of its data fail until these are rewritten.
+    Latent(u32),
+    /// A write fails, after so many more.
+    WriteFails(u32),
+    /// A flush fails, after so many more.
+    FlushFails(u32),
+    /// A read fails, after so many more.
+    ReadFails(u32),
+    /// It answers nothing for so many microseconds.
+    Hangs(u32),
+    /// It is slower by so many microseconds.
+    Slow(u32),
+    /// Bytes of its data change.
+    Corrupt(u32),
+    /// A write to its data is lost, after so many more writes.
+    LosesWrite(u32),
+    /// A write to its data goes elsewhere, after so many more writes.
+    Misdirects(u32),
+}
+
+impl Fault {
+    /// Whether a level must bear it: without redundancy a request would fail.
+    pub fn is_borne(self) -> bool {
+        !self.is_silent() && !matches!(self, Self::Hangs(_) | Self::Slow(_))
+    }
+
+    /// Whether nobody is told.
+    pub fn is_silent(self) -> bool {
+        matches!(self, Self::Corrupt(_) | Self::LosesWrite(_) | Self::Misdirects(_))
+    }
+}
+
+const MILLION: u64 = 1_000_000;
+
+impl History {
+    /// The history of `seed`.
+    pub fn random(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let setup = Setup::random(&mut random);
+        let beyond = random.once_in(8);
+        let steps = Chooser::new(&setup, &mut random).steps(&mut random);
+        Self { seed, setup, beyond, steps }
+    }
+}
+
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:?}", self.setup)?;
+        if self.beyond {
+            writeln!(f, "more may fail than the level bears")?;
+        }
+        self.steps.iter().enumerate().try_for_each(|(index, step)| writeln!(f, "{index:3}  {step:?}"))
+    }
+}
+
+/// How often each kind of step comes in one history: some kinds often, some never, so that each
+/// history has a character of its own.
+struct Chooser {
+    weights: Vec<(u64, Make)>,
+    /// Requests keep to this part of the array, in millionths.
+    hot: std::ops::Range<u64>,
+    bytes_max: u64,
+}
+
+type Make = fn(&Chooser, &mut Random) -> Step;
+
+impl Chooser {
+    fn new(setup: &Setup, random: &mut Random) -> Self {
+        let kinds: [(u64, Make); 12] = [
+            (12, Self::write),
+            (2, Self::write_zeroes),
+            (4, Self::read),
+            (4, |_, _| Step::Flush),
+            (4, |_, random| Step::Wait { micros: random.within(1..3000) as u32 }),
+            (3, |_, _| Step::Join),
+            (2, |_, _| Step::Resync),
+            (3, |_, random| Step::Befall { member: random.within(0..64) as u32, fault: fault(random) }),
+            (1, |_, random| Step::Heal { member: random.within(0..64) as u32 }),
+            (1, |_, random| Step::Remove { member: random.within(0..64) as u32 }),
+            (1, |_, random| if random.once_in(3) { Step::Kill } else { Step::Restart }),
+            (3, |_, random| Step::PowerCut { boundary: random.within(0..120) as u32 }),
+        ];
+        let weigh = |(weight, make)| (weight * random.within(0..4), make);
+        let mut weights: Vec<_> = kinds.into_iter().map(weigh).collect();
+        weights[0].0 += 6; // without writes nothing happens
+        let start = random.within(0..MILLION);
+        let hot = if random.once_in(2) { start..(start + MILLION / 8).min(MILLION) } else { 0..MILLION };
+        let bytes_max = setup.chunk_bytes.max(8192) * random.within(1..4);
+        Self { weights, hot, bytes_max }
+    }
+
+    fn steps(&self, random: &mut Random) -> Vec<Step> {
+        let total: u64 = self.weights.iter().map(|(weight, _)| weight).sum();
+        let choose = |random: &mut Random| {
+            let mut number = random.within(0..total);
+            let (_, make) = self
+                .weights
+                .iter()
+                .find(|(weight, _)| {
+                    let is_it = number < *weight;
+                    number = number.saturating_sub(*weight);
+                    is_it
+                })
+                .expect("a number below the sum of all weights");
+            make(self, random)
+        };
+        let count = random.within(3..30);
+        (0..count).map(|_| choose(random)).collect()
+    }
+
+    fn place(&self, random: &mut Random) -> u32 {
+        random.within(self.hot.clone()) as u32
+    }
+
+    fn bytes(&self, random: &mut Random) -> u32 {
+        let most = self.bytes_max >> random.within(0..4);
+        random.within(1..most.max(1024)) as u32
+    }
+
+    fn write(&self, random: &mut Random) -> Step {
+        Step::Write {
+            place: self.place(random),
+            bytes: self.bytes(random),
+            align: *random.pick(&[1, 512, 4096]),
+            stable: random.once_in(6),
+        }
+    }
+
+    fn write_zeroes(&self, random: &mut Random) -> Step {
+        Step::WriteZeroes { place: self.place(random), bytes: self.bytes(random) }
+    }
+
+    fn read(&self, random: &mut Random) -> Step {
+        Step::Read { place: self.place(random), bytes: self.bytes(random) }
+    }
+}
+
+fn fault(random: &mut Random) -> Fault {
+    let place = random.within(0..MILLION) as u32;
+    let micros = random.within(1..4000) as u32;
+    let after = random.within(0..12) as u32;
+    *random.pick(&[
+        Fault::Failed,
+        Fault::Gone,
+        Fault::Away(micros),
+        Fault::BadWrites,
+        Fault::BadMetadata,
+        Fault::BadReads,
+        Fault::Latent(place),
+        Fault::WriteFails(after),
+        Fault::FlushFails(after / 2),
+        Fault::ReadFails(after),
+        Fault::Hangs(micros),
+        Fault::Slow(micros),
+        Fault::Corrupt(place),
+        Fault::LosesWrite(after),
+        Fault::Misdirects(after),
+    ])
+}

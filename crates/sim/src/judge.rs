@@ -1,0 +1,298 @@
+//! What md would make of the members as they lie there, and whether that is legal.
+//!
+//! By md's rules for assembly, which are stated here anew and not taken from
+//! the engine: of the members offered the greatest event count wins, those one
+//! behind are accepted too; of these older kernels believe their own role and
+//! newer ones the freshest member's, so both must come out right. md reads the
+//! bitmap of any one member that is in sync, and a bitmap with older events than
+//! the superblock counts as all set. It resyncs what is not clean, from the
+//! resync offset on, and where there is a bitmap only what it names.
+//!
+//! Then, sector by sector ([`crate::rows`], [`Truth`]):
+//! * what an accepted member holds as data is legal by itself;
+//! * copies agree, P is the sum and Q the syndrome of the data, wherever nothing
+//!   is in doubt, and wherever md would not resync;
+//! * data of a missing member follows from P where md would use it so.
+//!
+//! Facts: `drivers/md/md.c` (`super_1_validate`, `analyze_sbs`), `md-bitmap.c`
+//! (`md_bitmap_read_sb`, `read_sb_page`), md(4).
+
+use crate::rows::{Row, SECTOR_BYTES};
+use crate::truth::{Look, Truth};
+use format::bitmap::{self, BitmapSuper, SUPER_BYTES, State};
+use format::superblock::{DeviceRole, Resync, Superblock, decode, places};
+use format::units::{ComponentByte, Slot};
+use std::ops::Range;
+
+/// How much of its data a member vouches for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Current {
+    All,
+    /// Component bytes below this.
+    Below(u64),
+    /// All that its bitmap does not name.
+    ByBitmap,
+}
+
+/// A member that md would take into a slot.
+struct Accepted<'a> {
+    number: usize,
+    image: &'a [u8],
+    data_at: usize,
+    current: Current,
+    bitmap: Option<Bits<'a>>,
+}
+
+/// A bitmap that md would go by.
+struct Bits<'a> {
+    header: BitmapSuper,
+    map: &'a [u8],
+}
+
+impl Bits<'_> {
+    fn is_set(&self, covered: u64) -> bool {
+        let mut bits = self.header.bits_of(covered..covered + SECTOR_BYTES as u64);
+        bits.any(|bit| bitmap::is_set(self.map, bit))
+    }
+}
+
+impl Accepted<'_> {
+    fn sector(&self, at: ComponentByte) -> &[u8] {
+        let start = self.data_at + at.0 as usize;
+        &self.image[start..start + SECTOR_BYTES]
+    }
+
+    fn is_current(&self, at: ComponentByte, covered: u64) -> bool {
+        match self.current {
+            Current::All => true,
+            Current::Below(end) => at.0 + SECTOR_BYTES as u64 <= end,
+            Current::ByBitmap => self.bitmap.as_ref().is_some_and(|bits| !bits.is_set(covered)),
+        }
+    }
+}
+
+/// What md would run with.
+struct Verdict<'a> {
+    slots: Vec<Option<Accepted<'a>>>,
+    /// Where md begins to resync; `None` when it calls the array clean.
+    resync: Option<u64>,
+}
+
+/// Judges members that hold these bytes.
+///
+/// # Errors
+/// What md would accept and should not, in words.
+pub fn judge(images: &[&[u8]], rows: &[Row], truth: &Truth) -> Result<(), String> {
+    let verdict = assemble(images)?;
+    rows.iter().try_for_each(|row| verdict.check_row(row, truth))
+}
+
+/// As mdadm looks for one: of all places, the one made last.
+fn superblock(number: usize, image: &[u8]) -> Result<Superblock, String> {
+    let mut found: Option<Superblock> = None;
+    let mut wrong = None;
+    for (version, at) in places(image.len() as u64) {
+        let bytes = &image[at.0 as usize..image.len().min(at.0 as usize + 4096)];
+        match decode(version, at, bytes, image.len() as u64) {
+            Ok(None) => {}
+            Ok(Some(other)) if found.as_ref().is_some_and(|found| found.created >= other.created) => {}
+            Ok(other) => found = other,
+            Err(defect) => wrong = Some(defect),
+        }
+    }
+    found.ok_or_else(|| format!("member {number}: md finds no superblock: {wrong:?}"))
+}
+
+/// Whether any of the members that are `offered` is as new as the newest of all.
+pub fn is_newest_among(images: &[&[u8]], offered: &[bool]) -> bool {
+    let events = |(number, image): (usize, &&[u8])| superblock(number, image).map_or(0, |found| found.events);
+    let events: Vec<u64> = images.iter().enumerate().map(events).collect();
+    let newest = events.iter().max();
+    events.iter().zip(offered).any(|(events, offered)| *offered && Some(events) == newest)
+}
+
+fn assemble<'a>(images: &[&'a [u8]]) -> Result<Verdict<'a>, String> {
+    let superblocks: Vec<Superblock> =
+        images.iter().enumerate().map(|(number, image)| superblock(number, image)).collect::<Result<_, _>>()?;
+    let freshest = superblocks.iter().max_by_key(|superblock| superblock.events).ok_or("no member is left")?;
+    let mut slots: Vec<Option<Accepted<'a>>> = (0..freshest.raid_disks).map(|_| None).collect();
+    for (number, (own, image)) in superblocks.iter().zip(images).enumerate() {
+        if own.events + 1 < freshest.events {
+            continue;
+        }
+        for role in [own.own_role(), freshest.role(own.device_number)] {
+            let DeviceRole::Active(slot) = role else { continue };
+            let seat =
+                slots.get_mut(slot.index()).ok_or_else(|| format!("member {number}: there is no slot {slot}"))?;
+            match seat {
+                Some(other) if other.number != number => {
+                    return Err(format!("members {} and {number} both claim slot {slot}", other.number));
+                }
+                _ => *seat = Some(accept(number, own, freshest, image)?),
+            }
+        }
+    }
+    let same_age = || superblocks.iter().filter(|superblock| superblock.events == freshest.events);
+    let resyncs = same_age().map(|superblock| match superblock.resync {
+        Resync::Clean => None,
+        Resync::From(sectors) => Some(sectors.bytes()),
+    });
+    // md goes by whichever of them it meets first, so the one that trusts most counts.
+    let resync = resyncs.map(|resync| resync.unwrap_or(u64::MAX)).max().filter(|&offset| offset != u64::MAX);
+    Ok(Verdict { slots, resync })
+}
+
+fn accept<'a>(number: usize, own: &Superblock, freshest: &Superblock, image: &'a [u8]) -> Result<Accepted<'a>, String> {
+    let current = match own.recovery_offset {
+        _ if own.recovery_from_bitmap => Current::ByBitmap,
+        Some(offset) => Current::Below(offset.bytes()),
+        None => Current::All,
+    };
+    let bitmap = match own.bitmap_at() {
+        None => None,
+        Some(at) => {
+            let room = own.bitmap_room(image.len() as u64).unwrap_or(0);
+            let header = BitmapSuper::decode(&image[at.0 as usize..], room)
+                .map_err(|defect| format!("member {number}: md would refuse its bitmap: {defect:?}"))?;
+            let start = at.0 as usize + SUPER_BYTES;
+            let map = &image[start..start + header.bits().div_ceil(8) as usize];
+            let counts = header.events >= freshest.events && !header.state.contains(State::STALE);
+            counts.then_some(Bits { header, map })
+        }
+    };
+    Ok(Accepted { number, image, data_at: own.data_at().0 as usize, current, bitmap })
+}
+
+impl Verdict<'_> {
+    /// Whether md would bring a row into agreement before it relies on it, whichever bitmap it reads.
+    fn would_resync(&self, row: &Row) -> bool {
+        let mut bitmaps = self.slots.iter().flatten().filter_map(|member| member.bitmap.as_ref());
+        self.resync.is_some_and(|offset| row.covered >= offset) && bitmaps.all(|bits| bits.is_set(row.covered))
+    }
+
+    /// A sector that is current on an accepted member.
+    fn sector(&self, slot: Slot, at: ComponentByte, covered: u64) -> Option<&[u8]> {
+        let member = self.slots.get(slot.index())?.as_ref()?;
+        member.is_current(at, covered).then(|| member.sector(at))
+    }
+
+    fn check_row(&self, row: &Row, truth: &Truth) -> Result<(), String> {
+        if row.data.iter().any(|datum| truth.is_tainted(datum.sector)) {
+            return Ok(());
+        }
+        let certain = row.data.iter().all(|datum| truth.is_certain(datum.sector));
+        let must_agree = certain || !self.would_resync(row);
+        let mut data: Vec<Option<&[u8]>> = Vec::with_capacity(row.data.len());
+        for datum in &row.data {
+            let mut first: Option<&[u8]> = None;
+            for &(slot, at) in &datum.copies {
+                let Some(found) = self.sector(slot, at, row.covered) else { continue };
+                let whole = bytes_of(datum.sector);
+                if first != Some(found) && !truth.allows(datum.sector, found, Look::Members) {
+                    let what = truth.describe(datum.sector, whole, found, Look::Members);
+                    return Err(format!("md would accept slot {slot}, but at component byte {}: {what}", at.0));
+                }
+                if must_agree && first.is_some_and(|first| first != found) {
+                    return Err(format!(
+                        "copies of sector {} differ, md would not resync it (certain: {certain})",
+                        datum.sector
+                    ));
+                }
+                first = first.or(Some(found));
+            }
+            data.push(first);
+        }
+        if must_agree { self.check_parity(row, &data, truth) } else { Ok(()) }
+    }
+
+    fn check_parity(&self, row: &Row, data: &[Option<&[u8]>], truth: &Truth) -> Result<(), String> {
+        let place = |slot: Option<Slot>| self.sector(slot?, row.component, row.covered);
+        let missing = data.iter().filter(|sector| sector.is_none()).count();
+        if let Some(p) = place(row.p).filter(|_| missing <= 1) {
+            let mut sum = Words::of(p);
+            data.iter().flatten().for_each(|sector| sum.add(sector));
+            match data.iter().position(Option::is_none) {
+                None if sum.is_zero() => {}
+                None => return Err(format!("P is wrong at component byte {}", row.component.0)),
+                Some(index) => {
+                    let sector = row.data[index].sector;
+                    let found = sum.bytes();
+                    if !truth.allows(sector, &found, Look::Members) {
+                        let what = truth.describe(sector, bytes_of(sector), &found, Look::Members);
+                        return Err(format!("from P follows for a missing member: {what}"));
+                    }
+                }
+            }
+        }
+        if let Some(q) = place(row.q).filter(|_| missing == 0) {
+            let mut syndrome = syndrome(row, data);
+            syndrome.add(q);
+            if !syndrome.is_zero() {
+                return Err(format!("Q is wrong at component byte {}", row.component.0));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bytes_of(sector: usize) -> Range<usize> {
+    sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES
+}
+
+/// The sum of `2^exponent * data` over GF(2^8) with the polynomial 0x11d, by Horner's rule.
+fn syndrome(row: &Row, data: &[Option<&[u8]>]) -> Words {
+    let mut sum = Words([0; WORDS]);
+    for exponent in (0..=row.exponents.iter().copied().max().unwrap_or(0)).rev() {
+        sum.double();
+        for (index, _) in row.exponents.iter().enumerate().filter(|(_, of)| **of == exponent) {
+            sum.add(data[index].expect("the caller has all data"));
+        }
+    }
+    sum
+}
+
+const WORDS: usize = SECTOR_BYTES / 8;
+
+/// A sector, for arithmetic on eight bytes at a time.
+struct Words([u64; WORDS]);
+
+impl Words {
+    fn of(bytes: &[u8]) -> Self {
+        let mut words = Self([0; WORDS]);
+        words.add(bytes);
+        words
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        let words = bytes.chunks_exact(8).map(|part| u64::from_le_bytes(part.try_into().expect("eight bytes")));
+        self.0.iter_mut().zip(words).for_each(|(sum, word)| *sum ^= word);
+    }
+
+    fn double(&mut self) {
+        for word in &mut self.0 {
+            let tops = *word & 0x8080_8080_8080_8080;
+            // Each byte whose top bit falls out gets 0x1d instead.
+            *word = ((*word ^ tops) << 1) ^ ((tops >> 7) * 0x1d);
+        }
+    }
+
+    fn is_zero(&self) -> bool {
+        self.0.iter().all(|&word| word == 0)
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.0.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubling_is_multiplication_by_two_in_the_field() {
+        let mut words = Words::of(&[0x01, 0x80, 0xff, 0x40].repeat(SECTOR_BYTES / 4));
+        words.double();
+        assert_eq!(words.bytes()[..4], [0x02, 0x1d, 0xe3, 0x80]);
+    }
+}
