@@ -14,6 +14,7 @@
 
 use crate::assemble::LeftOut;
 use crate::buffer::{Block, Buffer, Pool};
+use crate::cache::StripeCache;
 use crate::clock::Clock;
 use crate::device::Device;
 use crate::error::{ArrayError, ArrayErrorKind};
@@ -58,6 +59,8 @@ pub(crate) struct Inner<M: Member, C: Clock> {
     pub(crate) block_bytes: u64,
     /// The unit in which stripes that change in part are moved.
     pub(crate) stripe_size: Cell<StripeSize>,
+    /// Old contents of stripes that are likely to be written again.
+    pub(crate) cache: RefCell<StripeCache>,
     /// The device in each slot.
     pub(crate) slots: RefCell<Vec<Option<Rc<Device<M>>>>>,
     /// Devices without a slot: spares and those thrown out.

@@ -9,6 +9,7 @@
 use crate::array::{Array, Inner};
 use crate::blocks::{check_blocks, largest_block};
 use crate::buffer::Pool;
+use crate::cache::{PAGE_BYTES, StripeCache};
 use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
 use crate::error::Refusal;
@@ -34,7 +35,7 @@ pub struct Candidate<M> {
 }
 
 /// What its user allows and wants.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct AssembleOptions {
     /// Take a parity array that is both dirty and degraded: data that the
     /// missing member held may be wrong where a write was under way.
@@ -49,6 +50,25 @@ pub struct AssembleOptions {
     pub kernel: Option<&'static parity::Kernel>,
     /// The unit in which stripes that change in part are moved.
     pub stripe_size: StripeSize,
+    /// The most memory, in bytes, for old contents of stripes that are likely to be written again.
+    pub cache_bytes: usize,
+}
+
+/// What [`AssembleOptions::cache_bytes`] is by default.
+pub const CACHE_BYTES: usize = 32 << 20;
+
+impl Default for AssembleOptions {
+    fn default() -> Self {
+        Self {
+            force: false,
+            read_only: false,
+            raid0_layout: None,
+            bitmap: BitmapPolicy::default(),
+            kernel: None,
+            stripe_size: StripeSize::Auto,
+            cache_bytes: CACHE_BYTES,
+        }
+    }
 }
 
 /// A member that was offered and does not take part.
@@ -114,6 +134,9 @@ impl<M: Member, C: Clock> Array<M, C> {
         let parties =
             devices().map(|device| (&*device.name, device.member.limits(), device.superblock.borrow().clone()));
         check_blocks(&geometry, block_bytes, parties, !options.read_only)?;
+        // Rows of the cache are whole pages of a chunk.
+        let has_rows = matches!(&geometry, Geometry::Parity(p) if p.chunk_bytes().is_multiple_of(PAGE_BYTES as u64));
+        let cache_bytes = if has_rows { options.cache_bytes } else { 0 };
         Ok(Self(Rc::new(Inner {
             geometry,
             kernel: options.kernel.unwrap_or_else(parity::Kernel::best),
@@ -122,6 +145,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             read_only: options.read_only,
             block_bytes,
             stripe_size: Cell::new(options.stripe_size),
+            cache: RefCell::new(StripeCache::new(cache_bytes)),
             slots: RefCell::new(slots),
             others: RefCell::new(spares),
             left_out,

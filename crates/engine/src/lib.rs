@@ -18,6 +18,7 @@ pub mod status;
 
 mod array;
 mod blocks;
+mod cache;
 mod device;
 mod direct;
 mod error;
@@ -26,13 +27,14 @@ mod intent;
 mod locks;
 mod mapped;
 mod membership;
+mod recall;
 mod resync;
 mod stripe_size;
 mod striped;
 mod syndrome;
 
 pub use array::{Array, Durability};
-pub use assemble::{AssembleOptions, Candidate};
+pub use assemble::{AssembleOptions, CACHE_BYTES, Candidate};
 pub use buffer::{Block, Buffer, Pool};
 pub use clock::{Clock, Moment};
 pub use error::{ArrayError, ArrayErrorKind, Refusal};

@@ -166,6 +166,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     fn set_faulty(&self, device: &Rc<Device<M>>) {
         device.state.set(DeviceState::Faulty);
+        self.cache.borrow_mut().clear();
         let mut slots = self.slots.borrow_mut();
         if let Some(slot) = slots.iter_mut().find(|slot| slot.as_ref().is_some_and(|d| Rc::ptr_eq(d, device))) {
             *slot = None;

@@ -123,11 +123,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let mut last_error = None;
         loop {
             let health = self.health(parity, &share.stripe, failed);
-            let Ok(plan) = plan_read(code(parity), &share.spans, &health) else {
+            let is_locked = locked == Locked::Exclusively || lock.is_some();
+            let known = if is_locked { self.known(&share.stripe, &share.spans, &[]) } else { Default::default() };
+            let spans = self.read_in_units(&share.spans, health.unreadable);
+            let Ok(plan) = plan_read(code(parity), &spans, &known, &health) else {
                 return Err(self.io_error(number * parity.stripe_bytes(), share.bytes as u64, last_error.as_ref()));
             };
-            let is_direct = plan.columns.iter().all(|column| column.way == Way::Direct);
-            if !is_direct && locked == Locked::No && lock.is_none() {
+            let is_direct = plan.recalls.is_empty() && plan.columns.iter().all(|column| column.way == Way::Direct);
+            if !is_direct && !is_locked {
                 lock = Some(self.locks.shared(number..number + 1).await);
                 continue; // the array may have changed meanwhile
             }
@@ -179,7 +182,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         plan: &Plan,
         mut into: Buffer,
     ) -> (Result<(), Failed>, Buffer) {
-        let old = match self.read_transfers(&share.stripe, &plan.reads).await {
+        let old = match self.old_contents(&share.stripe, plan).await {
             Ok(old) => old,
             Err(failed) => return (Err(failed), into),
         };
@@ -204,7 +207,16 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 }
             }
         }
+        self.learn(parity, &share.stripe, &share.spans, old.iter());
         (Ok(()), into)
+    }
+
+    /// Everything that a plan uses: from the cache, and from the members.
+    async fn old_contents(&self, stripe: &Stripe, plan: &Plan) -> Result<Vec<(Transfer, Block)>, Failed> {
+        let recalled = self.recall(stripe, &plan.recalls);
+        let mut old = self.read_transfers(stripe, &plan.reads).await?;
+        old.extend(recalled);
+        Ok(old)
     }
 
     /// Carries out reads at once; says which chunk failed first.
@@ -234,15 +246,18 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     async fn write_share(&self, parity: &Parity, share: Share, from: Block) -> Result<(), ArrayError> {
         let new = pieces(&share, &from);
+        let is_whole = share.bytes as u64 == parity.stripe_bytes();
+        let kept = if is_whole { Default::default() } else { self.rest_of_units(&share.spans) };
         let mut failed = Symbols::EMPTY;
         let mut last_error = None;
         loop {
             let health = self.health(parity, &share.stripe, failed);
-            let Ok(plan) = plan_write(code(parity), &share.spans, &health) else {
+            let known = if is_whole { Default::default() } else { self.known(&share.stripe, &share.spans, &kept) };
+            let Ok(plan) = plan_write(code(parity), &share.spans, &kept, &known, &health) else {
                 let at = share.stripe.number() * parity.stripe_bytes();
                 return Err(self.io_error(at, share.bytes as u64, last_error.as_ref()));
             };
-            match self.read_transfers(&share.stripe, &plan.reads).await {
+            match self.old_contents(&share.stripe, &plan).await {
                 Ok(old) => return self.write_planned(parity, &share, &plan, &old, &new).await,
                 Err((role, error)) => {
                     failed = failed.with(role);
@@ -262,26 +277,40 @@ impl<M: Member, C: Clock> Inner<M, C> {
     ) -> Result<(), ArrayError> {
         let known = Known { old, new };
         let parities = compute(self.kernel, &self.pool, parity, &share.stripe, &known, plan);
+        let kept = kept_pieces(&known, plan);
         let blocks = |transfer: &Transfer| -> Vec<Block> {
-            let source = if matches!(transfer.role, Role::Data(_)) { new } else { &parities[..] };
-            let parts = source.iter().filter(|(part, _)| {
+            let (source, kept) = match transfer.role {
+                Role::Data(_) => (new, &kept[..]),
+                _ => (&parities[..], &[][..]),
+            };
+            let parts = source.iter().chain(kept).filter(|(part, _)| {
                 part.role == transfer.role
                     && transfer.within.start <= part.within.start
                     && part.within.end <= transfer.within.end
             });
-            parts.map(|(_, block)| block.clone()).collect()
+            let mut parts: SmallVec<[&(Transfer, Block); 4]> = parts.collect();
+            parts.sort_by_key(|(part, _)| part.within.start);
+            parts.into_iter().map(|(_, block)| block.clone()).collect()
         };
-        let writes = plan.writes.iter().map(|transfer| (transfer, blocks(transfer)));
-        self.write_transfers(&share.stripe, writes).await
+        let writes: Vec<_> = plan.writes.iter().map(|transfer| (transfer, blocks(transfer))).collect();
+        self.write_transfers(&share.stripe, writes).await?;
+        if (share.bytes as u64) < parity.stripe_bytes() {
+            // Old parity does not count any more, whether or not there is new.
+            let data = old.iter().filter(|(transfer, _)| matches!(transfer.role, Role::Data(_)));
+            self.learn(parity, &share.stripe, &share.spans, data.chain(new).chain(&parities));
+        }
+        Ok(())
     }
 
-    /// Writes to all chunks at once. A member that fails leaves the array.
-    async fn write_transfers<'a>(
+    /// Writes to all chunks at once. A member that fails leaves the array. What
+    /// the cache holds of them is forgotten first.
+    async fn write_transfers(
         &self,
         stripe: &Stripe,
-        transfers: impl Iterator<Item = (&'a Transfer, Vec<Block>)>,
+        transfers: Vec<(&Transfer, Vec<Block>)>,
     ) -> Result<(), ArrayError> {
-        let writes = transfers.filter_map(|(transfer, blocks)| {
+        self.forget(stripe, transfers.iter().map(|(transfer, _)| *transfer));
+        let writes = transfers.into_iter().filter_map(|(transfer, blocks)| {
             let device = self.device_of(stripe, transfer.role)?;
             let at = component(stripe, transfer.within.start);
             Some(async move {
@@ -309,7 +338,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             |(_, error): Failed| self.io_error(number * parity.stripe_bytes(), parity.stripe_bytes(), error.as_ref());
         let data = self.read_transfers(&stripe, &data).await.map_err(lost)?;
         let spans: Vec<_> = (0..parity.data_chunks()).map(|data| Span { data, within: whole.clone() }).collect();
-        let plan = plan_write(code(parity), &spans, &Health::GOOD).expect("a full stripe needs nothing else");
+        let plan = plan_write(code(parity), &spans, &[], &[], &Health::GOOD).expect("a full stripe needs nothing else");
         let known = Known { old: &[], new: &data };
         let right = compute(self.kernel, &self.pool, parity, &stripe, &known, &plan);
         let mut wrong = Vec::new();
@@ -320,7 +349,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
         }
         let is_wrong = !wrong.is_empty();
-        self.write_transfers(&stripe, wrong.into_iter()).await?;
+        self.write_transfers(&stripe, wrong).await?;
         Ok(is_wrong)
     }
 }
@@ -330,6 +359,18 @@ type Failed = (Role, Option<MemberError>);
 
 fn component(stripe: &Stripe, within: u32) -> ComponentByte {
     ComponentByte(stripe.component().0 + u64::from(within))
+}
+
+/// What is written back as it is, a block for each column.
+fn kept_pieces(known: &Known<'_>, plan: &Plan) -> Vec<(Transfer, Block)> {
+    let columns = plan.columns.iter().filter(|column| !column.kept.is_empty());
+    let pieces = columns.flat_map(|column| column.kept.iter().map(move |role| (role, column.within.clone())));
+    pieces
+        .map(|(role, within)| {
+            let block = known.old_block(role, &within).expect("what is kept is read");
+            (Transfer { role, within }, block)
+        })
+        .collect()
 }
 
 /// The caller's data, a block for each span.

@@ -19,20 +19,26 @@ pub(crate) struct Known<'a> {
     pub(crate) new: &'a [(Transfer, Block)],
 }
 
-fn find<'a>(blocks: &'a [(Transfer, Block)], role: Role, range: &Range<u32>) -> Option<&'a [u8]> {
+/// The block that holds `range` of a chunk, and where in the block that is.
+fn find<'a>(blocks: &'a [(Transfer, Block)], role: Role, range: &Range<u32>) -> Option<(&'a Block, Range<usize>)> {
     let holds = |t: &Transfer| t.role == role && t.within.start <= range.start && range.end <= t.within.end;
     let (transfer, block) = blocks.iter().find(|(transfer, _)| holds(transfer))?;
     let base = transfer.within.start;
-    Some(&block[(range.start - base) as usize..(range.end - base) as usize])
+    Some((block, (range.start - base) as usize..(range.end - base) as usize))
 }
 
 impl<'a> Known<'a> {
     pub(crate) fn old(&self, role: Role, range: &Range<u32>) -> Option<&'a [u8]> {
-        find(self.old, role, range)
+        find(self.old, role, range).map(|(block, part)| &block[part])
+    }
+
+    /// As [`Known::old`], sharing the memory.
+    pub(crate) fn old_block(&self, role: Role, range: &Range<u32>) -> Option<Block> {
+        find(self.old, role, range).map(|(block, part)| block.slice(part))
     }
 
     fn given(&self, role: Role, range: &Range<u32>) -> Option<&'a [u8]> {
-        find(self.new, role, range)
+        find(self.new, role, range).map(|(block, part)| &block[part])
     }
 }
 
@@ -177,7 +183,7 @@ impl Solved {
             Role::Q => Symbol::Q,
         };
         let Way::Solve { unknown } = &column.way else { unreachable!("only solving leaves data unread") };
-        let unread = [Role::P, Role::Q].into_iter().filter(|&role| !column.reads.contains(role));
+        let unread = [Role::P, Role::Q].into_iter().filter(|&role| !column.uses.contains(role));
         let lost: SmallVec<[Symbol; 3]> = unknown.iter().chain(unread).map(symbol).collect();
         let terms = parity::recovery(&exponents, &lost, symbol(role)).expect("the planner reads what solves it");
         for (coefficient, source) in terms {

@@ -6,11 +6,11 @@
 //! and nothing else. `MDSPACE_SEED=n` replays one seed.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::{Array, AssembleOptions, Candidate, Clock, Durability, Pool};
+use engine::{Array, AssembleOptions, CACHE_BYTES, Candidate, Clock, Durability, Pool, StripeSize};
 use format::geometry::{Level, default_layout};
 use format::placement::BitmapChoice;
 use format::superblock::Version;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -27,6 +27,8 @@ struct Setup {
     slots: usize,
     component_bytes: u64,
     bitmap: BitmapChoice,
+    stripe_size: StripeSize,
+    cache_bytes: usize,
 }
 
 const DATA_OFFSET: u64 = 32 << 10;
@@ -55,6 +57,10 @@ fn setup(random: &mut Random) -> Setup {
         _ => 4096 << random.within(0..4),
     };
     let redundant = !matches!(level, Level::Linear | Level::Raid0);
+    let stripe_size = match level {
+        Level::Raid4 | Level::Raid5 | Level::Raid6 => any_stripe_size(random, chunk_bytes),
+        _ => StripeSize::Auto,
+    };
     Setup {
         level,
         layout,
@@ -62,6 +68,15 @@ fn setup(random: &mut Random) -> Setup {
         slots: fewest + random.within(0..4) as usize,
         component_bytes: random.within(2..6) * chunk_bytes.max(64 << 10),
         bitmap: if redundant && random.once_in(2) { BitmapChoice::Chunk(4096) } else { BitmapChoice::None },
+        stripe_size,
+        cache_bytes: *random.pick(&[0, 4 * 4096, 40 * 4096, CACHE_BYTES]),
+    }
+}
+
+fn any_stripe_size(random: &mut Random, chunk_bytes: u64) -> StripeSize {
+    match random.within(0..5) {
+        0..2 => StripeSize::Auto,
+        exponent => StripeSize::Fixed((4096 << exponent >> 2).min(chunk_bytes as u32)),
     }
 }
 
@@ -161,7 +176,9 @@ impl History {
 
     async fn assemble(&self, members: &[SimMember]) -> Simulated {
         let pool = Pool::new(4 << 20);
-        let assembled = Array::assemble(candidates(members), AssembleOptions::default(), pool, self.world.clock());
+        let Setup { stripe_size, cache_bytes, .. } = self.setup;
+        let options = AssembleOptions { stripe_size, cache_bytes, ..AssembleOptions::default() };
+        let assembled = Array::assemble(candidates(members), options, pool, self.world.clock());
         assembled.await.unwrap_or_else(|refusal| panic!("{}: {refusal}", self.context()))
     }
 
@@ -179,7 +196,16 @@ impl History {
             let durability = if self.random.once_in(8) { Durability::Stable } else { Durability::Ordinary };
             writes.push(self.write(array, start, bytes, durability));
         }
-        join_all(writes).await;
+        // Requests that wait for a lock may find another unit when they get it.
+        let other = any_stripe_size(&mut self.random, self.setup.chunk_bytes);
+        let (clock, nanos) = (self.world.clock(), self.random.within(0..1_000_000));
+        let change = async {
+            clock.sleep_until(clock.now() + Duration::from_nanos(nanos)).await;
+            if self.setup.stripe_size != StripeSize::Auto {
+                array.set_stripe_size(other).expect("up to the chunk");
+            }
+        };
+        join(join_all(writes), change).await;
         if self.random.once_in(3) {
             array.flush().await.unwrap_or_else(|error| panic!("{}: {error}", self.context()));
             self.truth.borrow_mut().settle();

@@ -1,22 +1,25 @@
 //! Which member transfers one stripe's read or write needs: a pure function.
 //!
-//! (what is asked, who cannot be read, who is not there) -> (what to read, how
-//! to get at the parity, what to write). Full-stripe, read-modify-write,
-//! reconstruct-write, degraded read and double failure are outcomes of it.
+//! (what is asked, what is in memory, who cannot be read, who is not there) ->
+//! (what to read, how to get at the parity, what to write). Full-stripe,
+//! read-modify-write, reconstruct-write, degraded read and double failure are
+//! outcomes of it.
 //!
-//! The cost of a plan is its member transfers, then its bytes; a transfer is
-//! one contiguous range of one chunk. No byte is read that the result does not
-//! need, so a gap is not bridged to save a transfer; and as much as a whole
-//! stripe's data is read only where nothing less will do. Within that the plan
-//! is the least there is: `tests` holds it against a search over every set of reads.
+//! The cost of a plan is its member transfers, then their bytes; a transfer is
+//! one contiguous range of one chunk, and what is in memory costs nothing. Within
+//! the rules of [`candidates`] the plan is the least there is: `tests` holds it
+//! against a search over every set of reads.
 //!
 //! A stripe is cut into *columns*: ranges of chunk offsets within which the
-//! same chunks are touched. Chunks are named by their [`Role`], never by slot.
+//! same chunks are touched, and the same are in memory. Chunks are named by their
+//! [`Role`], never by slot.
 
+mod candidates;
 mod symbols;
 #[cfg(test)]
 mod tests;
 
+use candidates::{Candidates, read_candidates, write_candidates};
 use format::geometry::Role;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -101,10 +104,26 @@ pub struct Column {
     pub within: Range<u32>,
     /// Data chunks asked for in it.
     pub asked: Symbols,
-    /// Chunks read in it.
-    pub reads: Symbols,
+    /// Data chunks that are written back as they are, to fill a unit.
+    pub kept: Symbols,
+    /// Chunks whose old contents are in memory.
+    pub cached: Symbols,
+    /// Chunks whose old contents are used; those that are not in memory are read.
+    pub uses: Symbols,
     /// What to compute.
     pub way: Way,
+}
+
+impl Column {
+    /// Whether nothing is asked for here.
+    fn is_gap(&self) -> bool {
+        self.asked.union(self.kept).is_empty()
+    }
+
+    /// Chunks that are read from members.
+    pub fn reads(&self) -> Symbols {
+        self.uses.minus(self.cached)
+    }
 }
 
 /// What one stripe's read or write does to the members.
@@ -114,6 +133,8 @@ pub struct Plan {
     pub columns: SmallVec<[Column; 3]>,
     /// All reads, before any write; each chunk's in ascending order.
     pub reads: SmallVec<[Transfer; 4]>,
+    /// What is taken from memory, likewise.
+    pub recalls: SmallVec<[Transfer; 4]>,
     /// All writes, data and parity; empty for a read.
     pub writes: SmallVec<[Transfer; 4]>,
 }
@@ -122,125 +143,89 @@ pub struct Plan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unrecoverable;
 
-/// Plans a read of `spans`, which do not overlap.
-pub fn plan_read(code: Code, spans: &[Span], health: &Health) -> Result<Plan, Unrecoverable> {
-    let columns = choose(cut(spans), |asked| read_candidates(code, asked, health))?;
-    let reads = transfers(&columns, |column| column.reads);
-    Ok(Plan { columns, reads, writes: SmallVec::new() })
+/// Plans a read of `spans`, which do not overlap, with the old contents of `cached` in memory.
+pub fn plan_read(code: Code, spans: &[Span], cached: &[Transfer], health: &Health) -> Result<Plan, Unrecoverable> {
+    let columns = choose(cut(spans, &[], cached), |column| read_candidates(code, column, health))?;
+    Ok(Plan::of(columns))
 }
 
-/// Plans a write of `spans`, which do not overlap.
-pub fn plan_write(code: Code, spans: &[Span], health: &Health) -> Result<Plan, Unrecoverable> {
-    let columns = choose(cut(spans), |asked| write_candidates(code, asked, health))?;
-    let reads = transfers(&columns, |column| column.reads);
+/// Plans a write of `spans`, which do not overlap, with the old contents of
+/// `cached` in memory. `kept`, apart from the spans, is written back as it is
+/// where it can be had.
+pub fn plan_write(
+    code: Code,
+    spans: &[Span],
+    kept: &[Span],
+    cached: &[Transfer],
+    health: &Health,
+) -> Result<Plan, Unrecoverable> {
+    let mut columns = cut(spans, kept, cached);
+    for column in &mut columns {
+        column.kept = column.kept.minus(health.absent).minus(health.unreadable.minus(column.cached));
+    }
+    let columns = choose(columns, |column| write_candidates(code, column, health))?;
     let writes = transfers(&columns, |column| {
-        let parities = if column.asked.is_empty() { Symbols::EMPTY } else { code.all_parities() };
-        column.asked.union(parities).minus(health.absent)
+        let parities = if column.is_gap() { Symbols::EMPTY } else { code.all_parities() };
+        column.asked.union(column.kept).union(parities).minus(health.absent)
     });
-    Ok(Plan { columns, reads, writes })
+    Ok(Plan { writes, ..Plan::of(columns) })
 }
 
-type Candidates = SmallVec<[(Symbols, Way); 4]>;
-
-fn read_candidates(code: Code, asked: Symbols, health: &Health) -> Candidates {
-    if asked.intersection(health.unreadable).is_empty() {
-        return Candidates::from_iter([(asked, Way::Direct)]);
+impl Plan {
+    fn of(columns: SmallVec<[Column; 3]>) -> Plan {
+        let reads = transfers(&columns, Column::reads);
+        let recalls = transfers(&columns, |column| column.uses.intersection(column.cached));
+        Plan { columns, reads, recalls, writes: SmallVec::new() }
     }
-    solutions(code, health)
 }
 
-fn write_candidates(code: Code, asked: Symbols, health: &Health) -> Candidates {
-    let kept = code.all_parities().minus(health.absent);
-    if asked.is_empty() || kept.is_empty() {
-        return Candidates::from_iter([(Symbols::EMPTY, Way::Direct)]);
-    }
-    let readable = |set: Symbols| set.intersection(health.unreadable).is_empty();
-    let mut candidates = Candidates::new();
-    let rest = code.all_data().minus(asked);
-    if readable(rest) {
-        candidates.push((rest, Way::Reconstruct));
-        if !health.parity_trusted {
-            return candidates; // makes the parity right in passing; modifying would keep it wrong
-        }
-    }
-    let old = asked.union(kept);
-    if readable(old) {
-        candidates.push((old, Way::Modify));
-    }
-    let is_whole = |reads: Symbols| reads.len() >= code.data.into();
-    if candidates.iter().all(|(reads, _)| is_whole(*reads)) {
-        candidates.extend(solutions(code, health));
-    } else {
-        candidates.retain(|(reads, _)| !is_whole(*reads));
-    }
-    without_waste(candidates)
-}
-
-/// Leaves out what reads all that another candidate reads, and more.
-fn without_waste(candidates: Candidates) -> Candidates {
-    let wasteful =
-        |reads: Symbols| candidates.iter().any(|(other, _)| *other != reads && other.minus(reads).is_empty());
-    candidates.iter().filter(|(reads, _)| !wasteful(*reads)).cloned().collect()
-}
-
-/// Ways to learn all data: as many parities are read as data chunks are not.
-fn solutions(code: Code, health: &Health) -> Candidates {
-    let lost = code.all_data().intersection(health.unreadable);
-    let parities = code.all_parities().minus(health.unreadable);
-    let mut candidates = Candidates::new();
-    if !health.parity_trusted || lost.len() > parities.len() {
-        return candidates;
-    }
-    let mut candidate = |unread: Symbols, parities: Symbols| {
-        let reads = code.all_data().minus(unread).union(parities);
-        candidates.push((reads, Way::Solve { unknown: unread }));
-    };
-    if lost.len() == parities.len() {
-        candidate(lost, parities);
-        return candidates;
-    }
-    parities.iter().for_each(|parity| candidate(lost, Symbols::of(parity)));
-    // A spare parity can stand in for any one chunk: no fewer bytes, but it may
-    // continue the transfer of a neighbouring column.
-    code.all_data().minus(lost).iter().for_each(|spared| candidate(lost.with(spared), parities));
-    candidates
-}
-
-/// Cuts spans into columns, gaps included, so that neighbours touch.
-fn cut(spans: &[Span]) -> SmallVec<[Column; 3]> {
+/// Cuts into columns, gaps included, so that neighbours touch.
+fn cut(spans: &[Span], kept: &[Span], cached: &[Transfer]) -> SmallVec<[Column; 3]> {
     let mut edges = SmallVec::<[u32; 8]>::new();
-    for span in spans {
+    for span in spans.iter().chain(kept) {
         debug_assert!(span.within.start < span.within.end, "a span is not empty");
         edges.extend([span.within.start, span.within.end]);
+    }
+    if let (false, Some(&first), Some(&last)) = (cached.is_empty(), edges.iter().min(), edges.iter().max()) {
+        let inner = cached.iter().flat_map(|transfer| [transfer.within.start, transfer.within.end]);
+        edges.extend(inner.filter(|edge| (first..last).contains(edge)));
     }
     edges.sort_unstable();
     edges.dedup();
     let column = |edge: &[u32]| {
-        let asked = spans
-            .iter()
-            .filter(|span| span.within.start <= edge[0] && edge[1] <= span.within.end)
-            .map(|span| Role::Data(span.data))
-            .collect();
-        Column { within: edge[0]..edge[1], asked, reads: Symbols::EMPTY, way: Way::Direct }
+        let covers = |within: &Range<u32>| within.start <= edge[0] && edge[1] <= within.end;
+        let data = |spans: &[Span]| -> Symbols {
+            spans.iter().filter(|span| covers(&span.within)).map(|span| Role::Data(span.data)).collect()
+        };
+        let cached = cached.iter().filter(|transfer| covers(&transfer.within)).map(|transfer| transfer.role);
+        Column {
+            within: edge[0]..edge[1],
+            asked: data(spans),
+            kept: data(kept),
+            cached: cached.collect(),
+            uses: Symbols::EMPTY,
+            way: Way::Direct,
+        }
     };
     edges.windows(2).map(column).collect()
 }
 
-/// Transfers (fewest first), then bytes.
-type Cost = (u32, u64);
+/// Transfers (fewest first), then their bytes; what is left equal is decided by
+/// the bytes to compute with.
+type Cost = (u32, u64, u64);
 
 /// Picks one candidate for each column so that the whole costs least: a
 /// shortest path, because a chunk read in two neighbouring columns is one transfer.
 fn choose(
     mut columns: SmallVec<[Column; 3]>,
-    candidates: impl Fn(Symbols) -> Candidates,
+    candidates: impl Fn(&Column) -> Candidates,
 ) -> Result<SmallVec<[Column; 3]>, Unrecoverable> {
     let mut steps: SmallVec<[SmallVec<[Step; 4]>; 3]> = SmallVec::new();
     for column in &columns {
         let length = u64::from(column.within.end - column.within.start);
-        let step: SmallVec<[Step; 4]> = candidates(column.asked)
+        let step: SmallVec<[Step; 4]> = candidates(column)
             .into_iter()
-            .map(|(reads, way)| Step::after(steps.last().map(SmallVec::as_slice), reads, way, length))
+            .map(|(uses, way)| Step::after(steps.last().map(SmallVec::as_slice), column, uses, way, length))
             .collect();
         if step.is_empty() {
             return Err(Unrecoverable);
@@ -252,13 +237,14 @@ fn choose(
         let index = best.unwrap_or_else(|| cheapest(&step));
         let chosen = step.into_iter().nth(index).expect("an index into this step");
         best = Some(chosen.previous);
-        column.reads = chosen.reads;
+        column.uses = chosen.uses;
         column.way = chosen.way;
     }
     Ok(columns)
 }
 
 struct Step {
+    uses: Symbols,
     reads: Symbols,
     way: Way,
     cost: Cost,
@@ -267,14 +253,18 @@ struct Step {
 }
 
 impl Step {
-    fn after(previous: Option<&[Step]>, reads: Symbols, way: Way, length: u64) -> Step {
-        let bytes = u64::from(reads.len()) * length;
+    fn after(previous: Option<&[Step]>, column: &Column, uses: Symbols, way: Way, length: u64) -> Step {
+        let reads = uses.minus(column.cached);
+        let (bytes, work) = (u64::from(reads.len()) * length, u64::from(uses.len()) * length);
         let Some(previous) = previous else {
-            return Step { reads, way, cost: (reads.len(), bytes), previous: 0 };
+            return Step { uses, reads, way, cost: (reads.len(), bytes, work), previous: 0 };
         };
-        let through = |step: &Step| (step.cost.0 + reads.minus(step.reads).len(), step.cost.1 + bytes);
+        let through = |step: &Step| {
+            let (transfers, before, work_before) = step.cost;
+            (transfers + reads.minus(step.reads).len(), before + bytes, work_before + work)
+        };
         let index = (0..previous.len()).min_by_key(|&index| through(&previous[index])).expect("no step is empty");
-        Step { reads, way, cost: through(&previous[index]), previous: index }
+        Step { uses, reads, way, cost: through(&previous[index]), previous: index }
     }
 }
 

@@ -58,43 +58,78 @@ fn spans(rows: impl Iterator<Item = Vec<u8>>, targets: &[Vec<u8>]) -> bool {
     targets.iter().all(|target| reduce(&basis, target.clone()).iter().all(|&cell| cell == 0))
 }
 
-/// What must be known of the old data in a column.
-fn targets(code: Code, asked: Symbols, health: &Health, write: bool) -> Vec<Vec<u8>> {
+/// What must be known of the old data in a column, for each parity or chunk that is made of it.
+fn targets(code: Code, column: &Column, health: &Health, write: bool) -> Vec<(Role, Vec<u8>)> {
     if !write {
-        return asked.iter().map(|role| form(code, role)).collect();
+        return column.asked.iter().map(|role| (role, form(code, role))).collect();
     }
-    if asked.is_empty() {
+    if column.asked.union(column.kept).is_empty() {
         return Vec::new();
     }
     let unwritten = |parity: Role| {
         let mut form = form(code, parity);
-        asked.iter().for_each(|role| {
+        column.asked.iter().for_each(|role| {
             let Role::Data(index) = role else { unreachable!("only data is asked") };
             form[usize::from(index)] = 0;
         });
-        form
+        (parity, form)
     };
     code.all_parities().minus(health.absent).iter().map(unwritten).collect()
 }
 
-/// Every set of readable chunks that is enough and of which none can be spared;
-/// those as large as a whole stripe's data only where all are.
-fn sufficient_sets(code: Code, asked: Symbols, health: &Health, write: bool) -> Vec<Symbols> {
-    let targets = targets(code, asked, health, write);
-    let readable: Vec<Role> = code.all_data().union(code.all_parities()).minus(health.unreadable).iter().collect();
-    let enough = |set: Symbols| spans(set.iter().map(|role| form(code, role)), &targets);
-    let mut sets: Vec<Symbols> = (0..1_u32 << readable.len())
-        .map(|mask| (0..readable.len()).filter(|i| mask >> i & 1 == 1).map(|i| readable[i]).collect())
-        .filter(|&set: &Symbols| enough(set) && set.iter().all(|role| !enough(set.minus(Symbols::of(role)))))
-        .collect();
-    if sets.iter().any(|set| set.len() < code.data.into()) {
-        sets.retain(|set| set.len() < code.data.into());
+/// What a set of old contents is good for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Nothing,
+    /// All that is asked, with at most one chunk solved for that can be had.
+    Solving,
+    /// What is asked itself, or each parity without the other's help.
+    Direct,
+}
+
+fn judge(code: Code, column: &Column, health: &Health, write: bool, set: Symbols) -> Use {
+    let targets = targets(code, column, health, write);
+    let makes = |set: Symbols, target: &[u8]| spans(set.iter().map(|role| form(code, role)), &[target.to_vec()]);
+    if !column.kept.minus(set).is_empty() || !targets.iter().all(|(_, target)| makes(set, target)) {
+        return Use::Nothing;
     }
-    sets
+    let is_direct = targets.iter().all(|(role, target)| match role {
+        Role::Data(_) => set.contains(*role),
+        parity => makes(set.intersection(code.all_data().with(*parity)), target),
+    });
+    let can_be_had = code.all_data().minus(health.unreadable).union(column.cached.intersection(code.all_data()));
+    let solved = can_be_had.minus(set).iter().filter(|&role| makes(set, &form(code, role))).count();
+    match (is_direct, solved) {
+        (true, _) => Use::Direct,
+        (false, 0 | 1) => Use::Solving,
+        _ => Use::Nothing,
+    }
+}
+
+/// Every set of reads that is enough, by the rules of `candidates`.
+fn sufficient_sets(code: Code, column: &Column, health: &Health, write: bool) -> Vec<Symbols> {
+    let all = code.all_data().union(code.all_parities());
+    let readable: Vec<Role> = all.minus(health.unreadable).minus(column.cached).iter().collect();
+    let subsets = (0..1_u32 << readable.len())
+        .map(|mask| (0..readable.len()).filter(|i| mask >> i & 1 == 1).map(|i| readable[i]).collect::<Symbols>());
+    let mut sets: Vec<(Symbols, Use)> = subsets
+        .map(|set| (set, judge(code, column, health, write, set.union(column.cached))))
+        .filter(|(_, found)| *found != Use::Nothing)
+        .collect();
+    let is_whole = |set: Symbols| set.len() >= code.data.into();
+    let direct = sets.iter().filter(|(set, found)| *found == Use::Direct && (!write || !is_whole(*set)));
+    if let Some(least) = direct.map(|(set, _)| set.len()).min() {
+        sets.retain(|(set, found)| *found == Use::Direct || write && set.len() < least);
+    }
+    if write && sets.iter().any(|(set, _)| !is_whole(*set)) {
+        sets.retain(|(set, _)| !is_whole(*set));
+    }
+    let needs_all = |set: Symbols| !sets.iter().any(|(other, _)| *other != set && other.minus(set).is_empty());
+    sets.iter().map(|(set, _)| *set).filter(|&set| needs_all(set)).collect()
 }
 
 /// The least cost over every choice of a set for every column.
-fn least(columns: &[Column], sets: &[Vec<Symbols>], before: Symbols) -> Option<Cost> {
+fn least(columns: &[Column], sets: &[Vec<Symbols>], before: Symbols) -> Option<(u32, u64)> {
     let Some((column, later)) = columns.split_first() else { return Some((0, 0)) };
     let length = u64::from(column.within.end - column.within.start);
     sets[0]
@@ -106,7 +141,7 @@ fn least(columns: &[Column], sets: &[Vec<Symbols>], before: Symbols) -> Option<C
         .min()
 }
 
-fn cost(plan: &Plan) -> Cost {
+fn cost(plan: &Plan) -> (u32, u64) {
     (plan.reads.len() as u32, plan.reads.iter().map(|t| u64::from(t.within.end - t.within.start)).sum())
 }
 
@@ -123,14 +158,31 @@ fn spans_of(range: Range<u64>) -> Vec<Span> {
         .collect()
 }
 
-fn check_against_search(code: Code, spans: &[Span], health: &Health, write: bool) {
-    let plan = if write { plan_write(code, spans, health) } else { plan_read(code, spans, health) };
-    let columns = cut(spans);
-    let sets: Vec<_> = columns.iter().map(|column| sufficient_sets(code, column.asked, health, write)).collect();
+/// A request, and what is in memory.
+#[derive(Debug, Clone, Default)]
+struct Case {
+    spans: Vec<Span>,
+    kept: Vec<Span>,
+    cached: Vec<Transfer>,
+}
+
+fn check_against_search(code: Code, case: &Case, health: &Health, write: bool) {
+    let Case { spans, kept, cached } = case;
+    let plan = match write {
+        true => plan_write(code, spans, kept, cached, health),
+        false => plan_read(code, spans, cached, health),
+    };
+    let mut columns = cut(spans, kept, cached);
+    for column in &mut columns {
+        column.kept = column.kept.minus(health.absent).minus(health.unreadable.minus(column.cached));
+    }
+    let sets: Vec<_> = columns.iter().map(|column| sufficient_sets(code, column, health, write)).collect();
     let searched = least(&columns, &sets, Symbols::EMPTY);
-    assert_eq!(plan.as_ref().ok().map(cost), searched, "{code:?} {spans:?} {health:?} write={write} {plan:?}");
+    assert_eq!(plan.as_ref().ok().map(cost), searched, "{code:?} {case:?} {health:?} write={write} {plan:?}");
     for (column, sets) in plan.iter().flat_map(|plan| &plan.columns).zip(&sets) {
-        assert!(sets.contains(&column.reads), "{column:?} reads what it needs and no more: {sets:?}");
+        assert!(sets.contains(&column.reads()), "{column:?} reads what it needs and no more: {sets:?}");
+        let at_hand = column.reads().union(column.cached);
+        assert!(column.uses.minus(at_hand).is_empty(), "{column:?} uses what is at hand");
     }
 }
 
@@ -150,10 +202,37 @@ fn every_contiguous_request_on_small_stripes_costs_the_least_a_search_finds() {
                     for start in (0..end).step_by(2) {
                         for end in (start + 2..=end).step_by(2) {
                             for write in [false, true] {
-                                check_against_search(code, &spans_of(start..end), &health, write);
+                                let case = Case { spans: spans_of(start..end), ..Case::default() };
+                                check_against_search(code, &case, &health, write);
                             }
                         }
                     }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_set_of_chunks_in_memory_is_made_the_most_of() {
+    for (data, parities) in [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2), (3, 2)] {
+        let code = Code { data, parities };
+        let roles: Vec<Role> = code.all_data().union(code.all_parities()).iter().collect();
+        let subsets =
+            |mask: u32| -> Symbols { (0..roles.len()).filter(|i| mask >> i & 1 == 1).map(|i| roles[i]).collect() };
+        let few = |set: &Symbols| set.len() <= parities.into();
+        for unreadable in (0..1_u32 << roles.len()).map(subsets).filter(few) {
+            for cached in (0..1_u32 << roles.len()).map(subsets) {
+                let cached = cached.iter().map(|role| Transfer { role, within: 0..8 }).collect::<Vec<_>>();
+                for asked in 1..1_u16 << data {
+                    let asked = (0..data).filter(|index| asked >> index & 1 == 1);
+                    let spans: Vec<_> = asked.map(|data| Span { data, within: 2..4 }).collect();
+                    let kept = spans.iter().map(|span| Span { within: 4..6, ..*span }).collect();
+                    let case = Case { spans, kept, cached: cached.clone() };
+                    let health = Health { unreadable, absent: Symbols::EMPTY, parity_trusted: true };
+                    check_against_search(code, &case, &health, true);
+                    check_against_search(code, &case, &Health { absent: unreadable, ..health }, true);
+                    check_against_search(code, &Case { kept: Vec::new(), ..case }, &health, false);
                 }
             }
         }
@@ -166,6 +245,8 @@ proptest! {
         parities in 1..=2_u16,
         extents in prop::collection::vec((0..6_u32, 1..4_u32), 1..4),
         lost in prop::collection::vec(0..6_usize, 0..=2),
+        kept in prop::collection::vec((0..6_u32, 1..4_u32), 0..4),
+        cached in prop::collection::vec((0..6_usize, 0..6_u32, 1..8_u32), 0..6),
         gone: bool,
         write: bool,
     ) {
@@ -176,9 +257,19 @@ proptest! {
             .map(|(data, &(start, length))| Span { data: data as u16, within: start..start + length })
             .collect();
         let roles: Vec<Role> = code.all_data().union(code.all_parities()).iter().collect();
+        // A unit's rest lies on either side of what is written of a chunk.
+        let kept = kept.iter().zip(&spans).flat_map(|(&(before, after), span)| {
+            let Range { start, end } = span.within;
+            [start.saturating_sub(before)..start, end..end + after].map(|within| Span { within, ..*span })
+        });
+        let kept = kept.filter(|span| write && !span.within.is_empty()).collect();
+        let cached = cached.iter().filter_map(|&(index, start, length)| {
+            Some(Transfer { role: *roles.get(index)?, within: start..start + length })
+        });
+        let case = Case { spans, kept, cached: cached.collect() };
         let unreadable: Symbols = lost.iter().filter_map(|&index| roles.get(index)).copied().collect();
         let absent = if gone { unreadable } else { Symbols::EMPTY };
-        check_against_search(code, &spans, &Health { unreadable, absent, parity_trusted: true }, write);
+        check_against_search(code, &case, &Health { unreadable, absent, parity_trusted: true }, write);
     }
 }
 
@@ -187,8 +278,8 @@ proptest! {
 #[test]
 fn a_whole_stripe_is_not_read_to_save_a_transfer() {
     let code = Code { data: 4, parities: 1 };
-    let spans = [(0, 2..4), (1, 1..4), (2, 2..5)].map(|(data, within)| Span { data, within });
-    check_against_search(code, &spans, &Health::GOOD, true);
+    let spans = [(0, 2..4), (1, 1..4), (2, 2..5)].map(|(data, within)| Span { data, within }).to_vec();
+    check_against_search(code, &Case { spans, ..Case::default() }, &Health::GOOD, true);
 }
 
 #[test]
@@ -207,7 +298,7 @@ fn what_is_known_from_md_falls_out() {
         (raid5, &wide[..], 2, 6),
         (raid6, &wide[..], 2, 7),
     ] {
-        let plan = plan_write(code, spans, &Health::GOOD).expect("healthy");
+        let plan = plan_write(code, spans, &[], &[], &Health::GOOD).expect("healthy");
         assert_eq!((plan.reads.len(), plan.writes.len()), (reads, writes), "{code:?} {spans:?}");
     }
 }
@@ -217,9 +308,9 @@ fn parity_that_is_not_trusted_is_remade_and_never_solved_from() {
     let code = Code { data: 4, parities: 1 };
     let spans = [Span { data: 0, within: 0..4 }];
     let untrusted = Health { parity_trusted: false, ..Health::GOOD };
-    let plan = plan_write(code, &spans, &untrusted).expect("healthy");
+    let plan = plan_write(code, &spans, &[], &[], &untrusted).expect("healthy");
     assert_eq!(plan.columns[0].way, Way::Reconstruct);
     let lost = Symbols::of(Role::Data(0));
     let degraded = Health { unreadable: lost, absent: lost, parity_trusted: false };
-    assert_eq!(plan_read(code, &spans, &degraded), Err(Unrecoverable));
+    assert_eq!(plan_read(code, &spans, &[], &degraded), Err(Unrecoverable));
 }
