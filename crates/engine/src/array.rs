@@ -24,6 +24,7 @@ use crate::locks::{RangeGuard, RangeLocks};
 use crate::member::{Member, MemberError};
 use crate::membership::Record;
 use crate::stripe_size::StripeSize;
+use crate::sweep::Sweeps;
 use format::geometry::Geometry;
 use format::units::Slot;
 use std::cell::{Cell, RefCell};
@@ -82,6 +83,7 @@ pub(crate) struct Inner<M: Member, C: Clock> {
     /// Held while superblocks or bitmaps are written.
     pub(crate) metadata: RangeLocks,
     pub(crate) gate: Gate,
+    pub(crate) sweeps: Sweeps,
     pub(crate) writers: Writers,
 }
 
@@ -229,18 +231,23 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// # Errors
     /// `Io` when it could not be marked clean.
     pub async fn stop(&self) -> Result<(), ArrayError> {
-        self.0.gate.close().await;
-        self.0.mark_clean().await
+        let inner = &*self.0;
+        inner.sweeps.changed.raise();
+        inner.gate.close().await;
+        if !inner.read_only {
+            inner.checkpoint().await?;
+        }
+        inner.mark_clean().await
     }
 }
 
-/// Dropped only when a write was abandoned: its stripe may be half written, or
-/// the marks before it half made.
+/// Dropped only when a change was abandoned: a stripe may be half written, or
+/// marks half made.
 struct Halfway<'a, M: Member, C: Clock>(&'a Inner<M, C>);
 
 impl<M: Member, C: Clock> Drop for Halfway<'_, M, C> {
     fn drop(&mut self) {
-        self.0.broken.borrow_mut().get_or_insert_with(|| "a write was abandoned halfway".to_owned());
+        self.0.broken.borrow_mut().get_or_insert_with(|| "a change was abandoned halfway".to_owned());
     }
 }
 

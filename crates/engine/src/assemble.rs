@@ -117,6 +117,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         }
         let degraded = (0..geometry.slots()).any(|slot| missing(Slot(slot)));
         let (resync, agreed) = agreement(&geometry, freshest.resync, degraded, &options)?;
+        let agreed_below = agreed_below(&geometry, resync);
         let intent = if options.read_only {
             None
         } else {
@@ -151,13 +152,14 @@ impl<M: Member, C: Clock> Array<M, C> {
             left_out,
             whole: Cell::new(whole),
             agreed: Cell::new(agreed),
-            agreed_below: Cell::new(0),
+            agreed_below: Cell::new(agreed_below),
             broken: RefCell::new(None),
             record: RefCell::new(record),
             intent: RefCell::new(intent.map(Rc::new)),
             locks: Default::default(),
             metadata: Default::default(),
             gate: Default::default(),
+            sweeps: Default::default(),
             writers: Default::default(),
         })))
     }
@@ -229,6 +231,7 @@ fn seat_of<M>(candidate: &Offered<M>, best: &Superblock) -> Result<Result<Device
     Ok(match role {
         DeviceRole::Faulty => Err("the other members call it faulty".to_owned()),
         // Its slot was given to it, but it was not told how much of its data is current.
+        DeviceRole::Active(_) if own.own_role() == DeviceRole::Spare => Ok(DeviceRole::Spare),
         DeviceRole::Active(_) if own.own_role() != role => Err("it was about to become active".to_owned()),
         role => Ok(role),
     })
@@ -409,6 +412,17 @@ fn agreement(
     }
 }
 
+/// The byte of the array below which all is in agreement, by a resync's checkpoint.
+fn agreed_below(geometry: &Geometry, resync: Resync) -> u64 {
+    let Resync::From(sectors) = resync else { return geometry.array_bytes() };
+    let position = sectors.checked_bytes().unwrap_or(u64::MAX);
+    let at = match geometry {
+        Geometry::Parity(parity) => (position / parity.chunk_bytes()).min(parity.stripes()) * parity.stripe_bytes(),
+        Geometry::Mapping(_) => position,
+    };
+    at.min(geometry.array_bytes())
+}
+
 /// The record to go on from. Devices that are not here are called faulty from
 /// the next change on, so that they are known to be behind when they return.
 fn record<M: Member>(
@@ -426,6 +440,12 @@ fn record<M: Member>(
         if !is_here && matches!(role, DeviceRole::Active(_)) {
             *role = DeviceRole::Faulty;
             owed = ROUNDS_TO_LEAVE_BEHIND;
+        }
+    }
+    for spare in spares {
+        // Even one that was about to get a slot when the power went.
+        if let Some(role) = roles.get_mut(usize::from(spare.superblock.borrow().device_number.0)) {
+            *role = DeviceRole::Spare;
         }
     }
     Record { events: freshest.events, dirty: false, resync, roles, owed }

@@ -112,6 +112,11 @@ impl<M: Member> Device<M> {
         current && !self.bad.iter().any(|bad| bad.start < range.end && range.start < bad.end)
     }
 
+    /// Whether it has yet to be recovered somewhere below `end`.
+    pub(crate) fn is_recovering(&self, end: u64) -> bool {
+        matches!(self.state.get(), DeviceState::Recovering { current } if current < end)
+    }
+
     /// Whether [`Device::is_readable`] is true of every range.
     pub(crate) fn is_whole(&self) -> bool {
         self.state.get() == DeviceState::InSync && self.bad.is_empty()

@@ -1,5 +1,6 @@
 //! Counts the requests inside and lets one closer wait until all have left.
 
+use crate::sweep::Load;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::pin::pin;
@@ -7,7 +8,11 @@ use std::task::{Poll, Waker};
 
 #[derive(Default)]
 pub(crate) struct Gate {
+    /// All inside, the unseen included.
     inside: Cell<usize>,
+    unseen: Cell<usize>,
+    /// Requests that ever entered.
+    begun: Cell<u64>,
     closed: Cell<bool>,
     waiting: RefCell<Vec<Waker>>,
     /// Those to whom closing is news.
@@ -15,7 +20,10 @@ pub(crate) struct Gate {
 }
 
 /// One request inside; it leaves when this is dropped.
-pub(crate) struct Inside<'a>(&'a Gate);
+pub(crate) struct Inside<'a> {
+    gate: &'a Gate,
+    is_unseen: bool,
+}
 
 impl Gate {
     /// Enters, unless the gate is closed.
@@ -23,8 +31,24 @@ impl Gate {
         if self.closed.get() {
             return None;
         }
+        self.begun.set(self.begun.get() + 1);
         self.inside.set(self.inside.get() + 1);
-        Some(Inside(self))
+        Some(Inside { gate: self, is_unseen: false })
+    }
+
+    /// As [`Gate::enter`], for work of the array's own that is no load to others' eyes.
+    pub(crate) fn enter_unseen(&self) -> Option<Inside<'_>> {
+        if self.closed.get() {
+            return None;
+        }
+        self.inside.set(self.inside.get() + 1);
+        self.unseen.set(self.unseen.get() + 1);
+        Some(Inside { gate: self, is_unseen: true })
+    }
+
+    /// What requests do just now.
+    pub(crate) fn load(&self) -> Load {
+        Load { begun: self.begun.get(), is_busy: self.inside.get() > self.unseen.get() }
     }
 
     /// Whether nobody is let in any more.
@@ -68,7 +92,10 @@ impl Gate {
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        let gate = self.0;
+        let gate = self.gate;
+        if self.is_unseen {
+            gate.unseen.set(gate.unseen.get() - 1);
+        }
         gate.inside.set(gate.inside.get() - 1);
         if gate.inside.get() == 0 {
             gate.waiting.take().into_iter().for_each(Waker::wake);
@@ -90,5 +117,18 @@ mod tests {
         assert!(gate.enter().is_none());
         drop(inside);
         assert!(closing.now_or_never().is_some());
+    }
+
+    #[test]
+    fn only_requests_count_as_load() {
+        let gate = Gate::default();
+        let unseen = gate.enter_unseen().expect("open");
+        assert_eq!(gate.load(), Load { begun: 0, is_busy: false });
+        let seen = gate.enter().expect("open");
+        assert_eq!(gate.load(), Load { begun: 1, is_busy: true });
+        drop(unseen);
+        assert_eq!(gate.load(), Load { begun: 1, is_busy: true });
+        drop(seen);
+        assert_eq!(gate.load(), Load { begun: 1, is_busy: false });
     }
 }

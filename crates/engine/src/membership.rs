@@ -35,6 +35,16 @@ pub(crate) struct Record {
     pub(crate) owed: u32,
 }
 
+impl Record {
+    /// Says what a device is. Numbers that were never listed are spares.
+    pub(crate) fn set_role(&mut self, number: usize, role: DeviceRole) {
+        if self.roles.len() <= number {
+            self.roles.resize(number + 1, DeviceRole::Spare);
+        }
+        self.roles[number] = role;
+    }
+}
+
 /// Rounds that leave a member behind for good.
 pub(crate) const ROUNDS_TO_LEAVE_BEHIND: u32 = 2;
 
@@ -179,6 +189,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             *role = DeviceRole::Faulty;
         }
         record.owed = ROUNDS_TO_LEAVE_BEHIND;
+        self.sweeps.changed.raise(); // a spare may take over
     }
 
     /// Whether all data can still be had without a device. As at assembly,
@@ -195,6 +206,12 @@ impl<M: Member, C: Clock> Inner<M, C> {
         survives(&self.geometry, &|slot| !slots[slot.index()].as_ref().is_some_and(current))
     }
 
+    /// After a device's state changed: whether every slot is filled by one that is current.
+    pub(crate) fn update_whole(&self) {
+        let is_whole = |slot: &Option<Rc<Device<M>>>| slot.as_ref().is_some_and(|device| device.is_whole());
+        self.whole.set(self.slots.borrow().iter().all(is_whole));
+    }
+
     /// Active and spare devices: all that superblocks are kept on.
     fn devices(&self) -> Vec<Rc<Device<M>>> {
         let slots = self.slots.borrow();
@@ -206,7 +223,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Writes the record to every device that is left, with new events. A
     /// device that fails this leaves as well, and the rest is told.
     /// The caller holds the metadata lock.
-    async fn publish(&self) -> Result<(), ArrayError> {
+    ///
+    /// To be driven to its end: a round dropped halfway has reached some of the
+    /// devices and not others, and one more would leave them two events apart.
+    /// So after that the array takes no more changes.
+    pub(crate) async fn publish(&self) -> Result<(), ArrayError> {
+        self.to_the_end(self.write_rounds()).await
+    }
+
+    async fn write_rounds(&self) -> Result<(), ArrayError> {
         {
             let mut record = self.record.borrow_mut();
             record.owed = record.owed.max(1);
@@ -221,8 +246,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
         Ok(())
     }
 
-    /// One round: bitmap headers, then superblocks. Events move on only with
-    /// the superblocks, which all that do not fail then have.
+    /// One round: bitmap headers, then superblocks; first those of members that
+    /// are not current yet, so that no other calls one active that does not
+    /// know how far it is. Events move on only with the superblocks, which all
+    /// that do not fail then have.
     async fn write_round(&self) -> Failures<M> {
         let events = self.record.borrow().events + 1;
         let failures = self.write_bitmap_header(events).await;
@@ -230,7 +257,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
             return failures;
         }
         self.record.borrow_mut().events = events;
-        let devices = self.devices();
+        let is_recovering = |device: &Rc<Device<M>>| matches!(device.state.get(), DeviceState::Recovering { .. });
+        let (recovering, rest): (Vec<_>, Vec<_>) = self.devices().into_iter().partition(is_recovering);
+        let mut failures = self.write_superblocks(recovering).await;
+        failures.extend(self.write_superblocks(rest).await);
+        failures
+    }
+
+    async fn write_superblocks(&self, devices: Vec<Rc<Device<M>>>) -> Failures<M> {
         let writes = devices.iter().map(|device| device.write_superblock(self.superblock_of(device), &self.pool));
         let results = join_all(writes).await;
         devices.into_iter().zip(results).filter_map(|(device, result)| Some((device, result.err()?))).collect()
@@ -289,6 +323,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         let device = inner.find(member)?;
         let _inside = inner.gate.enter().ok_or_else(|| Refusal::new("the array is stopped"))?;
         let _lock = inner.metadata.exclusive(0..1).await;
+        inner.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
         if device.state.get() == DeviceState::Faulty {
             return Ok(());
         }

@@ -8,6 +8,7 @@ use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
 use crate::inspect::Found;
 use crate::member::Member;
+use crate::sweep::SweepStatus;
 use format::geometry::{Geometry, Level};
 use format::superblock::{DeviceRole, Resync, Superblock};
 use format::units::Slot;
@@ -46,6 +47,12 @@ pub struct Status {
     pub events: u64,
     /// Whether parity and copies agree everywhere; false until a resync is done.
     pub in_agreement: bool,
+    /// What is swept: `idle`, `resync`, `recover`, or `frozen`, as md's `sync_action`.
+    pub sync_action: &'static str,
+    /// How far the sweep under way has come.
+    pub sweep: Option<SweepStatus>,
+    /// Why the last sweep could not be finished.
+    pub sweep_failure: Option<String>,
     /// The write-intent bitmap, when there is one.
     pub bitmap: Option<BitmapStatus>,
     /// The parity kernel in use.
@@ -251,6 +258,9 @@ impl<M: Member, C: Clock> Array<M, C> {
             read_only: inner.read_only,
             events: inner.record.borrow().events,
             in_agreement: inner.agreed.get(),
+            sync_action: inner.sweeps.action(),
+            sweep: inner.sweep_status(),
+            sweep_failure: inner.sweeps.failure(),
             bitmap: inner.intent().map(|intent| {
                 let (set, bits) = intent.tally();
                 BitmapStatus { set, bits }

@@ -326,32 +326,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         Ok(())
     }
-
-    /// Remakes a stripe's parity from its data; true when it was wrong. The
-    /// caller keeps writes off the stripe.
-    pub(crate) async fn resync_stripe(&self, parity: &Parity, number: u64) -> Result<bool, ArrayError> {
-        let stripe = parity.stripe(number);
-        let whole = 0..parity.chunk_bytes() as u32;
-        let transfer = |role| Transfer { role, within: whole.clone() };
-        let data: Vec<_> = (0..parity.data_chunks()).map(|index| transfer(Role::Data(index))).collect();
-        let lost =
-            |(_, error): Failed| self.io_error(number * parity.stripe_bytes(), parity.stripe_bytes(), error.as_ref());
-        let data = self.read_transfers(&stripe, &data).await.map_err(lost)?;
-        let spans: Vec<_> = (0..parity.data_chunks()).map(|data| Span { data, within: whole.clone() }).collect();
-        let plan = plan_write(code(parity), &spans, &[], &[], &Health::GOOD).expect("a full stripe needs nothing else");
-        let known = Known { old: &[], new: &data };
-        let right = compute(self.kernel, &self.pool, parity, &stripe, &known, &plan);
-        let mut wrong = Vec::new();
-        for (transfer, right) in &right {
-            let (result, found) = self.read_chunk(&stripe, transfer.role, 0, self.pool.take(right.len())).await;
-            if result.is_err() || found[..] != right[..] {
-                wrong.push((transfer, vec![right.clone()]));
-            }
-        }
-        let is_wrong = !wrong.is_empty();
-        self.write_transfers(&stripe, wrong).await?;
-        Ok(is_wrong)
-    }
 }
 
 /// A chunk that could not be read, and the error if there was one.

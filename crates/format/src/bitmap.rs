@@ -265,6 +265,24 @@ impl BitmapSuper {
         (bytes.start / self.chunk_bytes).min(end)..end
     }
 
+    /// The first byte of a range that a bit set in `map` covers.
+    ///
+    /// # Panics
+    /// When `map`, the bytes after the superblock, is shorter than the bits.
+    pub fn first_set(&self, map: &[u8], bytes: Range<u64>) -> Option<u64> {
+        let mut bits = self.bits_of(bytes.clone());
+        while !bits.is_empty() {
+            if bits.start.is_multiple_of(8) && map[(bits.start / 8) as usize] == 0 {
+                bits.start += 8;
+            } else if is_set(map, bits.start) {
+                return Some(bytes.start.max(bits.start * self.chunk_bytes));
+            } else {
+                bits.start += 1;
+            }
+        }
+        None
+    }
+
     /// The bytes that `bit` covers; the last may be shorter than a chunk.
     pub fn bytes_of(&self, bit: u64) -> Range<u64> {
         let start = bit * self.chunk_bytes;

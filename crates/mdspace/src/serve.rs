@@ -9,7 +9,7 @@
 use crate::arguments::ServeArguments;
 use crate::create::{create, recipe_of_up};
 use crate::failure::Failure;
-use crate::machine::{Arena, Array, Machine, Purpose, resync};
+use crate::machine::{Arena, Array, Machine, Purpose};
 use crate::members::{ArrayUuid, expand};
 use crate::nbd_address::NbdAddress;
 use crate::output::print;
@@ -169,7 +169,7 @@ struct ArrayServer<'a> {
     array: Array,
     server: Server<Exported>,
     accepting: io::JoinHandle<std::io::Result<()>>,
-    /// A resync, where one is due, the clean mark whenever the array is idle, and bits
+    /// Sweeps, where one is due, the clean mark whenever the array is idle, and bits
     /// of the bitmap cleared; all end by themselves when the array is stopped.
     background: io::JoinHandle<()>,
     nbd: NbdAddress,
@@ -195,7 +195,8 @@ impl<'a> ArrayServer<'a> {
         let background = io::spawn({
             let array = array.clone();
             async move {
-                join3(array.mark_clean_when_idle(SAFE_MODE_DELAY), array.clear_bitmap_lazily(), resync(&array)).await;
+                let sweeps = array.keep_whole();
+                join3(array.mark_clean_when_idle(SAFE_MODE_DELAY), array.clear_bitmap_lazily(), sweeps).await;
             }
         });
         let (sender, asked) = mpsc::unbounded();

@@ -113,10 +113,17 @@ impl Bits {
         bits.all(|bit| bitmap::is_set(&self.stable[SUPER_BYTES..], bit))
     }
 
-    /// Whether nothing of the range was being written when the array was last in use.
-    pub(super) fn rules_out(&self, range: Range<u64>) -> bool {
-        self.needed.is_empty()
-            || !self.header.bits_of(range).any(|bit| bitmap::is_set(&self.needed[SUPER_BYTES..], bit))
+    /// The first byte of a range that may be in disagreement; all of it, where nothing is known.
+    pub(super) fn next_needed(&self, range: Range<u64>) -> Option<u64> {
+        match self.needed.is_empty() {
+            true => Some(range.start),
+            false => self.header.first_set(&self.needed[SUPER_BYTES..], range),
+        }
+    }
+
+    /// The first byte of a range whose bit is set.
+    pub(super) fn next_set(&self, range: Range<u64>) -> Option<u64> {
+        self.header.first_set(&self.image[SUPER_BYTES..], range)
     }
 
     /// What was not in agreement is.

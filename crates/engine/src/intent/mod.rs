@@ -76,10 +76,15 @@ impl Intent {
         }
     }
 
-    /// Whether nothing of the range was being written when the array was last
-    /// in use: no bit of it was found set.
-    pub(crate) fn rules_out(&self, range: Range<u64>) -> bool {
-        self.bits.borrow().rules_out(range)
+    /// The first byte of a range that may be in disagreement since the array was last in use.
+    pub(crate) fn next_needed(&self, range: Range<u64>) -> Option<u64> {
+        self.bits.borrow().next_needed(range)
+    }
+
+    /// The first byte of a range whose bit is set: what a member that was away
+    /// since `events_cleared` may lack.
+    pub(crate) fn next_set(&self, range: Range<u64>) -> Option<u64> {
+        self.bits.borrow().next_set(range)
     }
 
     /// What was found set has been brought into agreement.
@@ -227,6 +232,21 @@ impl<M: Member, C: Clock> Inner<M, C> {
             intent.cleared_everywhere.set(intent.bits.borrow().header.events_cleared);
         }
         failures
+    }
+
+    /// Puts the whole bitmap on a device that has none of it, or an old one.
+    /// The caller holds the metadata lock.
+    pub(crate) async fn write_whole_bitmap(&self, device: &Device<M>) -> Result<(), MemberError> {
+        let Some(intent) = self.intent() else { return Ok(()) };
+        let writes = {
+            let bits = intent.bits.borrow();
+            let round = bits.round((0..(bits.used_bytes() as usize).div_ceil(PAGE_BYTES)).collect());
+            let writes = intent.policy.writes;
+            Cut { bits: &bits, round: &round, writes, pool: &self.pool, blocks: Vec::new() }.writes_to(device)
+        };
+        let written = join_all(writes.into_iter().map(|(at, block)| device.member.write(at, block))).await;
+        written.into_iter().collect::<Result<(), _>>()?;
+        device.member.flush().await
     }
 
     /// One write for each page and member, all at once.

@@ -128,6 +128,46 @@ impl Mapping {
         Piece { at, bytes, copies }
     }
 
+    /// The array byte of which `slot` holds a copy at `at` of its component;
+    /// `None` where it holds none. Only of levels with copies: 1 and 10.
+    ///
+    /// # Panics
+    /// For linear and RAID-0, which have nothing to recover.
+    pub fn held(&self, slot: Slot, at: ComponentByte) -> Option<ArrayByte> {
+        match &self.places {
+            Places::Zones(_) => panic!("{:?} has no copies", self.level),
+            Places::Mirrors => (at.0 < self.array_bytes).then_some(ArrayByte(at.0)),
+            Places::Raid10(raid10) => raid10.held(slot, at.0).map(ArrayByte),
+        }
+    }
+
+    /// Bytes from `at` on that follow each other on each of their copies, at most
+    /// to the end of a chunk; what [`Mapping::held`] of successive bytes steps by.
+    pub fn chunk_rest(&self, at: ComponentByte) -> u64 {
+        match &self.places {
+            Places::Zones(_) => panic!("{:?} has no copies", self.level),
+            Places::Mirrors => self.array_bytes.saturating_sub(at.0),
+            Places::Raid10(raid10) => raid10.chunk_rest(at.0),
+        }
+    }
+
+    /// Bytes in a chunk of RAID-10; 0 for the other levels.
+    pub fn chunk_bytes(&self) -> u64 {
+        match &self.places {
+            Places::Zones(_) | Places::Mirrors => 0,
+            Places::Raid10(raid10) => raid10.chunk_bytes(),
+        }
+    }
+
+    /// How many copies each byte has.
+    pub fn copies(&self) -> u16 {
+        match &self.places {
+            Places::Zones(_) => 1,
+            Places::Mirrors => self.slots,
+            Places::Raid10(raid10) => raid10.copies_of_each(),
+        }
+    }
+
     /// Whether every array byte is still held by some member, without those of
     /// which `missing` is true.
     pub fn survives(&self, missing: &dyn Fn(Slot) -> bool) -> bool {

@@ -117,6 +117,42 @@ impl Raid10 {
         (bytes, self.copies(chunk, offset))
     }
 
+    /// The array byte of which `slot` holds a copy at component byte `at`;
+    /// `None` for what is used of no chunk. The inverse of [`Raid10::find`].
+    pub(super) fn held(&self, slot: Slot, at: u64) -> Option<u64> {
+        if at >= self.used_bytes {
+            return None;
+        }
+        let (place, offset) = (at >> self.chunk_shift, at & ((1 << self.chunk_shift) - 1));
+        let rows = self.used_bytes / self.far >> self.chunk_shift;
+        let (row, far) = match self.layout & RAID10_OFFSET != 0 {
+            true => (place / self.far, place % self.far),
+            false => (place % rows, place / rows),
+        };
+        let member = match far {
+            0 => u64::from(slot.0),
+            far => {
+                (0..self.members).find(|&member| self.moved[((far - 1) * self.members + member) as usize] == slot)?
+            }
+        };
+        let chunk = (row * self.members + member) / self.near;
+        (chunk < self.chunks).then_some((chunk << self.chunk_shift) + offset)
+    }
+
+    /// Bytes from component byte `at` to the end of its chunk.
+    pub(super) fn chunk_rest(&self, at: u64) -> u64 {
+        let chunk = 1 << self.chunk_shift;
+        chunk - at % chunk
+    }
+
+    pub(super) fn chunk_bytes(&self) -> u64 {
+        1 << self.chunk_shift
+    }
+
+    pub(super) fn copies_of_each(&self) -> u16 {
+        (self.near * self.far) as u16
+    }
+
     /// The copies of the byte `offset` of `chunk`, near copies outermost, as md orders them.
     #[inline]
     fn copies(&self, chunk: u64, offset: u64) -> Copies {

@@ -165,6 +165,22 @@ proptest! {
     }
 
     #[test]
+    fn what_a_member_holds_is_traced_back_to_the_array(shape in mapping_shape()) {
+        let Ok(Geometry::Mapping(mapping)) = Geometry::new(&shape) else { return Ok(()) };
+        if matches!(shape.level, Level::Linear | Level::Raid0) {
+            return Ok(());
+        }
+        let drawn = drawing(&mapping, SECTOR_BYTES);
+        for (slot, column) in drawn.iter().enumerate() {
+            for (cell, held) in column.iter().enumerate() {
+                let at = ComponentByte(cell as u64 * SECTOR_BYTES);
+                let found = mapping.held(Slot(slot as u16), at);
+                prop_assert_eq!(found, held.map(|cell| ArrayByte(cell * SECTOR_BYTES)), "slot {} at {}", slot, at.0);
+            }
+        }
+    }
+
+    #[test]
     fn a_range_is_cut_into_pieces_of_the_whole(shape in mapping_shape(), start: u64, length: u64) {
         let Ok(Geometry::Mapping(mapping)) = Geometry::new(&shape) else { return Ok(()) };
         let last = mapping.piece_at(ArrayByte(mapping.array_bytes() - SECTOR_BYTES));

@@ -1,0 +1,62 @@
+//! Tells whoever waits that something changed, without saying what.
+//!
+//! A waiter names the state it has seen, so that a change between its look and
+//! its wait is never missed.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+
+/// A count of changes that can be waited on.
+#[derive(Default)]
+pub(crate) struct Signal {
+    changes: Cell<u64>,
+    waiting: RefCell<Vec<Waker>>,
+}
+
+/// How many changes there were at some moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen(u64);
+
+impl Signal {
+    /// Something changed.
+    pub(crate) fn raise(&self) {
+        self.changes.set(self.changes.get() + 1);
+        self.waiting.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// The present state, to wait for another one.
+    pub(crate) fn seen(&self) -> Seen {
+        Seen(self.changes.get())
+    }
+
+    /// Waits until something has changed since `seen`.
+    pub(crate) async fn changed_since(&self, seen: Seen) {
+        poll_fn(|context| {
+            if self.changes.get() != seen.0 {
+                return Poll::Ready(());
+            }
+            self.waiting.borrow_mut().push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[test]
+    fn a_change_between_the_look_and_the_wait_is_not_missed() {
+        let signal = Signal::default();
+        let seen = signal.seen();
+        let mut waiting = Box::pin(signal.changed_since(seen));
+        assert!((&mut waiting).now_or_never().is_none());
+        signal.raise();
+        assert!(waiting.now_or_never().is_some());
+        assert!(signal.changed_since(seen).now_or_never().is_some());
+        assert!(signal.changed_since(signal.seen()).now_or_never().is_none());
+    }
+}

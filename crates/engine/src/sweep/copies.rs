@@ -1,0 +1,134 @@
+//! A sweep's windows at the levels with copies, 1 and 10: what lies contiguous
+//! on a member is one transfer.
+//!
+//! Where copies differ the first that can be read counts, in md's order. A
+//! resync goes over the array, a recovery over the component of the members
+//! that are recovered, as md has it.
+
+use super::runs::{Run, Runs, merged};
+use super::{Tally, Target};
+use crate::array::Inner;
+use crate::buffer::Block;
+use crate::clock::Clock;
+use crate::error::ArrayError;
+use crate::member::Member;
+use format::geometry::{Copies, Mapping, Piece};
+use format::units::{ArrayByte, ComponentByte, Slot};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A piece to be recovered: where it is read, and where it goes.
+pub(super) struct Copy {
+    piece: Piece,
+    targets: Vec<(Slot, ComponentByte)>,
+}
+
+fn run((slot, at): (Slot, ComponentByte), bytes: u64) -> Run {
+    Run { slot, range: at.0..at.0 + bytes }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// Makes all copies of `range` of the array what the first one is.
+    pub(super) async fn resync_copies(&self, mapping: &Mapping, range: &Range<u64>) -> Result<Tally, ArrayError> {
+        let pieces: Vec<Piece> = mapping.pieces(ArrayByte(range.start), range.end - range.start).collect();
+        let runs = pieces.iter().flat_map(|piece| piece.copies.iter().map(|&copy| run(copy, piece.bytes)));
+        let runs = self.read_runs(merged(runs.filter(|run| self.is_current(run)).collect())).await;
+        let mut tally = Tally { compared: range.end - range.start, mended: 0 };
+        let mut wrong = Vec::new();
+        for piece in &pieces {
+            let first = self.first_copy(mapping, piece, &runs).await?;
+            let before = wrong.len();
+            for &(slot, at) in &piece.copies {
+                let is_right =
+                    runs.get(slot, &run((slot, at), piece.bytes).range).is_some_and(|copy| copy[..] == first[..]);
+                if !is_right && !self.is_yet_to_recover(slot, at, piece.bytes) {
+                    wrong.push((slot, at.0, first.clone()));
+                }
+            }
+            if wrong.len() > before {
+                tally.mended += piece.bytes;
+            }
+        }
+        self.write_runs(wrong).await?;
+        Ok(tally)
+    }
+
+    /// The first copy that was read; where all runs failed, whatever can still be had of the piece.
+    async fn first_copy(&self, mapping: &Mapping, piece: &Piece, runs: &Runs) -> Result<Block, ArrayError> {
+        let read = |&(slot, at): &(Slot, ComponentByte)| runs.get(slot, &run((slot, at), piece.bytes).range);
+        match piece.copies.iter().find_map(read) {
+            Some(block) => Ok(block),
+            None => {
+                let into = self.pool.take(piece.bytes as usize);
+                Ok(self.read_mapped(mapping, piece.at.0, into).await?.freeze())
+            }
+        }
+    }
+
+    fn is_current(&self, run: &Run) -> bool {
+        self.device(run.slot).is_some_and(|device| device.is_readable(run.range.clone()))
+    }
+
+    /// Whether a recovery is still to come by there.
+    fn is_yet_to_recover(&self, slot: Slot, at: ComponentByte, bytes: u64) -> bool {
+        self.device(slot).is_some_and(|device| device.is_recovering(at.0 + bytes))
+    }
+
+    /// What `targets` hold in `range` of their components.
+    pub(super) fn copies_held(&self, mapping: &Mapping, range: &Range<u64>, targets: &[Target<M>]) -> Vec<Copy> {
+        let mut copies: BTreeMap<u64, Copy> = BTreeMap::new();
+        for target in targets {
+            let mut at = range.start;
+            while at < range.end {
+                let bytes = mapping.chunk_rest(ComponentByte(at)).min(range.end - at);
+                if let Some(held) = mapping.held(target.slot, ComponentByte(at)) {
+                    let copy = copies.entry(held.0).or_insert_with(|| {
+                        let mut piece = mapping.piece_at(held);
+                        piece.bytes = bytes;
+                        Copy { piece, targets: Vec::new() }
+                    });
+                    debug_assert_eq!(copy.piece.bytes, bytes, "windows end where chunks end, or all in one chunk");
+                    copy.targets.push((target.slot, ComponentByte(at)));
+                }
+                at += bytes;
+            }
+        }
+        copies.into_values().collect()
+    }
+
+    /// Writes to the targets what the other copies hold. Which copy that is
+    /// goes by `turn`. The caller keeps writes off.
+    pub(super) async fn recover_copies(&self, mapping: &Mapping, copies: &[Copy], turn: u64) -> Result<(), ArrayError> {
+        let source = |copy: &Copy| Some(run(self.source(&copy.piece, turn)?, copy.piece.bytes));
+        let sources: Vec<Option<Run>> = copies.iter().map(source).collect();
+        let runs = self.read_runs(merged(sources.iter().flatten().cloned().collect())).await;
+        let mut blocks = Vec::new();
+        for (copy, source) in copies.iter().zip(&sources) {
+            let block = match source.as_ref().and_then(|source| runs.get(source.slot, &source.range)) {
+                Some(block) => block,
+                None => {
+                    let into = self.pool.take(copy.piece.bytes as usize);
+                    self.read_mapped(mapping, copy.piece.at.0, into).await?.freeze()
+                }
+            };
+            blocks.extend(copy.targets.iter().map(|&(slot, at)| (slot, at.0, block.clone())));
+        }
+        self.write_runs(blocks).await
+    }
+
+    /// Where to read a piece: from the current copies in turn, or the first
+    /// while copies may differ.
+    fn source(&self, piece: &Piece, turn: u64) -> Option<(Slot, ComponentByte)> {
+        let is_current = |&&copy: &&(Slot, ComponentByte)| self.is_current(&run(copy, piece.bytes));
+        let current: Copies = piece.copies.iter().filter(is_current).copied().collect();
+        let turn = if self.is_agreed(piece.at.0 + piece.bytes) { turn } else { 0 };
+        current.get((turn % current.len().max(1) as u64) as usize).copied()
+    }
+}
+
+/// The part of the array that `copies` lie in; nothing when there are none.
+pub(super) fn array_range(copies: &[Copy]) -> Option<Range<u64>> {
+    let start = copies.first()?.piece.at.0;
+    let end = copies.iter().map(|copy| copy.piece.at.0 + copy.piece.bytes).max()?;
+    Some(start..end)
+}

@@ -1,0 +1,70 @@
+//! Who starts sweeps: whoever serves an array runs [`Array::keep_whole`] beside
+//! the requests, and everything that is due is done, one sweep after another.
+//!
+//! md's order: spares take empty slots, then recovery, then resync.
+
+use super::{SweepStatus, SyncSpeed};
+use crate::array::{Array, Inner};
+use crate::clock::Clock;
+use crate::error::ArrayError;
+use crate::member::Member;
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// Keeps the array whole, as far as its members allow, until it is
+    /// stopped: spares take over for members that fail, members that are not
+    /// current are recovered, copies and parity brought into agreement. What
+    /// cannot be done waits until something changes; [`Array::status`] says why.
+    pub async fn keep_whole(&self) {
+        let inner = &*self.0;
+        while !inner.gate.is_closed() && !inner.read_only {
+            let seen = inner.sweeps.changed.seen();
+            let done = self.do_what_is_due().await;
+            let is_more = *done.as_ref().unwrap_or(&false);
+            *inner.sweeps.failure.borrow_mut() = done.err().map(|error| error.reason);
+            if !is_more {
+                inner.sweeps.changed.changed_since(seen).await;
+            }
+        }
+    }
+
+    /// True when there may be more to do.
+    async fn do_what_is_due(&self) -> Result<bool, ArrayError> {
+        let inner = &*self.0;
+        if inner.sweeps.frozen.get() {
+            return Ok(false);
+        }
+        inner.check_unbroken()?;
+        inner.fill_slots().await?;
+        if !inner.targets().is_empty() {
+            return self.recover(&|_, _| {}).await.map(|_| true);
+        }
+        if inner.agreed.get() {
+            return Ok(false);
+        }
+        self.resync(&|_, _| {}).await.map(|_| true)
+    }
+
+    /// Sets the bounds of every sweep's speed, from the next window on.
+    pub fn set_sync_speed(&self, speed: SyncSpeed) {
+        self.0.sweeps.speed.set(speed);
+    }
+
+    /// The bounds of every sweep's speed.
+    pub fn sync_speed(&self) -> SyncSpeed {
+        self.0.sweeps.speed.get()
+    }
+
+    /// Stops sweeps where they are, and starts no other (md's `frozen`); or
+    /// lets them go on from there.
+    pub fn freeze_sweeps(&self, frozen: bool) {
+        self.0.sweeps.frozen.set(frozen);
+        self.0.sweeps.changed.raise();
+    }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// The sweep that is under way.
+    pub(crate) fn sweep_status(&self) -> Option<SweepStatus> {
+        self.sweeps.status(self.clock.now())
+    }
+}

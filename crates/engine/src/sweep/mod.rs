@@ -1,0 +1,371 @@
+//! The sweep: one window that moves over all stripes of an array, whatever for.
+//!
+//! A sweep has a [`Purpose`]. The purpose says which positions it goes over
+//! and what is done to a window of them; everything else is common: a number of
+//! bytes under way on each member, long transfers, a speed that yields to
+//! requests, a checkpoint in md's own fields of the superblocks, so that
+//! md or this engine goes on from there, and a progress that `status` shows.
+//!
+//! Positions are md's: component bytes for a recovery, and for a resync of
+//! parity or of RAID-1; array bytes for a resync of RAID-10.
+//!
+//! Invariants:
+//! * A window keeps writes off its stripes from its first read to its last
+//!   write; so requests and the sweep never see each other halfway.
+//! * Windows end in order, and a position is believed to be done only when
+//!   all before it are.
+//! * A window that was begun is driven to its end, whatever becomes of others.
+//!
+//! Facts: md(4), `drivers/md/md.c` (`md_do_sync`, `md_check_recovery`).
+
+mod copies;
+mod keeper;
+mod recovery;
+mod resync;
+mod runs;
+mod stripes;
+mod throttle;
+
+pub use resync::Resynced;
+pub(crate) use throttle::Load;
+pub use throttle::SyncSpeed;
+
+use crate::array::Inner;
+use crate::clock::{Clock, Moment};
+use crate::device::Device;
+use crate::error::{ArrayError, ArrayErrorKind};
+use crate::member::{Member, MemberError};
+use crate::signal::Signal;
+use format::geometry::Geometry;
+use format::units::Slot;
+use futures_util::{Stream, StreamExt, stream};
+use std::cell::{Cell, RefCell};
+use std::ops::{AddAssign, Range};
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+use throttle::Throttle;
+
+/// Bytes of each member in a window, about: one transfer.
+const WINDOW_BYTES: u64 = 512 << 10;
+
+/// Bytes of each member that are under way at a time.
+const BYTES_IN_FLIGHT: u64 = 4 << 20;
+
+/// Time between checkpoints, at the most.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Checkpoints in a sweep that is quicker than that: md's.
+const CHECKPOINTS: u64 = 16;
+
+/// Time over which a sweep's rate is measured, at the least.
+const RATE_INTERVAL: Duration = Duration::from_secs(3);
+
+/// What a sweep is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Copies and parity are brought into agreement after an unclean stop.
+    Resync,
+    /// Members that are not current yet get what they should hold.
+    Recovery,
+}
+
+impl Purpose {
+    /// md's word in `sync_action`.
+    fn action(self) -> &'static str {
+        match self {
+            Self::Resync => "resync",
+            Self::Recovery => "recover",
+        }
+    }
+}
+
+/// The positions that a sweep goes over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Course {
+    from: u64,
+    end: u64,
+    /// Windows end at multiples of this.
+    step: u64,
+    /// What a window is on each member, about.
+    member_bytes: u64,
+}
+
+/// A member that is being recovered.
+struct Target<M> {
+    slot: Slot,
+    device: Rc<Device<M>>,
+}
+
+/// What was done, in bytes of positions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Tally {
+    compared: u64,
+    mended: u64,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.compared += other.compared;
+        self.mended += other.mended;
+    }
+}
+
+/// How a sweep ended that did not fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// It went over everything.
+    Complete,
+    /// The array is being stopped, or sweeps are frozen.
+    Interrupted,
+}
+
+/// What an array knows of its sweeps.
+#[derive(Default)]
+pub(crate) struct Sweeps {
+    speed: Cell<SyncSpeed>,
+    /// Nothing is swept until it is let go again.
+    frozen: Cell<bool>,
+    under_way: Cell<Option<UnderWay>>,
+    /// Why the last one could not be finished.
+    failure: RefCell<Option<String>>,
+    /// Raised when there may be something new to do.
+    pub(crate) changed: Signal,
+}
+
+/// A sweep in progress.
+#[derive(Debug, Clone, Copy)]
+struct UnderWay {
+    purpose: Purpose,
+    position: u64,
+    end: u64,
+    /// Position and time at which the rate is measured from, and the next such point.
+    since: (u64, Moment),
+    mark: (u64, Moment),
+}
+
+/// A sweep as its user sees it.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct SweepStatus {
+    /// `resync` or `recover`, as md's `sync_action`.
+    pub action: &'static str,
+    /// Bytes of each member (of the array for a resync of RAID-10) that are done.
+    pub done_bytes: u64,
+    /// Of how many.
+    pub total_bytes: u64,
+    /// The same as a percentage.
+    pub percent: f64,
+    /// Its rate in the last seconds.
+    pub bytes_per_second: u64,
+    /// Time left at that rate.
+    pub seconds_left: Option<u64>,
+}
+
+impl Sweeps {
+    /// A sweep as its user sees it at `now`.
+    pub(crate) fn status(&self, now: Moment) -> Option<SweepStatus> {
+        let UnderWay { purpose, position, end, since, .. } = self.under_way.get()?;
+        let seconds = now.since(since.1).as_secs_f64();
+        let rate = if seconds > 0.0 { (position - since.0) as f64 / seconds } else { 0.0 };
+        Some(SweepStatus {
+            action: purpose.action(),
+            done_bytes: position,
+            total_bytes: end,
+            percent: position as f64 * 100.0 / end.max(1) as f64,
+            bytes_per_second: rate as u64,
+            seconds_left: (rate >= 1.0).then(|| ((end - position) as f64 / rate) as u64),
+        })
+    }
+
+    /// md's `sync_action`.
+    pub(crate) fn action(&self) -> &'static str {
+        match self.under_way.get() {
+            Some(sweep) => sweep.purpose.action(),
+            None if self.frozen.get() => "frozen",
+            None => "idle",
+        }
+    }
+
+    /// Why the last sweep could not be finished, as long as none has been since.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.borrow().clone()
+    }
+
+    fn begin(&self, purpose: Purpose, course: Course, now: Moment) -> Sweeping<'_> {
+        let point = (course.from, now);
+        let (position, end) = (course.from, course.end);
+        self.under_way.set(Some(UnderWay { purpose, position, end, since: point, mark: point }));
+        Sweeping(self)
+    }
+}
+
+/// A sweep is under way while this lives.
+struct Sweeping<'a>(&'a Sweeps);
+
+impl Sweeping<'_> {
+    fn advance(&self, position: u64, now: Moment) {
+        let Some(mut sweep) = self.0.under_way.get() else { return };
+        sweep.position = position;
+        if now.since(sweep.mark.1) >= RATE_INTERVAL {
+            sweep.since = std::mem::replace(&mut sweep.mark, (position, now));
+        }
+        self.0.under_way.set(Some(sweep));
+    }
+}
+
+impl Drop for Sweeping<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.set(None);
+    }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// One sweep, from where the last one of its kind got to. `progress` is
+    /// told positions done and the last one.
+    async fn sweep(&self, purpose: Purpose, progress: &dyn Fn(u64, u64)) -> Result<(Ending, Tally), ArrayError> {
+        let course = self.course(purpose);
+        self.sweeps.failure.take();
+        let sweeping = self.sweeps.begin(purpose, course, self.clock.now());
+        let depth = (BYTES_IN_FLIGHT / course.member_bytes).max(1) as usize;
+        let failure = RefCell::new(None);
+        let windows = self.windows(purpose, course, || failure.borrow().is_none());
+        let mut done = pin!(windows.map(async |range| (range.end, self.visit(purpose, &range).await)).buffered(depth));
+        let mut tally = Tally::default();
+        let mut position = course.from;
+        let mut last_checkpoint = (course.from, self.clock.now());
+        let mut ending = Ending::Complete;
+        while let Some((end, outcome)) = done.next().await {
+            match outcome {
+                Ok(Some(more)) if ending == Ending::Complete && failure.borrow().is_none() => {
+                    tally += more;
+                    position = end;
+                    self.advance(purpose, end);
+                    sweeping.advance(end, self.clock.now());
+                    progress(end, course.end);
+                }
+                Ok(Some(_)) => {} // behind one that is not done
+                Ok(None) => ending = Ending::Interrupted,
+                Err(error) => drop(failure.borrow_mut().get_or_insert(error)),
+            }
+            if self.is_checkpoint_due(course, last_checkpoint, position) {
+                last_checkpoint = (position, self.clock.now());
+                if let Err(error) = self.checkpoint().await {
+                    failure.borrow_mut().get_or_insert(error);
+                }
+            }
+        }
+        match failure.take() {
+            Some(error) => Err(error),
+            None if ending == Ending::Complete && !self.is_interrupted() => {
+                self.advance(purpose, course.end);
+                Ok((Ending::Complete, tally))
+            }
+            None => Ok((Ending::Interrupted, tally)),
+        }
+    }
+
+    fn course(&self, purpose: Purpose) -> Course {
+        match purpose {
+            Purpose::Resync => self.resync_course(),
+            Purpose::Recovery => self.recovery_course(),
+        }
+    }
+
+    /// The next position from `at` on at which there is something to do.
+    fn next_due(&self, purpose: Purpose, at: u64, end: u64) -> Option<u64> {
+        match purpose {
+            Purpose::Resync => self.next_to_resync(at, end),
+            Purpose::Recovery => self.next_to_recover(at, end),
+        }
+    }
+
+    /// Ranges of positions to visit, each when the time for it has come; ends
+    /// early when the array is stopped or `goes_on` says no.
+    fn windows(&self, purpose: Purpose, course: Course, goes_on: impl Fn() -> bool) -> impl Stream<Item = Range<u64>> {
+        let throttle = Throttle::new(self.clock.now(), self.gate.load());
+        stream::unfold((course.from, throttle, goes_on), move |(at, mut throttle, goes_on)| async move {
+            if at >= course.end || !goes_on() {
+                return None;
+            }
+            let start = self.next_due(purpose, at, course.end)?;
+            while let Some(wait) = throttle.wait(self.clock.now(), self.gate.load()) {
+                if self.is_interrupted() || !goes_on() {
+                    return None;
+                }
+                self.clock.sleep_until(self.clock.now() + wait).await;
+            }
+            if self.is_interrupted() {
+                return None;
+            }
+            throttle.start(self.clock.now(), course.member_bytes, self.sweeps.speed.get());
+            let end = ((start / course.step + 1) * course.step).min(course.end);
+            Some((start..end, (end, throttle, goes_on)))
+        })
+    }
+
+    /// Does what the sweep is for to one window; `None`: the array is being stopped.
+    async fn visit(&self, purpose: Purpose, range: &Range<u64>) -> Result<Option<Tally>, ArrayError> {
+        let Some(_inside) = self.gate.enter_unseen() else { return Ok(None) };
+        match purpose {
+            Purpose::Resync => self.resync_window(range).await.map(Some),
+            Purpose::Recovery => self.recover_window(range).await.map(Some),
+        }
+    }
+
+    /// All windows up to `position` are done.
+    fn advance(&self, purpose: Purpose, position: u64) {
+        match purpose {
+            Purpose::Resync => self.resynced_to(position),
+            Purpose::Recovery => self.recovered_to(position),
+        }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.gate.is_closed() || self.sweeps.frozen.get()
+    }
+
+    fn is_checkpoint_due(&self, course: Course, (position, moment): (u64, Moment), now_at: u64) -> bool {
+        let far = now_at - position >= ((course.end - course.from) / CHECKPOINTS).max(BYTES_IN_FLIGHT);
+        far || (now_at > position && self.clock.now().since(moment) >= CHECKPOINT_INTERVAL)
+    }
+
+    /// A window's length at a level where positions are component bytes:
+    /// whole chunks, or parts of one that is larger.
+    fn component_step(chunk_bytes: u64) -> u64 {
+        match chunk_bytes {
+            0 => WINDOW_BYTES,
+            chunk if chunk <= WINDOW_BYTES => WINDOW_BYTES / chunk * chunk,
+            chunk => chunk.min(BYTES_IN_FLIGHT),
+        }
+    }
+
+    /// Keeps writes off the stripes of a range of components.
+    async fn lock_stripes(
+        &self,
+        parity: &format::geometry::Parity,
+        range: &Range<u64>,
+    ) -> crate::locks::RangeGuard<'_> {
+        let chunk = parity.chunk_bytes();
+        self.locks.exclusive(range.start / chunk..range.end.div_ceil(chunk)).await
+    }
+
+    /// Says which bytes of the components cannot be had.
+    fn component_error(&self, range: &Range<u64>, error: Option<&MemberError>) -> ArrayError {
+        let cause = error.map(|error| format!(": {error}")).unwrap_or_default();
+        let Range { start, end } = range;
+        let reason = format!("bytes {start} to {end} of the components cannot be had from the members left{cause}");
+        ArrayError::new(ArrayErrorKind::Io, reason)
+    }
+
+    /// Bytes of the components that are in use.
+    fn component_bytes(&self) -> u64 {
+        (0..self.geometry.slots()).map(|slot| self.geometry.used_bytes(Slot(slot))).max().unwrap_or(0)
+    }
+
+    fn chunk_bytes(&self) -> u64 {
+        match &self.geometry {
+            Geometry::Parity(parity) => parity.chunk_bytes(),
+            Geometry::Mapping(mapping) => mapping.chunk_bytes(),
+        }
+    }
+}

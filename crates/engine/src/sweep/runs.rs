@@ -1,0 +1,110 @@
+//! What a window moves: long runs of the members, each as one transfer.
+//!
+//! Positions are component positions. A run that fails is the caller's to go
+//! round; a member that fails a write leaves the array here.
+
+use crate::array::Inner;
+use crate::buffer::Block;
+use crate::clock::Clock;
+use crate::error::ArrayError;
+use crate::member::{Member, MemberError};
+use format::units::{ComponentByte, Slot};
+use futures_util::future::join_all;
+use std::ops::Range;
+
+/// A range of one member that is read as one transfer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) slot: Slot,
+    pub(super) range: Range<u64>,
+}
+
+/// What was read of each run; the error may be missing where the member was.
+pub(super) struct Runs(Vec<(Run, Result<Block, Option<MemberError>>)>);
+
+impl Runs {
+    /// The bytes of `range` on `slot`, when a run holds them and was read.
+    pub(super) fn get(&self, slot: Slot, range: &Range<u64>) -> Option<Block> {
+        self.0.iter().find_map(|(run, read)| {
+            let holds = run.slot == slot && run.range.start <= range.start && range.end <= run.range.end;
+            let block = read.as_ref().ok().filter(|_| holds)?;
+            Some(block.slice((range.start - run.range.start) as usize..(range.end - run.range.start) as usize))
+        })
+    }
+
+    /// Slots that failed, with what they said.
+    pub(super) fn failed(&self) -> impl Iterator<Item = (Slot, Option<&MemberError>)> {
+        self.0.iter().filter_map(|(run, read)| Some((run.slot, read.as_ref().err()?.as_ref())))
+    }
+}
+
+/// Joins ranges that touch on one member, so that each is one transfer.
+pub(super) fn merged(mut runs: Vec<Run>) -> Vec<Run> {
+    runs.sort_by_key(|run| (run.slot, run.range.start));
+    let mut merged: Vec<Run> = Vec::new();
+    for run in runs {
+        match merged.last_mut().filter(|last| last.slot == run.slot && last.range.end >= run.range.start) {
+            Some(last) => last.range.end = last.range.end.max(run.range.end),
+            None => merged.push(run),
+        }
+    }
+    merged
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// Reads all of `runs` at once.
+    pub(super) async fn read_runs(&self, runs: Vec<Run>) -> Runs {
+        let reads = runs.iter().map(async |run| {
+            let device = self.device(run.slot).ok_or(None)?;
+            let into = self.pool.take((run.range.end - run.range.start) as usize);
+            let (result, buffer) = device.read(ComponentByte(run.range.start), into).await;
+            result.map(|()| buffer.freeze()).map_err(Some)
+        });
+        let reads = join_all(reads.collect::<Vec<_>>()).await;
+        Runs(runs.into_iter().zip(reads).collect())
+    }
+
+    /// Writes all of `blocks` at once, those that touch as one transfer. A
+    /// member that fails leaves the array; one that has left is passed over.
+    pub(super) async fn write_runs(&self, mut blocks: Vec<(Slot, u64, Block)>) -> Result<(), ArrayError> {
+        blocks.sort_by_key(|&(slot, at, _)| (slot, at));
+        let mut runs: Vec<(Run, Vec<Block>)> = Vec::new();
+        for (slot, at, block) in blocks {
+            let range = at..at + block.len() as u64;
+            match runs.last_mut().filter(|(run, _)| run.slot == slot && run.range.end == at) {
+                Some((run, blocks)) => {
+                    run.range.end = range.end;
+                    blocks.push(block);
+                }
+                None => runs.push((Run { slot, range }, vec![block])),
+            }
+        }
+        let writes = runs.into_iter().filter_map(|(run, blocks)| {
+            let device = self.device(run.slot)?;
+            Some(async move {
+                let result = device.write(ComponentByte(run.range.start), blocks).await;
+                (device, result)
+            })
+        });
+        let writes: Vec<_> = writes.collect();
+        for (device, result) in join_all(writes).await {
+            if let Err(error) = result {
+                self.record_failure(&device, &error).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_touch_are_one_transfer_on_each_member() {
+        let run = |slot, range| Run { slot: Slot(slot), range };
+        let runs = vec![run(1, 8..12), run(0, 0..4), run(1, 0..4), run(0, 4..8), run(1, 0..4), run(0, 12..16)];
+        assert_eq!(merged(runs), [run(0, 0..8), run(0, 12..16), run(1, 0..4), run(1, 8..12)]);
+        assert_eq!(merged(Vec::new()), []);
+    }
+}
