@@ -307,6 +307,10 @@ pub(crate) struct MemberOfServedArguments {
 Settings:
   stripe-size    auto, or a power of two from 4K to the chunk: the unit in which stripes that change in
                  part are read and written; auto moves exactly the bytes needed
+  sync-action    idle, or frozen: resync and recovery stand still, to go on from there when idle again
+  sync-speed-min  bytes a second, 1 or more, on each member that a resync or recovery keeps up under load;
+                 1000K at first
+  sync-speed-max  none, or bytes a second, 1 or more, that it does not exceed on each member; none at first
 
 Either all of them are changed or, when one is refused, none.")]
 pub(crate) struct SetArguments {

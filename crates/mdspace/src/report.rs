@@ -30,12 +30,39 @@ pub(crate) struct StatusView {
     /// Why the array takes no writes, when it does not.
     pub(crate) broken: Option<String>,
     read_only: bool,
+    sync_action: String,
+    sweep: Option<SweepView>,
+    sweep_failure: Option<String>,
     events: u64,
     kernel: String,
     members: Vec<MemberView>,
     missing: Vec<u16>,
     left_out: Vec<LeftOutView>,
     served: ServedView,
+}
+
+#[derive(Debug, Deserialize)]
+struct SweepView {
+    action: String,
+    done_bytes: u64,
+    total_bytes: u64,
+    percent: f64,
+    bytes_per_second: u64,
+    seconds_left: Option<u64>,
+}
+
+impl SweepView {
+    /// A line as in /proc/mdstat.
+    fn text(&self) -> String {
+        let Self { action, percent, .. } = self;
+        let (done, total, rate) = (Size(self.done_bytes), Size(self.total_bytes), Size(self.bytes_per_second));
+        let left = self.seconds_left.map(|seconds| format!(", finish in {}", minutes(seconds))).unwrap_or_default();
+        format!("  {action}: {percent:.1} % ({done} of {total}), {rate}/s{left}\n")
+    }
+}
+
+fn minutes(seconds: u64) -> String {
+    format!("{}:{:02} min", seconds / 60, seconds % 60)
 }
 
 #[derive(Debug, Deserialize)]
@@ -74,6 +101,14 @@ impl StatusView {
         text += &format!("  {}, clients: {}\n", self.served.nbd, self.served.clients);
         if let Some(reason) = &self.broken {
             text += &format!("  takes no writes: {reason}\n");
+        }
+        match &self.sweep {
+            Some(sweep) => text += &sweep.text(),
+            None if self.sync_action == "frozen" => text += "  resync and recovery are frozen\n",
+            None => {}
+        }
+        if let Some(reason) = &self.sweep_failure {
+            text += &format!("  cannot go on with resync or recovery: {reason}\n");
         }
         text += &columns(&self.rows());
         for left_out in &self.left_out {

@@ -5,7 +5,7 @@
 
 use crate::machine::Array;
 use crate::size::Size;
-use engine::{Refusal, StripeSize};
+use engine::{Refusal, StripeSize, SyncSpeed};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use std::collections::BTreeMap;
@@ -24,16 +24,49 @@ pub(crate) struct Setting {
 }
 
 /// Everything that can be set, by key.
-pub(crate) const SETTINGS: [Setting; 1] = [Setting {
-    key: "stripe-size",
-    values: "auto, or a power of two from 4K to the chunk",
-    prepare: |array, value| {
-        let stripe_size = parse_stripe_size(value).map_err(Refusal::new)?;
-        array.check_stripe_size(stripe_size)?;
-        let array = array.clone();
-        Ok(async move { array.set_stripe_size(stripe_size) }.boxed_local())
+pub(crate) const SETTINGS: [Setting; 4] = [
+    Setting {
+        key: "stripe-size",
+        values: "auto, or a power of two from 4K to the chunk",
+        prepare: |array, value| {
+            let stripe_size = parse_stripe_size(value).map_err(Refusal::new)?;
+            array.check_stripe_size(stripe_size)?;
+            let array = array.clone();
+            Ok(async move { array.set_stripe_size(stripe_size) }.boxed_local())
+        },
     },
-}];
+    Setting {
+        key: "sync-action",
+        values: "idle, or frozen",
+        prepare: |array, value| {
+            let frozen = match value {
+                "frozen" => true,
+                "idle" => false,
+                _ => return Err(Refusal::new(format!("{value:?} is neither"))),
+            };
+            let array = array.clone();
+            Ok(async move { Ok(array.freeze_sweeps(frozen)) }.boxed_local())
+        },
+    },
+    Setting {
+        key: "sync-speed-min",
+        values: "bytes a second, 1 or more",
+        prepare: |array, value| {
+            let Size(min) = parse_rate(value)?;
+            let array = array.clone();
+            Ok(async move { array.set_sync_speed(SyncSpeed { min, ..array.sync_speed() }) }.boxed_local())
+        },
+    },
+    Setting {
+        key: "sync-speed-max",
+        values: "none, or bytes a second, 1 or more",
+        prepare: |array, value| {
+            let max = if value == "none" { None } else { Some(parse_rate(value)?.0) };
+            let array = array.clone();
+            Ok(async move { array.set_sync_speed(SyncSpeed { max, ..array.sync_speed() }) }.boxed_local())
+        },
+    },
+];
 
 /// Checks everything that is to be set; what comes back has not begun.
 pub(crate) fn prepare(array: &Array, wanted: &BTreeMap<String, String>) -> Result<Vec<Change>, Refusal> {
@@ -57,6 +90,11 @@ pub(crate) fn parse_stripe_size(text: &str) -> Result<StripeSize, String> {
     }
     let Size(bytes) = text.parse()?;
     u32::try_from(bytes).map(StripeSize::Fixed).map_err(|_| format!("{bytes} bytes is more than any chunk"))
+}
+
+fn parse_rate(text: &str) -> Result<Size, Refusal> {
+    let rate: Size = text.parse().map_err(|error: String| Refusal::new(error))?;
+    if rate.0 == 0 { Err(Refusal::new("a sweep that may not move never ends")) } else { Ok(rate) }
 }
 
 /// `KEY=VALUE`.

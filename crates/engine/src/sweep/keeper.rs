@@ -6,7 +6,7 @@
 use super::{SweepStatus, SyncSpeed};
 use crate::array::{Array, Inner};
 use crate::clock::Clock;
-use crate::error::ArrayError;
+use crate::error::{ArrayError, Refusal};
 use crate::member::Member;
 
 impl<M: Member, C: Clock> Array<M, C> {
@@ -45,8 +45,15 @@ impl<M: Member, C: Clock> Array<M, C> {
     }
 
     /// Sets the bounds of every sweep's speed, from the next window on.
-    pub fn set_sync_speed(&self, speed: SyncSpeed) {
+    ///
+    /// # Errors
+    /// A floor of zero; nothing changed.
+    pub fn set_sync_speed(&self, speed: SyncSpeed) -> Result<(), Refusal> {
+        if speed.min == 0 {
+            return Err(Refusal::new("a sweep that may stand still never ends").field("sync-speed-min"));
+        }
         self.0.sweeps.speed.set(speed);
+        Ok(())
     }
 
     /// The bounds of every sweep's speed.

@@ -124,7 +124,7 @@ impl Raid10 {
             return None;
         }
         let (place, offset) = (at >> self.chunk_shift, at & ((1 << self.chunk_shift) - 1));
-        let rows = self.used_bytes / self.far >> self.chunk_shift;
+        let rows = (self.used_bytes / self.far) >> self.chunk_shift;
         let (row, far) = match self.layout & RAID10_OFFSET != 0 {
             true => (place / self.far, place % self.far),
             false => (place % rows, place / rows),
