@@ -106,7 +106,7 @@ fn more_connections_than_allowed_wait_for_one_to_end() {
 #[test]
 fn a_stop_cuts_off_who_does_not_take_its_answers() {
     let connection = Limits { requests: 4, payload_bytes: 4 << 20 };
-    let world = World::new(ServerLimits { connections: 4, connection });
+    let world = World::new(ServerLimits { connections: 4, connection, ..ServerLimits::default() });
     world.executor.block_on(async {
         let listener = Listener::unix(&world.socket(), 0o600).expect("a socket");
         let server = world.server.clone();

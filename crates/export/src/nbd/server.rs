@@ -7,13 +7,15 @@
 use super::session::{Export, Limits, serve};
 use super::stream::{ByteStream, Closing};
 use crate::volume::Volume;
-use engine::{Block, Buffer};
+use engine::{Block, Buffer, Clock};
+use io::RealClock;
 use io::net::{Listener, Stream};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 impl ByteStream for Stream {
     fn recv(&self, into: Buffer) -> impl Future<Output = std::io::Result<(usize, Buffer)>> {
@@ -28,15 +30,18 @@ impl ByteStream for Stream {
 /// What a server takes on at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Connections; more wait to be accepted.
+    /// Connections; more wait to be accepted. Together they hold no more memory than this many times
+    /// [`Limits::payload_bytes`], or a request of the protocol's greatest length each.
     pub connections: usize,
+    /// How long a client may take for the handshake.
+    pub handshake: Duration,
     /// What each of them may have under way.
     pub connection: Limits,
 }
 
 impl Default for ServerLimits {
     fn default() -> Self {
-        Self { connections: 64, connection: Limits::default() }
+        Self { connections: 32, handshake: Duration::from_secs(10), connection: Limits::default() }
     }
 }
 
@@ -163,7 +168,10 @@ impl<V: Volume> Server<V> {
         // The task tells of its end itself.
         drop(io::spawn(async move {
             let Connection { closing, stream } = connection;
-            let ended = serve(&stream, &server.0.exports, server.0.limits.connection, &closing).await;
+            let limits = server.0.limits;
+            let clock = RealClock::new();
+            let patience = clock.sleep_until(clock.now() + limits.handshake);
+            let ended = serve(&stream, &server.0.exports, limits.connection, &closing, patience).await;
             match ended {
                 Ok(ended) => tracing::debug!(?ended, "an NBD session ended"),
                 Err(error) => tracing::warn!(%error, "an NBD session ended"),

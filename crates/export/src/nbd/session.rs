@@ -15,12 +15,13 @@ use super::request::{Command, Request, RequestDecoder, RequestEvent};
 use super::stream::{Batch, ByteStream, Closing, Outbox, ReceiveError, Receiver, Waiter};
 use crate::volume::{Durability, Volume, VolumeError};
 use engine::{Block, Pool};
-use futures_util::future::LocalBoxFuture;
+use futures_util::future::{Either, LocalBoxFuture, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::ops::ControlFlow;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use zerocopy::IntoBytes;
@@ -36,7 +37,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { requests: 256, payload_bytes: 64 << 20 }
+        Self { requests: 256, payload_bytes: 16 << 20 }
     }
 }
 
@@ -64,10 +65,12 @@ pub enum Ended {
 /// Serves one client until it or `closing` ends the session; requests that
 /// were received until then are finished, and answered where that is possible.
 ///
-/// The first of `exports` is the default.
+/// The first of `exports` is the default. A client that has not finished the
+/// handshake when `patience` completes loses the connection, so that those who
+/// say nothing keep nobody else out.
 ///
 /// # Errors
-/// The client broke the protocol, or the connection failed.
+/// The client broke the protocol or was late, or the connection failed.
 ///
 /// # Panics
 /// When `exports` is empty.
@@ -76,10 +79,15 @@ pub async fn serve<S: ByteStream, V: Volume>(
     exports: &[Export<V>],
     limits: Limits,
     closing: &Closing,
+    patience: impl Future<Output = ()>,
 ) -> Result<Ended, ReceiveError> {
     let pool = exports.first().expect("something is exported").volume.pool();
     let mut receiver = Receiver::new(stream, closing, pool);
-    let agreed = match shake_hands(stream, &mut receiver, exports, pool).await {
+    let shaken = match select(pin!(shake_hands(stream, &mut receiver, exports, pool)), pin!(patience)).await {
+        Either::Left((shaken, _)) => shaken,
+        Either::Right(((), _)) => Err(ReceiveError::Late),
+    };
+    let agreed = match shaken {
         Ok(Shaken::Agreed(agreed)) => agreed,
         Ok(Shaken::Ended(ended)) => return Ok(ended),
         Err(ReceiveError::Closed) => return Ok(Ended::ByServer),

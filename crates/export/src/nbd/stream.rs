@@ -87,6 +87,9 @@ pub enum ReceiveError {
     /// The other side closed in the middle of something.
     #[error("the other side disconnected in the middle of {0}")]
     Truncated(&'static str),
+    /// The other side took too long to say what it wants.
+    #[error("the other side did not finish the handshake in time")]
+    Late,
     /// This side was told to close.
     #[error("closed from this side")]
     Closed,
