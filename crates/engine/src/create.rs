@@ -1,21 +1,24 @@
 //! Makes a new array: metadata where mdadm would put it, and contents that
 //! agree.
 //!
-//! Everything is checked before the first byte is written; the superblocks go
-//! last, so that a creation cut short leaves no array.
+//! Everything is checked before the first byte is written. Superblocks that
+//! members bring along go first and the new ones are written last, so that a
+//! creation cut short leaves no array, neither the new one nor one whose data
+//! is gone.
 
 use crate::assemble::Candidate;
 use crate::blocks::{check_blocks, largest_block};
 use crate::buffer::Pool;
 use crate::clock::Clock;
+use crate::device::place_bytes;
 use crate::error::Refusal;
-use crate::inspect::find_superblock;
+use crate::inspect::{find_superblock, read_bytes};
 use crate::member::{Member, MemberError, MemberErrorKind};
 use crate::membership::survives;
 use format::bitmap::BitmapSuper;
 use format::geometry::{Geometry, Level};
 use format::placement::{BitmapChoice, Placement, Request, place};
-use format::superblock::{Blueprint, DeviceRole, Resync, SetName, Superblock, Timestamp, Version};
+use format::superblock::{Blueprint, DeviceRole, Resync, SetName, Superblock, Timestamp, Version, decode, places};
 use format::units::{DeviceNumber, MemberByte, SECTOR_BYTES, Sectors, Slot};
 use futures_util::future::join_all;
 use std::cell::Cell;
@@ -95,6 +98,11 @@ pub async fn create<M: Member, C: Clock>(
         .collect();
     check_free(recipe, &newcomers, pool).await?;
     let writings = plan(recipe, slots, spares, &newcomers, clock)?;
+    if recipe.contents == Contents::Unknown {
+        for writing in &writings {
+            forget(writing, pool).await?;
+        }
+    }
     if needs_zeroes(recipe) {
         zero(&writings, pool, progress).await?;
     }
@@ -222,6 +230,21 @@ fn check_geometry<M: Member>(slots: &[Option<Newcomer<M>>], writings: &[Writing<
     }
     let parties = writings.iter().map(|writing| (writing.name, writing.member.limits(), writing.superblock.clone()));
     check_blocks(&geometry, largest_block(writings.iter().map(|writing| writing.member)), parties, true)
+}
+
+/// Takes away the superblocks of another array, of any version: they must not outlive its data.
+async fn forget<M: Member>(writing: &Writing<'_, M>, pool: &Pool) -> Result<(), Refusal> {
+    let Writing { name, member, .. } = *writing;
+    let member_bytes = member.limits().bytes;
+    let failed = |error| Refusal::member_error(name, &error);
+    for (version, at) in places(member_bytes) {
+        let bytes = place_bytes(at, member_bytes);
+        let place = read_bytes(member, pool, at, bytes as u64).await.map_err(|why| Refusal::new(why).of(name))?;
+        if !matches!(decode(version, at, &place, member_bytes), Ok(None)) {
+            write_bytes(member, pool, at, &vec![0; bytes]).await.map_err(failed)?;
+        }
+    }
+    member.flush().await.map_err(failed)
 }
 
 /// Fills the data areas with zeros, all members at once.
