@@ -4,7 +4,7 @@ use crate::descriptor::Descriptor;
 use crate::transfer;
 use std::io;
 use std::mem;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
 /// A signal that asks the process to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,9 +30,16 @@ pub enum Signal {
 pub fn terminated() -> io::Result<impl Future<Output = io::Result<Signal>>> {
     let descriptor = Descriptor::new(signals()?);
     Ok(async move {
-        let empty = vec![0; size_of::<libc::signalfd_siginfo>()];
-        let (result, bytes) = transfer::read_bytes(&descriptor, empty.into()).await;
-        result?;
+        let mut bytes = [0; size_of::<libc::signalfd_siginfo>()];
+        // Waited for and then read: a read that waits would do so, on Linux 6.1, in a thread of the kernel's own, to
+        // which a signal that was sent to ours does not show.
+        while let Err(error) = rustix::io::read(descriptor.as_fd(), &mut bytes) {
+            match error {
+                rustix::io::Errno::AGAIN => transfer::readable(&descriptor).await.0.map(drop)?,
+                rustix::io::Errno::INTR => {}
+                error => return Err(error.into()),
+            }
+        }
         // The signal's number is the structure's first field.
         let number = bytes.first_chunk().map(|number| u32::from_ne_bytes(*number).cast_signed());
         Ok(if number == Some(libc::SIGINT) { Signal::Interrupt } else { Signal::Terminate })
@@ -53,7 +60,7 @@ fn signals() -> io::Result<OwnedFd> {
             0 => {}
             error => return Err(io::Error::from_raw_os_error(error)),
         }
-        let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC);
+        let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
         if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
     }
 }

@@ -10,6 +10,7 @@ use mdspace_io::{
     AnyMember, Direct, Executor, FileMember, Lock, MemoryMember, OpenError, OpenOptions, Options, create_sparse,
 };
 use std::io::{BufRead, BufReader};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use support::{LoopDevice, did_not_run, executor, fill, filled, poll_once};
@@ -317,6 +318,28 @@ fn an_exclusive_member_is_nobody_elses_and_readers_share() {
         }
         drop(held);
     }
+}
+
+#[test]
+fn a_file_of_which_another_program_has_locked_a_part_is_not_written_to() {
+    let (_executor, _) = executor();
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("member");
+    create_sparse(&path, MEMBER_BYTES).expect("created");
+    let other = std::fs::File::open(&path).expect("opened");
+    // SAFETY: a flock is plain data, and the call gets a pointer to it that is valid while it runs.
+    let locked = unsafe {
+        let mut byte: libc::flock = std::mem::zeroed();
+        (byte.l_type, byte.l_start, byte.l_len) = (libc::F_RDLCK as libc::c_short, 100, 1);
+        libc::fcntl(other.as_raw_fd(), libc::F_OFD_SETLK, &raw const byte)
+    };
+    assert_eq!(locked, 0);
+    let open = |lock| FileMember::open(&path, &OpenOptions { lock, ..OpenOptions::default() });
+    let error = open(Lock::Exclusive).expect_err("locked as qemu locks");
+    assert!(matches!(error, OpenError::Locked { holder: None, .. }), "{error:?}");
+    open(Lock::Shared).expect("to read is allowed");
+    drop(other);
+    open(Lock::Exclusive).expect("free again");
 }
 
 #[test]

@@ -5,11 +5,11 @@
 //! refused too, and it goes with the last descriptor, however a process ends.
 //! Programs that respect it on block devices are udev and systemd. Against the
 //! kernel (md, mounts, swap) a block device is also opened `O_EXCL`, by the
-//! caller.
+//! caller. Programs that lock ranges instead (qemu) are noticed, but do not notice us.
 
 use super::OpenError;
 use rustix::fs::FlockOperation;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,9 @@ pub(super) fn lock(path: &Path, fd: &OwnedFd, lock: Lock) -> Result<(), OpenErro
         Lock::Shared => FlockOperation::NonBlockingLockShared,
         Lock::None => return Ok(()),
     };
+    if lock == Lock::Exclusive && has_locked_ranges(fd).map_err(|source| OpenError::system(path, "lock", source))? {
+        return Err(OpenError::Locked { path: path.to_owned(), holder: None });
+    }
     let deadline = Instant::now() + GHOST_PATIENCE;
     loop {
         match rustix::fs::flock(fd, operation) {
@@ -45,6 +48,18 @@ pub(super) fn lock(path: &Path, fd: &OwnedFd, lock: Lock) -> Result<(), OpenErro
             }
             Err(source) => return Err(OpenError::system(path, "lock", source)),
         }
+    }
+}
+
+/// Whether another open file holds a lock of any byte, as qemu does of an image that it uses.
+fn has_locked_ranges(fd: &OwnedFd) -> std::io::Result<bool> {
+    // SAFETY: a flock is plain data, of which zeros are a valid value: the whole file, from its start.
+    let mut range: libc::flock = unsafe { std::mem::zeroed() };
+    range.l_type = libc::F_WRLCK as libc::c_short;
+    // SAFETY: the descriptor is open, and the call gets a pointer to a flock of ours that is valid while it runs.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut range) } {
+        0 => Ok(range.l_type != libc::F_UNLCK as libc::c_short),
+        _ => Err(std::io::Error::last_os_error()),
     }
 }
 
