@@ -201,6 +201,26 @@ half_recovered() {
     echo "level $level: recovery continued from $((offset / 2)) KiB; $((written / 2)) KiB written"
 }
 
+# A member that has no room any more leaves the array, and the server says so.
+failed_write() {
+    level=5 members=(/dev/loop{0,1,2,3})
+    mkdir small
+    mount -t tmpfs -o size=4M small small
+    local member
+    for member in n0 small/n1 n2 n3; do
+        truncate -s $MEMBER_BYTES "$member"
+        losetup --find "$member"
+    done
+    "$mdspace" create --level 5 --assume-clean "${members[@]}" >/dev/null
+    "$mdspace" write "${members[@]}" <model 2>said
+    grep "/dev/loop1 leaves the array: .*; it goes on with 3 of 4 members" said
+    assemble 1
+    same "after a member had no more room" /dev/md0
+    mdadm --stop --quiet /dev/md0
+    losetup --detach-all
+    umount small
+}
+
 ours() {
     mdspace=$1
     cd "$SCRATCH"
@@ -228,6 +248,7 @@ ours() {
         half_recovered
         losetup --detach-all
     done
+    failed_write
     echo "4 levels: server killed, member left behind, recovery interrupted"
 }
 

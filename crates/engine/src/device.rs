@@ -122,6 +122,15 @@ impl<M: Member> Device<M> {
         self.state.get() == DeviceState::InSync && self.bad.is_empty()
     }
 
+    /// Counts an error; of the first a word goes to whoever serves the array.
+    fn note(&self, result: &Result<(), MemberError>) {
+        let Err(error) = result else { return };
+        count(&self.counters.errors, 1);
+        if self.counters.errors.get() == 1 {
+            tracing::warn!("{}: {error}; further errors of it are counted in its status", self.name);
+        }
+    }
+
     fn absolute(&self, at: ComponentByte) -> MemberByte {
         MemberByte(self.data_at + at.0)
     }
@@ -131,9 +140,7 @@ impl<M: Member> Device<M> {
         count(&self.counters.reads, 1);
         count(&self.counters.read_bytes, into.len() as u64);
         let (result, into) = self.member.read(self.absolute(at), into).await;
-        if result.is_err() {
-            count(&self.counters.errors, 1);
-        }
+        self.note(&result);
         (result, into)
     }
 
@@ -152,9 +159,7 @@ impl<M: Member> Device<M> {
         count(&self.counters.reads, 1);
         count(&self.counters.read_bytes, into.iter().map(|buffer| buffer.len() as u64).sum());
         let (result, into) = self.member.read_vectored(self.absolute(at), into).await;
-        if result.is_err() {
-            count(&self.counters.errors, 1);
-        }
+        self.note(&result);
         (result, into)
     }
 
@@ -164,9 +169,7 @@ impl<M: Member> Device<M> {
         count(&self.counters.writes, 1);
         count(&self.counters.written_bytes, from.len() as u64);
         let result = self.member.write(self.absolute(at), from).await;
-        if result.is_err() {
-            count(&self.counters.errors, 1);
-        }
+        self.note(&result);
         result
     }
 
@@ -179,9 +182,7 @@ impl<M: Member> Device<M> {
         count(&self.counters.writes, 1);
         count(&self.counters.written_bytes, from.iter().map(|block| block.len() as u64).sum());
         let result = self.member.write_vectored(self.absolute(at), from).await;
-        if result.is_err() {
-            count(&self.counters.errors, 1);
-        }
+        self.note(&result);
         result
     }
 

@@ -167,10 +167,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
     fn expel(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
         if !self.survives_without(device) {
             let reason = format!("{} failed, and too few members are left: {error}", device.name);
-            self.broken.borrow_mut().get_or_insert_with(|| reason.clone());
+            if self.broken.borrow().is_none() {
+                tracing::error!("{reason}; the array takes no more writes");
+                self.broken.replace(Some(reason.clone()));
+            }
             return Err(ArrayError::new(ArrayErrorKind::Io, reason));
         }
         self.set_faulty(device);
+        let (left, slots) = (self.slots.borrow().iter().flatten().count(), self.geometry.slots());
+        tracing::error!("{} leaves the array: {error}; it goes on with {left} of {slots} members", device.name);
         Ok(())
     }
 
