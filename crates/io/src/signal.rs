@@ -31,8 +31,8 @@ pub fn terminated() -> io::Result<impl Future<Output = io::Result<Signal>>> {
     let descriptor = Descriptor::new(signals()?);
     Ok(async move {
         let mut bytes = [0; size_of::<libc::signalfd_siginfo>()];
-        // Waited for and then read: a read that waits would do so, on Linux 6.1, in a thread of the kernel's own, to
-        // which a signal that was sent to ours does not show.
+        // Waited for and then read: a read that waits does so, on Linux 6.1, in a thread of the kernel's own, and was
+        // seen to stay there when the signal came.
         while let Err(error) = rustix::io::read(descriptor.as_fd(), &mut bytes) {
             match error {
                 rustix::io::Errno::AGAIN => transfer::readable(&descriptor).await.0.map(drop)?,
