@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 
 use crate::guest::{Guest, Outcome};
 use crate::steps::{Log, Step, Verdict};
-use crate::{fuzz, matrix, root, setup, tidy};
+use crate::{fuzz, lab, matrix, root, setup, tidy};
 
 const fn step(
     name: &'static str,
@@ -41,6 +41,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("docs", "the documentation builds, and its links lead somewhere", &[], docs),
     step("readme", "the README's first command works in an empty directory", &["nbdcopy", "nbdinfo"], readme),
     step("tests", "unit, property and black-box tests pass", &[], tests),
+    beside(step("lab", "the published measurements come out as docs/lab.md has them", &[], laboratory)),
     beside(step("matrix", "the real md driver and mdspace take each other's arrays", GUEST, interop)),
     beside(step("geometry", "each level and layout places bytes as the real driver does", GUEST, geometry)),
     beside(step("superblocks", "the real driver takes superblocks changed and made here", GUEST, superblocks)),
@@ -175,6 +176,19 @@ fn interop(log: &mut Log) -> Result<Verdict> {
     log.write(&summary)?;
     print!("{summary}");
     Ok(Verdict::Passed(String::new()))
+}
+
+fn laboratory(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    let page = fs::read_to_string(lab::page())?;
+    let (renewed, count) = lab::renewed(&page, &root().join(MDSPACE))?;
+    match lab::difference(&page, &renewed) {
+        None => Ok(Verdict::Passed(format!("{count} tables"))),
+        Some(difference) => bail!(
+            "{difference}
+to write it anew: cargo xtask lab"
+        ),
+    }
 }
 
 fn end_to_end(log: &mut Log) -> Result<Verdict> {

@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask test`, `tidy`, `matrix`, `bench`, `kernel`.
+//! The project's chores: `cargo xtask test`, `tidy`, `matrix`, `bench`, `lab`, `kernel`.
 //!
 //! It is no part of the product and nothing in the product depends on it. What it does on behalf of a chore it does
 //! by running the same commands that a person would type, and it prints how to run a failed one alone.
@@ -6,6 +6,7 @@
 mod catalogue;
 mod fuzz;
 mod guest;
+mod lab;
 mod matrix;
 mod setup;
 mod sim;
@@ -57,6 +58,8 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Run the laboratory and write its figures into docs/lab.md.
+    Lab,
     /// Run a shell script under the real md driver, in a User Mode Linux guest.
     Kernel(KernelArguments),
 }
@@ -105,6 +108,7 @@ fn main() -> ExitCode {
         }),
         Chore::Sim { arguments } => sim::run(&arguments),
         Chore::Bench { arguments } => bench(&arguments),
+        Chore::Lab => lab(),
         Chore::Kernel(arguments) => kernel(&arguments),
     };
     match result {
@@ -120,6 +124,16 @@ fn bench(arguments: &[String]) -> Result<ExitCode> {
     let mut cargo = Command::new(env!("CARGO"));
     let status = cargo.arg("bench").arg("--locked").args(arguments).current_dir(root()).status()?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn lab() -> Result<ExitCode> {
+    let status = Command::new(env!("CARGO")).args(["build", "--locked", "--release"]).current_dir(root()).status()?;
+    if !status.success() {
+        return Ok(ExitCode::FAILURE);
+    }
+    let count = lab::write(&root().join("target/release/mdspace"))?;
+    println!("docs/lab.md: {count} tables");
+    Ok(ExitCode::SUCCESS)
 }
 
 fn kernel(arguments: &KernelArguments) -> Result<ExitCode> {

@@ -68,6 +68,8 @@ pub(crate) enum Command {
     Stop(ControlArguments),
     /// Measure this machine: the engine against its own members without RAID
     Bench(BenchArguments),
+    /// Make published measurements of software RAID again, on modelled drives in virtual time
+    Lab(LabArguments),
 }
 
 /// Members of an array that exists.
@@ -364,6 +366,30 @@ pub(crate) struct BenchArguments {
     /// Print JSON (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `lab`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace lab                                      all of them, beside what was published
+  mdspace lab e2 --json
+
+The engine runs unchanged; the drives are models fitted to the published figures (docs/lab.md). Nothing
+on this machine is touched or measured: the figures are the same everywhere and each time.")]
+pub(crate) struct LabArguments {
+    /// Which measurements: all, or some of those that docs/lab.md explains
+    #[arg(value_name = "NAME", default_value = "all", value_parser = lab_names())]
+    pub(crate) experiments: Vec<String>,
+
+    /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The laboratory's experiments, and all of them.
+fn lab_names() -> clap::builder::PossibleValuesParser {
+    std::iter::once("all").chain(sim::lab::EXPERIMENTS.iter().map(|experiment| experiment.name)).into()
 }
 
 #[cfg(test)]

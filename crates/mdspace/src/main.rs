@@ -11,6 +11,7 @@ mod control;
 mod create;
 mod examine;
 mod failure;
+mod lab;
 mod level;
 mod machine;
 mod members;
@@ -60,5 +61,6 @@ fn run(line: &CommandLine) -> Result<(), Failure> {
         Command::Set(arguments) => control::set(arguments),
         Command::Stop(arguments) => control::stop(arguments),
         Command::Bench(arguments) => bench::run(arguments, kernel),
+        Command::Lab(arguments) => lab::run(arguments),
     }
 }

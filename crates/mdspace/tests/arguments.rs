@@ -5,8 +5,8 @@ mod support;
 
 use support::Workplace;
 
-const COMMANDS: [&str; 12] =
-    ["up", "create", "examine", "serve", "read", "write", "status", "fail", "remove", "set", "stop", "bench"];
+const COMMANDS: [&str; 13] =
+    ["up", "create", "examine", "serve", "read", "write", "status", "fail", "remove", "set", "stop", "bench", "lab"];
 
 #[test]
 fn every_command_explains_itself() {

@@ -11,6 +11,7 @@ pub mod executor;
 pub mod faults;
 pub mod history;
 pub mod judge;
+pub mod lab;
 pub mod member;
 pub mod random;
 pub mod rows;

@@ -27,7 +27,7 @@ pub fn e1_ssd() -> Model {
             read: Direction {
                 latency_nanos: 60_000,
                 latency_spread_nanos: 20_000,
-                command_nanos: 40_000,
+                command_nanos: 48_500,
                 byte_picos: 4_500,
                 page_nanos: 50_000,
             },
@@ -79,7 +79,7 @@ pub fn e2_nvme() -> Model {
             channels: 16,
             page_bytes: 16 * KIB,
             buffer_bytes: 64 * MIB,
-            rewriting: Some(Rewriting { nanos: 428_000, spread_nanos: 229_000, program_nanos: 700_000 }),
+            rewriting: Some(Rewriting { nanos: 428_000, spread_nanos: 229_000, program_nanos: 1_032_000 }),
         }),
     }
 }

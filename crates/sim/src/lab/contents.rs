@@ -1,0 +1,77 @@
+//! What a member holds, of any length: pages that are not all zeros, in a map.
+//!
+//! Exact, whatever is written. The laboratory writes zeros as its data, whose
+//! parity is zeros too, so of terabytes only the metadata takes memory.
+
+use std::collections::HashMap;
+
+const PAGE_BYTES: usize = 4096;
+
+static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
+
+/// Bytes, all zero to begin with.
+#[derive(Debug, Default)]
+pub(super) struct Contents(HashMap<u64, Box<[u8; PAGE_BYTES]>>);
+
+impl Contents {
+    /// Fills `into` with what is there from `at` on.
+    pub(super) fn read(&self, at: u64, into: &mut [u8]) {
+        for_each_page(at, into.len(), |number, within, part| match self.0.get(&number) {
+            Some(page) => into[part.clone()].copy_from_slice(&page[within..within + part.len()]),
+            None => into[part].fill(0),
+        });
+    }
+
+    /// Puts `bytes` at `at`.
+    pub(super) fn write(&mut self, at: u64, bytes: &[u8]) {
+        for_each_page(at, bytes.len(), |number, within, part| {
+            let bytes = &bytes[part];
+            let is_zero = *bytes == ZEROS[..bytes.len()];
+            if is_zero && (bytes.len() == PAGE_BYTES || !self.0.contains_key(&number)) {
+                self.0.remove(&number);
+                return;
+            }
+            let page = self.0.entry(number).or_insert_with(|| Box::new(ZEROS));
+            page[within..within + bytes.len()].copy_from_slice(bytes);
+        });
+    }
+}
+
+/// Calls `each` with a page's number, where in it the part begins, and the part's place in the transfer.
+fn for_each_page(at: u64, length: usize, mut each: impl FnMut(u64, usize, std::ops::Range<usize>)) {
+    let mut start = 0;
+    while start < length {
+        let position = at + start as u64;
+        let within = (position % PAGE_BYTES as u64) as usize;
+        let end = length.min(start + PAGE_BYTES - within);
+        each(position / PAGE_BYTES as u64, within, start..end);
+        start = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Random;
+
+    #[test]
+    fn contents_are_as_a_flat_array_has_them_and_zeros_take_no_page() {
+        let mut random = Random::new(9);
+        let (mut contents, mut flat) = (Contents::default(), vec![0_u8; 64 << 10]);
+        for round in 0..400 {
+            let at = random.within(0..flat.len() as u64) as usize;
+            let length = random.within(0..20_000).min((flat.len() - at) as u64) as usize;
+            let mut bytes = vec![0; length];
+            if round % 3 != 0 {
+                random.fill(&mut bytes);
+            }
+            contents.write(at as u64, &bytes);
+            flat[at..at + length].copy_from_slice(&bytes);
+            let mut found = vec![1; flat.len()];
+            contents.read(0, &mut found);
+            assert!(found == flat, "round {round}");
+        }
+        contents.write(0, &vec![0; flat.len()]);
+        assert!(contents.0.is_empty());
+    }
+}

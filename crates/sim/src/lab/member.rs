@@ -1,0 +1,185 @@
+//! A member on a modelled drive, or on a part of one.
+//!
+//! It takes the drive's time, and before that the time of the one thread that
+//! all members' transfers pass through, where the host is modelled so. Nothing
+//! fails here; that is [`crate::SimMember`]'s part.
+
+use super::contents::Contents;
+use crate::drive::{Request, Station};
+use crate::executor::World;
+use engine::{Block, Buffer, Clock, Limits, Member, MemberError, Moment, Operation};
+use format::units::MemberByte;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// One transfer as the block layer's tracers print it.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Traced {
+    /// When it was done, in seconds from the trace's start.
+    pub seconds: f64,
+    /// Who asked.
+    pub process: &'static str,
+    /// Of which member.
+    pub device: String,
+    /// `R`, `W` or `F`.
+    pub operation: char,
+    /// First sector of 512 bytes.
+    pub sector: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// From asking to done, in milliseconds.
+    pub latency_ms: f64,
+}
+
+/// The one thread through which transfers go to the drives.
+pub(super) struct Thread {
+    world: World,
+    /// How long each transfer occupies it.
+    transfer_nanos: u64,
+    free_at: Cell<u64>,
+}
+
+impl Thread {
+    pub(super) fn new(world: &World, transfer_nanos: u64) -> Self {
+        Self { world: world.clone(), transfer_nanos, free_at: Cell::new(0) }
+    }
+
+    async fn pass(&self) {
+        if self.transfer_nanos == 0 {
+            return;
+        }
+        let clock = self.world.clock();
+        let done_at = self.free_at.get().max(clock.now().nanos) + self.transfer_nanos;
+        self.free_at.set(done_at);
+        clock.sleep_until(Moment { nanos: done_at }).await;
+    }
+}
+
+/// Transfers of all members since tracing began; empty when nobody traces.
+pub(super) type Trace = Rc<RefCell<Option<(u64, Vec<Traced>)>>>;
+
+struct State {
+    name: String,
+    world: World,
+    limits: Limits,
+    station: Rc<Station>,
+    /// Where on the drive it begins.
+    start: u64,
+    thread: Rc<Thread>,
+    contents: RefCell<Contents>,
+    trace: Trace,
+}
+
+/// A member on a modelled drive; clones share it.
+#[derive(Clone)]
+pub struct LabMember(Rc<State>);
+
+impl LabMember {
+    /// `bytes` from `start` of the drive at `station`.
+    pub(super) fn new(
+        name: String,
+        world: &World,
+        station: Rc<Station>,
+        start: u64,
+        bytes: u64,
+        thread: Rc<Thread>,
+        trace: Trace,
+    ) -> Self {
+        let interface = station.interface();
+        let limits = Limits {
+            bytes,
+            logical_block_bytes: interface.logical_block_bytes,
+            physical_block_bytes: interface.physical_block_bytes,
+            optimal_bytes: interface.optimal_bytes,
+            discards: false,
+            discards_to_zeros: false,
+            volatile_cache: interface.volatile_cache,
+        };
+        let world = world.clone();
+        Self(Rc::new(State { name, world, limits, station, start, thread, contents: RefCell::default(), trace }))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> String {
+        self.0.name.clone()
+    }
+
+    async fn serve(&self, operation: Operation, at: u64, bytes: u64) {
+        let state = &self.0;
+        state.thread.pass().await;
+        let begun = state.world.clock().now().nanos;
+        state.station.serve(Request { operation, at: state.start + at, bytes }).await;
+        if let Some((start, traced)) = &mut *state.trace.borrow_mut() {
+            let now = state.world.clock().now().nanos;
+            traced.push(Traced {
+                seconds: (now - *start) as f64 / 1e9,
+                process: "mdspace",
+                device: state.name.clone(),
+                operation: match operation {
+                    Operation::Read => 'R',
+                    Operation::Flush => 'F',
+                    _ => 'W',
+                },
+                sector: at / 512,
+                bytes,
+                latency_ms: (now - begun) as f64 / 1e6,
+            });
+        }
+    }
+
+    fn unsupported(operation: Operation, at: MemberByte, bytes: u64) -> MemberError {
+        let source = Rc::new(std::io::Error::other("the modelled drive cannot"));
+        MemberError { kind: engine::MemberErrorKind::Unsupported, operation, at, bytes, source }
+    }
+}
+
+impl Member for LabMember {
+    fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    async fn read(&self, at: MemberByte, mut into: Buffer) -> (Result<(), MemberError>, Buffer) {
+        self.serve(Operation::Read, at.0, into.len() as u64).await;
+        self.0.contents.borrow().read(at.0, &mut into);
+        (Ok(()), into)
+    }
+
+    async fn read_vectored(&self, at: MemberByte, mut into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
+        self.serve(Operation::Read, at.0, into.iter().map(|part| part.len() as u64).sum()).await;
+        let mut position = at.0;
+        for part in &mut into {
+            self.0.contents.borrow().read(position, part);
+            position += part.len() as u64;
+        }
+        (Ok(()), into)
+    }
+
+    async fn write(&self, at: MemberByte, from: Block) -> Result<(), MemberError> {
+        self.write_vectored(at, vec![from]).await
+    }
+
+    async fn write_vectored(&self, at: MemberByte, from: Vec<Block>) -> Result<(), MemberError> {
+        self.serve(Operation::Write, at.0, from.iter().map(|part| part.len() as u64).sum()).await;
+        let mut position = at.0;
+        for part in &from {
+            self.0.contents.borrow_mut().write(position, part);
+            position += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), MemberError> {
+        if self.0.limits.volatile_cache {
+            self.serve(Operation::Flush, 0, 0).await;
+        }
+        Ok(())
+    }
+
+    async fn discard(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
+        Err(Self::unsupported(Operation::Discard, at, bytes))
+    }
+
+    async fn write_zeroes(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
+        Err(Self::unsupported(Operation::WriteZeroes, at, bytes))
+    }
+}

@@ -1,0 +1,31 @@
+//! The laboratory: published measurements of software RAID, made again with
+//! this engine on modelled drives in virtual time.
+//!
+//! The engine is the one that serves users, unchanged: only members and clock
+//! are others. What the published tests varied is varied here by the engine's
+//! own settings; the drives are [`crate::drive::models`]. All is exact: the
+//! same figures each time, on any machine.
+//!
+//! An experiment is a file with a function that makes a [`Report`], and a line in [`EXPERIMENTS`].
+
+mod contents;
+mod e2;
+mod member;
+mod report;
+mod rig;
+mod workload;
+
+pub use member::{LabMember, Traced};
+pub use report::{Figure, Report, Trace};
+
+/// A measurement that can be made.
+#[derive(Debug, Clone, Copy)]
+pub struct Experiment {
+    /// `e2`
+    pub name: &'static str,
+    /// Makes it.
+    pub run: fn() -> Report,
+}
+
+/// All of them.
+pub const EXPERIMENTS: &[Experiment] = &[Experiment { name: "e2", run: e2::run }];
