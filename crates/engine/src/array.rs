@@ -19,13 +19,15 @@ use crate::clock::Clock;
 use crate::device::Device;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::gate::{Gate, Inside};
+use crate::gather::Gathering;
 use crate::intent::Intent;
-use crate::locks::{RangeGuard, RangeLocks};
+use crate::locks::RangeLocks;
 use crate::member::{Member, MemberError};
 use crate::membership::Record;
+use crate::patchwork::{Patch, Patchwork};
 use crate::stripe_size::StripeSize;
 use crate::sweep::Sweeps;
-use format::geometry::Geometry;
+use format::geometry::{Geometry, Mapping};
 use format::units::Slot;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -79,7 +81,9 @@ pub(crate) struct Inner<M: Member, C: Clock> {
     pub(crate) record: RefCell<Record>,
     pub(crate) intent: RefCell<Option<Rc<Intent>>>,
     /// Bytes (copies) or stripes (parity) under change.
-    pub(crate) locks: RangeLocks,
+    pub(crate) locks: Rc<RangeLocks>,
+    /// Writes to stripes that wait for each other.
+    pub(crate) gathering: Gathering,
     /// Held while superblocks or bitmaps are written.
     pub(crate) metadata: RangeLocks,
     pub(crate) gate: Gate,
@@ -157,7 +161,8 @@ impl<M: Member, C: Clock> Array<M, C> {
     }
 
     /// Writes `from` at array position `at`, in bytes; any position and length.
-    /// To be driven to its end: dropped halfway, the array takes no more writes.
+    /// To be driven to its end: when it and all that were gathered with it are
+    /// dropped halfway, the array takes no more writes.
     ///
     /// # Errors
     /// `OutOfRange`, `ReadOnly`, `Stopped`, or `Io` when too many members failed.
@@ -168,10 +173,13 @@ impl<M: Member, C: Clock> Array<M, C> {
             return Ok(());
         }
         let _writing = inner.writers.begin();
-        match inner.locate_alone(at, &from) {
-            Some((device, position)) => inner.write_alone(&device, position, at, from).await?,
-            // Boxed, as in `read`.
-            None => Box::pin(inner.write_any(at, from)).await?,
+        match &inner.geometry {
+            Geometry::Parity(parity) => self.gather(parity, at, from, durability).await?,
+            Geometry::Mapping(mapping) => match inner.locate_alone(at, &from) {
+                Some((device, position)) => inner.write_alone(&device, position, at, from).await?,
+                // Boxed, as in `read`.
+                None => Box::pin(inner.write_copies(mapping, at, from)).await?,
+            },
         }
         match durability {
             Durability::Ordinary => Ok(()),
@@ -186,6 +194,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     pub async fn flush(&self) -> Result<(), ArrayError> {
         let inner = &*self.0;
         let _inside = inner.enter(0, 0)?;
+        inner.gathering.close_all(); // whoever flushes may wait for those that wait
         inner.flush_members().await
     }
 
@@ -233,6 +242,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     pub async fn stop(&self) -> Result<(), ArrayError> {
         let inner = &*self.0;
         inner.sweeps.changed.raise();
+        inner.gathering.close_all();
         inner.gate.close().await;
         if !inner.read_only {
             inner.checkpoint().await?;
@@ -326,22 +336,19 @@ impl<M: Member, C: Clock> Inner<M, C> {
         at / unit * unit..(at + bytes).next_multiple_of(unit)
     }
 
-    /// Keeps other writes off the range, and off all that shares its parity.
-    pub(crate) async fn lock_to_write(&self, range: &Range<u64>) -> RangeGuard<'_> {
-        match &self.geometry {
-            Geometry::Mapping(_) => self.locks.exclusive(range.clone()).await,
-            Geometry::Parity(parity) => {
-                let stripe = parity.stripe_bytes();
-                self.locks.exclusive(range.start / stripe..range.end.div_ceil(stripe)).await
-            }
-        }
-    }
-
-    async fn write_any(&self, at: u64, from: Block) -> Result<(), ArrayError> {
+    async fn write_copies(&self, mapping: &Mapping, at: u64, from: Block) -> Result<(), ArrayError> {
         let outer = self.widened(at, from.len() as u64);
-        let _lock = self.lock_to_write(&outer).await;
-        let from = self.fit(at, &outer, from).await?;
-        self.to_the_end(self.write_marked(&outer, from)).await
+        let _lock = self.locks.exclusive(outer.clone()).await;
+        let mut data = Patchwork::default();
+        data.put(Patch { at, block: from });
+        let data = self.in_whole_blocks(data).await?;
+        let write = async {
+            for Patch { at, block } in data.patches() {
+                self.write_mapped(mapping, *at, block.clone()).await?;
+            }
+            Ok(())
+        };
+        self.to_the_end(self.marked(&outer, write)).await
     }
 
     /// Carries out what must not be dropped halfway.
@@ -352,36 +359,61 @@ impl<M: Member, C: Clock> Inner<M, C> {
         result
     }
 
-    /// Writes whole blocks between the marks that come before and after.
-    async fn write_marked(&self, range: &Range<u64>, from: Block) -> Result<(), ArrayError> {
+    /// Carries out a write between the marks that come before and after.
+    pub(crate) async fn marked(
+        &self,
+        range: &Range<u64>,
+        write: impl Future<Output = Result<(), ArrayError>>,
+    ) -> Result<(), ArrayError> {
         self.check_unbroken()?;
         let _intended = self.mark_write(range).await?;
-        match &self.geometry {
-            Geometry::Mapping(mapping) => self.write_mapped(mapping, range.start, from).await?,
-            Geometry::Parity(parity) => self.write_striped(parity, range.start, from).await?,
-        }
+        write.await?;
         self.settle().await
     }
 
-    /// `from` widened to `outer` with what the array holds around it, in memory
-    /// that members accept.
-    async fn fit(&self, at: u64, outer: &Range<u64>, from: Block) -> Result<Block, ArrayError> {
+    /// The same data in whole blocks, with what the array holds around it, in
+    /// memory that members accept. The caller keeps writes off the range.
+    pub(crate) async fn in_whole_blocks(&self, data: Patchwork) -> Result<Patchwork, ArrayError> {
+        let fits = |patch: &Patch| {
+            let place = patch.block.as_ptr() as usize as u64;
+            self.is_aligned(patch.at | place, patch.block.len() as u64)
+        };
+        if data.patches().iter().all(fits) {
+            return Ok(data);
+        }
         let unit = self.block_bytes;
-        let end = at + from.len() as u64;
-        let is_whole = outer.start == at && outer.end == end;
-        if is_whole && (from.as_ptr() as usize as u64).is_multiple_of(unit) {
-            return Ok(from);
+        let shares_block = |a: &Patch, b: &Patch| b.at / unit * unit < a.end().next_multiple_of(unit);
+        let mut whole = Patchwork::default();
+        for run in data.patches().chunk_by(shares_block) {
+            match run {
+                [patch] if fits(patch) => whole.put(patch.clone()),
+                _ => whole.put(self.copied(run).await?),
+            }
         }
+        Ok(whole)
+    }
+
+    /// Patches that lie in blocks next to each other, as one; where they leave a
+    /// part of a block out, it is read.
+    async fn copied(&self, run: &[Patch]) -> Result<Patch, ArrayError> {
+        let unit = self.block_bytes;
+        let outer = self.widened(run[0].at, run[run.len() - 1].end() - run[0].at);
         let mut wide = self.pool.take((outer.end - outer.start) as usize);
-        let edges = [(at != outer.start).then_some(outer.start), (end != outer.end).then_some(outer.end - unit)];
-        for edge in edges.into_iter().flatten() {
-            let block = self.read_aligned(edge, self.pool.take(unit as usize), Locked::Exclusively).await?;
-            let start = (edge - outer.start) as usize;
-            wide[start..start + block.len()].copy_from_slice(&block);
+        let place = |at: u64| (at - outer.start) as usize;
+        let starts = run.iter().map(|patch| patch.at).chain([outer.end]);
+        let ends = [outer.start].into_iter().chain(run.iter().map(Patch::end));
+        let mut gaps: Vec<u64> =
+            ends.zip(starts).filter(|(end, start)| end < start).map(|(end, _)| end / unit).collect();
+        gaps.dedup();
+        for gap in gaps {
+            let at = gap * unit;
+            let block = self.read_aligned(at, self.pool.take(unit as usize), Locked::Exclusively).await?;
+            wide[place(at)..place(at + unit)].copy_from_slice(&block);
         }
-        let start = (at - outer.start) as usize;
-        wide[start..start + from.len()].copy_from_slice(&from);
-        Ok(wide.freeze())
+        for patch in run {
+            wide[place(patch.at)..place(patch.end())].copy_from_slice(&patch.block);
+        }
+        Ok(Patch { at: outer.start, block: wide.freeze() })
     }
 
     async fn flush_members(&self) -> Result<(), ArrayError> {

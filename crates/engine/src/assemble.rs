@@ -13,6 +13,7 @@ use crate::cache::{PAGE_BYTES, StripeCache};
 use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
 use crate::error::Refusal;
+use crate::gather::Gathering;
 use crate::inspect::{Found, find_superblock, read_bad_blocks};
 use crate::intent::BitmapPolicy;
 use crate::intent::load::{Circumstances, load};
@@ -138,7 +139,9 @@ impl<M: Member, C: Clock> Array<M, C> {
         // Rows of the cache are whole pages of a chunk.
         let has_rows = matches!(&geometry, Geometry::Parity(p) if p.chunk_bytes().is_multiple_of(PAGE_BYTES as u64));
         let cache_bytes = if has_rows { options.cache_bytes } else { 0 };
+        let optimal_bytes = devices().map(|device| device.member.limits().optimal_bytes).max().unwrap_or(0);
         Ok(Self(Rc::new(Inner {
+            gathering: Gathering::new(&geometry, optimal_bytes.into()),
             geometry,
             kernel: options.kernel.unwrap_or_else(parity::Kernel::best),
             pool,

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +58,12 @@ impl RangeLocks {
         Locking { locks: self, request: Some((range, Mode::Shared)), ticket: None }
     }
 
+    /// Asks for an exclusive lock now, whoever waits for it later.
+    pub(crate) fn ask(self: &Rc<Self>, range: Range<u64>) -> Asked {
+        let ticket = self.state.borrow_mut().enter(range, Mode::Exclusive);
+        Asked { locks: self.clone(), ticket }
+    }
+
     fn release(&self, ticket: u64) {
         let mut wake = smallvec::SmallVec::<[Waker; 4]>::new();
         {
@@ -75,6 +82,52 @@ impl RangeLocks {
     }
 }
 
+impl State {
+    /// Adds an entry behind all others and gives its ticket.
+    fn enter(&mut self, range: Range<u64>, mode: Mode) -> u64 {
+        self.tickets += 1;
+        let mut entry = Entry { ticket: self.tickets, range, mode, granted: false, waker: None };
+        entry.granted = !self.entries.iter().any(|earlier| earlier.conflicts(&entry));
+        self.entries.push(entry);
+        self.tickets
+    }
+
+    fn find(&mut self, ticket: u64) -> &mut Entry {
+        self.entries.iter_mut().find(|entry| entry.ticket == ticket).expect("what was asked for is in the table")
+    }
+}
+
+/// An exclusive lock that belongs to what is done under it, not to who asked:
+/// given up, granted or not, when dropped.
+pub(crate) struct Asked {
+    locks: Rc<RangeLocks>,
+    ticket: u64,
+}
+
+impl Asked {
+    /// Whether it is held.
+    pub(crate) fn is_granted(&self) -> bool {
+        self.locks.state.borrow_mut().find(self.ticket).granted
+    }
+
+    /// Ready when it is held.
+    pub(crate) fn poll_granted(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.locks.state.borrow_mut();
+        let entry = state.find(self.ticket);
+        if entry.granted {
+            return Poll::Ready(());
+        }
+        entry.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.locks.release(self.ticket);
+    }
+}
+
 /// A lock that was asked for; completes with its guard.
 pub(crate) struct Locking<'a> {
     locks: &'a RangeLocks,
@@ -89,14 +142,10 @@ impl<'a> Future for Locking<'a> {
         let locks = self.locks;
         let state = &mut *locks.state.borrow_mut();
         if let Some((range, mode)) = self.request.take() {
-            state.tickets += 1;
-            let mut entry = Entry { ticket: state.tickets, range, mode, granted: false, waker: None };
-            entry.granted = !state.entries.iter().any(|e| e.conflicts(&entry));
-            self.ticket = Some(entry.ticket);
-            state.entries.push(entry);
+            self.ticket = Some(state.enter(range, mode));
         }
         let ticket = self.ticket.expect("a lock is not polled after it was granted");
-        let entry = state.entries.iter_mut().find(|e| e.ticket == ticket).expect("a waiting lock is in the table");
+        let entry = state.find(ticket);
         if entry.granted {
             self.ticket = None;
             Poll::Ready(RangeGuard { locks, ticket })

@@ -12,6 +12,7 @@ use crate::device::Device;
 use crate::error::ArrayError;
 use crate::mapped::join_parts;
 use crate::member::{Member, MemberError};
+use crate::patchwork::Patch;
 use crate::planner::{Code, Health, Plan, Span, Symbols, Transfer, Way, plan_read, plan_write};
 use crate::syndrome::{Known, compute, solve};
 use format::geometry::{Parity, Role, Stripe};
@@ -131,6 +132,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             };
             let is_direct = plan.recalls.is_empty() && plan.columns.iter().all(|column| column.way == Way::Direct);
             if !is_direct && !is_locked {
+                self.gathering.close_within(&(number..number + 1));
                 lock = Some(self.locks.shared(number..number + 1).await);
                 continue; // the array may have changed meanwhile
             }
@@ -232,20 +234,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         transfers.iter().zip(results).map(pair).collect()
     }
 
-    /// Writes whole blocks; the caller keeps other writes off these stripes.
-    pub(crate) async fn write_striped(&self, parity: &Parity, at: u64, from: Block) -> Result<(), ArrayError> {
-        let mut start = 0;
-        let writes = shares(parity, at, from.len() as u64).map(|share| {
-            let part = from.slice(start..start + share.bytes);
-            start += share.bytes;
-            self.write_share(parity, share, part)
-        });
-        let writes: Vec<_> = writes.collect();
-        join_all(writes).await.into_iter().collect()
-    }
-
-    async fn write_share(&self, parity: &Parity, share: Share, from: Block) -> Result<(), ArrayError> {
-        let new = pieces(&share, &from);
+    /// Writes a part of one stripe, in whole blocks; the caller keeps others off the stripe.
+    pub(crate) async fn write_part(&self, parity: &Parity, number: u64, patches: &[Patch]) -> Result<(), ArrayError> {
+        let (share, new) = pieces(parity, number, patches);
         let is_whole = share.bytes as u64 == parity.stripe_bytes();
         let kept = if is_whole { Default::default() } else { self.rest_of_units(&share.spans) };
         let mut failed = Symbols::EMPTY;
@@ -347,14 +338,20 @@ fn kept_pieces(known: &Known<'_>, plan: &Plan) -> Vec<(Transfer, Block)> {
         .collect()
 }
 
-/// The caller's data, a block for each span.
-fn pieces(share: &Share, from: &Block) -> Vec<(Transfer, Block)> {
-    let mut start = 0;
-    let piece = |span: &Span| {
-        let end = start + length(&span.within);
-        let block = from.slice(start..end);
-        start = end;
-        (Transfer { role: Role::Data(span.data), within: span.within.clone() }, block)
-    };
-    share.spans.iter().map(piece).collect()
+/// What patches of one stripe ask for, and their data, a block for each span.
+fn pieces(parity: &Parity, number: u64, patches: &[Patch]) -> (Share, Vec<(Transfer, Block)>) {
+    let mut share = Share { stripe: parity.stripe(number), spans: SmallVec::new(), bytes: 0 };
+    let mut new = Vec::with_capacity(patches.len());
+    for patch in patches {
+        let mut start = 0;
+        for span in shares(parity, patch.at, patch.block.len() as u64).flat_map(|share| share.spans) {
+            let end = start + length(&span.within);
+            let transfer = Transfer { role: Role::Data(span.data), within: span.within.clone() };
+            new.push((transfer, patch.block.slice(start..end)));
+            share.spans.push(span);
+            start = end;
+        }
+        share.bytes += start;
+    }
+    (share, new)
 }

@@ -346,7 +346,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         range: &Range<u64>,
     ) -> crate::locks::RangeGuard<'_> {
         let chunk = parity.chunk_bytes();
-        self.locks.exclusive(range.start / chunk..range.end.div_ceil(chunk)).await
+        let stripes = range.start / chunk..range.end.div_ceil(chunk);
+        self.gathering.close_within(&stripes);
+        self.locks.exclusive(stripes).await
     }
 
     /// Says which bytes of the components cannot be had.

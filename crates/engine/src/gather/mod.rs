@@ -1,0 +1,370 @@
+//! Gathering: how writes to parity levels become full stripes without a hint.
+//!
+//! A write is cut at the stripes' edges. Whole stripes go on as they are. A
+//! part of a stripe joins the *entry* of that stripe, where there is one that
+//! still takes in others; so all that comes before the members are touched
+//! becomes one write. An entry is closed, and its data written, as soon as
+//!
+//! * its stripe is full, or all is there that can come; or
+//! * nobody of a stream is in it who can expect more (see [`streams`]); an
+//!   isolated write waits for nothing but those who come in the same instant; or
+//! * all that its stream has under way waits, and nothing has come for [`PATIENCE`]; or
+//! * too much is being gathered, something is flushed, the array is stopped,
+//!   or somebody else wants the stripe.
+//!
+//! Invariants:
+//! * A write is answered when all its parts are on the members.
+//! * An entry asks for its stripe's lock when it is made, and is closed before
+//!   anybody else asks for it: so what overlaps is written in the order asked.
+//!   Within an entry the later write covers the earlier one.
+//! * A caller that is dropped takes nothing from others: the work is shared
+//!   (see [`entry`]).
+//! * Neighbouring full stripes are written together if their locks are held
+//!   anyway: nobody waits for one lock while holding another that was asked for
+//!   later. So there is no deadlock.
+
+mod entry;
+mod streams;
+
+use crate::array::{Array, Durability, Inner};
+use crate::buffer::Block;
+use crate::clock::Clock;
+use crate::locks::Asked;
+use crate::member::Member;
+use crate::patchwork::{Patch, Patchwork};
+use entry::{Entry, Outcome, Phase, RequestId};
+use format::geometry::{Geometry, Parity};
+use futures_util::future::{Either, select};
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::ops::Range;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use streams::{Arrival, StreamKey, Streams};
+
+/// How long a stream's writes wait once nothing else of it is under way: some
+/// times what a client takes to send its next request.
+const PATIENCE: Duration = Duration::from_millis(3);
+
+/// The longest that a write waits in an entry, whatever else is under way.
+const WAIT_MAX: Duration = Duration::from_millis(500);
+
+/// Bytes that may wait to be joined by others.
+const GATHERED_BYTES_MAX: u64 = 64 << 20;
+
+/// The most bytes in one transfer of neighbouring stripes, unless the member
+/// prefers more.
+const TRANSFER_BYTES: u64 = 1 << 20;
+
+/// What is being gathered in an array. Empty for levels without parity.
+pub(crate) struct Gathering {
+    /// Entries that are not started yet, in the order of their locks.
+    entries: RefCell<Vec<Rc<Entry>>>,
+    streams: RefCell<Streams>,
+    requests: Cell<RequestId>,
+    /// Bytes in entries that are not closed.
+    open_bytes: Cell<u64>,
+    /// The most stripes written together.
+    stripes_max: u64,
+}
+
+impl Gathering {
+    /// For an array of this shape, whose members prefer transfers of up to `optimal_bytes`.
+    pub(crate) fn new(geometry: &Geometry, optimal_bytes: u64) -> Self {
+        let (stripe, chunk) = match geometry {
+            Geometry::Parity(parity) => (parity.stripe_bytes(), parity.chunk_bytes()),
+            Geometry::Mapping(_) => (1, 1),
+        };
+        Self {
+            entries: RefCell::default(),
+            streams: RefCell::new(Streams::new(stripe)),
+            requests: Cell::new(0),
+            open_bytes: Cell::new(0),
+            stripes_max: (optimal_bytes.max(TRANSFER_BYTES) / chunk).max(1),
+        }
+    }
+
+    /// The most neighbouring stripes whose chunks on a member are one transfer.
+    pub(crate) fn stripes_max(&self) -> u64 {
+        self.stripes_max
+    }
+
+    /// Lets nobody join an entry that touches `stripes`.
+    pub(crate) fn close_within(&self, stripes: &Range<u64>) {
+        for entry in &*self.entries.borrow() {
+            if entry.stripes.start < stripes.end && stripes.start < entry.stripes.end {
+                self.close(entry);
+            }
+        }
+    }
+
+    /// Lets nobody wait any longer.
+    pub(crate) fn close_all(&self) {
+        self.entries.borrow().iter().for_each(|entry| self.close(entry));
+    }
+
+    fn close(&self, entry: &Entry) {
+        if entry.phase.get() == Phase::Gathering {
+            self.open_bytes.set(self.open_bytes.get() - entry.patches.borrow().bytes());
+            entry.close();
+        }
+    }
+
+    /// The entry that a part of `stripe` may join.
+    fn open_entry(&self, stripe: u64) -> Option<Rc<Entry>> {
+        let is_open = |entry: &&Rc<Entry>| entry.stripes.start == stripe && entry.phase.get() == Phase::Gathering;
+        self.entries.borrow().iter().rev().find(is_open).cloned()
+    }
+
+    /// Puts `patch` into an entry that is open; closes it when it is complete.
+    fn add(&self, entry: &Entry, patch: Patch) {
+        let bytes = {
+            let mut patches = entry.patches.borrow_mut();
+            let before = patches.bytes();
+            patches.put(patch);
+            self.open_bytes.set(self.open_bytes.get() + patches.bytes() - before);
+            patches.bytes()
+        };
+        let mut streams = self.streams.borrow_mut();
+        if bytes >= streams.expected(entry.stream.get(), entry.stripes.start) {
+            self.close(entry);
+            if let Some(stream) = entry.stream.get().filter(|_| entry.has_several_callers()) {
+                streams.filled(stream, bytes);
+            }
+        }
+    }
+
+    /// Closes the oldest entries until what is left is within bounds.
+    fn keep_within_budget(&self) {
+        for entry in &*self.entries.borrow() {
+            if self.open_bytes.get() <= GATHERED_BYTES_MAX {
+                return;
+            }
+            self.close(entry);
+        }
+    }
+
+    /// Takes an entry out, with the full stripes that follow it and are ready:
+    /// their locks and data. `stripe_bytes` is the length of one.
+    fn start(&self, entry: &Rc<Entry>, stripe_bytes: u64) -> Batch {
+        self.close(entry);
+        entry.phase.set(Phase::Started);
+        let mut entries = self.entries.borrow_mut();
+        entries.retain(|other| !Rc::ptr_eq(other, entry));
+        let is_full =
+            |entry: &Entry| entry.patches.borrow().bytes() == (entry.stripes.end - entry.stripes.start) * stripe_bytes;
+        let lock = |entry: &Entry| entry.lock.take().expect("an entry keeps its lock until it is started");
+        let mut batch = Batch {
+            stripes: entry.stripes.clone(),
+            is_full: is_full(entry),
+            patches: entry.patches.take(),
+            locks: SmallVec::from_iter([lock(entry)]),
+        };
+        if let Some(stream) = entry.stream.get().filter(|_| !batch.is_full) {
+            self.streams.borrow_mut().part_goes(stream, entry.stripes.start, batch.patches.bytes());
+        }
+        while batch.is_full {
+            let follows = |next: &Rc<Entry>| {
+                next.stripes.start == batch.stripes.end
+                    && next.stripes.end - batch.stripes.start <= self.stripes_max
+                    && next.phase.get() == Phase::Closed
+                    && is_full(next)
+                    && next.lock.borrow().as_ref().is_some_and(Asked::is_granted)
+            };
+            let Some(place) = entries.iter().position(follows) else { break };
+            let next = entries.remove(place);
+            batch.stripes.end = next.stripes.end;
+            batch.patches.append(next.patches.take());
+            batch.locks.push(lock(&next));
+            entry.carry(&next);
+        }
+        batch
+    }
+
+    /// Whether all unanswered requests of a stream wait in entries.
+    fn is_stuck(&self, stream: StreamKey, unanswered: u32) -> bool {
+        let mut waiting = Vec::new();
+        let entries = self.entries.borrow();
+        let is_its = |entry: &&Rc<Entry>| entry.stream.get() == Some(stream) && entry.phase.get() == Phase::Gathering;
+        entries.iter().filter(is_its).for_each(|entry| entry.list_requests(&mut waiting));
+        waiting.sort_unstable();
+        waiting.dedup();
+        waiting.len() >= unanswered as usize
+    }
+}
+
+/// What is written together, and the locks on it.
+struct Batch {
+    stripes: Range<u64>,
+    /// All bytes of all its stripes are given.
+    is_full: bool,
+    patches: Patchwork,
+    locks: SmallVec<[Asked; 1]>,
+}
+
+/// A request's wait for all its parts. The write goes on without it as long as
+/// any other has a part in it.
+pub(crate) struct Answer<'a> {
+    gathering: &'a Gathering,
+    request: RequestId,
+    arrival: Arrival,
+    bytes: u64,
+    entries: SmallVec<[Rc<Entry>; 1]>,
+    outcome: Outcome,
+}
+
+impl Future for Answer<'_> {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        let answer = &mut *self;
+        let mut index = 0;
+        while index < answer.entries.len() {
+            match answer.entries[index].poll(answer.request, context) {
+                Poll::Ready(outcome) => {
+                    answer.entries.remove(index);
+                    answer.outcome = std::mem::replace(&mut answer.outcome, Ok(())).and(outcome);
+                }
+                Poll::Pending => index += 1,
+            }
+        }
+        match answer.entries.is_empty() {
+            true => Poll::Ready(std::mem::replace(&mut answer.outcome, Ok(()))),
+            false => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Answer<'_> {
+    fn drop(&mut self) {
+        self.gathering.streams.borrow_mut().answer(self.arrival, self.bytes);
+        for entry in &self.entries {
+            if entry.leave(self.request) {
+                self.gathering.close(entry);
+                self.gathering.entries.borrow_mut().retain(|other| !Rc::ptr_eq(other, entry));
+                entry.lock.take();
+            }
+        }
+    }
+}
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// Writes `from`, not empty, at `at` of an array with parity, along with
+    /// others that fill its stripes.
+    pub(crate) fn gather(&self, parity: &Parity, at: u64, from: Block, durability: Durability) -> Answer<'_> {
+        let gathering = &self.0.gathering;
+        let stripe_bytes = parity.stripe_bytes();
+        let bytes = from.len() as u64;
+        let request = gathering.requests.replace(gathering.requests.get() + 1);
+        let gathered = gathering.open_entry(at / stripe_bytes);
+        let gathered_from = gathered.as_ref().map(|entry| entry.patches.borrow().range().start);
+        let arrival = gathering.streams.borrow_mut().arrive(at, bytes, gathered_from);
+        let stream = arrival.stream();
+        let mut answer = Answer { gathering, request, arrival, bytes, entries: SmallVec::new(), outcome: Ok(()) };
+        let mut rest = Patch { at, block: from };
+        while let Some(part) = rest.take_front(front_bytes(&rest, stripe_bytes)) {
+            let stripes = part.at / stripe_bytes..part.end().div_ceil(stripe_bytes);
+            let is_part = (part.block.len() as u64) < stripe_bytes;
+            let joined = if is_part { gathering.open_entry(stripes.start) } else { None };
+            let entry = joined.unwrap_or_else(|| self.new_entry(stripes));
+            entry.stream.set(stream.or(entry.stream.get()));
+            entry.add_caller(request);
+            gathering.add(&entry, part);
+            if !is_part || durability == Durability::Stable {
+                gathering.close(&entry);
+            }
+            answer.entries.push(entry);
+        }
+        gathering.keep_within_budget();
+        answer
+    }
+
+    fn new_entry(&self, stripes: Range<u64>) -> Rc<Entry> {
+        let gathering = &self.0.gathering;
+        gathering.close_within(&stripes);
+        let entry = Rc::new(Entry::new(stripes.clone(), self.0.locks.ask(stripes)));
+        entry.set_work(carry_out(self.0.clone(), entry.clone()));
+        gathering.entries.borrow_mut().push(entry.clone());
+        entry
+    }
+}
+
+/// How much of it goes into one entry: up to its first stripe's end, or all its whole stripes.
+fn front_bytes(rest: &Patch, stripe_bytes: u64) -> u64 {
+    let bytes = rest.block.len() as u64;
+    if rest.at.is_multiple_of(stripe_bytes) && bytes >= stripe_bytes {
+        return bytes / stripe_bytes * stripe_bytes;
+    }
+    bytes.min(stripe_bytes - rest.at % stripe_bytes)
+}
+
+/// Lets everybody else run who can.
+async fn let_others_go_first() {
+    let mut have_gone = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut have_gone, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// An entry's work, from its making to its end.
+async fn carry_out<M: Member, C: Clock>(inner: Rc<Inner<M, C>>, entry: Rc<Entry>) -> Outcome {
+    let Geometry::Parity(parity) = &inner.geometry else { unreachable!("only parity is gathered for") };
+    let_others_go_first().await;
+    entry.locked().await;
+    inner.wait_for_company(&entry).await;
+    let batch = inner.gathering.start(&entry, parity.stripe_bytes());
+    inner.write_batch(parity, batch).await
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// Waits until the entry is closed or nothing more is to be expected.
+    async fn wait_for_company(&self, entry: &Entry) {
+        let is_patient = |stream| self.gathering.streams.borrow_mut().is_patient(stream);
+        let Some(stream) = entry.stream.get().filter(|stream| is_patient(*stream)) else { return };
+        if entry.phase.get() != Phase::Gathering {
+            return;
+        }
+        let activity = || self.gathering.streams.borrow_mut().activity(stream);
+        let (mut seen, _) = activity();
+        let mut now = self.clock.now();
+        let end = now + WAIT_MAX;
+        loop {
+            let (closed, enough) = (pin!(entry.closed()), pin!(self.clock.sleep_until(now + PATIENCE)));
+            if let Either::Left(_) = select(closed, enough).await {
+                return;
+            }
+            now = self.clock.now();
+            let (events, unanswered) = activity();
+            if events == seen && self.gathering.is_stuck(stream, unanswered) || now >= end {
+                return self.gathering.streams.borrow_mut().waited_in_vain(stream);
+            }
+            seen = events;
+        }
+    }
+
+    async fn write_batch(&self, parity: &Parity, batch: Batch) -> Outcome {
+        let patches = self.in_whole_blocks(batch.patches).await?;
+        let stripe_bytes = parity.stripe_bytes();
+        let range = match batch.is_full {
+            true => batch.stripes.start * stripe_bytes..batch.stripes.end * stripe_bytes,
+            false => patches.range(),
+        };
+        let write = async {
+            match batch.is_full {
+                true => self.write_full_stripes(parity, batch.stripes.clone(), patches.patches()).await,
+                false => self.write_part(parity, batch.stripes.start, patches.patches()).await,
+            }
+        };
+        let written = self.to_the_end(self.marked(&range, write)).await;
+        drop(batch.locks);
+        written
+    }
+}
