@@ -52,6 +52,7 @@ pub(crate) const STEPS: &[Step] = &[
         CLIENTS,
         end_to_end,
     )),
+    beside(step("machine", "a virtual machine's disk by vhost-user, its server killed meanwhile", MACHINE, machine)),
     beside(step(
         "filesystem",
         "file systems on /dev/nbd0 of a real kernel, then taken over by its md",
@@ -68,6 +69,9 @@ pub(crate) const STEPS: &[Step] = &[
 
 /// What the end-to-end story needs.
 const CLIENTS: &[&str] = &["linux.uml", "mdadm", "modprobe", "nbdcopy", "nbdinfo", "qemu-io", "mke2fs", "jq"];
+
+/// What a virtual machine needs on the host; its kernel is downloaded.
+const MACHINE: &[&str] = &["qemu-system-x86_64", "busybox", "apt-get", "fio", "blkdiscard", "mke2fs", "nbdcopy", "jq"];
 
 fn cargo<A: AsRef<OsStr>>(arguments: &[A]) -> Command {
     let mut command = Command::new(env!("CARGO"));
@@ -196,6 +200,13 @@ fn end_to_end(log: &mut Log) -> Result<Verdict> {
     let place = Scratch::create("end-to-end")?;
     log.run(Command::new("tests/end_to_end.sh").arg(root().join(MDSPACE)).arg(&place.path))?;
     run_guest(log, &Guest::default(), "end_to_end.sh", &[place.path.as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+fn machine(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    let place = Scratch::create("machine")?;
+    log.run(Command::new("tests/vm/vhost_user.sh").arg(root().join(MDSPACE)).arg(&place.path))?;
     Ok(Verdict::Passed(log.last_line()?))
 }
 

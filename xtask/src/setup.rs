@@ -26,6 +26,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("jq", "jq"),
     ("g++", "c++"),
     ("curl", "curl"),
+    ("qemu-system-x86", "qemu-system-x86_64"),
+    ("busybox-static", "busybox"),
 ];
 
 /// rustup's components, and the program that shows that one is installed.

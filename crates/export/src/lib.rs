@@ -1,4 +1,4 @@
-//! How others reach an array: NBD, and the control interface.
+//! How others reach an array: NBD, vhost-user-blk, and the control interface.
 //!
 //! Everything here serves a [`Volume`], never an array itself. The NBD
 //! protocol is decoded and judged by code that does no I/O ([`nbd`]); sessions
@@ -11,6 +11,8 @@
 pub mod control;
 pub mod memory;
 pub mod nbd;
+#[cfg(feature = "vhost-user")]
+pub mod vhost_user;
 pub mod volume;
 
 pub use memory::MemoryVolume;

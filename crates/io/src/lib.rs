@@ -17,6 +17,7 @@
 
 mod any;
 mod descriptor;
+mod event;
 mod executor;
 mod file;
 mod memory;
@@ -30,6 +31,7 @@ mod transfer;
 mod wake;
 
 pub use any::AnyMember;
+pub use event::Event;
 pub use executor::{Executor, JoinHandle, Options, spawn, yield_now};
 pub use file::{Direct, FileMember, Lock, OpenError, OpenOptions, create_sparse};
 pub use memory::MemoryMember;

@@ -118,6 +118,20 @@ pub(crate) fn read_bytes(file: &Rc<Descriptor>, mut into: Box<[u8]>) -> Submitte
     unsafe { Submitted::new(file, entry, into) }
 }
 
+/// Writes a stream-like descriptor (an eventfd).
+pub(crate) fn write_bytes(file: &Rc<Descriptor>, from: Box<[u8]>) -> Submitted<Box<[u8]>> {
+    let entry = opcode::Write::new(file.target(), from.as_ptr(), length(from.len())).build();
+    // SAFETY: the box's allocation does not move with it and is its own.
+    unsafe { Submitted::new(file, entry, from) }
+}
+
+/// Waits until the descriptor can be read.
+pub(crate) fn poll_readable(file: &Rc<Descriptor>) -> Submitted<()> {
+    let entry = opcode::PollAdd::new(file.target(), u32::from(libc::POLLIN.cast_unsigned())).build();
+    // SAFETY: the entry has no addresses.
+    unsafe { Submitted::new(file, entry, ()) }
+}
+
 /// Data, and what is needed to find it again, to stable storage.
 pub(crate) fn sync_data(file: &Rc<Descriptor>) -> Submitted<()> {
     let entry = opcode::Fsync::new(file.target()).flags(types::FsyncFlags::DATASYNC).build();

@@ -205,6 +205,7 @@ pub(crate) struct ExamineArguments {
 Examples:
   mdspace serve a.img b.img c.img                     on a socket of its own choice
   mdspace serve '/dev/sd[b-e]' --nbd tcp:127.0.0.1:10809
+  mdspace serve '*.img' --vhost-user /run/vm.sock     also as a virtual machine's disk
   mdspace serve --uuid 3b1c...  /dev/disk/by-id       members found by the array's UUID
 
 SIGINT and SIGTERM finish what was begun, mark the array clean and end the server.")]
@@ -215,6 +216,9 @@ pub(crate) struct ServeArguments {
     /// Where NBD clients connect: unix:PATH, or tcp:HOST:PORT on this machine alone
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) nbd: Option<NbdAddress>,
+
+    #[command(flatten)]
+    pub(crate) ways: WayArguments,
 
     /// The control socket, which `status` and the others talk to
     #[arg(long, value_name = "PATH")]
@@ -227,6 +231,15 @@ pub(crate) struct ServeArguments {
     /// Move stripes that change in part in units of this size, 4K to the chunk, or exactly the bytes needed
     #[arg(long, value_parser = parse_stripe_size, value_name = "auto|SIZE", default_value = "auto")]
     pub(crate) stripe_size: StripeSize,
+}
+
+/// Ways into a served array besides NBD.
+#[derive(Debug, Default, Args)]
+pub(crate) struct WayArguments {
+    /// Also serve a disk for a virtual machine (vhost-user-blk) on this socket; may be given several times
+    #[cfg(feature = "vhost-user")]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) vhost_user: Vec<PathBuf>,
 }
 
 /// `read`

@@ -25,6 +25,7 @@ mod size;
 mod sockets;
 mod transfer;
 mod volume;
+mod ways;
 
 use arguments::{Command, CommandLine};
 use clap::Parser;

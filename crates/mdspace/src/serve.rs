@@ -1,12 +1,12 @@
-//! `serve` and `up`: an array behind an NBD server, until somebody says stop.
+//! `serve` and `up`: an array and the ways into it, until somebody says stop.
 //!
-//! One thread does everything but the control socket, whose thread hands each
-//! command over and waits for the answer. Whoever ends it (SIGINT, SIGTERM or
+//! One thread owns the array. The control socket has another, which hands each
+//! command over and waits for the answer; so may ways in ([`crate::ways`]). Whoever ends it (SIGINT, SIGTERM or
 //! the `stop` command), the order is the same: no new requests, those that
 //! were received are answered, everything is flushed, the array is marked
 //! clean, and only then is the end announced.
 
-use crate::arguments::ServeArguments;
+use crate::arguments::{ServeArguments, WayArguments};
 use crate::create::{create, recipe_of_up};
 use crate::failure::Failure;
 use crate::machine::{Arena, Array, Machine, Purpose};
@@ -17,16 +17,13 @@ use crate::report::describe;
 use crate::settings::prepare;
 use crate::size::Size;
 use crate::sockets::{Sockets, UP_DIRECTORY};
-use crate::volume::Exported;
+use crate::ways::{WayStatus, Ways};
 use engine::status::Status;
-use engine::{ArrayError, Clock, Refusal};
+use engine::{ArrayError, Refusal};
 use export::control::{ApiError, Command, ControlBackend, ControlServer, MemberRequest};
-use export::nbd::server::{Server, ServerLimits};
-use export::nbd::session::Export;
 use futures_channel::{mpsc, oneshot};
 use futures_util::future::{Either, join3, select};
 use futures_util::{FutureExt, StreamExt};
-use io::net::Listener;
 use parity::Kernel;
 use serde::Serialize;
 use serde_json::Value;
@@ -35,9 +32,6 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::Duration;
-
-/// How long clients may take to accept their last answers.
-const STOP_GRACE: Duration = Duration::from_secs(5);
 
 /// How long nothing is written before the array is marked clean: md's `safe_mode_delay`.
 const SAFE_MODE_DELAY: Duration = Duration::from_millis(200);
@@ -64,7 +58,7 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
             (None, Some(control)) => (NbdAddress::Unix(own()?.nbd), control.clone()),
             (None, None) => own().map(|own| (NbdAddress::Unix(own.nbd), own.control))?,
         };
-        let server = ArrayServer::start(&machine, array, &nbd, &control)?;
+        let server = ArrayServer::start(&machine, array, &nbd, &arguments.ways, &control)?;
         print(&server.greeting())?;
         server.run().await
     })
@@ -82,7 +76,8 @@ pub(crate) fn up(kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     machine.run(async {
         let members = members_of_up(&machine, directory).await?;
         let array = machine.assemble_paths(&members, false, Purpose::Write).await?;
-        let server = ArrayServer::start(&machine, array, &NbdAddress::Unix(sockets.nbd), &sockets.control)?;
+        let nbd = NbdAddress::Unix(sockets.nbd);
+        let server = ArrayServer::start(&machine, array, &nbd, &WayArguments::default(), &sockets.control)?;
         print(&server.greeting())?;
         print(&what_to_try(&server, &members))?;
         server.run().await
@@ -105,7 +100,7 @@ async fn members_of_up(machine: &Machine, directory: &Path) -> Result<Vec<PathBu
 
 /// The next commands to type, for somebody who is here for the first time.
 fn what_to_try(server: &ArrayServer<'_>, members: &[PathBuf]) -> String {
-    let uri = &server.nbd;
+    let uri = &server.ways.nbd();
     let mdspace = std::env::args().next().unwrap_or_else(|| "mdspace".to_owned());
     let first = members.first().map(|path| path.display().to_string()).unwrap_or_default();
     format!(
@@ -134,6 +129,8 @@ struct Served {
     nbd: String,
     /// NBD connections at present.
     clients: usize,
+    /// All ways in that are open, NBD too.
+    ways: Vec<WayStatus>,
     /// The server's process.
     pid: u32,
 }
@@ -167,12 +164,10 @@ enum Ending {
 struct ArrayServer<'a> {
     machine: &'a Machine,
     array: Array,
-    server: Server<Exported>,
-    accepting: io::JoinHandle<std::io::Result<()>>,
+    ways: Ways,
     /// Sweeps, where one is due, the clean mark whenever the array is idle, and bits
     /// of the bitmap cleared; all end by themselves when the array is stopped.
     background: io::JoinHandle<()>,
-    nbd: NbdAddress,
     control: ControlServer,
     control_path: PathBuf,
     asked: mpsc::UnboundedReceiver<Asked>,
@@ -180,18 +175,18 @@ struct ArrayServer<'a> {
 }
 
 impl<'a> ArrayServer<'a> {
-    /// Listens on both sockets.
-    fn start(machine: &'a Machine, array: Array, nbd: &NbdAddress, control: &Path) -> Result<Self, Failure> {
+    /// Opens the ways in, and the control socket.
+    fn start(
+        machine: &'a Machine,
+        array: Array,
+        nbd: &NbdAddress,
+        ways: &WayArguments,
+        control: &Path,
+    ) -> Result<Self, Failure> {
         // Signals first: threads that exist before would take them.
         let terminated = io::signal::terminated().map_err(|error| Failure::refused(format!("signals: {error}")))?;
         let refused = |error: std::io::Error| Failure::refused(error.to_string());
-        let (listener, nbd) = listen(nbd).map_err(refused)?;
-        let export = Export { name: array.status().name, volume: Exported(array.clone()) };
-        let server = Server::new(vec![export], ServerLimits::default());
-        let accepting = io::spawn({
-            let server = server.clone();
-            async move { server.accept_from(listener).await }
-        });
+        let ways = Ways::open(&array, nbd, ways)?;
         let background = io::spawn({
             let array = array.clone();
             async move {
@@ -203,16 +198,17 @@ impl<'a> ArrayServer<'a> {
         let control_path = std::path::absolute(control).map_err(refused)?;
         let control = ControlServer::start(&control_path, Backend(sender)).map_err(refused)?;
         let terminated = Box::pin(terminated);
-        Ok(Self { machine, array, server, accepting, background, nbd, control, control_path, asked, terminated })
+        Ok(Self { machine, array, ways, background, control, control_path, asked, terminated })
     }
 
     /// What is served, and how to connect.
     fn greeting(&self) -> String {
         let status = self.array.status();
         format!(
-            "serving {}\n  NBD      {}\n  control  {}\n",
+            "serving {}\n{}  {:<10} {}\n",
             describe(&status.name, status.level, status.array_bytes, &status.state),
-            self.nbd,
+            self.ways.status().iter().map(WayStatus::line).collect::<String>(),
+            "control",
             self.control_path.display()
         )
     }
@@ -220,17 +216,12 @@ impl<'a> ArrayServer<'a> {
     /// Serves until the end.
     async fn run(mut self) -> Result<(), Failure> {
         let ending = self.until_ending().await;
-        let Self { machine, array, server, accepting, background, control, asked, .. } = self;
-        let grace = machine.clock.sleep_until(machine.clock.now() + STOP_GRACE);
-        server.stop(grace).await;
-        if !matches!(ending, Ending::Failure(_)) {
-            // Its listener goes, and with it the socket.
-            drop(accepting.await);
-        }
+        let Self { machine, array, ways, background, control, asked, .. } = self;
+        ways.stop(&machine.clock).await;
         let stopped = array.stop().await;
         background.await;
         let status = array.status();
-        drop((asked, server, array));
+        drop((asked, array));
         let result = finish(ending, &stopped, &status);
         control.stop();
         result
@@ -239,17 +230,17 @@ impl<'a> ArrayServer<'a> {
     /// Carries out commands until something ends it.
     async fn until_ending(&mut self) -> Ending {
         loop {
-            let command = pin!(self.asked.next().fuse());
-            let events = select(self.terminated.as_mut(), select(command, &mut self.accepting));
-            let asked = match events.await {
-                Either::Left(_) => return Ending::Signal,
-                Either::Right((Either::Left((Some(asked), _)), _)) => asked,
-                Either::Right((Either::Left((None, _)), _)) => {
-                    return Ending::Failure(std::io::Error::other("the control thread ended"));
-                }
-                Either::Right((Either::Right((accepted, _)), _)) => {
-                    let ended = accepted.err().unwrap_or_else(|| std::io::Error::other("no more connections"));
-                    return Ending::Failure(ended);
+            let asked = {
+                let command = pin!(self.asked.next().fuse());
+                let failed = pin!(self.ways.failed());
+                let events = select(self.terminated.as_mut(), select(command, failed));
+                match events.await {
+                    Either::Left(_) => return Ending::Signal,
+                    Either::Right((Either::Left((Some(asked), _)), _)) => asked,
+                    Either::Right((Either::Left((None, _)), _)) => {
+                        return Ending::Failure(std::io::Error::other("the control thread ended"));
+                    }
+                    Either::Right((Either::Right((error, _)), _)) => return Ending::Failure(error),
                 }
             };
             let Asked { command, answer } = asked;
@@ -286,7 +277,12 @@ impl<'a> ArrayServer<'a> {
     }
 
     fn status(&self) -> Value {
-        let served = Served { nbd: self.nbd.to_string(), clients: self.server.connections(), pid: std::process::id() };
+        let served = Served {
+            nbd: self.ways.nbd(),
+            clients: self.ways.nbd_clients(),
+            ways: self.ways.status(),
+            pid: std::process::id(),
+        };
         json(&ServedStatus { array: self.array.status(), served })
     }
 }
@@ -297,20 +293,6 @@ fn refused(status: u16, Refusal { member, field, reason, advice }: Refusal) -> A
 
 fn json(value: &impl Serialize) -> Value {
     serde_json::to_value(value).expect("our own types have string keys")
-}
-
-fn listen(address: &NbdAddress) -> std::io::Result<(Listener, NbdAddress)> {
-    match address {
-        NbdAddress::Unix(path) => {
-            let path = std::path::absolute(path)?;
-            Ok((Listener::unix(&path, 0o600)?, NbdAddress::Unix(path)))
-        }
-        NbdAddress::Tcp(address) => {
-            let listener = Listener::tcp(*address)?;
-            let address = listener.tcp_address()?.unwrap_or(*address);
-            Ok((listener, NbdAddress::Tcp(address)))
-        }
-    }
 }
 
 /// Tells whoever ended it how it ended.
@@ -330,7 +312,7 @@ fn finish(ending: Ending, stopped: &Result<(), ArrayError>, status: &Status) -> 
             drop(answer.send(body));
         }
         Ending::Failure(error) => {
-            return result.and(Err(Failure::unwell(format!("the NBD server cannot go on: {error}"))));
+            return result.and(Err(Failure::unwell(format!("{error}"))));
         }
     }
     if result.is_ok() {

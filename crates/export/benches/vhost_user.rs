@@ -1,0 +1,124 @@
+//! The same volume in memory through vhost-user-blk (asked by libblkio) and
+//! through NBD over a unix socket (asked by our client), in turns in one run.
+//!
+//! `cargo bench -p mdspace-export --bench vhost_user` prints operations a
+//! second and the ratio.
+
+#[expect(dead_code, reason = "the tests use the rest of it")]
+#[path = "../tests/support/virtual_machine.rs"]
+mod virtual_machine;
+
+use engine::Pool;
+use futures_util::future::join_all;
+use io::net::{Listener, Stream};
+use io::{Executor, Options};
+use mdspace_export::MemoryVolume;
+use mdspace_export::nbd::client::{Client, connect};
+use mdspace_export::nbd::handshake::ClientOptions;
+use mdspace_export::nbd::server::{Server, ServerLimits};
+use mdspace_export::nbd::session::Export;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use virtual_machine::VirtualMachine;
+
+const VOLUME_BYTES: usize = 256 << 20;
+const ROUND: Duration = Duration::from_millis(500);
+const ROUNDS: usize = 9;
+
+fn main() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (vhost, nbd) = (directory.path().join("vhost"), directory.path().join("nbd"));
+    serve(&vhost, &nbd);
+    let pool = Pool::new(64 << 20);
+    let executor = Executor::new(&Options::new(pool.clone())).expect("an executor");
+    let mut machine = VirtualMachine::connect(&vhost, 1, 64 << 20).expect("a client");
+    let client = executor.block_on(async {
+        let stream = Stream::connect_unix(&nbd).await.expect("it listens");
+        let (client, connection) = connect(stream, pool.clone(), ClientOptions::default()).await.expect("a handshake");
+        drop(io::spawn(connection));
+        client
+    });
+    println!("reads: bytes  depth  vhost-user/s       NBD/s  ratio   (medians of {ROUNDS} rounds of {ROUND:?})");
+    for (bytes, depth) in [(4096, 32), (4096, 1), (1 << 20, 4)] {
+        let mut rates = [Vec::new(), Vec::new()];
+        for _ in 0..ROUNDS {
+            rates[0].push(by_vhost_user(&mut machine, bytes, depth));
+            rates[1].push(executor.block_on(by_nbd(&client, bytes, depth)));
+        }
+        let [ours, theirs] = rates.map(median);
+        println!("     {bytes:7}  {depth:5}  {ours:12.0}  {theirs:10.0}  {:5.2}", ours / theirs);
+    }
+}
+
+/// Serves one memory volume in both ways, on a thread that ends with the process.
+fn serve(vhost: &Path, nbd: &Path) {
+    let (sender, started) = mpsc::channel();
+    let (vhost, nbd) = (vhost.to_owned(), nbd.to_owned());
+    std::thread::spawn(move || {
+        let pool = Pool::new(64 << 20);
+        let executor = Executor::new(&Options::new(pool.clone())).expect("an executor");
+        let volume = MemoryVolume::new(VOLUME_BYTES, pool);
+        executor.block_on(async {
+            let _vhost = mdspace_export::vhost_user::Server::start(&vhost, volume.clone(), "memory").expect("a server");
+            let export = Export { name: "memory".into(), volume };
+            let listener = Listener::unix(&nbd, 0o600).expect("a socket");
+            sender.send(()).expect("the bench waits");
+            Server::new(vec![export], ServerLimits::default()).accept_from(listener).await.expect("accepting");
+        });
+    });
+    started.recv().expect("the server starts");
+}
+
+/// A place to read at, a multiple of `bytes`.
+fn place(random: &mut u64, bytes: usize) -> u64 {
+    *random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    (*random >> 33) % (VOLUME_BYTES / bytes) as u64 * bytes as u64
+}
+
+/// Reads a second.
+fn by_vhost_user(machine: &mut VirtualMachine, bytes: usize, depth: usize) -> f64 {
+    let (began, mut random, mut done) = (Instant::now(), 1, 0_u64);
+    for lane in 0..depth {
+        machine.read(0, place(&mut random, bytes), lane * bytes, bytes, lane);
+    }
+    let mut under_way = depth;
+    while under_way > 0 {
+        let goes_on = began.elapsed() < ROUND;
+        for (lane, result) in machine.wait(0, 1) {
+            assert_eq!(result, 0);
+            done += 1;
+            if goes_on {
+                machine.read(0, place(&mut random, bytes), lane * bytes, bytes, lane);
+            } else {
+                under_way -= 1;
+            }
+        }
+    }
+    done as f64 / began.elapsed().as_secs_f64()
+}
+
+/// Reads a second.
+async fn by_nbd(client: &Client, bytes: usize, depth: usize) -> f64 {
+    let began = Instant::now();
+    let lanes = (0..depth as u64).map(|lane| {
+        let client = client.clone();
+        io::spawn(async move {
+            let (mut random, mut done) = (lane, 0_u64);
+            let mut buffer = Some(client.pool().take(bytes));
+            while began.elapsed() < ROUND {
+                let into = buffer.take().expect("given back");
+                buffer = Some(client.read(place(&mut random, bytes), into).await.expect("a read"));
+                done += 1;
+            }
+            done
+        })
+    });
+    let done: u64 = join_all(lanes).await.into_iter().sum();
+    done as f64 / began.elapsed().as_secs_f64()
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
+}

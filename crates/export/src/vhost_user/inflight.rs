@@ -1,0 +1,175 @@
+//! What is under way in one queue, noted in memory that the client keeps when
+//! this process ends (QEMU's vhost-user.rst, "Inflight I/O tracking", split
+//! virtqueue).
+//!
+//! A request is noted before it is begun and struck out after its answer is in
+//! the ring. Whoever comes next begins again what is noted, in the old order:
+//! each of our requests may be done twice, as its answer was never seen.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use vm_memory::{Bytes, MmapRegion, VolatileMemory, VolatileMemoryError, VolatileSlice};
+
+/// Bytes before the descriptors' states: features, version, number, last batch's head, used index.
+const HEADER_BYTES: usize = 16;
+const VERSION_AT: usize = 8;
+const NUMBER_AT: usize = 10;
+const LAST_BATCH_HEAD_AT: usize = 12;
+const USED_INDEX_AT: usize = 14;
+
+/// A descriptor's state: whether it is under way, the next of its batch, when it was begun.
+const STATE_BYTES: usize = 16;
+const NEXT_AT: usize = 6;
+const COUNTER_AT: usize = 8;
+
+/// The version that is described here.
+const VERSION: u16 = 1;
+
+/// Notes of one queue.
+#[derive(Debug, Clone)]
+pub(super) struct Inflight {
+    region: Arc<MmapRegion>,
+    start: usize,
+    size: u16,
+    counter: u64,
+}
+
+impl Inflight {
+    /// Bytes that the notes of a queue of `size` take.
+    pub(super) const fn bytes(size: u16) -> usize {
+        (HEADER_BYTES + STATE_BYTES * size as usize).next_multiple_of(64)
+    }
+
+    /// Those of queue `index`; `None` when the region has no room for them.
+    pub(super) fn of(region: &Arc<MmapRegion>, index: usize, size: u16) -> Option<Self> {
+        let start = index.checked_mul(Self::bytes(size))?;
+        let end = start.checked_add(Self::bytes(size))?;
+        (end <= region.size()).then(|| Self { region: region.clone(), start, size, counter: 0 })
+    }
+
+    fn memory(&self) -> VolatileSlice<'_> {
+        self.region.get_slice(self.start, Self::bytes(self.size)).expect("checked when it was made")
+    }
+
+    fn state_at(&self, head: u16) -> usize {
+        assert!(head < self.size, "descriptor {head} of {}", self.size);
+        HEADER_BYTES + STATE_BYTES * usize::from(head)
+    }
+
+    /// Heads of the chains that were under way, in the order in which they
+    /// were begun, where the ring's own index of used places is `used`.
+    pub(super) fn recover(&mut self, used: u16) -> Result<Vec<u16>, VolatileMemoryError> {
+        let memory = self.memory();
+        if memory.load::<u16>(VERSION_AT, Ordering::Acquire)? != VERSION {
+            memory.store(self.size, NUMBER_AT, Ordering::Relaxed)?;
+            memory.store(used, USED_INDEX_AT, Ordering::Relaxed)?;
+            memory.store(VERSION, VERSION_AT, Ordering::Release)?;
+            return Ok(Vec::new());
+        }
+        // Answers that were given, but not struck out.
+        let mut head: u16 = memory.load(LAST_BATCH_HEAD_AT, Ordering::Relaxed)?;
+        let noted: u16 = memory.load(USED_INDEX_AT, Ordering::Relaxed)?;
+        for _ in 0..used.wrapping_sub(noted).min(self.size) {
+            if head >= self.size {
+                break;
+            }
+            memory.store(0_u8, self.state_at(head), Ordering::Relaxed)?;
+            head = memory.load(self.state_at(head) + NEXT_AT, Ordering::Relaxed)?;
+        }
+        memory.store(used, USED_INDEX_AT, Ordering::Release)?;
+        let mut begun = Vec::new();
+        for head in 0..self.size {
+            let at = self.state_at(head);
+            if memory.load::<u8>(at, Ordering::Relaxed)? == 1 {
+                begun.push((memory.load::<u64>(at + COUNTER_AT, Ordering::Relaxed)?, head));
+            }
+        }
+        begun.sort_unstable();
+        self.counter = begun.last().map_or(0, |(counter, _)| counter.wrapping_add(1));
+        Ok(begun.into_iter().map(|(_, head)| head).collect())
+    }
+
+    /// Notes that `head` is begun.
+    pub(super) fn begin(&mut self, head: u16) -> Result<(), VolatileMemoryError> {
+        let (memory, at) = (self.memory(), self.state_at(head));
+        memory.store(self.counter, at + COUNTER_AT, Ordering::Relaxed)?;
+        memory.store(1_u8, at, Ordering::Release)?;
+        self.counter = self.counter.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Says that the answer to `head` is about to be given.
+    pub(super) fn answering(&self, head: u16) -> Result<(), VolatileMemoryError> {
+        let memory = self.memory();
+        let before: u16 = memory.load(LAST_BATCH_HEAD_AT, Ordering::Relaxed)?;
+        memory.store(before, self.state_at(head) + NEXT_AT, Ordering::Relaxed)?;
+        memory.store(head, LAST_BATCH_HEAD_AT, Ordering::Release)
+    }
+
+    /// Strikes `head` out: its answer is in the ring, whose index is now `used`.
+    pub(super) fn answered(&self, head: u16, used: u16) -> Result<(), VolatileMemoryError> {
+        let memory = self.memory();
+        memory.store(0_u8, self.state_at(head), Ordering::Release)?;
+        memory.store(used, USED_INDEX_AT, Ordering::Release)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(queues: usize, size: u16) -> Arc<MmapRegion> {
+        Arc::new(MmapRegion::new(Inflight::bytes(size) * queues).expect("memory"))
+    }
+
+    fn notes(region: &Arc<MmapRegion>) -> Inflight {
+        Inflight::of(region, 1, 8).expect("there is room")
+    }
+
+    #[test]
+    fn what_was_begun_and_not_answered_is_found_in_the_old_order() {
+        let region = region(2, 8);
+        let mut before = notes(&region);
+        assert_eq!(before.recover(5).expect("memory"), [0_u16; 0]);
+        for head in [3, 1, 7, 0] {
+            before.begin(head).expect("memory");
+        }
+        before.answering(1).expect("memory");
+        before.answered(1, 6).expect("memory");
+        before.begin(1).expect("memory");
+        assert_eq!(notes(&region).recover(6).expect("memory"), [3, 7, 0, 1]);
+        // Once more: nothing was changed by looking.
+        assert_eq!(notes(&region).recover(6).expect("memory"), [3, 7, 0, 1]);
+    }
+
+    #[test]
+    fn an_answer_that_was_given_is_not_given_again() {
+        let region = region(2, 8);
+        let mut before = notes(&region);
+        before.recover(u16::MAX).expect("memory");
+        for head in [2, 4] {
+            before.begin(head).expect("memory");
+        }
+        // The end came after the answer to 4 was put into the ring, or before.
+        before.answering(4).expect("memory");
+        assert_eq!(notes(&region).clone().recover(u16::MAX).expect("memory"), [2, 4]);
+        assert_eq!(notes(&region).recover(0).expect("memory"), [2]);
+    }
+
+    #[test]
+    fn notes_lie_within_their_region_and_hostile_ones_do_no_harm() {
+        let region = region(2, 8);
+        assert!(Inflight::of(&region, 2, 8).is_none());
+        assert!(Inflight::of(&region, usize::MAX, 8).is_none());
+        assert!(Inflight::of(&region, 0, 1024).is_none());
+        let memory = region.get_slice(0, region.size()).expect("all of it");
+        for at in 0..region.size() {
+            memory.store(0xff_u8, at, Ordering::Relaxed).expect("memory");
+        }
+        for version in [0, VERSION] {
+            memory.store(version, Inflight::bytes(8) + VERSION_AT, Ordering::Relaxed).expect("memory");
+            let found = notes(&region).recover(9).expect("memory");
+            assert!(found.iter().all(|head| *head < 8));
+        }
+    }
+}

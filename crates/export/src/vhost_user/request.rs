@@ -1,0 +1,160 @@
+//! One request of a block device: understood, carried out, answered.
+//!
+//! Every request that can be answered is; what is wrong with it is its status.
+
+use super::chain::{Chain, ChainError};
+use super::config::{Facts, ID_BYTES, RANGE_SECTORS_MAX, RANGES_MAX, REQUEST_BYTES_MAX, SECTOR_BYTES};
+use crate::volume::{Durability, Volume, VolumeError};
+use virtio_bindings::virtio_blk as blk;
+use vm_memory::GuestMemoryMmap;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// `struct virtio_blk_req`'s beginning.
+#[derive(Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(super) struct Header {
+    pub(super) kind: U32,
+    pub(super) reserved: U32,
+    pub(super) sector: U64,
+}
+
+/// `struct virtio_blk_discard_write_zeroes`.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(super) struct Range {
+    pub(super) sector: U64,
+    pub(super) sectors: U32,
+    pub(super) flags: U32,
+}
+
+const HEADER_BYTES: u32 = size_of::<Header>() as u32;
+const STATUS_BYTES: u32 = 1;
+
+/// Why a request is not carried out.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error("not known here")]
+    Unsupported,
+    #[error("{0}")]
+    Invalid(&'static str),
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    #[error(transparent)]
+    Chain(#[from] ChainError),
+}
+
+/// Carries the request in `chain` out; returns the number of bytes written
+/// into its memory, which is 0 when not even a status has a place there.
+pub(super) async fn serve<V: Volume>(
+    volume: &V,
+    facts: &Facts,
+    durability: Durability,
+    memory: &GuestMemoryMmap,
+    chain: &Chain,
+) -> u32 {
+    let Some(room) = chain.writable.bytes.checked_sub(STATUS_BYTES) else {
+        tracing::warn!("a request without a place for its status");
+        return 0;
+    };
+    let (status, written) = match carry_out(volume, facts, durability, memory, chain, room).await {
+        Ok(written) => (blk::VIRTIO_BLK_S_OK, written),
+        Err(Refused::Unsupported) => (blk::VIRTIO_BLK_S_UNSUPP, 0),
+        Err(refused) => {
+            tracing::warn!(%refused, "a request failed");
+            (blk::VIRTIO_BLK_S_IOERR, 0)
+        }
+    };
+    match chain.writable.write(memory, room, &[status as u8]) {
+        Ok(()) => written + STATUS_BYTES,
+        Err(error) => {
+            tracing::warn!(%error, "a status cannot be written");
+            0
+        }
+    }
+}
+
+/// Returns the number of bytes written into the first `room` of the chain's memory.
+async fn carry_out<V: Volume>(
+    volume: &V,
+    facts: &Facts,
+    durability: Durability,
+    memory: &GuestMemoryMmap,
+    chain: &Chain,
+    room: u32,
+) -> Result<u32, Refused> {
+    let Some(payload) = chain.readable.bytes.checked_sub(HEADER_BYTES) else {
+        return Err(Refused::Invalid("a request shorter than its head"));
+    };
+    if payload.max(room) > REQUEST_BYTES_MAX {
+        return Err(Refused::Invalid("more than 32 MiB in one request"));
+    }
+    let mut head = [0; HEADER_BYTES as usize];
+    chain.readable.read(memory, 0, &mut head)?;
+    let Header { kind, sector, .. } = zerocopy::transmute!(head);
+    let kind = kind.get();
+    let is_write = matches!(kind, blk::VIRTIO_BLK_T_OUT | blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES);
+    if is_write && facts.read_only {
+        return Err(Refused::Invalid("a write to a read-only disk"));
+    }
+    match kind {
+        blk::VIRTIO_BLK_T_IN => {
+            let at = place(facts, sector.get(), room.into())?;
+            let data = volume.read(at, volume.pool().take(room as usize)).await?;
+            chain.writable.write(memory, 0, &data)?;
+            Ok(room)
+        }
+        blk::VIRTIO_BLK_T_OUT => {
+            let at = place(facts, sector.get(), payload.into())?;
+            let mut data = volume.pool().take(payload as usize);
+            chain.readable.read(memory, HEADER_BYTES, &mut data)?;
+            volume.write(at, data.freeze(), durability).await?;
+            Ok(0)
+        }
+        blk::VIRTIO_BLK_T_FLUSH => {
+            volume.flush().await?;
+            Ok(0)
+        }
+        blk::VIRTIO_BLK_T_GET_ID => {
+            let length = (ID_BYTES as u32).min(room);
+            chain.writable.write(memory, 0, &facts.id[..length as usize])?;
+            Ok(length)
+        }
+        blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES => {
+            let zero = kind == blk::VIRTIO_BLK_T_WRITE_ZEROES;
+            for Range { sector, sectors, flags } in ranges(memory, chain, payload)? {
+                // Bit 0 of the flags is "may be unmapped", and for zeroes only.
+                if sectors > RANGE_SECTORS_MAX || flags.get() > u32::from(zero) {
+                    return Err(Refused::Unsupported);
+                }
+                let bytes = u64::from(sectors.get()) * SECTOR_BYTES;
+                let at = place(facts, sector.get(), bytes)?;
+                if zero {
+                    volume.write_zeroes(at, bytes, flags.get() == 1, durability).await?;
+                } else {
+                    volume.discard(at, bytes).await?;
+                }
+            }
+            Ok(0)
+        }
+        _ => Err(Refused::Unsupported),
+    }
+}
+
+/// Where a range of whole sectors within the volume begins, in bytes.
+fn place(facts: &Facts, sector: u64, bytes: u64) -> Result<u64, Refused> {
+    let at = sector.checked_mul(SECTOR_BYTES);
+    at.filter(|at| bytes.is_multiple_of(SECTOR_BYTES) && at.checked_add(bytes).is_some_and(|end| end <= facts.bytes))
+        .ok_or(Refused::Invalid("a range that is not whole sectors of the disk"))
+}
+
+fn ranges(memory: &GuestMemoryMmap, chain: &Chain, payload: u32) -> Result<Vec<Range>, Refused> {
+    const RANGE_BYTES: u32 = size_of::<Range>() as u32;
+    if !payload.is_multiple_of(RANGE_BYTES) || payload / RANGE_BYTES > RANGES_MAX {
+        return Err(Refused::Unsupported);
+    }
+    let mut bytes = vec![0; payload as usize];
+    chain.readable.read(memory, HEADER_BYTES, &mut bytes)?;
+    let pieces = bytes.chunks_exact(RANGE_BYTES as usize);
+    Ok(pieces.map(|piece| Range::read_from_bytes(piece).expect("of its size")).collect())
+}

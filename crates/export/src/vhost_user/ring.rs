@@ -1,0 +1,268 @@
+//! One queue, served on the volume's thread.
+//!
+//! A single task takes requests out of the ring, drives them, and puts their
+//! answers back: all that are ready, then one signal to the client. A request
+//! that its volume answers at once never enters a queue of futures.
+//!
+//! Invariants: payload that is under way is bounded by [`BYTES_UNDER_WAY_MAX`]
+//! (a single request may exceed it when alone); a stopped ring has nothing
+//! under way and touches the client's memory no more.
+
+use super::Memory;
+use super::chain::{Chain, ChainError};
+use super::config::Facts;
+use super::inflight::Inflight;
+use super::request;
+use crate::nbd::stream::Waiter;
+use crate::volume::{Durability, Volume};
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use io::Event;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use virtio_queue::{Queue, QueueT};
+use vm_memory::{GuestAddress, VolatileMemoryError};
+
+/// Payload that one queue may have under way.
+const BYTES_UNDER_WAY_MAX: u64 = 32 << 20;
+
+/// What a ring is started with.
+#[derive(Debug)]
+pub(super) struct Setup {
+    pub(super) queue: Queue,
+    pub(super) memory: Memory,
+    pub(super) inflight: Option<Inflight>,
+    /// What a write's answer promises.
+    pub(super) durability: Durability,
+}
+
+/// Why a ring is served no more.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RingError {
+    #[error("the queue: {0}")]
+    Queue(#[from] virtio_queue::Error),
+    #[error("the notes of what is under way: {0}")]
+    Inflight(#[from] VolatileMemoryError),
+    #[error("the client's eventfd: {0}")]
+    Event(#[from] std::io::Error),
+    #[error("a chain of descriptors: {0}")]
+    Chain(#[from] ChainError),
+}
+
+/// A queue that is being served.
+pub(super) struct Ring<V: Volume> {
+    volume: V,
+    facts: Rc<Facts>,
+    durability: Durability,
+    queue: RefCell<Queue>,
+    memory: RefCell<Memory>,
+    inflight: RefCell<Option<Inflight>>,
+    /// Chains that were under way when another process served this queue.
+    again: RefCell<VecDeque<u16>>,
+    kick: Event,
+    call: RefCell<Option<Event>>,
+    enabled: Cell<bool>,
+    stopping: Cell<bool>,
+    bytes_under_way: Cell<u64>,
+    driver: Waiter,
+}
+
+/// A request that was answered: the head of its chain, bytes written, and the
+/// payload that it held.
+type Done = (u16, u32, u64);
+
+/// What the driver waits for.
+enum Step {
+    Done(Done),
+    Signalled(std::io::Result<()>),
+}
+
+type Steps = FuturesUnordered<LocalBoxFuture<'static, Step>>;
+
+impl<V: Volume> Ring<V> {
+    /// Takes up what a predecessor left.
+    pub(super) fn new(volume: V, facts: Rc<Facts>, setup: Setup, kick: Event) -> Result<Self, RingError> {
+        let Setup { mut queue, memory, mut inflight, durability } = setup;
+        let used = queue.used_idx(&*memory, Ordering::Acquire)?.0;
+        queue.set_next_used(used);
+        let mut again = VecDeque::new();
+        if let Some(inflight) = &mut inflight {
+            again = inflight.recover(used)?.into();
+            queue.set_next_avail(used.wrapping_add(again.len() as u16));
+        }
+        Ok(Self {
+            volume,
+            facts,
+            durability,
+            queue: queue.into(),
+            memory: memory.into(),
+            inflight: inflight.into(),
+            again: again.into(),
+            kick,
+            call: RefCell::default(),
+            enabled: Cell::new(false),
+            stopping: Cell::new(false),
+            bytes_under_way: Cell::new(0),
+            driver: Waiter::default(),
+        })
+    }
+
+    /// The client's memory lies elsewhere from now on; what is under way
+    /// finishes where it began.
+    pub(super) fn set_memory(&self, memory: Memory) {
+        self.memory.replace(memory);
+    }
+
+    /// Whom to signal from now on.
+    pub(super) fn set_call(&self, call: Option<Event>) {
+        self.call.replace(call);
+    }
+
+    /// Requests are taken only from an enabled ring.
+    pub(super) fn enable(&self, enabled: bool) {
+        self.enabled.set(enabled);
+        self.driver.wake();
+    }
+
+    /// Takes no more requests; [`Ring::run`] ends when those that were begun are answered.
+    pub(super) fn stop(&self) {
+        self.stopping.set(true);
+        self.driver.wake();
+    }
+
+    /// Where the client goes on: the first request that was not taken.
+    pub(super) fn next_avail(&self) -> u16 {
+        self.queue.borrow().next_avail()
+    }
+
+    /// Serves until it is stopped. A ring that is broken takes no more requests, and waits to be stopped.
+    pub(super) async fn run(self: Rc<Self>) {
+        let mut steps = Steps::new();
+        let mut kicked = pin!(self.kick.wait());
+        let mut broken = false;
+        poll_fn(|cx| {
+            self.driver.register(cx);
+            while !broken {
+                match kicked.as_mut().poll(cx) {
+                    Poll::Ready(Ok(())) => kicked.set(self.kick.wait()),
+                    Poll::Ready(Err(error)) => broken = self.give_up(&error.into()),
+                    Poll::Pending => break,
+                }
+            }
+            if let Err(error) = self.turn(&mut steps, cx) {
+                broken = self.give_up(&error);
+            }
+            if self.stopping.get() && steps.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Takes no more requests, as the ring or its memory makes no sense.
+    fn give_up(&self, error: &RingError) -> bool {
+        tracing::error!(%error, "a queue of a vhost-user client is served no more");
+        self.enabled.set(false);
+        true
+    }
+
+    /// Answers what is done and begins what is there, until neither is left.
+    fn turn(self: &Rc<Self>, steps: &mut Steps, cx: &mut Context<'_>) -> Result<(), RingError> {
+        let mut answered = false;
+        loop {
+            let mut moved = false;
+            while let Poll::Ready(Some(step)) = steps.poll_next_unpin(cx) {
+                match step {
+                    Step::Done(done) => {
+                        self.answer(done)?;
+                        (moved, answered) = (true, true);
+                    }
+                    Step::Signalled(result) => result?,
+                }
+            }
+            while let Some(head) = self.next_head()? {
+                moved = true;
+                if let Some(done) = self.begin(head, steps, cx)? {
+                    self.answer(done)?;
+                    answered = true;
+                }
+            }
+            // What was pushed is polled before this returns, so that it knows whom to wake.
+            if !moved && (!std::mem::take(&mut answered) || !self.signal(steps)?) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Tells the client of the answers, unless it does not want to know yet.
+    fn signal(&self, steps: &Steps) -> Result<bool, RingError> {
+        let call = self.call.borrow().clone();
+        let wanted = self.queue.borrow_mut().needs_notification(&**self.memory.borrow())?;
+        let Some(call) = call.filter(|_| wanted) else { return Ok(false) };
+        steps.push(Box::pin(async move { Step::Signalled(call.signal().await) }));
+        Ok(true)
+    }
+
+    /// The next chain to begin, if one is there and may be.
+    fn next_head(&self) -> Result<Option<u16>, RingError> {
+        if self.stopping.get() || !self.enabled.get() || self.bytes_under_way.get() >= BYTES_UNDER_WAY_MAX {
+            return Ok(None);
+        }
+        if let Some(head) = self.again.borrow_mut().pop_front() {
+            return Ok(Some(head));
+        }
+        let (mut queue, memory) = (self.queue.borrow_mut(), self.memory.borrow());
+        loop {
+            if let Some(chain) = queue.pop_descriptor_chain(&**memory) {
+                let head = chain.head_index();
+                if let Some(inflight) = &mut *self.inflight.borrow_mut() {
+                    inflight.begin(head)?;
+                }
+                return Ok(Some(head));
+            }
+            // Asks to be told of the next; it may have come meanwhile.
+            if !queue.enable_notification(&**memory)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Begins the request at `head`; returns it when it is done already.
+    fn begin(self: &Rc<Self>, head: u16, steps: &Steps, cx: &mut Context<'_>) -> Result<Option<Done>, RingError> {
+        let (memory, table, size) = {
+            let queue = self.queue.borrow();
+            (self.memory.borrow().clone(), GuestAddress(queue.desc_table()), queue.size())
+        };
+        let chain = Chain::walk(&memory, table, size, head)?;
+        let bytes = u64::from(chain.readable.bytes) + u64::from(chain.writable.bytes);
+        self.bytes_under_way.set(self.bytes_under_way.get() + bytes);
+        let ring = self.clone();
+        let mut execution: LocalBoxFuture<'static, Step> = Box::pin(async move {
+            let written = request::serve(&ring.volume, &ring.facts, ring.durability, &memory, &chain).await;
+            Step::Done((head, written, bytes))
+        });
+        match execution.as_mut().poll(cx) {
+            Poll::Ready(Step::Done(done)) => return Ok(Some(done)),
+            Poll::Ready(Step::Signalled(_)) => unreachable!("a request ends as one"),
+            Poll::Pending => steps.push(execution),
+        }
+        Ok(None)
+    }
+
+    fn answer(&self, (head, written, bytes): Done) -> Result<(), RingError> {
+        self.bytes_under_way.set(self.bytes_under_way.get() - bytes);
+        let inflight = self.inflight.borrow();
+        if let Some(inflight) = &*inflight {
+            inflight.answering(head)?;
+        }
+        let mut queue = self.queue.borrow_mut();
+        queue.add_used(&**self.memory.borrow(), head, written)?;
+        if let Some(inflight) = &*inflight {
+            inflight.answered(head, queue.next_used())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,261 @@
+//! A client that others wrote (libblkio), against our vhost-user-blk server
+//! over a memory volume.
+
+#[path = "support/virtual_machine.rs"]
+mod virtual_machine;
+
+use blkio::ReqFlags;
+use engine::Pool;
+use io::{Executor, Options};
+use mdspace_export::MemoryVolume;
+use mdspace_export::vhost_user::Server;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use virtual_machine::VirtualMachine;
+
+const BYTES: usize = 16 << 20;
+
+/// A server on a thread of its own.
+struct Served {
+    directory: tempfile::TempDir,
+    stop: Option<futures_channel::oneshot::Sender<()>>,
+    thread: Option<JoinHandle<Vec<u8>>>,
+}
+
+impl Served {
+    fn new(read_only: bool) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let socket = directory.path().join("vhost");
+        let (stop, stopped) = futures_channel::oneshot::channel::<()>();
+        let (sender, started) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let pool = Pool::new(64 << 20);
+            let executor = Executor::new(&Options::new(pool.clone())).expect("an executor");
+            let volume = MemoryVolume::new(BYTES, pool);
+            let offered = if read_only { volume.clone().read_only() } else { volume.clone() };
+            executor.block_on(async {
+                let server = Server::start(&socket, offered, "an array").expect("a server");
+                sender.send(()).expect("the test waits");
+                // Told to stop, or the test is over: the same.
+                let _ = stopped.await;
+                server.stop().await;
+            });
+            volume.snapshot()
+        });
+        started.recv().expect("the server starts");
+        Self { directory, stop: Some(stop), thread: Some(thread) }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("vhost")
+    }
+
+    fn client(&self, queues: i32) -> VirtualMachine {
+        VirtualMachine::connect(&self.socket(), queues, 8 << 20).expect("a client")
+    }
+
+    /// Stops the server; what the volume held in the end.
+    fn stop(mut self) -> Vec<u8> {
+        drop(self.stop.take());
+        self.thread.take().expect("stopped once").join().expect("the server ends well")
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the server ends well");
+        }
+    }
+}
+
+#[test]
+fn a_client_sees_size_queues_and_limits() {
+    let served = Served::new(false);
+    let client = served.client(1);
+    let number = |name: &str| client.blkio.get_i32(name).expect(name);
+    let long = |name: &str| client.blkio.get_u64(name).expect(name);
+    assert_eq!(long("capacity"), BYTES as u64);
+    assert_eq!(number("max-queues"), 64);
+    assert_eq!(number("max-segments"), 126);
+    assert_eq!(number("request-alignment"), 512);
+    assert_eq!(number("optimal-io-size"), 4096);
+    assert_eq!(long("max-discard-len"), 1 << 30);
+    assert_eq!(long("max-write-zeroes-len"), 1 << 30);
+    assert!(client.blkio.get_bool("flush-needed").expect("flush-needed"));
+}
+
+/// A deterministic sequence.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    *state >> 33
+}
+
+#[test]
+fn four_queues_of_depth_sixteen_read_back_what_they_wrote() {
+    const QUEUES: usize = 4;
+    const DEPTH: usize = 16;
+    const SLOT: usize = 64 << 10;
+    let served = Served::new(false);
+    let mut client = served.client(QUEUES as i32);
+    let (mut model, mut seed) = (vec![0; BYTES], 7);
+    let mut expected: Vec<Option<Vec<u8>>> = vec![None; QUEUES * DEPTH];
+    for round in 0..40 {
+        // Each request has a part of the volume and of the memory to itself.
+        for name in 0..QUEUES * DEPTH {
+            let bytes = 512 * (1 + random(&mut seed) as usize % (SLOT / 1024));
+            let at = name * (BYTES / (QUEUES * DEPTH)) + 512 * (random(&mut seed) as usize % 100);
+            if random(&mut seed) % 2 == 0 {
+                let data: Vec<u8> = (0..bytes).map(|index| (index * 7 + name + round) as u8).collect();
+                client.put(name * SLOT, &data);
+                model[at..at + bytes].copy_from_slice(&data);
+                client.write(name % QUEUES, at as u64, name * SLOT, bytes, name);
+                expected[name] = None;
+            } else {
+                expected[name] = Some(model[at..at + bytes].to_vec());
+                client.read(name % QUEUES, at as u64, name * SLOT, bytes, name);
+            }
+        }
+        for queue in 0..QUEUES {
+            let mut done = 0;
+            while done < DEPTH {
+                for (name, result) in client.wait(queue, 1) {
+                    assert_eq!(result, 0, "request {name} of round {round}");
+                    if let Some(expected) = &expected[name] {
+                        assert!(
+                            client.get(name * SLOT, expected.len()) == *expected,
+                            "request {name} of round {round}"
+                        );
+                    }
+                    done += 1;
+                }
+            }
+        }
+    }
+    drop(client);
+    assert!(served.stop() == model);
+}
+
+#[test]
+fn requests_in_many_pieces_are_put_together() {
+    let served = Served::new(false);
+    let mut client = served.client(1);
+    let data: Vec<u8> = (0..126 * 512).map(|index: usize| (index / 3) as u8).collect();
+    client.put(0, &data);
+    // Pieces of different lengths, from the last to the first.
+    let pieces: Vec<(usize, usize)> =
+        (0..100).map(|index| (index * 600, 512 * (1 + index % 2) - 100 * (index % 2))).collect();
+    let mut vectors: Vec<_> = pieces.iter().rev().map(|(at, bytes)| (client.address(*at), *bytes)).collect();
+    let total: usize = pieces.iter().map(|(_, bytes)| bytes).sum();
+    let last = vectors.last_mut().expect("pieces");
+    last.1 -= total % 512;
+    let written: Vec<u8> =
+        vectors.iter().flat_map(|(at, bytes)| client.get(at.addr() - client.address(0).addr(), *bytes)).collect();
+    let vectors: Vec<libc::iovec> =
+        vectors.into_iter().map(|(at, bytes)| libc::iovec { iov_base: at.cast(), iov_len: bytes }).collect();
+    client.queues[0].writev(4096, vectors.as_ptr(), vectors.len() as u32, 1, ReqFlags::empty());
+    assert_eq!(client.only(0), 0);
+    client.put(0, &vec![0; data.len()]);
+    client.queues[0].readv(4096, vectors.as_ptr(), vectors.len() as u32, 2, ReqFlags::empty());
+    assert_eq!(client.only(0), 0);
+    let read: Vec<u8> = vectors
+        .iter()
+        .flat_map(|piece| client.get(piece.iov_base.addr() - client.address(0).addr(), piece.iov_len))
+        .collect();
+    assert!(read == written);
+    drop(client);
+    assert!(served.stop()[4096..4096 + written.len()] == written);
+}
+
+#[test]
+fn zeroes_are_written_discards_taken_and_flushes_answered() {
+    let served = Served::new(false);
+    let mut client = served.client(1);
+    client.put(0, &[0xa5; 1 << 20]);
+    client.write(0, 0, 0, 1 << 20, 1);
+    assert_eq!(client.only(0), 0);
+    client.queues[0].write_zeroes(4096, 8192, 2, ReqFlags::empty());
+    assert_eq!(client.only(0), 0);
+    client.queues[0].write_zeroes(65536 + 512, 512, 3, ReqFlags::NO_UNMAP);
+    assert_eq!(client.only(0), 0);
+    client.queues[0].discard(131072, 65536, 4, ReqFlags::empty());
+    assert_eq!(client.only(0), 0);
+    client.queues[0].flush(5, ReqFlags::empty());
+    assert_eq!(client.only(0), 0);
+    drop(client);
+    let contents = served.stop();
+    let zeroes = [4096..4096 + 8192, 66048..66560, 131072..131072 + 65536];
+    for (at, byte) in contents[..1 << 20].iter().enumerate() {
+        assert_eq!(*byte == 0, zeroes.iter().any(|range| range.contains(&at)), "byte {at}");
+    }
+}
+
+#[test]
+fn requests_beyond_the_end_fail_and_nothing_else_does() {
+    let served = Served::new(false);
+    let mut client = served.client(1);
+    let end = BYTES as u64;
+    for (at, bytes) in [(end, 512), (end - 512, 1024), (end + (1 << 40), 4096)] {
+        client.read(0, at, 0, bytes, 1);
+        assert_ne!(client.only(0), 0, "a read of {bytes} at {at}");
+        client.write(0, at, 0, bytes, 1);
+        assert_ne!(client.only(0), 0, "a write of {bytes} at {at}");
+    }
+    client.read(0, end - 512, 0, 512, 2);
+    assert_eq!(client.only(0), 0);
+}
+
+#[test]
+fn a_read_only_volume_is_only_read() {
+    let served = Served::new(true);
+    let refused = VirtualMachine::connect(&served.socket(), 1, 1 << 20);
+    // The client must say that it knows.
+    assert!(refused.is_err());
+}
+
+#[test]
+fn a_client_that_vanishes_makes_room_for_the_next() {
+    let served = Served::new(false);
+    for round in 0..5_u8 {
+        let mut client = served.client(2);
+        client.read(0, 0, 0, 512, 1);
+        assert_eq!(client.only(0), 0);
+        assert_eq!(client.get(0, 1)[0], round);
+        client.put(0, &[round + 1; 512]);
+        client.write(1, 0, 0, 512, 2);
+        assert_eq!(client.only(1), 0);
+        for name in 0..64 {
+            client.read(0, name * 4096 + 4096, 8192, 4096, name as usize);
+        }
+        // Requests are under way now, or about to be.
+    }
+}
+
+#[test]
+fn nonsense_on_the_socket_ends_its_connection_alone() {
+    let served = Served::new(false);
+    let messages: [&[u8]; 4] = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        // SET_VRING_KICK of queue 0, with no descriptor, before anything was said.
+        &[12, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0],
+        // SET_VRING_NUM of queue 1000.
+        &[8, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 232, 3, 0, 0, 0, 1, 0, 0],
+        // SET_FEATURES with features that were not offered.
+        &[2, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255],
+    ];
+    for message in messages {
+        let mut stream = UnixStream::connect(served.socket()).expect("it listens");
+        stream.write_all(message).expect("it is sent");
+        stream.shutdown(std::net::Shutdown::Write).expect("connected");
+        let mut answer = Vec::new();
+        // Closed, or reset with bytes unread.
+        let _ = stream.read_to_end(&mut answer);
+    }
+    let mut client = served.client(1);
+    client.read(0, 0, 0, 4096, 1);
+    assert_eq!(client.only(0), 0);
+}
