@@ -1,9 +1,10 @@
-//! The project's chores: `cargo xtask test`, `tidy`, `matrix`, `bench`, `lab`, `kernel`.
+//! The project's chores: `cargo xtask test`, `tidy`, `matrix`, `bench`, `figures`, `lab`, `kernel`.
 //!
 //! It is no part of the product and nothing in the product depends on it. What it does on behalf of a chore it does
 //! by running the same commands that a person would type, and it prints how to run a failed one alone.
 
 mod catalogue;
+mod figures;
 mod fuzz;
 mod guest;
 mod lab;
@@ -58,6 +59,8 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Measure everything in docs/bench.md and write it anew; as root, with loop devices too.
+    Figures(figures::Arguments),
     /// Run the laboratory and write its figures into docs/lab.md.
     Lab,
     /// Run a shell script under the real md driver, in a User Mode Linux guest.
@@ -108,6 +111,7 @@ fn main() -> ExitCode {
         }),
         Chore::Sim { arguments } => sim::run(&arguments),
         Chore::Bench { arguments } => bench(&arguments),
+        Chore::Figures(arguments) => figures::run(&arguments),
         Chore::Lab => lab(),
         Chore::Kernel(arguments) => kernel(&arguments),
     };

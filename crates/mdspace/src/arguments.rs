@@ -342,6 +342,7 @@ pub(crate) struct SetArguments {
 #[command(after_help = "\
 Examples:
   mdspace bench                                    eight members in memory: the engine alone
+  mdspace bench --count --level 5                  what members do for each write
   mdspace bench --level 6 --member /mnt/scratch    files in a directory, removed afterwards
   mdspace bench --member /dev/loop0 --member /dev/loop1 --member /dev/loop2    OVERWRITTEN
 
@@ -371,6 +372,10 @@ pub(crate) struct BenchArguments {
     /// Requests under way at a time
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub(crate) depth: usize,
+
+    /// Count the members' transfers for writes of many kinds, exactly, instead of measuring time
+    #[arg(long)]
+    pub(crate) count: bool,
 
     /// Seconds that each figure is measured for
     #[arg(long, value_name = "N", default_value_t = 1.0)]

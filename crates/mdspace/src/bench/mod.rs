@@ -7,6 +7,7 @@
 //! rubbish into the array, so nothing is measured on members that hold data:
 //! they are made for the purpose, or block devices that belong to no array.
 
+mod counts;
 mod measure;
 mod members;
 mod workload;
@@ -16,6 +17,7 @@ use crate::failure::Failure;
 use crate::machine::{Arena, Machine};
 use crate::output::{columns, print, print_json};
 use crate::size::Size;
+use counts::{Count, count_all};
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::inspect::find_superblock;
 use engine::status::level_name;
@@ -48,7 +50,10 @@ struct LevelReport {
     chunk_bytes: u64,
     array_bytes: u64,
     kernel: &'static str,
+    /// With times; none with `--count`.
     figures: Vec<Figure>,
+    /// Without; only with `--count`.
+    counts: Vec<Count>,
 }
 
 /// Runs `mdspace bench`.
@@ -84,12 +89,26 @@ async fn bench_level(
     let chunk_bytes = if matches!(level, Level::Linear | Level::Raid1) { 0 } else { arguments.chunk.0 };
     make_array(machine, members, level, chunk_bytes, overwrite).await?;
     let (geometry, data_at) = geometry(machine, members).await?;
-    let candidates = candidates(members);
-    let options = AssembleOptions { kernel: machine.kernel, ..AssembleOptions::default() };
-    let array = Array::assemble(candidates, options, machine.pool.clone(), machine.clock.clone()).await?;
-    let longest = array.preferred_bytes().max(1 << 20) as usize;
+    let array = Array::assemble(candidates(members), options(machine), machine.pool.clone(), machine.clock.clone());
+    let array = array.await?;
+    let longest = array.preferred_bytes().max(counts::REQUEST_BYTES_MAX as u64) as usize;
     let template = machine.pool.zeroed(longest).freeze();
     fill(&array, &template).await?;
+    let mut report = LevelReport {
+        level: level_name(level),
+        members: members.len(),
+        chunk_bytes,
+        array_bytes: array.bytes(),
+        kernel: array.status().kernel,
+        figures: Vec::new(),
+        counts: Vec::new(),
+    };
+    if arguments.count {
+        array.stop().await?;
+        report.counts = count_all(machine, members, &geometry, &template).await?;
+        forget_array(machine, members).await?;
+        return Ok(report);
+    }
     let bench = Rc::new(Bench {
         array,
         members: members.to_vec(),
@@ -99,20 +118,21 @@ async fn bench_level(
         depth: arguments.depth,
         template,
     });
-    let mut figures = Vec::new();
     for workload in workload::healthy(&geometry) {
-        figures.push(measure(&bench, workload, time).await?);
+        report.figures.push(measure(&bench, workload, time).await?);
     }
     if bench.array.fail(&name(0)).await.is_ok() {
         for workload in workload::degraded(&geometry) {
-            figures.push(measure(&bench, workload, time).await?);
+            report.figures.push(measure(&bench, workload, time).await?);
         }
     }
-    let status = bench.array.status();
     bench.array.stop().await?;
     forget_array(machine, members).await?;
-    let (array_bytes, kernel) = (status.array_bytes, status.kernel);
-    Ok(LevelReport { level: level_name(level), members: members.len(), chunk_bytes, array_bytes, kernel, figures })
+    Ok(report)
+}
+
+fn options(machine: &Machine) -> AssembleOptions {
+    AssembleOptions { kernel: machine.kernel, ..AssembleOptions::default() }
 }
 
 fn name(index: usize) -> String {
@@ -191,6 +211,11 @@ impl Report {
             let (chunk, size) = (Size(level.chunk_bytes), Size(level.array_bytes));
             let (name, count) = (level.level, level.members);
             text += &format!("\n{name}, {count} members, chunk {chunk}, {size}, parity by {}\n", level.kernel);
+            if !level.counts.is_empty() {
+                let rows = level.counts.iter().map(Count::row);
+                text += &columns(&std::iter::once(Count::heading()).chain(rows).collect::<Vec<_>>());
+                continue;
+            }
             let heading = ["", "array", "limit", "array/limit"].map(str::to_owned).to_vec();
             let rows = level.figures.iter().map(|figure| {
                 let side = |per_second: f64| amount(per_second, figure.request_bytes);

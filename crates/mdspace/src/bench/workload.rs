@@ -88,16 +88,10 @@ fn workload(
     missing: Option<Slot>,
 ) -> Workload {
     let places = geometry.array_bytes() / bytes as u64;
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = Xorshift::default();
     let mut place = |index: u64| match order {
         Order::Linear => index % places,
-        Order::Random => {
-            // Marsaglia's xorshift: the same places in each run.
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random % places
-        }
+        Order::Random => random.next() % places,
     };
     let count = if order == Order::Linear { places } else { REQUESTS };
     let requests = (0..count).map(|index| {
@@ -105,6 +99,24 @@ fn workload(
         (at, limit(geometry, kind, at, bytes as u64, missing))
     });
     Workload { name, kind, bytes, requests: requests.collect() }
+}
+
+/// Marsaglia's xorshift: the same places in each run.
+pub(super) struct Xorshift(u64);
+
+impl Default for Xorshift {
+    fn default() -> Self {
+        Self(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+impl Xorshift {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
 }
 
 fn limit(geometry: &Geometry, kind: Kind, at: u64, bytes: u64, missing: Option<Slot>) -> Limit {

@@ -1,0 +1,229 @@
+//! `cargo xtask figures`: measures everything in docs/bench.md and writes it anew.
+//!
+//! Two kinds of figures. Counts are exact: member transfers for user writes, ours counted by the engine, the real
+//! driver's by its members' statistics in a guest. Times are of this machine and moment, so each stands beside what the
+//! same members give without RAID in the same run.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::guest::Guest;
+use crate::root;
+
+/// What is to be measured.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Seconds for each figure that takes time.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// Print the document instead of writing docs/bench.md.
+    #[arg(long)]
+    print: bool,
+}
+
+/// Levels and numbers of members that are counted.
+const COUNTED: [(&str, u16); 2] = [("5", 8), ("6", 10)];
+
+/// Members, their number and level, and requests under way, of the figures in time.
+const TIMED: [(&str, u16, &str, u16); 5] =
+    [("5", 8, "memory", 8), ("6", 10, "memory", 8), ("5", 32, "memory", 8), ("0", 8, "memory", 8), ("5", 8, "loop", 8)];
+
+/// Runs the chore.
+///
+/// # Errors
+///
+/// Something that is measured cannot be built or run.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--locked", "--release", "--package", "mdspace"])
+        .current_dir(root())
+        .status()?;
+    if !status.success() {
+        bail!("mdspace does not build");
+    }
+    let mut text = HEAD.to_owned();
+    for (level, members) in COUNTED {
+        let ours = bench(&["--count", "--level", level, "--members", &members.to_string(), "--size", "32M"], &[])?;
+        let theirs = driver_counts(level, members, &ours["levels"][0])?;
+        text += &counts_table(&ours["levels"][0], &theirs)?;
+    }
+    text += TIMES;
+    for (level, members, kind, depth) in TIMED {
+        let seconds = arguments.seconds.to_string();
+        let (members, depth) = (members.to_string(), depth.to_string());
+        let common = ["--level", level, "--members", &members, "--depth", &depth, "--seconds", &seconds];
+        let result = if kind == "loop" {
+            match Loops::create(members.parse()?) {
+                Ok(loops) => bench(&common, &loops.devices)?,
+                Err(error) => {
+                    writeln!(text, "\nNot measured, {kind}: {error:#}")?;
+                    continue;
+                }
+            }
+        } else {
+            bench(&common, &[])?
+        };
+        text += &times_table(&result["levels"][0], kind, &depth)?;
+    }
+    if arguments.print {
+        print!("{text}");
+    } else {
+        fs::write(root().join("docs/bench.md"), text)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+const HEAD: &str = "\
+# Figures
+
+Made by `cargo xtask figures`, all of it; do not edit. Chunks of 64 KiB throughout.
+
+## What members do for writes
+
+Exact counts, no times: bytes that all members together read and write for each byte that is written to the array, and
+transfers for each request. Ours are counted where the engine hands transfers to members; the real driver's (Linux 6.1
+in User Mode Linux, over loop devices) are its members' statistics for the same writes by fio. \"Least\" is what full
+stripes take, data and parity.
+";
+
+const TIMES: &str = "
+## Times
+
+Of one core of a machine that does other things too, so only the ratios tell something: the same bytes moved between the
+same buffers and members without RAID, in turn with the array, in the same run.
+";
+
+/// `mdspace bench --json` with these arguments and members.
+fn bench(arguments: &[&str], members: &[PathBuf]) -> Result<Value> {
+    let members = members.iter().flat_map(|member| [OsString::from("--member"), member.into()]);
+    let output = Command::new(root().join("target/release/mdspace"))
+        .args(["bench", "--json"])
+        .args(arguments)
+        .args(members)
+        .output()?;
+    if !output.status.success() {
+        bail!("mdspace bench {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// What the driver's members did for the workloads of `ours`, by tests/kernel/counts.sh: reads, sectors read, writes
+/// and sectors written of each.
+fn driver_counts(level: &str, members: u16, ours: &Value) -> Result<Vec<[f64; 4]>> {
+    let mut arguments = vec![level.to_owned(), members.to_string(), "64".to_owned()];
+    for count in ours["counts"].as_array().context("no counts")? {
+        let order = count["order"].as_str().context("no order")?;
+        arguments.push(format!("{order}:{}:{}:{}", count["request_bytes"], count["depth"], count["requests"]));
+    }
+    let guest = Guest::default().limit(Duration::from_secs(600));
+    let output = guest.run(&root().join("tests/kernel/counts.sh"), &arguments)?.success()?;
+    let row = |line: &str| -> Result<[f64; 4]> {
+        let numbers = line.split(' ').skip(1).map(str::parse).collect::<Result<Vec<f64>, _>>()?;
+        numbers.try_into().map_err(|_| anyhow::anyhow!("the guest printed {line:?}"))
+    };
+    output.lines().map(row).collect()
+}
+
+fn number(value: &Value) -> Result<f64> {
+    value.as_f64().context("a number is missing in what mdspace bench printed")
+}
+
+fn counts_table(ours: &Value, theirs: &[[f64; 4]]) -> Result<String> {
+    let (name, members) = (title(ours)?, &ours["members"]);
+    let mut text = format!(
+        "\n### {name}, {members} members\n\n\
+         | writes | | read | written | least | reads / request | writes / request |\n|---|---|---|---|---|---|---|\n"
+    );
+    for (count, driver) in ours["counts"].as_array().context("no counts")?.iter().zip(theirs) {
+        let requests = number(&count["requests"])?;
+        let bytes = requests * number(&count["request_bytes"])?;
+        let order = count["order"].as_str().context("no order")?;
+        let kib = number(&count["request_bytes"])? / 1024.0;
+        let what = format!("{kib} KiB {order}, {} under way", count["depth"]);
+        let least = number(&count["least_written_bytes"])? / bytes;
+        let ours = [
+            number(&count["read_bytes"])?,
+            number(&count["written_bytes"])?,
+            number(&count["reads"])?,
+            number(&count["writes"])?,
+        ];
+        let [reads, read, writes, written] = *driver;
+        let theirs = [read * 512.0, written * 512.0, reads, writes];
+        for (what, who, [read, written, reads, writes]) in [(&*what, "mdspace", ours), ("", "md", theirs)] {
+            let (read, written) = (read / bytes, written / bytes);
+            let (reads, writes) = (reads / requests, writes / requests);
+            writeln!(text, "| {what} | {who} | {read:.3} | {written:.3} | {least:.3} | {reads:.3} | {writes:.3} |")?;
+        }
+    }
+    Ok(text)
+}
+
+fn times_table(result: &Value, kind: &str, depth: &str) -> Result<String> {
+    let kind = if kind == "loop" { "loop devices over tmpfs, O_DIRECT" } else { "memory" };
+    let mut text = format!(
+        "\n### {}, {} members, {kind}, {depth} under way\n\n| | array | limit | ratio |\n|---|---|---|---|\n",
+        title(result)?,
+        result["members"]
+    );
+    for figure in result["figures"].as_array().context("no figures")? {
+        let bytes = number(&figure["request_bytes"])?;
+        let side = |name: &str| -> Result<String> {
+            let rate = number(&figure[name])?;
+            Ok(if bytes <= 4096.0 {
+                format!("{:.0} k/s", rate / 1e3)
+            } else {
+                format!("{:.2} GB/s", rate * bytes / 1e9)
+            })
+        };
+        let workload = figure["workload"].as_str().context("no name")?;
+        let (array, limit) = (side("array_per_second")?, side("limit_per_second")?);
+        writeln!(text, "| {workload} | {array} | {limit} | {:.2} |", number(&figure["ratio"])?)?;
+    }
+    Ok(text)
+}
+
+/// `raid5` as `RAID-5`.
+fn title(level: &Value) -> Result<String> {
+    Ok(level["level"].as_str().context("no level")?.replace("raid", "RAID-"))
+}
+
+/// Loop devices over files in memory, taken apart at the end.
+struct Loops {
+    devices: Vec<PathBuf>,
+    directory: tempfile::TempDir,
+}
+
+impl Loops {
+    const BYTES: u64 = 64 << 20;
+
+    fn create(count: u16) -> Result<Loops> {
+        let directory = tempfile::tempdir_in("/dev/shm")?;
+        let mut loops = Loops { devices: Vec::new(), directory };
+        for number in 0..count {
+            let file = loops.directory.path().join(format!("m{number}"));
+            File::create(&file)?.set_len(Self::BYTES)?;
+            let output = Command::new("losetup").args(["--find", "--show", "--direct-io=off"]).arg(&file).output()?;
+            if !output.status.success() {
+                bail!("losetup: {}", String::from_utf8_lossy(&output.stderr).trim());
+            }
+            loops.devices.push(Path::new(String::from_utf8(output.stdout)?.trim()).to_owned());
+        }
+        Ok(loops)
+    }
+}
+
+impl Drop for Loops {
+    fn drop(&mut self) {
+        for device in &self.devices {
+            // What stays attached is gone with the machine's next start.
+            let _ = Command::new("losetup").arg("--detach").arg(device).status();
+        }
+    }
+}
