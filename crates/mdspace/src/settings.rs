@@ -45,7 +45,11 @@ pub(crate) const SETTINGS: [Setting; 4] = [
                 _ => return Err(Refusal::new(format!("{value:?} is neither"))),
             };
             let array = array.clone();
-            Ok(async move { Ok(array.freeze_sweeps(frozen)) }.boxed_local())
+            Ok(async move {
+                array.freeze_sweeps(frozen);
+                Ok(())
+            }
+            .boxed_local())
         },
     },
     Setting {
