@@ -99,10 +99,10 @@ pub(crate) struct Writers {
 }
 
 /// One write, from its acceptance to its end.
-struct Writing<'a>(&'a Writers);
+pub(crate) struct Writing<'a>(&'a Writers);
 
 impl Writers {
-    fn begin(&self) -> Writing<'_> {
+    pub(crate) fn begin(&self) -> Writing<'_> {
         self.begun.set(self.begun.get() + 1);
         Writing(self)
     }
@@ -198,42 +198,6 @@ impl<M: Member, C: Clock> Array<M, C> {
         inner.flush_members().await
     }
 
-    /// Makes the range read as zeros.
-    ///
-    /// # Errors
-    /// As [`Array::write`].
-    pub async fn write_zeroes(&self, at: u64, bytes: u64, durability: Durability) -> Result<(), ArrayError> {
-        /// Large enough for full stripes, small enough to hold while it is written.
-        const ZEROES_BYTES: u64 = 1 << 20;
-        let inner = &*self.0;
-        drop(inner.enter_to_write(at, bytes)?);
-        let zeroes = inner.pool.zeroed(bytes.min(ZEROES_BYTES) as usize).freeze();
-        for start in (at..at + bytes).step_by(ZEROES_BYTES as usize) {
-            let length = (at + bytes - start).min(ZEROES_BYTES);
-            self.write(start, zeroes.slice(0..length as usize), Durability::Ordinary).await?;
-        }
-        match durability {
-            Durability::Ordinary => Ok(()),
-            Durability::Stable => self.flush().await,
-        }
-    }
-
-    /// The range's contents no longer matter. A hint: levels of copies pass it
-    /// on to members that can; parity levels keep the data, because parity
-    /// over discarded chunks could not be vouched for.
-    ///
-    /// # Errors
-    /// `OutOfRange`, `ReadOnly`, `Stopped`.
-    pub async fn discard(&self, at: u64, bytes: u64) -> Result<(), ArrayError> {
-        let inner = &*self.0;
-        let _inside = inner.enter_to_write(at, bytes)?;
-        let _writing = inner.writers.begin();
-        match &inner.geometry {
-            Geometry::Mapping(mapping) => inner.discard_mapped(mapping, at, bytes).await,
-            Geometry::Parity(_) => Ok(()),
-        }
-    }
-
     /// Finishes what is under way, flushes, and marks the array clean. Nothing
     /// is accepted afterwards. An array that is broken stays marked dirty.
     ///
@@ -272,7 +236,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.gate.enter().ok_or_else(|| ArrayError::new(ArrayErrorKind::Stopped, "the array is stopped"))
     }
 
-    fn enter_to_write(&self, at: u64, bytes: u64) -> Result<Inside<'_>, ArrayError> {
+    pub(crate) fn enter_to_write(&self, at: u64, bytes: u64) -> Result<Inside<'_>, ArrayError> {
         if self.read_only {
             return Err(ArrayError::new(ArrayErrorKind::ReadOnly, "the array is read-only"));
         }

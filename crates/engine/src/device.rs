@@ -54,6 +54,8 @@ pub(crate) struct Device<M> {
     pub(crate) data_at: u64,
     /// Component ranges that md's bad-block log names; never read.
     pub(crate) bad: Vec<Range<u64>>,
+    /// Whether a discard leaves zeros: its promise, until it turns out that it cannot.
+    pub(crate) discards_to_zeros: Cell<bool>,
     pub(crate) in_flight: Cell<u32>,
     pub(crate) counters: Counters,
 }
@@ -84,6 +86,8 @@ impl<M: Member> Device<M> {
         bad: Vec<Range<u64>>,
     ) -> Self {
         debug_assert_eq!(place.len() as u64 % 512, 0);
+        let limits = member.limits();
+        let discards_to_zeros = Cell::new(limits.discards && limits.discards_to_zeros);
         Self {
             name,
             member,
@@ -92,6 +96,7 @@ impl<M: Member> Device<M> {
             place: RefCell::new(place),
             state: Cell::new(state),
             bad,
+            discards_to_zeros,
             in_flight: Cell::new(0),
             counters: Counters::default(),
         }
@@ -188,6 +193,10 @@ impl<M: Member> Device<M> {
 
     pub(crate) async fn discard(&self, at: ComponentByte, bytes: u64) -> Result<(), MemberError> {
         self.member.discard(self.absolute(at), bytes).await
+    }
+
+    pub(crate) async fn write_zeroes(&self, at: ComponentByte, bytes: u64) -> Result<(), MemberError> {
+        self.member.write_zeroes(self.absolute(at), bytes).await
     }
 
     /// Puts `superblock` in its place, in whole logical blocks, and on stable storage.

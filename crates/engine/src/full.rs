@@ -59,9 +59,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         stripes: Range<u64>,
         data: &mut Rope<'a, impl Iterator<Item = &'a Block>>,
     ) -> Vec<Vec<Block>> {
+        self.forget_stripes(parity, stripes.clone());
         let mut members: Vec<_> = (0..parity.slots()).map(|_| Vec::new()).collect();
         for stripe in stripes.map(|number| parity.stripe(number)) {
-            self.forget_stripe(parity, &stripe);
             let mut add = |role, block| {
                 let slot = stripe.slot_of(role).expect("the geometry has this chunk");
                 members[slot.index()].push(block);

@@ -37,6 +37,7 @@ mod stripe_size;
 mod striped;
 mod sweep;
 mod syndrome;
+mod zeros;
 
 pub use array::{Array, Durability};
 pub use assemble::{AssembleOptions, CACHE_BYTES, Candidate};

@@ -7,12 +7,11 @@ use crate::array::Inner;
 use crate::buffer::{Block, Buffer};
 use crate::clock::Clock;
 use crate::error::ArrayError;
-use crate::member::{Member, MemberErrorKind};
+use crate::member::Member;
 use format::geometry::{Level, Mapping, Piece};
 use format::units::{ArrayByte, ComponentByte, Slot};
 use futures_util::future::join_all;
 use smallvec::SmallVec;
-use std::ops::Range;
 
 impl<M: Member, C: Clock> Inner<M, C> {
     pub(crate) async fn read_mapped(&self, mapping: &Mapping, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
@@ -96,36 +95,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
             self.record_failure(device, &error).await?;
         }
         Ok(())
-    }
-
-    /// Passes a discard on; a member that cannot keeps its data, which is allowed.
-    pub(crate) async fn discard_mapped(&self, mapping: &Mapping, at: u64, bytes: u64) -> Result<(), ArrayError> {
-        let unit = self.block_bytes;
-        let (start, end) = (at.next_multiple_of(unit), (at + bytes) / unit * unit);
-        // Where one copy went and another stayed they would differ.
-        let all_discard = self.slots.borrow().iter().flatten().all(|device| device.member.limits().discards);
-        if start >= end || !all_discard {
-            return Ok(());
-        }
-        let _lock = self.locks.exclusive(start..end).await;
-        self.to_the_end(self.discard_marked(mapping, &(start..end))).await
-    }
-
-    async fn discard_marked(&self, mapping: &Mapping, range: &Range<u64>) -> Result<(), ArrayError> {
-        self.check_unbroken()?;
-        let _intended = self.mark_write(range).await?;
-        for piece in mapping.pieces(ArrayByte(range.start), range.end - range.start) {
-            for &(slot, at) in &piece.copies {
-                let Some(device) = self.device(slot) else { continue };
-                match device.discard(at, piece.bytes).await {
-                    Err(error) if error.kind != MemberErrorKind::Unsupported => {
-                        self.record_failure(&device, &error).await?;
-                    }
-                    _ => {}
-                }
-            }
-        }
-        self.settle().await
     }
 }
 

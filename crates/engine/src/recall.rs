@@ -65,15 +65,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.cache.borrow_mut().forget(base(stripe), changes);
     }
 
-    /// All of a stripe is about to change.
-    pub(crate) fn forget_stripe(&self, parity: &Parity, stripe: &Stripe) {
-        if self.cache.borrow().is_empty() {
-            return;
+    /// All of some stripes is about to change.
+    pub(crate) fn forget_stripes(&self, parity: &Parity, stripes: Range<u64>) {
+        let mut cache = self.cache.borrow_mut();
+        if !cache.is_empty() {
+            let rows = parity.chunk_bytes() / PAGE_BYTES as u64;
+            cache.forget_rows(Row(stripes.start * rows)..Row(stripes.end * rows));
         }
-        let within = 0..parity.chunk_bytes() as u32;
-        let roles = (0..parity.data_chunks()).map(Role::Data).chain([Role::P, Role::Q]);
-        let all: SmallVec<[Transfer; 16]> = roles.map(|role| Transfer { role, within: within.clone() }).collect();
-        self.forget(stripe, all.iter());
     }
 
     /// A request for `spans` was carried out: what the stripe's members hold

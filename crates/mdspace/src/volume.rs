@@ -46,15 +46,19 @@ impl Volume for Exported {
         self.0.discard(at, bytes).await.map_err(failed)
     }
 
-    /// Zeros are always written: the engine keeps no ranges that only read so.
     async fn write_zeroes(
         &self,
         at: u64,
         bytes: u64,
-        _may_discard: bool,
+        may_discard: bool,
         durability: Durability,
     ) -> Result<(), VolumeError> {
-        self.0.write_zeroes(at, bytes, of_engine(durability)).await.map_err(failed)
+        let durability = of_engine(durability);
+        let zeroed = match may_discard {
+            true => self.0.punch_hole(at, bytes, durability).await,
+            false => self.0.write_zeroes(at, bytes, durability).await,
+        };
+        zeroed.map_err(failed)
     }
 }
 

@@ -20,5 +20,5 @@ pub mod truth;
 
 pub use executor::{Tracer, VirtualClock, World};
 pub use faults::Faults;
-pub use member::SimMember;
+pub use member::{SimMember, Zeroing};
 pub use random::Random;

@@ -19,6 +19,21 @@ use std::time::Duration;
 /// Smallest part of a write that is there whole or not at all.
 const SECTOR_BYTES: u64 = 512;
 
+/// What a member makes of discard and write-zeroes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Zeroing {
+    /// It can do neither.
+    Never,
+    /// It writes zeros, and cannot discard.
+    Zeroes,
+    /// It does both; what is discarded reads as zeros.
+    Discards,
+    /// What is discarded reads as anything. It promises nothing else.
+    DiscardsToNoise,
+    /// It promises everything, and can do nothing when it is asked.
+    Promises,
+}
+
 /// A write in the cache: what it put where.
 struct Cached {
     number: u64,
@@ -37,6 +52,7 @@ struct State {
     name: String,
     world: World,
     limits: Limits,
+    zeroing: Zeroing,
     /// The unit at which writes tear when the power goes.
     tear_bytes: u64,
     /// Where writes can be lost and misdirected; and to.
@@ -72,6 +88,7 @@ impl SimMember {
         Self(Rc::new(State {
             name,
             world: world.clone(),
+            zeroing: Zeroing::Never,
             tear_bytes: SECTOR_BYTES,
             area: 0..limits.bytes,
             limits,
@@ -108,6 +125,18 @@ impl SimMember {
     /// When it is shared already.
     pub fn with_silent_mishaps_in(mut self, area: Range<u64>) -> Self {
         self.unshared().area = area;
+        self
+    }
+
+    /// The same, zeroing in its own way.
+    ///
+    /// # Panics
+    /// When it is shared already.
+    pub fn with_zeroing(mut self, zeroing: Zeroing) -> Self {
+        let state = self.unshared();
+        state.zeroing = zeroing;
+        state.limits.discards = !matches!(zeroing, Zeroing::Never | Zeroing::Zeroes);
+        state.limits.discards_to_zeros = matches!(zeroing, Zeroing::Discards | Zeroing::Promises);
         self
     }
 
@@ -192,6 +221,10 @@ impl SimMember {
     fn error(&self, operation: Operation, at: MemberByte, bytes: u64) -> MemberError {
         let kind = if self.0.faults.gone.get() { MemberErrorKind::Gone } else { MemberErrorKind::Io };
         MemberError { kind, operation, at, bytes, source: Rc::new(std::io::Error::other("a simulated fault")) }
+    }
+
+    fn unsupported(&self, operation: Operation, at: MemberByte, bytes: u64) -> MemberError {
+        MemberError { kind: MemberErrorKind::Unsupported, ..self.error(operation, at, bytes) }
     }
 
     /// Whether the operation goes well; and if it does, what befalls it unseen.
@@ -346,10 +379,18 @@ impl Member for SimMember {
     }
 
     async fn discard(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
-        Err(MemberError { kind: MemberErrorKind::Unsupported, ..self.error(Operation::Discard, at, bytes) })
+        let contents = match self.0.zeroing {
+            Zeroing::Discards => vec![0; bytes as usize],
+            Zeroing::DiscardsToNoise => vec![self.0.world.chance(0..256) as u8; bytes as usize],
+            _ => return Err(self.unsupported(Operation::Discard, at, bytes)),
+        };
+        self.put_all(Operation::Discard, at, contents).await
     }
 
     async fn write_zeroes(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
-        Err(MemberError { kind: MemberErrorKind::Unsupported, ..self.error(Operation::WriteZeroes, at, bytes) })
+        match self.0.zeroing {
+            Zeroing::Never | Zeroing::Promises => Err(self.unsupported(Operation::WriteZeroes, at, bytes)),
+            _ => self.put_all(Operation::WriteZeroes, at, vec![0; bytes as usize]).await,
+        }
     }
 }

@@ -11,12 +11,21 @@ use format::geometry::{Level, default_layout};
 use format::placement::BitmapChoice;
 use format::superblock::Version;
 use futures_util::future::{join, join_all};
-use mdspace_sim::{Random, SimMember, VirtualClock, World};
+use mdspace_sim::{Random, SimMember, VirtualClock, World, Zeroing};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
 type Simulated = Array<SimMember, VirtualClock>;
+
+/// How bytes come to the array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Means {
+    Write,
+    /// They are zeros.
+    Zero,
+    Punch,
+}
 
 /// An array's shape, by chance.
 #[derive(Debug, Clone)]
@@ -29,6 +38,7 @@ struct Setup {
     bitmap: BitmapChoice,
     stripe_size: StripeSize,
     cache_bytes: usize,
+    zeroing: Zeroing,
 }
 
 const DATA_OFFSET: u64 = 32 << 10;
@@ -70,6 +80,7 @@ fn setup(random: &mut Random) -> Setup {
         bitmap: if redundant && random.once_in(2) { BitmapChoice::Chunk(4096) } else { BitmapChoice::None },
         stripe_size,
         cache_bytes: *random.pick(&[0, 4 * 4096, 40 * 4096, CACHE_BYTES]),
+        zeroing: *random.pick(&[Zeroing::Never, Zeroing::Zeroes, Zeroing::Discards, Zeroing::Promises]),
     }
 }
 
@@ -155,8 +166,10 @@ impl History {
         let world = World::new(random.number());
         let boundaries = Rc::new(Cell::new(0));
         let bytes = DATA_OFFSET + setup.component_bytes;
-        let member =
-            |index| SimMember::new(format!("member{index}"), &world, vec![0; bytes as usize], boundaries.clone());
+        let member = |index| {
+            SimMember::new(format!("member{index}"), &world, vec![0; bytes as usize], boundaries.clone())
+                .with_zeroing(setup.zeroing)
+        };
         let members = (0..setup.slots).map(member).collect();
         let truth = Rc::new(RefCell::new(Truth::new(0)));
         Self { seed, setup, world, random, members, boundaries, truth }
@@ -192,9 +205,12 @@ impl History {
                 start = (start / 4096 * 4096).max(low);
             }
             let mut bytes = vec![0; self.random.within(1..low + part - start + 1) as usize];
-            self.random.fill(&mut bytes);
+            let means = *self.random.pick(&[Means::Write, Means::Write, Means::Write, Means::Zero, Means::Punch]);
+            if means == Means::Write {
+                self.random.fill(&mut bytes);
+            }
             let durability = if self.random.once_in(8) { Durability::Stable } else { Durability::Ordinary };
-            writes.push(self.write(array, start, bytes, durability));
+            writes.push(self.write(array, start, bytes, means, durability));
         }
         // Requests that wait for a lock may find another unit when they get it.
         let other = any_stripe_size(&mut self.random, self.setup.chunk_bytes);
@@ -217,17 +233,22 @@ impl History {
         array: &Simulated,
         start: u64,
         bytes: Vec<u8>,
+        means: Means,
         durability: Durability,
     ) -> impl Future<Output = ()> + use<> {
         let (array, truth, context) = (array.clone(), self.truth.clone(), self.context());
         async move {
-            let block = array.pool().copy_of(&bytes);
+            let (block, length) = (array.pool().copy_of(&bytes), bytes.len() as u64);
             let entry = {
                 let recent = &mut truth.borrow_mut().recent;
                 recent.push((start as usize, bytes, false));
                 recent.len() - 1
             };
-            let written = array.write(start, block, durability).await;
+            let written = match means {
+                Means::Write => array.write(start, block, durability).await,
+                Means::Zero => array.write_zeroes(start, length, durability).await,
+                Means::Punch => array.punch_hole(start, length, durability).await,
+            };
             written.unwrap_or_else(|error| panic!("{context}: {error}"));
             truth.borrow_mut().recent[entry].2 = true;
         }

@@ -61,6 +61,15 @@ impl Line {
     fn page(&self, role: Role) -> Option<&Page> {
         self.pages.iter().find(|(held, _)| *held == role).map(|(_, page)| page)
     }
+
+    /// Gives pages back; tells how many.
+    fn drop_pages(&mut self, free: &mut Vec<Page>, is_stale: impl Fn(Role) -> bool) -> usize {
+        let before = self.pages.len();
+        while let Some(index) = self.pages.iter().position(|(role, _)| is_stale(*role)) {
+            free.push(self.pages.swap_remove(index).1);
+        }
+        before - self.pages.len()
+    }
 }
 
 /// The cache of one array.
@@ -145,12 +154,17 @@ impl StripeCache {
             if changed.peek().is_none() {
                 continue;
             }
-            let before = line.pages.len();
             let is_stale = |role: Role| is_parity(role) || changed.clone().any(|transfer| transfer.role == role);
-            while let Some(index) = line.pages.iter().position(|(role, _)| is_stale(*role)) {
-                self.free.push(line.pages.swap_remove(index).1);
-            }
-            let gone = before - line.pages.len();
+            let gone = line.drop_pages(&mut self.free, is_stale);
+            self.held -= gone;
+            self.held_on_probation -= if line.queue == Queue::Probation { gone } else { 0 };
+        }
+    }
+
+    /// All of these rows is about to change.
+    pub(crate) fn forget_rows(&mut self, rows: Range<Row>) {
+        for (_, line) in self.lines.range_mut(rows) {
+            let gone = line.drop_pages(&mut self.free, |_| true);
             self.held -= gone;
             self.held_on_probation -= if line.queue == Queue::Probation { gone } else { 0 };
         }

@@ -13,8 +13,19 @@ use super::{Code, Column, Health, Symbols, Way};
 use format::geometry::Role;
 use smallvec::SmallVec;
 
-/// Chunks whose old contents are used, and how.
-pub(super) type Candidates = SmallVec<[(Symbols, Way); 4]>;
+/// A way to get a column's result.
+#[derive(Clone)]
+pub(super) struct Candidate {
+    /// Chunks whose old contents are used.
+    pub(super) uses: Symbols,
+    /// Those of them that members are asked for.
+    pub(super) reads: Symbols,
+    /// How many these are.
+    pub(super) count: u32,
+    pub(super) way: Way,
+}
+
+pub(super) type Candidates = SmallVec<[Candidate; 2]>;
 
 /// What can be had in one column.
 struct View<'a> {
@@ -35,88 +46,87 @@ impl<'a> View<'a> {
         set.intersection(self.lost).is_empty()
     }
 
-    /// Chunks that members are asked for.
-    fn reads(&self, uses: Symbols) -> Symbols {
-        uses.minus(self.column.cached)
+    fn candidate(&self, uses: Symbols, way: Way) -> Candidate {
+        let reads = uses.minus(self.column.cached);
+        Candidate { uses, reads, count: reads.len(), way }
     }
 
     /// As many reads as there is data in a stripe.
-    fn is_whole(&self, uses: Symbols) -> bool {
-        self.reads(uses).len() >= self.code.data.into()
+    fn is_whole(&self, candidate: &Candidate) -> bool {
+        candidate.count >= self.code.data.into()
     }
 }
 
 pub(super) fn read_candidates(code: Code, column: &Column, health: &Health) -> Candidates {
     let view = View::new(code, column, health);
     if view.is_there(column.asked) {
-        return Candidates::from_iter([(column.asked, Way::Direct)]);
+        return Candidates::from_iter([view.candidate(column.asked, Way::Direct)]);
     }
-    view.without_waste(view.solutions())
+    without_waste(view.solutions(u32::MAX))
 }
 
 pub(super) fn write_candidates(code: Code, column: &Column, health: &Health) -> Candidates {
+    let view = View::new(code, column, health);
     let parities = code.all_parities().minus(health.absent);
     if column.is_gap() || parities.is_empty() {
-        return Candidates::from_iter([(column.kept, Way::Direct)]);
+        return Candidates::from_iter([view.candidate(column.kept, Way::Direct)]);
     }
-    let view = View::new(code, column, health);
     let mut candidates = Candidates::new();
     let rest = code.all_data().minus(column.asked);
     if view.is_there(rest) {
-        candidates.push((rest, Way::Reconstruct));
+        candidates.push(view.candidate(rest, Way::Reconstruct));
         if !health.parity_trusted {
             return candidates; // makes the parity right in passing; modifying would keep it wrong
         }
     }
     let old = column.asked.union(column.kept).union(parities);
     if view.is_there(old) {
-        candidates.push((old, Way::Modify));
+        candidates.push(view.candidate(old, Way::Modify));
     }
-    let lengths = candidates.iter().filter(|(uses, _)| !view.is_whole(*uses)).map(|(uses, _)| view.reads(*uses).len());
-    match lengths.min() {
-        Some(0) => {}
-        least => {
-            let is_less = |uses: Symbols| least.is_none_or(|least| view.reads(uses).len() < least);
-            candidates.extend(view.solutions().into_iter().filter(|(uses, _)| is_less(*uses)));
-        }
+    let parts = candidates.iter().filter(|candidate| !view.is_whole(candidate));
+    let least = parts.map(|candidate| candidate.count).min().unwrap_or(u32::MAX);
+    candidates.extend(view.solutions(least));
+    if candidates.len() > 1 && candidates.iter().any(|candidate| !view.is_whole(candidate)) {
+        candidates.retain(|candidate| !view.is_whole(candidate));
     }
-    if candidates.iter().any(|(uses, _)| !view.is_whole(*uses)) {
-        candidates.retain(|(uses, _)| !view.is_whole(*uses));
+    without_waste(candidates)
+}
+
+/// Leaves out what reads all that another candidate reads, and more.
+fn without_waste(mut candidates: Candidates) -> Candidates {
+    let is_wasteful = |candidate: &Candidate, others: &Candidates| {
+        others.iter().any(|other| other.count < candidate.count && other.reads.minus(candidate.reads).is_empty())
+    };
+    if candidates.iter().any(|candidate| is_wasteful(candidate, &candidates)) {
+        let all = candidates.clone();
+        candidates.retain(|candidate| !is_wasteful(candidate, &all));
     }
-    view.without_waste(candidates)
+    candidates
 }
 
 impl View<'_> {
-    /// Leaves out what reads all that another candidate reads, and more.
-    fn without_waste(&self, candidates: Candidates) -> Candidates {
-        if candidates.len() < 2 {
+    /// Ways to learn all data that read fewer than `bound` chunks: as many
+    /// parities are used as data chunks are not.
+    fn solutions(&self, bound: u32) -> Candidates {
+        let mut candidates = Candidates::new();
+        if !self.parity_trusted || self.least_to_solve() >= bound {
             return candidates;
         }
-        let wasteful = |uses: Symbols| {
-            let reads = self.reads(uses);
-            candidates.iter().any(|(other, _)| {
-                let other = self.reads(*other);
-                other != reads && other.minus(reads).is_empty()
-            })
-        };
-        candidates.iter().filter(|(uses, _)| !wasteful(*uses)).cloned().collect()
-    }
-
-    /// Ways to learn all data: as many parities are used as data chunks are not.
-    fn solutions(&self) -> Candidates {
         let lost = self.code.all_data().intersection(self.lost);
         let parities = self.code.all_parities().minus(self.lost);
-        let mut candidates = Candidates::new();
-        if !self.parity_trusted || lost.len() > parities.len() {
+        if lost.len() > parities.len() {
             return candidates;
         }
         let mut add = |unknown: Symbols| {
             let known = self.code.all_data().minus(unknown);
-            let mut candidate = |parities| candidates.push((known.union(parities), Way::Solve { unknown }));
+            let mut push = |parities| {
+                let candidate = self.candidate(known.union(parities), Way::Solve { unknown });
+                candidates.extend((candidate.count < bound).then_some(candidate));
+            };
             match (unknown.len(), parities.len()) {
                 (0, _) => {}
-                (unknown, parities_left) if unknown == parities_left => candidate(parities),
-                (1, _) => parities.iter().map(Symbols::of).for_each(candidate),
+                (unknown, left) if unknown == left => push(parities),
+                (1, _) => parities.iter().map(Symbols::of).for_each(push),
                 _ => {}
             }
         };
@@ -126,5 +136,10 @@ impl View<'_> {
         let spared: Symbols = self.code.all_data().minus(lost).minus(self.column.cached).minus(self.column.kept);
         spared.iter().for_each(|role: Role| add(lost.with(role)));
         candidates
+    }
+
+    /// No solution reads fewer chunks than this.
+    fn least_to_solve(&self) -> u32 {
+        self.code.all_data().minus(self.lost).minus(self.column.cached).len().saturating_sub(1)
     }
 }

@@ -19,7 +19,7 @@ mod symbols;
 #[cfg(test)]
 mod tests;
 
-use candidates::{Candidates, read_candidates, write_candidates};
+use candidates::{Candidate, Candidates, read_candidates, write_candidates};
 use format::geometry::Role;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -220,12 +220,12 @@ fn choose(
     mut columns: SmallVec<[Column; 3]>,
     candidates: impl Fn(&Column) -> Candidates,
 ) -> Result<SmallVec<[Column; 3]>, Unrecoverable> {
-    let mut steps: SmallVec<[SmallVec<[Step; 4]>; 3]> = SmallVec::new();
+    let mut steps: SmallVec<[SmallVec<[Step; 2]>; 3]> = SmallVec::new();
     for column in &columns {
         let length = u64::from(column.within.end - column.within.start);
-        let step: SmallVec<[Step; 4]> = candidates(column)
+        let step: SmallVec<[Step; 2]> = candidates(column)
             .into_iter()
-            .map(|(uses, way)| Step::after(steps.last().map(SmallVec::as_slice), column, uses, way, length))
+            .map(|candidate| Step::after(steps.last().map(SmallVec::as_slice), candidate, column, length))
             .collect();
         if step.is_empty() {
             return Err(Unrecoverable);
@@ -237,34 +237,33 @@ fn choose(
         let index = best.unwrap_or_else(|| cheapest(&step));
         let chosen = step.into_iter().nth(index).expect("an index into this step");
         best = Some(chosen.previous);
-        column.uses = chosen.uses;
-        column.way = chosen.way;
+        column.uses = chosen.candidate.uses;
+        column.way = chosen.candidate.way;
     }
     Ok(columns)
 }
 
 struct Step {
-    uses: Symbols,
-    reads: Symbols,
-    way: Way,
+    candidate: Candidate,
     cost: Cost,
     /// The candidate of the column before that this cost goes through.
     previous: usize,
 }
 
 impl Step {
-    fn after(previous: Option<&[Step]>, column: &Column, uses: Symbols, way: Way, length: u64) -> Step {
-        let reads = uses.minus(column.cached);
-        let (bytes, work) = (u64::from(reads.len()) * length, u64::from(uses.len()) * length);
+    fn after(previous: Option<&[Step]>, candidate: Candidate, column: &Column, length: u64) -> Step {
+        let recalls = if column.cached.is_empty() { 0 } else { candidate.uses.intersection(column.cached).len() };
+        let (bytes, work) = (u64::from(candidate.count) * length, u64::from(candidate.count + recalls) * length);
         let Some(previous) = previous else {
-            return Step { uses, reads, way, cost: (reads.len(), bytes, work), previous: 0 };
+            return Step { cost: (candidate.count, bytes, work), candidate, previous: 0 };
         };
         let through = |step: &Step| {
             let (transfers, before, work_before) = step.cost;
-            (transfers + reads.minus(step.reads).len(), before + bytes, work_before + work)
+            let begun = candidate.reads.minus(step.candidate.reads).len();
+            (transfers + begun, before + bytes, work_before + work)
         };
         let index = (0..previous.len()).min_by_key(|&index| through(&previous[index])).expect("no step is empty");
-        Step { uses, reads, way, cost: through(&previous[index]), previous: index }
+        Step { cost: through(&previous[index]), candidate, previous: index }
     }
 }
 
