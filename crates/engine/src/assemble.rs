@@ -220,16 +220,8 @@ fn seat_of<M>(candidate: &Offered<M>, best: &Superblock) -> Result<Result<Device
             .field("superblock.dev_roles")
             .advice("the members were used apart from each other; give only those of one half"));
     }
-    let same = [
-        ("superblock.level", own.level == best.level),
-        ("superblock.layout", own.layout == best.layout),
-        ("superblock.chunksize", own.chunk == best.chunk),
-        ("superblock.raid_disks", own.raid_disks == best.raid_disks),
-        ("superblock.size", own.component == best.component),
-        ("superblock.version", own.version == best.version),
-    ];
-    if let Some((field, _)) = same.iter().find(|(_, same)| !same) {
-        return Err(Refusal::new("differs from the array's other members").of(&candidate.name).field(*field));
+    if let Some(field) = difference(own, best) {
+        return Err(Refusal::new("differs from the array's other members").of(&candidate.name).field(field));
     }
     Ok(match role {
         DeviceRole::Faulty => Err("the other members call it faulty".to_owned()),
@@ -238,6 +230,19 @@ fn seat_of<M>(candidate: &Offered<M>, best: &Superblock) -> Result<Result<Device
         DeviceRole::Active(_) if own.own_role() != role => Err("it was about to become active".to_owned()),
         role => Ok(role),
     })
+}
+
+/// The first field of those in which all members must be equal, and these two are not.
+pub(crate) fn difference(own: &Superblock, other: &Superblock) -> Option<&'static str> {
+    let same = [
+        ("superblock.level", own.level == other.level),
+        ("superblock.layout", own.layout == other.layout),
+        ("superblock.chunksize", own.chunk == other.chunk),
+        ("superblock.raid_disks", own.raid_disks == other.raid_disks),
+        ("superblock.size", own.component == other.component),
+        ("superblock.version", own.version == other.version),
+    ];
+    same.iter().find(|(_, same)| !same).map(|(field, _)| *field)
 }
 
 /// More changes than a member ever sees; leaves room to count on.

@@ -304,7 +304,12 @@ async fn write_superblock<M: Member>(writing: &Writing<'_, M>, pool: &Pool) -> R
 }
 
 /// Writes bytes to their place, keeping what shares a logical block with them.
-async fn write_bytes<M: Member>(member: &M, pool: &Pool, at: MemberByte, bytes: &[u8]) -> Result<(), MemberError> {
+pub(crate) async fn write_bytes<M: Member>(
+    member: &M,
+    pool: &Pool,
+    at: MemberByte,
+    bytes: &[u8],
+) -> Result<(), MemberError> {
     let unit = u64::from(member.limits().logical_block_bytes);
     let (start, end) = (at.0 / unit * unit, (at.0 + bytes.len() as u64).next_multiple_of(unit));
     let (result, mut buffer) = member.read(MemberByte(start), pool.take((end - start) as usize)).await;

@@ -5,6 +5,7 @@
 //! member's `data_offset`.
 
 use crate::buffer::{Block, Buffer};
+use crate::joining::Return;
 use crate::member::{Member, MemberError};
 use format::superblock::{PLACE_BYTES, Superblock};
 use format::units::{ComponentByte, MemberByte};
@@ -51,6 +52,8 @@ pub(crate) struct Device<M> {
     /// writing in larger blocks keeps what lies behind it.
     pub(crate) place: RefCell<Box<[u8]>>,
     pub(crate) state: Cell<DeviceState>,
+    /// Of a spare that was away: the slot it had.
+    pub(crate) returns_to: Cell<Option<Return>>,
     pub(crate) data_at: u64,
     /// Component ranges that md's bad-block log names; never read.
     pub(crate) bad: Vec<Range<u64>>,
@@ -95,6 +98,7 @@ impl<M: Member> Device<M> {
             superblock: RefCell::new(superblock),
             place: RefCell::new(place),
             state: Cell::new(state),
+            returns_to: Cell::new(None),
             bad,
             discards_to_zeros,
             in_flight: Cell::new(0),

@@ -1,22 +1,226 @@
-//! Members that join a running array: spares that take a slot.
+//! Members that join a running array: new ones, ones that were away, and
+//! spares that take a slot.
 //!
 //! A device that takes a slot is active from then on, and written to
 //! everywhere, but current nowhere: its recovery offset is 0. Its own
 //! superblock says so, on stable storage, before any other calls it active;
 //! so whatever a loss of power leaves, nobody takes it for current.
 //!
-//! Facts: `drivers/md/md.c` (`remove_and_add_spares`).
+//! One that was away may take its old slot again and lack only what the
+//! write-intent bitmap names: when it left no earlier than at
+//! `events_cleared`, before which bits may have been cleared. Stricter than
+//! md, which goes by that alone: one that was used without the others,
+//! so that its superblock calls any of them faulty, is refused.
+//!
+//! Facts: `drivers/md/md.c` (`super_1_validate`, `remove_and_add_spares`),
+//! mdadm's `Manage.c` for what is asked before.
 
-use crate::array::Inner;
+use crate::array::{Array, Inner};
+use crate::assemble::{Candidate, difference};
+use crate::blocks::check_blocks;
 use crate::clock::Clock;
-use crate::device::{Device, DeviceState};
-use crate::error::ArrayError;
-use crate::member::Member;
-use format::superblock::{DeviceRole, Version};
-use format::units::{Sectors, Slot};
+use crate::device::{Device, DeviceState, place_bytes};
+use crate::error::{ArrayError, Refusal};
+use crate::gate::Inside;
+use crate::inspect::{Found, erase_superblocks, find_superblock, read_bad_blocks};
+use crate::member::{Member, MemberError};
+use format::superblock::{DeviceRole, Superblock, Version};
+use format::units::{DeviceNumber, SECTOR_BYTES, Sectors, Slot};
 use std::rc::Rc;
 
+/// A slot that a device had before, and the events when it left it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Return {
+    slot: Slot,
+    events: u64,
+}
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// Adds a member, as mdadm's `--add`: it becomes a spare, and takes a slot
+    /// if one is empty. Whoever runs [`Array::keep_whole`] recovers it.
+    /// Without `overwrite` one that carries a superblock is refused.
+    ///
+    /// # Errors
+    /// When it does not fit, with nothing written; or when it failed meanwhile.
+    pub async fn add(&self, candidate: Candidate<M>, device_uuid: [u8; 16], overwrite: bool) -> Result<(), Refusal> {
+        let inner = &*self.0;
+        let _inside = inner.enter_to_join(&candidate.name)?;
+        let Candidate { name, member } = candidate;
+        if let (false, Ok(found)) = (overwrite, find_superblock(&name, &member, &inner.pool).await) {
+            return Err(inner.used(&name, &found.superblock));
+        }
+        let _lock = inner.metadata.exclusive(0..1).await;
+        let superblock = inner.superblock_of_newcomer(&name, &member, device_uuid)?;
+        inner.check_newcomer(&name, &member, &superblock)?;
+        let failed = |error: MemberError| Refusal::member_error(&name, &error);
+        erase_superblocks(&member, &inner.pool).await.map_err(failed)?;
+        write_empty_log(&member, &inner.pool, &superblock).await.map_err(failed)?;
+        let place = vec![0; place_bytes(superblock.super_at(), member.limits().bytes)].into();
+        let device = Rc::new(Device::new(name.clone(), member, superblock, place, DeviceState::Spare, Vec::new()));
+        inner.write_whole_bitmap(&device).await.map_err(failed)?;
+        inner.others.borrow_mut().push(device.clone());
+        inner.join(device).await
+    }
+
+    /// Takes a member back that was away, as mdadm's `--re-add`: it gets only
+    /// what was written meanwhile, by the write-intent bitmap.
+    ///
+    /// # Errors
+    /// When more than that may be missing on it, with nothing written; or when it failed meanwhile.
+    pub async fn re_add(&self, candidate: Candidate<M>) -> Result<(), Refusal> {
+        let inner = &*self.0;
+        let _inside = inner.enter_to_join(&candidate.name)?;
+        let Candidate { name, member } = candidate;
+        let Found { superblock, place } = find_superblock(&name, &member, &inner.pool).await?;
+        let bad = read_bad_blocks(&name, &member, &superblock, &inner.pool).await?;
+        let _lock = inner.metadata.exclusive(0..1).await;
+        let place_to_return = inner.check_return(&name, &superblock)?;
+        inner.check_newcomer(&name, &member, &superblock)?;
+        let device = Rc::new(Device::new(name, member, superblock, place, DeviceState::Spare, bad));
+        device.returns_to.set(Some(place_to_return));
+        inner.others.borrow_mut().push(device.clone());
+        inner.join(device).await
+    }
+}
+
 impl<M: Member, C: Clock> Inner<M, C> {
+    fn enter_to_join(&self, name: &str) -> Result<Inside<'_>, Refusal> {
+        let refuse = |reason: &str, advice: &str| Err(Refusal::new(reason).of(name).advice(advice));
+        if self.read_only {
+            return refuse("the array is read-only", "serve it without --read-only");
+        }
+        if !self.is_redundant() {
+            return refuse("this level has no redundancy to recover a member from", "make a larger array, and copy");
+        }
+        if self.any_superblock().version == Version::V0_90 {
+            return refuse("members of metadata 0.90 are kept up, but not added", "let md add it");
+        }
+        if self.members().iter().any(|device| device.name == name) {
+            return refuse("a member of this array already", "if it is faulty, remove it first");
+        }
+        self.check_unbroken().map_err(|error| Refusal::new(error.reason).of(name))?;
+        self.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))
+    }
+
+    /// All devices that the array knows, faulty ones included.
+    fn members(&self) -> Vec<Rc<Device<M>>> {
+        let slots = self.slots.borrow();
+        slots.iter().flatten().chain(self.others.borrow().iter()).cloned().collect()
+    }
+
+    /// A superblock for whatever all members agree on.
+    fn any_superblock(&self) -> Superblock {
+        let slots = self.slots.borrow();
+        let device = slots.iter().flatten().next().expect("a running array has a member");
+        device.superblock.borrow().clone()
+    }
+
+    fn used(&self, name: &str, superblock: &Superblock) -> Refusal {
+        let is_own = superblock.set_uuid == self.any_superblock().set_uuid;
+        let (reason, advice) = match is_own {
+            true => ("was a member of this array", "`mdspace re-add` takes it back; --force makes a new spare of it"),
+            false => ("belongs to an array already", "`mdspace examine` shows which; --force makes a spare of it"),
+        };
+        Refusal::new(reason).of(name).field("superblock.magic").advice(advice)
+    }
+
+    fn superblock_of_newcomer(&self, name: &str, member: &M, device_uuid: [u8; 16]) -> Result<Superblock, Refusal> {
+        let taken = |number: &u16| {
+            let is_listed =
+                self.record.borrow().roles.get(usize::from(*number)).is_some_and(|&role| role != DeviceRole::Spare);
+            is_listed || self.members().iter().any(|device| device.superblock.borrow().device_number.0 == *number)
+        };
+        // Numbers below that were given to slots when the array was made.
+        let number = (self.geometry.slots()..u16::MAX).find(|number| !taken(number));
+        let number = number.ok_or_else(|| Refusal::new("the array has too many devices").of(name))?;
+        let bytes = member.limits().bytes;
+        let superblock = self.any_superblock().for_newcomer(DeviceNumber(number), device_uuid, bytes);
+        superblock.map_err(|defect| {
+            Refusal::defect(name, defect).advice("a member needs at least the length of the array's smallest")
+        })
+    }
+
+    /// Its parts fall on its blocks, and the array's data fits.
+    fn check_newcomer(&self, name: &str, member: &M, superblock: &Superblock) -> Result<(), Refusal> {
+        let limits = member.limits();
+        if u64::from(limits.logical_block_bytes) > self.block_bytes {
+            let reason = format!("its blocks of {} bytes are larger than the array's", limits.logical_block_bytes);
+            return Err(Refusal::new(reason)
+                .of(name)
+                .advice("start the array with this member to serve it in larger blocks"));
+        }
+        let room = limits.bytes.saturating_sub(superblock.data_at().0);
+        let used = (0..self.geometry.slots()).map(|slot| self.geometry.used_bytes(Slot(slot))).max().unwrap_or(0);
+        if room < used {
+            let reason = format!("{used} bytes of data do not fit the {room} bytes behind the data offset");
+            return Err(Refusal::new(reason).of(name).field("superblock.size"));
+        }
+        let party = (name, limits, superblock.clone());
+        check_blocks(&self.geometry, self.block_bytes, std::iter::once(party), true)
+    }
+
+    /// Whether a member that was away may take its slot again and lack only what the bitmap names.
+    fn check_return(&self, name: &str, own: &Superblock) -> Result<Return, Refusal> {
+        let refuse = |field: &str, reason: String| {
+            let advice = "`mdspace add --force` makes a new member of it, which is recovered whole";
+            Err(Refusal::new(reason).of(name).field(field).advice(advice))
+        };
+        let array = self.any_superblock();
+        if own.set_uuid != array.set_uuid {
+            return Err(Refusal::new("belongs to another array").of(name).field("superblock.set_uuid"));
+        }
+        if let Some(field) = difference(own, &array) {
+            return refuse(field, "differs from the array's members".to_owned());
+        }
+        let DeviceRole::Active(slot) = own.own_role() else {
+            return refuse("superblock.dev_roles", "was not active when it left".to_owned());
+        };
+        if own.replacement || (own.recovery_offset.is_some() && !own.recovery_from_bitmap) {
+            return refuse("superblock.recovery_offset", "was not current when it left".to_owned());
+        }
+        let members = self.members();
+        if members.iter().any(|device| device.superblock.borrow().device_number == own.device_number)
+            || self.slots.borrow().get(slot.index()).is_none_or(Option::is_some)
+        {
+            return refuse(
+                "superblock.dev_roles",
+                format!("its slot {slot} or its number was given to another member"),
+            );
+        }
+        let apart = members
+            .iter()
+            .filter(|device| device.is_active())
+            .find(|device| own.role(device.superblock.borrow().device_number) == DeviceRole::Faulty);
+        let events = self.record.borrow().events;
+        if own.events > events || apart.is_some() {
+            return refuse("superblock.events", "was used without the array's other members".to_owned());
+        }
+        match self.intent() {
+            None => refuse("superblock.feature_map", "the array has no bitmap to say what it lacks".to_owned()),
+            Some(intent) if own.events < intent.events_cleared() => {
+                let reason =
+                    format!("left at events {}, before bits were cleared at {}", own.events, intent.events_cleared());
+                refuse("superblock.events", reason)
+            }
+            Some(_) => Ok(Return { slot, events: own.events }),
+        }
+    }
+
+    /// Takes a device in that is a spare so far. The caller holds the metadata lock.
+    async fn join(&self, device: Rc<Device<M>>) -> Result<(), Refusal> {
+        let number = usize::from(device.superblock.borrow().device_number.0);
+        self.record.borrow_mut().set_role(number, DeviceRole::Spare);
+        // A sweep under way goes on with the targets that it has.
+        let joined = if self.sweeps.is_idle() { self.seat_spares().await } else { self.publish().await };
+        self.sweeps.changed.raise();
+        let refused = |reason: String| Refusal::new(reason).of(&device.name);
+        joined.map_err(|error| refused(error.reason))?;
+        match device.state.get() {
+            DeviceState::Faulty => Err(refused("failed while its superblock was written".to_owned())),
+            _ => Ok(()),
+        }
+    }
+
     /// Gives every empty slot to a spare that fits, as far as there are any.
     pub(crate) async fn fill_slots(&self) -> Result<(), ArrayError> {
         let Some(_inside) = self.gate.enter_unseen() else { return Ok(()) };
@@ -25,6 +229,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         let _lock = self.metadata.exclusive(0..1).await;
         self.check_unbroken()?;
+        self.seat_spares().await
+    }
+
+    /// The caller holds the metadata lock.
+    async fn seat_spares(&self) -> Result<(), ArrayError> {
         while let Some((device, slot)) = self.next_to_seat() {
             match self.write_whole_bitmap(&device).await {
                 Ok(()) => self.seat(device, slot),
@@ -34,41 +243,59 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.publish().await
     }
 
-    /// An empty slot and the spare for it: the one with the lowest number.
+    /// An empty slot and the spare for it: the one that had it, or the one with the lowest number.
     fn next_to_seat(&self) -> Option<(Rc<Device<M>>, Slot)> {
         let slots = self.slots.borrow();
         let others = self.others.borrow();
-        let number = |device: &Rc<Device<M>>| device.superblock.borrow().device_number;
-        let mut spares: Vec<_> = others.iter().filter(|device| device.state.get() == DeviceState::Spare).collect();
-        spares.sort_by_key(|device| number(device));
         let mut empty = (0..slots.len()).filter(|&slot| slots[slot].is_none()).map(|slot| Slot(slot as u16));
         empty.find_map(|slot| {
-            let device = spares.iter().find(|device| self.fits(device, slot))?;
-            Some(((*device).clone(), slot))
+            let fitting = others.iter().filter(|device| self.fits(device, slot));
+            let rank = |device: &&Rc<Device<M>>| {
+                let returns_here = device.returns_to.get().is_some_and(|place| place.slot == slot);
+                (!returns_here, device.superblock.borrow().device_number)
+            };
+            Some((fitting.min_by_key(rank)?.clone(), slot))
         })
     }
 
-    /// Whether a spare can take a slot. 0.90 has no recovery offset: there a
-    /// recovery is left to md.
+    /// Whether a device is a spare that can take a slot. 0.90 has no recovery
+    /// offset: there a recovery is left to md.
     fn fits(&self, device: &Device<M>, slot: Slot) -> bool {
         let superblock = device.superblock.borrow();
         let room = device.member.limits().bytes.saturating_sub(device.data_at);
-        superblock.version != Version::V0_90
+        device.state.get() == DeviceState::Spare
+            && superblock.version != Version::V0_90
             && self.geometry.used_bytes(slot) <= room
             && superblock.bitmap.is_some() == self.intent().is_some()
     }
 
     /// The caller holds the metadata lock, and publishes.
     fn seat(&self, device: Rc<Device<M>>, slot: Slot) {
+        let cleared = self.intent().map(|intent| intent.events_cleared());
+        let by_bitmap = device.returns_to.take().is_some_and(|place| {
+            // Asked anew: it may have waited while others were recovered, and bits cleared.
+            place.slot == slot && cleared.is_some_and(|cleared| place.events >= cleared)
+        });
         self.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
         device.state.set(DeviceState::Recovering { current: 0 });
         let number = {
             let mut superblock = device.superblock.borrow_mut();
             superblock.recovery_offset = Some(Sectors(0));
-            superblock.recovery_from_bitmap = false;
+            superblock.recovery_from_bitmap = by_bitmap;
             usize::from(superblock.device_number.0)
         };
         self.record.borrow_mut().set_role(number, DeviceRole::Active(slot));
         self.slots.borrow_mut()[slot.index()] = Some(device);
     }
+}
+
+/// A bad-block log without entries, where there is room for one.
+async fn write_empty_log<M: Member>(
+    member: &M,
+    pool: &crate::Pool,
+    superblock: &Superblock,
+) -> Result<(), MemberError> {
+    let (Some(log), Some(at)) = (superblock.bad_blocks, superblock.bad_blocks_at()) else { return Ok(()) };
+    let empty = vec![0xff; usize::from(log.sectors) * SECTOR_BYTES as usize];
+    crate::create::write_bytes(member, pool, at, &empty).await
 }

@@ -81,6 +81,9 @@ fn what_is_asked_reaches_the_backend_and_is_answered() {
     for route in ["/v1/members/fail", "/v1/members/remove"] {
         assert_eq!(client.post(route, &member).expect("an answer"), json!({}));
     }
+    for route in ["/v1/members/add", "/v1/members/re-add"] {
+        assert_eq!(client.post(route, &member).expect("an answer"), json!({}));
+    }
     assert_eq!(client.post("/v1/set", &json!({"stripe-size": "64K"})).expect("an answer"), json!({}));
     assert_eq!(client.post("/v1/stop", &json!({})).expect("an answer"), json!({}));
     let request = serde_json::from_value::<mdspace_export::control::MemberRequest>(member).expect("a request");
@@ -88,7 +91,9 @@ fn what_is_asked_reaches_the_backend_and_is_answered() {
     let expected = vec![
         Command::Status,
         Command::FailMember(request.clone()),
-        Command::RemoveMember(request),
+        Command::RemoveMember(request.clone()),
+        Command::AddMember(mdspace_export::control::AddRequest { member: "a".to_owned(), force: false }),
+        Command::ReAddMember(request),
         Command::Set(settings),
         Command::Stop,
     ];

@@ -62,6 +62,10 @@ pub(crate) enum Command {
     Fail(MemberOfServedArguments),
     /// Take a faulty or spare member out of a served array
     Remove(MemberOfServedArguments),
+    /// Add a member to a served array: it is recovered if a slot is empty, and a spare otherwise
+    Add(AddArguments),
+    /// Take back a member that was away; it gets only what was written meanwhile, by the bitmap
+    ReAdd(ReAddArguments),
     /// Change settings of a served array while it works
     Set(SetArguments),
     /// Stop a served array: finish what was begun, mark it clean, end its server
@@ -311,6 +315,32 @@ pub(crate) struct MemberOfServedArguments {
     /// The member, by the name that `status` prints
     #[arg(value_name = "MEMBER")]
     pub(crate) member: String,
+
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+}
+
+/// `add`
+#[derive(Debug, Args)]
+pub(crate) struct AddArguments {
+    /// The new member: a file or block device, at least as long as the array's smallest
+    #[arg(value_name = "MEMBER")]
+    pub(crate) member: PathBuf,
+
+    /// Overwrite a member that belongs, or belonged, to an array
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+}
+
+/// `re-add`
+#[derive(Debug, Args)]
+pub(crate) struct ReAddArguments {
+    /// The member: a file or block device
+    #[arg(value_name = "MEMBER")]
+    pub(crate) member: PathBuf,
 
     #[command(flatten)]
     pub(crate) control: ControlArguments,

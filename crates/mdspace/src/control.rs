@@ -1,15 +1,18 @@
-//! `status`, `fail`, `remove`, `set` and `stop`: the control socket's clients.
+//! `status`, `fail`, `remove`, `add`, `re-add`, `set` and `stop`: the control socket's clients.
 
-use crate::arguments::{ControlArguments, MemberOfServedArguments, SetArguments, StatusArguments};
+use crate::arguments::{
+    AddArguments, ControlArguments, MemberOfServedArguments, ReAddArguments, SetArguments, StatusArguments,
+};
 use crate::failure::Failure;
 use crate::output::{print, print_json};
 use crate::report::StatusView;
 use crate::sockets;
-use export::control::{ApiError, Client, ClientError, MemberRequest};
+use export::control::{AddRequest, ApiError, Client, ClientError, MemberRequest};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// Runs `mdspace status`.
 pub(crate) fn status(arguments: &StatusArguments) -> Result<(), Failure> {
@@ -31,6 +34,27 @@ pub(crate) fn change_member(arguments: &MemberOfServedArguments, route: &str) ->
     let request = json!(MemberRequest { member: arguments.member.clone() });
     let body = client(&arguments.control)?.post(&format!("/v1/members/{route}"), &request)?;
     print(&view(&body)?.text())
+}
+
+/// Runs `mdspace add`.
+pub(crate) fn add(arguments: &AddArguments) -> Result<(), Failure> {
+    let request = json!(AddRequest { member: absolute(&arguments.member)?, force: arguments.force });
+    let body = client(&arguments.control)?.post("/v1/members/add", &request)?;
+    print(&view(&body)?.text())
+}
+
+/// Runs `mdspace re-add`.
+pub(crate) fn re_add(arguments: &ReAddArguments) -> Result<(), Failure> {
+    let request = json!(MemberRequest { member: absolute(&arguments.member)? });
+    let body = client(&arguments.control)?.post("/v1/members/re-add", &request)?;
+    print(&view(&body)?.text())
+}
+
+/// A path as the server finds it, whose working directory may be another.
+fn absolute(path: &Path) -> Result<String, Failure> {
+    let refused = |reason: String| Failure::refused(format!("{}: {reason}", path.display()));
+    let absolute = std::path::absolute(path).map_err(|error| refused(error.to_string()))?;
+    absolute.into_os_string().into_string().map_err(|_| refused("the name is not UTF-8".to_owned()))
 }
 
 /// Runs `mdspace set`.

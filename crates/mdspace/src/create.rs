@@ -144,7 +144,7 @@ fn slots(arguments: &CreateArguments) -> Result<Vec<Option<PathBuf>>, Failure> {
 }
 
 /// Random bytes for a uuid.
-fn random() -> Result<[u8; 16], Failure> {
+pub(crate) fn random() -> Result<[u8; 16], Failure> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| Failure::refused(format!("random numbers: {error}")))?;
     Ok(bytes)

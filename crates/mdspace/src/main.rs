@@ -59,6 +59,8 @@ fn run(line: &CommandLine) -> Result<(), Failure> {
         Command::Status(arguments) => control::status(arguments),
         Command::Fail(arguments) => control::change_member(arguments, "fail"),
         Command::Remove(arguments) => control::change_member(arguments, "remove"),
+        Command::Add(arguments) => control::add(arguments),
+        Command::ReAdd(arguments) => control::re_add(arguments),
         Command::Set(arguments) => control::set(arguments),
         Command::Stop(arguments) => control::stop(arguments),
         Command::Bench(arguments) => bench::run(arguments, kernel),

@@ -7,7 +7,7 @@
 //! clean, and only then is the end announced.
 
 use crate::arguments::{ServeArguments, WayArguments};
-use crate::create::{create, recipe_of_up};
+use crate::create::{create, random, recipe_of_up};
 use crate::failure::Failure;
 use crate::machine::{Arena, Array, Machine, Purpose};
 use crate::members::{ArrayUuid, expand};
@@ -20,7 +20,7 @@ use crate::sockets::{Sockets, UP_DIRECTORY};
 use crate::ways::{WayStatus, Ways};
 use engine::status::Status;
 use engine::{ArrayError, Refusal};
-use export::control::{ApiError, Command, ControlBackend, ControlServer, MemberRequest};
+use export::control::{AddRequest, ApiError, Command, ControlBackend, ControlServer, MemberRequest};
 use futures_channel::{mpsc, oneshot};
 use futures_util::future::{Either, join3, select};
 use futures_util::{FutureExt, StreamExt};
@@ -249,6 +249,8 @@ impl<'a> ArrayServer<'a> {
                 Command::Status => Ok(()),
                 Command::FailMember(member) => self.change(&member, self.array.fail(&member.member)).await,
                 Command::Set(wanted) => self.set(&wanted).await,
+                Command::AddMember(request) => self.add(&request).await,
+                Command::ReAddMember(request) => self.re_add(&request).await,
                 Command::RemoveMember(member) => self.change(&member, self.array.remove(&member.member)).await,
             };
             // A client that has gone does not need its answer.
@@ -268,6 +270,17 @@ impl<'a> ArrayServer<'a> {
         change.await.map_err(|refusal| refused(status, refusal))
     }
 
+    async fn add(&self, request: &AddRequest) -> Result<(), ApiError> {
+        let candidate = self.machine.open(Path::new(&request.member), Purpose::Write).map_err(not_opened)?;
+        let device_uuid = random().map_err(not_opened)?;
+        self.array.add(candidate, device_uuid, request.force).await.map_err(|refusal| refused(409, refusal))
+    }
+
+    async fn re_add(&self, request: &MemberRequest) -> Result<(), ApiError> {
+        let candidate = self.machine.open(Path::new(&request.member), Purpose::Write).map_err(not_opened)?;
+        self.array.re_add(candidate).await.map_err(|refusal| refused(409, refusal))
+    }
+
     async fn set(&self, wanted: &BTreeMap<String, String>) -> Result<(), ApiError> {
         let changes = prepare(&self.array, wanted).map_err(|refusal| refused(400, refusal))?;
         for change in changes {
@@ -284,6 +297,14 @@ impl<'a> ArrayServer<'a> {
             pid: std::process::id(),
         };
         json(&ServedStatus { array: self.array.status(), served })
+    }
+}
+
+fn not_opened(failure: Failure) -> ApiError {
+    let error = ApiError::new(409, failure.reason());
+    match failure.advice() {
+        Some(advice) => error.advice(advice),
+        None => error,
     }
 }
 

@@ -5,8 +5,10 @@ mod support;
 
 use support::Workplace;
 
-const COMMANDS: [&str; 13] =
-    ["up", "create", "examine", "serve", "read", "write", "status", "fail", "remove", "set", "stop", "bench", "lab"];
+const COMMANDS: [&str; 15] = [
+    "up", "create", "examine", "serve", "read", "write", "status", "fail", "remove", "add", "re-add", "set", "stop",
+    "bench", "lab",
+];
 
 #[test]
 fn every_command_explains_itself() {

@@ -76,6 +76,11 @@ impl Intent {
         }
     }
 
+    /// Events before which bits may have been cleared: who left earlier may lack more than the bitmap names.
+    pub(crate) fn events_cleared(&self) -> u64 {
+        self.bits.borrow().header.events_cleared
+    }
+
     /// The first byte of a range that may be in disagreement since the array was last in use.
     pub(crate) fn next_needed(&self, range: Range<u64>) -> Option<u64> {
         self.bits.borrow().next_needed(range)

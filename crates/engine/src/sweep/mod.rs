@@ -186,6 +186,10 @@ impl Sweeps {
         }
     }
 
+    pub(crate) fn is_idle(&self) -> bool {
+        self.under_way.get().is_none()
+    }
+
     /// Why the last sweep could not be finished, as long as none has been since.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failure.borrow().clone()

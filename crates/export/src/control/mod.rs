@@ -32,6 +32,10 @@ pub enum Command {
     FailMember(MemberRequest),
     /// Let go of a member that is not in use.
     RemoveMember(MemberRequest),
+    /// Take in a new member, as a spare or for an empty slot.
+    AddMember(AddRequest),
+    /// Take a member back that was away.
+    ReAddMember(MemberRequest),
     /// Change settings of the running array: key and value, all or none.
     Set(BTreeMap<String, String>),
     /// Leave the array clean, and end.
@@ -44,6 +48,17 @@ pub enum Command {
 pub struct MemberRequest {
     /// As it was given to the command, or as `status` shows it.
     pub member: String,
+}
+
+/// A body that names a new member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AddRequest {
+    /// Its path, as the server finds it.
+    pub member: String,
+    /// Take it even if it carries a superblock.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// A body without fields.
@@ -78,10 +93,12 @@ pub struct Route {
 }
 
 /// Everything that can be asked.
-pub const ROUTES: [Route; 5] = [
+pub const ROUTES: [Route; 7] = [
     Route { method: Method::Get, path: "/v1/status", decode: |_| Ok(Command::Status) },
     Route { method: Method::Post, path: "/v1/members/fail", decode: |body| parse(body).map(Command::FailMember) },
     Route { method: Method::Post, path: "/v1/members/remove", decode: |body| parse(body).map(Command::RemoveMember) },
+    Route { method: Method::Post, path: "/v1/members/add", decode: |body| parse(body).map(Command::AddMember) },
+    Route { method: Method::Post, path: "/v1/members/re-add", decode: |body| parse(body).map(Command::ReAddMember) },
     Route { method: Method::Post, path: "/v1/set", decode: |body| parse(body).map(Command::Set) },
     Route { method: Method::Post, path: "/v1/stop", decode: |body| parse(body).map(|NoFields {}| Command::Stop) },
 ];

@@ -1,6 +1,9 @@
 //! Superblocks for an array that does not exist yet.
 
-use super::{DeviceFlags, DeviceRole, MAX_DEVICES, Rest, Resync, SetName, Superblock, Timestamp, Version, area, v1};
+use super::{
+    BadBlockPlace, DeviceFlags, DeviceRole, MAX_DEVICES, Rest, Resync, SetName, Superblock, Timestamp, Version, area,
+    v1,
+};
 use crate::Defect;
 use crate::geometry::Level;
 use crate::placement::Placement;
@@ -92,6 +95,51 @@ impl Superblock {
         };
         area::check(&superblock, member_bytes)?;
         Ok(superblock)
+    }
+}
+
+impl Superblock {
+    /// The superblock of a device that joins the array of `self`, as a spare,
+    /// on a member of `member_bytes`: everything where `self` has it, or as far from the end.
+    ///
+    /// # Errors
+    /// When the parts do not fit the member, or the format is 0.90.
+    pub fn for_newcomer(
+        &self,
+        device_number: DeviceNumber,
+        device_uuid: [u8; 16],
+        member_bytes: u64,
+    ) -> Result<Self, Defect> {
+        let at = match self.version {
+            Version::V0_90 => None,
+            version => version.place(member_bytes),
+        };
+        let Some(at) = at else {
+            let reason = format!("metadata {} cannot be put on a member of {member_bytes} bytes", self.version);
+            return Err(Defect::new("superblock.super_offset", reason));
+        };
+        let super_offset = Sectors::from_bytes_down(at.0);
+        let data_end = match self.version {
+            // What lies between data and superblock stays as long as it is.
+            Version::V1_0 => super_offset.0.saturating_sub(self.super_offset.0 - self.data_size.0),
+            _ => Sectors::from_bytes_down(member_bytes).0.saturating_sub(self.data_offset.0),
+        };
+        let newcomer = Self {
+            super_offset,
+            data_size: Sectors(data_end),
+            device_number,
+            device_uuid: Some(device_uuid),
+            recovery_offset: None,
+            recovery_from_bitmap: false,
+            replacement: false,
+            device_flags: DeviceFlags::default(),
+            corrected_reads: 0,
+            bad_blocks: self.bad_blocks.map(|log| BadBlockPlace { in_use: false, ..log }),
+            journal_tail: None,
+            ..self.clone()
+        };
+        area::check(&newcomer, member_bytes)?;
+        Ok(newcomer)
     }
 }
 
