@@ -60,6 +60,12 @@ pub(crate) const STEPS: &[Step] = &[
         filesystem,
     )),
     beside(step(
+        "recovery",
+        "one side begins a recovery and the other ends it; members that come back; spares",
+        &["linux.uml", "mdadm", "modprobe", "qemu-io", "jq"],
+        recovery,
+    )),
+    beside(step(
         "interrupted",
         "one side stops in the middle, the other goes on: crashes, members left behind, recovery",
         CLIENTS,
@@ -219,6 +225,13 @@ fn readme(log: &mut Log) -> Result<Verdict> {
 fn filesystem(log: &mut Log) -> Result<Verdict> {
     build(log)?;
     run_guest(log, &Guest::default().memory("1G"), "filesystem.sh", &[root().join(MDSPACE).as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+fn recovery(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
+    run_guest(log, &guest, "recovery.sh", &[root().join(MDSPACE).as_os_str()])?;
     Ok(Verdict::Passed(log.last_line()?))
 }
 

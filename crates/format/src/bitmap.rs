@@ -265,22 +265,20 @@ impl BitmapSuper {
         (bytes.start / self.chunk_bytes).min(end)..end
     }
 
-    /// The first byte of a range that a bit set in `map` covers.
+    /// The first part of a range whose bits are all set in `map`.
     ///
     /// # Panics
     /// When `map`, the bytes after the superblock, is shorter than the bits.
-    pub fn first_set(&self, map: &[u8], bytes: Range<u64>) -> Option<u64> {
-        let mut bits = self.bits_of(bytes.clone());
-        while !bits.is_empty() {
-            if bits.start.is_multiple_of(8) && map[(bits.start / 8) as usize] == 0 {
-                bits.start += 8;
-            } else if is_set(map, bits.start) {
-                return Some(bytes.start.max(bits.start * self.chunk_bytes));
-            } else {
-                bits.start += 1;
-            }
+    pub fn first_set(&self, map: &[u8], bytes: Range<u64>) -> Option<Range<u64>> {
+        let Range { mut start, end } = self.bits_of(bytes.clone());
+        while start < end && !is_set(map, start) {
+            // Eight at once where none of them is set.
+            let is_zero = start.is_multiple_of(8) && map[(start / 8) as usize] == 0;
+            start += if is_zero { 8 } else { 1 };
         }
-        None
+        let stop = (start..end).find(|&bit| !is_set(map, bit)).unwrap_or(end);
+        let set = bytes.start.max(start * self.chunk_bytes)..bytes.end.min(stop * self.chunk_bytes);
+        (start < end).then_some(set)
     }
 
     /// The bytes that `bit` covers; the last may be shorter than a chunk.

@@ -113,16 +113,16 @@ impl Bits {
         bits.all(|bit| bitmap::is_set(&self.stable[SUPER_BYTES..], bit))
     }
 
-    /// The first byte of a range that may be in disagreement; all of it, where nothing is known.
-    pub(super) fn next_needed(&self, range: Range<u64>) -> Option<u64> {
+    /// The first part of a range that may be in disagreement; all of it, where nothing is known.
+    pub(super) fn next_needed(&self, range: Range<u64>) -> Option<Range<u64>> {
         match self.needed.is_empty() {
-            true => Some(range.start),
+            true => Some(range),
             false => self.header.first_set(&self.needed[SUPER_BYTES..], range),
         }
     }
 
-    /// The first byte of a range whose bit is set.
-    pub(super) fn next_set(&self, range: Range<u64>) -> Option<u64> {
+    /// The first part of a range whose bits are set.
+    pub(super) fn next_set(&self, range: Range<u64>) -> Option<Range<u64>> {
         self.header.first_set(&self.image[SUPER_BYTES..], range)
     }
 

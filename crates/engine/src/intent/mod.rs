@@ -81,14 +81,14 @@ impl Intent {
         self.bits.borrow().header.events_cleared
     }
 
-    /// The first byte of a range that may be in disagreement since the array was last in use.
-    pub(crate) fn next_needed(&self, range: Range<u64>) -> Option<u64> {
+    /// The first part of a range that may be in disagreement since the array was last in use.
+    pub(crate) fn next_needed(&self, range: Range<u64>) -> Option<Range<u64>> {
         self.bits.borrow().next_needed(range)
     }
 
-    /// The first byte of a range whose bit is set: what a member that was away
+    /// The first part of a range whose bits are set: what a member that was away
     /// since `events_cleared` may lack.
-    pub(crate) fn next_set(&self, range: Range<u64>) -> Option<u64> {
+    pub(crate) fn next_set(&self, range: Range<u64>) -> Option<Range<u64>> {
         self.bits.borrow().next_set(range)
     }
 

@@ -23,6 +23,13 @@ pub(super) struct Copy {
     targets: Vec<(Slot, ComponentByte)>,
 }
 
+impl Copy {
+    /// The part of the array that it is of.
+    pub(super) fn held(&self) -> Range<u64> {
+        self.piece.at.0..self.piece.at.0 + self.piece.bytes
+    }
+}
+
 fn run((slot, at): (Slot, ComponentByte), bytes: u64) -> Run {
     Run { slot, range: at.0..at.0 + bytes }
 }
@@ -129,6 +136,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
 /// The part of the array that `copies` lie in; nothing when there are none.
 pub(super) fn array_range(copies: &[Copy]) -> Option<Range<u64>> {
     let start = copies.first()?.piece.at.0;
-    let end = copies.iter().map(|copy| copy.piece.at.0 + copy.piece.bytes).max()?;
+    let end = copies.iter().map(|copy| copy.held().end).max()?;
     Some(start..end)
 }

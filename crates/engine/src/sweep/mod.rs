@@ -275,11 +275,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
     }
 
-    /// The next position from `at` on at which there is something to do.
-    fn next_due(&self, purpose: Purpose, at: u64, end: u64) -> Option<u64> {
+    /// The first part of a range of positions in which there is something to do.
+    fn next_due(&self, purpose: Purpose, range: Range<u64>) -> Option<Range<u64>> {
         match purpose {
-            Purpose::Resync => self.next_to_resync(at, end),
-            Purpose::Recovery => self.next_to_recover(at, end),
+            Purpose::Resync => self.next_to_resync(range),
+            Purpose::Recovery => self.next_to_recover(range),
         }
     }
 
@@ -291,7 +291,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             if at >= course.end || !goes_on() {
                 return None;
             }
-            let start = self.next_due(purpose, at, course.end)?;
+            let due = self.next_due(purpose, at..course.end)?;
             while let Some(wait) = throttle.wait(self.clock.now(), self.gate.load()) {
                 if self.is_interrupted() || !goes_on() {
                     return None;
@@ -302,8 +302,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 return None;
             }
             throttle.start(self.clock.now(), course.member_bytes, self.sweeps.speed.get());
-            let end = ((start / course.step + 1) * course.step).min(course.end);
-            Some((start..end, (end, throttle, goes_on)))
+            let end = ((due.start / course.step + 1) * course.step).min(due.end);
+            Some((due.start..end, (end, throttle, goes_on)))
         })
     }
 

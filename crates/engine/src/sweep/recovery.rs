@@ -67,12 +67,12 @@ impl<M: Member, C: Clock> Inner<M, C> {
         Course { from: from / step * step, end: self.component_bytes(), step, member_bytes: step }
     }
 
-    pub(super) fn next_to_recover(&self, at: u64, end: u64) -> Option<u64> {
+    pub(super) fn next_to_recover(&self, range: Range<u64>) -> Option<Range<u64>> {
         let by_bitmap = self.targets().iter().all(|target| target.is_by_bitmap());
         match self.intent() {
             // Of RAID-10 the bitmap covers the array, and each window asks for itself.
-            Some(intent) if by_bitmap && self.geometry.level() != Level::Raid10 => intent.next_set(at..end),
-            _ => Some(at),
+            Some(intent) if by_bitmap && self.geometry.level() != Level::Raid10 => intent.next_set(range),
+            _ => Some(range),
         }
     }
 
@@ -103,7 +103,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let _lock = self.locks.exclusive(covered.clone()).await;
         self.check_unbroken()?;
         targets.retain(|target| self.is_due(target, &covered));
-        let copies = self.copies_held(mapping, range, &targets);
+        let mut copies = self.copies_held(mapping, range, &targets);
+        if targets.iter().all(Target::is_by_bitmap) {
+            copies.retain(|copy| targets.iter().any(|target| self.is_due(target, &copy.held())));
+        }
         let turn = range.start / (range.end - range.start);
         self.recover_copies(mapping, &copies, turn).await
     }

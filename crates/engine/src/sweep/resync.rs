@@ -88,10 +88,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
         Resync::From(Sectors(self.position_of(below) / SECTOR_BYTES))
     }
 
-    pub(super) fn next_to_resync(&self, at: u64, end: u64) -> Option<u64> {
+    pub(super) fn next_to_resync(&self, range: Range<u64>) -> Option<Range<u64>> {
         match self.intent() {
-            Some(intent) => intent.next_needed(at..end),
-            None => Some(at),
+            Some(intent) => intent.next_needed(range),
+            None => Some(range),
         }
     }
 

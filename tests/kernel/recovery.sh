@@ -1,0 +1,254 @@
+#!/bin/bash
+# Recovery begun by one side and finished by the other, members taken back by their bitmap, and spares that took
+# over: mdspace and the real driver on the same members, levels 1, 5, 6 and 10.
+#
+#   recovery.sh MDSPACE
+#
+# Runs in a guest (tests/kernel/init.sh). After each scene the driver assembles the members without --force, finds
+# every slot current, its `check` counts no mismatch, and the array's bytes are those of `model`.
+set -euo pipefail
+mdspace=$1
+export MDADM_NO_UDEV=1
+modprobe loop max_loop=8
+for module in raid1 raid10 raid456; do modprobe $module; done
+md=/sys/block/md0/md
+cd "$SCRATCH"
+
+MEMBER_BYTES=$((24 << 20))
+POOL_BYTES=$((16 << 20))
+head -c $POOL_BYTES /dev/urandom >pool
+
+fail() {
+    echo "FAILED: level $level, $scene: $*"
+    cat /proc/mdstat
+    status || :
+    mdadm --examine "${members[@]}" || :
+    dmesg | tail -n 15
+    exit 1
+}
+
+# until_true COMMAND...: waits for a state that something else brings about; a minute at most.
+until_true() {
+    local tries=0
+    until "$@"; do
+        read -rt 0.02 -u "$silence" || true
+        ((++tries < 3000)) || fail "never came true: $*"
+    done
+}
+exec {silence}<> <(:) # reading from it with a time limit waits without starting a program
+
+is() { [ "$(<"$1")" = "$2" ]; }
+status() { "$mdspace" status --json --control control.socket 2>/dev/null; }
+says() { status | jq -e "$1" >/dev/null; }
+
+# members COUNT: blank ones.
+blank() {
+    losetup -D
+    members=()
+    local number
+    for ((number = 0; number < $1; number++)); do
+        rm -f "m$number"
+        truncate -s $MEMBER_BYTES "m$number"
+        members+=("$(losetup --find --show "m$number")")
+    done
+}
+
+create() {
+    local chunk=(--chunk=64)
+    [ "$level" != 1 ] || chunk=()
+    local with=(--bitmap=none)
+    [ "$bitmap" != internal ] || with=(--bitmap=internal --bitmap-chunk=256)
+    mdadm --create /dev/md0 --quiet --run --metadata=1.2 --level="$level" "${chunk[@]}" "${with[@]}" \
+        --raid-devices="$count" --assume-clean "$@"
+    dd if=pool of=/dev/md0 bs=1M conv=fsync status=none
+    head -c "$(blockdev --getsize64 /dev/md0)" /dev/md0 >model
+}
+
+# poke OFFSET_KIB: what is written there next, of the model and of the array.
+poke_model() { dd if=pool of=model bs=4k seek=$(($1 / 4)) skip=$((1024 - $1 / 4)) count=40 conv=notrunc status=none; }
+poke_md() {
+    poke_model "$1"
+    dd if=model of=/dev/md0 bs=4k seek=$(($1 / 4)) skip=$(($1 / 4)) count=40 conv=notrunc,fsync status=none
+}
+poke_served() {
+    poke_model "$1"
+    dd if=model of=patch bs=4k skip=$(($1 / 4)) count=40 status=none
+    qemu-io -f raw -c "write -s patch ${1}k 160k" -c flush "nbd+unix:///?socket=$PWD/nbd.socket" >qemu-io.log
+}
+
+serve() {
+    blockdev --flushbufs "${members[@]}"
+    "$mdspace" serve "$@" --nbd "unix:$PWD/nbd.socket" --control control.socket >serve.log 2>&1 &
+    server=$!
+    until_true status >/dev/null
+}
+stop_serving() {
+    "$mdspace" stop --control control.socket >/dev/null
+    wait $server || fail "the server did not end well: $(<serve.log)"
+    blockdev --flushbufs "${members[@]}"
+}
+control() { "$mdspace" "$@" --control control.socket >/dev/null || fail "refused: $*"; }
+written_by_us() { status | jq "[.members[] | select(.name == \"$1\")][0].written_bytes"; }
+
+stop_md() { mdadm --stop --quiet /dev/md0; }
+assemble() {
+    mdadm --assemble --quiet --run /dev/md0 "$@" || fail "md does not assemble them"
+    [ "$(<$md/array_state)" != read-auto ] || mdadm --readwrite --quiet /dev/md0
+}
+finished() { until_true is $md/sync_action idle; }
+recovered() {
+    until_true is $md/degraded 0
+    finished
+}
+
+# The verdict: md assembles what is given, all slots current, nothing to do, nothing amiss.
+judged() {
+    assemble "$@"
+    is $md/degraded 0 || fail "md finds slots that are not current"
+    finished
+    echo check >$md/sync_action
+    finished
+    is $md/mismatch_cnt 0 || fail "mismatch_cnt is $(<$md/mismatch_cnt)"
+    cmp model /dev/md0 || fail "the array's bytes are others"
+    stop_md
+}
+
+we_recover_onto_a_new_member() {
+    blank $((count + 1))
+    create "${members[@]:0:count}"
+    stop_md
+    serve "${members[@]:0:count}"
+    control fail "${members[1]}"
+    control remove "${members[1]}"
+    poke_served 1024
+    control add "${members[count]}"
+    poke_served 2048
+    until_true says '.in_sync == .raid_disks'
+    stop_serving
+    judged "${members[0]}" "${members[@]:2}"
+}
+
+a_spare_takes_over() {
+    blank $((count + 1))
+    create "${members[@]:0:count}"
+    mdadm --add --quiet /dev/md0 "${members[count]}"
+    stop_md
+    serve "${members[@]}"
+    control fail "${members[0]}"
+    poke_served 512
+    until_true says '.in_sync == .raid_disks'
+    stop_serving
+    judged "${members[@]}" # the failed one is known to be stale
+}
+
+md_begins_and_we_finish() {
+    blank $((count + 1))
+    create "${members[@]:0:count}"
+    mdadm --fail --quiet /dev/md0 "${members[1]}"
+    until_true mdadm --remove --quiet /dev/md0 "${members[1]}" 2>/dev/null
+    echo 4000 >$md/sync_speed_max
+    echo 4000 >$md/sync_speed_min
+    mdadm --add --quiet /dev/md0 "${members[count]}"
+    until_true is_beyond 16384
+    poke_md 1024
+    stop_md
+    local offset
+    offset=$(mdadm --examine "${members[count]}" | sed -n 's/.*Recovery Offset : \([0-9]*\) sectors/\1/p')
+    [ "${offset:-0}" -gt 0 ] || fail "md left no recovery offset"
+    "$mdspace" read "${members[0]}" "${members[@]:2}" -o ours && cmp model ours || fail "read otherwise"
+    serve "${members[0]}" "${members[@]:2}"
+    poke_served 4096
+    until_true says '.in_sync == .raid_disks'
+    local written
+    written=$(written_by_us "${members[count]}")
+    ((written < MEMBER_BYTES - offset * 512)) || fail "$written bytes were written from sector $offset on"
+    stop_serving
+    judged "${members[0]}" "${members[@]:2}"
+}
+is_beyond() { [ "$(sed -n 's/ \/.*//p' $md/sync_completed)" != "" ] && [ "$(sed 's/ .*//' $md/sync_completed)" -gt "$1" ]; }
+
+we_begin_and_md_finishes() {
+    blank $((count + 1))
+    create "${members[@]:0:count}"
+    stop_md
+    serve "${members[@]:0:count}"
+    control set sync-speed-min=4M sync-speed-max=4M
+    control fail "${members[1]}"
+    control remove "${members[1]}"
+    control add "${members[count]}"
+    until_true says '.sweep.percent > 40'
+    poke_served 1024
+    poke_served 8192
+    stop_serving
+    mdadm --examine "${members[count]}" | grep -q 'Recovery Offset' || fail "no recovery offset is left"
+    dmesg --clear
+    assemble "${members[0]}" "${members[@]:2}"
+    recovered
+    dmesg | grep -q 'md: recovery of RAID array md0' || fail "md had nothing to recover"
+    stop_md
+    judged "${members[0]}" "${members[@]:2}"
+}
+
+md_takes_back_what_missed_our_writes() {
+    blank "$count"
+    create "${members[@]}"
+    stop_md
+    serve "${members[@]}"
+    control fail "${members[1]}"
+    poke_served 2048
+    stop_serving
+    assemble "${members[0]}" "${members[@]:2}"
+    local before
+    before=$(sectors_written "${members[1]}")
+    mdadm --re-add --quiet /dev/md0 "${members[1]}" || fail "md does not take it back"
+    recovered
+    local written=$(($(sectors_written "${members[1]}") - before))
+    ((written < MEMBER_BYTES / 512 / 2)) || fail "$written sectors were written"
+    stop_md
+    judged "${members[@]}"
+}
+sectors_written() { awk '{ print $7 }' "/sys/block/${1#/dev/}/stat"; }
+
+we_take_back_what_missed_mds_writes() {
+    blank "$count"
+    create "${members[@]}"
+    finished
+    stop_md
+    assemble "${members[@]}"
+    mdadm --fail --quiet /dev/md0 "${members[1]}"
+    until_true mdadm --remove --quiet /dev/md0 "${members[1]}" 2>/dev/null
+    poke_md 2048
+    stop_md
+    serve "${members[0]}" "${members[@]:2}"
+    poke_served 4096
+    control re-add "${members[1]}"
+    poke_served 1024
+    until_true says '.in_sync == .raid_disks'
+    local written
+    written=$(written_by_us "${members[1]}")
+    ((written < MEMBER_BYTES / 2)) || fail "$written bytes were written"
+    stop_serving
+    judged "${members[@]}"
+}
+
+scenes=0
+while read -r level count; do
+    for scene in we_recover_onto_a_new_member a_spare_takes_over md_begins_and_we_finish we_begin_and_md_finishes; do
+        bitmap=none
+        ((level % 5)) || bitmap=internal
+        $scene
+        scenes=$((scenes + 1))
+    done
+    bitmap=internal
+    for scene in md_takes_back_what_missed_our_writes we_take_back_what_missed_mds_writes; do
+        $scene
+        scenes=$((scenes + 1))
+    done
+    echo "level $level: done"
+done <<'LEVELS'
+1 2
+5 4
+6 5
+10 4
+LEVELS
+echo "$scenes scenes of recovery, each taken over by md, checked clean"
