@@ -100,7 +100,7 @@ pub async fn create<M: Member, C: Clock>(
     let writings = plan(recipe, slots, spares, &newcomers, clock)?;
     if recipe.contents == Contents::Unknown {
         for writing in &writings {
-            forget(writing, pool).await?;
+            forget(writing.name, writing.member, pool).await?;
         }
     }
     if needs_zeroes(recipe) {
@@ -233,8 +233,7 @@ fn check_geometry<M: Member>(slots: &[Option<Newcomer<M>>], writings: &[Writing<
 }
 
 /// Takes away the superblocks of another array, of any version: they must not outlive its data.
-async fn forget<M: Member>(writing: &Writing<'_, M>, pool: &Pool) -> Result<(), Refusal> {
-    let Writing { name, member, .. } = *writing;
+pub(crate) async fn forget<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<(), Refusal> {
     let member_bytes = member.limits().bytes;
     let failed = |error| Refusal::member_error(name, &error);
     for (version, at) in places(member_bytes) {

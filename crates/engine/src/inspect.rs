@@ -5,7 +5,7 @@
 
 use crate::buffer::Pool;
 use crate::error::Refusal;
-use crate::member::{Member, MemberError};
+use crate::member::Member;
 use format::bad_blocks;
 use format::bitmap::{self, BitmapSuper, SUPER_BYTES};
 use format::superblock::{Superblock, Version, decode, places};
@@ -71,20 +71,6 @@ pub async fn find_superblock<M: Member>(name: &str, member: &M, pool: &Pool) -> 
         }
     }
     found.ok_or_else(|| refusal.unwrap_or_else(|| none(name)))
-}
-
-/// Overwrites what looks like a superblock at any of the places, so that none
-/// is found beside the one that is written next.
-pub(crate) async fn erase_superblocks<M: Member>(member: &M, pool: &Pool) -> Result<(), MemberError> {
-    let limits = member.limits();
-    for (version, at) in places(limits.bytes) {
-        let bytes = crate::device::place_bytes(at, limits.bytes) as u64;
-        let Ok(place) = read_bytes(member, pool, at, bytes).await else { continue };
-        if !matches!(decode(version, at, &place, limits.bytes), Ok(None)) {
-            crate::create::write_bytes(member, pool, at, &[0; SECTOR_BYTES as usize]).await?;
-        }
-    }
-    Ok(())
 }
 
 fn damaged(name: &str, version: Version, defect: format::Defect) -> Refusal {

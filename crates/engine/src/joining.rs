@@ -19,10 +19,11 @@ use crate::array::{Array, Inner};
 use crate::assemble::{Candidate, difference};
 use crate::blocks::check_blocks;
 use crate::clock::Clock;
+use crate::create::{forget, write_bytes};
 use crate::device::{Device, DeviceState, place_bytes};
 use crate::error::{ArrayError, Refusal};
 use crate::gate::Inside;
-use crate::inspect::{Found, erase_superblocks, find_superblock, read_bad_blocks};
+use crate::inspect::{Found, find_superblock, read_bad_blocks};
 use crate::member::{Member, MemberError};
 use format::superblock::{DeviceRole, Superblock, Version};
 use format::units::{DeviceNumber, SECTOR_BYTES, Sectors, Slot};
@@ -53,7 +54,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         let superblock = inner.superblock_of_newcomer(&name, &member, device_uuid)?;
         inner.check_newcomer(&name, &member, &superblock)?;
         let failed = |error: MemberError| Refusal::member_error(&name, &error);
-        erase_superblocks(&member, &inner.pool).await.map_err(failed)?;
+        forget(&name, &member, &inner.pool).await?;
         write_empty_log(&member, &inner.pool, &superblock).await.map_err(failed)?;
         let place = vec![0; place_bytes(superblock.super_at(), member.limits().bytes)].into();
         let device = Rc::new(Device::new(name.clone(), member, superblock, place, DeviceState::Spare, Vec::new()));
@@ -297,5 +298,5 @@ async fn write_empty_log<M: Member>(
 ) -> Result<(), MemberError> {
     let (Some(log), Some(at)) = (superblock.bad_blocks, superblock.bad_blocks_at()) else { return Ok(()) };
     let empty = vec![0xff; usize::from(log.sectors) * SECTOR_BYTES as usize];
-    crate::create::write_bytes(member, pool, at, &empty).await
+    write_bytes(member, pool, at, &empty).await
 }

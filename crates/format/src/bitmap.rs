@@ -265,18 +265,20 @@ impl BitmapSuper {
         (bytes.start / self.chunk_bytes).min(end)..end
     }
 
-    /// The first part of a range whose bits are all set in `map`.
+    /// The first part of a range whose bits are all set in `map`, or of that
+    /// about `most` bytes.
     ///
     /// # Panics
     /// When `map`, the bytes after the superblock, is shorter than the bits.
-    pub fn first_set(&self, map: &[u8], bytes: Range<u64>) -> Option<Range<u64>> {
+    pub fn first_set(&self, map: &[u8], bytes: Range<u64>, most: u64) -> Option<Range<u64>> {
         let Range { mut start, end } = self.bits_of(bytes.clone());
         while start < end && !is_set(map, start) {
             // Eight at once where none of them is set.
             let is_zero = start.is_multiple_of(8) && map[(start / 8) as usize] == 0;
             start += if is_zero { 8 } else { 1 };
         }
-        let stop = (start..end).find(|&bit| !is_set(map, bit)).unwrap_or(end);
+        let limit = end.min(start + most.max(1).div_ceil(self.chunk_bytes));
+        let stop = (start..limit).find(|&bit| !is_set(map, bit)).unwrap_or(limit);
         let set = bytes.start.max(start * self.chunk_bytes)..bytes.end.min(stop * self.chunk_bytes);
         (start < end).then_some(set)
     }

@@ -125,6 +125,27 @@ fn a_wrong_field_of_a_partial_parity_log_is_refused_by_name() {
 
 proptest! {
     #[test]
+    fn the_first_set_part_of_a_range_is_what_a_look_at_every_byte_finds(
+        set in prop::collection::vec(any::<bool>(), 1..80), start in 0u64..80_000, length in 0u64..80_000, most in 0u64..9000,
+    ) {
+        let header = BitmapSuper::new([0; 16], Sectors(set.len() as u64 * 2 - 1), 1024, 0);
+        let mut map = vec![0; set.len().div_ceil(8)];
+        for (bit, _) in set.iter().enumerate().filter(|(_, set)| **set) {
+            bitmap::set_range(&mut map, bit as u64..bit as u64 + 1);
+        }
+        let end = (start + length).min(header.sync_size.bytes());
+        let first = (start..end).find(|byte| set[(byte / 1024) as usize]);
+        let found = header.first_set(&map, start..end, most);
+        prop_assert_eq!(found.as_ref().map(|found| found.start), first);
+        if let Some(found) = found {
+            let stop = (found.start..end).find(|byte| !set[(byte / 1024) as usize]).unwrap_or(end);
+            // Cut only where a chunk ends, and not before `most`.
+            prop_assert!(found.end == stop || (found.end % 1024 == 0 && found.end < stop));
+            prop_assert!(found.end == stop || found.end + 1024 > found.start + most);
+        }
+    }
+
+    #[test]
     fn bits_are_set_and_cleared_as_one_by_one(
         start in 0_u64..200, length in 0_u64..200, before in prop::collection::vec(any::<u8>(), 50), set in any::<bool>(),
     ) {

@@ -24,7 +24,7 @@ fn every_command_explains_itself() {
 
 #[test]
 fn commands_of_later_parts_do_not_pretend_to_exist() {
-    for command in ["replace", "scrub", "lab"] {
+    for command in ["replace", "scrub"] {
         Workplace::new().run(command).expect(2, &["unrecognized subcommand"]);
     }
 }

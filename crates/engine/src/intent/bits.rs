@@ -114,16 +114,16 @@ impl Bits {
     }
 
     /// The first part of a range that may be in disagreement; all of it, where nothing is known.
-    pub(super) fn next_needed(&self, range: Range<u64>) -> Option<Range<u64>> {
+    pub(super) fn next_needed(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
         match self.needed.is_empty() {
             true => Some(range),
-            false => self.header.first_set(&self.needed[SUPER_BYTES..], range),
+            false => self.header.first_set(&self.needed[SUPER_BYTES..], range, most),
         }
     }
 
     /// The first part of a range whose bits are set.
-    pub(super) fn next_set(&self, range: Range<u64>) -> Option<Range<u64>> {
-        self.header.first_set(&self.image[SUPER_BYTES..], range)
+    pub(super) fn next_set(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
+        self.header.first_set(&self.image[SUPER_BYTES..], range, most)
     }
 
     /// What was not in agreement is.

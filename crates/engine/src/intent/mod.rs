@@ -81,15 +81,15 @@ impl Intent {
         self.bits.borrow().header.events_cleared
     }
 
-    /// The first part of a range that may be in disagreement since the array was last in use.
-    pub(crate) fn next_needed(&self, range: Range<u64>) -> Option<Range<u64>> {
-        self.bits.borrow().next_needed(range)
+    /// The first part of a range, about `most` bytes of it, that may be in disagreement since the array was last in use.
+    pub(crate) fn next_needed(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
+        self.bits.borrow().next_needed(range, most)
     }
 
-    /// The first part of a range whose bits are set: what a member that was away
+    /// The first part of a range, about `most` bytes of it, whose bits are set: what a member that was away
     /// since `events_cleared` may lack.
-    pub(crate) fn next_set(&self, range: Range<u64>) -> Option<Range<u64>> {
-        self.bits.borrow().next_set(range)
+    pub(crate) fn next_set(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
+        self.bits.borrow().next_set(range, most)
     }
 
     /// What was found set has been brought into agreement.

@@ -120,6 +120,23 @@ enum Ending {
     Interrupted,
 }
 
+/// How far a sweep has come, and what it met.
+struct Way {
+    position: Cell<u64>,
+    /// Nothing is begun after this; what is under way ends.
+    failure: RefCell<Option<ArrayError>>,
+}
+
+impl Way {
+    fn is_clear(&self) -> bool {
+        self.failure.borrow().is_none()
+    }
+
+    fn block(&self, error: ArrayError) {
+        self.failure.borrow_mut().get_or_insert(error);
+    }
+}
+
 /// What an array knows of its sweeps.
 #[derive(Default)]
 pub(crate) struct Sweeps {
@@ -231,37 +248,28 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.sweeps.failure.take();
         let sweeping = self.sweeps.begin(purpose, course, self.clock.now());
         let depth = (BYTES_IN_FLIGHT / course.member_bytes).max(1) as usize;
-        let failure = RefCell::new(None);
-        let windows = self.windows(purpose, course, || failure.borrow().is_none());
+        let way = Way { position: Cell::new(course.from), failure: RefCell::default() };
+        let windows = self.windows(purpose, course, &way);
         let mut done = pin!(windows.map(async |range| (range.end, self.visit(purpose, &range).await)).buffered(depth));
         let mut tally = Tally::default();
-        let mut position = course.from;
-        let mut last_checkpoint = (course.from, self.clock.now());
         let mut ending = Ending::Complete;
         while let Some((end, outcome)) = done.next().await {
             match outcome {
-                Ok(Some(more)) if ending == Ending::Complete && failure.borrow().is_none() => {
+                Ok(Some(more)) if ending == Ending::Complete && way.is_clear() => {
                     tally += more;
-                    position = end;
-                    self.advance(purpose, end);
+                    self.advance(purpose, way.position.replace(end)..end);
                     sweeping.advance(end, self.clock.now());
                     progress(end, course.end);
                 }
                 Ok(Some(_)) => {} // behind one that is not done
                 Ok(None) => ending = Ending::Interrupted,
-                Err(error) => drop(failure.borrow_mut().get_or_insert(error)),
-            }
-            if self.is_checkpoint_due(course, last_checkpoint, position) {
-                last_checkpoint = (position, self.clock.now());
-                if let Err(error) = self.checkpoint().await {
-                    failure.borrow_mut().get_or_insert(error);
-                }
+                Err(error) => way.block(error),
             }
         }
-        match failure.take() {
+        match way.failure.take() {
             Some(error) => Err(error),
             None if ending == Ending::Complete && !self.is_interrupted() => {
-                self.advance(purpose, course.end);
+                self.advance(purpose, way.position.get()..course.end);
                 Ok((Ending::Complete, tally))
             }
             None => Ok((Ending::Interrupted, tally)),
@@ -275,35 +283,39 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
     }
 
-    /// The first part of a range of positions in which there is something to do.
-    fn next_due(&self, purpose: Purpose, range: Range<u64>) -> Option<Range<u64>> {
+    /// The first part of a range of positions in which there is something to
+    /// do; it may be cut after `most` bytes.
+    fn next_due(&self, purpose: Purpose, range: Range<u64>, most: u64) -> Option<Range<u64>> {
         match purpose {
-            Purpose::Resync => self.next_to_resync(range),
-            Purpose::Recovery => self.next_to_recover(range),
+            Purpose::Resync => self.next_to_resync(range, most),
+            Purpose::Recovery => self.next_to_recover(range, most),
         }
     }
 
     /// Ranges of positions to visit, each when the time for it has come; ends
-    /// early when the array is stopped or `goes_on` says no.
-    fn windows(&self, purpose: Purpose, course: Course, goes_on: impl Fn() -> bool) -> impl Stream<Item = Range<u64>> {
-        let throttle = Throttle::new(self.clock.now(), self.gate.load());
-        stream::unfold((course.from, throttle, goes_on), move |(at, mut throttle, goes_on)| async move {
-            if at >= course.end || !goes_on() {
-                return None;
+    /// early when the array is stopped or a window failed. Checkpoints are made
+    /// in between: those under way are driven on meanwhile.
+    fn windows<'a>(&'a self, purpose: Purpose, course: Course, way: &'a Way) -> impl Stream<Item = Range<u64>> + 'a {
+        let now = self.clock.now();
+        let start = (course.from, Throttle::new(now, self.gate.load()), (course.from, now));
+        stream::unfold(start, move |(at, mut throttle, mut checkpoint)| async move {
+            if self.is_checkpoint_due(course, checkpoint, way.position.get()) {
+                checkpoint = (way.position.get(), self.clock.now());
+                self.checkpoint().await.unwrap_or_else(|error| way.block(error));
             }
-            let due = self.next_due(purpose, at..course.end)?;
+            let due = if at < course.end { self.next_due(purpose, at..course.end, course.step)? } else { return None };
             while let Some(wait) = throttle.wait(self.clock.now(), self.gate.load()) {
-                if self.is_interrupted() || !goes_on() {
+                if self.is_interrupted() || !way.is_clear() {
                     return None;
                 }
                 self.clock.sleep_until(self.clock.now() + wait).await;
             }
-            if self.is_interrupted() {
+            if self.is_interrupted() || !way.is_clear() {
                 return None;
             }
             throttle.start(self.clock.now(), course.member_bytes, self.sweeps.speed.get());
             let end = ((due.start / course.step + 1) * course.step).min(due.end);
-            Some((due.start..end, (end, throttle, goes_on)))
+            Some((due.start..end, (end, throttle, checkpoint)))
         })
     }
 
@@ -316,11 +328,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
     }
 
-    /// All windows up to `position` are done.
-    fn advance(&self, purpose: Purpose, position: u64) {
+    /// All windows in a range of positions are done, and all before it.
+    fn advance(&self, purpose: Purpose, range: Range<u64>) {
         match purpose {
-            Purpose::Resync => self.resynced_to(position),
-            Purpose::Recovery => self.recovered_to(position),
+            Purpose::Resync => self.resynced_to(range.end),
+            Purpose::Recovery => self.recovered_in(range),
         }
     }
 

@@ -7,7 +7,7 @@
 //! offset (`recovery_offset` in its superblock).
 
 use super::copies::array_range;
-use super::{Course, Ending, Purpose, Tally, Target};
+use super::{Course, Ending, Purpose, Tally, Target, WINDOW_BYTES};
 use crate::array::{Array, Inner};
 use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
@@ -67,11 +67,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
         Course { from: from / step * step, end: self.component_bytes(), step, member_bytes: step }
     }
 
-    pub(super) fn next_to_recover(&self, range: Range<u64>) -> Option<Range<u64>> {
+    pub(super) fn next_to_recover(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
         let by_bitmap = self.targets().iter().all(|target| target.is_by_bitmap());
         match self.intent() {
             // Of RAID-10 the bitmap covers the array, and each window asks for itself.
-            Some(intent) if by_bitmap && self.geometry.level() != Level::Raid10 => intent.next_set(range),
+            Some(intent) if by_bitmap && self.geometry.level() != Level::Raid10 => intent.next_set(range, most),
             _ => Some(range),
         }
     }
@@ -107,7 +107,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if targets.iter().all(Target::is_by_bitmap) {
             copies.retain(|copy| targets.iter().any(|target| self.is_due(target, &copy.held())));
         }
-        let turn = range.start / (range.end - range.start);
+        let turn = range.start / WINDOW_BYTES;
         self.recover_copies(mapping, &copies, turn).await
     }
 
@@ -115,15 +115,20 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Asked with the range locked: a write sets its bit before it begins.
     fn is_due(&self, target: &Target<M>, covered: &Range<u64>) -> bool {
         match self.intent() {
-            Some(intent) if target.is_by_bitmap() => intent.next_set(covered.clone()).is_some(),
+            Some(intent) if target.is_by_bitmap() => intent.next_set(covered.clone(), 0).is_some(),
             _ => true,
         }
     }
 
-    pub(super) fn recovered_to(&self, position: u64) {
+    /// A member that was seated only after the sweep had begun is current no further than it was.
+    pub(super) fn recovered_in(&self, range: Range<u64>) {
         for Target { device, .. } in self.targets() {
-            let current = current(&device).unwrap_or(0).max(position);
-            device.state.set(DeviceState::Recovering { current });
+            match device.state.get() {
+                DeviceState::Recovering { current } if current >= range.start => {
+                    device.state.set(DeviceState::Recovering { current: current.max(range.end) });
+                }
+                _ => {}
+            }
         }
     }
 

@@ -88,9 +88,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         Resync::From(Sectors(self.position_of(below) / SECTOR_BYTES))
     }
 
-    pub(super) fn next_to_resync(&self, range: Range<u64>) -> Option<Range<u64>> {
+    pub(super) fn next_to_resync(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
         match self.intent() {
-            Some(intent) => intent.next_needed(range),
+            Some(intent) => intent.next_needed(range, most),
             None => Some(range),
         }
     }

@@ -8,7 +8,7 @@
 //! over once more stripe by stripe, so that little depends on what is lost.
 
 use super::runs::{Run, Runs};
-use super::{Tally, Target};
+use super::{Tally, Target, WINDOW_BYTES};
 use crate::array::Inner;
 use crate::buffer::Block;
 use crate::clock::Clock;
@@ -163,7 +163,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         };
         let readable: SmallVec<[Slot; 32]> = (0..parity.slots()).map(Slot).filter(is_readable).collect();
         let needed = usize::from(parity.data_chunks());
-        let first = (range.start / (range.end - range.start)) as usize % readable.len().max(1);
+        let first = (range.start / WINDOW_BYTES) as usize % readable.len().max(1);
         (readable.len() >= needed).then(|| readable.iter().cycle().skip(first).take(needed).copied().collect())
     }
 
