@@ -65,7 +65,7 @@ create() {
 }
 
 # poke OFFSET_KIB: what is written there next, of the model and of the array.
-poke_model() { dd if=pool of=model bs=4k seek=$(($1 / 4)) skip=$((1024 - $1 / 4)) count=40 conv=notrunc status=none; }
+poke_model() { dd if=pool of=model bs=4k seek=$(($1 / 4)) skip=$((($1 / 4 * 7 + 13) % 4000)) count=40 conv=notrunc status=none; }
 poke_md() {
     poke_model "$1"
     dd if=model of=/dev/md0 bs=4k seek=$(($1 / 4)) skip=$(($1 / 4)) count=40 conv=notrunc,fsync status=none
