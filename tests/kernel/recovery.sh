@@ -2,12 +2,15 @@
 # Recovery begun by one side and finished by the other, members taken back by their bitmap, and spares that took
 # over: mdspace and the real driver on the same members, levels 1, 5, 6 and 10.
 #
-#   recovery.sh MDSPACE
+#   recovery.sh MDSPACE [LEVEL...]
 #
 # Runs in a guest (tests/kernel/init.sh). After each scene the driver assembles the members without --force, finds
 # every slot current, its `check` counts no mismatch, and the array's bytes are those of `model`.
 set -euo pipefail
 mdspace=$1
+shift
+[ $# -gt 0 ] || set -- 1 5 6 10
+declare -A MEMBERS=([1]=2 [5]=4 [6]=5 [10]=4)
 export MDADM_NO_UDEV=1
 modprobe loop max_loop=8
 for module in raid1 raid10 raid456; do modprobe $module; done
@@ -232,7 +235,8 @@ we_take_back_what_missed_mds_writes() {
 }
 
 scenes=0
-while read -r level count; do
+for level in "$@"; do
+    count=${MEMBERS[$level]}
     for scene in we_recover_onto_a_new_member a_spare_takes_over md_begins_and_we_finish we_begin_and_md_finishes; do
         bitmap=none
         ((level % 5)) || bitmap=internal
@@ -245,10 +249,5 @@ while read -r level count; do
         scenes=$((scenes + 1))
     done
     echo "level $level: done"
-done <<'LEVELS'
-1 2
-5 4
-6 5
-10 4
-LEVELS
+done
 echo "$scenes scenes of recovery, each taken over by md, checked clean"
