@@ -152,7 +152,8 @@ md_begins_and_we_finish() {
     echo 4000 >$md/sync_speed_max
     echo 4000 >$md/sync_speed_min
     mdadm --add --quiet /dev/md0 "${members[count]}"
-    until_true is_beyond 16384
+    until_true is_beyond 8192
+    echo frozen >$md/sync_action
     poke_md 1024
     stop_md
     local offset
@@ -179,7 +180,8 @@ we_begin_and_md_finishes() {
     control fail "${members[1]}"
     control remove "${members[1]}"
     control add "${members[count]}"
-    until_true says '.sweep.percent > 40'
+    until_true says '.sweep.percent > 20'
+    control set sync-action=frozen
     poke_served 1024
     poke_served 8192
     stop_serving
