@@ -4,7 +4,7 @@
 #   counts.sh LEVEL MEMBERS CHUNK_KIB ORDER:BYTES:DEPTH:REQUESTS...
 #
 # Prints a line for each workload: reads, sectors read, writes and sectors written, of all members together. Members are
-# loop devices over the guest's memory: unlike RAM disks they count their transfers.
+# loop devices over the guest's memory, which count transfers after merging.
 set -euo pipefail
 level=$1 count=$2 chunk=$3
 shift 3

@@ -55,6 +55,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         text += &counts_table(&ours["levels"][0], &theirs)?;
     }
     text += TIMES;
+    let load = fs::read_to_string("/proc/loadavg")?;
+    writeln!(
+        text,
+        "Runnable threads before it began, the last minute's mean: {}.",
+        load.split(' ').next().unwrap_or("?")
+    )?;
     for (level, members, kind, depth) in TIMED {
         let seconds = arguments.seconds.to_string();
         let (members, depth) = (members.to_string(), depth.to_string());
