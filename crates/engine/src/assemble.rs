@@ -18,7 +18,7 @@ use crate::inspect::{Found, find_superblock, read_bad_blocks};
 use crate::intent::BitmapPolicy;
 use crate::intent::load::{Circumstances, load};
 use crate::member::Member;
-use crate::membership::{ROUNDS_TO_LEAVE_BEHIND, Record, survives};
+use crate::membership::{ROUNDS_TO_LEAVE_BEHIND, Record, Said, survives};
 use crate::planner::DATA_CHUNKS_MAX;
 use crate::stripe_size::StripeSize;
 use format::geometry::{Geometry, Level};
@@ -456,5 +456,8 @@ fn record<M: Member>(
             *role = DeviceRole::Spare;
         }
     }
-    Record { events: freshest.events, dirty: false, resync, roles, owed }
+    let is_behind = |device: &Rc<Device<M>>| device.superblock.borrow().events < freshest.events;
+    let uneven = slots.iter().flatten().chain(spares).any(is_behind);
+    let uneven = uneven.then(|| Said { resync: freshest.resync, roles: freshest.roles.clone() });
+    Record { events: freshest.events, dirty: false, resync, roles, owed, uneven }
 }

@@ -235,6 +235,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// The caller holds the metadata lock.
     async fn seat_spares(&self) -> Result<(), ArrayError> {
+        if self.record.borrow().owed > 0 {
+            self.publish().await?; // who left is two events behind before another claims its slot
+        }
         while let Some((device, slot)) = self.next_to_seat() {
             match self.write_whole_bitmap(&device).await {
                 Ok(()) => self.seat(device, slot),

@@ -33,6 +33,14 @@ pub(crate) struct Record {
     /// Rounds of superblocks to be written, each with the next events, until
     /// they say on stable storage what this record says.
     pub(crate) owed: u32,
+    /// What the freshest members say, while others are still one event behind them.
+    pub(crate) uneven: Option<Said>,
+}
+
+/// What superblocks of one age say.
+pub(crate) struct Said {
+    pub(crate) resync: Resync,
+    pub(crate) roles: Vec<DeviceRole>,
 }
 
 impl Record {
@@ -256,6 +264,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// know how far it is. Events move on only with the superblocks, which all
     /// that do not fail then have.
     async fn write_round(&self) -> Failures<M> {
+        let failures = self.bring_level().await;
+        if !failures.is_empty() {
+            return failures;
+        }
         let events = self.record.borrow().events + 1;
         let failures = self.write_bitmap_header(events).await;
         if !failures.is_empty() {
@@ -271,6 +283,29 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     async fn write_superblocks(&self, devices: Vec<Rc<Device<M>>>) -> Failures<M> {
         let writes = devices.iter().map(|device| device.write_superblock(self.superblock_of(device), &self.pool));
+        let results = join_all(writes).await;
+        devices.into_iter().zip(results).filter_map(|(device, result)| Some((device, result.err()?))).collect()
+    }
+
+    /// Members that a round cut short left one event behind are told first what the others say already:
+    /// another round, cut short as well, would leave them two behind.
+    async fn bring_level(&self) -> Failures<M> {
+        let events = self.record.borrow().events;
+        let Some(said) = self.record.borrow_mut().uneven.take() else { return Vec::new() };
+        let is_behind = |device: &Rc<Device<M>>| {
+            let own = device.superblock.borrow();
+            // A spare that was about to become active must not be called so before it says how far it is.
+            let role = said.roles.get(usize::from(own.device_number.0));
+            own.events < events && role.is_none_or(|role| *role == own.own_role())
+        };
+        let devices: Vec<_> = self.devices().into_iter().filter(is_behind).collect();
+        let level = |device: &Rc<Device<M>>| {
+            let mut superblock = device.superblock.borrow().clone();
+            (superblock.events, superblock.resync) = (events, said.resync);
+            superblock.roles.clone_from(&said.roles);
+            superblock
+        };
+        let writes = devices.iter().map(|device| device.write_superblock(level(device), &self.pool));
         let results = join_all(writes).await;
         devices.into_iter().zip(results).filter_map(|(device, result)| Some((device, result.err()?))).collect()
     }
