@@ -9,6 +9,7 @@ mod fuzz;
 mod guest;
 mod lab;
 mod matrix;
+mod mutants;
 mod setup;
 mod sim;
 mod steps;
@@ -52,6 +53,11 @@ enum Chore {
         /// Handed on to the swarm.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
+    },
+    /// Break the engine on purpose, in one way after the other, and see that the swarm catches it.
+    Mutants {
+        /// Which of them; all if none is given.
+        names: Vec<String>,
     },
     /// Run the benchmarks.
     Bench {
@@ -110,6 +116,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }),
         Chore::Sim { arguments } => sim::run(&arguments),
+        Chore::Mutants { names } => mutants::run(&names),
         Chore::Bench { arguments } => bench(&arguments),
         Chore::Figures(arguments) => figures::run(&arguments),
         Chore::Lab => lab(),

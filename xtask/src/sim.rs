@@ -7,6 +7,7 @@ use std::process::{Command, ExitCode};
 use anyhow::Result;
 
 use crate::root;
+use crate::steps::{Log, Verdict};
 
 /// What builds and starts the swarm.
 pub(crate) fn swarm() -> Command {
@@ -20,4 +21,17 @@ pub(crate) fn swarm() -> Command {
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let status = swarm().args(arguments).status()?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The same histories in every run, so that a failure is about the change at hand.
+const FIXED: [&str; 4] = ["--from", "0", "--count", "10000"];
+
+/// Others in each; they say from which seed on.
+const FRESH: [&str; 2] = ["--minutes", "0.7"];
+
+/// The step: a fixed batch and a fresh one.
+pub(crate) fn step(log: &mut Log) -> Result<Verdict> {
+    log.run(swarm().args(FIXED))?;
+    log.run(swarm().args(FRESH))?;
+    Ok(Verdict::Passed(format!("and {}", log.last_line()?)))
 }

@@ -25,6 +25,9 @@ struct Arguments {
     /// Go on after a failure, and say of each only what went wrong.
     #[arg(long)]
     keep_going: bool,
+    /// Say of the first that fails only what went wrong.
+    #[arg(long)]
+    brief: bool,
     /// Say of a history that fails, shrunk, what happens in it.
     #[arg(long)]
     trace: bool,
@@ -50,10 +53,13 @@ fn main() -> ExitCode {
             break;
         }
         done += 1;
-        if arguments.keep_going {
+        if arguments.keep_going || arguments.brief {
             if let Err(reason) = attempt(&History::random(seed), &tally) {
                 failed += 1;
                 println!("seed {seed}: {reason}");
+                if arguments.brief {
+                    break;
+                }
             }
         } else if let Err(failure) = try_seed(seed, &tally) {
             println!("{}", failure.history);
@@ -63,7 +69,7 @@ fn main() -> ExitCode {
                 trace(&failure.smaller, Rc::new(|line| println!("{line}")));
             }
             println!("{}\n", failure.smaller_reason);
-            println!("the {done}th history of those from seed {from} on failed\nagain: cargo xtask sim --seed {seed}");
+            println!("failed after {done} histories from seed {from} on\nagain: cargo xtask sim --seed {seed}");
             return ExitCode::FAILURE;
         }
     }
@@ -73,7 +79,7 @@ fn main() -> ExitCode {
     }
     println!("{done} histories from seed {from} on in {seconds:.1} s, {:.0} a minute", done as f64 / seconds * 60.0);
     if failed > 0 {
-        println!("{failed} failed");
+        println!("{failed} failed of {done}");
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS

@@ -19,9 +19,9 @@ use crate::random::Random;
 use crate::rows::{Row, rows};
 use crate::truth::{Look, Stamp, Truth};
 use engine::create::create;
-use engine::{Array, ArrayError, AssembleOptions, Candidate, Clock, Durability, Operation, Pool, Refusal};
+use engine::{Array, ArrayError, Candidate, Clock, Durability, Operation, Pool, Refusal};
 use format::geometry::{Geometry, Level};
-use format::superblock::decode;
+use format::superblock::{DeviceRole, Superblock, Version, decode};
 use format::units::Slot;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -33,7 +33,7 @@ use std::time::Duration;
 type Simulated = Array<SimMember, VirtualClock>;
 
 /// Virtual time in which every life must have ended.
-const LIFE_NANOS_MAX: u64 = 300_000_000_000;
+const LIFE_NANOS_MAX: u64 = 1_000_000_000_000;
 
 /// Lives through a history; `tracer` is told what happens in it.
 ///
@@ -61,7 +61,9 @@ struct Shared {
     failure: RefCell<Option<String>>,
     /// Requests may fail.
     lenient: Cell<bool>,
-    /// One did, of those that change something.
+    /// Something happened to a member in this life, so a sweep may not come to its end.
+    disturbed: Cell<bool>,
+    /// A request failed, of those that change something.
     failed: Cell<bool>,
     under_way: Cell<usize>,
     waiting: RefCell<Option<Waker>>,
@@ -137,7 +139,7 @@ struct Runner<'a> {
     rows: Vec<Row>,
     data_at: Vec<u64>,
     shared: Rc<Shared>,
-    /// By slot: something happened to it in this life, of which the array may not know yet.
+    /// By member: something happened to it in this life, of which the array may not know yet.
     struck: RefCell<Vec<bool>>,
     /// Some member was not as it should be, at some time.
     impaired_once: Cell<bool>,
@@ -151,27 +153,25 @@ impl<'a> Runner<'a> {
         let world = World::new(random.number());
         let setup = &history.setup;
         let boundaries = Rc::new(Cell::new(0));
-        let member = |slot: usize| {
-            let mut contents = vec![0; setup.member_bytes(slot) as usize];
+        let member = |number: usize| {
+            let mut contents = vec![0; setup.member_bytes(number) as usize];
             if setup.unknown_contents {
                 random.fill(&mut contents[64 << 10..]);
             }
             let bytes = contents.len() as u64;
-            let data = if setup.version == format::superblock::Version::V1_0 {
-                0
-            } else {
-                bytes - setup.component_bytes[slot]
-            };
-            SimMember::new(format!("member{slot}"), &world, contents, boundaries.clone())
+            let data_bytes = setup.data_bytes(number);
+            let data = if setup.version == Version::V1_0 { 0 } else { bytes - data_bytes };
+            SimMember::new(format!("member{number}"), &world, contents, boundaries.clone())
                 .with_blocks(setup.block_bytes)
                 .with_tears(setup.tear_bytes)
-                .with_silent_mishaps_in(data..data + setup.component_bytes[slot])
+                .with_silent_mishaps_in(data..data + data_bytes)
         };
-        let members = (0..setup.slots).map(member).collect();
+        let members = (0..setup.members()).map(member).collect();
         let shared = Shared {
             truth: RefCell::new(Truth::new(0)),
             failure: RefCell::default(),
             lenient: Cell::new(history.beyond),
+            disturbed: Cell::new(false),
             failed: Cell::new(false),
             under_way: Cell::new(0),
             waiting: RefCell::default(),
@@ -188,7 +188,7 @@ impl<'a> Runner<'a> {
             rows: Vec::new(),
             data_at: Vec::new(),
             shared: Rc::new(shared),
-            struck: RefCell::new(vec![false; setup.slots]),
+            struck: RefCell::new(vec![false; setup.members()]),
             impaired_once: Cell::new(setup.absent.is_some()),
             after_power_cut: false,
         }
@@ -196,28 +196,21 @@ impl<'a> Runner<'a> {
 
     fn make(&mut self) -> Result<(), String> {
         let setup = &self.history.setup;
-        let newcomers = setup.newcomers(&self.members);
+        let (newcomers, spares) = setup.newcomers(&self.members);
         let clock = self.world.clock();
         let recipe = setup.recipe();
-        let made = create(&recipe, &newcomers, &[], &self.pool, &clock, &|_, _| {});
+        let made = create(&recipe, &newcomers, &spares, &self.pool, &clock, &|_, _| {});
         let made = self.world.run(made, || false).expect("nothing stops it");
         made.map_err(|refusal| format!("it cannot be made: {refusal}"))?;
         let mut shape = None;
         let mut data_bytes = Vec::new();
-        for (slot, member) in self.members.iter().enumerate() {
-            if Some(slot) == setup.absent {
-                self.data_at.push(0);
-                data_bytes.push(0);
-                continue;
+        for number in 0..self.members.len() {
+            let superblock = if Some(number) == setup.absent { None } else { Some(self.superblock(number)?) };
+            self.data_at.push(superblock.as_ref().map_or(0, |superblock| superblock.data_at().0));
+            if number < setup.slots {
+                data_bytes.push(superblock.as_ref().map_or(0, |superblock| superblock.data_bytes()));
             }
-            let image = member.image();
-            let at = setup.version.place(image.len() as u64).expect("it is long enough");
-            let bytes = &image[at.0 as usize..at.0 as usize + 4096];
-            let superblock =
-                decode(setup.version, at, bytes, image.len() as u64).ok().flatten().ok_or("no superblock")?;
-            self.data_at.push(superblock.data_at().0);
-            data_bytes.push(superblock.data_bytes());
-            shape = Some(superblock);
+            shape = superblock.or(shape);
         }
         let shape = shape.expect("a member is there").shape(&data_bytes);
         let geometry = Geometry::new(&shape).map_err(|defect| format!("{defect:?}"))?;
@@ -225,6 +218,18 @@ impl<'a> Runner<'a> {
         *self.shared.truth.borrow_mut() = Truth::new(geometry.array_bytes());
         self.geometry = Some(geometry);
         Ok(())
+    }
+
+    /// As it stands on a member.
+    fn superblock(&self, member: usize) -> Result<Superblock, String> {
+        let version = self.history.setup.version;
+        let image = self.members[member].image();
+        let at = version.place(image.len() as u64).expect("it is long enough");
+        let bytes = &image[at.0 as usize..at.0 as usize + 4096];
+        decode(version, at, bytes, image.len() as u64)
+            .ok()
+            .flatten()
+            .ok_or_else(|| format!("member {member}: no superblock"))
     }
 
     fn geometry(&self) -> &Geometry {
@@ -297,16 +302,19 @@ impl<'a> Runner<'a> {
 
     /// All members but the one that never was.
     fn present(&self) -> impl Iterator<Item = (usize, &SimMember)> {
-        self.members.iter().enumerate().filter(|(slot, _)| Some(*slot) != self.history.setup.absent)
+        self.members.iter().enumerate().filter(|(number, _)| Some(*number) != self.history.setup.absent)
     }
 
     /// Rows that were changed silently may hold anything.
     fn absorb_silent_faults(&self) {
-        for (slot, member) in self.present() {
+        for (number, member) in self.present() {
             for range in member.faults().silent.take() {
-                let data_at = self.data_at[slot];
+                let data_at = self.data_at[number];
                 let component = range.start.saturating_sub(data_at)..range.end.saturating_sub(data_at);
-                self.taint(|row| row.touches(Slot(slot as u16), &component));
+                // Nobody reads another before it is written anew.
+                if let Ok(DeviceRole::Active(slot)) = self.superblock(number).map(|superblock| superblock.own_role()) {
+                    self.taint(|row| row.touches(slot, &component));
+                }
             }
         }
     }
@@ -323,6 +331,14 @@ impl<'a> Runner<'a> {
         if let Some(micros) = self.history.setup.safe_mode_micros {
             let keeper = array.clone();
             self.world.spawn(async move { keeper.mark_clean_when_idle(Duration::from_micros(micros)).await });
+        }
+        if self.history.setup.clearing.is_some() {
+            let keeper = array.clone();
+            self.world.spawn(async move { keeper.clear_bitmap_lazily().await });
+        }
+        if self.history.setup.kept_whole {
+            let keeper = array.clone();
+            self.world.spawn(async move { keeper.keep_whole().await });
         }
         for step in steps {
             self.step(&array, step).await;
@@ -343,6 +359,7 @@ impl<'a> Runner<'a> {
     /// Assembles what is there and looks it over; `None` when that is refused with reason.
     async fn assemble(&self) -> Option<Simulated> {
         self.struck.borrow_mut().fill(false);
+        self.shared.disturbed.set(false);
         let mut forced = false;
         let array = loop {
             if !self.offers_the_newest() {
@@ -414,7 +431,7 @@ impl<'a> Runner<'a> {
         let struck = self.struck.borrow().clone();
         let offered = self.present().filter(|(slot, member)| !struck[*slot] && !member.faults().gone.get());
         let candidates = offered.map(|(_, member)| Candidate { name: member.name(), member: member.clone() }).collect();
-        let options = AssembleOptions { force, ..AssembleOptions::default() };
+        let options = self.history.setup.options(force);
         Array::assemble(candidates, options, self.pool.clone(), self.world.clock()).await
     }
 
@@ -433,19 +450,26 @@ impl<'a> Runner<'a> {
 
     /// Which slots cannot be counted on.
     fn impaired(&self, array: &Simulated) -> Vec<bool> {
-        let status = array.status();
-        let is_impaired = |member: &SimMember| {
-            let name = member.name();
-            let is_in_sync = status.members.iter().any(|other| other.name == name && other.state == "in_sync");
-            member.faults().is_any() || !is_in_sync
-        };
-        let struck = self.struck.borrow();
-        let impaired: Vec<bool> =
-            self.members.iter().zip(&*struck).map(|(member, struck)| *struck || is_impaired(member)).collect();
+        let mut impaired = vec![true; self.history.setup.slots];
+        for (number, slot, state) in self.seats(array) {
+            let is_well = state == "in_sync" && !self.members[number].faults().is_any();
+            if let Some(slot) = slot.filter(|_| is_well && !self.struck.borrow()[number]) {
+                impaired[slot] = false;
+            }
+        }
         if impaired.contains(&true) {
             self.impaired_once.set(true);
         }
         impaired
+    }
+
+    /// The array's members by number, with their slots and states.
+    fn seats(&self, array: &Simulated) -> Vec<(usize, Option<usize>, &'static str)> {
+        let number = |name: &str| self.members.iter().position(|member| member.name() == name);
+        let status = array.status();
+        let seats = status.members.iter();
+        let seats = seats.filter_map(|seat| Some((number(&seat.name)?, seat.slot.map(usize::from), seat.state)));
+        seats.collect()
     }
 
     async fn step(&self, array: &Simulated, step: &Step) {
@@ -460,7 +484,8 @@ impl<'a> Runner<'a> {
             Step::WriteZeroes { place, bytes } => self.write_zeroes(array, self.range(place, bytes, 1)),
             Step::Read { place, bytes } => self.read(array, self.range(place, bytes, 1)),
             Step::Flush => self.flush(array),
-            Step::Wait { micros } => self.wait(micros).await,
+            Step::Wait { micros } => self.wait(Duration::from_micros(micros.into())).await,
+            Step::Rest { seconds } => self.wait(Duration::from_secs(seconds.into())).await,
             Step::Join => {
                 self.shared.join().await;
                 self.pin_if_agreed(array).await;
@@ -479,9 +504,9 @@ impl<'a> Runner<'a> {
         }
     }
 
-    async fn wait(&self, micros: u32) {
+    async fn wait(&self, time: Duration) {
         let clock = self.world.clock();
-        clock.sleep_until(clock.now() + Duration::from_micros(micros.into())).await;
+        clock.sleep_until(clock.now() + time).await;
     }
 
     /// Copies and parity agree, so what is read now is there to stay.
@@ -571,17 +596,19 @@ impl<'a> Runner<'a> {
         let (array, shared) = (array.clone(), self.shared.clone());
         self.tally.count("resyncs");
         self.world.spawn(async move {
-            if shared.expect("a resync", array.resync(&|_, _| {}).await).is_none() {
-                shared.failed.set(true);
+            let resynced = array.resync(&|_, _| {}).await;
+            if !shared.disturbed.get() {
+                shared.expect("a resync", resynced);
             }
         });
     }
 
     fn befall(&self, array: &Simulated, member: u32, fault: Fault) {
-        let Some(slot) = self.victim(array, member, fault) else { return };
+        let Some(number) = self.victim(array, member, fault) else { return };
         let setup = &self.history.setup;
-        let (member, faults) = (self.members[slot].clone(), self.members[slot].faults());
-        let data = self.data_at[slot]..self.data_at[slot] + self.geometry().used_bytes(Slot(slot as u16));
+        let (member, faults) = (self.members[number].clone(), self.members[number].faults());
+        let slot = Slot(number.min(setup.slots - 1) as u16); // spares are as long as the last
+        let data = self.data_at[number]..self.data_at[number] + self.geometry().used_bytes(slot);
         let planned = |operation, after: u32, mishap| {
             faults.planned.borrow_mut().push(Planned { operation, after: after.into(), mishap });
         };
@@ -625,21 +652,27 @@ impl<'a> Runner<'a> {
     /// A member to which this can happen: without asking too much of the level, unless this history does.
     fn victim(&self, array: &Simulated, number: u32, fault: Fault) -> Option<usize> {
         let count = self.members.len();
-        let slots = (0..count).map(|index| (number as usize + index) % count);
-        let mut slots = slots.filter(|&slot| Some(slot) != self.history.setup.absent);
+        let numbers = (0..count).map(|index| (number as usize + index) % count);
+        let mut numbers = numbers.filter(|&number| Some(number) != self.history.setup.absent);
+        self.shared.disturbed.set(true);
         if self.history.beyond || !fault.is_borne() {
-            return slots.next();
+            return numbers.next();
         }
-        let may = !self.has_parity() || array.status().in_agreement;
-        let impaired = self.impaired(array);
-        let is_borne = |slot: usize| match self.geometry() {
-            Geometry::Mapping(mapping) => mapping.survives(&|other| other.index() == slot || impaired[other.index()]),
-            Geometry::Parity(parity) => {
-                let lost = (0..count).filter(|&other| other == slot || impaired[other]).count();
+        let (impaired, seats) = (self.impaired(array), self.seats(array));
+        let slot_of = |number: usize| seats.iter().find(|(other, ..)| *other == number).and_then(|(_, slot, _)| *slot);
+        let may_lose = !self.has_parity() || array.status().in_agreement;
+        let is_borne = |number: &usize| match (slot_of(*number), self.geometry()) {
+            (None, _) => true,
+            (Some(_), _) if !may_lose => false,
+            (Some(slot), Geometry::Mapping(mapping)) => {
+                mapping.survives(&|other| other.index() == slot || impaired[other.index()])
+            }
+            (Some(slot), Geometry::Parity(parity)) => {
+                let lost = (0..impaired.len()).filter(|&other| other == slot || impaired[other]).count();
                 parity.survives(lost as u16)
             }
         };
-        let victim = slots.find(|&slot| is_borne(slot)).filter(|_| may)?;
+        let victim = numbers.find(is_borne)?;
         self.impaired_once.set(true);
         self.struck.borrow_mut()[victim] = true;
         Some(victim)
@@ -658,11 +691,31 @@ impl<'a> Runner<'a> {
         });
     }
 
+    /// Lets spares take over and be recovered, if the array may be whole again.
+    async fn make_whole(&self, array: &Simulated) {
+        /// Far more than a sweep over a small array takes.
+        const ENOUGH: Duration = Duration::from_secs(60);
+        let keeper = array.clone();
+        self.world.spawn(async move { keeper.keep_whole().await });
+        self.wait(ENOUGH).await;
+        let has_room = self.seats(array).iter().any(|(_, _, state)| *state == "spare");
+        let is_waiting = self.seats(array).iter().any(|(_, _, state)| *state == "recovering");
+        let status = array.status();
+        if status.in_sync == status.raid_disks {
+            self.tally.count("whole at the end");
+        } else if (has_room || is_waiting) && status.in_agreement && status.broken.is_none() {
+            self.shared.fail(|| "a spare was there and did not become current".to_owned());
+        }
+    }
+
     /// All faults are over: it must come to agree with itself, and hold what it should.
     fn end(&mut self) -> Result<(), String> {
         self.members.iter().for_each(|member| member.faults().heal());
         let life = async {
             let Some(array) = self.assemble().await else { return };
+            if self.is_redundant() {
+                self.make_whole(&array).await;
+            }
             if self.is_redundant()
                 && let Some(resynced) = self.shared.expect("the last resync", array.resync(&|_, _| {}).await)
             {

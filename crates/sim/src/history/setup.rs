@@ -2,8 +2,8 @@
 
 use crate::member::SimMember;
 use crate::random::Random;
-use engine::Candidate;
 use engine::create::{Contents, Newcomer, Recipe};
+use engine::{AssembleOptions, BitmapClearing, BitmapPolicy, Candidate, StripeSize};
 use format::geometry::{Level, default_layout};
 use format::placement::BitmapChoice;
 use format::superblock::Version;
@@ -21,6 +21,8 @@ pub struct Setup {
     pub slots: usize,
     /// A slot that is empty from the start.
     pub absent: Option<usize>,
+    /// Members without a slot.
+    pub spares: usize,
     /// Bytes in a chunk, 0 where there is none.
     pub chunk_bytes: u64,
     /// Bytes of data on each member.
@@ -35,6 +37,14 @@ pub struct Setup {
     pub unknown_contents: bool,
     /// After this many microseconds without a write the array is marked clean.
     pub safe_mode_micros: Option<u64>,
+    /// Whether bits are cleared while the array runs, and when.
+    pub clearing: Option<BitmapClearing>,
+    /// In what unit stripes that change in part are moved.
+    pub stripe_size: StripeSize,
+    /// Bytes of the stripe cache.
+    pub cache_bytes: usize,
+    /// Whether sweeps are begun as soon as they are due.
+    pub kept_whole: bool,
 }
 
 /// Where data begins with metadata 1.1 and 1.2; and the room behind it with 1.0.
@@ -76,25 +86,46 @@ impl Setup {
         let unequal = !redundant && random.once_in(2);
         let more = |random: &mut Random| if unequal { 4096 * random.within(0..5) } else { 0 };
         let component_bytes = (0..slots).map(|_| component + more(random)).collect();
+        let spares = if redundant && random.once_in(3) { random.within(1..3) as usize } else { 0 };
         Self {
             level,
             layout,
             version: *random.pick(&[Version::V1_0, Version::V1_1, Version::V1_2, Version::V1_2]),
             slots,
             absent: (redundant && random.once_in(10)).then(|| random.within(0..slots as u64) as usize),
+            spares,
             chunk_bytes,
             component_bytes,
             bitmap_chunk,
             block_bytes: if random.once_in(3) { 4096 } else { 512 },
             tear_bytes: if random.once_in(3) { 4096 } else { 512 },
             unknown_contents: matches!(level, Raid4 | Raid5 | Raid6) && random.once_in(8),
-            safe_mode_micros: random.once_in(2).then(|| 200 << random.within(0..5)),
+            safe_mode_micros: random.once_in(2).then(|| *random.pick(&[400, 1600, 6400, 200_000])),
+            clearing: random.once_in(2).then(|| *random.pick(&[BitmapClearing::Sparing, BitmapClearing::Eager])),
+            stripe_size: match level {
+                Raid4 | Raid5 | Raid6 if random.once_in(4) => {
+                    StripeSize::Fixed(4096 << random.within(0..u64::from((chunk_bytes / 4096).ilog2()) + 1))
+                }
+                _ => StripeSize::Auto,
+            },
+            cache_bytes: *random.pick(&[0, 16 << 10, 64 << 10, 1 << 20]),
+            kept_whole: redundant && (spares > 0 || random.once_in(3)) && !random.once_in(8),
         }
     }
 
-    /// Length of the member that is made for `slot`.
-    pub fn member_bytes(&self, slot: usize) -> u64 {
-        METADATA_BYTES + self.component_bytes[slot]
+    /// How many members are made.
+    pub fn members(&self) -> usize {
+        self.slots + self.spares
+    }
+
+    /// Bytes of data on a member; spares come behind those with a slot.
+    pub fn data_bytes(&self, member: usize) -> u64 {
+        self.component_bytes[member.min(self.slots - 1)]
+    }
+
+    /// Length of a member.
+    pub fn member_bytes(&self, member: usize) -> u64 {
+        METADATA_BYTES + self.data_bytes(member)
     }
 
     /// What makes the array.
@@ -115,12 +146,26 @@ impl Setup {
         }
     }
 
-    /// The members in their slots, for the making.
-    pub fn newcomers(&self, members: &[SimMember]) -> Vec<Option<Newcomer<SimMember>>> {
-        let newcomer = |(slot, member): (usize, &SimMember)| {
+    /// What it is assembled with.
+    pub fn options(&self, force: bool) -> AssembleOptions {
+        AssembleOptions {
+            force,
+            bitmap: BitmapPolicy { clearing: self.clearing.unwrap_or_default(), ..BitmapPolicy::default() },
+            stripe_size: self.stripe_size,
+            cache_bytes: self.cache_bytes,
+            ..AssembleOptions::default()
+        }
+    }
+
+    /// The members in their slots, and the spares, for the making.
+    pub fn newcomers(&self, members: &[SimMember]) -> (Vec<Option<Newcomer<SimMember>>>, Vec<Newcomer<SimMember>>) {
+        let newcomer = |(number, member): (usize, &SimMember)| {
             let candidate = Candidate { name: member.name(), member: member.clone() };
-            (Some(slot) != self.absent).then(|| Newcomer { candidate, device_uuid: [slot as u8; 16] })
+            Newcomer { candidate, device_uuid: [number as u8; 16] }
         };
-        members.iter().enumerate().map(newcomer).collect()
+        let newcomers = members.iter().enumerate().map(newcomer);
+        let there = |(slot, newcomer)| (Some(slot) != self.absent).then_some(newcomer);
+        let slots = newcomers.clone().take(self.slots).enumerate().map(there).collect();
+        (slots, newcomers.skip(self.slots).collect())
     }
 }

@@ -57,6 +57,11 @@ pub enum Step {
         /// Microseconds.
         micros: u32,
     },
+    /// Nothing is asked for a long time.
+    Rest {
+        /// Seconds.
+        seconds: u32,
+    },
     /// Waits for everything that was started, but resyncs.
     Join,
     /// Starts a resync.
@@ -173,12 +178,13 @@ type Make = fn(&Chooser, &mut Random) -> Step;
 
 impl Chooser {
     fn new(setup: &Setup, random: &mut Random) -> Self {
-        let kinds: [(u64, Make); 12] = [
+        let kinds: [(u64, Make); 13] = [
             (12, Self::write),
             (2, Self::write_zeroes),
             (4, Self::read),
             (4, |_, _| Step::Flush),
             (4, |_, random| Step::Wait { micros: random.within(1..3000) as u32 }),
+            (1, |_, random| Step::Rest { seconds: random.within(4..16) as u32 }),
             (3, |_, _| Step::Join),
             (2, |_, _| Step::Resync),
             (3, |_, random| Step::Befall { member: random.within(0..64) as u32, fault: fault(random) }),
