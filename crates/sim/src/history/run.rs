@@ -481,7 +481,12 @@ impl<'a> Runner<'a> {
                 self.random.borrow_mut().fill(&mut data);
                 self.write(array, range.start, data, stable);
             }
-            Step::WriteZeroes { place, bytes } => self.write_zeroes(array, self.range(place, bytes, 1)),
+            Step::WriteZeroes { place, bytes } => {
+                // Made of several writes, so nothing says in which order it and another at the same time go.
+                self.shared.join().await;
+                self.write_zeroes(array, self.range(place, bytes, 1));
+                self.shared.join().await;
+            }
             Step::Read { place, bytes } => self.read(array, self.range(place, bytes, 1)),
             Step::Flush => self.flush(array),
             Step::Wait { micros } => self.wait(Duration::from_micros(micros.into())).await,

@@ -36,7 +36,7 @@ pub enum Step {
         /// As [`engine::Durability::Stable`].
         stable: bool,
     },
-    /// Starts writing zeros.
+    /// Writes zeros, with nothing else under way.
     WriteZeroes {
         /// Millionths of the array.
         place: u32,
