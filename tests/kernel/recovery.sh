@@ -149,10 +149,10 @@ md_begins_and_we_finish() {
     create "${members[@]:0:count}"
     mdadm --fail --quiet /dev/md0 "${members[1]}"
     until_true mdadm --remove --quiet /dev/md0 "${members[1]}" 2>/dev/null
-    echo 4000 >$md/sync_speed_max
-    echo 4000 >$md/sync_speed_min
+    echo 1000 >$md/sync_speed_max
+    echo 1000 >$md/sync_speed_min
     mdadm --add --quiet /dev/md0 "${members[count]}"
-    until_true is_beyond 8192
+    until_true is_beyond 2048
     echo frozen >$md/sync_action
     poke_md 1024
     stop_md
@@ -176,11 +176,11 @@ we_begin_and_md_finishes() {
     create "${members[@]:0:count}"
     stop_md
     serve "${members[@]:0:count}"
-    control set sync-speed-min=4M sync-speed-max=4M
+    control set sync-speed-min=1M sync-speed-max=1M
     control fail "${members[1]}"
     control remove "${members[1]}"
     control add "${members[count]}"
-    until_true says '.sweep.percent > 20'
+    until_true says '.sweep.percent > 5'
     control set sync-action=frozen
     poke_served 1024
     poke_served 8192
