@@ -47,6 +47,12 @@ pub(crate) const STEPS: &[Step] = &[
     beside(step("matrix", "the real md driver and mdspace take each other's arrays", GUEST, interop)),
     beside(step("geometry", "each level and layout places bytes as the real driver does", GUEST, geometry)),
     beside(step("superblocks", "the real driver takes superblocks changed and made here", GUEST, superblocks)),
+    beside(step(
+        "bitmap",
+        "write-intent bitmaps go back and forth between mdspace and md, also as files",
+        CLIENTS,
+        bitmap,
+    )),
     beside(step("fuzz", "no decoder panics on foreign bytes, for a bounded time", &["c++"], fuzz::run)),
     beside(step(
         "end-to-end",
@@ -234,6 +240,13 @@ fn recovery(log: &mut Log) -> Result<Verdict> {
     build(log)?;
     let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
     run_guest(log, &guest, "recovery.sh", &[root().join(MDSPACE).as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+fn bitmap(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    let guest = Guest::default().memory("1G").limit(Duration::from_secs(900));
+    run_guest(log, &guest, "bitmap.sh", &[root().join(MDSPACE).as_os_str()])?;
     Ok(Verdict::Passed(log.last_line()?))
 }
 

@@ -79,7 +79,7 @@ pub(crate) struct Inner<M: Member, C: Clock> {
     /// Why the array takes no more writes, once more has failed than it bears.
     pub(crate) broken: RefCell<Option<String>>,
     pub(crate) record: RefCell<Record>,
-    pub(crate) intent: RefCell<Option<Rc<Intent>>>,
+    pub(crate) intent: RefCell<Option<Rc<Intent<M>>>>,
     /// Bytes (copies) or stripes (parity) under change.
     pub(crate) locks: Rc<RangeLocks>,
     /// Writes to stripes that wait for each other.
@@ -244,7 +244,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// The write-intent bitmap, when the array has one.
-    pub(crate) fn intent(&self) -> Option<Rc<Intent>> {
+    pub(crate) fn intent(&self) -> Option<Rc<Intent<M>>> {
         self.intent.borrow().clone()
     }
 

@@ -16,7 +16,7 @@ use crate::error::Refusal;
 use crate::gather::Gathering;
 use crate::inspect::{Found, find_superblock, read_bad_blocks};
 use crate::intent::BitmapPolicy;
-use crate::intent::load::{Circumstances, load};
+use crate::intent::load::{Circumstances, load, load_file};
 use crate::member::Member;
 use crate::membership::{ROUNDS_TO_LEAVE_BEHIND, Record, Said, survives};
 use crate::planner::DATA_CHUNKS_MAX;
@@ -33,6 +33,14 @@ pub struct Candidate<M> {
     pub name: String,
     /// The member itself.
     pub member: M,
+}
+
+/// What an array is assembled of.
+pub struct Offer<M> {
+    /// Its members.
+    pub members: Vec<Candidate<M>>,
+    /// The file that holds its write-intent bitmap, for an array that keeps it in one.
+    pub bitmap: Option<Candidate<M>>,
 }
 
 /// What its user allows and wants.
@@ -88,18 +96,32 @@ struct Offered<M> {
 }
 
 impl<M: Member, C: Clock> Array<M, C> {
-    /// Assembles an array of `candidates`, in any order.
+    /// Assembles an array of members alone, in any order.
     ///
     /// # Errors
-    /// A [`Refusal`] that names the member and the field; no byte was written.
+    /// As [`Array::assemble_offer`].
     pub async fn assemble(
         candidates: Vec<Candidate<M>>,
         options: AssembleOptions,
         pool: Pool,
         clock: C,
     ) -> Result<Self, Refusal> {
-        let mut offered = Vec::with_capacity(candidates.len());
-        for Candidate { name, member } in candidates {
+        Self::assemble_offer(Offer { members: candidates, bitmap: None }, options, pool, clock).await
+    }
+
+    /// Assembles an array of what is offered, members in any order.
+    ///
+    /// # Errors
+    /// A [`Refusal`] that names the member and the field; no byte was written.
+    pub async fn assemble_offer(
+        offer: Offer<M>,
+        options: AssembleOptions,
+        pool: Pool,
+        clock: C,
+    ) -> Result<Self, Refusal> {
+        let Offer { members, bitmap } = offer;
+        let mut offered = Vec::with_capacity(members.len());
+        for Candidate { name, member } in members {
             let found = find_superblock(&name, &member, &pool).await?;
             offered.push(Offered { name, member, found });
         }
@@ -127,7 +149,10 @@ impl<M: Member, C: Clock> Array<M, C> {
                 Geometry::Mapping(_) => geometry.array_bytes(),
             };
             let circumstances = Circumstances { freshest: &freshest, covered_bytes, agreed, policy: options.bitmap };
-            load(&circumstances, &slots, &pool).await?
+            match bitmap {
+                Some(file) => Some(load_file(&circumstances, file, &pool).await?),
+                None => load(&circumstances, &slots, &pool).await?,
+            }
         };
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
         let record = record(&freshest, resync, &slots, &spares);

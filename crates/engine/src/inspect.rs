@@ -93,6 +93,21 @@ pub(crate) async fn read_bitmap<M: Member>(
 ) -> Result<Option<(BitmapSuper, Vec<u8>)>, Refusal> {
     let Some(at) = superblock.bitmap_at() else { return Ok(None) };
     let room = superblock.bitmap_room(member.limits().bytes).unwrap_or(0);
+    read_bitmap_at(name, member, at, room, &superblock.set_uuid, pool).await.map(Some)
+}
+
+/// The bitmap at `at` of a member or file, with `room` bytes up to what comes next.
+///
+/// # Errors
+/// As [`read_bitmap`], and when it is not one that this engine writes.
+pub(crate) async fn read_bitmap_at<M: Member>(
+    name: &str,
+    member: &M,
+    at: MemberByte,
+    room: u64,
+    set_uuid: &[u8; 16],
+    pool: &Pool,
+) -> Result<(BitmapSuper, Vec<u8>), Refusal> {
     let unreadable = |reason| Refusal::new(reason).of(name).field("bitmap");
     let head = read_bytes(member, pool, at, SUPER_BYTES as u64).await.map_err(unreadable)?;
     let header = BitmapSuper::decode(&head, room).map_err(|defect| Refusal::defect(name, defect))?;
@@ -103,7 +118,15 @@ pub(crate) async fn read_bitmap<M: Member>(
             .field("bitmap.version")
             .advice("serve it --read-only, or remove the bitmap with mdadm --grow --bitmap=none"));
     }
-    if header.uuid != superblock.set_uuid {
+    if header.has_unknown_state() || header.nodes > 0 {
+        let (field, what) =
+            if header.nodes > 0 { ("bitmap.nodes", "a cluster's") } else { ("bitmap.state", "unknown") };
+        return Err(Refusal::new(format!("{what}: the bitmap is not written by this engine"))
+            .of(name)
+            .field(field)
+            .advice("serve it --read-only; a newer kernel may have made it"));
+    }
+    if header.uuid != *set_uuid {
         return Err(Refusal::new("belongs to another array").of(name).field("bitmap.uuid"));
     }
     let bytes = header.bytes_on_disk(room);
@@ -112,7 +135,7 @@ pub(crate) async fn read_bitmap<M: Member>(
         return Err(unreadable(format!("its {bytes} bytes are not whole {unit}-byte blocks of the member")));
     }
     let image = read_bytes(member, pool, at, bytes).await.map_err(unreadable)?;
-    Ok(Some((header, image)))
+    Ok((header, image))
 }
 
 /// The component ranges that a member's bad-block log names.

@@ -40,7 +40,7 @@ mod syndrome;
 mod zeros;
 
 pub use array::{Array, Durability};
-pub use assemble::{AssembleOptions, CACHE_BYTES, Candidate};
+pub use assemble::{AssembleOptions, CACHE_BYTES, Candidate, Offer};
 pub use buffer::{Block, Buffer, Pool};
 pub use clock::{Clock, Moment};
 pub use error::{ArrayError, ArrayErrorKind, Refusal};

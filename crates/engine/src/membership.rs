@@ -226,7 +226,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// Active and spare devices: all that superblocks are kept on.
-    fn devices(&self) -> Vec<Rc<Device<M>>> {
+    pub(crate) fn devices(&self) -> Vec<Rc<Device<M>>> {
         let slots = self.slots.borrow();
         let others = self.others.borrow();
         let spares = others.iter().filter(|device| device.state.get() == DeviceState::Spare);

@@ -72,6 +72,14 @@ pub struct BitmapStatus {
     pub set: u64,
     /// Chunks in all.
     pub bits: u64,
+    /// Bytes that a bit stands for.
+    pub chunk_bytes: u64,
+    /// Pages of 4 KiB that it takes.
+    pub pages: u64,
+    /// Seconds that a chunk is left alone before its bit may be cleared.
+    pub daemon_sleep_seconds: u32,
+    /// The file that holds it; `None` when the members do.
+    pub file: Option<String>,
 }
 
 /// A member of a running array.
@@ -261,10 +269,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             sync_action: inner.sweeps.action(),
             sweep: inner.sweep_status(),
             sweep_failure: inner.sweeps.failure(),
-            bitmap: inner.intent().map(|intent| {
-                let (set, bits) = intent.tally();
-                BitmapStatus { set, bits }
-            }),
+            bitmap: inner.intent().map(|intent| intent.status()),
             kernel: inner.kernel.name(),
             members,
             missing: (0..slots.len()).filter(|&slot| slots[slot].is_none()).map(|slot| slot as u16).collect(),

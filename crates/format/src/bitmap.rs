@@ -242,6 +242,11 @@ impl BitmapSuper {
         zerocopy::transmute!(raw)
     }
 
+    /// Whether `state` says something that is not known here: newer kernels have more of it.
+    pub fn has_unknown_state(&self) -> bool {
+        self.state.0 & !(State::STALE.0 | State::WRITE_ERROR.0) != 0
+    }
+
     /// Number of bits that count. What follows them on disk means nothing.
     pub fn bits(&self) -> u64 {
         self.sync_size.bytes().div_ceil(self.chunk_bytes)

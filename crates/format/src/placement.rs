@@ -226,20 +226,7 @@ fn bitmap(request: &Request, component: u64) -> Result<Option<BitmapPlacement>, 
         return defect("placement.bitmap", "a level without redundancy has no bitmap");
     }
     let sync_size = sync_size(request, component)?;
-    let Some(room) = (bitmap_space(component) * SECTOR_BYTES).checked_sub(BITMAP_SUPERBLOCK_BYTES) else {
-        return defect("placement.bitmap", "there is no room for one");
-    };
-    let chunk_min = smallest_chunk(sync_size, room * 8);
-    let chunk_bytes = match asked {
-        None => chunk_min.max(BITMAP_CHUNK_DEFAULT_MIN),
-        Some(bytes) if !bytes.is_power_of_two() || bytes > 1 << 31 => {
-            return defect("placement.bitmap_chunk", format!("{bytes} bytes is not a power of two up to 2 GiB"));
-        }
-        Some(bytes) if bytes < chunk_min => {
-            return defect("placement.bitmap_chunk", format!("{bytes} bytes: for this size at least {chunk_min}"));
-        }
-        Some(bytes) => bytes,
-    };
+    let chunk_bytes = bitmap_chunk(Sectors(sync_size), asked, bitmap_space(component) * SECTOR_BYTES)?;
     let chunk = chunk_bytes / SECTOR_BYTES;
     let blocks = |bits: u64| (bits.div_ceil(8) + BITMAP_SUPERBLOCK_BYTES).next_multiple_of(4096);
     let sectors_from_superblock = match request.version {
@@ -253,6 +240,28 @@ fn bitmap(request: &Request, component: u64) -> Result<Option<BitmapPlacement>, 
         sync_size: Sectors(sync_size),
         bytes: blocks(sync_size.div_ceil(chunk)),
     }))
+}
+
+/// Bytes of a chunk for a bitmap over `covers`, as asked for or as mdadm chooses;
+/// superblock and bits must fit `room_bytes`.
+///
+/// # Errors
+/// When what is asked for is no chunk, or they do not fit.
+pub fn bitmap_chunk(covers: Sectors, asked: Option<u64>, room_bytes: u64) -> Result<u64, Defect> {
+    let Some(room) = room_bytes.checked_sub(BITMAP_SUPERBLOCK_BYTES).filter(|room| *room > 0) else {
+        return defect("placement.bitmap", "there is no room for one");
+    };
+    let chunk_min = smallest_chunk(covers.0, room.saturating_mul(8));
+    match asked {
+        None => Ok(chunk_min.max(BITMAP_CHUNK_DEFAULT_MIN)),
+        Some(bytes) if !bytes.is_power_of_two() || bytes > 1 << 31 => {
+            defect("placement.bitmap_chunk", format!("{bytes} bytes is not a power of two up to 2 GiB"))
+        }
+        Some(bytes) if bytes < chunk_min => {
+            defect("placement.bitmap_chunk", format!("{bytes} bytes: for this size at least {chunk_min}"))
+        }
+        Some(bytes) => Ok(bytes),
+    }
 }
 
 /// The smallest chunk, in bytes, with which `bits` suffice for `sync_size` sectors.

@@ -97,6 +97,10 @@ pub(crate) struct AssembleArguments {
     /// Start a degraded array even though it was not stopped cleanly; some of its data may be wrong
     #[arg(long)]
     pub(crate) force: bool,
+
+    /// The file that holds the array's write-intent bitmap, if it is kept in one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) bitmap: Option<PathBuf>,
 }
 
 /// `create`
@@ -141,11 +145,11 @@ pub(crate) struct CreateArguments {
     #[arg(long, value_name = "SIZE")]
     pub(crate) data_offset: Option<Size>,
 
-    /// Whether to keep a write-intent bitmap
-    #[arg(long, value_enum, default_value_t = Bitmap::None)]
+    /// The write-intent bitmap: on every member (internal), in a new file beside them, or none
+    #[arg(long, value_parser = parse_bitmap, default_value = "none", value_name = "internal|none|./FILE")]
     pub(crate) bitmap: Bitmap,
 
-    /// Bytes of each member that one bit of the bitmap stands for
+    /// Bytes that one bit of the bitmap stands for: a power of two from 4K to 2G
     #[arg(long, value_name = "SIZE")]
     pub(crate) bitmap_chunk: Option<Size>,
 
@@ -184,12 +188,42 @@ pub(crate) enum Metadata {
 }
 
 /// Kinds of write-intent bitmap that can be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Bitmap {
     /// On every member, beside the superblock
     Internal,
+    /// In a file of its own
+    File(PathBuf),
     /// No bitmap
     None,
+}
+
+/// As mdadm, which knows a file by its slash.
+fn parse_bitmap(text: &str) -> Result<Bitmap, String> {
+    match text {
+        "internal" => Ok(Bitmap::Internal),
+        "none" => Ok(Bitmap::None),
+        file if file.contains('/') => Ok(Bitmap::File(file.into())),
+        _ => Err("expected internal, none or a file's path with a slash in it".to_owned()),
+    }
+}
+
+/// How large writes of the bitmap are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WriteSize {
+    /// As each member prefers
+    Preferred,
+    /// As few bytes as possible
+    Exact,
+}
+
+/// When bits of the bitmap are cleared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Clearing {
+    /// While the array is busy, only as many as cost nothing
+    Sparing,
+    /// As soon as they are idle, as md does
+    Eager,
 }
 
 /// `examine`
@@ -227,6 +261,14 @@ pub(crate) struct ServeArguments {
     /// The control socket, which `status` and the others talk to
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+
+    /// How large writes of the write-intent bitmap are made
+    #[arg(long, value_enum, default_value_t = WriteSize::Preferred)]
+    pub(crate) bitmap_writes: WriteSize,
+
+    /// When its bits are cleared
+    #[arg(long, value_enum, default_value_t = Clearing::Sparing)]
+    pub(crate) bitmap_clearing: Clearing,
 
     /// Let nothing be written, neither by clients nor to superblocks
     #[arg(long)]
@@ -350,6 +392,7 @@ pub(crate) struct ReAddArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Settings:
+  bitmap         none, internal, or internal:CHUNK: the write-intent bitmap is added to the members or removed
   stripe-size    auto, or a power of two from 4K to the chunk: the unit in which stripes that change in
                  part are read and written; auto moves exactly the bytes needed
   sync-action    idle, or frozen: resync and recovery stand still, to go on from there when idle again

@@ -11,6 +11,7 @@ use crate::members::expand;
 use crate::output::print;
 use crate::progress::Progress;
 use crate::size::Size;
+use engine::BitmapPolicy;
 use engine::create::{Contents, Newcomer, Recipe};
 use engine::status::Status;
 use format::geometry::{Level, default_layout};
@@ -30,8 +31,9 @@ pub(crate) fn run(arguments: &CreateArguments, kernel: Option<&'static Kernel>) 
     let slots = slots(arguments)?;
     let recipe = recipe(arguments)?;
     let machine = Machine::start(kernel, Arena::Middling)?;
-    let status = machine.run(create(&machine, recipe, &slots, &arguments.spare, arguments.size))?;
-    print(&summary(arguments.level, &status, &slots))
+    let status =
+        machine.run(create(&machine, recipe, &slots, &arguments.spare, arguments.size, bitmap_file(arguments)?))?;
+    print(&summary(arguments, &status, &slots))
 }
 
 /// Makes the array that `recipe` describes, with `None` for a missing member,
@@ -42,6 +44,7 @@ pub(crate) async fn create(
     slots: &[Option<PathBuf>],
     spares: &[PathBuf],
     size: Option<Size>,
+    bitmap: Option<BitmapFile<'_>>,
 ) -> Result<Status, Failure> {
     let mut made = MadeFiles::default();
     for path in slots.iter().flatten().chain(spares) {
@@ -59,10 +62,32 @@ pub(crate) async fn create(
     write(machine, &recipe, &slots, &spares).await?;
     let candidates = slots.into_iter().flatten().chain(spares).map(|newcomer| newcomer.candidate).collect();
     let array = machine.assemble_candidates(candidates, true, Purpose::Write).await?;
+    if let Some(BitmapFile { path, chunk_bytes }) = bitmap {
+        made.make_new(path, array.bitmap_file_bytes(chunk_bytes)?)?;
+        let file = machine.open(path, Purpose::Write)?;
+        array.add_bitmap_file(file, chunk_bytes, BitmapPolicy::default()).await?;
+    }
     made.keep();
     resync(&array).await;
     array.stop().await?;
     Ok(array.status())
+}
+
+/// A write-intent bitmap in a file that is to be made.
+pub(crate) struct BitmapFile<'a> {
+    path: &'a Path,
+    chunk_bytes: Option<u64>,
+}
+
+fn bitmap_file(arguments: &CreateArguments) -> Result<Option<BitmapFile<'_>>, Failure> {
+    let Bitmap::File(path) = &arguments.bitmap else { return Ok(None) };
+    if matches!(arguments.level, Level::Linear | Level::Raid0) {
+        return Err(Failure::refused("--bitmap: a level without redundancy has no bitmap"));
+    }
+    if path.symlink_metadata().is_ok() {
+        return Err(Failure::refused(format!("{}: exists already", path.display())).advise("name a new file"));
+    }
+    Ok(Some(BitmapFile { path, chunk_bytes: arguments.bitmap_chunk.map(|size| size.0) }))
 }
 
 async fn write(
@@ -85,8 +110,8 @@ async fn write(
 fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
     let level = arguments.level;
     let layout = arguments.layout_code().map_err(|error| Failure::refused(format!("--layout: {error}")))?;
-    let bitmap = match (arguments.bitmap, arguments.bitmap_chunk) {
-        (Bitmap::None, None) => BitmapChoice::None,
+    let bitmap = match (&arguments.bitmap, arguments.bitmap_chunk) {
+        (Bitmap::None, None) | (Bitmap::File(_), _) => BitmapChoice::None,
         (Bitmap::Internal, None) => BitmapChoice::DefaultChunk,
         (Bitmap::Internal, Some(chunk)) => BitmapChoice::Chunk(chunk.0),
         (Bitmap::None, Some(_)) => {
@@ -164,8 +189,12 @@ impl MadeFiles {
             return Err(Failure::refused(format!("{shown}: no such file or device"))
                 .advise("--size SIZE makes a sparse file of it"));
         };
-        io::create_sparse(path, size.0)
-            .map_err(|error| Failure::refused(format!("{shown}: cannot create: {error}")))?;
+        self.make_new(path, size.0)
+    }
+
+    fn make_new(&mut self, path: &Path, bytes: u64) -> Result<(), Failure> {
+        io::create_sparse(path, bytes)
+            .map_err(|error| Failure::refused(format!("{}: cannot create: {error}", path.display())))?;
         self.0.push(path.to_owned());
         Ok(())
     }
@@ -186,15 +215,19 @@ impl Drop for MadeFiles {
 }
 
 /// What was made, and what to type next.
-fn summary(level: Level, status: &Status, slots: &[Option<PathBuf>]) -> String {
+fn summary(arguments: &CreateArguments, status: &Status, slots: &[Option<PathBuf>]) -> String {
     let members: Vec<OsString> = slots.iter().flatten().map(|path| path.clone().into_os_string()).collect();
     let members: Vec<_> = members.iter().map(|member| member.to_string_lossy()).collect();
     let chunk = if status.chunk_bytes > 0 { format!(", chunk {}", Size(status.chunk_bytes)) } else { String::new() };
     let layout = status.layout.as_ref().map(|layout| format!(", {layout}")).unwrap_or_default();
     let uuid = &status.uuid;
+    let bitmap = match &arguments.bitmap {
+        Bitmap::File(path) => format!(" --bitmap {}", path.display()),
+        Bitmap::Internal | Bitmap::None => String::new(),
+    };
     format!(
-        "{} of {} members, {}{chunk}{layout}, uuid {uuid}\nnext: mdspace serve {}\n",
-        level_name(level),
+        "{} of {} members, {}{chunk}{layout}, uuid {uuid}\nnext: mdspace serve {}{bitmap}\n",
+        level_name(arguments.level),
         status.raid_disks,
         Size(status.array_bytes),
         members.join(" "),

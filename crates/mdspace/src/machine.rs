@@ -9,10 +9,11 @@ use crate::failure::Failure;
 use crate::members::{ArrayUuid, expand, expand_with_directories};
 use crate::progress::Progress;
 use engine::inspect::find_superblock;
-use engine::{AssembleOptions, Candidate, Pool};
+use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool};
 use io::{AnyMember, Executor, FileMember, Lock, OpenOptions, RealClock};
 use parity::Kernel;
 use std::cell::RefCell;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// An array of members that exist.
@@ -59,6 +60,9 @@ pub(crate) async fn resync(array: &Array) {
         eprintln!("note: resync: {error}");
     }
 }
+
+/// Unit of a bitmap file's length.
+const BITMAP_BLOCK_BYTES: u64 = 4096;
 
 /// One thread's executor and what goes with it.
 pub(crate) struct Machine {
@@ -133,9 +137,17 @@ impl Machine {
     }
 
     /// Assembles the array that `arguments` name.
-    pub(crate) async fn assemble(&self, arguments: &AssembleArguments, purpose: Purpose) -> Result<Array, Failure> {
+    pub(crate) async fn assemble(
+        &self,
+        arguments: &AssembleArguments,
+        purpose: Purpose,
+        policy: BitmapPolicy,
+    ) -> Result<Array, Failure> {
         let paths = self.find(&arguments.members).await?;
-        let array = self.assemble_paths(&paths, arguments.force, purpose).await?;
+        let members = paths.iter().map(|path| self.open(path, purpose)).collect::<Result<Vec<_>, _>>()?;
+        let file = arguments.bitmap.as_deref().filter(|_| purpose == Purpose::Write);
+        let bitmap = file.map(|path| self.open_bitmap(path)).transpose()?;
+        let array = self.assemble_offer(Offer { members, bitmap }, arguments.force, purpose, policy).await?;
         for left_out in array.status().left_out {
             eprintln!("note: {}: not used: {}", left_out.name, left_out.reason);
         }
@@ -160,8 +172,38 @@ impl Machine {
         force: bool,
         purpose: Purpose,
     ) -> Result<Array, Failure> {
+        let offer = Offer { members: candidates, bitmap: None };
+        self.assemble_offer(offer, force, purpose, BitmapPolicy::default()).await
+    }
+
+    async fn assemble_offer(
+        &self,
+        offer: Offer<AnyMember>,
+        force: bool,
+        purpose: Purpose,
+        bitmap: BitmapPolicy,
+    ) -> Result<Array, Failure> {
         let read_only = purpose != Purpose::Write;
-        let options = AssembleOptions { force, read_only, kernel: self.kernel, ..AssembleOptions::default() };
-        Ok(Array::assemble(candidates, options, self.pool.clone(), self.clock.clone()).await?)
+        let options = AssembleOptions { force, read_only, bitmap, kernel: self.kernel, ..AssembleOptions::default() };
+        Ok(Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone()).await?)
+    }
+
+    /// Opens the file of a write-intent bitmap. mdadm ends one with its last bit; here it is written in whole blocks,
+    /// so it is lengthened, which nobody minds.
+    fn open_bitmap(&self, path: &Path) -> Result<Candidate<AnyMember>, Failure> {
+        let failed = |error: std::io::Error| Failure::refused(format!("{}: {error}", path.display()));
+        let mut file = std::fs::File::options().read(true).write(true).open(path).map_err(failed)?;
+        let mut magic = [0; 4];
+        let is_bitmap = file.read_exact(&mut magic).is_ok() && magic == *b"bitm";
+        if !is_bitmap {
+            return Err(Failure::refused(format!("{}: bitmap.magic: there is no write-intent bitmap", path.display()))
+                .advise("a new one is made by `mdspace create --bitmap`"));
+        }
+        let status = file.metadata().map_err(failed)?;
+        let whole_blocks = status.len().next_multiple_of(BITMAP_BLOCK_BYTES);
+        if status.is_file() && status.len() != whole_blocks {
+            file.set_len(whole_blocks).map_err(failed)?;
+        }
+        self.open(path, Purpose::Write)
     }
 }

@@ -35,6 +35,7 @@ pub(crate) struct StatusView {
     sweep_failure: Option<String>,
     events: u64,
     kernel: String,
+    bitmap: Option<BitmapView>,
     members: Vec<MemberView>,
     missing: Vec<u16>,
     left_out: Vec<LeftOutView>,
@@ -63,6 +64,24 @@ impl SweepView {
 
 fn minutes(seconds: u64) -> String {
     format!("{}:{:02} min", seconds / 60, seconds % 60)
+}
+
+#[derive(Debug, Deserialize)]
+struct BitmapView {
+    set: u64,
+    bits: u64,
+    chunk_bytes: u64,
+    pages: u64,
+    file: Option<String>,
+}
+
+impl BitmapView {
+    /// In the words of mdadm's `--examine-bitmap` and of /proc/mdstat.
+    fn text(&self) -> String {
+        let Self { set, bits, pages, .. } = self;
+        let place = self.file.as_ref().map_or("internal".to_owned(), |file| format!("file: {file}"));
+        format!("bitmap: {bits} bits (chunks), {set} dirty, {} chunk, {pages} pages, {place}", Size(self.chunk_bytes))
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -98,6 +117,9 @@ impl StatusView {
         text += &format!("{read_only}\n  uuid {}, metadata {}{chunk}{layout}{unit}\n", self.uuid, self.metadata);
         let (in_sync, slots) = (self.in_sync, self.raid_disks);
         text += &format!("  {in_sync} of {slots} members in sync, events {}, parity by {}\n", self.events, self.kernel);
+        if let Some(bitmap) = &self.bitmap {
+            text += &format!("  {}\n", bitmap.text());
+        }
         text += &format!("  {}, clients: {}\n", self.served.nbd, self.served.clients);
         if let Some(reason) = &self.broken {
             text += &format!("  takes no writes: {reason}\n");

@@ -6,7 +6,7 @@
 //! were received are answered, everything is flushed, the array is marked
 //! clean, and only then is the end announced.
 
-use crate::arguments::{ServeArguments, WayArguments};
+use crate::arguments::{Clearing, ServeArguments, WayArguments, WriteSize};
 use crate::create::{create, random, recipe_of_up};
 use crate::failure::Failure;
 use crate::machine::{Arena, Array, Machine, Purpose};
@@ -19,7 +19,7 @@ use crate::size::Size;
 use crate::sockets::{Sockets, UP_DIRECTORY};
 use crate::ways::{WayStatus, Ways};
 use engine::status::Status;
-use engine::{ArrayError, Refusal};
+use engine::{ArrayError, BitmapClearing, BitmapPolicy, BitmapWrites, Refusal};
 use export::control::{AddRequest, ApiError, Command, ControlBackend, ControlServer, MemberRequest};
 use futures_channel::{mpsc, oneshot};
 use futures_util::future::{Either, join3, select};
@@ -45,7 +45,7 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
     let purpose = if arguments.read_only { Purpose::Read } else { Purpose::Write };
     let machine = Machine::start(kernel, Arena::Large)?;
     machine.run(async {
-        let array = machine.assemble(&arguments.assemble, purpose).await?;
+        let array = machine.assemble(&arguments.assemble, purpose, policy_of(arguments)).await?;
         array.set_stripe_size(arguments.stripe_size)?;
         let status = array.status();
         let own = || {
@@ -62,6 +62,19 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
         print(&server.greeting())?;
         server.run().await
     })
+}
+
+fn policy_of(arguments: &ServeArguments) -> BitmapPolicy {
+    BitmapPolicy {
+        writes: match arguments.bitmap_writes {
+            WriteSize::Preferred => BitmapWrites::Preferred,
+            WriteSize::Exact => BitmapWrites::Exact,
+        },
+        clearing: match arguments.bitmap_clearing {
+            Clearing::Sparing => BitmapClearing::Sparing,
+            Clearing::Eager => BitmapClearing::Eager,
+        },
+    }
 }
 
 /// Runs `mdspace up`.
@@ -94,7 +107,7 @@ async fn members_of_up(machine: &Machine, directory: &Path) -> Result<Vec<PathBu
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
     let members: Vec<PathBuf> = (0..UP_MEMBERS).map(|index| directory.join(format!("member{index}.img"))).collect();
     let slots: Vec<_> = members.iter().cloned().map(Some).collect();
-    create(machine, recipe_of_up("mdspace")?, &slots, &[], Some(Size(UP_MEMBER_BYTES))).await?;
+    create(machine, recipe_of_up("mdspace")?, &slots, &[], Some(Size(UP_MEMBER_BYTES)), None).await?;
     Ok(members)
 }
 

@@ -5,7 +5,7 @@
 
 use crate::machine::Array;
 use crate::size::Size;
-use engine::{Refusal, StripeSize, SyncSpeed};
+use engine::{BitmapPolicy, Refusal, StripeSize, SyncSpeed};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use std::collections::BTreeMap;
@@ -24,7 +24,25 @@ pub(crate) struct Setting {
 }
 
 /// Everything that can be set, by key.
-pub(crate) const SETTINGS: [Setting; 4] = [
+pub(crate) const SETTINGS: [Setting; 5] = [
+    Setting {
+        key: "bitmap",
+        values: "none, internal, or internal:CHUNK",
+        prepare: |array, value| {
+            let change = parse_bitmap(value).map_err(Refusal::new)?;
+            if array.is_read_only() {
+                return Err(Refusal::new("the array is read-only"));
+            }
+            let array = array.clone();
+            Ok(async move {
+                match change {
+                    BitmapChange::Remove => array.remove_bitmap().await,
+                    BitmapChange::Add { chunk_bytes } => array.add_bitmap(chunk_bytes, BitmapPolicy::default()).await,
+                }
+            }
+            .boxed_local())
+        },
+    },
     Setting {
         key: "stripe-size",
         values: "auto, or a power of two from 4K to the chunk",
@@ -71,6 +89,24 @@ pub(crate) const SETTINGS: [Setting; 4] = [
         },
     },
 ];
+
+/// What becomes of the write-intent bitmap.
+enum BitmapChange {
+    Add { chunk_bytes: Option<u64> },
+    Remove,
+}
+
+fn parse_bitmap(text: &str) -> Result<BitmapChange, String> {
+    match text.split_once(':') {
+        None if text == "none" => Ok(BitmapChange::Remove),
+        None if text == "internal" => Ok(BitmapChange::Add { chunk_bytes: None }),
+        Some(("internal", chunk)) => {
+            let Size(bytes) = chunk.parse()?;
+            Ok(BitmapChange::Add { chunk_bytes: Some(bytes) })
+        }
+        _ => Err(format!("{text:?} is no bitmap")),
+    }
+}
 
 /// Checks everything that is to be set; what comes back has not begun.
 pub(crate) fn prepare(array: &Array, wanted: &BTreeMap<String, String>) -> Result<Vec<Change>, Refusal> {

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::machine::{Arena, Array, Machine, Purpose, resync};
 use crate::progress::Progress;
 use crate::size::Size;
-use engine::{Block, Durability};
+use engine::{BitmapPolicy, Block, Durability};
 use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
 use parity::Kernel;
 use std::collections::VecDeque;
@@ -34,7 +34,7 @@ const READ_AHEAD_BYTES: u64 = 64 << 20;
 pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let machine = Machine::start(kernel, Arena::Middling)?;
     machine.run(async {
-        let array = machine.assemble(&arguments.assemble, Purpose::Read).await?;
+        let array = machine.assemble(&arguments.assemble, Purpose::Read, BitmapPolicy::default()).await?;
         let range = range_to_read(arguments, array.bytes())?;
         let mut sink = sink(arguments.output.as_deref(), &array)?;
         let copied = copy_out(&array, range, &mut sink).await;
@@ -48,7 +48,7 @@ pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>)
     let mut source = source(arguments.input.as_deref())?;
     let machine = Machine::start(kernel, Arena::Middling)?;
     machine.run(async {
-        let array = machine.assemble(&arguments.assemble, Purpose::Write).await?;
+        let array = machine.assemble(&arguments.assemble, Purpose::Write, BitmapPolicy::default()).await?;
         let at = arguments.offset.0;
         let room = array.bytes().checked_sub(at).ok_or_else(|| past_the_end("--offset", at, array.bytes()))?;
         let length = match length_of(&mut source.file) {

@@ -2,12 +2,14 @@
 //! after the other; alone, and together with a member that fails meanwhile
 //! and is there again, with its old contents, when the power is back.
 //!
+//! Or while a bitmap is added, removed, or its file fails.
+//!
 //! What must hold then: what was flushed reads back, the member left behind is
 //! not believed, and where copies or parity disagree while the array has a
 //! bitmap, every member whose bitmap counts has the bit set.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::{Array, AssembleOptions, Candidate, Clock, Durability, Pool, Refusal};
+use engine::{Array, AssembleOptions, BitmapPolicy, Candidate, Clock, Durability, Offer, Pool, Refusal};
 use format::bitmap::{self, BitmapSuper, SUPER_BYTES};
 use format::geometry::{Geometry, Level, Role};
 use format::placement::BitmapChoice;
@@ -25,29 +27,41 @@ type Simulated = Array<SimMember, VirtualClock>;
 const DATA_OFFSET: usize = 32 << 10;
 const COMPONENT_BYTES: u64 = 64 << 10;
 const CHUNK_BYTES: u64 = 4096;
+const FILE_BYTES: usize = 4096;
+
+/// Where the write-intent bitmap is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bitmap {
+    None,
+    Members,
+    File,
+}
 
 #[derive(Debug, Clone, Copy)]
 struct Setup {
     level: Level,
     layout: u32,
     slots: usize,
-    bitmap: bool,
+    bitmap: Bitmap,
     block_bytes: u32,
     /// A slot that is empty from the start.
     missing: Option<usize>,
 }
 
-const RAID1: Setup = Setup { level: Level::Raid1, layout: 0, slots: 2, bitmap: false, block_bytes: 512, missing: None };
+const RAID1: Setup =
+    Setup { level: Level::Raid1, layout: 0, slots: 2, bitmap: Bitmap::None, block_bytes: 512, missing: None };
 const RAID5: Setup = Setup { level: Level::Raid5, layout: 2, slots: 4, ..RAID1 };
-const SETUPS: [Setup; 8] = [
+const SETUPS: [Setup; 10] = [
     RAID1,
-    Setup { bitmap: true, slots: 3, ..RAID1 },
+    Setup { bitmap: Bitmap::Members, slots: 3, ..RAID1 },
     Setup { slots: 3, missing: Some(0), ..RAID1 },
     RAID5,
-    Setup { bitmap: true, block_bytes: 4096, ..RAID5 },
-    Setup { level: Level::Raid6, bitmap: true, ..RAID5 },
+    Setup { bitmap: Bitmap::Members, block_bytes: 4096, ..RAID5 },
+    Setup { level: Level::Raid6, bitmap: Bitmap::Members, ..RAID5 },
     Setup { level: Level::Raid6, slots: 5, missing: Some(1), ..RAID5 },
-    Setup { level: Level::Raid10, layout: 0x102, slots: 3, bitmap: true, ..RAID1 },
+    Setup { level: Level::Raid10, layout: 0x102, slots: 3, bitmap: Bitmap::Members, ..RAID1 },
+    Setup { bitmap: Bitmap::File, slots: 3, ..RAID1 },
+    Setup { bitmap: Bitmap::File, ..RAID5 },
 ];
 
 /// How a member goes wrong.
@@ -59,6 +73,10 @@ enum Fault {
     Gone,
     /// Its data can be written, its superblock not.
     Superblock,
+    /// A bitmap is added, or where there is one removed.
+    BitmapChanged,
+    /// The bitmap's file is gone.
+    File,
 }
 
 /// How fast the writers follow each other.
@@ -100,6 +118,7 @@ struct Life {
     pace: Pace,
     seed: u64,
     members: Vec<SimMember>,
+    file: SimMember,
     parts: Vec<Rc<RefCell<Part>>>,
     boundaries: u64,
 }
@@ -110,11 +129,15 @@ impl Life {
     }
 }
 
-fn candidates(members: &[SimMember]) -> Vec<Candidate<SimMember>> {
-    members.iter().map(|member| Candidate { name: member.name(), member: member.clone() }).collect()
+fn candidate(member: &SimMember) -> Candidate<SimMember> {
+    Candidate { name: member.name(), member: member.clone() }
 }
 
-async fn make(setup: &Setup, members: &[SimMember], world: &World) {
+fn candidates(members: &[SimMember]) -> Vec<Candidate<SimMember>> {
+    members.iter().map(candidate).collect()
+}
+
+async fn make(setup: &Setup, members: &[SimMember], file: &SimMember, world: &World) {
     let recipe = Recipe {
         version: Version::V1_2,
         level: setup.level,
@@ -123,7 +146,10 @@ async fn make(setup: &Setup, members: &[SimMember], world: &World) {
         name: "sim:cut".to_owned(),
         data_offset_bytes: Some(DATA_OFFSET as u64),
         component_bytes: Some(COMPONENT_BYTES),
-        bitmap: if setup.bitmap { BitmapChoice::Chunk(CHUNK_BYTES) } else { BitmapChoice::None },
+        bitmap: match setup.bitmap {
+            Bitmap::Members => BitmapChoice::Chunk(CHUNK_BYTES),
+            Bitmap::None | Bitmap::File => BitmapChoice::None,
+        },
         set_uuid: [7; 16],
         contents: Contents::Consistent,
         overwrite: false,
@@ -131,11 +157,23 @@ async fn make(setup: &Setup, members: &[SimMember], world: &World) {
     let newcomer = |(index, candidate)| Some(Newcomer { candidate, device_uuid: [index as u8; 16] });
     let newcomers: Vec<_> = candidates(members).into_iter().enumerate().map(newcomer).collect();
     create(&recipe, &newcomers, &[], &Pool::new(1 << 20), &world.clock(), &|_, _| {}).await.expect("it can be made");
+    if setup.bitmap == Bitmap::File {
+        let array = assemble(members, None, world, false).await.expect("whole");
+        let file = candidate(file);
+        array.add_bitmap_file(file, Some(CHUNK_BYTES), BitmapPolicy::default()).await.expect("it can have one");
+        array.stop().await.expect("nothing fails");
+    }
 }
 
-async fn assemble(members: &[SimMember], world: &World, force: bool) -> Result<Simulated, Refusal> {
+async fn assemble(
+    members: &[SimMember],
+    file: Option<&SimMember>,
+    world: &World,
+    force: bool,
+) -> Result<Simulated, Refusal> {
     let options = AssembleOptions { force, ..AssembleOptions::default() };
-    Array::assemble(candidates(members), options, Pool::new(1 << 20), world.clock()).await
+    let offer = Offer { members: candidates(members), bitmap: file.map(candidate) };
+    Array::assemble_offer(offer, options, Pool::new(1 << 20), world.clock()).await
 }
 
 /// Writes and flushes a few times in its own part, after a while each time.
@@ -174,14 +212,16 @@ fn live(setup: Setup, fault: Fault, pace: Pace, seed: u64, cut: u64) -> Life {
         SimMember::new(format!("member{index}"), &world, contents, boundaries.clone()).with_blocks(setup.block_bytes)
     };
     let members: Vec<_> = (0..setup.slots).map(member).collect();
-    world.run(make(&setup, &members, &world), || false);
+    let file = SimMember::new("bitmap".to_owned(), &world, vec![0; FILE_BYTES], boundaries.clone());
+    world.run(make(&setup, &members, &file, &world), || false);
     boundaries.set(0);
     let mut parts = Vec::new();
     let used: Vec<_> = (0..setup.slots).filter(|&slot| Some(slot) != setup.missing).collect();
     let victim = members[*random.pick(&used)].clone();
     let offered: Vec<_> = used.iter().map(|&slot| members[slot].clone()).collect();
     let life = async {
-        let array = assemble(&offered, &world, false).await.expect("whole or bearable");
+        let with_file = (setup.bitmap == Bitmap::File).then_some(&file);
+        let array = assemble(&offered, with_file, &world, false).await.expect("whole or bearable");
         // Neighbours share stripes and logical blocks.
         for number in 0..4_usize {
             let start = number * 9000 + 100;
@@ -195,12 +235,17 @@ fn live(setup: Setup, fault: Fault, pace: Pace, seed: u64, cut: u64) -> Life {
             .collect();
         let breaker = {
             let moment = clock.now() + 4 * pace.pause(&mut random);
-            let (array, clock, victim) = (array.clone(), clock.clone(), victim.clone());
+            let (array, clock, victim, file) = (array.clone(), clock.clone(), victim.clone(), file.clone());
             async move {
                 clock.sleep_until(moment).await;
                 match fault {
                     Fault::None => {}
                     Fault::Failed => array.fail(&victim.name()).await.expect("the level bears it"),
+                    Fault::BitmapChanged if setup.bitmap == Bitmap::None => {
+                        array.add_bitmap(Some(CHUNK_BYTES), BitmapPolicy::default()).await.expect("there is room");
+                    }
+                    Fault::BitmapChanged => array.remove_bitmap().await.expect("there is one"),
+                    Fault::File => file.faults().gone.set(true),
                     Fault::Gone => victim.faults().gone.set(true),
                     Fault::Superblock => victim.faults().bad_writes.borrow_mut().push(4096..8192),
                 }
@@ -215,7 +260,7 @@ fn live(setup: Setup, fault: Fault, pace: Pace, seed: u64, cut: u64) -> Life {
         array.stop().await.expect("stops clean");
     };
     world.run(life, || boundaries.get() >= cut);
-    Life { setup, fault, pace, seed, members, parts, boundaries: boundaries.get() }
+    Life { setup, fault, pace, seed, members, file, parts, boundaries: boundaries.get() }
 }
 
 /// What is found when the power is back; every member is there again.
@@ -231,15 +276,17 @@ fn look(life: &Life, cut: u64) {
             SimMember::new(member.name(), &world, contents, Rc::default()).with_blocks(life.setup.block_bytes)
         })
         .collect();
-    check_marks(&life.setup, &left, &context);
+    let file = SimMember::new("bitmap".to_owned(), &world, life.file.after_power_loss(&mut random), Rc::default());
+    let with_file = (life.setup.bitmap == Bitmap::File && random.once_in(2)).then_some(&file);
+    check_marks(&life.setup, &left, &file, &context);
     let look = async {
         let mut forced = false;
-        let array = match assemble(&left, &world, false).await {
+        let array = match assemble(&left, with_file, &world, false).await {
             Ok(array) => array,
             Err(refusal) => {
                 assert!(refusal.reason.contains("dirty and degraded"), "{context}: {refusal}");
                 forced = true;
-                assemble(&left, &world, true).await.unwrap_or_else(|refusal| panic!("{context}: {refusal}"))
+                assemble(&left, with_file, &world, true).await.unwrap_or_else(|refusal| panic!("{context}: {refusal}"))
             }
         };
         let found = read_all(&array, &context).await;
@@ -248,17 +295,19 @@ fn look(life: &Life, cut: u64) {
         assert!(read_all(&array, &context).await == found, "{context}: a resync does not change data");
         array.write(0, array.pool().copy_of(&found[..100]), Durability::Ordinary).await.expect("takes writes");
         array.stop().await.unwrap_or_else(|error| panic!("{context}: {error}"));
-        let array = assemble(&left, &world, false).await.unwrap_or_else(|refusal| panic!("{context}: {refusal}"));
+        let array =
+            assemble(&left, with_file, &world, false).await.unwrap_or_else(|refusal| panic!("{context}: {refusal}"));
         let status = array.status();
         assert!(status.state.starts_with("clean"), "{context}: {}", status.state);
         assert!(read_all(&array, &context).await == found, "{context}: after a stop");
         if !forced {
-            check_marks(&life.setup, &left, &context); // forcing calls clean what is not
+            check_marks(&life.setup, &left, &file, &context); // forcing calls clean what is not
         }
         // Data of any one member follows from the others.
         for missing in left.iter().filter(|_| status.in_sync == status.raid_disks) {
             let rest: Vec<_> = left.iter().filter(|member| member.name() != missing.name()).cloned().collect();
-            let array = assemble(&rest, &world, false).await.unwrap_or_else(|refusal| panic!("{context}: {refusal}"));
+            let array =
+                assemble(&rest, None, &world, false).await.unwrap_or_else(|refusal| panic!("{context}: {refusal}"));
             assert!(read_all(&array, &context).await == found, "{context}: without {}", missing.name());
         }
     };
@@ -294,7 +343,7 @@ fn check_found(life: &Life, found: &[u8], forced: bool, context: &str) {
 }
 
 /// Where members that count disagree, the array is marked dirty and, where it has bitmaps, so is the place.
-fn check_marks(setup: &Setup, members: &[SimMember], context: &str) {
+fn check_marks(setup: &Setup, members: &[SimMember], file: &SimMember, context: &str) {
     let images: Vec<Vec<u8>> = members.iter().map(SimMember::contents).collect();
     let superblocks: Vec<Superblock> = images.iter().map(|image| superblock(image)).collect();
     let freshest = superblocks.iter().max_by_key(|superblock| superblock.events).expect("there are members");
@@ -307,20 +356,23 @@ fn check_marks(setup: &Setup, members: &[SimMember], context: &str) {
         }
     }
     let geometry = Geometry::new(&freshest.shape(&[])).expect("a made array has a geometry");
-    if setup.bitmap {
-        check_absent(&geometry, &superblocks, &slots, &images, context);
-    }
+    // A member that is an event behind may not know yet where the bitmap is.
+    let bitmaps: Vec<_> = match freshest.bitmap_at() {
+        Some(at) => slots.iter().flatten().map(|&index| images[index][at.0 as usize..].to_vec()).collect(),
+        None if setup.bitmap == Bitmap::File => vec![file.contents()],
+        None => Vec::new(),
+    };
+    let trusted = bitmaps.iter().filter_map(|bytes| {
+        let header = BitmapSuper::decode(bytes, 4096).expect("a bitmap's header is never torn");
+        (header.events >= freshest.events).then_some((header, &bytes[SUPER_BYTES..]))
+    });
+    let trusted: Vec<_> = trusted.collect();
+    check_absent(&geometry, &superblocks, &slots, &images, &trusted, context);
     for wrong in disagreements(&geometry, &slots, &images) {
         assert!(freshest.resync != Resync::Clean, "{context}: {wrong:?} disagree, but the array is clean");
-        for &index in slots.iter().flatten().filter(|_| setup.bitmap) {
-            let at = superblocks[index].bitmap_at().expect("it has a bitmap").0 as usize;
-            let header = BitmapSuper::decode(&images[index][at..], 4096).expect("a bitmap's header is never torn");
-            let mut bits = header.bits_of(wrong.clone());
-            let is_set = |bit| bitmap::is_set(&images[index][at + SUPER_BYTES..], bit);
-            assert!(
-                header.events < freshest.events || bits.all(is_set),
-                "{context}: {wrong:?} disagree, but member {index} has no bit"
-            );
+        for (header, bits) in &trusted {
+            let is_named = header.bits_of(wrong.clone()).all(|bit| bitmap::is_set(bits, bit));
+            assert!(is_named, "{context}: {wrong:?} disagree, but a bitmap that counts has no bit");
         }
     }
 }
@@ -332,14 +384,9 @@ fn check_absent(
     superblocks: &[Superblock],
     slots: &[Option<usize>],
     images: &[Vec<u8>],
+    bitmaps: &[(BitmapSuper, &[u8])],
     context: &str,
 ) {
-    let newest = superblocks.iter().map(|superblock| superblock.events).max().expect("there are members");
-    let bitmap = |index: usize| {
-        let at = superblocks[index].bitmap_at().expect("it has a bitmap").0 as usize;
-        let header = BitmapSuper::decode(&images[index][at..], 4096).expect("a bitmap's header is never torn");
-        (header, &images[index][at + SUPER_BYTES..])
-    };
     for (absent, superblock) in superblocks.iter().enumerate() {
         let DeviceRole::Active(slot) = superblock.own_role() else { continue };
         let mut with_it = slots.to_vec();
@@ -347,11 +394,7 @@ fn check_absent(
             continue;
         }
         with_it[slot.index()] = Some(absent);
-        for &present in slots.iter().flatten() {
-            let (header, bits) = bitmap(present);
-            if header.events < newest || superblock.events < header.events_cleared {
-                continue;
-            }
+        for (header, bits) in bitmaps.iter().filter(|(header, _)| superblock.events >= header.events_cleared) {
             for wrong in disagreements(geometry, &with_it, images) {
                 let is_named = header.bits_of(wrong.clone()).all(|bit| bitmap::is_set(bits, bit));
                 assert!(is_named, "{context}: member {absent} could be re-added, but misses {wrong:?}");
@@ -403,8 +446,14 @@ fn bears_a_fault(setup: &Setup) -> bool {
 }
 
 fn cut_everywhere(fault: Fault, pace: Pace) {
-    let is_of_interest =
-        |setup: &Setup| (fault == Fault::None || bears_a_fault(setup)) && (pace == Pace::Busy || setup.bitmap);
+    let is_of_interest = |setup: &Setup| {
+        let has_bitmap = pace == Pace::Busy || setup.bitmap != Bitmap::None;
+        match fault {
+            Fault::File => setup.bitmap == Bitmap::File,
+            Fault::None | Fault::BitmapChanged => has_bitmap,
+            _ => has_bitmap && bears_a_fault(setup),
+        }
+    };
     for setup in SETUPS.into_iter().filter(is_of_interest) {
         let seeds = if pace == Pace::Busy { 0..2 } else { 0..1 };
         for seed in seeds {
@@ -445,4 +494,14 @@ fn power_may_go_while_bits_are_cleared() {
 fn power_may_go_between_the_loss_of_a_member_and_the_clearing_of_bits() {
     cut_everywhere(Fault::Failed, Pace::Slow);
     cut_everywhere(Fault::Gone, Pace::Slow);
+}
+
+#[test]
+fn power_may_go_while_a_bitmap_is_added_or_removed() {
+    cut_everywhere(Fault::BitmapChanged, Pace::Busy);
+}
+
+#[test]
+fn power_may_go_while_the_bitmap_s_file_goes() {
+    cut_everywhere(Fault::File, Pace::Busy);
 }

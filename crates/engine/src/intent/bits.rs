@@ -145,6 +145,11 @@ impl Bits {
         self.image[start..end].iter().zip(&self.stable[start..end]).any(|(image, stable)| image & !stable != 0)
     }
 
+    /// All pages.
+    pub(super) fn everything(&self) -> Round {
+        self.round((0..self.image.len().div_ceil(PAGE_BYTES)).collect())
+    }
+
     /// Those pages alone; what waits goes on waiting.
     pub(super) fn round(&self, pages: Pages) -> Round {
         let page = |index: usize| {

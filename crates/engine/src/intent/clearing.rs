@@ -46,7 +46,7 @@ const REST: Duration = Duration::from_millis(10);
 /// How often somebody looks whether there is a bitmap by now.
 const WITHOUT_BITMAP: Duration = Duration::from_secs(5);
 
-impl Intent {
+impl<M> Intent<M> {
     /// A write has ended.
     pub(super) fn earn(&self, bytes: u64) {
         self.written.set(self.written.get() + 1 + bytes / UNIT_BYTES);
@@ -117,14 +117,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
     }
 
-    async fn clear(&self, intent: &Intent, periods: usize, most: u64, flush: Flush) -> Result<(), ArrayError> {
+    async fn clear(&self, intent: &Intent<M>, periods: usize, most: u64, flush: Flush) -> Result<(), ArrayError> {
         self.check_unbroken()?;
-        if !self.may_clear() || !intent.vouched.get() || !intent.bits.borrow().has_idle(periods) {
+        let is_kept = intent.vouched.get() && !intent.retired.get();
+        if !self.may_clear() || !is_kept || !intent.bits.borrow().has_idle(periods) {
             return Ok(());
         }
         if !self.are_others_shut_out(intent) {
             self.shut_others_out(intent).await?;
-            if !self.may_clear() {
+            if !self.may_clear() || intent.retired.get() {
                 return Ok(());
             }
         }
@@ -139,11 +140,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// Who was left behind is two events behind at least: [`crate::membership`].
-    fn are_others_shut_out(&self, intent: &Intent) -> bool {
+    fn are_others_shut_out(&self, intent: &Intent<M>) -> bool {
         intent.cleared_everywhere.get() + 1 >= self.record.borrow().events
     }
 
-    async fn shut_others_out(&self, intent: &Intent) -> Result<(), ArrayError> {
+    async fn shut_others_out(&self, intent: &Intent<M>) -> Result<(), ArrayError> {
         let events = self.record.borrow().events;
         let round = {
             let mut bits = intent.bits.borrow_mut();

@@ -1,13 +1,16 @@
-//! The members' bitmaps as one: every bit that any of them has set.
+//! The bitmap as assembly finds it: of the members' own, every bit that any of
+//! them has set; or the file's.
 
-use super::{BitmapPolicy, Intent};
+use super::{BitmapPolicy, Home, Intent};
 use crate::Pool;
+use crate::assemble::Candidate;
 use crate::device::Device;
 use crate::error::Refusal;
-use crate::inspect::read_bitmap;
+use crate::inspect::{read_bitmap, read_bitmap_at};
 use crate::member::Member;
 use format::bitmap::{BitmapSuper, SUPER_BYTES, State};
 use format::superblock::Superblock;
+use format::units::MemberByte;
 use std::rc::Rc;
 
 /// What assembly knows of the array when it comes to the bitmap.
@@ -21,6 +24,16 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) policy: BitmapPolicy,
 }
 
+impl Circumstances<'_> {
+    fn check(&self, name: &str, header: &BitmapSuper) -> Result<(), Refusal> {
+        if header.sync_size.bytes() < self.covered_bytes {
+            let reason = format!("covers {} bytes of {}", header.sync_size.bytes(), self.covered_bytes);
+            return Err(Refusal::new(reason).of(name).field("bitmap.sync_size"));
+        }
+        Ok(())
+    }
+}
+
 /// Reads the bitmaps of an array's members; `None` when it has none.
 ///
 /// # Errors
@@ -29,33 +42,62 @@ pub(crate) async fn load<M: Member>(
     circumstances: &Circumstances<'_>,
     slots: &[Option<Rc<Device<M>>>],
     pool: &Pool,
-) -> Result<Option<Intent>, Refusal> {
+) -> Result<Option<Intent<M>>, Refusal> {
     let freshest = circumstances.freshest;
     let mut united: Option<United> = None;
     for device in slots.iter().flatten() {
+        follow(freshest, device)?;
         let superblock = device.superblock.borrow().clone();
-        let found = read_bitmap(&device.name, &device.member, &superblock, pool).await?;
-        let Some((header, image)) = found else {
-            if freshest.bitmap.is_some() || united.is_some() {
-                let reason = "has no bitmap, but the array has";
-                return Err(Refusal::new(reason).of(&device.name).field("superblock.feature_map"));
-            }
+        let Some((header, image)) = read_bitmap(&device.name, &device.member, &superblock, pool).await? else {
             continue;
         };
-        if header.sync_size.bytes() < circumstances.covered_bytes {
-            let reason = format!("covers {} bytes of {}", header.sync_size.bytes(), circumstances.covered_bytes);
-            return Err(Refusal::new(reason).of(&device.name).field("bitmap.sync_size"));
-        }
+        circumstances.check(&device.name, &header)?;
         match &mut united {
             None => united = Some(United::new(header, image, freshest.events)),
             Some(united) => united.add(&device.name, &header, &image, freshest.events)?,
         }
     }
-    Ok(united.map(|United { header, image, trusted, cleared_everywhere }| {
-        let intent = Intent::new(header, image, trusted, circumstances.agreed, circumstances.policy);
-        intent.cleared_everywhere.set(cleared_everywhere);
-        intent
-    }))
+    Ok(united.map(|united| united.into_intent(Home::Members, circumstances)))
+}
+
+/// A member that is an event behind may not know yet that a bitmap was added, or
+/// removed. One that was added is there: it was written before any superblock named it.
+fn follow<M: Member>(freshest: &Superblock, device: &Device<M>) -> Result<(), Refusal> {
+    let superblock = device.superblock.borrow().clone();
+    if superblock.bitmap == freshest.bitmap {
+        return Ok(());
+    }
+    if superblock.events == freshest.events {
+        let reason = "has its bitmap elsewhere than the array's other members, or none";
+        return Err(Refusal::new(reason).of(&device.name).field("superblock.bitmap_offset"));
+    }
+    *device.superblock.borrow_mut() = superblock
+        .with_bitmap(freshest.bitmap, device.member.limits().bytes)
+        .map_err(|defect| Refusal::defect(&device.name, defect))?;
+    Ok(())
+}
+
+/// Reads the bitmap that an array keeps in a file.
+///
+/// # Errors
+/// When it cannot be read or is not of this array, or the array has another.
+pub(crate) async fn load_file<M: Member>(
+    circumstances: &Circumstances<'_>,
+    file: Candidate<M>,
+    pool: &Pool,
+) -> Result<Intent<M>, Refusal> {
+    let freshest = circumstances.freshest;
+    if freshest.bitmap.is_some() {
+        return Err(Refusal::new("the array has a bitmap on its members")
+            .of(&file.name)
+            .field("superblock.feature_map")
+            .advice("assemble it without a bitmap file"));
+    }
+    let room = file.member.limits().bytes;
+    let (header, image) =
+        read_bitmap_at(&file.name, &file.member, MemberByte(0), room, &freshest.set_uuid, pool).await?;
+    circumstances.check(&file.name, &header)?;
+    Ok(United::new(header, image, freshest.events).into_intent(Home::File(file), circumstances))
 }
 
 struct United {
@@ -87,5 +129,12 @@ impl United {
         self.header.events_cleared = self.header.events_cleared.max(header.events_cleared);
         self.image[SUPER_BYTES..].iter_mut().zip(&image[SUPER_BYTES..]).for_each(|(sum, byte)| *sum |= byte);
         Ok(())
+    }
+
+    fn into_intent<M>(self, home: Home<M>, circumstances: &Circumstances<'_>) -> Intent<M> {
+        let Self { header, image, trusted, cleared_everywhere } = self;
+        let intent = Intent::new(home, header, image, trusted, circumstances.agreed, circumstances.policy);
+        intent.cleared_everywhere.set(cleared_everywhere);
+        intent
     }
 }

@@ -3,7 +3,12 @@
 //!
 //! * [`bits`]: the bitmap in memory. [`sizing`]: how large its writes are.
 //! * [`load`]: the members' bitmaps, united. [`clearing`]: bits taken back.
+//! * [`change`]: a bitmap added and removed while the array is in use.
 //! * Here: the rounds in which bits are set.
+//!
+//! The bits are on every member, or in one file beside them that is a
+//! [`Member`] like any other here. An array whose file fails goes on without: its
+//! superblocks move past the file's events, so that the file is never believed again.
 //!
 //! All writes of the bitmap are made under the metadata lock, one round after
 //! the other: so a bit that is set again is written after the round that
@@ -12,6 +17,7 @@
 //! Format: [`format::bitmap`].
 
 mod bits;
+mod change;
 mod clearing;
 pub(crate) mod load;
 mod sizing;
@@ -20,18 +26,21 @@ pub use clearing::BitmapClearing;
 pub use sizing::BitmapWrites;
 
 use crate::array::{Array, Inner};
+use crate::assemble::Candidate;
 use crate::buffer::Block;
 use crate::clock::Clock;
 use crate::device::Device;
 use crate::error::ArrayError;
-use crate::member::{Member, MemberError};
+use crate::member::{Limits, Member, MemberError};
+use crate::membership::ROUNDS_TO_LEAVE_BEHIND;
+use crate::status::BitmapStatus;
 use bits::{Bits, Round};
 use format::bitmap::BitmapSuper;
 use format::geometry::{Geometry, Level};
 use format::units::MemberByte;
 use futures_util::future::join_all;
 use sizing::{Room, spans};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -47,8 +56,19 @@ pub struct BitmapPolicy {
     pub clearing: BitmapClearing,
 }
 
-pub(crate) struct Intent {
+/// Where the bits are kept.
+enum Home<M> {
+    /// On every member, behind its superblock.
+    Members,
+    /// In a file of their own.
+    File(Candidate<M>),
+}
+
+pub(crate) struct Intent<M> {
     bits: RefCell<Bits>,
+    home: Home<M>,
+    /// No longer kept up to date, because it failed or is being removed: nothing is written to it.
+    retired: Cell<bool>,
     policy: BitmapPolicy,
     /// Whether what the members hold as a header vouches for the bits there.
     vouched: Cell<bool>,
@@ -58,10 +78,17 @@ pub(crate) struct Intent {
     written: Cell<u64>,
 }
 
-impl Intent {
+impl<M> Intent<M> {
     /// `image` is superblock and bits, the members' bits united; `trusted` is
     /// whether they are as new as the superblocks; `agreed`, whether they name nothing that needs a resync.
-    fn new(header: BitmapSuper, image: Vec<u8>, trusted: bool, agreed: bool, policy: BitmapPolicy) -> Self {
+    fn new(
+        home: Home<M>,
+        header: BitmapSuper,
+        image: Vec<u8>,
+        trusted: bool,
+        agreed: bool,
+        policy: BitmapPolicy,
+    ) -> Self {
         let cleared = header.events_cleared;
         let mut bits = Bits::new(header, image, agreed);
         if !trusted {
@@ -69,6 +96,8 @@ impl Intent {
         }
         Self {
             bits: RefCell::new(bits),
+            home,
+            retired: Cell::new(false),
             policy,
             vouched: Cell::new(trusted),
             cleared_everywhere: Cell::new(cleared),
@@ -97,27 +126,37 @@ impl Intent {
         self.bits.borrow_mut().forget_needed();
     }
 
-    /// Bits set and bits in all, for a person.
-    pub(crate) fn tally(&self) -> (u64, u64) {
+    /// How it is now.
+    pub(crate) fn status(&self) -> BitmapStatus {
         let bits = self.bits.borrow();
-        (bits.set_count(), bits.header.bits())
+        BitmapStatus {
+            set: bits.set_count(),
+            bits: bits.header.bits(),
+            chunk_bytes: bits.header.chunk_bytes,
+            pages: bits.used_bytes().div_ceil(PAGE_BYTES as u64),
+            daemon_sleep_seconds: bits.header.daemon_sleep_seconds,
+            file: match &self.home {
+                Home::Members => None,
+                Home::File(file) => Some(file.name.clone()),
+            },
+        }
     }
 }
 
 /// A write that the bitmap knows of: its bits stay set while this lives.
-pub(crate) struct Intended {
-    intent: Option<Rc<Intent>>,
+pub(crate) struct Intended<M> {
+    intent: Option<Rc<Intent<M>>>,
     bits: Range<u64>,
     bytes: u64,
 }
 
-impl Intended {
+impl<M> Intended<M> {
     fn is_stable(&self) -> bool {
         self.intent.as_ref().is_none_or(|intent| intent.bits.borrow().are_stable(self.bits.clone()))
     }
 }
 
-impl Drop for Intended {
+impl<M> Drop for Intended<M> {
     fn drop(&mut self) {
         if let Some(intent) = &self.intent {
             intent.bits.borrow_mut().end(self.bits.clone());
@@ -169,7 +208,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Before data is written to `range` of the array: it is marked dirty and
     /// the bits are set, on stable storage on every member. To be held until
     /// every member has the data.
-    pub(crate) async fn mark_write(&self, range: &Range<u64>) -> Result<Intended, ArrayError> {
+    pub(crate) async fn mark_write(&self, range: &Range<u64>) -> Result<Intended<M>, ArrayError> {
         // Noted first, so that the round which marks the array dirty takes the bits along.
         let intended = self.note(range);
         self.mark_dirty().await?;
@@ -177,20 +216,23 @@ impl<M: Member, C: Clock> Inner<M, C> {
         Ok(intended)
     }
 
-    fn note(&self, range: &Range<u64>) -> Intended {
+    fn note(&self, range: &Range<u64>) -> Intended<M> {
         let intent = self.intent();
         let bits = intent.as_ref().map_or(0..0, |intent| intent.bits.borrow_mut().begin(self.covered(range)));
         Intended { intent, bits, bytes: range.end - range.start }
     }
 
     /// Returns when the bits are on stable storage on every member.
-    async fn record_intent(&self, intended: &Intended) -> Result<(), ArrayError> {
+    async fn record_intent(&self, intended: &Intended<M>) -> Result<(), ArrayError> {
         if intended.is_stable() {
             return Ok(());
         }
         let _lock = self.metadata.exclusive(0..1).await;
         // The round before this one may have taken the bits along; one that fails leaves fewer members.
         while let Some(intent) = intended.intent.as_deref().filter(|_| !intended.is_stable()) {
+            if intent.retired.get() {
+                break;
+            }
             self.check_unbroken()?;
             let round = intent.bits.borrow_mut().take_round(None);
             let failures = self.write_round_of_bits(intent, round).await;
@@ -200,7 +242,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// Writes pages and makes their bits stable. The caller holds the metadata lock.
-    async fn write_round_of_bits(&self, intent: &Intent, round: Round) -> Failures<M> {
+    async fn write_round_of_bits(&self, intent: &Intent<M>, round: Round) -> Failures<M> {
         let failures = self.write_pages(intent, &round, Flush::Yes).await;
         let mut bits = intent.bits.borrow_mut();
         if failures.is_empty() {
@@ -214,7 +256,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Puts the bitmap's superblock on every member with the events of the
     /// superblocks that follow it, and the bits that wait. The caller holds the metadata lock.
     pub(crate) async fn write_bitmap_header(&self, events: u64) -> Failures<M> {
-        let Some(intent) = self.intent() else { return Vec::new() };
+        let Some(intent) = self.intent().filter(|intent| !intent.retired.get()) else { return Vec::new() };
         if !intent.vouched.get() {
             // The bits first: a header that calls them current must not be there before them.
             let round = intent.bits.borrow_mut().take_round(None);
@@ -244,43 +286,60 @@ impl<M: Member, C: Clock> Inner<M, C> {
     pub(crate) async fn write_whole_bitmap(&self, device: &Device<M>) -> Result<(), MemberError> {
         let Some(intent) = self.intent() else { return Ok(()) };
         let writes = {
-            let bits = intent.bits.borrow();
-            let round = bits.round((0..(bits.used_bytes() as usize).div_ceil(PAGE_BYTES)).collect());
-            let writes = intent.policy.writes;
-            Cut { bits: &bits, round: &round, writes, pool: &self.pool, blocks: Vec::new() }.writes_to(device)
+            let everything = intent.bits.borrow().everything();
+            self.cut(&intent, &everything).writes_to(device)
         };
-        let written = join_all(writes.into_iter().map(|(at, block)| device.member.write(at, block))).await;
-        written.into_iter().collect::<Result<(), _>>()?;
-        device.member.flush().await
+        write_all(&device.member, writes, Flush::Yes).await
+    }
+
+    fn cut<'a>(&'a self, intent: &'a Intent<M>, round: &'a Round) -> Cut<'a> {
+        Cut { bits: intent.bits.borrow(), round, policy: intent.policy.writes, pool: &self.pool, blocks: Vec::new() }
+    }
+
+    /// The array goes on without a bitmap. What failed may have been written in part, with
+    /// the events of the next round: so two rounds are owed.
+    fn retire(&self, intent: &Intent<M>) {
+        intent.retired.set(true);
+        self.intent.take();
+        let mut record = self.record.borrow_mut();
+        record.owed = record.owed.max(ROUNDS_TO_LEAVE_BEHIND);
     }
 
     /// One write for each page and member, all at once.
-    async fn write_pages(&self, intent: &Intent, round: &Round, flush: Flush) -> Failures<M> {
+    async fn write_pages(&self, intent: &Intent<M>, round: &Round, flush: Flush) -> Failures<M> {
         if round.is_empty() {
+            return Vec::new();
+        }
+        if let Home::File(file) = &intent.home {
+            let room = Room { at: 0, bytes: file.member.limits().bytes };
+            let writes = self.cut(intent, round).writes(file.member.limits(), room);
+            if write_all(&file.member, writes, flush).await.is_err() {
+                self.retire(intent);
+            }
             return Vec::new();
         }
         let devices: Vec<_> = self.slots.borrow().iter().flatten().filter(|d| d.is_active()).cloned().collect();
         let writes: Vec<_> = {
-            let bits = intent.bits.borrow();
-            let mut cut =
-                Cut { bits: &bits, round, writes: intent.policy.writes, pool: &self.pool, blocks: Vec::new() };
+            let mut cut = self.cut(intent, round);
             devices.iter().map(|device| cut.writes_to(device)).collect()
         };
-        let results = join_all(devices.iter().zip(writes).map(async |(device, writes)| {
-            let written = join_all(writes.into_iter().map(|(at, block)| device.member.write(at, block))).await;
-            written.into_iter().collect::<Result<(), _>>()?;
-            if flush == Flush::Yes { device.member.flush().await } else { Ok(()) }
-        }));
-        let results = results.await;
+        let writes = devices.iter().zip(writes).map(|(device, writes)| write_all(&device.member, writes, flush));
+        let results = join_all(writes).await;
         devices.iter().cloned().zip(results).filter_map(|(device, result)| Some((device, result.err()?))).collect()
     }
 }
 
+async fn write_all<M: Member>(member: &M, writes: Vec<(MemberByte, Block)>, flush: Flush) -> Result<(), MemberError> {
+    let written = join_all(writes.into_iter().map(|(at, block)| member.write(at, block))).await;
+    written.into_iter().collect::<Result<(), _>>()?;
+    if flush == Flush::Yes { member.flush().await } else { Ok(()) }
+}
+
 /// Cuts a round into writes; members with the same needs share their blocks.
 struct Cut<'a> {
-    bits: &'a Bits,
+    bits: Ref<'a, Bits>,
     round: &'a Round,
-    writes: BitmapWrites,
+    policy: BitmapWrites,
     pool: &'a crate::Pool,
     blocks: Vec<(Range<u64>, Block)>,
 }
@@ -292,9 +351,12 @@ impl Cut<'_> {
         let (Some(at), Some(bytes)) = (superblock.bitmap_at(), superblock.bitmap_room(limits.bytes)) else {
             return Vec::new();
         };
-        let room = Room { at: at.0, bytes };
-        let spans = spans(self.round.pages(), self.bits.used_bytes(), room, limits, self.writes);
-        spans.into_iter().map(|span| (MemberByte(at.0 + span.start), self.block(span))).collect()
+        self.writes(limits, Room { at: at.0, bytes })
+    }
+
+    fn writes(&mut self, limits: &Limits, room: Room) -> Vec<(MemberByte, Block)> {
+        let spans = spans(self.round.pages(), self.bits.used_bytes(), room, limits, self.policy);
+        spans.into_iter().map(|span| (MemberByte(room.at + span.start), self.block(span))).collect()
     }
 
     fn block(&mut self, span: Range<u64>) -> Block {

@@ -92,29 +92,30 @@ mod tests {
         // The bitmap of 57228 bits: 7410 bytes, behind a superblock at 4 KiB.
         let used = 256 + 57228_u64.div_ceil(8);
         let table = [
-            // logical, physical, optimal, at, room, writes, pages, spans
-            (512, 4096, 4096, 8 * K, 64 * K, Exact, vec![1], vec![4 * K..7680]),
-            (512, 4096, 4096, 8 * K, 64 * K, Preferred, vec![1], vec![4 * K..8 * K]),
-            (512, 512, 0, 8 * K, 64 * K, Preferred, vec![1], vec![4 * K..8 * K]),
-            (4096, 4096, 0, 8 * K, 64 * K, Exact, vec![1], vec![4 * K..8 * K]),
+            // logical, physical, optimal, at, room, writes, pages, the one write
+            (512, 4096, 4096, 8 * K, 64 * K, Exact, &[1][..], (4 * K, 7680)),
+            (512, 4096, 4096, 8 * K, 64 * K, Preferred, &[1][..], (4 * K, 8 * K)),
+            (512, 512, 0, 8 * K, 64 * K, Preferred, &[1][..], (4 * K, 8 * K)),
+            (4096, 4096, 0, 8 * K, 64 * K, Exact, &[1][..], (4 * K, 8 * K)),
             // The bad-block log begins within the last page.
-            (512, 4096, 4096, 8 * K, 7680, Preferred, vec![1], vec![4 * K..7680]),
+            (512, 4096, 4096, 8 * K, 7680, Preferred, &[1][..], (4 * K, 7680)),
             // Aligned as the member counts, not as the bitmap does.
-            (512, 4096, 16 * K as u32, 16 * K, 64 * K, Preferred, vec![1], vec![0..16 * K]),
-            (512, 4096, 16 * K as u32, 8 * K, 64 * K, Preferred, vec![0], vec![0..4 * K]),
-            (512, 8192, 0, 8 * K, 64 * K, Preferred, vec![0], vec![0..8 * K]),
-            (512, 8192, 0, 4 * K, 64 * K, Preferred, vec![0], vec![0..4 * K]),
+            (512, 4096, 16 * K as u32, 16 * K, 64 * K, Preferred, &[1][..], (0, 16 * K)),
+            (512, 4096, 16 * K as u32, 8 * K, 64 * K, Preferred, &[0][..], (0, 4 * K)),
+            (512, 8192, 0, 8 * K, 64 * K, Preferred, &[0][..], (0, 8 * K)),
+            (512, 8192, 0, 4 * K, 64 * K, Preferred, &[0][..], (0, 4 * K)),
             // Neighbours are one write.
-            (512, 4096, 0, 8 * K, 64 * K, Preferred, vec![0, 1], vec![0..8 * K]),
-            (512, 4096, 8192, 8 * K, 64 * K, Preferred, vec![0, 1], vec![0..8 * K]),
+            (512, 4096, 0, 8 * K, 64 * K, Preferred, &[0, 1][..], (0, 8 * K)),
+            (512, 4096, 8192, 8 * K, 64 * K, Preferred, &[0, 1][..], (0, 8 * K)),
             // A bitmap 1 KiB behind a superblock of metadata 1.0, with 3 KiB of room.
-            (512, 4096, 4096, 100 * K + 1024, 3 * K, Preferred, vec![0], vec![0..3 * K]),
+            (512, 4096, 4096, 100 * K + 1024, 3 * K, Preferred, &[0][..], (0, 3 * K)),
         ];
         for (logical, physical, optimal, at, bytes, writes, pages, expected) in table {
             let used = used.min(bytes);
             let limits = limits(logical, physical, optimal);
             let found = spans(pages.iter().copied(), used, Room { at, bytes }, &limits, writes);
-            assert_eq!(found, expected, "{limits:?} at {at} with {bytes} {writes:?} {pages:?}");
+            let found: Vec<_> = found.into_iter().map(|span| (span.start, span.end)).collect();
+            assert_eq!(found, [expected], "{limits:?} at {at} with {bytes} {writes:?} {pages:?}");
         }
     }
 }

@@ -4,7 +4,7 @@
 //! The bitmap's length is not in the superblock; here only its own superblock
 //! (its first sector) is placed, and [`bitmap_room`] says how far it may go.
 
-use super::{DeviceRole, Superblock, Version, v1};
+use super::{BitmapPlace, DeviceRole, Superblock, Version, v1};
 use crate::Defect;
 use crate::geometry::Level;
 use crate::units::{MemberByte, SECTOR_BYTES, Sectors};
@@ -140,4 +140,40 @@ pub(super) fn bitmap_room(superblock: &Superblock, member_bytes: u64) -> Option<
         .chain([member_bytes])
         .min()?;
     Some(next.saturating_sub(start))
+}
+
+/// Sectors between the end of the data and what comes first behind it, with 1.0.
+fn gap_behind_data(superblock: &Superblock) -> (u64, u64) {
+    let data_end = superblock.data_offset.0 + used_data(superblock).0;
+    let areas = fixed_areas(superblock).into_iter().filter_map(|(_, start, _)| start);
+    let next = areas.filter(|start| *start >= data_end).min().unwrap_or(data_end);
+    (data_end.next_multiple_of(PAGE_SECTORS), next)
+}
+
+/// A page of 4 KiB, in which bitmaps are laid out.
+const PAGE_SECTORS: u64 = 8;
+
+/// The most bytes that a bitmap could have.
+pub(super) fn bitmap_room_max(superblock: &Superblock, member_bytes: u64) -> u64 {
+    if superblock.version == Version::V1_0 {
+        let (start, end) = gap_behind_data(superblock);
+        return Sectors(end.saturating_sub(start) / PAGE_SECTORS * PAGE_SECTORS).bytes();
+    }
+    let placed = Superblock { bitmap: Some(bitmap_place(superblock, 0)), ..superblock.clone() };
+    if check(&placed, member_bytes).is_err() {
+        return 0;
+    }
+    bitmap_room(&placed, member_bytes).unwrap_or(0)
+}
+
+/// Where a bitmap of `bytes` goes, as mdadm puts it.
+pub(super) fn bitmap_place(superblock: &Superblock, bytes: u64) -> BitmapPlace {
+    let sectors_from_superblock = if superblock.version == Version::V1_0 {
+        let sectors = bytes.div_ceil(SECTOR_BYTES).next_multiple_of(PAGE_SECTORS);
+        let end = gap_behind_data(superblock).1 as i64 - superblock.super_offset.0 as i64;
+        (end - sectors as i64) as i32
+    } else {
+        PAGE_SECTORS as i32
+    };
+    BitmapPlace { sectors_from_superblock }
 }

@@ -194,6 +194,27 @@ impl Superblock {
         area::bitmap_room(self, member_bytes)
     }
 
+    /// The most bytes that a bitmap could have on this member, which has none yet.
+    pub fn bitmap_room_max(&self, member_bytes: u64) -> u64 {
+        area::bitmap_room_max(self, member_bytes)
+    }
+
+    /// Where a bitmap of `bytes` would go on this member: behind the superblock or, with
+    /// 1.0, before it and the bad-block log. It need not fit there ([`Self::with_bitmap`]).
+    pub fn bitmap_place(&self, bytes: u64) -> BitmapPlace {
+        area::bitmap_place(self, bytes)
+    }
+
+    /// The same superblock with its bitmap elsewhere, or with none.
+    ///
+    /// # Errors
+    /// When the place is not on the member or something else is there.
+    pub fn with_bitmap(&self, bitmap: Option<BitmapPlace>, member_bytes: u64) -> Result<Self, Defect> {
+        let changed = Self { bitmap, ..self.clone() };
+        area::check(&changed, member_bytes)?;
+        Ok(changed)
+    }
+
     /// Bytes of this member that the array's data and parity may use: the whole
     /// data area for linear and RAID-0, the component size elsewhere.
     pub fn data_bytes(&self) -> u64 {

@@ -1,0 +1,194 @@
+//! A write-intent bitmap added to an array in use, and removed from it.
+//!
+//! Added: writes wait; the bitmap is put on every member, flushed; then the
+//! superblocks name it. Until they do it means nothing, and a member that an
+//! interruption left one event behind has it all the same.
+//! Removed: the superblocks stop naming it; only then is it let go of. In
+//! between bits go on being waited for, so no superblock that names it is without them.
+
+use super::{BitmapPolicy, Flush, Home, Intent};
+use crate::array::{Array, Inner};
+use crate::assemble::Candidate;
+use crate::clock::Clock;
+use crate::device::Device;
+use crate::error::Refusal;
+use crate::member::Member;
+use format::bitmap::{BitmapSuper, SUPER_BYTES};
+use format::geometry::{Geometry, Level};
+use format::placement::bitmap_chunk;
+use format::superblock::Superblock;
+use format::units::{SECTOR_BYTES, Sectors};
+use std::rc::Rc;
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// Adds a write-intent bitmap to the array, on its members. `chunk_bytes` is a power of two
+    /// from 4 KiB to 2 GiB, as mdadm would choose when `None`.
+    ///
+    /// # Errors
+    /// When the array has one, cannot have one, or a member lacks the room; nothing is changed then.
+    pub async fn add_bitmap(&self, chunk_bytes: Option<u64>, policy: BitmapPolicy) -> Result<(), Refusal> {
+        let inner = &*self.0;
+        let superblock = inner.check_bitmap_can_be_added()?;
+        let room = inner.room_for_bitmap()?;
+        let chunk = bitmap_chunk(inner.bitmap_covers(&superblock), chunk_bytes, room);
+        let chunk = chunk.map_err(|defect| Refusal::new(defect.reason).field(defect.field))?;
+        inner.start_bitmap(Home::Members, chunk, policy).await
+    }
+
+    /// Length of a file for a bitmap of this array with such chunks, in bytes.
+    ///
+    /// # Errors
+    /// As [`Array::add_bitmap`].
+    pub fn bitmap_file_bytes(&self, chunk_bytes: Option<u64>) -> Result<u64, Refusal> {
+        let inner = &*self.0;
+        let superblock = inner.check_bitmap_can_be_added()?;
+        let chunk = bitmap_chunk(inner.bitmap_covers(&superblock), chunk_bytes, u64::MAX);
+        let chunk = chunk.map_err(|defect| Refusal::new(defect.reason).field(defect.field))?;
+        let header = BitmapSuper::new(superblock.set_uuid, inner.bitmap_covers(&superblock), chunk, 0);
+        Ok(header.bytes_on_disk(u64::MAX))
+    }
+
+    /// Adds a write-intent bitmap that is kept in `file`, whose contents are overwritten. The array has to
+    /// be assembled with that file from then on; without it, it has no bitmap.
+    ///
+    /// # Errors
+    /// As [`Array::add_bitmap`], or when the file is too short.
+    pub async fn add_bitmap_file(
+        &self,
+        file: Candidate<M>,
+        chunk_bytes: Option<u64>,
+        policy: BitmapPolicy,
+    ) -> Result<(), Refusal> {
+        let inner = &*self.0;
+        let superblock = inner.check_bitmap_can_be_added()?;
+        let room = file.member.limits().bytes;
+        let chunk = bitmap_chunk(inner.bitmap_covers(&superblock), chunk_bytes, room);
+        let chunk = chunk.map_err(|defect| Refusal::defect(&file.name, defect))?;
+        inner.start_bitmap(Home::File(file), chunk, policy).await
+    }
+
+    /// Removes the write-intent bitmap, if there is one.
+    ///
+    /// # Errors
+    /// When the superblocks could not be written, or the array takes no changes.
+    pub async fn remove_bitmap(&self) -> Result<(), Refusal> {
+        let inner = &*self.0;
+        let _inside = inner.enter_to_change()?;
+        let _lock = inner.metadata.exclusive(0..1).await;
+        let Some(intent) = inner.intent() else { return Ok(()) };
+        intent.retired.set(true);
+        for device in inner.devices() {
+            device.superblock.borrow_mut().bitmap = None;
+        }
+        inner.publish_change().await?;
+        inner.intent.take();
+        Ok(())
+    }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// Any superblock of the array.
+    fn check_bitmap_can_be_added(&self) -> Result<Superblock, Refusal> {
+        let superblock = self.devices().first().expect("a running array has a member").superblock.borrow().clone();
+        if self.intent().is_some() || superblock.bitmap.is_some() {
+            return Err(Refusal::new("the array has a bitmap already").advice("remove it first"));
+        }
+        if !self.is_redundant() {
+            return Err(Refusal::new("a level without redundancy has no bitmap"));
+        }
+        Ok(superblock)
+    }
+
+    /// What its bits cover: a component, or for level 10 the array.
+    fn bitmap_covers(&self, superblock: &Superblock) -> Sectors {
+        match &self.geometry {
+            Geometry::Mapping(mapping) if mapping.level() == Level::Raid10 => {
+                Sectors(self.geometry.array_bytes() / SECTOR_BYTES)
+            }
+            _ => superblock.component,
+        }
+    }
+
+    /// The least room that any member has, in bytes.
+    fn room_for_bitmap(&self) -> Result<u64, Refusal> {
+        let mut least = u64::MAX;
+        for device in self.devices() {
+            let limits = device.member.limits();
+            let room = device.superblock.borrow().bitmap_room_max(limits.bytes);
+            if room == 0 {
+                return Err(Refusal::new("has no room for a bitmap").of(&device.name).field("superblock.data_offset"));
+            }
+            least = least.min(room);
+        }
+        Ok(least)
+    }
+
+    async fn start_bitmap(&self, home: Home<M>, chunk_bytes: u64, policy: BitmapPolicy) -> Result<(), Refusal> {
+        let _inside = self.enter_to_change()?;
+        let _nobody_writes = self.locks.exclusive(0..u64::MAX).await;
+        self.flush_devices().await.map_err(|error| Refusal::new(error.reason))?;
+        let _lock = self.metadata.exclusive(0..1).await;
+        let superblock = self.check_bitmap_can_be_added()?;
+        let covers = self.bitmap_covers(&superblock);
+        // Whoever is absent now is shut out: it is two events behind this, at least.
+        let events = self.record.borrow().events + u64::from(self.record.borrow().owed.max(1));
+        let header = BitmapSuper::new(superblock.set_uuid, covers, chunk_bytes, events);
+        let room = match &home {
+            Home::Members => self.name_bitmap(SUPER_BYTES as u64 + header.bits().div_ceil(8))?,
+            Home::File(file) => file.member.limits().bytes,
+        };
+        let mut image = vec![0; header.bytes_on_disk(room) as usize];
+        image[..SUPER_BYTES].copy_from_slice(&header.encode());
+        let intent = Rc::new(Intent::new(home, header, image, self.agreed.get(), self.agreed.get(), policy));
+        self.intent.replace(Some(intent.clone()));
+        let failures = {
+            let everything = intent.bits.borrow().everything();
+            self.write_pages(&intent, &everything, Flush::Yes).await
+        };
+        self.leave_behind(failures).await.map_err(|error| Refusal::new(error.reason))?;
+        self.publish_change().await?;
+        match intent.retired.get() {
+            true => Err(Refusal::new("the bitmap's file could not be written")),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives every superblock in memory the place of a bitmap of so many bytes;
+    /// the least room that there is.
+    fn name_bitmap(&self, bytes: u64) -> Result<u64, Refusal> {
+        let devices = self.devices();
+        let first: &Rc<Device<M>> = devices.first().expect("a running array has a member");
+        let place = first.superblock.borrow().bitmap_place(bytes);
+        let mut room = u64::MAX;
+        let mut named = Vec::with_capacity(devices.len());
+        for device in &devices {
+            let limits = device.member.limits();
+            let with_bitmap = device.superblock.borrow().with_bitmap(Some(place), limits.bytes);
+            let with_bitmap = with_bitmap.map_err(|defect| Refusal::defect(&device.name, defect))?;
+            let own_room = with_bitmap.bitmap_room(limits.bytes).unwrap_or(0);
+            let is_aligned =
+                with_bitmap.bitmap_at().is_some_and(|at| at.0.is_multiple_of(limits.logical_block_bytes.into()));
+            if own_room < bytes.next_multiple_of(limits.logical_block_bytes.into()) || !is_aligned {
+                return Err(Refusal::new("has no room for a bitmap").of(&device.name));
+            }
+            room = room.min(own_room);
+            named.push(with_bitmap);
+        }
+        for (device, superblock) in devices.iter().zip(named) {
+            device.superblock.replace(superblock);
+        }
+        Ok(room)
+    }
+
+    fn enter_to_change(&self) -> Result<crate::gate::Inside<'_>, Refusal> {
+        if self.read_only {
+            return Err(Refusal::new("the array is read-only"));
+        }
+        self.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
+        self.gate.enter().ok_or_else(|| Refusal::new("the array is stopped"))
+    }
+
+    async fn publish_change(&self) -> Result<(), Refusal> {
+        self.publish().await.map_err(|error| Refusal::new(error.reason))
+    }
+}
