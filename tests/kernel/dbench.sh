@@ -36,20 +36,31 @@ wait_for_server() {
     done
 }
 
-for size in auto 4K 64K; do
+ours() {
+    local size=$1
     "$mdspace" create --force --assume-clean --level 5 --chunk 64K "${members[@]}" >/dev/null
-    "$mdspace" serve "${members[@]}" --stripe-size $size --nbd "unix:$PWD/nbd.socket" --control control.socket >/dev/null &
+    "$mdspace" serve "${members[@]}" --stripe-size "$size" --nbd "unix:$PWD/nbd.socket" --control control.socket >/dev/null &
     server=$!
     wait_for_server
     nbd-client -unix "$PWD/nbd.socket" /dev/nbd0 -block-size 4096 >/dev/null
     on /dev/nbd0 "mdspace, stripe size $size"
     nbd-client -d /dev/nbd0 >/dev/null
-    "$mdspace" stop --control control.socket >/dev/null
+    "$mdspace" stop --control control.socket >/dev/null 2>&1
     wait "$server"
-done
+}
 
 # The kernel's stripe_size is that of its pages, 4 KiB here.
-mdadm --create /dev/md0 --quiet --run --level=5 --chunk=64 --raid-devices=4 --bitmap=none --assume-clean "${members[@]}"
-on /dev/md0 "md"
-mdadm --stop --quiet /dev/md0
+theirs() {
+    mdadm --create /dev/md0 --quiet --run --level=5 --chunk=64 --raid-devices=4 --bitmap=none --assume-clean \
+        "${members[@]}"
+    on /dev/md0 "md"
+    mdadm --stop --quiet /dev/md0
+    mdadm --zero-superblock "${members[@]}"
+}
+
+for round in 1 2 3; do
+    echo "round $round$([ $round != 1 ] || echo ", which warms up")"
+    for size in auto 4K 64K; do ours $size; done
+    theirs
+done
 losetup --detach-all
