@@ -1,7 +1,10 @@
 //! Transfers through our NBD server and through nbdkit's memory plugin, both
 //! over a unix socket, both asked by our client, in turns in one run.
 //!
-//! `cargo bench -p mdspace-export` prints each figure and the ratio. Without
+//! `cargo bench -p mdspace-export` prints each figure and the ratio, and what
+//! a request costs each server of processor time, which tells whether a ratio
+//! is the servers' or the scheduler's: beside others' load a server with many
+//! threads is given more of the machine than one with a single thread. Without
 //! nbdkit (Debian's package of that name) it says so and fails.
 
 use engine::{Block, Pool};
@@ -13,7 +16,7 @@ use mdspace_export::nbd::handshake::ClientOptions;
 use mdspace_export::nbd::server::{Server, ServerLimits};
 use mdspace_export::nbd::session::Export;
 use mdspace_export::{Durability, MemoryVolume};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -38,32 +41,62 @@ struct Workload {
 fn main() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let (ours, theirs) = (directory.path().join("ours"), directory.path().join("theirs"));
-    let _nbdkit = Nbdkit::start(&theirs);
-    serve(&ours);
+    let nbdkit = Nbdkit::start(&theirs);
+    let servers = [Threads::One(serve(&ours)), Threads::AllOf(nbdkit.0.id())];
 
     let pool = Pool::new(64 << 20);
     let executor = Executor::new(&Options::new(pool.clone())).expect("an executor");
     executor.block_on(async {
         let clients = join_all([&ours, &theirs].map(|path| connect_to(path, &pool))).await;
-        println!("operation   bytes  depth      ours/s    nbdkit/s  ratio   (medians of {ROUNDS} rounds of {ROUND:?})");
+        println!("medians of {ROUNDS} rounds of {ROUND:?}; processor time of the server for each request");
+        println!("operation   bytes  depth      ours/s    nbdkit/s  ratio    ours us  nbdkit us");
         for (bytes, depth) in [(4096, 32), (4096, 1), (1 << 20, 4)] {
             for operation in [Operation::Read, Operation::Write] {
                 let workload = Workload { operation, bytes, depth };
                 let mut rates = [Vec::new(), Vec::new()];
+                let mut costs = [Vec::new(), Vec::new()];
                 for _ in 0..ROUNDS {
-                    for (client, rates) in clients.iter().zip(&mut rates) {
-                        rates.push(measure(client, workload).await);
+                    for (side, client) in clients.iter().enumerate() {
+                        let before = servers[side].processor_time();
+                        let (done, seconds) = measure(client, workload).await;
+                        let used = servers[side].processor_time() - before;
+                        rates[side].push(done as f64 / seconds);
+                        costs[side].push(used.as_secs_f64() * 1e6 / done as f64);
                     }
                 }
-                let [ours, theirs] = rates.map(median);
+                let ([ours, theirs], [our_cost, their_cost]) = (rates.map(median), costs.map(median));
                 println!(
-                    "{:9} {bytes:7}  {depth:5}  {ours:10.0}  {theirs:10.0}  {:5.2}",
+                    "{:9} {bytes:7}  {depth:5}  {ours:10.0}  {theirs:10.0}  {:5.2}  {our_cost:9.2}  {their_cost:9.2}",
                     format!("{operation:?}"),
                     ours / theirs
                 );
             }
         }
     });
+}
+
+/// Threads whose processor time is asked for.
+enum Threads {
+    One(i32),
+    AllOf(u32),
+}
+
+impl Threads {
+    /// What they have used until now.
+    fn processor_time(&self) -> Duration {
+        let of_thread = |directory: PathBuf| -> u64 {
+            // Nanoseconds on a processor, then two other numbers; a thread that has just ended has no file.
+            let text = std::fs::read_to_string(directory.join("schedstat")).unwrap_or_default();
+            text.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)
+        };
+        Duration::from_nanos(match self {
+            Self::One(thread) => of_thread(format!("/proc/self/task/{thread}").into()),
+            Self::AllOf(process) => {
+                let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("the process runs");
+                threads.flatten().map(|thread| of_thread(thread.path())).sum()
+            }
+        })
+    }
 }
 
 /// nbdkit in the foreground, killed when dropped.
@@ -90,8 +123,8 @@ impl Drop for Nbdkit {
     }
 }
 
-/// Serves a memory volume on a thread that ends with the process.
-fn serve(socket: &Path) {
+/// Serves a memory volume on a thread that ends with the process; the thread's id.
+fn serve(socket: &Path) -> i32 {
     let (sender, started) = mpsc::channel();
     let socket = socket.to_owned();
     std::thread::spawn(move || {
@@ -100,11 +133,11 @@ fn serve(socket: &Path) {
         executor.block_on(async {
             let export = Export { name: "memory".into(), volume: MemoryVolume::new(VOLUME_BYTES, pool) };
             let listener = Listener::unix(&socket, 0o600).expect("a socket");
-            sender.send(()).expect("the bench waits");
+            sender.send(rustix::thread::gettid().as_raw_pid()).expect("the bench waits");
             Server::new(vec![export], ServerLimits::default()).accept_from(listener).await.expect("accepting");
         });
     });
-    started.recv().expect("the server starts");
+    started.recv().expect("the server starts")
 }
 
 /// Connects as soon as somebody listens, and writes everything once, so that
@@ -127,13 +160,13 @@ async fn connect_to(socket: &Path, pool: &Pool) -> Client {
     client
 }
 
-/// Operations a second, at random multiples of their length.
-async fn measure(client: &Client, workload: Workload) -> f64 {
+/// Operations, at random multiples of their length, and the seconds that they took.
+async fn measure(client: &Client, workload: Workload) -> (u64, f64) {
     let began = Instant::now();
     let block = client.pool().zeroed(workload.bytes).freeze();
     let lanes = (0..workload.depth).map(|lane| run_lane(client, workload, block.clone(), lane as u64, began));
     let done: u64 = join_all(lanes.map(io::spawn)).await.into_iter().sum();
-    done as f64 / began.elapsed().as_secs_f64()
+    (done, began.elapsed().as_secs_f64())
 }
 
 fn run_lane(
