@@ -5,7 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -60,6 +60,7 @@ pub(crate) const STEPS: &[Step] = &[
         CLIENTS,
         end_to_end,
     )),
+    beside(step("fuse", "file systems through a loop device on the array as a file, and no root", FUSE, fuse)),
     beside(step("machine", "a virtual machine's disk by vhost-user, its server killed meanwhile", MACHINE, machine)),
     beside(step(
         "filesystem",
@@ -83,6 +84,10 @@ pub(crate) const STEPS: &[Step] = &[
 
 /// What the end-to-end story needs.
 const CLIENTS: &[&str] = &["linux.uml", "mdadm", "modprobe", "nbdcopy", "nbdinfo", "qemu-io", "mke2fs", "jq"];
+
+/// What an array as a file is tested with.
+const FUSE: &[&str] =
+    &["fusermount3", "losetup", "fio", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "nbdcopy", "nbdinfo", "setpriv"];
 
 /// What a virtual machine needs on the host; its kernel is downloaded.
 const MACHINE: &[&str] = &["qemu-system-x86_64", "busybox", "apt-get", "fio", "blkdiscard", "mke2fs", "nbdcopy", "jq"];
@@ -214,6 +219,17 @@ fn end_to_end(log: &mut Log) -> Result<Verdict> {
     let place = Scratch::create("end-to-end")?;
     log.run(Command::new("tests/end_to_end.sh").arg(root().join(MDSPACE)).arg(&place.path))?;
     run_guest(log, &Guest::default(), "end_to_end.sh", &[place.path.as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+fn fuse(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    let root_user = Command::new("id").arg("-u").output()?.stdout.trim_ascii() == b"0";
+    if !root_user || !Path::new("/dev/fuse").exists() || !Path::new("/dev/loop-control").exists() {
+        return Ok(Verdict::Skipped("needs root, /dev/fuse and loop devices".into()));
+    }
+    let place = Scratch::create("fuse")?;
+    log.run(Command::new("tests/fuse.sh").arg(root().join(MDSPACE)).arg(&place.path))?;
     Ok(Verdict::Passed(log.last_line()?))
 }
 

@@ -28,6 +28,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("curl", "curl"),
     ("qemu-system-x86", "qemu-system-x86_64"),
     ("busybox-static", "busybox"),
+    ("fuse3", "fusermount3"),
+    ("btrfs-progs", "mkfs.btrfs"),
 ];
 
 /// rustup's components, and the program that shows that one is installed.

@@ -1,4 +1,4 @@
-//! How others reach an array: NBD, vhost-user-blk, and the control interface.
+//! How others reach an array: NBD, vhost-user-blk, FUSE, and the control interface.
 //!
 //! Everything here serves a [`Volume`], never an array itself. The NBD
 //! protocol is decoded and judged by code that does no I/O ([`nbd`]); sessions
@@ -9,6 +9,8 @@
 
 #[cfg(feature = "control")]
 pub mod control;
+#[cfg(feature = "fuse")]
+pub mod fuse;
 pub mod memory;
 pub mod nbd;
 #[cfg(feature = "vhost-user")]

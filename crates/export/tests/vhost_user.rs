@@ -106,17 +106,17 @@ fn four_queues_of_depth_sixteen_read_back_what_they_wrote() {
     let mut expected: Vec<Option<Vec<u8>>> = vec![None; QUEUES * DEPTH];
     for round in 0..40 {
         // Each request has a part of the volume and of the memory to itself.
-        for name in 0..QUEUES * DEPTH {
+        for (name, expected) in expected.iter_mut().enumerate() {
             let bytes = 512 * (1 + random(&mut seed) as usize % (SLOT / 1024));
             let at = name * (BYTES / (QUEUES * DEPTH)) + 512 * (random(&mut seed) as usize % 100);
-            if random(&mut seed) % 2 == 0 {
+            if random(&mut seed).is_multiple_of(2) {
                 let data: Vec<u8> = (0..bytes).map(|index| (index * 7 + name + round) as u8).collect();
                 client.put(name * SLOT, &data);
                 model[at..at + bytes].copy_from_slice(&data);
                 client.write(name % QUEUES, at as u64, name * SLOT, bytes, name);
-                expected[name] = None;
+                *expected = None;
             } else {
-                expected[name] = Some(model[at..at + bytes].to_vec());
+                *expected = Some(model[at..at + bytes].to_vec());
                 client.read(name % QUEUES, at as u64, name * SLOT, bytes, name);
             }
         }

@@ -286,6 +286,11 @@ pub(crate) struct WayArguments {
     #[cfg(feature = "vhost-user")]
     #[arg(long, value_name = "PATH")]
     pub(crate) vhost_user: Vec<PathBuf>,
+
+    /// Also show the array as the file `array` in this directory, by FUSE
+    #[cfg(feature = "fuse")]
+    #[arg(long, value_name = "MOUNTPOINT")]
+    pub(crate) fuse: Option<PathBuf>,
 }
 
 /// `read`

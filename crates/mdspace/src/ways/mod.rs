@@ -4,6 +4,8 @@
 //! The array belongs to one thread. A way in that has threads of its own
 //! hands requests to that one; what is begun there is finished there.
 
+#[cfg(feature = "fuse")]
+mod fuse;
 mod nbd;
 #[cfg(feature = "vhost-user")]
 mod vhost_user;
@@ -59,6 +61,10 @@ impl Ways {
         #[cfg(feature = "vhost-user")]
         for path in &arguments.vhost_user {
             ways.push(Box::new(vhost_user::VhostUserWay::open(array, path).map_err(refused)?));
+        }
+        #[cfg(feature = "fuse")]
+        if let Some(mountpoint) = &arguments.fuse {
+            ways.push(Box::new(fuse::FuseWay::open(array, mountpoint).map_err(refused)?));
         }
         Ok(Self(ways))
     }

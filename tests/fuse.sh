@@ -1,0 +1,108 @@
+#!/bin/bash
+# An array as a file: real file systems through a loop device on it, with NBD open at the same time; afterwards fsck, and
+# the same bytes whichever member is left out, which is to say that parity is right. And all of it without root, but the
+# loop device.
+#
+#   fuse.sh MDSPACE DIRECTORY
+set -euo pipefail
+mdspace=$1 directory=$2 root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$directory"
+members=(m0 m1 m2)
+loop=
+
+step() { echo "--- $*"; }
+
+end() {
+    if mountpoint -q mounted 2>/dev/null; then umount mounted; fi
+    if [ -n "$loop" ]; then losetup -d "$loop"; fi
+    kill "$server" 2>/dev/null || true
+}
+
+# Starts the server as $1, and waits until it says that it serves.
+serve() {
+    exec {said}< <(exec "$@" "$mdspace" serve "${members[@]}" --fuse fuse --nbd unix:nbd.socket --control control.socket)
+    server=$!
+    while read -r line <&"$said"; do
+        if [[ $line == *control* ]]; then return; fi
+    done
+    exit 1
+}
+
+stop() {
+    "$mdspace" stop --control control.socket
+    wait "$server"
+    [ -z "$(ls fuse)" ]
+}
+
+step "the file, read and written like any other"
+mkdir fuse mounted
+"$mdspace" create --level 5 --chunk 64K --size 168M "${members[@]}"
+serve env
+trap end EXIT
+file=fuse/array
+bytes=$(stat -c %s $file)
+[ "$bytes" = "$(nbdinfo --size "nbd+unix:///?socket=$PWD/nbd.socket")" ]
+head -c 3000001 /dev/urandom >random
+dd if=random of=$file bs=1M seek=12345 oflag=seek_bytes conv=notrunc,fsync status=none
+cmp -n 3000001 -i 12345:0 $file random
+# Every range within the file can be zeroed; nothing beyond its end is there, and its size is what it is.
+fallocate --punch-hole --offset 20000 --length 100001 $file
+cmp -n 100001 -i 20000:0 $file /dev/zero
+fallocate --zero-range --keep-size --offset 200000 --length 10 $file
+cmp -n 10 -i 200000:0 $file /dev/zero
+if truncate -s 1M $file 2>/dev/null; then exit 1; fi
+if dd if=random of=$file bs=1 count=1 seek="$bytes" conv=notrunc status=none 2>/dev/null; then exit 1; fi
+if touch fuse/other 2>/dev/null; then exit 1; fi
+fio --name=verify --filename=$file --ioengine=io_uring --direct=1 --rw=randrw --bsrange=512-256k --iodepth=16 --numjobs=2 \
+    --size=8M --offset_increment=16M --verify=crc32c --verify_fatal=1 --verify_state_save=0 --minimal >/dev/null
+
+for type in ext4 xfs btrfs; do
+    step "$type through a loop device"
+    loop=$(losetup --show --find --direct-io=on $file)
+    case $type in
+    ext4) mkfs.ext4 -q -F -E nodiscard "$loop" ;;
+    xfs) mkfs.xfs -q -f -K "$loop" ;;
+    btrfs) mkfs.btrfs -q -f -K "$loop" ;;
+    esac
+    mount -t $type "$loop" mounted
+    cp -r "$root/crates" "$root/docs" mounted/
+    rm -r mounted/crates/parity
+    fstrim mounted 2>/dev/null || echo "no trim here"
+    sync
+    umount mounted
+    case $type in
+    ext4) e2fsck -fn "$loop" >/dev/null ;;
+    xfs) xfs_repair -n "$loop" >/dev/null 2>&1 ;;
+    btrfs) btrfs check "$loop" >/dev/null 2>&1 ;;
+    esac
+    losetup -d "$loop"
+    loop=
+    # What the loop device wrote is what the other way in reads.
+    nbdcopy "nbd+unix:///?socket=$PWD/nbd.socket" copy
+    cmp copy $file
+done
+stop
+
+step "parity"
+sum=$("$mdspace" read "${members[@]}" | sha256sum)
+[ "$sum" = "$(sha256sum <copy)" ]
+for out in "${members[@]}"; do
+    [ "$("$mdspace" read $(printf '%s\n' "${members[@]}" | grep -vx "$out") | sha256sum)" = "$sum" ]
+done
+
+step "without root"
+place=$(mktemp -d)
+cp --sparse=always "$mdspace" "${members[@]}" "$place"
+mdspace=$place/${mdspace##*/}
+cd "$place"
+mkdir fuse
+chown -R nobody .
+serve setpriv --reuid nobody --regid nogroup --clear-groups
+[ "$(setpriv --reuid nobody --regid nogroup --clear-groups sha256sum $file | cut -d" " -f1)" = "${sum%% *}" ]
+# What it shows is its owner's alone.
+if ls fuse >/dev/null 2>&1; then exit 1; fi
+setpriv --reuid nobody --regid nogroup --clear-groups "$mdspace" stop --control control.socket
+wait "$server"
+cd "$directory"
+rm -r "$place"
+echo "ext4, xfs and btrfs through a loop device, and the file without root"
