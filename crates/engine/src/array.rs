@@ -150,6 +150,9 @@ impl<M: Member, C: Clock> Array<M, C> {
         if into.is_empty() {
             return Ok(into);
         }
+        if inner.gathering.keeps_any() {
+            return Box::pin(inner.read_with_kept(at, into)).await;
+        }
         if let Some((device, position)) = inner.locate(at, into.len() as u64) {
             match device.read(position, into).await {
                 (Ok(()), filled) => return Ok(filled),
@@ -174,7 +177,10 @@ impl<M: Member, C: Clock> Array<M, C> {
         }
         let _writing = inner.writers.begin();
         match &inner.geometry {
-            Geometry::Parity(parity) => self.gather(parity, at, from, durability).await?,
+            Geometry::Parity(parity) => {
+                self.gather(parity, at, from, durability).await?;
+                inner.keep_within_memory().await?;
+            }
             Geometry::Mapping(mapping) => match inner.locate_alone(at, &from) {
                 Some((device, position)) => inner.write_alone(&device, position, at, from).await?,
                 // Boxed, as in `read`.
@@ -194,7 +200,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     pub async fn flush(&self) -> Result<(), ArrayError> {
         let inner = &*self.0;
         let _inside = inner.enter(0, 0)?;
-        inner.gathering.close_all(); // whoever flushes may wait for those that wait
+        inner.write_out_all().await?;
         inner.flush_members().await
     }
 
@@ -208,6 +214,8 @@ impl<M: Member, C: Clock> Array<M, C> {
         inner.sweeps.changed.raise();
         inner.gathering.close_all();
         inner.gate.close().await;
+        inner.gathering.wake_keeper();
+        inner.write_out_all().await?;
         if !inner.read_only {
             inner.checkpoint().await?;
         }
@@ -270,7 +278,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         (at | bytes) & (self.block_bytes - 1) == 0
     }
 
-    async fn read_any(&self, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
+    pub(crate) async fn read_any(&self, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
         if self.is_aligned(at, into.len() as u64) {
             return self.read_aligned(at, into, Locked::No).await;
         }

@@ -61,7 +61,12 @@ pub struct AssembleOptions {
     pub stripe_size: StripeSize,
     /// The most memory, in bytes, for old contents of stripes that are likely to be written again.
     pub cache_bytes: usize,
+    /// The most bytes of writes that may wait for others of their stripes.
+    pub gather_bytes: u64,
 }
+
+/// What [`AssembleOptions::gather_bytes`] is by default.
+const GATHER_BYTES: u64 = 64 << 20;
 
 /// What [`AssembleOptions::cache_bytes`] is by default.
 pub const CACHE_BYTES: usize = 32 << 20;
@@ -76,6 +81,7 @@ impl Default for AssembleOptions {
             kernel: None,
             stripe_size: StripeSize::Auto,
             cache_bytes: CACHE_BYTES,
+            gather_bytes: GATHER_BYTES,
         }
     }
 }
@@ -166,7 +172,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         let cache_bytes = if has_rows { options.cache_bytes } else { 0 };
         let optimal_bytes = devices().map(|device| device.member.limits().optimal_bytes).max().unwrap_or(0);
         Ok(Self(Rc::new(Inner {
-            gathering: Gathering::new(&geometry, optimal_bytes.into()),
+            gathering: Gathering::new(&geometry, optimal_bytes.into(), options.gather_bytes),
             geometry,
             kernel: options.kernel.unwrap_or_else(parity::Kernel::best),
             pool,

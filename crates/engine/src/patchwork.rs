@@ -34,7 +34,7 @@ impl Patch {
     }
 
     /// What of it lies in `range`, if anything does.
-    fn within(&self, range: Range<u64>) -> Option<Patch> {
+    pub(crate) fn within(&self, range: Range<u64>) -> Option<Patch> {
         let (start, end) = (self.at.max(range.start), self.end().min(range.end));
         let part = |byte: u64| (byte - self.at) as usize;
         (start < end).then(|| Patch { at: start, block: self.block.slice(part(start)..part(end)) })
@@ -42,7 +42,7 @@ impl Patch {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Patchwork {
     patches: SmallVec<[Patch; 2]>,
     bytes: u64,

@@ -277,6 +277,18 @@ pub(crate) struct ServeArguments {
     /// Move stripes that change in part in units of this size, 4K to the chunk, or exactly the bytes needed
     #[arg(long, value_parser = parse_stripe_size, value_name = "auto|SIZE", default_value = "auto")]
     pub(crate) stripe_size: StripeSize,
+
+    /// Answer writes when the members have them, or from memory, as a disk does that has to be flushed
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) cache: CacheMode,
+}
+
+/// When `serve` answers a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum CacheMode {
+    #[default]
+    Writethrough,
+    Writeback,
 }
 
 /// Ways into a served array besides NBD.

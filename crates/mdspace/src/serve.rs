@@ -6,7 +6,7 @@
 //! were received are answered, everything is flushed, the array is marked
 //! clean, and only then is the end announced.
 
-use crate::arguments::{Clearing, ServeArguments, WayArguments, WriteSize};
+use crate::arguments::{CacheMode, Clearing, ServeArguments, WayArguments, WriteSize};
 use crate::create::{create, random, recipe_of_up};
 use crate::failure::Failure;
 use crate::machine::{Arena, Array, Machine, Purpose};
@@ -47,6 +47,10 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
     machine.run(async {
         let array = machine.assemble(&arguments.assemble, purpose, policy_of(arguments)).await?;
         array.set_stripe_size(arguments.stripe_size)?;
+        let keeper = (arguments.cache == CacheMode::Writeback).then(|| {
+            let array = array.clone();
+            io::spawn(async move { array.write_back().await })
+        });
         let status = array.status();
         let own = || {
             let uuid: ArrayUuid = status.uuid.parse().map_err(Failure::refused)?;
@@ -60,7 +64,11 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
         };
         let server = ArrayServer::start(&machine, array, &nbd, &arguments.ways, &control)?;
         print(&server.greeting())?;
-        server.run().await
+        let served = server.run().await;
+        if let Some(keeper) = keeper {
+            keeper.await; // it ends when the array has stopped
+        }
+        served
     })
 }
 

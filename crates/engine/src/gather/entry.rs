@@ -30,6 +30,8 @@ pub(super) enum Phase {
     Closed,
     /// Its stripes are being written, by itself or by the one before it.
     Started,
+    /// All members have its data, or it failed.
+    Done,
 }
 
 struct Caller {
@@ -44,6 +46,8 @@ pub(super) struct Entry {
     pub(super) patches: RefCell<Patchwork>,
     /// The stream that fills it.
     pub(super) stream: Cell<Option<StreamKey>>,
+    /// Whether the array waits for it, because callers were answered already.
+    pub(super) kept: Cell<bool>,
     /// Asked for when the entry was made; so whatever is asked later waits for it.
     pub(super) lock: RefCell<Option<Asked>>,
     /// Wakes the work, which waits for the entry to be closed.
@@ -64,6 +68,7 @@ impl Entry {
             phase: Cell::new(Phase::Gathering),
             patches: RefCell::default(),
             stream: Cell::new(None),
+            kept: Cell::new(false),
             lock: RefCell::new(Some(lock)),
             closing: RefCell::default(),
             work: RefCell::default(),
@@ -81,6 +86,9 @@ impl Entry {
 
     /// One more waits for it.
     pub(super) fn add_caller(&self, request: RequestId) {
+        if let Some(carrier) = &*self.carrier.borrow() {
+            return carrier.add_caller(request);
+        }
         self.callers.borrow_mut().push(Caller { request, waker: None });
     }
 
@@ -91,6 +99,11 @@ impl Entry {
 
     pub(super) fn has_several_callers(&self) -> bool {
         self.callers.borrow().len() > 1
+    }
+
+    /// Whether its data is on the members, or could not be written.
+    pub(super) fn is_done(&self) -> bool {
+        self.carrier.borrow().as_ref().map_or(self.phase.get(), |carrier| carrier.phase.get()) == Phase::Done
     }
 
     /// Lets nobody join any more.
@@ -150,6 +163,7 @@ impl Entry {
         let mut work = self.work.take().expect("work that is not done is there");
         match work.as_mut().poll(context) {
             Poll::Ready(outcome) => {
+                self.phase.set(Phase::Done);
                 drop(work); // with its locks, before anybody hears of it
                 self.finish(request, &outcome);
                 Poll::Ready(outcome)
@@ -163,7 +177,7 @@ impl Entry {
 
     fn finish(&self, driver: RequestId, outcome: &Outcome) {
         let callers = self.callers.take();
-        if callers.len() > 1 {
+        if callers.len() > 1 || self.kept.get() {
             self.outcome.replace(Some(outcome.clone()));
         }
         let others = callers.into_iter().filter(|caller| caller.request != driver);

@@ -13,7 +13,8 @@
 //!   or somebody else wants the stripe.
 //!
 //! Invariants:
-//! * A write is answered when all its parts are on the members.
+//! * A write is answered when all its parts are on the members; with
+//!   [`writeback`], when the array keeps them.
 //! * An entry asks for its stripe's lock when it is made, and is closed before
 //!   anybody else asks for it: so what overlaps is written in the order asked.
 //!   Within an entry the later write covers the earlier one.
@@ -25,6 +26,7 @@
 
 mod entry;
 mod streams;
+mod writeback;
 
 use crate::array::{Array, Durability, Inner};
 use crate::buffer::Block;
@@ -44,6 +46,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use streams::{Arrival, StreamKey, Streams};
+use writeback::{AGE_MAX, Kept};
 
 /// How long a stream's writes wait once nothing else of it is under way: some
 /// times what a client takes to send its next request.
@@ -51,9 +54,6 @@ const PATIENCE: Duration = Duration::from_millis(3);
 
 /// The longest that a write waits in an entry, whatever else is under way.
 const WAIT_MAX: Duration = Duration::from_millis(500);
-
-/// Bytes that may wait to be joined by others.
-const GATHERED_BYTES_MAX: u64 = 64 << 20;
 
 /// The most bytes in one transfer of neighbouring stripes, unless the member
 /// prefers more.
@@ -67,13 +67,17 @@ pub(crate) struct Gathering {
     requests: Cell<RequestId>,
     /// Bytes in entries that are not closed.
     open_bytes: Cell<u64>,
+    /// The most of these.
+    bytes_max: u64,
     /// The most stripes written together.
     stripes_max: u64,
+    kept: Kept,
 }
 
 impl Gathering {
-    /// For an array of this shape, whose members prefer transfers of up to `optimal_bytes`.
-    pub(crate) fn new(geometry: &Geometry, optimal_bytes: u64) -> Self {
+    /// For an array of this shape, whose members prefer transfers of up to
+    /// `optimal_bytes`. At the most `bytes_max` wait.
+    pub(crate) fn new(geometry: &Geometry, optimal_bytes: u64, bytes_max: u64) -> Self {
         let (stripe, chunk) = match geometry {
             Geometry::Parity(parity) => (parity.stripe_bytes(), parity.chunk_bytes()),
             Geometry::Mapping(_) => (1, 1),
@@ -83,6 +87,8 @@ impl Gathering {
             streams: RefCell::new(Streams::new(stripe)),
             requests: Cell::new(0),
             open_bytes: Cell::new(0),
+            kept: Kept::default(),
+            bytes_max,
             stripes_max: (optimal_bytes.max(TRANSFER_BYTES) / chunk).max(1),
         }
     }
@@ -90,6 +96,10 @@ impl Gathering {
     /// The most neighbouring stripes whose chunks on a member are one transfer.
     pub(crate) fn stripes_max(&self) -> u64 {
         self.stripes_max
+    }
+
+    fn new_request(&self) -> RequestId {
+        self.requests.replace(self.requests.get() + 1)
     }
 
     /// Lets nobody join an entry that touches `stripes`.
@@ -126,6 +136,9 @@ impl Gathering {
             let before = patches.bytes();
             patches.put(patch);
             self.open_bytes.set(self.open_bytes.get() + patches.bytes() - before);
+            if entry.kept.get() {
+                self.kept.count(patches.bytes(), before);
+            }
             patches.bytes()
         };
         let mut streams = self.streams.borrow_mut();
@@ -140,7 +153,7 @@ impl Gathering {
     /// Closes the oldest entries until what is left is within bounds.
     fn keep_within_budget(&self) {
         for entry in &*self.entries.borrow() {
-            if self.open_bytes.get() <= GATHERED_BYTES_MAX {
+            if self.open_bytes.get() <= self.bytes_max {
                 return;
             }
             self.close(entry);
@@ -157,10 +170,15 @@ impl Gathering {
         let is_full =
             |entry: &Entry| entry.patches.borrow().bytes() == (entry.stripes.end - entry.stripes.start) * stripe_bytes;
         let lock = |entry: &Entry| entry.lock.take().expect("an entry keeps its lock until it is started");
+        // What is kept has to be seen by reads until the members have it.
+        let patches = |entry: &Entry| match entry.kept.get() {
+            true => entry.patches.borrow().clone(),
+            false => entry.patches.take(),
+        };
         let mut batch = Batch {
             stripes: entry.stripes.clone(),
             is_full: is_full(entry),
-            patches: entry.patches.take(),
+            patches: patches(entry),
             locks: SmallVec::from_iter([lock(entry)]),
         };
         if let Some(stream) = entry.stream.get().filter(|_| !batch.is_full) {
@@ -177,11 +195,22 @@ impl Gathering {
             let Some(place) = entries.iter().position(follows) else { break };
             let next = entries.remove(place);
             batch.stripes.end = next.stripes.end;
-            batch.patches.append(next.patches.take());
+            batch.patches.append(patches(&next));
             batch.locks.push(lock(&next));
             entry.carry(&next);
         }
         batch
+    }
+
+    /// A caller is gone; true when it was the last, and its data goes nowhere.
+    fn leave(&self, entry: &Rc<Entry>, request: RequestId) -> bool {
+        let is_over = entry.leave(request);
+        if is_over {
+            self.close(entry);
+            self.entries.borrow_mut().retain(|other| !Rc::ptr_eq(other, entry));
+            entry.lock.take();
+        }
+        is_over
     }
 
     /// Whether all unanswered requests of a stream wait in entries.
@@ -210,10 +239,18 @@ struct Batch {
 pub(crate) struct Answer<'a> {
     gathering: &'a Gathering,
     request: RequestId,
-    arrival: Arrival,
+    /// `None` when it only waits for others.
+    arrival: Option<Arrival>,
     bytes: u64,
     entries: SmallVec<[Rc<Entry>; 1]>,
     outcome: Outcome,
+}
+
+impl<'a> Answer<'a> {
+    fn new(gathering: &'a Gathering, arrival: Option<Arrival>, bytes: u64) -> Self {
+        let request = gathering.new_request();
+        Self { gathering, request, arrival, bytes, entries: SmallVec::new(), outcome: Ok(()) }
+    }
 }
 
 impl Future for Answer<'_> {
@@ -240,13 +277,11 @@ impl Future for Answer<'_> {
 
 impl Drop for Answer<'_> {
     fn drop(&mut self) {
-        self.gathering.streams.borrow_mut().answer(self.arrival, self.bytes);
+        if let Some(arrival) = self.arrival {
+            self.gathering.streams.borrow_mut().answer(arrival, self.bytes);
+        }
         for entry in &self.entries {
-            if entry.leave(self.request) {
-                self.gathering.close(entry);
-                self.gathering.entries.borrow_mut().retain(|other| !Rc::ptr_eq(other, entry));
-                entry.lock.take();
-            }
+            self.gathering.leave(entry, self.request);
         }
     }
 }
@@ -258,12 +293,12 @@ impl<M: Member, C: Clock> Array<M, C> {
         let gathering = &self.0.gathering;
         let stripe_bytes = parity.stripe_bytes();
         let bytes = from.len() as u64;
-        let request = gathering.requests.replace(gathering.requests.get() + 1);
         let gathered = gathering.open_entry(at / stripe_bytes);
         let gathered_from = gathered.as_ref().map(|entry| entry.patches.borrow().range().start);
         let arrival = gathering.streams.borrow_mut().arrive(at, bytes, gathered_from);
         let stream = arrival.stream();
-        let mut answer = Answer { gathering, request, arrival, bytes, entries: SmallVec::new(), outcome: Ok(()) };
+        let is_answered = gathering.kept.is_on() && durability == Durability::Ordinary;
+        let mut answer = Answer::new(gathering, Some(arrival), bytes);
         let mut rest = Patch { at, block: from };
         while let Some(part) = rest.take_front(front_bytes(&rest, stripe_bytes)) {
             let stripes = part.at / stripe_bytes..part.end().div_ceil(stripe_bytes);
@@ -271,12 +306,18 @@ impl<M: Member, C: Clock> Array<M, C> {
             let joined = if is_part { gathering.open_entry(stripes.start) } else { None };
             let entry = joined.unwrap_or_else(|| self.new_entry(stripes));
             entry.stream.set(stream.or(entry.stream.get()));
-            entry.add_caller(request);
+            if is_answered {
+                gathering.keep(&entry);
+            } else {
+                entry.add_caller(answer.request);
+            }
             gathering.add(&entry, part);
             if !is_part || durability == Durability::Stable {
                 gathering.close(&entry);
             }
-            answer.entries.push(entry);
+            if !is_answered {
+                answer.entries.push(entry);
+            }
         }
         gathering.keep_within_budget();
         answer
@@ -302,7 +343,7 @@ fn front_bytes(rest: &Patch, stripe_bytes: u64) -> u64 {
 }
 
 /// Lets everybody else run who can.
-async fn let_others_go_first() {
+pub(super) async fn let_others_go_first() {
     let mut have_gone = false;
     poll_fn(|context| {
         if std::mem::replace(&mut have_gone, true) {
@@ -317,6 +358,7 @@ async fn let_others_go_first() {
 /// An entry's work, from its making to its end.
 async fn carry_out<M: Member, C: Clock>(inner: Rc<Inner<M, C>>, entry: Rc<Entry>) -> Outcome {
     let Geometry::Parity(parity) = &inner.geometry else { unreachable!("only parity is gathered for") };
+    let _writing = inner.writers.begin();
     let_others_go_first().await;
     entry.locked().await;
     inner.wait_for_company(&entry).await;
@@ -327,6 +369,11 @@ async fn carry_out<M: Member, C: Clock>(inner: Rc<Inner<M, C>>, entry: Rc<Entry>
 impl<M: Member, C: Clock> Inner<M, C> {
     /// Waits until the entry is closed or nothing more is to be expected.
     async fn wait_for_company(&self, entry: &Entry) {
+        if entry.kept.get() {
+            let (closed, old) = (pin!(entry.closed()), pin!(self.clock.sleep_until(self.clock.now() + AGE_MAX)));
+            select(closed, old).await;
+            return;
+        }
         let is_patient = |stream| self.gathering.streams.borrow_mut().is_patient(stream);
         let Some(stream) = entry.stream.get().filter(|stream| is_patient(*stream)) else { return };
         if entry.phase.get() != Phase::Gathering {

@@ -1,0 +1,201 @@
+//! Writeback: writes answered from memory, as by a disk with a volatile cache.
+//!
+//! While [`Array::write_back`] runs, an ordinary write is answered as soon as
+//! its data is in entries, and these are *kept*: by the array, until the members
+//! have the data. So a stream of one request at a time becomes full stripes too.
+//!
+//! Invariants:
+//! * What was answered before a flush began is on stable storage when it ends.
+//! * A read sees what was answered before it began, on the members or not.
+//! * No more is kept than may be gathered, but for what is being answered;
+//!   whoever writes beyond waits until the oldest of it is written.
+//! * What cannot be written breaks the array: no flush succeeds after it.
+
+use super::entry::{Entry, RequestId};
+use super::{Answer, Gathering};
+use crate::array::{Array, Inner};
+use crate::buffer::Buffer;
+use crate::clock::Clock;
+use crate::error::ArrayError;
+use crate::member::Member;
+use crate::patchwork::Patch;
+use format::geometry::Geometry;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// How long data may be kept that nobody adds to or asks to be flushed.
+pub(super) const AGE_MAX: Duration = Duration::from_secs(1);
+
+/// Entries that hold data which was answered and that the members may not have.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// Whether writes are answered from memory.
+    is_on: Cell<bool>,
+    /// In the order of their locks, each with the array's own request for it.
+    entries: RefCell<Vec<(Rc<Entry>, RequestId)>>,
+    /// Those that nobody drives yet.
+    fresh: RefCell<Vec<(Rc<Entry>, RequestId)>>,
+    bytes: Cell<u64>,
+    keeper: RefCell<Option<Waker>>,
+}
+
+impl Kept {
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on.get()
+    }
+
+    /// Accounts for `more` bytes in a kept entry, and for `less` that they cover.
+    pub(super) fn count(&self, more: u64, less: u64) {
+        self.bytes.set(self.bytes.get() + more - less);
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.keeper.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Gathering {
+    /// The array waits for this entry, in place of those who were answered.
+    pub(super) fn keep(&self, entry: &Rc<Entry>) {
+        if entry.kept.replace(true) {
+            return;
+        }
+        let request = self.new_request();
+        entry.add_caller(request);
+        self.kept.count(entry.patches.borrow().bytes(), 0);
+        self.kept.entries.borrow_mut().push((entry.clone(), request));
+        self.kept.fresh.borrow_mut().push((entry.clone(), request));
+        self.kept.wake();
+    }
+
+    /// Whether a read may have to look at what is kept.
+    pub(crate) fn keeps_any(&self) -> bool {
+        !self.kept.entries.borrow().is_empty()
+    }
+
+    /// What is kept of a range, the later behind the earlier.
+    fn kept_of(&self, at: u64, bytes: u64) -> Vec<Patch> {
+        let range = at..at + bytes;
+        let entries = self.kept.entries.borrow();
+        let mut patches = Vec::new();
+        for (entry, _) in entries.iter().filter(|(entry, _)| !entry.is_done()) {
+            patches.extend(entry.patches.borrow().patches().iter().filter_map(|patch| patch.within(range.clone())));
+        }
+        patches
+    }
+
+    /// Waits for the first `count` of the kept entries.
+    fn kept_are_written(&self, count: usize) -> Answer<'_> {
+        let mut answer = Answer::new(self, None, 0);
+        for (entry, _) in self.kept.entries.borrow().iter().take(count) {
+            self.close(entry);
+            entry.add_caller(answer.request);
+            answer.entries.push(entry.clone());
+        }
+        answer
+    }
+
+    fn let_go(&self, entry: &Rc<Entry>) {
+        self.kept.count(0, entry.patches.borrow().bytes());
+        self.kept.entries.borrow_mut().retain(|(other, _)| !Rc::ptr_eq(other, entry));
+    }
+
+    /// The keeper looks whether it can end.
+    pub(crate) fn wake_keeper(&self) {
+        self.kept.wake();
+    }
+}
+
+/// Turns writeback off when it is dropped.
+struct Keeping<'a, M: Member, C: Clock>(&'a Inner<M, C>);
+
+impl<M: Member, C: Clock> Drop for Keeping<'_, M, C> {
+    fn drop(&mut self) {
+        let gathering = &self.0.gathering;
+        gathering.kept.is_on.set(false);
+        gathering.kept.fresh.take();
+        for (entry, request) in gathering.kept.entries.take() {
+            if !entry.is_done() && gathering.leave(&entry, request) {
+                self.0.lose("writeback was abandoned");
+            }
+        }
+        gathering.kept.bytes.set(0);
+    }
+}
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// Answers writes from memory and writes them out later, until the array is
+    /// stopped: a flush makes them safe. To be run beside the requests by
+    /// whoever serves the array, and to its end. Levels without parity go on
+    /// writing through.
+    pub async fn write_back(&self) {
+        let inner = &*self.0;
+        if inner.read_only || matches!(inner.geometry, Geometry::Mapping(_)) {
+            return;
+        }
+        let kept = &inner.gathering.kept;
+        kept.is_on.set(true);
+        let _keeping = Keeping(inner);
+        let mut writes = FuturesUnordered::new();
+        let turn = |context: &mut Context<'_>| loop {
+            kept.keeper.replace(Some(context.waker().clone()));
+            writes.extend(kept.fresh.take().into_iter().map(|(entry, request)| inner.write_out(entry, request)));
+            match writes.poll_next_unpin(context) {
+                Poll::Ready(Some(())) => {}
+                Poll::Ready(None) if inner.gate.is_closed() => return Poll::Ready(()),
+                _ if kept.fresh.borrow().is_empty() => return Poll::Pending,
+                _ => {}
+            }
+        };
+        poll_fn(turn).await;
+    }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// Drives one entry to its end.
+    async fn write_out(&self, entry: Rc<Entry>, request: RequestId) {
+        let outcome = poll_fn(|context| entry.poll(request, context)).await;
+        self.gathering.let_go(&entry);
+        if let Err(error) = outcome {
+            self.lose(&error.reason);
+        }
+    }
+
+    /// Data that was answered is not on the members.
+    fn lose(&self, reason: &str) {
+        let reason = || format!("data that was answered could not be written: {reason}");
+        self.broken.borrow_mut().get_or_insert_with(reason);
+    }
+
+    /// Returns when all that was answered is on the members.
+    pub(crate) async fn write_out_all(&self) -> Result<(), ArrayError> {
+        self.gathering.close_all();
+        self.gathering.kept_are_written(usize::MAX).await
+    }
+
+    /// Returns when no more is kept than may be.
+    pub(crate) async fn keep_within_memory(&self) -> Result<(), ArrayError> {
+        while self.gathering.kept.bytes.get() > self.gathering.bytes_max {
+            self.gathering.kept_are_written(1).await?;
+            // Its keeper lets it go when it is run.
+            super::let_others_go_first().await;
+        }
+        Ok(())
+    }
+
+    /// Reads what the members have, and puts on top what is kept.
+    pub(crate) async fn read_with_kept(&self, at: u64, into: Buffer) -> Result<Buffer, ArrayError> {
+        let kept = self.gathering.kept_of(at, into.len() as u64);
+        let mut into = self.read_any(at, into).await?;
+        for patch in kept {
+            into[(patch.at - at) as usize..(patch.end() - at) as usize].copy_from_slice(&patch.block);
+        }
+        Ok(into)
+    }
+}
