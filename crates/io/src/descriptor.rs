@@ -1,5 +1,10 @@
-//! An open descriptor, registered with the ring when there is room, so that
-//! the kernel need not look it up for each operation.
+//! An open descriptor; that of a member registered with the ring when there is
+//! room, so that the kernel need not look it up for each operation.
+//!
+//! Only members are: before Linux 6.13 the ring keeps a file that is taken back
+//! until every operation on any registered file has ended. A member's end
+//! soon; that of an accept may never come, and until then a block device that
+//! was let go would stay claimed.
 //!
 //! Every operation holds its descriptor, so neither the number nor the
 //! registered place is given to another file before the last one completed.
@@ -21,6 +26,14 @@ impl Descriptor {
     /// # Panics
     /// When the thread has no executor.
     pub(crate) fn new(fd: OwnedFd) -> Rc<Self> {
+        Rc::new(Self { fd, slot: None, core: Core::current() })
+    }
+
+    /// The same, registered: for what has no operations without an end.
+    ///
+    /// # Panics
+    /// When the thread has no executor.
+    pub(crate) fn registered(fd: OwnedFd) -> Rc<Self> {
         let core = Core::current();
         let slot = core.ring.register_file(fd.as_raw_fd());
         Rc::new(Self { fd, slot, core })
@@ -49,10 +62,8 @@ impl AsFd for Descriptor {
 impl Drop for Descriptor {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
-            // Before Linux 6.13 the ring keeps a file that is taken back until every operation on any registered file
-            // has ended, an accept for instance. What others wait for, the end of a connection and a lock that is
-            // free, must not wait for that. Each call fails on the other kind of file, which is as good.
-            let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
+            // Others wait for the lock, which must not wait for other members' operations. Where there is none, this
+            // fails, which is as good.
             let _ = rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::Unlock);
             self.core.ring.unregister_file(slot);
         }

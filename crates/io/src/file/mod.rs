@@ -118,7 +118,7 @@ impl FileMember {
             .map_err(|source| OpenError::system(path, "find out its size and alignment", source))?;
         Ok(Self {
             path: path.to_owned(),
-            descriptor: Descriptor::new(fd),
+            descriptor: Descriptor::registered(fd),
             limits: probed.limits,
             is_block_device,
             is_direct: probed.is_direct,
