@@ -12,10 +12,10 @@ use crate::error::ArrayError;
 use crate::member::Member;
 use crate::patchwork::Patch;
 use format::geometry::{Parity, Role, Stripe};
-use format::units::Slot;
+use format::units::{ComponentByte, Slot};
 use futures_util::future::join_all;
 use parity::{Kernel, gf};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
 /// A chunk's contents, block after block.
@@ -38,10 +38,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
             let at = parity.stripe(first).component();
             for (slot, blocks) in self.member_blocks(parity, group, &mut data).into_iter().enumerate() {
                 let Some(device) = self.device(Slot(slot as u16)) else { continue };
-                writes.push(async move {
-                    let result = device.write(at, blocks).await;
-                    (device, result)
-                });
+                for (at, blocks) in in_units(self.stripe_size_bytes(), at, blocks) {
+                    let device = device.clone();
+                    writes.push(async move {
+                        let result = device.write(at, blocks).await;
+                        (device, result)
+                    });
+                }
             }
         }
         for (device, result) in join_all(writes).await {
@@ -79,6 +82,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         members
     }
+}
+
+/// One transfer; or where the unit is fixed, one for each unit, as md has it.
+fn in_units(unit: Option<u32>, at: ComponentByte, blocks: Vec<Block>) -> SmallVec<[(ComponentByte, Vec<Block>); 1]> {
+    let Some(unit) = unit else { return smallvec![(at, blocks)] };
+    let end = at.0 + blocks.iter().map(|block| block.len() as u64).sum::<u64>();
+    let mut rope = Rope { blocks: blocks.iter(), rest: None };
+    let units = (at.0..end).step_by(unit as usize);
+    units.map(|at| (ComponentByte(at), rope.take(unit as usize).into_vec())).collect()
 }
 
 /// Blocks one behind the other, taken off at the front.

@@ -66,9 +66,15 @@ impl Disk {
         Self { parameters, free_at: 0, head: 0, reads_on: false }
     }
 
-    /// Which of `requests` can be begun first at `now`.
-    pub(super) fn nearest<'a>(&self, now: u64, requests: impl Iterator<Item = &'a Request>) -> usize {
-        let costs = requests.enumerate().map(|(index, request)| (self.reach(now, request), index));
+    /// Which of `requests` can be begun first at `now`. Of those that follow each
+    /// other on the disk only the first counts: elevator and disk keep them in order.
+    pub(super) fn nearest(&self, now: u64, requests: impl Iterator<Item = Request>) -> usize {
+        let requests: Vec<_> = requests.collect();
+        let follows = |request: &Request| {
+            requests.iter().any(|other| other.operation == request.operation && other.end() == request.at)
+        };
+        let first = |(_, request): &(usize, &Request)| request.bytes == 0 || !follows(request);
+        let costs = requests.iter().enumerate().filter(first).map(|(index, request)| (self.reach(now, request), index));
         costs.min().map_or(0, |(_, index)| index)
     }
 

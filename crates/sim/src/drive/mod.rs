@@ -175,7 +175,7 @@ impl Drive {
         let depth = self.interface.queue_depth;
         let index = match &self.state {
             State::Flash(_) => 0,
-            State::Disk(disk) => disk.nearest(now, self.waiting.iter().take(depth).map(|(_, request)| request)),
+            State::Disk(disk) => disk.nearest(now, self.waiting.iter().take(depth).map(|(_, request)| *request)),
         };
         let (tickets, request) = self.take_merged(index);
         self.count(&request);
@@ -185,6 +185,12 @@ impl Drive {
         };
         self.ends.push(Reverse(done_at));
         Some(Begun { tickets, done_at })
+    }
+
+    /// When there will be room for one that waits; `None` when none does.
+    pub fn next_room(&self) -> Option<u64> {
+        let Reverse(end) = self.ends.peek().filter(|_| !self.waiting.is_empty())?;
+        Some(*end)
     }
 
     /// Commands that the medium works on at once; a disk's queue waits for its arm.

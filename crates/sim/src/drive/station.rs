@@ -1,22 +1,26 @@
 //! Where tasks of a simulated world wait for a modelled drive.
 //!
 //! Members on one drive (partitions) share its station. What is submitted in one
-//! moment is in the queue before anything of it begins, as if plugged.
+//! moment is in the queue before anything of it begins, as if plugged. The drive
+//! works whether or not anybody looks: a task of its own begins what waits.
 
 use super::{Drive, Interface, Model, Request, Tally, Ticket};
 use crate::executor::World;
 use engine::{Clock, Moment, Operation};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-/// A drive in a world. What waits at it is to be driven to its end.
+/// A drive in a world.
 pub struct Station {
     world: World,
     interface: Interface,
     drive: RefCell<Drive>,
     waits: RefCell<HashMap<Ticket, Wait>>,
+    /// Whether the drive's task is there.
+    is_working: Cell<bool>,
 }
 
 enum Wait {
@@ -34,6 +38,7 @@ impl Station {
             interface: model.interface.clone(),
             drive: RefCell::new(Drive::new(model, seed)),
             waits: RefCell::default(),
+            is_working: Cell::new(false),
         }
     }
 
@@ -49,30 +54,26 @@ impl Station {
 
     /// Returns when the drive has done what is asked. A flush of a drive without a
     /// volatile cache is not sent to it.
-    pub async fn serve(&self, request: Request) {
+    pub async fn serve(self: &Rc<Self>, request: Request) {
         if request.operation == Operation::Flush && !self.interface.volatile_cache {
             return;
         }
         let ticket = self.drive.borrow_mut().submit(request);
-        yield_once().await;
-        self.begin();
+        if !self.is_working.replace(true) {
+            self.world.spawn(work(Working(self.clone())));
+        }
         let done_at = poll_fn(|context| {
             let mut waits = self.waits.borrow_mut();
-            match waits.get(&ticket) {
+            match waits.insert(ticket, Wait::Waiting(context.waker().clone())) {
                 Some(Wait::Until(done_at)) => {
-                    let done_at = *done_at;
                     waits.remove(&ticket);
                     Poll::Ready(done_at)
                 }
-                _ => {
-                    waits.insert(ticket, Wait::Waiting(context.waker().clone()));
-                    Poll::Pending
-                }
+                _ => Poll::Pending,
             }
         });
         let done_at = done_at.await;
         self.world.clock().sleep_until(Moment { nanos: done_at }).await;
-        self.begin(); // there is room now
     }
 
     /// Begins what can begin now.
@@ -90,24 +91,30 @@ impl Station {
     }
 }
 
-/// Lets everybody go first who can run now.
-async fn yield_once() {
-    let mut yielded = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await
+/// The drive's task, while there is one.
+struct Working(Rc<Station>);
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.is_working.set(false);
+    }
+}
+
+/// Begins what waits, as soon as there is room, until nothing waits.
+async fn work(working: Working) {
+    let station = &working.0;
+    loop {
+        station.begin();
+        let next = station.drive.borrow().next_room();
+        let Some(nanos) = next else { return };
+        station.world.clock().sleep_until(Moment { nanos }).await;
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::drive::models;
-    use std::rc::Rc;
 
     #[test]
     fn what_is_submitted_in_one_moment_is_merged_before_it_begins() {

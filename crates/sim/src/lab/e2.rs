@@ -34,6 +34,7 @@ fn rig(bitmap: Bitmap, chunk_bytes: u64, array_bytes: u64) -> Rig {
         model: models::e2_nvme(),
         drives: 4,
         partitions: 1,
+        spares: 0,
         level: Level::Raid10,
         layout: 0x102,
         chunk_bytes,

@@ -9,10 +9,13 @@
 //! An experiment is a file with a function that makes a [`Report`], and a line in [`EXPERIMENTS`].
 
 mod contents;
+mod e1;
 mod e2;
+mod e3;
 mod member;
 mod report;
 mod rig;
+mod sweep;
 mod workload;
 
 pub use member::{LabMember, Traced};
@@ -28,4 +31,9 @@ pub struct Experiment {
 }
 
 /// All of them.
-pub const EXPERIMENTS: &[Experiment] = &[Experiment { name: "e2", run: e2::run }];
+pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment { name: "e1", run: e1::run },
+    Experiment { name: "e2", run: e2::run },
+    Experiment { name: "e3", run: e3::run },
+    Experiment { name: "sweep", run: sweep::run },
+];

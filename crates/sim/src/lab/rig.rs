@@ -19,6 +19,8 @@ pub(super) struct Setup {
     pub(super) drives: u16,
     /// Members on each drive: its partitions.
     pub(super) partitions: u16,
+    /// How many of the members wait without a slot.
+    pub(super) spares: u16,
     pub(super) level: Level,
     pub(super) layout: u32,
     pub(super) chunk_bytes: u64,
@@ -34,6 +36,9 @@ pub(super) struct Setup {
 pub(super) struct Rig {
     pub(super) world: World,
     pub(super) array: LabArray,
+    members: Vec<LabMember>,
+    options: AssembleOptions,
+    pool: Pool,
     stations: Vec<Rc<Station>>,
     trace: Trace,
 }
@@ -64,8 +69,20 @@ impl Rig {
             LabMember::new(name, &world, station, start, member_bytes, thread.clone(), trace.clone())
         };
         let members: Vec<_> = (0..setup.drives * setup.partitions).map(member).collect();
-        let array = world.run(assemble(setup, &members, world.clock()), || false).expect("nobody stops it");
-        Self { world, array, stations, trace }
+        let pool = Pool::new(POOL_BYTES);
+        let made = async {
+            make(&setup, &members, &pool, &world.clock()).await;
+            assemble(&members, &setup.options, &pool, &world.clock()).await
+        };
+        let array = world.run(made, || false).expect("nobody stops it");
+        Self { world, array, members, options: setup.options, pool, stations, trace }
+    }
+
+    /// Leaves the array as it is, without stopping it, and assembles it again.
+    pub(super) fn assemble_again(&mut self) {
+        let clock = self.world.clock();
+        let again = assemble(&self.members, &self.options, &self.pool, &clock);
+        self.array = self.world.run(again, || false).expect("nobody stops it");
     }
 
     /// What all drives did so far.
@@ -96,7 +113,14 @@ impl Drop for Rig {
     }
 }
 
-async fn assemble(setup: Setup, members: &[LabMember], clock: VirtualClock) -> LabArray {
+/// Covers what is under way at a time; its memory is reused.
+const POOL_BYTES: usize = 64 << 20;
+
+fn candidate(member: &LabMember) -> Candidate<LabMember> {
+    Candidate { name: member.name(), member: member.clone() }
+}
+
+async fn make(setup: &Setup, members: &[LabMember], pool: &Pool, clock: &VirtualClock) {
     let recipe = Recipe {
         version: Version::V1_2,
         level: setup.level,
@@ -110,18 +134,17 @@ async fn assemble(setup: Setup, members: &[LabMember], clock: VirtualClock) -> L
         contents: Contents::Consistent,
         overwrite: false,
     };
-    /// Covers what is under way at a time; its memory is reused.
-    const POOL_BYTES: usize = 64 << 20;
-    let pool = Pool::new(POOL_BYTES);
-    let candidate = |member: &LabMember| Candidate { name: member.name(), member: member.clone() };
-    let newcomer = |(number, member)| {
-        let device_uuid = u128::from(number).to_be_bytes();
-        Some(Newcomer { candidate: candidate(member), device_uuid })
-    };
-    let newcomers: Vec<_> = (1_u64..).zip(members).map(newcomer).collect();
-    let created = create(&recipe, &newcomers, &[], &pool, &clock, &|_, _| {}).await;
+    let newcomer =
+        |(number, member)| Newcomer { candidate: candidate(member), device_uuid: u128::from(number).to_be_bytes() };
+    let mut slots: Vec<_> = (1_u64..).zip(members).map(newcomer).collect();
+    let spares = slots.split_off(slots.len() - usize::from(setup.spares));
+    let slots: Vec<_> = slots.into_iter().map(Some).collect();
+    let created = create(&recipe, &slots, &spares, pool, clock, &|_, _| {}).await;
     created.unwrap_or_else(|refusal| panic!("the laboratory's own setup: {refusal}"));
+}
+
+async fn assemble(members: &[LabMember], options: &AssembleOptions, pool: &Pool, clock: &VirtualClock) -> LabArray {
     let candidates = members.iter().map(candidate).collect();
-    let assembled = Array::assemble(candidates, setup.options, pool, clock).await;
+    let assembled = Array::assemble(candidates, options.clone(), pool.clone(), clock.clone()).await;
     assembled.unwrap_or_else(|refusal| panic!("the laboratory's own array: {refusal}"))
 }

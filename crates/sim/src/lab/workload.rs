@@ -46,6 +46,7 @@ pub(super) enum Extent {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measured {
     pub(super) requests: u64,
+    pub(super) bytes: u64,
     pub(super) seconds: f64,
     /// What the drives did meanwhile.
     pub(super) drives: Tally,
@@ -54,6 +55,11 @@ pub(super) struct Measured {
 impl Measured {
     pub(super) fn requests_per_second(&self) -> f64 {
         self.requests as f64 / self.seconds
+    }
+
+    /// In 10^6 bytes, as the published figures are.
+    pub(super) fn megabytes_per_second(&self) -> f64 {
+        self.bytes as f64 / self.seconds / 1e6
     }
 }
 
@@ -128,7 +134,8 @@ pub(super) fn run(rig: &Rig, workload: &Workload) -> Measured {
         }
     };
     let requests = after.0 - before.0;
-    Measured { requests, seconds: after.2.since(before.2).as_secs_f64(), drives: difference(after.1, before.1) }
+    let bytes = requests * workload.bytes;
+    Measured { requests, bytes, seconds: after.2.since(before.2).as_secs_f64(), drives: difference(after.1, before.1) }
 }
 
 fn difference(after: Tally, before: Tally) -> Tally {

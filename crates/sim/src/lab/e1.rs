@@ -1,0 +1,93 @@
+//! E1: small stripe units or large ones (md/raid5, 2020).
+//!
+//! md moves stripes in units of `stripe_size`. A large one makes a small write move
+//! much more than it changes; a small one makes a large write many transfers, all
+//! of them through one thread.
+
+use super::report::{Figure, Report};
+use super::rig::{Rig, Setup};
+use super::workload::{Extent, Order, Workload, run as write};
+use crate::drive::models;
+use engine::{AssembleOptions, StripeSize};
+use format::geometry::Level;
+use format::placement::BitmapChoice;
+use std::time::Duration;
+
+/// md's thread spends so long on a transfer. Fixed by 700 MB/s.
+const TRANSFER_NANOS: u64 = 4_390;
+
+/// fio and system calls; 128 requests are under way, so it decides nothing.
+const THINK: Duration = Duration::from_micros(10);
+
+fn rig(stripe_size: StripeSize) -> Rig {
+    Rig::new(Setup {
+        model: models::e1_ssd(),
+        drives: 4,
+        partitions: 1,
+        spares: 0,
+        level: Level::Raid5,
+        layout: 2,
+        chunk_bytes: 512 << 10, // md's default
+        component_bytes: 240 << 30,
+        bitmap: BitmapChoice::None,
+        transfer_nanos: TRANSFER_NANOS,
+        options: AssembleOptions { stripe_size, ..AssembleOptions::default() },
+    })
+}
+
+/// The name of a setting, and the setting.
+const SETTINGS: [(&str, StripeSize); 3] = [
+    ("stripe_size 64K", StripeSize::Fixed(64 << 10)),
+    ("stripe_size 4K", StripeSize::Fixed(4 << 10)),
+    ("default", StripeSize::Auto),
+];
+
+/// MB/s.
+fn speed(stripe_size: StripeSize, bytes: u64, order: Order) -> f64 {
+    let extent = Extent::Time { warm_up: Duration::from_millis(300), measured: Duration::from_secs(2) };
+    let workload = Workload { bytes, order, jobs: 2, depth: 64, think: THINK, extent };
+    write(&rig(stripe_size), &workload).megabytes_per_second()
+}
+
+/// Makes the measurement.
+pub(super) fn run() -> Report {
+    let workloads = [
+        ("4 KiB random write", 4 << 10, Order::Random, [Some(15.0), Some(100.0), None]),
+        ("1 MiB linear write", 1 << 20, Order::Linear, [Some(1000.0), Some(700.0), None]),
+    ];
+    let figures = workloads.into_iter().flat_map(|(workload, bytes, order, published)| {
+        SETTINGS.into_iter().zip(published).map(move |((setting, stripe_size), published)| Figure {
+            workload: workload.to_owned(),
+            setting: setting.to_owned(),
+            unit: "MB/s",
+            published,
+            measured: speed(stripe_size, bytes, order),
+        })
+    });
+    Report {
+        experiment: "e1",
+        title: "small stripe units or large ones",
+        setup: format!("RAID-5 over 4 drives ({}), chunk 512 KiB, 2 jobs, 64 requests each", models::e1_ssd().name),
+        figures: figures.collect(),
+        traces: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn md_s_columns_are_reproduced_and_the_default_has_the_better_of_each() {
+        for figure in run().figures {
+            match (figure.published, figure.workload.as_str()) {
+                (Some(published), _) => {
+                    let share = figure.measured / published;
+                    assert!((share - 1.0).abs() < 0.02, "{figure:?}");
+                }
+                (None, "4 KiB random write") => assert!(figure.measured >= 100.0, "{figure:?}"),
+                (None, _) => assert!(figure.measured >= 1000.0, "{figure:?}"),
+            }
+        }
+    }
+}
