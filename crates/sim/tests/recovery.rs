@@ -181,7 +181,8 @@ impl Life {
     }
 
     async fn check(&self, array: &Simulated) {
-        self.truth.borrow().check(&self.read(array).await, &self.context());
+        let found = self.read(array).await;
+        self.truth.borrow().check(&found, &self.context());
     }
 
     async fn pause(&self, time: Duration) {
@@ -335,7 +336,7 @@ fn a_member_that_may_lack_more_than_the_bitmap_names_is_not_taken_back() {
                         return array.re_add(candidate(away)).await.expect_err("it lacks more");
                     }
                     "used apart" => {
-                        let apart = life.assemble(&[away.clone()], true).await.expect("a mirror alone");
+                        let apart = life.assemble(std::slice::from_ref(away), true).await.expect("a mirror alone");
                         apart.write(0, apart.pool().zeroed(512).freeze(), Durability::Stable).await.expect("alone");
                         apart.stop().await.expect("alone");
                     }

@@ -51,7 +51,9 @@ fn what_was_answered_before_a_flush_survives_a_loss_of_power_after_it() {
         };
         let writes = scene.write_linear(0, scene.array.bytes(), 16 * KIB, 40);
         let start = scene.boundaries.get();
-        let life = async { drop(select(pin!(flushes), pin!(writes)).await) };
+        let life = async {
+            let _: Either<_, _> = select(pin!(flushes), pin!(writes)).await;
+        };
         scene.world.run(life, || scene.boundaries.get() >= start + cut);
         let (world, mut random) = (World::new(cut), Random::new(cut));
         let left = |member: &SimMember| {
