@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 
 use crate::guest::{Guest, Outcome};
 use crate::steps::{Log, Step, Verdict};
-use crate::{fuzz, lab, matrix, mutants, root, setup, sim, tidy};
+use crate::{fuzz, lab, matrix, root, setup, sim, tidy};
 
 const fn step(
     name: &'static str,
@@ -42,7 +42,6 @@ pub(crate) const STEPS: &[Step] = &[
     step("readme", "the README's first command works in an empty directory", &["nbdcopy", "nbdinfo"], readme),
     step("tests", "unit, property and black-box tests pass", &[], tests),
     step("sim", "simulated histories of arrays, some the same and some new each time, end as they may", &[], sim::step),
-    step("mutants", "engines broken on purpose are caught by the simulated histories", &["git"], mutants::step),
     beside(step("lab", "the published measurements come out as docs/lab.md has them", &[], laboratory)),
     beside(step("matrix", "the real md driver and mdspace take each other's arrays", GUEST, interop)),
     beside(step("geometry", "each level and layout places bytes as the real driver does", GUEST, geometry)),

@@ -15,7 +15,6 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::root;
-use crate::steps::{Log, Verdict};
 
 /// An engine that is wrong in one place.
 pub(crate) struct Mutant {
@@ -41,16 +40,6 @@ const HISTORIES: u64 = 20_000;
 pub(crate) fn run(names: &[String]) -> Result<ExitCode> {
     let survivors = hunt(names, &mut |line| println!("{line}"))?;
     Ok(if survivors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// The step: all of them.
-pub(crate) fn step(log: &mut Log) -> Result<Verdict> {
-    let mut lines = String::new();
-    let survivors = hunt(&[], &mut |line| lines.push_str(&format!("{line}\n")));
-    log.write(&lines)?;
-    let survivors = survivors?;
-    ensure!(survivors.is_empty(), "survived {HISTORIES} histories: {}", survivors.join(" "));
-    Ok(Verdict::Passed(format!("{} caught", table::MUTANTS.len())))
 }
 
 /// Tells `say` how each was caught, and gives those that were not.
