@@ -7,7 +7,7 @@
 //!
 //! The cost of a plan is its member transfers, then their bytes; a transfer is
 //! one contiguous range of one chunk, and what is in memory costs nothing. Within
-//! the rules of [`candidates`] the plan is the least there is: `tests` holds it
+//! the rules of `candidates` the plan is the least there is: `tests` holds it
 //! against a search over every set of reads.
 //!
 //! A stripe is cut into *columns*: ranges of chunk offsets within which the

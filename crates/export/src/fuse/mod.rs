@@ -2,7 +2,7 @@
 //!
 //! The crate `fuser` mounts a directory with one file in it and reads the
 //! kernel's requests on threads of its own; those that touch data go to the
-//! volume's thread ([`drive`]), which answers the kernel itself. What is read
+//! volume's thread (`drive`), which answers the kernel itself. What is read
 //! goes to the kernel from the volume's own buffer; what is written is copied
 //! once on the way in and once into a buffer of the volume's, since only its
 //! thread can take one.

@@ -1,10 +1,10 @@
 //! vhost-user-blk: a volume as the disk of a virtual machine, through memory
 //! that both share.
 //!
-//! Two threads. The protocol ([`frontend`]) is a conversation over a unix
+//! Two threads. The protocol (`frontend`) is a conversation over a unix
 //! socket that sets things up, and has a thread of its own, where the crate
 //! `vhost` reads and answers it. Requests never pass there: each queue
-//! ([`ring`]) is a task on the volume's thread, woken by the client's eventfd,
+//! (`ring`) is a task on the volume's thread, woken by the client's eventfd,
 //! and moves a request's payload once, between the client's memory and the
 //! volume's buffers. A buffer of our own is needed anyway: a guest may change
 //! its memory while we compute parity of it.
@@ -17,7 +17,7 @@
 //!   memory that it has shared can end this process, as with every server of
 //!   this protocol: the socket is its owner's alone.)
 //! - What is under way is noted in memory that the client keeps
-//!   ([`inflight`]), so that nothing is lost or done out of order when this
+//!   (`inflight`), so that nothing is lost or done out of order when this
 //!   process ends and another goes on.
 //!
 //! One client at a time; the next waits. Sources: the Virtual I/O Device
