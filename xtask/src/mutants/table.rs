@@ -18,7 +18,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "bit-flush-lost",
         broken: "bits are written without a flush",
         file: "intent/mod.rs",
-        old: "if flush == Flush::Yes { device.member.flush().await } else { Ok(()) }",
+        old: "if flush == Flush::Yes { member.flush().await } else { Ok(()) }",
         new: "Ok(())",
     },
     Mutant {
