@@ -78,13 +78,23 @@ struct Verdict<'a> {
     resync: Option<u64>,
 }
 
+/// What has failed while the members were written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failures {
+    /// No more than the level bears: parity that was written is right, even where a resync is still owed.
+    Borne,
+    /// More, at times. Where parity may be wrong and data that is not written cannot be read, only a
+    /// read-modify-write is left; it keeps wrong parity wrong, for the resync that is owed.
+    Beyond,
+}
+
 /// Judges members that hold these bytes.
 ///
 /// # Errors
 /// What md would accept and should not, in words.
-pub fn judge(images: &[&[u8]], rows: &[Row], truth: &Truth) -> Result<(), String> {
+pub fn judge(images: &[&[u8]], rows: &[Row], truth: &Truth, failures: Failures) -> Result<(), String> {
     let verdict = assemble(images)?;
-    rows.iter().try_for_each(|row| verdict.check_row(row, truth))
+    rows.iter().try_for_each(|row| verdict.check_row(row, truth, failures))
 }
 
 /// As mdadm looks for one: of all places, the one made last.
@@ -176,12 +186,12 @@ impl Verdict<'_> {
         member.is_current(at, covered).then(|| member.sector(at))
     }
 
-    fn check_row(&self, row: &Row, truth: &Truth) -> Result<(), String> {
+    fn check_row(&self, row: &Row, truth: &Truth, failures: Failures) -> Result<(), String> {
         if row.data.iter().any(|datum| truth.is_tainted(datum.sector)) {
             return Ok(());
         }
         let certain = row.data.iter().all(|datum| truth.is_certain(datum.sector));
-        let must_agree = certain || !self.would_resync(row);
+        let must_agree = certain && failures == Failures::Borne || !self.would_resync(row);
         let mut data: Vec<Option<&[u8]>> = Vec::with_capacity(row.data.len());
         for datum in &row.data {
             let mut first: Option<&[u8]> = None;

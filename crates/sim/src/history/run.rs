@@ -13,7 +13,7 @@ use super::step::{Fault, History, Step};
 use super::tally::Tally;
 use crate::executor::{Tracer, VirtualClock, World};
 use crate::faults::{Mishap, Planned};
-use crate::judge::{is_newest_among, judge};
+use crate::judge::{Failures, is_newest_among, judge};
 use crate::member::SimMember;
 use crate::random::Random;
 use crate::rows::{Row, rows};
@@ -297,7 +297,8 @@ impl<'a> Runner<'a> {
         }
         let images: Vec<_> = self.present().map(|(_, member)| member.image()).collect();
         let images: Vec<&[u8]> = images.iter().map(|image| &image[..]).collect();
-        judge(&images, &self.rows, &self.shared.truth.borrow())
+        let failures = if self.history.beyond { Failures::Beyond } else { Failures::Borne };
+        judge(&images, &self.rows, &self.shared.truth.borrow(), failures)
     }
 
     /// All members but the one that never was.
