@@ -278,6 +278,11 @@ impl SimMember {
         }
     }
 
+    /// Whoever used it is no more, and what was begun has ended: a flush by the next user covers it.
+    pub fn end_of_process(&self) {
+        self.0.cache.borrow_mut().iter_mut().for_each(|write| write.answered = true);
+    }
+
     /// Puts writes on stable storage: those numbered, and what lies under them.
     fn settle(&self, answered: &[u64]) {
         let mut stable = self.0.stable.borrow_mut();

@@ -40,8 +40,10 @@ pub(super) fn lock(path: &Path, fd: &OwnedFd, lock: Lock) -> Result<(), OpenErro
         match rustix::fs::flock(fd, operation) {
             Ok(()) => return Ok(()),
             Err(rustix::io::Errno::WOULDBLOCK) => {
+                // One that is not listed has just let go, or its process is past being numbered.
                 let holder = holder(fd);
-                if !holder.is_some_and(is_ghost) || Instant::now() >= deadline {
+                let is_alive = holder.is_some_and(|pid| !is_ghost(pid));
+                if is_alive || Instant::now() >= deadline {
                     return Err(OpenError::Locked { path: path.to_owned(), holder });
                 }
                 std::thread::sleep(GHOST_INTERVAL);

@@ -277,8 +277,11 @@ impl<'a> Runner<'a> {
                 if random.once_in(2) {
                     faults.heal();
                 }
-            } else if random.once_in(2) {
-                faults.gone.set(false);
+            } else {
+                member.end_of_process();
+                if random.once_in(2) {
+                    faults.gone.set(false);
+                }
             }
         }
         self.world.trace(|| format!("-- {end:?}"));
@@ -297,7 +300,7 @@ impl<'a> Runner<'a> {
         }
         let images: Vec<_> = self.present().map(|(_, member)| member.image()).collect();
         let images: Vec<&[u8]> = images.iter().map(|image| &image[..]).collect();
-        let failures = if self.history.beyond { Failures::Beyond } else { Failures::Borne };
+        let failures = if self.shared.lenient.get() { Failures::Beyond } else { Failures::Borne };
         judge(&images, &self.rows, &self.shared.truth.borrow(), failures)
     }
 
