@@ -5,7 +5,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$1"
-export XDG_RUNTIME_DIR=$PWD
+export XDG_RUNTIME_DIR=$PWD XDG_STATE_HOME=$PWD/state
 
 # Starts it and waits until it has said where it listens.
 up() {

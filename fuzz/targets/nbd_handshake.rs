@@ -4,7 +4,7 @@
 #![no_main]
 
 use export::nbd::handshake::{
-    ClientHandshake, ClientOptions, ClientProgress, ExportInfo, ServerHandshake, ServerProgress,
+    ClientHandshake, ClientOptions, ClientProgress, ExportInfo, ServerHandshake, ServerProgress, Tls,
 };
 use export::nbd::wire::{GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC};
 use libfuzzer_sys::fuzz_target;
@@ -15,10 +15,10 @@ const ANSWER_BYTES_MAX: usize = 512;
 
 type Messages = Vec<(u8, u8, Vec<u8>)>;
 
-fn server(bytes: &[u8], cut: usize) -> (Vec<u8>, String) {
+fn server(bytes: &[u8], tls: Tls, cut: usize) -> (Vec<u8>, String) {
     let export =
         |name: &str| ExportInfo { name: name.into(), bytes: 1 << 30, read_only: false, preferred_block_bytes: 4096 };
-    let mut server = ServerHandshake::new([export("a"), export("b")].into());
+    let mut server = ServerHandshake::new([export("a"), export("b")].into(), tls);
     let (first, second) = bytes.split_at(cut);
     let mut said = Vec::new();
     for mut input in [first, second] {
@@ -29,6 +29,8 @@ fn server(bytes: &[u8], cut: usize) -> (Vec<u8>, String) {
             said.extend(out);
             match progress {
                 Ok(ServerProgress::Answered) => {}
+                // What follows comes through TLS, and is as foreign.
+                Ok(ServerProgress::StartTls) => server = server.secured(),
                 Ok(ServerProgress::NeedInput) => break,
                 end => return (said, format!("{end:?}")),
             }
@@ -76,6 +78,7 @@ fuzz_target!(|input: (u8, Messages, Vec<u8>, u16)| {
         [&OPTION_REPLY_MAGIC.to_be_bytes()[..], &option.to_be_bytes(), &kind.to_be_bytes()].concat()
     });
     let cut_at = |bytes: &[u8]| usize::from(cut) % (bytes.len() + 1);
-    assert_eq!(server(&options, cut_at(&options)), server(&options, 0));
+    let tls = [Tls::Unknown, Tls::Offered, Tls::Required, Tls::Active][usize::from(flags >> 6)];
+    assert_eq!(server(&options, tls, cut_at(&options)), server(&options, tls, 0));
     assert_eq!(client(&replies, cut_at(&replies)), client(&replies, 0));
 });

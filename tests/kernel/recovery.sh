@@ -1,6 +1,6 @@
 #!/bin/bash
-# Recovery begun by one side and finished by the other, members taken back by their bitmap, and spares that took
-# over: mdspace and the real driver on the same members, levels 1, 5, 6 and 10.
+# Recovery begun by one side and finished by the other, members taken back by their bitmap, spares that took over, and
+# members replaced while they stay in use: mdspace and the real driver on the same members, levels 1, 5, 6 and 10.
 #
 #   recovery.sh MDSPACE [LEVEL...]
 #
@@ -256,6 +256,143 @@ we_take_back_what_we_let_go() {
     judged "${members[@]}"
 }
 
+we_replace_a_member() {
+    blank $((count + 1))
+    create "${members[@]:0:count}"
+    stop_md
+    serve "${members[@]:0:count}"
+    poke_served 512
+    control replace "${members[1]}" "${members[count]}"
+    poke_served 2048
+    until_true says ".members[] | select(.name == \"${members[count]}\") | .state == \"in_sync\""
+    poke_served 4096
+    stop_serving
+    judged "${members[@]}" # the old one is known to be faulty
+    judged "${members[0]}" "${members[@]:2}"
+}
+
+# A replacement that one side left half done: prints how many bytes it still has to get, at the most.
+left_half_done() { # OLD NEW
+    mdadm --examine "$2" | grep -q 'Device Role : Replacement device 1$' || fail "no replacement of slot 1 is left"
+    mdadm --examine "$1" | grep -q 'Device Role : Active device 1$' || fail "the member has lost its slot"
+    local offset
+    offset=$(mdadm --examine "$2" | sed -n 's/.*Recovery Offset : \([0-9]*\) sectors/\1/p')
+    [ "${offset:-0}" -gt 0 ] || fail "no recovery offset is left"
+    echo $((MEMBER_BYTES - offset * 512))
+}
+has_place() { says ".members[] | select(.name == \"$1\") | .state == \"in_sync\""; }
+has_md_place() { # a member that md calls in sync and no replacement
+    local state
+    state=$(<"$md/dev-${1#/dev/}/state")
+    [[ ,$state, == *,in_sync,* && ,$state, != *,replacement,* ]]
+}
+
+md_begins_to_replace() {
+    blank $((count + 1))
+    create "${members[@]:0:count}"
+    finished
+    mdadm --add --quiet /dev/md0 "${members[count]}"
+    echo 1000 >$md/sync_speed_max
+    echo 1000 >$md/sync_speed_min
+    mdadm --replace /dev/md0 "${members[1]}" --with "${members[count]}" 2>mdadm.log || fail "$(<mdadm.log)"
+    until_true is_beyond 2048
+    echo frozen >$md/sync_action
+    poke_md 1024
+    stop_md
+}
+
+md_begins_to_replace_and_we_finish() {
+    md_begins_to_replace
+    local left written
+    left=$(left_half_done "${members[1]}" "${members[count]}") || { echo "$left"; exit 1; }
+    "$mdspace" read "${members[@]}" -o ours && cmp model ours || fail "read otherwise"
+    serve "${members[@]}"
+    poke_served 4096
+    until_true has_place "${members[count]}"
+    written=$(written_by_us "${members[count]}")
+    ((written < left)) || fail "$written bytes were written, where $left were left"
+    stop_serving
+    judged "${members[@]}" # the old one is known to be faulty
+    judged "${members[0]}" "${members[@]:2}"
+}
+
+md_begins_to_replace_and_the_old_one_is_gone() {
+    md_begins_to_replace
+    serve "${members[0]}" "${members[@]:2}"
+    poke_served 4096
+    until_true has_place "${members[count]}"
+    stop_serving
+    judged "${members[0]}" "${members[@]:2}"
+}
+
+we_begin_to_replace() {
+    blank $((count + 1))
+    create "${members[@]:0:count}"
+    stop_md
+    serve "${members[@]:0:count}"
+    control set sync-speed-min=1M sync-speed-max=1M
+    control replace "${members[1]}" "${members[count]}"
+    until_true says '.sweep.percent > 10'
+    control set sync-action=frozen
+    poke_served 1024
+    poke_served 8192
+}
+
+we_begin_to_replace_and_md_finishes() {
+    we_begin_to_replace
+    stop_serving
+    local left
+    left=$(left_half_done "${members[1]}" "${members[count]}") || { echo "$left"; exit 1; }
+    dmesg --clear
+    local before
+    before=$(sectors_written "${members[count]}")
+    assemble "${members[@]}"
+    until_true has_md_place "${members[count]}"
+    finished
+    dmesg | grep -q 'md: recovery of RAID array md0' || fail "md had nothing to recover"
+    local written=$((($(sectors_written "${members[count]}") - before) * 512))
+    ((written < left + (1 << 20))) || fail "md wrote $written bytes, where $left were left"
+    stop_md
+    judged "${members[0]}" "${members[@]:2}"
+}
+
+we_begin_to_replace_and_the_old_one_fails() {
+    we_begin_to_replace
+    control fail "${members[1]}"
+    poke_served 4096
+    stop_serving
+    assemble "${members[0]}" "${members[@]:2}"
+    recovered
+    stop_md
+    judged "${members[0]}" "${members[@]:2}"
+}
+
+we_begin_to_replace_and_the_old_one_fails_with_md() {
+    we_begin_to_replace
+    stop_serving
+    local limit=/proc/sys/dev/raid/speed_limit_max before
+    before=$(<$limit)
+    echo 1000 >$limit # or it would be over before the member fails
+    assemble "${members[@]}"
+    until_true is $md/sync_action recover
+    mdadm --fail --quiet /dev/md0 "${members[1]}"
+    poke_md 4096
+    ! has_md_place "${members[count]}" || fail "it was over before the member failed"
+    echo "$before" >$limit
+    recovered
+    stop_md
+    judged "${members[0]}" "${members[@]:2}"
+}
+
+we_begin_to_replace_and_the_new_one_fails() {
+    we_begin_to_replace
+    control fail "${members[count]}"
+    poke_served 4096
+    stop_serving
+    judged "${members[@]}" # the replacement is known to be stale
+    judged "${members[@]:0:count}"
+}
+
 is_refused_as_used() {
     local refused=0
     "$mdspace" add "$1" --control control.socket >/dev/null 2>refusal || refused=$?
@@ -265,7 +402,20 @@ is_refused_as_used() {
 scenes=0
 for level in "$@"; do
     count=${MEMBERS[$level]}
-    for scene in we_recover_onto_a_new_member a_spare_takes_over md_begins_and_we_finish we_begin_and_md_finishes; do
+    beginnings=(we_recover_onto_a_new_member a_spare_takes_over md_begins_and_we_finish we_begin_and_md_finishes
+        we_replace_a_member)
+    case $level in # replacements that change hands
+        6 | 10) beginnings+=(md_begins_to_replace_and_we_finish we_begin_to_replace_and_md_finishes) ;;
+        1 | 5)
+            beginnings+=(md_begins_to_replace_and_we_finish md_begins_to_replace_and_the_old_one_is_gone
+                we_begin_to_replace_and_the_old_one_fails_with_md)
+            ;;&
+        5)
+            beginnings+=(we_begin_to_replace_and_md_finishes we_begin_to_replace_and_the_old_one_fails
+                we_begin_to_replace_and_the_new_one_fails)
+            ;;
+    esac
+    for scene in "${beginnings[@]}"; do
         bitmap=none
         ((level % 5)) || bitmap=internal
         $scene

@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 
 use crate::guest::{Guest, Outcome};
 use crate::steps::{Log, Step, Verdict};
-use crate::{fuzz, lab, matrix, root, setup, sim, tidy};
+use crate::{fuzz, lab, matrix, mutants, package, root, setup, sim, tidy};
 
 const fn step(
     name: &'static str,
@@ -40,8 +40,10 @@ pub(crate) const STEPS: &[Step] = &[
     step("clippy", "clippy and the compiler have no warning", &["cargo-clippy"], clippy),
     step("docs", "the documentation builds, and its links lead somewhere", &[], docs),
     step("readme", "the README's first command works in an empty directory", &["nbdcopy", "nbdinfo"], readme),
+    step("package", "the Debian package is small, and what it installs works", package::NEEDS, debian_package),
     step("tests", "unit, property and black-box tests pass", &[], tests),
     step("sim", "simulated histories of arrays, some the same and some new each time, end as they may", &[], sim::step),
+    beside(step("mutants", "engines broken on purpose are caught by the simulated world", &[], mutants::step)),
     beside(step("lab", "the published measurements come out as docs/lab.md has them", &[], laboratory)),
     beside(step("matrix", "the real md driver and mdspace take each other's arrays", GUEST, interop)),
     beside(step("geometry", "each level and layout places bytes as the real driver does", GUEST, geometry)),
@@ -52,6 +54,12 @@ pub(crate) const STEPS: &[Step] = &[
         CLIENTS,
         bitmap,
     )),
+    beside(step(
+        "checksums",
+        "the real driver uses arrays with checksums, and none of them is called wrong afterwards",
+        CLIENTS,
+        checksums,
+    )),
     beside(step("fuzz", "no decoder panics on foreign bytes, for a bounded time", &["c++"], fuzz::run)),
     beside(step(
         "end-to-end",
@@ -60,6 +68,7 @@ pub(crate) const STEPS: &[Step] = &[
         end_to_end,
     )),
     beside(step("fuse", "file systems through a loop device on the array as a file, and no root", FUSE, fuse)),
+    beside(step("page", "the page in a browser, and its metrics by a strict parser", BROWSER, page)),
     beside(step("machine", "a virtual machine's disk by vhost-user, its server killed meanwhile", MACHINE, machine)),
     beside(step(
         "filesystem",
@@ -69,9 +78,33 @@ pub(crate) const STEPS: &[Step] = &[
     )),
     beside(step(
         "recovery",
-        "one side begins a recovery and the other ends it; members that come back; spares",
+        "one side begins a recovery or a replacement and the other ends it; members that come back; spares",
         &["linux.uml", "mdadm", "modprobe", "qemu-io", "jq"],
         recovery,
+    )),
+    beside(step(
+        "bad-blocks",
+        "read errors are put right, and bad blocks kept and honoured, as the real driver does both",
+        &["linux.uml", "mdadm", "modprobe", "dmsetup", "qemu-io", "jq"],
+        bad_blocks,
+    )),
+    beside(step(
+        "faults",
+        "members that really fail while they are used: what the real driver makes of it, and what we do",
+        &["linux.uml", "mdadm", "modprobe", "dmsetup", "qemu-io", "jq"],
+        faults,
+    )),
+    beside(step(
+        "scrub",
+        "checks and repairs of the same corrupted members, by us and by the driver",
+        &["linux.uml", "mdadm", "modprobe", "jq"],
+        scrub,
+    )),
+    beside(step(
+        "killed",
+        "a server killed at random moments loses nothing it promised, and the kernel's md takes what is left",
+        KILLED,
+        killed,
     )),
     beside(step(
         "interrupted",
@@ -84,9 +117,15 @@ pub(crate) const STEPS: &[Step] = &[
 /// What the end-to-end story needs.
 const CLIENTS: &[&str] = &["linux.uml", "mdadm", "modprobe", "nbdcopy", "nbdinfo", "qemu-io", "mke2fs", "jq"];
 
+/// A client whose requests are known one by one, and the judge.
+const KILLED: &[&str] = &["linux.uml", "mdadm", "modprobe", "nbdsh", "python3"];
+
 /// What an array as a file is tested with.
 const FUSE: &[&str] =
     &["fusermount3", "losetup", "fio", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "nbdcopy", "nbdinfo", "setpriv"];
+
+/// What the page of an array is tested with.
+const BROWSER: &[&str] = &["chromium", setup::OPENMETRICS_PARSER, "curl", "nbdcopy"];
 
 /// What a virtual machine needs on the host; its kernel is downloaded.
 const MACHINE: &[&str] = &["qemu-system-x86_64", "busybox", "apt-get", "fio", "blkdiscard", "mke2fs", "nbdcopy", "jq"];
@@ -232,6 +271,13 @@ fn fuse(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(log.last_line()?))
 }
 
+fn page(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    let place = Scratch::create("page")?;
+    log.run(Command::new("tests/page.py").arg(root().join(MDSPACE)).arg(&place.path))?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
 fn machine(log: &mut Log) -> Result<Verdict> {
     build(log)?;
     let place = Scratch::create("machine")?;
@@ -245,6 +291,15 @@ fn readme(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(log.last_line()?))
 }
 
+/// The release binary is the one that the README's command has built, if that step was asked for too.
+fn debian_package(log: &mut Log) -> Result<Verdict> {
+    log.run(&mut cargo(&["build", "--locked", "--release"]))?;
+    let made = package::make()?;
+    let place = Scratch::create("package")?;
+    log.run(Command::new("tests/package.sh").arg(&made.path).arg(&place.path))?;
+    Ok(Verdict::Passed(format!("{:.1} MB stripped; {}", made.binary_bytes as f64 / 1e6, log.last_line()?)))
+}
+
 fn filesystem(log: &mut Log) -> Result<Verdict> {
     build(log)?;
     run_guest(log, &Guest::default().memory("1G"), "filesystem.sh", &[root().join(MDSPACE).as_os_str()])?;
@@ -253,8 +308,35 @@ fn filesystem(log: &mut Log) -> Result<Verdict> {
 
 fn recovery(log: &mut Log) -> Result<Verdict> {
     build(log)?;
-    let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
+    let guest = Guest::default().memory("1G").limit(Duration::from_secs(900));
     run_guest(log, &guest, "recovery.sh", &[root().join(MDSPACE).as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+fn bad_blocks(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
+    run_guest(log, &guest, "bad_blocks.sh", &[root().join(MDSPACE).as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+fn faults(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
+    run_guest(log, &guest, "faults.sh", &[root().join(MDSPACE).as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+fn scrub(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    let guest = Guest::default().memory("1G").limit(Duration::from_secs(900));
+    run_guest(log, &guest, "scrub.sh", &[root().join(MDSPACE).as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+fn checksums(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    run_guest(log, &Guest::default().memory("1G"), "checksums.sh", &[root().join(MDSPACE).as_os_str()])?;
     Ok(Verdict::Passed(log.last_line()?))
 }
 
@@ -297,6 +379,22 @@ fn interrupted(log: &mut Log) -> Result<Verdict> {
     }
     log.run(Command::new("tests/interrupted.sh").arg(&command).arg(&place.path))?;
     run_guest(log, &guest, script, &arguments("taken-over"))?;
+    Ok(Verdict::Passed(format!("{ours}; {}", log.last_line()?)))
+}
+
+/// Kills among the requests, and the arrays with their members in tests/killed.py.
+const KILLS: &str = "20";
+const KILLED_ARRAYS: [(&str, usize); 4] = [("raid5", 3), ("raid6", 4), ("raid10", 4), ("checked", 4)];
+
+fn killed(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    let (place, script) = (Scratch::create("killed")?, root().join("tests/killed.py"));
+    log.run(Command::new(&script).arg("run").arg(root().join(MDSPACE)).arg(&place.path).arg(KILLS))?;
+    let ours = log.last_line()?;
+    let members =
+        KILLED_ARRAYS.iter().flat_map(|(name, count)| (0..*count).map(move |member| format!("{name}.{member}")));
+    let guest = members.fold(Guest::default(), |guest, member| guest.disk(&place.path.join(member)));
+    run_guest(log, &guest, "killed.sh", &[script.as_os_str(), place.path.as_os_str()])?;
     Ok(Verdict::Passed(format!("{ours}; {}", log.last_line()?)))
 }
 

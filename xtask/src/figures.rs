@@ -31,9 +31,17 @@ pub(crate) struct Arguments {
 /// Levels and numbers of members that are counted.
 const COUNTED: [(&str, u16); 2] = [("5", 8), ("6", 10)];
 
-/// Members, their number and level, and requests under way, of the figures in time.
-const TIMED: [(&str, u16, &str, u16); 5] =
-    [("5", 8, "memory", 8), ("6", 10, "memory", 8), ("5", 32, "memory", 8), ("0", 8, "memory", 8), ("5", 8, "loop", 8)];
+/// Level, number of members, chunk, what members are, and requests under way, of the figures in time.
+const TIMED: [(&str, u16, &str, &str, u16); 5] = [
+    ("5", 8, "64K", "memory", 8),
+    ("6", 10, "128K", "memory", 8),
+    ("5", 32, "64K", "memory", 8),
+    ("0", 8, "64K", "memory", 8),
+    ("5", 8, "64K", "loop", 8),
+];
+
+/// Of these figures, the level and number of members whose sweeps stand beside the driver's.
+const SWEPT: (&str, u16) = ("5", 8);
 
 /// Runs the chore.
 ///
@@ -61,10 +69,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         "Runnable threads before it began, the last minute's mean: {}.",
         load.split(' ').next().unwrap_or("?")
     )?;
-    for (level, members, kind, depth) in TIMED {
+    let mut swept = Vec::new();
+    for (level, members, chunk, kind, depth) in TIMED {
         let seconds = arguments.seconds.to_string();
         let (members, depth) = (members.to_string(), depth.to_string());
-        let common = ["--level", level, "--members", &members, "--depth", &depth, "--seconds", &seconds];
+        let common =
+            ["--level", level, "--members", &members, "--chunk", chunk, "--depth", &depth, "--seconds", &seconds];
         let result = if kind == "loop" {
             match Loops::create(members.parse()?) {
                 Ok(loops) => bench(&common, &loops.devices)?,
@@ -77,7 +87,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             bench(&common, &[])?
         };
         text += &times_table(&result["levels"][0], kind, &depth)?;
+        if let (SWEPT, Some(sweeps)) = ((level, members.parse()?), result["levels"][0]["sweeps"].as_array()) {
+            swept.extend(sweeps.iter().map(|sweep| (kind, sweep.clone())));
+        }
     }
+    text += CHECKS;
+    for (level, members) in COUNTED {
+        text += &checks_table(level, members)?;
+    }
+    text += ROT;
+    text += &rot_table()?;
+    text += &sweeps_table(&swept, &driver_sweeps()?)?;
     if arguments.print {
         print!("{text}");
     } else {
@@ -89,7 +109,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 const HEAD: &str = "\
 # Figures
 
-Made by `cargo xtask figures`, all of it; do not edit. Chunks of 64 KiB throughout.
+Made by `cargo xtask figures`, all of it; do not edit. Chunks are 64 KiB where nothing else is said.
 
 ## What members do for writes
 
@@ -105,6 +125,80 @@ const TIMES: &str = "
 Of one core of a machine that does other things too, so only the ratios tell something: the same bytes moved between the
 same buffers and members without RAID, in turn with the array, in the same run.
 ";
+
+const CHECKS: &str = "
+## Checks
+
+How fast an array is compared with itself, in bytes read of all members a second: ours over memory and over loop devices
+(the row \"check\" above, measured again), the real driver's over RAM disks in User Mode Linux, in turn on the same machine;
+medians. \"Limit\" is the same transfers with nothing compared.
+
+| | mdspace, memory | of its limit | mdspace, loop | md, RAM disks | mdspace (memory) / md |
+|---|---|---|---|---|---|
+";
+
+/// Bytes of each member that is checked, and how often the driver does it.
+const CHECKED_MIB: u16 = 64;
+const CHECK_ROUNDS: usize = 5;
+
+fn checks_table(level: &str, members: u16) -> Result<String> {
+    let (count, size) = (members.to_string(), format!("{CHECKED_MIB}M"));
+    let common = ["--level", level, "--members", &count, "--size", &size, "--seconds", "0.05"];
+    let check = |result: &Value| -> Result<(f64, f64)> {
+        let figures = result["levels"][0]["figures"].as_array().context("no figures")?;
+        let is_check = |figure: &&Value| figure["workload"].as_str().is_some_and(|name| name.starts_with("check,"));
+        let figure = figures.iter().find(is_check).context("no check among the figures")?;
+        let bytes = number(&figure["request_bytes"])? * number(&figure["array_per_second"])?;
+        Ok((bytes / 1e9, number(&figure["ratio"])?))
+    };
+    let (memory, ratio) = check(&bench(&common, &[])?)?;
+    let driver = driver_check(level, members)?;
+    let looped = match Loops::create(members) {
+        Ok(loops) => format!("{:.2} GB/s", check(&bench(&common, &loops.devices)?)?.0),
+        Err(error) => format!("not measured: {error:#}"),
+    };
+    let times = memory / driver;
+    Ok(format!(
+        "| RAID-{level}, {members} members | {memory:.2} GB/s | {ratio:.2} | {looped} | {driver:.2} GB/s | {times:.1} |\n"
+    ))
+}
+
+const ROT: &str = "
+## What a repair makes of silent corruption
+
+The same corrupted members are repaired by the real driver and, after they were put back, by `mdspace scrub --repair`; then the
+driver reads the array (tests/kernel/rot.sh). The driver makes parity anew from the data, or puts the first copy over the others,
+whoever was wrong. RAID-1 and RAID-10 have three copies; RAID-5 has no means to tell, and is left alone.
+
+| level | what happened to a member | cases | data right after md's repair | after ours | of ours, called undecidable and untouched |
+|---|---|---|---|---|---|
+";
+
+/// Cases of each kind at each level.
+const ROT_CASES: usize = 6;
+
+fn rot_table() -> Result<String> {
+    let mdspace = root().join("target/release/mdspace");
+    let arguments = [mdspace.into_os_string(), ROT_CASES.to_string().into()];
+    let guest = Guest::default().memory("1G").limit(Duration::from_secs(900));
+    let output = guest.run(&root().join("tests/kernel/rot.sh"), &arguments)?.success()?;
+    let row = |line: &str| format!("| RAID-{} |\n", line.replace('|', " | "));
+    Ok(output.lines().map(row).collect())
+}
+
+/// GB/s of all members that the driver's check reads, by tests/kernel/check_speed.sh.
+fn driver_check(level: &str, members: u16) -> Result<f64> {
+    let arguments = [level.to_owned(), members.to_string(), CHECKED_MIB.to_string(), CHECK_ROUNDS.to_string()];
+    let guest = Guest::default().memory("2G").limit(Duration::from_secs(300));
+    let output = guest.run(&root().join("tests/kernel/check_speed.sh"), &arguments)?.success()?;
+    let mut rates = Vec::new();
+    for line in output.lines() {
+        let (bytes, nanos) = line.split_once(' ').context("the guest printed something else")?;
+        rates.push(bytes.parse::<f64>()? / nanos.parse::<f64>()?);
+    }
+    rates.sort_by(f64::total_cmp);
+    rates.get(rates.len() / 2).copied().context("the driver checked nothing")
+}
 
 /// `mdspace bench --json` with these arguments and members.
 fn bench(arguments: &[&str], members: &[PathBuf]) -> Result<Value> {
@@ -135,6 +229,41 @@ fn driver_counts(level: &str, members: u16, ours: &Value) -> Result<Vec<[f64; 4]
         numbers.try_into().map_err(|_| anyhow::anyhow!("the guest printed {line:?}"))
     };
     output.lines().map(row).collect()
+}
+
+/// What the driver's sweeps do, by tests/kernel/sweeps.sh: each with bytes of each member and seconds.
+fn driver_sweeps() -> Result<Vec<(String, f64, f64)>> {
+    let (level, members) = SWEPT;
+    let arguments = [level.to_owned(), members.to_string(), "64".to_owned(), (Loops::BYTES >> 20).to_string()];
+    let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
+    let output = guest.run(&root().join("tests/kernel/sweeps.sh"), &arguments)?.success()?;
+    let row = |line: &str| {
+        let mut words = line.split(' ');
+        let mut next = || words.next().with_context(|| format!("the guest printed {line:?}"));
+        Ok((next()?.to_owned(), next()?.parse()?, next()?.parse()?))
+    };
+    output.lines().filter(|line| !line.starts_with("mdadm:")).map(row).collect()
+}
+
+fn sweeps_table(ours: &[(&str, Value)], theirs: &[(String, f64, f64)]) -> Result<String> {
+    let (level, members) = SWEPT;
+    let mut text = format!(
+        "\n### Sweeps of an idle RAID-{level}, {members} members\n\n\
+         Bytes of each member a second. The limit is the same transfers without RAID; the real driver's members are RAM\n\
+         disks of a guest on the same machine, in the same run.\n\n\
+         | | members | array | limit | ratio |\n|---|---|---|---|---|\n"
+    );
+    let speed = |per_second: f64| format!("{:.2} GB/s", per_second / 1e9);
+    for (kind, sweep) in ours {
+        let action = sweep["action"].as_str().context("no action")?;
+        let (array, limit) = (number(&sweep["array_per_second"])?, number(&sweep["limit_per_second"])?);
+        let ratio = number(&sweep["ratio"])?;
+        writeln!(text, "| {action} | {kind} | {} | {} | {ratio:.2} |", speed(array), speed(limit))?;
+    }
+    for (action, bytes, seconds) in theirs {
+        writeln!(text, "| {action}, md | RAM disks | {} | | |", speed(bytes / seconds))?;
+    }
+    Ok(text)
 }
 
 fn number(value: &Value) -> Result<f64> {
@@ -174,9 +303,11 @@ fn counts_table(ours: &Value, theirs: &[[f64; 4]]) -> Result<String> {
 fn times_table(result: &Value, kind: &str, depth: &str) -> Result<String> {
     let kind = if kind == "loop" { "loop devices over tmpfs, O_DIRECT" } else { "memory" };
     let mut text = format!(
-        "\n### {}, {} members, {kind}, {depth} under way\n\n| | array | limit | ratio |\n|---|---|---|---|\n",
+        "\n### {}, {} members, chunk {} KiB, {kind}, {depth} under way\n\n\
+         | | array | limit | ratio | degraded / whole |\n|---|---|---|---|---|\n",
         title(result)?,
-        result["members"]
+        result["members"],
+        number(&result["chunk_bytes"])? / 1024.0
     );
     for figure in result["figures"].as_array().context("no figures")? {
         let bytes = number(&figure["request_bytes"])?;
@@ -190,7 +321,8 @@ fn times_table(result: &Value, kind: &str, depth: &str) -> Result<String> {
         };
         let workload = figure["workload"].as_str().context("no name")?;
         let (array, limit) = (side("array_per_second")?, side("limit_per_second")?);
-        writeln!(text, "| {workload} | {array} | {limit} | {:.2} |", number(&figure["ratio"])?)?;
+        let of_whole = figure["of_whole"].as_f64().map_or(String::new(), |share| format!("{share:.2}"));
+        writeln!(text, "| {workload} | {array} | {limit} | {:.2} | {of_whole} |", number(&figure["ratio"])?)?;
     }
     Ok(text)
 }

@@ -1,4 +1,5 @@
-//! The project's chores: `cargo xtask test`, `tidy`, `matrix`, `bench`, `figures`, `lab`, `kernel`.
+//! The project's chores: `cargo xtask test`, `tidy`, `matrix`, `bench`, `figures`, `lab`, `kernel`,
+//! `package`.
 //!
 //! It is no part of the product and nothing in the product depends on it. What it does on behalf of a chore it does
 //! by running the same commands that a person would type, and it prints how to run a failed one alone.
@@ -10,6 +11,7 @@ mod guest;
 mod lab;
 mod matrix;
 mod mutants;
+mod package;
 mod setup;
 mod sim;
 mod steps;
@@ -55,10 +57,7 @@ enum Chore {
         arguments: Vec<String>,
     },
     /// Break the engine on purpose, in one way after the other, and see that the swarm catches it.
-    Mutants {
-        /// Which of them; all if none is given.
-        names: Vec<String>,
-    },
+    Mutants(mutants::Arguments),
     /// Run the benchmarks.
     Bench {
         /// Handed on to `cargo bench`, such as `--package mdspace-parity`.
@@ -69,6 +68,8 @@ enum Chore {
     Figures(figures::Arguments),
     /// Run the laboratory and write its figures into docs/lab.md.
     Lab,
+    /// Build the release and make a Debian package of it, with man pages, completions and units, in target/dist.
+    Package,
     /// Run a shell script under the real md driver, in a User Mode Linux guest.
     Kernel(KernelArguments),
 }
@@ -116,10 +117,11 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }),
         Chore::Sim { arguments } => sim::run(&arguments),
-        Chore::Mutants { names } => mutants::run(&names),
+        Chore::Mutants(arguments) => mutants::run(&arguments),
         Chore::Bench { arguments } => bench(&arguments),
         Chore::Figures(arguments) => figures::run(&arguments),
         Chore::Lab => lab(),
+        Chore::Package => package(),
         Chore::Kernel(arguments) => kernel(&arguments),
     };
     match result {
@@ -137,9 +139,22 @@ fn bench(arguments: &[String]) -> Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn lab() -> Result<ExitCode> {
+fn build_release() -> Result<bool> {
     let status = Command::new(env!("CARGO")).args(["build", "--locked", "--release"]).current_dir(root()).status()?;
-    if !status.success() {
+    Ok(status.success())
+}
+
+fn package() -> Result<ExitCode> {
+    if !build_release()? {
+        return Ok(ExitCode::FAILURE);
+    }
+    let package = package::make()?;
+    println!("{}, its binary of {:.1} MB", package.path.display(), package.binary_bytes as f64 / 1e6);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn lab() -> Result<ExitCode> {
+    if !build_release()? {
         return Ok(ExitCode::FAILURE);
     }
     let count = lab::write(&root().join("target/release/mdspace"))?;

@@ -10,17 +10,21 @@ use anyhow::{Result, bail};
 
 use crate::steps::{Log, Verdict};
 
-/// A Debian package, and a program that shows that it is installed.
+/// A Debian package, and a program (or a file by its whole path) that shows that it is installed.
 const PACKAGES: &[(&str, &str)] = &[
     ("user-mode-linux", "linux.uml"),
     ("mdadm", "mdadm"),
     ("kmod", "modprobe"),
+    ("dmsetup", "dmsetup"),
     ("iproute2", "ip"),
     ("nbd-client", "nbd-client"),
     ("libnbd-bin", "nbdcopy"),
     ("python3-libnbd", "nbdsh"),
     ("qemu-utils", "qemu-io"),
     ("fio", "fio"),
+    ("openssl", "openssl"),
+    ("dpkg-dev", "dpkg-shlibdeps"),
+    ("groff-base", "groff"),
     ("e2fsprogs", "mkfs.ext4"),
     ("xfsprogs", "mkfs.xfs"),
     ("jq", "jq"),
@@ -30,7 +34,12 @@ const PACKAGES: &[(&str, &str)] = &[
     ("busybox-static", "busybox"),
     ("fuse3", "fusermount3"),
     ("btrfs-progs", "mkfs.btrfs"),
+    ("chromium", "chromium"),
+    ("python3-prometheus-client", OPENMETRICS_PARSER),
 ];
+
+/// Known by a file, as it has no program.
+pub(crate) const OPENMETRICS_PARSER: &str = "/usr/lib/python3/dist-packages/prometheus_client/openmetrics/parser.py";
 
 /// rustup's components, and the program that shows that one is installed.
 const COMPONENTS: &[(&str, &str)] = &[("clippy", "cargo-clippy"), ("rustfmt", "rustfmt")];

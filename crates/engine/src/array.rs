@@ -20,13 +20,18 @@ use crate::device::Device;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::gate::{Gate, Inside};
 use crate::gather::Gathering;
+use crate::healing::Healing;
+use crate::integrity::Verify;
 use crate::intent::Intent;
 use crate::locks::RangeLocks;
 use crate::member::{Member, MemberError};
 use crate::membership::Record;
+use crate::observe::{Observer, Why};
 use crate::patchwork::{Patch, Patchwork};
+use crate::read_ahead::{Found, ReadAhead};
 use crate::stripe_size::StripeSize;
 use crate::sweep::Sweeps;
+use crate::watch::Surroundings;
 use format::geometry::{Geometry, Mapping};
 use format::units::Slot;
 use std::cell::{Cell, RefCell};
@@ -62,8 +67,12 @@ pub(crate) struct Inner<M: Member, C: Clock> {
     pub(crate) block_bytes: u64,
     /// The unit in which stripes that change in part are moved.
     pub(crate) stripe_size: Cell<StripeSize>,
+    /// When checksums are asked.
+    pub(crate) verify: Cell<Verify>,
     /// Old contents of stripes that are likely to be written again.
     pub(crate) cache: RefCell<StripeCache>,
+    /// What streams are about to read.
+    pub(crate) read_ahead: ReadAhead,
     /// The device in each slot.
     pub(crate) slots: RefCell<Vec<Option<Rc<Device<M>>>>>,
     /// Devices without a slot: spares and those thrown out.
@@ -88,6 +97,12 @@ pub(crate) struct Inner<M: Member, C: Clock> {
     pub(crate) metadata: RangeLocks,
     pub(crate) gate: Gate,
     pub(crate) sweeps: Sweeps,
+    /// Is told of every transfer of every member.
+    pub(crate) observer: RefCell<Option<Rc<dyn Observer>>>,
+    pub(crate) healing: Healing,
+    pub(crate) surroundings: Rc<Surroundings>,
+    /// The user has accepted parity that may be wrong, where a member of a dirty array has bad blocks.
+    pub(crate) forced: bool,
     pub(crate) writers: Writers,
 }
 
@@ -150,11 +165,28 @@ impl<M: Member, C: Clock> Array<M, C> {
         if into.is_empty() {
             return Ok(into);
         }
+        if !inner.whole.get() {
+            inner.look_ahead(at, into.len() as u64);
+        }
         if inner.gathering.keeps_any() {
             return Box::pin(inner.read_with_kept(at, into)).await;
         }
-        if let Some((device, position)) = inner.locate(at, into.len() as u64) {
-            match device.read(position, into).await {
+        let place = match inner.locate(at, into.len() as u64) {
+            None if !inner.whole.get() => match inner.read_ahead.serve(at, into) {
+                Found::There(filled) => return Ok(filled),
+                Found::UnderWay(buffer) => {
+                    into = buffer;
+                    None
+                }
+                Found::Nothing(buffer) => {
+                    into = buffer;
+                    inner.locate_present(at, into.len() as u64)
+                }
+            },
+            place => place,
+        };
+        if let Some((device, position)) = place {
+            match device.read(position, into, Why::Data).await {
                 (Ok(()), filled) => return Ok(filled),
                 (Err(_), buffer) => into = buffer,
             }
@@ -189,7 +221,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         }
         match durability {
             Durability::Ordinary => Ok(()),
-            Durability::Stable => inner.flush_members().await,
+            Durability::Stable => Box::pin(inner.flush_members()).await,
         }
     }
 
@@ -210,10 +242,17 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// # Errors
     /// `Io` when it could not be marked clean.
     pub async fn stop(&self) -> Result<(), ArrayError> {
+        self.0.watched(self.finish()).await
+    }
+
+    async fn finish(&self) -> Result<(), ArrayError> {
         let inner = &*self.0;
         inner.sweeps.changed.raise();
+        inner.surroundings.hurt.raise();
         inner.gathering.close_all();
         inner.gate.close().await;
+        inner.sweeps.scrub_changed.raise();
+        inner.read_ahead.clear();
         inner.gathering.wake_keeper();
         inner.write_out_all().await?;
         if !inner.read_only {
@@ -225,7 +264,14 @@ impl<M: Member, C: Clock> Array<M, C> {
 
 /// Dropped only when a change was abandoned: a stripe may be half written, or
 /// marks half made.
-struct Halfway<'a, M: Member, C: Clock>(&'a Inner<M, C>);
+pub(crate) struct Halfway<'a, M: Member, C: Clock>(&'a Inner<M, C>);
+
+impl<M: Member, C: Clock> Halfway<'_, M, C> {
+    /// The change has come to its end, good or bad.
+    pub(crate) fn end(self) {
+        std::mem::forget(self);
+    }
+}
 
 impl<M: Member, C: Clock> Drop for Halfway<'_, M, C> {
     fn drop(&mut self) {
@@ -264,9 +310,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
     }
 
-    /// Whether parity and copies agree in all that lies below `end`.
+    /// Whether parity and copies agree in all that lies below `end`, or have to be taken so. Never once the
+    /// array has broken off: a write may have reached some of a stripe's members alone.
     pub(crate) fn is_agreed(&self, end: u64) -> bool {
-        self.agreed.get() || end <= self.agreed_below.get()
+        let is_known = self.agreed.get() || end <= self.agreed_below.get() || self.forced;
+        is_known && self.broken.borrow().is_none()
     }
 
     /// The device that fills `slot` and takes part.
@@ -325,10 +373,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Carries out what must not be dropped halfway.
     pub(crate) async fn to_the_end<T>(&self, change: impl Future<Output = T>) -> T {
-        let halfway = Halfway(self);
+        let halfway = self.begin_change();
         let result = change.await;
-        std::mem::forget(halfway);
+        halfway.end();
         result
+    }
+
+    /// From here to its end a change must not be dropped.
+    pub(crate) fn begin_change(&self) -> Halfway<'_, M, C> {
+        Halfway(self)
     }
 
     /// Carries out a write between the marks that come before and after.
@@ -346,11 +399,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// The same data in whole blocks, with what the array holds around it, in
     /// memory that members accept. The caller keeps writes off the range.
     pub(crate) async fn in_whole_blocks(&self, data: Patchwork) -> Result<Patchwork, ArrayError> {
-        let fits = |patch: &Patch| {
-            let place = patch.block.as_ptr() as usize as u64;
-            self.is_aligned(patch.at | place, patch.block.len() as u64)
-        };
-        if data.patches().iter().all(fits) {
+        if self.are_whole_blocks(&data) {
             return Ok(data);
         }
         let unit = self.block_bytes;
@@ -358,11 +407,21 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let mut whole = Patchwork::default();
         for run in data.patches().chunk_by(shares_block) {
             match run {
-                [patch] if fits(patch) => whole.put(patch.clone()),
+                [patch] if self.is_whole_blocks(patch) => whole.put(patch.clone()),
                 _ => whole.put(self.copied(run).await?),
             }
         }
         Ok(whole)
+    }
+
+    /// Whether members take all of it as it is.
+    pub(crate) fn are_whole_blocks(&self, data: &Patchwork) -> bool {
+        data.patches().iter().all(|patch| self.is_whole_blocks(patch))
+    }
+
+    fn is_whole_blocks(&self, patch: &Patch) -> bool {
+        let place = patch.block.as_ptr() as usize as u64;
+        self.is_aligned(patch.at | place, patch.block.len() as u64)
     }
 
     /// Patches that lie in blocks next to each other, as one; where they leave a

@@ -14,17 +14,23 @@ use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
 use crate::error::Refusal;
 use crate::gather::Gathering;
+use crate::healing::Healing;
 use crate::inspect::{Found, find_superblock, read_bad_blocks};
+use crate::integrity::Verify;
 use crate::intent::BitmapPolicy;
 use crate::intent::load::{Circumstances, load, load_file};
 use crate::member::Member;
 use crate::membership::{ROUNDS_TO_LEAVE_BEHIND, Record, Said, survives};
 use crate::planner::DATA_CHUNKS_MAX;
+use crate::read_ahead::ReadAhead;
 use crate::stripe_size::StripeSize;
+use crate::watch::Surroundings;
 use format::geometry::{Geometry, Level};
+use format::integrity::BLOCK_BYTES;
 use format::superblock::{DeviceRole, Resync, Superblock};
 use format::units::Slot;
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// A member that is offered, under the name that messages call it by.
@@ -55,6 +61,8 @@ pub struct AssembleOptions {
     pub raid0_layout: Option<u32>,
     /// How the write-intent bitmap is kept.
     pub bitmap: BitmapPolicy,
+    /// When checksums are asked, where the members keep them.
+    pub verify: Verify,
     /// The parity kernel; the best for this processor when `None`.
     pub kernel: Option<&'static parity::Kernel>,
     /// The unit in which stripes that change in part are moved.
@@ -63,7 +71,12 @@ pub struct AssembleOptions {
     pub cache_bytes: usize,
     /// The most bytes of writes that may wait for others of their stripes.
     pub gather_bytes: u64,
+    /// The most memory, in bytes, for what streams of a degraded array are about to read; 0 for no reading ahead.
+    pub read_ahead_bytes: usize,
 }
+
+/// What [`AssembleOptions::read_ahead_bytes`] is by default.
+const READ_AHEAD_BYTES: usize = 32 << 20;
 
 /// What [`AssembleOptions::gather_bytes`] is by default.
 const GATHER_BYTES: u64 = 64 << 20;
@@ -78,10 +91,12 @@ impl Default for AssembleOptions {
             read_only: false,
             raid0_layout: None,
             bitmap: BitmapPolicy::default(),
+            verify: Verify::default(),
             kernel: None,
             stripe_size: StripeSize::Auto,
             cache_bytes: CACHE_BYTES,
             gather_bytes: GATHER_BYTES,
+            read_ahead_bytes: READ_AHEAD_BYTES,
         }
     }
 }
@@ -132,9 +147,10 @@ impl<M: Member, C: Clock> Array<M, C> {
             offered.push(Offered { name, member, found });
         }
         let election = elect(&offered)?;
+        let surroundings = Surroundings::new(pool.clone());
         let freshest = offered[election.freshest].found.superblock.clone();
         check_supported(&offered[election.freshest].name, &freshest, &options)?;
-        let (slots, spares, left_out) = seat(offered, &election, &freshest, &pool).await?;
+        let (slots, spares, left_out) = seat(offered, &election, &freshest, &pool, &surroundings).await?;
         let geometry = geometry(&freshest, &slots, &options)?;
         check_fit(&geometry, &slots)?;
         options.stripe_size.check(&geometry)?;
@@ -157,13 +173,28 @@ impl<M: Member, C: Clock> Array<M, C> {
             let circumstances = Circumstances { freshest: &freshest, covered_bytes, agreed, policy: options.bitmap };
             match bitmap {
                 Some(file) => Some(load_file(&circumstances, file, &pool).await?),
-                None => load(&circumstances, &slots, &pool).await?,
+                None => load(&circumstances, &slots, &spares, &pool).await?,
             }
         };
+        let forced = !agreed && !options.read_only && {
+            let needed = |range: Range<u64>| match &intent {
+                Some(intent) => intent.next_needed(range, 0).is_some(),
+                None => true,
+            };
+            check_bad_blocks(&geometry, &slots, resync, &needed, &options)?
+        };
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
-        let record = record(&freshest, resync, &slots, &spares);
-        let devices = || slots.iter().flatten().chain(&spares);
-        let block_bytes = largest_block(devices().map(|device| &device.member));
+        let mut record = record(&freshest, resync, &slots, &spares);
+        record.owed = record.owed.max(election.owed);
+        let successors: Vec<_> = slots.iter().flatten().filter_map(|device| device.successor()).collect();
+        let devices = || slots.iter().flatten().chain(&spares).chain(&successors);
+        for device in devices() {
+            device.find_checksums(&pool, clock.wall(), options.verify).await;
+        }
+        let block_bytes = match devices().any(|device| device.checksums.get().is_some()) {
+            true => largest_block(devices().map(|device| &device.member)).max(BLOCK_BYTES),
+            false => largest_block(devices().map(|device| &device.member)),
+        };
         let parties =
             devices().map(|device| (&*device.name, device.member.limits(), device.superblock.borrow().clone()));
         check_blocks(&geometry, block_bytes, parties, !options.read_only)?;
@@ -173,12 +204,14 @@ impl<M: Member, C: Clock> Array<M, C> {
         let optimal_bytes = devices().map(|device| device.member.limits().optimal_bytes).max().unwrap_or(0);
         Ok(Self(Rc::new(Inner {
             gathering: Gathering::new(&geometry, optimal_bytes.into(), options.gather_bytes),
+            read_ahead: ReadAhead::new(&geometry, options.read_ahead_bytes),
             geometry,
             kernel: options.kernel.unwrap_or_else(parity::Kernel::best),
             pool,
             clock,
             read_only: options.read_only,
             block_bytes,
+            verify: Cell::new(options.verify),
             stripe_size: Cell::new(options.stripe_size),
             cache: RefCell::new(StripeCache::new(cache_bytes)),
             slots: RefCell::new(slots),
@@ -194,6 +227,10 @@ impl<M: Member, C: Clock> Array<M, C> {
             metadata: Default::default(),
             gate: Default::default(),
             sweeps: Default::default(),
+            observer: Default::default(),
+            healing: Healing::default(),
+            surroundings,
+            forced,
             writers: Default::default(),
         })))
     }
@@ -205,6 +242,8 @@ struct Election {
     freshest: usize,
     /// For each candidate: what it is, or why it is left out.
     seats: Vec<Result<DeviceRole, String>>,
+    /// Rounds until nobody who calls itself active and is not would be taken for it.
+    owed: u32,
 }
 
 fn elect<M>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
@@ -230,8 +269,16 @@ fn elect<M>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
         }
     }
     let best = superblock(freshest);
-    let seats = offered.iter().map(|candidate| seat_of(candidate, best)).collect::<Result<_, _>>()?;
-    Ok(Election { freshest, seats })
+    let seats = offered.iter().map(|candidate| seat_of(candidate, best)).collect::<Result<Vec<_>, _>>()?;
+    // Older kernels believe one that is an event behind; and a member may be ahead that was told first of a place.
+    let is_active = |role: &DeviceRole| matches!(role, DeviceRole::Active(_));
+    let left = |(candidate, seat): (&Offered<M>, &Result<DeviceRole, String>)| {
+        let own = &candidate.found.superblock;
+        let claims = is_active(&own.own_role()) && !seat.as_ref().is_ok_and(is_active);
+        claims.then(|| own.events.saturating_add(ROUNDS_TO_LEAVE_BEHIND.into()).saturating_sub(best.events))
+    };
+    let owed = offered.iter().zip(&seats).filter_map(left).max().unwrap_or(0);
+    Ok(Election { freshest, seats, owed: owed.try_into().unwrap_or(ROUNDS_TO_LEAVE_BEHIND) })
 }
 
 /// What one candidate is, going by the freshest superblock.
@@ -240,11 +287,12 @@ fn seat_of<M>(candidate: &Offered<M>, best: &Superblock) -> Result<Result<Device
     if best.events.saturating_sub(own.events) > 1 {
         return Ok(Err(format!("stale: its events are {}, the array's {}", own.events, best.events)));
     }
-    if own.replacement {
-        return Ok(Err("a replacement that is still being made".to_owned()));
-    }
     let role = best.role(own.device_number);
-    if own.events == best.events && own.own_role() != role {
+    // It was told first that it takes part, and failed, or the power did: what the others were told next has the
+    // same number. Members that were used apart call each other faulty.
+    let is_active = |role| matches!(role, DeviceRole::Active(_));
+    let is_told_first = !is_active(role) && is_active(own.role(best.device_number));
+    if own.events == best.events && own.own_role() != role && !is_told_first {
         let reason = format!("calls itself {:?}, but a member of the same age calls it {role:?}", own.own_role());
         return Err(Refusal::new(reason)
             .of(&candidate.name)
@@ -329,9 +377,10 @@ async fn seat<M: Member>(
     election: &Election,
     freshest: &Superblock,
     pool: &Pool,
+    surroundings: &Rc<Surroundings>,
 ) -> Result<Seated<M>, Refusal> {
     let mut slots: Vec<Option<Rc<Device<M>>>> = (0..freshest.raid_disks).map(|_| None).collect();
-    let (mut spares, mut left_out) = (Vec::new(), Vec::new());
+    let (mut spares, mut left_out, mut successors) = (Vec::new(), Vec::new(), Vec::new());
     for (candidate, seat) in offered.into_iter().zip(&election.seats) {
         let Offered { name, member, found: Found { superblock, place } } = candidate;
         let role = match seat {
@@ -358,19 +407,50 @@ async fn seat<M: Member>(
                     let reason = format!("slot {slot} of an array of {}", freshest.raid_disks);
                     Refusal::new(reason).of(&name).field("superblock.dev_roles")
                 })?;
+                if superblock.replacement {
+                    // One that has everything has yet to take its place.
+                    let state = if state == DeviceState::InSync {
+                        DeviceState::Recovering { current: superblock.component.bytes() }
+                    } else {
+                        state
+                    };
+                    let device = Device::new(name, member, superblock, place, state, bad, surroundings.clone());
+                    successors.push((slot, Rc::new(device)));
+                    continue;
+                }
                 if let Some(other) = seat {
                     let reason = format!("slot {slot} is {}'s already", other.name);
                     return Err(Refusal::new(reason).of(&name).field("superblock.dev_roles"));
                 }
-                *seat = Some(Rc::new(Device::new(name, member, superblock, place, state, bad)));
+                *seat = Some(Rc::new(Device::new(name, member, superblock, place, state, bad, surroundings.clone())));
             }
             DeviceRole::Spare => {
-                spares.push(Rc::new(Device::new(name, member, superblock, place, DeviceState::Spare, bad)));
+                let mut superblock = superblock;
+                superblock.replacement = false;
+                let state = DeviceState::Spare;
+                spares.push(Rc::new(Device::new(name, member, superblock, place, state, bad, surroundings.clone())));
             }
             DeviceRole::Journal => {
                 return Err(Refusal::new("a journal device").of(&name).field("superblock.dev_roles"));
             }
             DeviceRole::Faulty => unreachable!("faulty members were left out"),
+        }
+    }
+    for (slot, successor) in successors {
+        match &mut slots[slot.index()] {
+            Some(old) if old.successor().is_none() => drop(old.successor.replace(Some(successor))),
+            Some(_) => {
+                let reason = format!("slot {slot} has a replacement already");
+                return Err(Refusal::new(reason).of(&successor.name).field("superblock.dev_roles"));
+            }
+            // The member that it was to replace is gone: it goes on from where it is.
+            seat @ None => {
+                successor.superblock.borrow_mut().replacement = false;
+                if successor.superblock.borrow().recovery_offset.is_none() {
+                    successor.state.set(DeviceState::InSync);
+                }
+                *seat = Some(successor);
+            }
         }
     }
     Ok((slots, spares, left_out))
@@ -405,8 +485,9 @@ fn geometry<M: Member>(
 }
 
 fn check_fit<M: Member>(geometry: &Geometry, slots: &[Option<Rc<Device<M>>>]) -> Result<(), Refusal> {
-    for (index, device) in slots.iter().enumerate() {
-        let Some(device) = device else { continue };
+    let seated = slots.iter().enumerate().filter_map(|(index, device)| Some((index, device.clone()?)));
+    let all = seated.flat_map(|(index, device)| [device.successor(), Some(device)].map(|device| (index, device)));
+    for (index, device) in all.filter_map(|(index, device)| Some((index, device?))) {
         let used = geometry.used_bytes(Slot(index as u16));
         let there = device.member.limits().bytes.saturating_sub(device.data_at);
         if used > there {
@@ -451,6 +532,34 @@ fn agreement(
     }
 }
 
+/// Where a member has bad blocks and parity may be wrong, the array is dirty and degraded: true when its
+/// user has accepted that. `needed` says whether any of a range of components may be in disagreement.
+fn check_bad_blocks<M: Member>(
+    geometry: &Geometry,
+    slots: &[Option<Rc<Device<M>>>],
+    resync: Resync,
+    needed: &dyn Fn(Range<u64>) -> bool,
+    options: &AssembleOptions,
+) -> Result<bool, Refusal> {
+    let (Geometry::Parity(_), Resync::From(from)) = (geometry, resync) else { return Ok(false) };
+    let agreed_below = from.checked_bytes().unwrap_or(u64::MAX);
+    for device in slots.iter().flatten() {
+        let bad = device.bad.ranges();
+        let mut doubtful = bad.iter().map(|bad| bad.start.max(agreed_below)..bad.end);
+        let Some(range) = doubtful.find(|range| range.start < range.end && needed(range.clone())) else { continue };
+        if options.force {
+            return Ok(true);
+        }
+        let reason = format!(
+            "the array is dirty and degraded: this member has bad blocks at byte {} of its data; where a write was \
+             under way when the array stopped, what belongs there would come out wrong (the write hole)",
+            range.start
+        );
+        return Err(Refusal::new(reason).of(&device.name).field("bad-block log").advice("accept that with --force"));
+    }
+    Ok(false)
+}
+
 /// The byte of the array below which all is in agreement, by a resync's checkpoint.
 fn agreed_below(geometry: &Geometry, resync: Resync) -> u64 {
     let Resync::From(sectors) = resync else { return geometry.array_bytes() };
@@ -470,8 +579,9 @@ fn record<M: Member>(
     slots: &[Option<Rc<Device<M>>>],
     spares: &[Rc<Device<M>>],
 ) -> Record {
-    let here: Vec<_> =
-        slots.iter().flatten().chain(spares).map(|device| device.superblock.borrow().device_number).collect();
+    let successors: Vec<_> = slots.iter().flatten().filter_map(|device| device.successor()).collect();
+    let all = || slots.iter().flatten().chain(spares).chain(&successors);
+    let here: Vec<_> = all().map(|device| device.superblock.borrow().device_number).collect();
     let mut roles = freshest.roles.clone();
     let mut owed = 0;
     for (number, role) in roles.iter_mut().enumerate() {
@@ -488,7 +598,8 @@ fn record<M: Member>(
         }
     }
     let is_behind = |device: &Rc<Device<M>>| device.superblock.borrow().events < freshest.events;
-    let uneven = slots.iter().flatten().chain(spares).any(is_behind);
-    let uneven = uneven.then(|| Said { resync: freshest.resync, roles: freshest.roles.clone() });
+    let uneven = all().any(is_behind);
+    let said = || Said { resync: freshest.resync, roles: freshest.roles.clone(), bitmap: freshest.bitmap };
+    let uneven = uneven.then(said);
     Record { events: freshest.events, dirty: false, resync, roles, owed, uneven }
 }

@@ -199,16 +199,22 @@ impl Buffer {
         Buffer(front)
     }
 
-    /// Joins with the buffer that was split off right behind this one.
-    ///
-    /// # Panics
-    /// When `next` does not follow immediately in the same allocation.
+    /// Whether it is all that was taken from the pool: no other part of it is anywhere.
+    pub(crate) fn is_alone(&self) -> bool {
+        Rc::strong_count(&self.0.allocation) == 1
+    }
+
+    /// Joins with the buffer that was split off right behind this one. Where it is another, as an I/O
+    /// that hangs has kept the first, both are copied together.
     pub fn join(&mut self, next: Buffer) {
-        assert!(
-            Rc::ptr_eq(&self.0.allocation, &next.0.allocation) && self.0.start + self.0.len == next.0.start,
-            "joined buffers are neighbours of one allocation"
-        );
-        self.0.len += next.0.len;
+        if Rc::ptr_eq(&self.0.allocation, &next.0.allocation) && self.0.start + self.0.len == next.0.start {
+            self.0.len += next.0.len;
+            return;
+        }
+        let mut both = Pool(self.0.allocation.pool.clone()).take(self.len() + next.len());
+        both[..self.len()].copy_from_slice(self);
+        both[self.len()..].copy_from_slice(&next);
+        *self = both;
     }
 
     /// Gives up writing: from now on the bytes are shared and fixed.
@@ -320,10 +326,13 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "neighbours")]
-    fn buffers_that_are_not_neighbours_do_not_join() {
+    fn buffers_that_are_not_neighbours_are_copied_together() {
         let pool = Pool::new(1 << 20);
-        pool.take(4096).join(pool.take(4096));
+        let (mut first, mut second) = (pool.take(4096), pool.take(512));
+        first.fill(1);
+        second.fill(2);
+        first.join(second);
+        assert_eq!((first.len(), first[4095], first[4096], first[4607]), (4608, 1, 2, 2));
     }
 
     #[test]

@@ -13,15 +13,18 @@ use crate::clock::Clock;
 use crate::device::place_bytes;
 use crate::error::Refusal;
 use crate::inspect::{find_superblock, read_bytes};
+use crate::integrity::Checksums;
 use crate::member::{Member, MemberError, MemberErrorKind};
 use crate::membership::survives;
 use format::bitmap::BitmapSuper;
 use format::geometry::{Geometry, Level};
+use format::integrity::Layout;
 use format::placement::{BitmapChoice, Placement, Request, place};
 use format::superblock::{Blueprint, DeviceRole, Resync, SetName, Superblock, Timestamp, Version, decode, places};
 use format::units::{DeviceNumber, MemberByte, SECTOR_BYTES, Sectors, Slot};
 use futures_util::future::join_all;
 use std::cell::Cell;
+use std::time::Duration;
 
 /// What to make.
 #[derive(Debug, Clone)]
@@ -46,6 +49,8 @@ pub struct Recipe {
     pub set_uuid: [u8; 16],
     /// What the members hold.
     pub contents: Contents,
+    /// Keep checksums of every block.
+    pub integrity: bool,
     /// Take members that carry a superblock already.
     pub overwrite: bool,
 }
@@ -53,7 +58,9 @@ pub struct Recipe {
 /// What the members' data areas hold before the array is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contents {
-    /// Copies and parity agree: all zeros, or the user says so (`--assume-clean`).
+    /// Nothing but zeros: copies and parity agree.
+    Zeros,
+    /// Copies and parity agree: the user says so (`--assume-clean`).
     Consistent,
     /// Anything. Parity levels are filled with zeros, whose parity is zero;
     /// levels 1 and 10 are marked for a resync, which keeps the first copy.
@@ -109,6 +116,11 @@ pub async fn create<M: Member, C: Clock>(
     let failed = |writing: &Writing<'_, M>, error| Refusal::member_error(writing.name, &error);
     for writing in &writings {
         write_logs(recipe, writing, pool).await.map_err(|error| failed(writing, error))?;
+    }
+    if recipe.integrity {
+        for writing in &writings {
+            write_checksums(recipe, writing, pool, clock.wall()).await?;
+        }
     }
     for writing in &writings {
         write_superblock(writing, pool).await.map_err(|error| failed(writing, error))?;
@@ -171,6 +183,7 @@ fn plan<'a, M: Member, C: Clock>(
         component: recipe.component_bytes.map(|bytes| sectors(bytes, "size")).transpose()?,
         bitmap: recipe.bitmap,
         bad_block_log: true,
+        integrity: recipe.integrity,
     };
     let lengths: Vec<u64> = newcomers.iter().map(|(_, newcomer)| newcomer.candidate.member.limits().bytes).collect();
     let placements = place(&request, &lengths).map_err(refuse)?;
@@ -180,7 +193,7 @@ fn plan<'a, M: Member, C: Clock>(
         version: recipe.version,
         set_uuid: recipe.set_uuid,
         set_name: SetName::new(&recipe.name).map_err(refuse)?,
-        created: Timestamp { seconds: wall.as_secs(), micros: wall.subsec_micros() },
+        created: Timestamp { seconds: wall.as_secs(), micros: wall.subsec_micros().max(1) },
         level: recipe.level,
         layout: recipe.layout,
         raid0_layout: recipe.level == Level::Raid0 && unequal,
@@ -196,6 +209,9 @@ fn plan<'a, M: Member, C: Clock>(
         let bytes = member.limits().bytes;
         let superblock = Superblock::new(&blueprint, &placement, number, newcomer.device_uuid, bytes)
             .map_err(|defect| Refusal::defect(name, defect))?;
+        if recipe.integrity {
+            Layout::of(&superblock).map_err(|defect| Refusal::defect(name, defect))?;
+        }
         writings.push(Writing { name, member, placement, superblock });
     }
     check_geometry(slots, &writings)?;
@@ -294,6 +310,24 @@ async fn write_logs<M: Member>(recipe: &Recipe, writing: &Writing<'_, M>, pool: 
         write_bytes(*member, pool, at, &empty).await?;
     }
     member.flush().await
+}
+
+/// Checksums that know what is known: of members that were filled with zeros, everything.
+async fn write_checksums<M: Member>(
+    recipe: &Recipe,
+    writing: &Writing<'_, M>,
+    pool: &Pool,
+    now: Duration,
+) -> Result<(), Refusal> {
+    let Writing { name, member, superblock, .. } = writing;
+    let layout = Layout::of(superblock).map_err(|defect| Refusal::defect(name, defect))?;
+    let is_active = matches!(superblock.own_role(), DeviceRole::Active(_));
+    let are_zeros = recipe.contents == Contents::Zeros || (needs_zeroes(recipe) && is_active);
+    let made = async {
+        let checksums = Checksums::make(*member, superblock, layout, pool, now).await?;
+        if are_zeros { checksums.fill_with_zeros(*member).await } else { Ok(()) }
+    };
+    made.await.map_err(|error| Refusal::member_error(name, &error))
 }
 
 async fn write_superblock<M: Member>(writing: &Writing<'_, M>, pool: &Pool) -> Result<(), MemberError> {

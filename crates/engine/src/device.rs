@@ -4,13 +4,23 @@
 //! Positions here are component positions; this is the one place that adds a
 //! member's `data_offset`.
 
+use crate::bad_blocks::BadBlocks;
 use crate::buffer::{Block, Buffer};
+use crate::create::write_bytes;
+use crate::healing::ReadErrors;
+use crate::integrity::{Checksums, Contents};
 use crate::joining::Return;
-use crate::member::{Member, MemberError};
-use format::superblock::{PLACE_BYTES, Superblock};
+use crate::member::{Member, MemberError, Operation};
+use crate::observe::{Watched, Why};
+use crate::ranges::Ranges;
+use crate::watch::{Surroundings, UnderWay};
+use format::superblock::{BadBlockPlace, PLACE_BYTES, Superblock};
 use format::units::{ComponentByte, MemberByte};
-use std::cell::{Cell, RefCell};
+use smallvec::{SmallVec, smallvec};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Range;
+use std::pin::pin;
+use std::rc::Rc;
 
 /// How a device takes part, as md(4) and mdadm name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +54,7 @@ pub(crate) fn count(counter: &Cell<u64>, more: u64) {
 
 pub(crate) struct Device<M> {
     pub(crate) name: String,
-    pub(crate) member: M,
+    pub(crate) member: Watched<M>,
     /// As last read or written; the fields that all members share are kept in
     /// the array's own record and put in when it is written.
     pub(crate) superblock: RefCell<Superblock>,
@@ -55,11 +65,32 @@ pub(crate) struct Device<M> {
     /// Of a spare that was away: the slot it had.
     pub(crate) returns_to: Cell<Option<Return>>,
     pub(crate) data_at: u64,
-    /// Component ranges that md's bad-block log names; never read.
-    pub(crate) bad: Vec<Range<u64>>,
+    /// Component ranges that are never read.
+    pub(crate) bad: BadBlocks,
+    /// Component ranges whose reads failed, for whoever heals.
+    pub(crate) unread: RefCell<Ranges>,
+    pub(crate) read_errors: ReadErrors,
+    /// It did not answer in time, and has not answered since.
+    pub(crate) is_silent: Cell<bool>,
+    /// Its last read failed, and not for a fault of the medium: it may have everything, and be back.
+    pub(crate) is_away: Cell<bool>,
+    pub(crate) under_way: UnderWay,
+    /// Who is to take its place, and gets everything that it gets.
+    pub(crate) successor: RefCell<Option<Rc<Device<M>>>>,
+    /// Of a successor: why it does not hold everything that it should.
+    pub(crate) failure: RefCell<Option<MemberError>>,
+    /// Its successor is taking its place: the superblocks know it no more, writes still do.
+    pub(crate) is_leaving: Cell<bool>,
+    /// The last recovery began with it as a target.
+    pub(crate) in_recovery: Cell<bool>,
+    pub(crate) surroundings: Rc<Surroundings>,
     /// Whether a discard leaves zeros: its promise, until it turns out that it cannot.
     pub(crate) discards_to_zeros: Cell<bool>,
+    /// Checksums of its blocks, where they are kept.
+    pub(crate) checksums: OnceCell<Checksums>,
     pub(crate) in_flight: Cell<u32>,
+    /// The component's byte behind the last transfer that was begun: where a disk's arm is.
+    pub(crate) head: Cell<u64>,
     pub(crate) counters: Counters,
 }
 
@@ -87,21 +118,34 @@ impl<M: Member> Device<M> {
         place: Box<[u8]>,
         state: DeviceState,
         bad: Vec<Range<u64>>,
+        surroundings: Rc<Surroundings>,
     ) -> Self {
         debug_assert_eq!(place.len() as u64 % 512, 0);
         let limits = member.limits();
         let discards_to_zeros = Cell::new(limits.discards && limits.discards_to_zeros);
         Self {
             name,
-            member,
+            member: Watched::new(member),
             data_at: superblock.data_at().0,
+            bad: BadBlocks::new(superblock.bad_blocks, superblock.data_at().0, bad),
+            unread: RefCell::default(),
+            read_errors: ReadErrors::default(),
+            is_silent: Cell::new(false),
+            is_away: Cell::new(false),
+            under_way: UnderWay::default(),
+            successor: RefCell::default(),
+            failure: RefCell::default(),
+            is_leaving: Cell::new(false),
+            in_recovery: Cell::new(false),
+            surroundings,
             superblock: RefCell::new(superblock),
             place: RefCell::new(place),
             state: Cell::new(state),
             returns_to: Cell::new(None),
-            bad,
             discards_to_zeros,
+            checksums: OnceCell::new(),
             in_flight: Cell::new(0),
+            head: Cell::new(0),
             counters: Counters::default(),
         }
     }
@@ -118,7 +162,7 @@ impl<M: Member> Device<M> {
             DeviceState::Recovering { current } => range.end <= current,
             DeviceState::Spare | DeviceState::Faulty => false,
         };
-        current && !self.bad.iter().any(|bad| bad.start < range.end && range.start < bad.end)
+        current && !self.is_silent.get() && !self.bad.touches(&range)
     }
 
     /// Whether it has yet to be recovered somewhere below `end`.
@@ -128,11 +172,11 @@ impl<M: Member> Device<M> {
 
     /// Whether [`Device::is_readable`] is true of every range.
     pub(crate) fn is_whole(&self) -> bool {
-        self.state.get() == DeviceState::InSync && self.bad.is_empty()
+        self.state.get() == DeviceState::InSync && self.bad.is_empty() && !self.is_silent.get()
     }
 
     /// Counts an error; of the first a word goes to whoever serves the array.
-    fn note(&self, result: &Result<(), MemberError>) {
+    pub(crate) fn note(&self, result: &Result<(), MemberError>) {
         let Err(error) = result else { return };
         count(&self.counters.errors, 1);
         if self.counters.errors.get() == 1 {
@@ -140,17 +184,72 @@ impl<M: Member> Device<M> {
         }
     }
 
-    fn absolute(&self, at: ComponentByte) -> MemberByte {
+    /// What could not be read is to be healed.
+    fn note_unread(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>) {
+        if let Err(error) = result {
+            self.is_away.set(!error.is_of_medium());
+            self.unread.borrow_mut().add(at.0..at.0 + bytes);
+            self.surroundings.hurt.raise();
+        }
+    }
+
+    /// What was bad and could be written is good again.
+    fn note_written(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>) {
+        if result.is_ok() && !self.bad.is_empty() && self.bad.written(&(at.0..at.0 + bytes)) {
+            self.surroundings.hurt.raise();
+        }
+    }
+
+    pub(crate) fn absolute(&self, at: ComponentByte) -> MemberByte {
         MemberByte(self.data_at + at.0)
     }
 
-    pub(crate) async fn read(&self, at: ComponentByte, into: Buffer) -> (Result<(), MemberError>, Buffer) {
-        let _in_flight = InFlight::enter(&self.in_flight);
-        count(&self.counters.reads, 1);
-        count(&self.counters.read_bytes, into.len() as u64);
-        let (result, into) = self.member.read(self.absolute(at), into).await;
-        self.note(&result);
+    fn begin(&self, at: ComponentByte, bytes: u64) -> InFlight<'_> {
+        self.head.set(at.0 + bytes);
+        InFlight::enter(&self.in_flight)
+    }
+
+    pub(crate) async fn read(&self, at: ComponentByte, into: Buffer, why: Why) -> (Result<(), MemberError>, Buffer) {
+        let bytes = into.len() as u64;
+        let (result, into) = self.read_judged(self.judge(), at, into, why).await;
+        self.note_unread(at, bytes, &result);
         (result, into)
+    }
+
+    /// As [`Device::read`], held against its checksums whatever the setting.
+    pub(crate) async fn read_surely(
+        &self,
+        at: ComponentByte,
+        into: Buffer,
+        why: Why,
+    ) -> (Result<(), MemberError>, Buffer) {
+        let bytes = into.len() as u64;
+        let (result, into) = self.read_verified(at, into, why).await;
+        self.note_unread(at, bytes, &result);
+        (result, into)
+    }
+
+    pub(crate) async fn read_bare(
+        &self,
+        at: ComponentByte,
+        into: Buffer,
+        why: Why,
+    ) -> (Result<(), MemberError>, Buffer) {
+        let _in_flight = self.begin(at, into.len() as u64);
+        let (at, bytes) = (self.absolute(at), into.len());
+        count(&self.counters.reads, 1);
+        count(&self.counters.read_bytes, bytes as u64);
+        match self.bounded(Operation::Read, (at, bytes as u64), pin!(self.member.read(at, into, why))).await {
+            Ok((result, into)) => {
+                self.note(&result);
+                (result, into)
+            }
+            Err(error) => {
+                let result = Err(error);
+                self.note(&result);
+                (result, self.surroundings.pool.take(bytes))
+            }
+        }
     }
 
     /// Fills the buffers one behind the other, as one transfer.
@@ -158,53 +257,184 @@ impl<M: Member> Device<M> {
         &self,
         at: ComponentByte,
         mut into: Vec<Buffer>,
+        why: Why,
     ) -> (Result<(), MemberError>, Vec<Buffer>) {
         if into.len() == 1 {
-            let (result, buffer) = self.read(at, into.remove(0)).await;
+            let (result, buffer) = self.read(at, into.remove(0), why).await;
             into.push(buffer);
             return (result, into);
         }
-        let _in_flight = InFlight::enter(&self.in_flight);
-        count(&self.counters.reads, 1);
-        count(&self.counters.read_bytes, into.iter().map(|buffer| buffer.len() as u64).sum());
-        let (result, into) = self.member.read_vectored(self.absolute(at), into).await;
-        self.note(&result);
+        let bytes = into.iter().map(|buffer| buffer.len() as u64).sum();
+        let (result, into) = self.read_vectored_judged(self.judge(), at, into, why).await;
+        self.note_unread(at, bytes, &result);
         (result, into)
     }
 
-    /// As [`Device::write`], of one block.
-    pub(crate) async fn write_one(&self, at: ComponentByte, from: Block) -> Result<(), MemberError> {
-        let _in_flight = InFlight::enter(&self.in_flight);
-        count(&self.counters.writes, 1);
-        count(&self.counters.written_bytes, from.len() as u64);
-        let result = self.member.write(self.absolute(at), from).await;
-        self.note(&result);
-        result
-    }
-
-    /// Writes the blocks one behind the other, as one transfer.
-    pub(crate) async fn write(&self, at: ComponentByte, mut from: Vec<Block>) -> Result<(), MemberError> {
-        if from.len() == 1 {
-            return self.write_one(at, from.remove(0)).await;
+    pub(crate) async fn read_vectored_bare(
+        &self,
+        at: ComponentByte,
+        into: Vec<Buffer>,
+        why: Why,
+    ) -> (Result<(), MemberError>, Vec<Buffer>) {
+        let _in_flight = self.begin(at, into.iter().map(|buffer| buffer.len() as u64).sum());
+        let lengths: SmallVec<[usize; 16]> = into.iter().map(|buffer| buffer.len()).collect();
+        let (at, bytes) = (self.absolute(at), lengths.iter().sum::<usize>() as u64);
+        count(&self.counters.reads, 1);
+        count(&self.counters.read_bytes, bytes);
+        match self.bounded(Operation::Read, (at, bytes), pin!(self.member.read_vectored(at, into, why))).await {
+            Ok((result, into)) => {
+                self.note(&result);
+                (result, into)
+            }
+            Err(error) => {
+                let result = Err(error);
+                self.note(&result);
+                (result, lengths.iter().map(|&bytes| self.surroundings.pool.take(bytes)).collect())
+            }
         }
-        let _in_flight = InFlight::enter(&self.in_flight);
+    }
+
+    /// Writes the blocks one behind the other, as one transfer; and to a successor.
+    pub(crate) async fn write(
+        &self,
+        at: ComponentByte,
+        mut from: SmallVec<[Block; 1]>,
+        why: Why,
+    ) -> Result<(), MemberError> {
+        if self.successor.borrow().is_some() {
+            let (from, copy) = (from.to_vec(), from.into_vec());
+            let other = async move |successor: &Device<M>| successor.write_own(at, copy, why).await;
+            return Box::pin(self.with_successor(self.write_own(at, from, why), other)).await;
+        }
+        match from.len() {
+            1 => self.write_one_own(at, from.remove(0), why).await,
+            _ => self.write_own(at, from.into_vec(), why).await,
+        }
+    }
+
+    /// As [`Device::write`], of one block.
+    pub(crate) async fn write_one(&self, at: ComponentByte, from: Block, why: Why) -> Result<(), MemberError> {
+        if self.successor.borrow().is_none() {
+            return self.write_one_own(at, from, why).await;
+        }
+        Box::pin(self.write(at, smallvec![from], why)).await
+    }
+
+    async fn write_one_own(&self, at: ComponentByte, from: Block, why: Why) -> Result<(), MemberError> {
+        let bytes = from.len() as u64;
+        let result = match self.sums_of(std::slice::from_ref(&from)) {
+            None => self.write_one_bare(at, from, why).await,
+            // Boxed, here and below, so that transfers without checksums stay small.
+            Some((checksums, sums)) => {
+                Box::pin(self.keeping(checksums, at, bytes, sums, self.write_one_bare(at, from, why))).await
+            }
+        };
+        self.note_written(at, bytes, &result);
+        result
+    }
+
+    async fn write_one_bare(&self, at: ComponentByte, from: Block, why: Why) -> Result<(), MemberError> {
+        let _in_flight = self.begin(at, from.len() as u64);
+        let (at, bytes) = (self.absolute(at), from.len() as u64);
         count(&self.counters.writes, 1);
-        count(&self.counters.written_bytes, from.iter().map(|block| block.len() as u64).sum());
-        let result = self.member.write_vectored(self.absolute(at), from).await;
+        count(&self.counters.written_bytes, bytes);
+        let result =
+            self.bounded(Operation::Write, (at, bytes), pin!(self.member.write(at, from, why))).await.flatten();
         self.note(&result);
         result
     }
 
+    /// As [`Device::write`], to this member alone.
+    pub(crate) async fn write_own(&self, at: ComponentByte, mut from: Vec<Block>, why: Why) -> Result<(), MemberError> {
+        if from.len() == 1 {
+            return self.write_one_own(at, from.remove(0), why).await;
+        }
+        let bytes = from.iter().map(|block| block.len() as u64).sum();
+        let result = match self.sums_of(&from) {
+            None => self.write_bare(at, bytes, from, why).await,
+            Some((checksums, sums)) => {
+                Box::pin(self.keeping(checksums, at, bytes, sums, self.write_bare(at, bytes, from, why))).await
+            }
+        };
+        self.note_written(at, bytes, &result);
+        result
+    }
+
+    async fn write_bare(&self, at: ComponentByte, bytes: u64, from: Vec<Block>, why: Why) -> Result<(), MemberError> {
+        let _in_flight = self.begin(at, bytes);
+        let at = self.absolute(at);
+        count(&self.counters.writes, 1);
+        count(&self.counters.written_bytes, bytes);
+        let result = self
+            .bounded(Operation::Write, (at, bytes), pin!(self.member.write_vectored(at, from, why)))
+            .await
+            .flatten();
+        self.note(&result);
+        result
+    }
+
+    /// The range's contents no longer matter; a successor has zeros there.
     pub(crate) async fn discard(&self, at: ComponentByte, bytes: u64) -> Result<(), MemberError> {
-        self.member.discard(self.absolute(at), bytes).await
+        let other = async move |successor: &Device<M>| successor.zero_own(at, bytes).await;
+        self.with_successor(self.discard_own(at, bytes), other).await
     }
 
+    /// Where checksums are kept, the member promises zeros.
+    async fn discard_own(&self, at: ComponentByte, bytes: u64) -> Result<(), MemberError> {
+        let place = (self.absolute(at), bytes);
+        let discard = async {
+            self.bounded(Operation::Discard, place, pin!(self.member.discard(place.0, bytes, Why::Data)))
+                .await
+                .flatten()
+        };
+        match self.checksums.get() {
+            None => discard.await,
+            Some(checksums) => self.keeping(checksums, at, bytes, Contents::Zeros, discard).await,
+        }
+    }
+
+    /// The range reads as zeros afterwards, also of a successor.
     pub(crate) async fn write_zeroes(&self, at: ComponentByte, bytes: u64) -> Result<(), MemberError> {
-        self.member.write_zeroes(self.absolute(at), bytes).await
+        let other = async move |successor: &Device<M>| successor.zero_own(at, bytes).await;
+        self.with_successor(self.write_zeroes_own(at, bytes), other).await
     }
 
-    /// Puts `superblock` in its place, in whole logical blocks, and on stable storage.
-    pub(crate) async fn write_superblock(&self, superblock: Superblock, pool: &crate::Pool) -> Result<(), MemberError> {
+    pub(crate) async fn write_zeroes_own(&self, at: ComponentByte, bytes: u64) -> Result<(), MemberError> {
+        let place = (self.absolute(at), bytes);
+        let zero = async {
+            self.bounded(Operation::WriteZeroes, place, pin!(self.member.write_zeroes(place.0, bytes, Why::Data)))
+                .await
+                .flatten()
+        };
+        let result = match self.checksums.get() {
+            None => zero.await,
+            Some(checksums) => self.keeping(checksums, at, bytes, Contents::Zeros, zero).await,
+        };
+        self.note_written(at, bytes, &result);
+        result
+    }
+
+    /// Every write that completed before this call is on stable storage after it.
+    pub(crate) async fn flush(&self, why: Why) -> Result<(), MemberError> {
+        self.bounded(Operation::Flush, (MemberByte(0), 0), pin!(self.member.flush(why))).await.flatten()
+    }
+
+    /// Puts `superblock` in its place, in whole logical blocks, and on stable storage; before
+    /// it the bad-block log, if that has changed: so it is there when the superblock calls it in use.
+    pub(crate) async fn write_superblock(
+        &self,
+        mut superblock: Superblock,
+        pool: &crate::Pool,
+    ) -> Result<(), MemberError> {
+        superblock.bad_blocks =
+            superblock.bad_blocks.map(|log| BadBlockPlace { in_use: self.bad.is_log_in_use(), ..log });
+        let place = (superblock.super_at(), PLACE_BYTES);
+        self.bounded(Operation::Write, place, pin!(self.put_superblock(superblock, pool))).await.flatten()
+    }
+
+    async fn put_superblock(&self, superblock: Superblock, pool: &crate::Pool) -> Result<(), MemberError> {
+        self.write_log(&superblock, pool).await?;
+        self.announce(&superblock).await?;
         let encoded = superblock.encode();
         let block = {
             let mut place = self.place.borrow_mut();
@@ -215,8 +445,18 @@ impl<M: Member> Device<M> {
         };
         let at = superblock.super_at();
         *self.superblock.borrow_mut() = superblock;
-        self.member.write(at, block).await?;
-        self.member.flush().await
+        self.member.write(at, block, Why::Superblock).await?;
+        self.member.flush(Why::Superblock).await
+    }
+
+    /// Flushed before: what is not called bad any more was written, and must not be lost behind that.
+    async fn write_log(&self, superblock: &Superblock, pool: &crate::Pool) -> Result<(), MemberError> {
+        let (Some(log), Some(at)) = (self.bad.unsaved(), superblock.bad_blocks_at()) else { return Ok(()) };
+        self.member.flush(Why::Superblock).await?;
+        write_bytes(&self.member, pool, at, &log.bytes).await?;
+        self.member.flush(Why::Superblock).await?;
+        self.bad.saved(&log);
+        Ok(())
     }
 }
 

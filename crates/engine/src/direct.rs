@@ -11,9 +11,11 @@ use crate::clock::Clock;
 use crate::device::Device;
 use crate::error::ArrayError;
 use crate::member::Member;
+use crate::observe::Why;
 use format::geometry::Geometry;
 use format::units::{ArrayByte, ComponentByte};
 use futures_util::future::join_all;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Where a run of array bytes is.
@@ -35,8 +37,8 @@ struct Transfer<M> {
 }
 
 impl<M: Member, C: Clock> Inner<M, C> {
-    /// The member to read `at` from, of a whole array.
-    fn place(&self, at: u64) -> Option<Place<M>> {
+    /// The member to read `at` from, a part of `read`.
+    fn place(&self, at: u64, read: &Range<u64>) -> Option<Place<M>> {
         match &self.geometry {
             Geometry::Parity(parity) => {
                 let (slot, at, bytes) = parity.locate(ArrayByte(at));
@@ -44,8 +46,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
             Geometry::Mapping(mapping) => {
                 let piece = mapping.piece_at(ArrayByte(at));
-                let (slot, at) = self.best_copy(&piece, piece.bytes, &[])?;
-                Some(Place { device: self.device(slot)?, at, bytes: piece.bytes })
+                let (slot, at, bytes) = self.share_of_copy(&piece, read)?;
+                Some(Place { device: self.device(slot)?, at, bytes })
             }
         }
     }
@@ -56,8 +58,18 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if !self.whole.get() || bytes == 0 || !self.is_aligned(at, bytes) {
             return None;
         }
-        let place = self.place(at)?;
+        let place = self.place(at, &(at..at + bytes))?;
         (bytes <= place.bytes).then_some((place.device, place.at))
+    }
+
+    /// The same where members are missing: of what a member has that is there.
+    pub(crate) fn locate_present(&self, at: u64, bytes: u64) -> Option<(Rc<Device<M>>, ComponentByte)> {
+        if bytes == 0 || !self.is_aligned(at, bytes) {
+            return None;
+        }
+        let place = self.place(at, &(at..at + bytes))?;
+        let is_there = bytes <= place.bytes && place.device.is_readable(place.at.0..place.at.0 + bytes);
+        is_there.then_some((place.device, place.at))
     }
 
     /// The short way for a write that one member alone takes: of a level
@@ -78,7 +90,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let bytes = from.len() as u64;
         let _lock = self.locks.exclusive(at..at + bytes).await;
         self.check_unbroken()?;
-        device.write_one(position, from).await.map_err(|error| self.io_error(at, bytes, Some(&error)))
+        device.write_one(position, from, Why::Data).await.map_err(|error| self.io_error(at, bytes, Some(&error)))
     }
 
     /// Reads a range of a whole array. Gives the buffer back unfilled when the
@@ -89,7 +101,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         let (transfers, count) = self.cut_into_transfers(at, into)?;
         let reads = transfers.into_iter().map(async |transfer| {
-            let (result, buffers) = transfer.device.read_vectored(transfer.at, transfer.buffers).await;
+            let (result, buffers) = transfer.device.read_vectored(transfer.at, transfer.buffers, Why::Data).await;
             (result, transfer.parts, buffers)
         });
         let mut parts: Vec<Option<Buffer>> = (0..count).map(|_| None).collect();
@@ -104,10 +116,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     fn cut_into_transfers(&self, at: u64, mut into: Buffer) -> Result<(Vec<Transfer<M>>, usize), Buffer> {
         let mut transfers: Vec<Transfer<M>> = Vec::new();
+        let read = at..at + into.len() as u64;
         let mut position = at;
         let mut count = 0;
         while !into.is_empty() {
-            let Some(place) = self.place(position) else {
+            let Some(place) = self.place(position, &read) else {
                 return Err(put_together(transfers, into)); // the array stopped being whole
             };
             let bytes = place.bytes.min(into.len() as u64);

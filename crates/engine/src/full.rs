@@ -10,6 +10,7 @@ use crate::buffer::{Block, Buffer, Pool};
 use crate::clock::Clock;
 use crate::error::ArrayError;
 use crate::member::Member;
+use crate::observe::Why;
 use crate::patchwork::Patch;
 use format::geometry::{Parity, Role, Stripe};
 use format::units::{ComponentByte, Slot};
@@ -41,7 +42,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 for (at, blocks) in in_units(self.stripe_size_bytes(), at, blocks) {
                     let device = device.clone();
                     writes.push(async move {
-                        let result = device.write(at, blocks).await;
+                        let result = device.write(at, blocks.into(), Why::Stripe).await;
                         (device, result)
                     });
                 }
@@ -49,7 +50,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         for (device, result) in join_all(writes).await {
             if let Err(error) = result {
-                self.record_failure(&device, &error).await?;
+                Box::pin(self.record_failure(&device, &error)).await?;
             }
         }
         Ok(())

@@ -138,7 +138,7 @@ pub(crate) async fn read_bitmap_at<M: Member>(
     Ok((header, image))
 }
 
-/// The component ranges that a member's bad-block log names.
+/// The ranges of its bytes that a member's bad-block log names.
 ///
 /// # Errors
 /// When it cannot be read or decoded.

@@ -46,20 +46,9 @@ impl<M: Member, C: Clock> Array<M, C> {
     pub async fn add(&self, candidate: Candidate<M>, device_uuid: [u8; 16], overwrite: bool) -> Result<(), Refusal> {
         let inner = &*self.0;
         let _inside = inner.enter_to_join(&candidate.name)?;
-        let Candidate { name, member } = candidate;
-        if let (false, Ok(found)) = (overwrite, find_superblock(&name, &member, &inner.pool).await) {
-            return Err(inner.used(&name, &found.superblock));
-        }
+        inner.check_unused(&candidate, overwrite).await?;
         let _lock = inner.metadata.exclusive(0..1).await;
-        let superblock = inner.superblock_of_newcomer(&name, &member, device_uuid)?;
-        inner.check_newcomer(&name, &member, &superblock)?;
-        let failed = |error: MemberError| Refusal::member_error(&name, &error);
-        forget(&name, &member, &inner.pool).await?;
-        write_empty_log(&member, &inner.pool, &superblock).await.map_err(failed)?;
-        let place = vec![0; place_bytes(superblock.super_at(), member.limits().bytes)].into();
-        let device = Rc::new(Device::new(name.clone(), member, superblock, place, DeviceState::Spare, Vec::new()));
-        inner.write_whole_bitmap(&device).await.map_err(failed)?;
-        inner.others.borrow_mut().push(device.clone());
+        let device = inner.prepare_spare(candidate, device_uuid).await?;
         inner.join(device).await
     }
 
@@ -75,17 +64,24 @@ impl<M: Member, C: Clock> Array<M, C> {
         let Found { superblock, place } = find_superblock(&name, &member, &inner.pool).await?;
         let bad = read_bad_blocks(&name, &member, &superblock, &inner.pool).await?;
         let _lock = inner.metadata.exclusive(0..1).await;
+        inner.check_absent(&name)?;
         let place_to_return = inner.check_return(&name, &superblock)?;
+        // One that left in the round that told of the bitmap does not know where it is.
+        let superblock = superblock
+            .with_bitmap(inner.any_superblock().bitmap, member.limits().bytes)
+            .map_err(|defect| Refusal::defect(&name, defect))?;
         inner.check_newcomer(&name, &member, &superblock)?;
-        let device = Rc::new(Device::new(name, member, superblock, place, DeviceState::Spare, bad));
+        let surroundings = inner.surroundings.clone();
+        let device = Rc::new(Device::new(name, member, superblock, place, DeviceState::Spare, bad, surroundings));
         device.returns_to.set(Some(place_to_return));
+        device.find_checksums(&inner.pool, inner.clock.wall(), inner.verify.get()).await;
         inner.others.borrow_mut().push(device.clone());
         inner.join(device).await
     }
 }
 
 impl<M: Member, C: Clock> Inner<M, C> {
-    fn enter_to_join(&self, name: &str) -> Result<Inside<'_>, Refusal> {
+    pub(crate) fn enter_to_join(&self, name: &str) -> Result<Inside<'_>, Refusal> {
         let refuse = |reason: &str, advice: &str| Err(Refusal::new(reason).of(name).advice(advice));
         if self.read_only {
             return refuse("the array is read-only", "serve it without --read-only");
@@ -96,17 +92,57 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if self.any_superblock().version == Version::V0_90 {
             return refuse("members of metadata 0.90 are kept up, but not added", "let md add it");
         }
-        if self.members().iter().any(|device| device.name == name) {
-            return refuse("a member of this array already", "if it is faulty, remove it first");
-        }
+        self.check_absent(name)?;
         self.check_unbroken().map_err(|error| Refusal::new(error.reason).of(name))?;
         self.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))
     }
 
+    pub(crate) async fn check_unused(&self, candidate: &Candidate<M>, overwrite: bool) -> Result<(), Refusal> {
+        let Candidate { name, member } = candidate;
+        match find_superblock(name, member, &self.pool).await {
+            Ok(found) if !overwrite => Err(self.used(name, &found.superblock)),
+            _ => Ok(()),
+        }
+    }
+
+    /// A new spare, of which no superblock says anything yet. The caller holds the metadata lock.
+    pub(crate) async fn prepare_spare(
+        &self,
+        candidate: Candidate<M>,
+        device_uuid: [u8; 16],
+    ) -> Result<Rc<Device<M>>, Refusal> {
+        let Candidate { name, member } = candidate;
+        self.check_absent(&name)?;
+        let superblock = self.superblock_of_newcomer(&name, &member, device_uuid)?;
+        self.check_newcomer(&name, &member, &superblock)?;
+        let failed = |error: MemberError| Refusal::member_error(&name, &error);
+        forget(&name, &member, &self.pool).await?;
+        write_empty_log(&member, &self.pool, &superblock).await.map_err(failed)?;
+        let place = vec![0; place_bytes(superblock.super_at(), member.limits().bytes)].into();
+        let (surroundings, state) = (self.surroundings.clone(), DeviceState::Spare);
+        let device = Rc::new(Device::new(name.clone(), member, superblock, place, state, Vec::new(), surroundings));
+        self.write_whole_bitmap(&device).await.map_err(failed)?;
+        self.give_checksums(&device).await?;
+        self.others.borrow_mut().push(device.clone());
+        Ok(device)
+    }
+
+    /// Asked again under the metadata lock: it may be joining twice.
+    fn check_absent(&self, name: &str) -> Result<(), Refusal> {
+        match self.members().iter().any(|device| device.name == name) {
+            true => {
+                let refusal = Refusal::new("a member of this array already").of(name);
+                Err(refusal.advice("if it is faulty, remove it first"))
+            }
+            false => Ok(()),
+        }
+    }
+
     /// All devices that the array knows, faulty ones included.
-    fn members(&self) -> Vec<Rc<Device<M>>> {
+    pub(crate) fn members(&self) -> Vec<Rc<Device<M>>> {
         let slots = self.slots.borrow();
-        slots.iter().flatten().chain(self.others.borrow().iter()).cloned().collect()
+        let successors = slots.iter().flatten().filter_map(|device| device.successor());
+        slots.iter().flatten().chain(self.others.borrow().iter()).cloned().chain(successors).collect()
     }
 
     /// A superblock for whatever all members agree on.
@@ -209,6 +245,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Takes a device in that is a spare so far. The caller holds the metadata lock.
     async fn join(&self, device: Rc<Device<M>>) -> Result<(), Refusal> {
+        self.watch(&device.name, &device.member);
         let number = usize::from(device.superblock.borrow().device_number.0);
         self.record.borrow_mut().set_role(number, DeviceRole::Spare);
         // A sweep under way goes on with the targets that it has.
@@ -264,13 +301,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Whether a device is a spare that can take a slot. 0.90 has no recovery
     /// offset: there a recovery is left to md.
-    fn fits(&self, device: &Device<M>, slot: Slot) -> bool {
+    pub(crate) fn fits(&self, device: &Device<M>, slot: Slot) -> bool {
         let superblock = device.superblock.borrow();
         let room = device.member.limits().bytes.saturating_sub(device.data_at);
         device.state.get() == DeviceState::Spare
             && superblock.version != Version::V0_90
             && self.geometry.used_bytes(slot) <= room
-            && superblock.bitmap.is_some() == self.intent().is_some()
+            && superblock.bitmap.is_some() == self.intent().is_some_and(|intent| intent.is_on_members())
     }
 
     /// The caller holds the metadata lock, and publishes.

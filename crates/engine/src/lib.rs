@@ -13,30 +13,41 @@ pub mod clock;
 pub mod create;
 pub mod inspect;
 pub mod member;
+pub mod observe;
 pub mod planner;
 pub mod status;
+pub mod verdict;
 
 mod array;
+mod at_once;
+mod bad_blocks;
 mod blocks;
 mod cache;
+mod degraded;
 mod device;
 mod direct;
 mod error;
 mod full;
 mod gate;
 mod gather;
+mod healing;
+mod integrity;
 mod intent;
 mod joining;
 mod locks;
 mod mapped;
 mod membership;
 mod patchwork;
+mod ranges;
+mod read_ahead;
 mod recall;
+mod replace;
 mod signal;
 mod stripe_size;
 mod striped;
 mod sweep;
 mod syndrome;
+mod watch;
 mod zeros;
 
 pub use array::{Array, Durability};
@@ -44,7 +55,11 @@ pub use assemble::{AssembleOptions, CACHE_BYTES, Candidate, Offer};
 pub use buffer::{Block, Buffer, Pool};
 pub use clock::{Clock, Moment};
 pub use error::{ArrayError, ArrayErrorKind, Refusal};
+pub use integrity::Verify;
 pub use intent::{BitmapClearing, BitmapPolicy, BitmapWrites};
 pub use member::{Limits, Member, MemberError, MemberErrorKind, Operation};
 pub use stripe_size::{STRIPE_SIZE_MIN, StripeSize};
-pub use sweep::{Resynced, SweepStatus, SyncSpeed};
+pub use sweep::{
+    ArrayPart, FINDINGS_LISTED_MAX, Finding, FindingVerdict, Findings, MemberCount, MemberPart, Outcome, Resynced,
+    ScrubAction, ScrubCounts, ScrubReport, ScrubRequest, ScrubState, SweepStatus, SyncSpeed,
+};

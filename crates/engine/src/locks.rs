@@ -43,8 +43,10 @@ pub(crate) struct RangeLocks {
 #[derive(Default)]
 struct State {
     tickets: u64,
-    /// In the order asked for.
+    /// In the order asked for, so of their tickets.
     entries: Vec<Entry>,
+    /// How many of them are not granted.
+    waiting: usize,
 }
 
 impl RangeLocks {
@@ -64,16 +66,27 @@ impl RangeLocks {
         Asked { locks: self.clone(), ticket }
     }
 
+    /// Whether somebody holds or waits for an exclusive lock on any of `range`.
+    pub(crate) fn is_wanted_exclusively(&self, range: &Range<u64>) -> bool {
+        let overlaps = |entry: &Entry| entry.range.start < range.end && range.start < entry.range.end;
+        self.state.borrow().entries.iter().any(|entry| entry.mode == Mode::Exclusive && overlaps(entry))
+    }
+
     fn release(&self, ticket: u64) {
         let mut wake = smallvec::SmallVec::<[Waker; 4]>::new();
         {
             let state = &mut *self.state.borrow_mut();
-            state.entries.retain(|entry| entry.ticket != ticket);
-            for index in 0..state.entries.len() {
+            let place = state.place_of(ticket);
+            state.waiting -= usize::from(!state.entries.remove(place).granted);
+            if state.waiting == 0 {
+                return;
+            }
+            for index in place..state.entries.len() {
                 let (earlier, rest) = state.entries.split_at_mut(index);
                 let entry = &mut rest[0];
                 if !entry.granted && !earlier.iter().any(|e| e.conflicts(entry)) {
                     entry.granted = true;
+                    state.waiting -= 1;
                     wake.extend(entry.waker.take());
                 }
             }
@@ -88,12 +101,19 @@ impl State {
         self.tickets += 1;
         let mut entry = Entry { ticket: self.tickets, range, mode, granted: false, waker: None };
         entry.granted = !self.entries.iter().any(|earlier| earlier.conflicts(&entry));
+        self.waiting += usize::from(!entry.granted);
         self.entries.push(entry);
         self.tickets
     }
 
+    fn place_of(&self, ticket: u64) -> usize {
+        let place = self.entries.binary_search_by_key(&ticket, |entry| entry.ticket);
+        place.expect("what was asked for is in the table")
+    }
+
     fn find(&mut self, ticket: u64) -> &mut Entry {
-        self.entries.iter_mut().find(|entry| entry.ticket == ticket).expect("what was asked for is in the table")
+        let place = self.place_of(ticket);
+        &mut self.entries[place]
     }
 }
 

@@ -1,17 +1,28 @@
 //! Reads and writes of the levels that keep data whole: linear, 0, 1, 10.
 //!
-//! A read takes the least loaded of the copies that are current, and the next
-//! when that fails. A write goes to all; one that fails leaves the array.
+//! A read takes the least loaded of the copies that are current, of these the
+//! nearest to where its member is, and the next when that fails. A long one is
+//! shared out among copies that have nothing else to do. A write goes to all; one
+//! that fails leaves the array.
 
 use crate::array::Inner;
 use crate::buffer::{Block, Buffer};
 use crate::clock::Clock;
 use crate::error::ArrayError;
+use crate::healing::ROW_BYTES;
 use crate::member::Member;
+use crate::observe::Why;
 use format::geometry::{Level, Mapping, Piece};
 use format::units::{ArrayByte, ComponentByte, Slot};
 use futures_util::future::join_all;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
+use std::ops::Range;
+
+/// A long read takes at least so much from each copy.
+const SHARE_MIN: u64 = 256 << 10;
+
+/// Shares begin at multiples of this.
+const SHARE_UNIT: u64 = 4096;
 
 impl<M: Member, C: Clock> Inner<M, C> {
     pub(crate) async fn read_mapped(&self, mapping: &Mapping, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
@@ -34,7 +45,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let mut last_error = None;
         while let Some((slot, at)) = self.best_copy(piece, bytes, &tried) {
             let Some(device) = self.device(slot) else { break };
-            let (result, buffer) = device.read(at, into).await;
+            let (result, buffer) = device.read(at, into, Why::Data).await;
             into = buffer;
             match result {
                 Ok(()) => return Ok(into),
@@ -42,11 +53,53 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
             tried.push((slot, at));
         }
+        // No copy gives all of it; between them they may.
+        let unit = [ROW_BYTES, self.block_bytes].into_iter().find(|&unit| unit < bytes && piece.copies.len() > 1);
+        if let Some(unit) = unit {
+            return Box::pin(self.read_in_parts(piece, unit, into)).await;
+        }
         Err(self.io_error(piece.at.0, bytes, last_error.as_ref()))
     }
 
-    /// The current copy with the fewest transfers under way; the first while
-    /// copies may differ, as md has it, so that all readers see the same one.
+    async fn read_in_parts(&self, piece: &Piece, unit: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
+        let mut parts = Vec::new();
+        for skip in (0..into.len() as u64).step_by(unit as usize) {
+            let part = into.split_to((unit as usize).min(into.len()));
+            let copies = piece.copies.iter().map(|&(slot, at)| (slot, ComponentByte(at.0 + skip))).collect();
+            let piece = Piece { at: ArrayByte(piece.at.0 + skip), bytes: part.len() as u64, copies };
+            parts.push(self.read_piece(&piece, part).await);
+        }
+        join_parts(parts)
+    }
+
+    /// Which copy a part of `read` is best read from, where that is, and how much of it.
+    pub(crate) fn share_of_copy(&self, piece: &Piece, read: &Range<u64>) -> Option<(Slot, ComponentByte, u64)> {
+        let (at, length) = (piece.at.0, read.end - read.start);
+        let bytes = piece.bytes.min(read.end - at);
+        let shares = (length / SHARE_MIN).min(piece.copies.len() as u64);
+        if shares > 1 && self.is_agreed(at + bytes) && self.are_idle(piece, bytes) {
+            let begin = |share: u64| match share {
+                _ if share == shares => read.end,
+                _ => read.start + length * share / shares / SHARE_UNIT * SHARE_UNIT,
+            };
+            let share = (0..shares).rev().find(|&share| begin(share) <= at)?;
+            let (slot, place) = piece.copies[share as usize];
+            return Some((slot, place, bytes.min(begin(share + 1) - at)));
+        }
+        self.best_copy(piece, bytes, &[]).map(|(slot, place)| (slot, place, bytes))
+    }
+
+    /// Whether every copy can be read, and none of their members is busy.
+    fn are_idle(&self, piece: &Piece, bytes: u64) -> bool {
+        let slots = self.slots.borrow();
+        piece.copies.iter().all(|&(slot, at)| {
+            let device = slots[slot.index()].as_ref();
+            device.is_some_and(|device| device.in_flight.get() == 0 && device.is_readable(at.0..at.0 + bytes))
+        })
+    }
+
+    /// The current copy with the fewest transfers under way, of several the nearest;
+    /// the first while copies may differ, as md has it, so that all readers see the same one.
     pub(crate) fn best_copy(
         &self,
         piece: &Piece,
@@ -56,14 +109,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let slots = self.slots.borrow();
         let load = |slot: Slot, at: ComponentByte| {
             let device = slots[slot.index()].as_ref()?;
-            device.is_readable(at.0..at.0 + bytes).then(|| device.in_flight.get())
+            let distance = device.head.get().abs_diff(at.0);
+            device.is_readable(at.0..at.0 + bytes).then(|| (device.in_flight.get(), distance))
         };
         piece
             .copies
             .iter()
             .filter(|copy| !tried.contains(copy))
             .filter_map(|&(slot, at)| Some(((slot, at), load(slot, at)?)))
-            .min_by_key(|&(_, load)| if self.is_agreed(piece.at.0 + bytes) { load } else { 0 })
+            .min_by_key(|&(_, load)| if self.is_agreed(piece.at.0 + bytes) { load } else { (0, 0) })
             .map(|(copy, _)| copy)
     }
 
@@ -85,7 +139,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if copies.is_empty() {
             return Err(self.io_error(piece.at.0, piece.bytes, None));
         }
-        let writes = copies.iter().map(|(device, at)| device.write(*at, vec![from.clone()]));
+        let writes = copies.iter().map(|(device, at)| device.write(*at, smallvec![from.clone()], Why::Data));
         let results = join_all(writes).await;
         for ((device, _), result) in copies.iter().zip(results) {
             let Err(error) = result else { continue };

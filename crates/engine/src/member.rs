@@ -96,6 +96,8 @@ pub enum MemberErrorKind {
     Gone,
     /// No answer within the bound.
     TimedOut,
+    /// What was read is not what was last written there, as its checksum says.
+    Corrupt,
     /// The member cannot do this operation at all; not a fault.
     Unsupported,
 }
@@ -113,6 +115,13 @@ pub struct MemberError {
     pub bytes: u64,
     /// What lies below, for a person: the system's words.
     pub source: std::rc::Rc<dyn std::error::Error>,
+}
+
+impl MemberError {
+    /// Whether it is about a place on the medium, and not about the member.
+    pub fn is_of_medium(&self) -> bool {
+        matches!(self.kind, MemberErrorKind::Io | MemberErrorKind::Corrupt)
+    }
 }
 
 impl fmt::Display for MemberError {

@@ -11,10 +11,12 @@ use crate::array::{Array, Inner};
 use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
 use crate::error::{ArrayError, ArrayErrorKind, Refusal};
+use crate::integrity::Closing;
 use crate::intent::Failures;
 use crate::member::{Member, MemberError};
+use crate::observe::Why;
 use format::geometry::{Geometry, Level};
-use format::superblock::{DeviceRole, Resync, Superblock, Timestamp};
+use format::superblock::{BitmapPlace, DeviceRole, Resync, Superblock, Timestamp};
 use format::units::Sectors;
 use futures_util::future::join_all;
 use std::rc::Rc;
@@ -41,6 +43,7 @@ pub(crate) struct Record {
 pub(crate) struct Said {
     pub(crate) resync: Resync,
     pub(crate) roles: Vec<DeviceRole>,
+    pub(crate) bitmap: Option<BitmapPlace>,
 }
 
 impl Record {
@@ -68,13 +71,17 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if self.is_marked_dirty() || !self.is_redundant() {
             return Ok(());
         }
-        let _lock = self.metadata.exclusive(0..1).await;
-        self.check_unbroken()?;
-        if self.is_marked_dirty() {
-            return Ok(());
-        }
-        self.record.borrow_mut().dirty = true;
-        self.publish().await
+        // Boxed: seldom, and every write's future would have to hold it.
+        Box::pin(async {
+            let _lock = self.metadata.exclusive(0..1).await;
+            self.check_unbroken()?;
+            if self.is_marked_dirty() {
+                return Ok(());
+            }
+            self.record.borrow_mut().dirty = true;
+            self.publish().await
+        })
+        .await
     }
 
     /// On stable storage, with everything else that the record says.
@@ -87,6 +94,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// the superblocks must say that they have, or these would be believed
     /// after a loss of power.
     pub(crate) async fn settle(&self) -> Result<(), ArrayError> {
+        if self.surroundings.is_successor_lost.get() {
+            let _lock = self.metadata.exclusive(0..1).await;
+            self.leave_behind(self.failed_successors()).await?;
+        }
         if self.record.borrow().dirty { self.mark_dirty().await } else { Ok(()) }
     }
 
@@ -95,6 +106,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if self.read_only {
             return Ok(());
         }
+        self.close_checksums(Closing::All).await?;
         self.flush_and_mark_clean(|| true).await?;
         let _lock = self.metadata.exclusive(0..1).await;
         self.clear_intent().await
@@ -132,7 +144,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     pub(crate) async fn flush_devices(&self) -> Result<(), ArrayError> {
         let devices = self.devices();
-        let flushes = join_all(devices.iter().map(|device| device.member.flush())).await;
+        let flushes = join_all(devices.iter().map(|device| device.flush(Why::Data))).await;
         for (device, result) in devices.iter().zip(flushes) {
             if let Err(error) = result {
                 self.record_failure(device, &error).await?;
@@ -141,15 +153,34 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.check_unbroken()
     }
 
-    /// A member failed a write: it leaves the array, and the others say so
-    /// before this returns.
+    /// A member failed a write: what it lacks now is a bad block of it, or it leaves the array; the
+    /// superblocks say so before this returns.
     ///
     /// # Errors
     /// When the array cannot do without it; then it takes no more writes, and
     /// the superblocks stay as they are, dirty.
     pub(crate) async fn record_failure(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
         let _lock = self.metadata.exclusive(0..1).await;
+        if let Some(range) = self.data_of(device, error).filter(|_| device.state.get() == DeviceState::InSync) {
+            self.check_unbroken()?;
+            if !self.goes_on_without(device, &range) {
+                return Err(self.break_off(device, error));
+            }
+            if self.becomes_bad(device, &range, error) {
+                return self.publish().await;
+            }
+        }
         self.leave_behind(vec![(device.clone(), error.clone())]).await
+    }
+
+    /// The array cannot do without a member that failed: it takes no more writes.
+    fn break_off(&self, device: &Device<M>, error: &MemberError) -> ArrayError {
+        let reason = format!("{} failed, and too few members are left: {error}", device.name);
+        if self.broken.borrow().is_none() {
+            tracing::error!("{reason}; the array takes no more writes");
+            self.broken.replace(Some(reason.clone()));
+        }
+        ArrayError::new(ArrayErrorKind::Io, reason)
     }
 
     /// Makes members that failed leave; the others say so before this returns.
@@ -174,12 +205,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Takes a device out of its slot, if the array survives that.
     fn expel(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
         if !self.survives_without(device) {
-            let reason = format!("{} failed, and too few members are left: {error}", device.name);
-            if self.broken.borrow().is_none() {
-                tracing::error!("{reason}; the array takes no more writes");
-                self.broken.replace(Some(reason.clone()));
-            }
-            return Err(ArrayError::new(ArrayErrorKind::Io, reason));
+            return Err(self.break_off(device, error));
         }
         self.set_faulty(device);
         let (left, slots) = (self.slots.borrow().iter().flatten().count(), self.geometry.slots());
@@ -189,13 +215,30 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     fn set_faulty(&self, device: &Rc<Device<M>>) {
         device.state.set(DeviceState::Faulty);
+        device.under_way.give_up();
         self.cache.borrow_mut().clear();
+        self.dismiss(device);
+        self.read_ahead.clear();
         let mut slots = self.slots.borrow_mut();
         if let Some(slot) = slots.iter_mut().find(|slot| slot.as_ref().is_some_and(|d| Rc::ptr_eq(d, device))) {
-            *slot = None;
+            device.is_leaving.set(false);
+            // As far as it has come.
+            *slot = device.successor.take();
+            if let Some(successor) = &*slot {
+                successor.superblock.borrow_mut().replacement = false;
+            }
+            // Unless it lacks what was written.
+            if let Some(successor) = slot.take_if(|successor| successor.failure.borrow().is_some()) {
+                successor.state.set(DeviceState::Faulty);
+                self.record
+                    .borrow_mut()
+                    .set_role(successor.superblock.borrow().device_number.0.into(), DeviceRole::Faulty);
+                self.others.borrow_mut().push(successor);
+            }
             self.others.borrow_mut().push(device.clone());
             self.whole.set(false);
         }
+        drop(slots);
         let number = usize::from(device.superblock.borrow().device_number.0);
         let mut record = self.record.borrow_mut();
         if let Some(role) = record.roles.get_mut(number) {
@@ -207,8 +250,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Whether all data can still be had without a device. As at assembly,
     /// parity that may be wrong stands in for nothing.
-    fn survives_without(&self, lost: &Rc<Device<M>>) -> bool {
-        if lost.state.get() != DeviceState::InSync {
+    pub(crate) fn survives_without(&self, lost: &Rc<Device<M>>) -> bool {
+        let is_followed = lost.successor().is_some_and(|successor| successor.state.get() == DeviceState::InSync);
+        if lost.state.get() != DeviceState::InSync || is_followed {
             return true;
         }
         if matches!(self.geometry, Geometry::Parity(_)) && !self.agreed.get() {
@@ -225,12 +269,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.whole.set(self.slots.borrow().iter().all(is_whole));
     }
 
-    /// Active and spare devices: all that superblocks are kept on.
+    /// Active and spare devices, and successors: all that superblocks are kept on.
     pub(crate) fn devices(&self) -> Vec<Rc<Device<M>>> {
         let slots = self.slots.borrow();
         let others = self.others.borrow();
         let spares = others.iter().filter(|device| device.state.get() == DeviceState::Spare);
-        slots.iter().flatten().chain(spares).cloned().collect()
+        let successors = slots.iter().flatten().filter_map(|device| device.successor());
+        slots.iter().flatten().chain(spares).cloned().chain(successors).collect()
     }
 
     /// Writes the record to every device that is left, with new events. A
@@ -250,6 +295,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             record.owed = record.owed.max(1);
         }
         while self.record.borrow().owed > 0 {
+            self.expel_all(self.failed_successors())?;
             let failures = self.write_round().await;
             if failures.is_empty() {
                 self.record.borrow_mut().owed -= 1;
@@ -261,7 +307,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// One round: bitmap headers, then superblocks; first those of members that
     /// are not current yet, so that no other calls one active that does not
-    /// know how far it is. Events move on only with the superblocks, which all
+    /// know how far it is, and those of successors, who take a place by themselves. Events move on only with the superblocks, which all
     /// that do not fail then have.
     async fn write_round(&self) -> Failures<M> {
         let failures = self.bring_level().await;
@@ -274,11 +320,19 @@ impl<M: Member, C: Clock> Inner<M, C> {
             return failures;
         }
         self.record.borrow_mut().events = events;
-        let is_recovering = |device: &Rc<Device<M>>| matches!(device.state.get(), DeviceState::Recovering { .. });
-        let (recovering, rest): (Vec<_>, Vec<_>) = self.devices().into_iter().partition(is_recovering);
-        let mut failures = self.write_superblocks(recovering).await;
-        failures.extend(self.write_superblocks(rest).await);
-        failures
+        let successors = self.successors();
+        let is_first = |device: &Rc<Device<M>>| {
+            matches!(device.state.get(), DeviceState::Recovering { .. })
+                || successors.iter().any(|(_, successor)| Rc::ptr_eq(successor, device))
+        };
+        let staying = self.devices().into_iter().filter(|device| !device.is_leaving.get());
+        let (first, rest): (Vec<_>, Vec<_>) = staying.partition(is_first);
+        let failures = self.write_superblocks(first).await;
+        if !failures.is_empty() {
+            self.record.borrow_mut().events = events - 1; // what the rest is told next comes right behind what it knows
+            return failures;
+        }
+        self.write_superblocks(rest).await
     }
 
     async fn write_superblocks(&self, devices: Vec<Rc<Device<M>>>) -> Failures<M> {
@@ -303,9 +357,16 @@ impl<M: Member, C: Clock> Inner<M, C> {
             let mut superblock = device.superblock.borrow().clone();
             (superblock.events, superblock.resync) = (events, said.resync);
             superblock.roles.clone_from(&said.roles);
+            superblock.bitmap = said.bitmap;
             superblock
         };
-        let writes = devices.iter().map(|device| device.write_superblock(level(device), &self.pool));
+        let writes = devices.iter().map(async |device| {
+            let bitmap = device.superblock.borrow().bitmap;
+            let result = device.write_superblock(level(device), &self.pool).await;
+            // One that is being added or removed just now is for the next events to tell of.
+            device.superblock.borrow_mut().bitmap = bitmap;
+            result
+        });
         let results = join_all(writes).await;
         devices.into_iter().zip(results).filter_map(|(device, result)| Some((device, result.err()?))).collect()
     }
@@ -317,7 +378,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
         superblock.resync = if record.dirty { Resync::From(Sectors(0)) } else { record.resync };
         superblock.roles.clone_from(&record.roles);
         let wall = self.clock.wall();
-        superblock.updated = Timestamp { seconds: wall.as_secs(), micros: wall.subsec_micros() };
+        // The kernel writes no microseconds: by them a keeper of checksums knows its own superblocks.
+        superblock.updated = Timestamp { seconds: wall.as_secs(), micros: wall.subsec_micros().max(1) };
         superblock
     }
 }
@@ -393,10 +455,11 @@ impl<M: Member, C: Clock> Array<M, C> {
 }
 
 impl<M: Member, C: Clock> Inner<M, C> {
-    fn find(&self, name: &str) -> Result<Rc<Device<M>>, Refusal> {
+    pub(crate) fn find(&self, name: &str) -> Result<Rc<Device<M>>, Refusal> {
         let slots = self.slots.borrow();
         let others = self.others.borrow();
-        let all = || slots.iter().flatten().chain(others.iter());
+        let successors: Vec<_> = slots.iter().flatten().filter_map(|device| device.successor()).collect();
+        let all = || slots.iter().flatten().chain(others.iter()).chain(&successors);
         if let Some(device) = all().find(|device| device.name == name) {
             return Ok(device.clone());
         }

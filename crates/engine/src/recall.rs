@@ -1,5 +1,5 @@
 //! What stripes' reads and writes ask of the cache, and the units of a fixed
-//! stripe size.
+//! stripe size. What is forgotten here is forgotten by [`crate::read_ahead`] too.
 //!
 //! Only under the stripe's lock: shared to recall, exclusive to change. The
 //! cache holds only chunks of members that are there: a chunk without a member
@@ -35,7 +35,7 @@ fn row_before(stripe: &Stripe, chunk_bytes: u64, span: &Span) -> Option<Row> {
 }
 
 /// Chunk offsets from the first to the last byte of any of them.
-fn hull<'a>(ranges: impl Iterator<Item = &'a Range<u32>> + Clone) -> Range<u32> {
+pub(crate) fn hull<'a>(ranges: impl Iterator<Item = &'a Range<u32>> + Clone) -> Range<u32> {
     let start = ranges.clone().map(|range| range.start).min().unwrap_or(0);
     start..ranges.map(|range| range.end).max().unwrap_or(0)
 }
@@ -54,19 +54,26 @@ impl<M: Member, C: Clock> Inner<M, C> {
     pub(crate) fn recall(&self, stripe: &Stripe, transfers: &[Transfer]) -> Vec<(Transfer, Block)> {
         let copy = |transfer: &Transfer| {
             let mut into = self.pool.take((transfer.within.end - transfer.within.start) as usize);
-            self.cache.borrow_mut().recall(base(stripe), transfer, &mut into);
+            self.recall_into(stripe, transfer, &mut into);
             (transfer.clone(), into.freeze())
         };
         transfers.iter().map(copy).collect()
     }
 
+    /// Copies what is known into its place.
+    pub(crate) fn recall_into(&self, stripe: &Stripe, transfer: &Transfer, into: &mut [u8]) {
+        self.cache.borrow_mut().recall(base(stripe), transfer, into);
+    }
+
     /// The members' chunks are about to change.
     pub(crate) fn forget<'a>(&self, stripe: &Stripe, changes: impl Iterator<Item = &'a Transfer> + Clone) {
+        self.read_ahead.forget(stripe.number()..stripe.number() + 1);
         self.cache.borrow_mut().forget(base(stripe), changes);
     }
 
     /// All of some stripes is about to change.
     pub(crate) fn forget_stripes(&self, parity: &Parity, stripes: Range<u64>) {
+        self.read_ahead.forget(stripes.clone());
         let mut cache = self.cache.borrow_mut();
         if !cache.is_empty() {
             let rows = parity.chunk_bytes() / PAGE_BYTES as u64;

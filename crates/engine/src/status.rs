@@ -33,6 +33,12 @@ pub struct Status {
     pub stripe_size_bytes: Option<u32>,
     /// Bytes that the array offers.
     pub array_bytes: u64,
+    /// Bytes used of each member; 0 for linear and RAID-0.
+    pub component_bytes: u64,
+    /// When it was made, in seconds since 1970.
+    pub created: u64,
+    /// When its superblocks were last written.
+    pub updated: u64,
     /// Number of slots.
     pub raid_disks: u16,
     /// Slots whose member is current everywhere.
@@ -55,6 +61,10 @@ pub struct Status {
     pub sweep_failure: Option<String>,
     /// The write-intent bitmap, when there is one.
     pub bitmap: Option<BitmapStatus>,
+    /// Checksums, when any member keeps them.
+    pub checksums: Option<ChecksumStatus>,
+    /// Memory that helps writes.
+    pub cache: CacheStatus,
     /// The parity kernel in use.
     pub kernel: &'static str,
     /// Active members by slot, then spares and faulty ones.
@@ -63,6 +73,19 @@ pub struct Status {
     pub missing: Vec<u16>,
     /// Members that were offered and are not used.
     pub left_out: Vec<LeftOut>,
+}
+
+/// Memory that helps writes: old contents of stripes, and data that waits for more of its stripe.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct CacheStatus {
+    /// The most that is held of old contents.
+    pub bytes_max: u64,
+    /// What is held now.
+    pub bytes: u64,
+    /// What writes took from there, and so did not read from members.
+    pub recalled_bytes: u64,
+    /// Data that waits for more of its stripe, or was answered from memory and is not on the members yet.
+    pub waiting_bytes: u64,
 }
 
 /// The write-intent bitmap of a running array.
@@ -82,6 +105,19 @@ pub struct BitmapStatus {
     pub file: Option<String>,
 }
 
+/// The checksums that members of a running array keep.
+#[derive(Debug, Clone, Serialize)]
+pub struct ChecksumStatus {
+    /// Members that keep them.
+    pub members: u16,
+    /// Of these, on how many they counted when the array was started: nobody had written without them.
+    pub current: u16,
+    /// When they are asked: `always`, or `scrub` for sweeps alone.
+    pub verify: &'static str,
+    /// Reads that found a block wrong since the array was started.
+    pub wrong: u64,
+}
+
 /// A member of a running array.
 #[derive(Debug, Clone, Serialize)]
 pub struct MemberStatus {
@@ -91,7 +127,7 @@ pub struct MemberStatus {
     pub slot: Option<u16>,
     /// Its index in the table of roles.
     pub device_number: u16,
-    /// `in_sync`, `recovering`, `spare` or `faulty`.
+    /// `in_sync`, `recovering`, `replacement` (of the member in its slot), `spare` or `faulty`.
     pub state: &'static str,
     /// Data transfers since the array was assembled.
     pub reads: u64,
@@ -103,6 +139,10 @@ pub struct MemberStatus {
     pub written_bytes: u64,
     /// Transfers that failed.
     pub errors: u64,
+    /// Sectors that could not be read and were put right, since the member was added.
+    pub corrected_sectors: u32,
+    /// Bytes of its data that must not be read: its bad blocks.
+    pub bad_bytes: u64,
 }
 
 /// What is written on one member.
@@ -245,6 +285,12 @@ impl<M: Member, C: Clock> Array<M, C> {
             .iter()
             .enumerate()
             .filter_map(|(slot, device)| Some(member_status(device.as_ref()?, Some(slot as u16))))
+            .chain(
+                inner
+                    .successors()
+                    .iter()
+                    .map(|(slot, device)| MemberStatus { state: "replacement", ..member_status(device, Some(slot.0)) }),
+            )
             .chain(others.iter().map(|device| member_status(device, None)))
             .collect();
         let any = slots.iter().flatten().next().expect("a running array has a member");
@@ -259,6 +305,9 @@ impl<M: Member, C: Clock> Array<M, C> {
             chunk_bytes: superblock.chunk.bytes(),
             stripe_size_bytes: inner.stripe_size_bytes(),
             array_bytes: inner.geometry.array_bytes(),
+            component_bytes: superblock.component.bytes(),
+            created: superblock.created.seconds,
+            updated: superblock.updated.seconds,
             raid_disks: inner.geometry.slots(),
             in_sync,
             state: state(inner, in_sync < inner.geometry.slots()),
@@ -270,6 +319,8 @@ impl<M: Member, C: Clock> Array<M, C> {
             sweep: inner.sweep_status(),
             sweep_failure: inner.sweeps.failure(),
             bitmap: inner.intent().map(|intent| intent.status()),
+            checksums: inner.checksum_status(),
+            cache: CacheStatus { waiting_bytes: inner.gathering.waiting_bytes(), ..inner.cache.borrow().status() },
             kernel: inner.kernel.name(),
             members,
             missing: (0..slots.len()).filter(|&slot| slots[slot].is_none()).map(|slot| slot as u16).collect(),
@@ -303,6 +354,8 @@ fn member_status<M>(device: &Device<M>, slot: Option<u16>) -> MemberStatus {
         writes: device.counters.writes.get(),
         written_bytes: device.counters.written_bytes.get(),
         errors: device.counters.errors.get(),
+        corrected_sectors: device.superblock.borrow().corrected_reads,
+        bad_bytes: device.bad.bytes(),
     }
 }
 

@@ -6,50 +6,71 @@
 //! the write is answered.
 
 use crate::array::{Inner, Locked};
+use crate::at_once::at_once;
 use crate::buffer::{Block, Buffer};
 use crate::clock::Clock;
+use crate::degraded::{Failed, Reading};
 use crate::device::Device;
 use crate::error::ArrayError;
+use crate::healing::ROW_BYTES;
 use crate::mapped::join_parts;
 use crate::member::{Member, MemberError};
+use crate::observe::Why;
 use crate::patchwork::Patch;
-use crate::planner::{Code, Health, Plan, Span, Symbols, Transfer, Way, plan_read, plan_write};
-use crate::syndrome::{Known, compute, solve};
+use crate::planner::{Code, Health, Plan, Span, Symbols, Transfer, plan_read, plan_write};
+use crate::recall::hull;
+use crate::syndrome::{Known, compute};
 use format::geometry::{Parity, Role, Stripe};
 use format::units::ComponentByte;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
 /// The part of a request that falls on one stripe.
-struct Share {
-    stripe: Stripe,
-    spans: SmallVec<[Span; 4]>,
-    bytes: usize,
+pub(crate) struct Share {
+    pub(crate) stripe: Stripe,
+    pub(crate) spans: SmallVec<[Span; 4]>,
+    pub(crate) bytes: usize,
+}
+
+impl Share {
+    /// Its first byte in the array.
+    fn at(&self, parity: &Parity) -> u64 {
+        let Span { data, within } = &self.spans[0];
+        self.stripe.number() * parity.stripe_bytes() + u64::from(*data) * parity.chunk_bytes() + u64::from(within.start)
+    }
 }
 
 /// Cuts an array range, not empty, at the stripes' edges.
-fn shares(parity: &Parity, at: u64, bytes: u64) -> impl Iterator<Item = Share> + '_ {
-    let (chunk, width) = (parity.chunk_bytes(), parity.stripe_bytes());
+pub(crate) fn shares(parity: &Parity, at: u64, bytes: u64) -> impl Iterator<Item = Share> + '_ {
+    let width = parity.stripe_bytes();
     let end = at + bytes;
     (at / width..end.div_ceil(width)).map(move |number| {
         let start = at.max(number * width) - number * width;
         let stop = end.min((number + 1) * width) - number * width;
-        let span = |data: u64| Span {
-            data: data as u16,
-            within: (start.max(data * chunk) - data * chunk) as u32
-                ..(stop.min((data + 1) * chunk) - data * chunk) as u32,
-        };
         Share {
             stripe: parity.stripe(number),
-            spans: (start / chunk..stop.div_ceil(chunk)).map(span).collect(),
+            spans: spans(parity.chunk_bytes(), start..stop).collect(),
             bytes: (stop - start) as usize,
         }
     })
 }
 
-fn code(parity: &Parity) -> Code {
+/// Cuts a range of a stripe's data at the chunks' edges.
+fn spans(chunk_bytes: u64, range: Range<u64>) -> impl Iterator<Item = Span> {
+    let shift = chunk_bytes.trailing_zeros(); // a power of two
+    (range.start >> shift..range.end.div_ceil(chunk_bytes)).map(move |data| {
+        let first = data << shift;
+        Span {
+            data: data as u16,
+            within: (range.start.max(first) - first) as u32..(range.end.min(first + chunk_bytes) - first) as u32,
+        }
+    })
+}
+
+pub(crate) fn code(parity: &Parity) -> Code {
     Code { data: parity.data_chunks(), parities: parity.parities() }
 }
 
@@ -79,15 +100,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
         join_parts(join_all(reads).await)
     }
 
-    fn device_of(&self, stripe: &Stripe, role: Role) -> Option<Rc<Device<M>>> {
+    pub(crate) fn device_of(&self, stripe: &Stripe, role: Role) -> Option<Rc<Device<M>>> {
         self.device(stripe.slot_of(role)?)
     }
 
-    /// What the members can give of a stripe now; `failed` is what has just
+    /// What the members can give of a stripe now, from `within` its chunks; `failed` is what has just
     /// been tried in vain.
-    fn health(&self, parity: &Parity, stripe: &Stripe, failed: Symbols) -> Health {
-        let start = stripe.component().0;
-        let range = start..start + parity.chunk_bytes();
+    pub(crate) fn health(&self, parity: &Parity, stripe: &Stripe, within: Range<u32>, failed: Symbols) -> Health {
+        let range = component(stripe, within.start).0..component(stripe, within.end).0;
         let mut health = Health {
             unreadable: failed,
             absent: Symbols::EMPTY,
@@ -109,6 +129,16 @@ impl<M: Member, C: Clock> Inner<M, C> {
         health
     }
 
+    /// As [`Inner::health`], for a read: of two parities one is left in peace
+    /// where the other is enough.
+    pub(crate) fn read_health(&self, parity: &Parity, stripe: &Stripe, within: Range<u32>, failed: Symbols) -> Health {
+        let mut health = self.health(parity, stripe, within, failed);
+        if let Some(spared) = self.spared_parity(parity, stripe, health.unreadable) {
+            health.unreadable = health.unreadable.with(spared);
+        }
+        health
+    }
+
     /// Reads one stripe's share. Reconstruction needs data and parity of one
     /// moment, so it keeps writes off the stripe; a direct read need not.
     async fn read_share(
@@ -119,30 +149,45 @@ impl<M: Member, C: Clock> Inner<M, C> {
         locked: Locked,
     ) -> Result<Buffer, ArrayError> {
         let number = share.stripe.number();
+        if locked == Locked::No {
+            match self.read_from_memory(parity, share.at(parity), into).await {
+                Ok(filled) => return Ok(filled),
+                Err(buffer) => into = buffer,
+            }
+        }
         let mut lock = None;
         let mut failed = Symbols::EMPTY;
         let mut last_error = None;
         loop {
-            let health = self.health(parity, &share.stripe, failed);
-            let is_locked = locked == Locked::Exclusively || lock.is_some();
-            let known = if is_locked { self.known(&share.stripe, &share.spans, &[]) } else { Default::default() };
-            let spans = self.read_in_units(&share.spans, health.unreadable);
-            let Ok(plan) = plan_read(code(parity), &spans, &known, &health) else {
-                return Err(self.io_error(number * parity.stripe_bytes(), share.bytes as u64, last_error.as_ref()));
-            };
-            let is_direct = plan.recalls.is_empty() && plan.columns.iter().all(|column| column.way == Way::Direct);
-            if !is_direct && !is_locked {
+            let health = self.read_health(parity, &share.stripe, self.touched(parity, &share.spans), failed);
+            let is_lost = |span: &Span| health.unreadable.contains(Role::Data(span.data));
+            let (result, buffer) = if !share.spans.iter().any(is_lost) {
+                self.read_directly(&share, into).await
+            } else if locked == Locked::No && lock.is_none() {
                 self.gathering.close_within(&(number..number + 1));
                 lock = Some(self.locks.shared(number..number + 1).await);
                 continue; // the array may have changed meanwhile
-            }
-            let (result, buffer) = match is_direct {
-                true => self.read_directly(&share, into).await,
-                false => self.read_and_solve(parity, &share, &plan, into).await,
+            } else {
+                let known = self.known(&share.stripe, &share.spans, &[]);
+                let spans = self.read_in_units(&share.spans, health.unreadable);
+                let Ok(plan) = plan_read(code(parity), &spans, &known, &health) else {
+                    if let Some(unit) = self.finer_unit(&share.spans) {
+                        return Box::pin(self.read_in_rows(parity, &share, unit, into, Locked::Exclusively)).await;
+                    }
+                    let at = number * parity.stripe_bytes();
+                    return Err(self.io_error(at, share.bytes as u64, last_error.as_ref()));
+                };
+                let reading = Reading::new(&self.pool, share.stripe, &share.spans, plan, into);
+                self.read_and_solve(parity, reading).await
             };
             into = buffer;
             match result {
                 Ok(()) => return Ok(into),
+                Err((role, error)) if failed.contains(role) => {
+                    // Neither what it holds nor what the others say is what was written.
+                    let at = number * parity.stripe_bytes();
+                    return Err(self.io_error(at, share.bytes as u64, error.as_ref()));
+                }
                 Err((role, error)) => {
                     failed = failed.with(role);
                     last_error = error.or(last_error);
@@ -151,11 +196,72 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
     }
 
+    /// Where in the chunks a request for `spans` reads.
+    fn touched(&self, parity: &Parity, spans: &[Span]) -> Range<u32> {
+        match self.stripe_size_bytes() {
+            Some(_) => 0..parity.chunk_bytes() as u32,
+            None => hull(spans.iter().map(|span| &span.within)),
+        }
+    }
+
+    /// What cannot be had as a whole can in rows, where different members fail in different ones.
+    fn finer_unit(&self, spans: &[Span]) -> Option<u32> {
+        let touched = hull(spans.iter().map(|span| &span.within));
+        let is_larger = |unit: &u32| touched.start / unit < (touched.end - 1) / unit;
+        [ROW_BYTES as u32, self.block_bytes as u32].into_iter().find(is_larger)
+    }
+
+    async fn read_in_rows(
+        &self,
+        parity: &Parity,
+        share: &Share,
+        unit: u32,
+        mut into: Buffer,
+        locked: Locked,
+    ) -> Result<Buffer, ArrayError> {
+        let mut parts = Vec::new();
+        for span in &share.spans {
+            let mut start = span.within.start;
+            while start < span.within.end {
+                let end = span.within.end.min((start / unit + 1) * unit);
+                let row = Span { within: start..end, ..*span };
+                let part = into.split_to(length(&row.within));
+                let stripe = parity.stripe(share.stripe.number());
+                let row = Share { stripe, spans: SmallVec::from_iter([row]), bytes: part.len() };
+                parts.push(self.read_share(parity, row, part, locked).await);
+                start = end;
+            }
+        }
+        join_parts(parts)
+    }
+
+    /// One row after the other; each is consistent by itself.
+    async fn write_in_rows(
+        &self,
+        parity: &Parity,
+        number: u64,
+        unit: u32,
+        patches: &[Patch],
+    ) -> Result<(), ArrayError> {
+        let mut rows: BTreeMap<u64, Vec<Patch>> = BTreeMap::new();
+        for patch in patches {
+            let mut rest = patch.clone();
+            let unit = u64::from(unit);
+            while let Some(part) = rest.take_front((unit - rest.at % unit).min(rest.end() - rest.at)) {
+                rows.entry(part.at % parity.chunk_bytes() / unit).or_default().push(part);
+            }
+        }
+        for patches in rows.into_values() {
+            self.write_part(parity, number, &patches).await?;
+        }
+        Ok(())
+    }
+
     /// Each span straight into its place.
     async fn read_directly(&self, share: &Share, mut into: Buffer) -> (Result<(), Failed>, Buffer) {
         let reads = share.spans.iter().map(|span| {
             let part = into.split_to(length(&span.within));
-            self.read_chunk(&share.stripe, Role::Data(span.data), span.within.start, part)
+            self.read_chunk(&share.stripe, Role::Data(span.data), span.within.start, part, Why::Data)
         });
         let reads: Vec<_> = reads.collect();
         let mut result = Ok(());
@@ -170,64 +276,47 @@ impl<M: Member, C: Clock> Inner<M, C> {
         (result, whole.unwrap_or(into))
     }
 
-    async fn read_chunk(&self, stripe: &Stripe, role: Role, at: u32, into: Buffer) -> (Result<(), Failed>, Buffer) {
+    async fn read_chunk(
+        &self,
+        stripe: &Stripe,
+        role: Role,
+        at: u32,
+        into: Buffer,
+        why: Why,
+    ) -> (Result<(), Failed>, Buffer) {
         let Some(device) = self.device_of(stripe, role) else { return (Err((role, None)), into) };
-        let (result, into) = device.read(component(stripe, at), into).await;
+        let (result, into) = device.read(component(stripe, at), into, why).await;
         (result.map_err(|error| (role, Some(error))), into)
     }
 
-    /// Reads what the plan says and works out the rest.
-    async fn read_and_solve(
+    /// What was worked out is held against the checksum of what should be there.
+    pub(crate) fn contradiction(
         &self,
-        parity: &Parity,
-        share: &Share,
-        plan: &Plan,
-        mut into: Buffer,
-    ) -> (Result<(), Failed>, Buffer) {
-        let old = match self.old_contents(&share.stripe, plan).await {
-            Ok(old) => old,
-            Err(failed) => return (Err(failed), into),
-        };
-        let known = Known { old: &old, new: &[] };
-        let mut start = 0;
-        for span in &share.spans {
-            let target = &mut into[start..start + length(&span.within)];
-            start += target.len();
-            for column in &plan.columns {
-                let range = column.within.start.max(span.within.start)..column.within.end.min(span.within.end);
-                if range.start >= range.end {
-                    continue;
-                }
-                let base = (range.start - span.within.start) as usize;
-                let part = &mut target[base..base + length(&range)];
-                let role = Role::Data(span.data);
-                match &column.way {
-                    Way::Solve { unknown } if unknown.contains(role) => {
-                        solve(self.kernel, parity, &share.stripe, &known, column, role, range, part);
-                    }
-                    _ => part.copy_from_slice(known.old(role, &range).expect("the plan reads what is asked")),
-                }
-            }
-        }
-        self.learn(parity, &share.stripe, &share.spans, old.iter());
-        (Ok(()), into)
+        stripe: &Stripe,
+        role: Role,
+        within: &Range<u32>,
+        solved: &[u8],
+    ) -> Option<MemberError> {
+        let at = component(stripe, within.start);
+        let device = self.device_of(stripe, role)?;
+        if device.is_readable(at.0..at.0 + solved.len() as u64) { device.contradicts(at, solved) } else { None }
     }
 
     /// Everything that a plan uses: from the cache, and from the members.
-    async fn old_contents(&self, stripe: &Stripe, plan: &Plan) -> Result<Vec<(Transfer, Block)>, Failed> {
+    async fn old_contents(&self, stripe: &Stripe, plan: &Plan, why: Why) -> Result<Contents, Failed> {
         let recalled = self.recall(stripe, &plan.recalls);
-        let mut old = self.read_transfers(stripe, &plan.reads).await?;
+        let mut old = self.read_transfers(stripe, &plan.reads, why).await?;
         old.extend(recalled);
         Ok(old)
     }
 
     /// Carries out reads at once; says which chunk failed first.
-    async fn read_transfers(&self, stripe: &Stripe, transfers: &[Transfer]) -> Result<Vec<(Transfer, Block)>, Failed> {
+    async fn read_transfers(&self, stripe: &Stripe, transfers: &[Transfer], why: Why) -> Result<Contents, Failed> {
         let reads = transfers.iter().map(|transfer| {
             let into = self.pool.take(length(&transfer.within));
-            self.read_chunk(stripe, transfer.role, transfer.within.start, into)
+            self.read_chunk(stripe, transfer.role, transfer.within.start, into, why)
         });
-        let results = join_all(reads).await;
+        let results = at_once(reads).await;
         let pair = |(transfer, (result, buffer)): (&Transfer, (Result<(), Failed>, Buffer))| {
             result.map(|()| (transfer.clone(), buffer.freeze()))
         };
@@ -242,13 +331,16 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let mut failed = Symbols::EMPTY;
         let mut last_error = None;
         loop {
-            let health = self.health(parity, &share.stripe, failed);
+            let health = self.health(parity, &share.stripe, self.touched(parity, &share.spans), failed);
             let known = if is_whole { Default::default() } else { self.known(&share.stripe, &share.spans, &kept) };
             let Ok(plan) = plan_write(code(parity), &share.spans, &kept, &known, &health) else {
+                if let Some(unit) = self.finer_unit(&share.spans) {
+                    return Box::pin(self.write_in_rows(parity, number, unit, patches)).await;
+                }
                 let at = share.stripe.number() * parity.stripe_bytes();
                 return Err(self.io_error(at, share.bytes as u64, last_error.as_ref()));
             };
-            match self.old_contents(&share.stripe, &plan).await {
+            match self.old_contents(&share.stripe, &plan, Why::Rmw).await {
                 Ok(old) => return self.write_planned(parity, &share, &plan, &old, &new).await,
                 Err((role, error)) => {
                     failed = failed.with(role);
@@ -269,7 +361,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let known = Known { old, new };
         let parities = compute(self.kernel, &self.pool, parity, &share.stripe, &known, plan);
         let kept = kept_pieces(&known, plan);
-        let blocks = |transfer: &Transfer| -> Vec<Block> {
+        let blocks = |transfer: &Transfer| -> Pieces {
             let (source, kept) = match transfer.role {
                 Role::Data(_) => (new, &kept[..]),
                 _ => (&parities[..], &[][..]),
@@ -283,11 +375,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
             parts.sort_by_key(|(part, _)| part.within.start);
             parts.into_iter().map(|(_, block)| block.clone()).collect()
         };
-        let writes: Vec<_> = plan.writes.iter().map(|transfer| (transfer, blocks(transfer))).collect();
-        self.write_transfers(&share.stripe, writes).await?;
+        self.write_transfers(&share.stripe, &plan.writes, blocks).await?;
         if (share.bytes as u64) < parity.stripe_bytes() {
-            // Old parity does not count any more, whether or not there is new.
-            let data = old.iter().filter(|(transfer, _)| matches!(transfer.role, Role::Data(_)));
+            // Old parity does not count any more, whether or not there is new; nor do data that were just written.
+            let counts = |old: &Transfer| {
+                matches!(old.role, Role::Data(_)) && !new.iter().any(|(new, _)| new.covers(old.role, &old.within))
+            };
+            let data = old.iter().filter(|(transfer, _)| counts(transfer));
             self.learn(parity, &share.stripe, &share.spans, data.chain(new).chain(&parities));
         }
         Ok(())
@@ -298,36 +392,40 @@ impl<M: Member, C: Clock> Inner<M, C> {
     async fn write_transfers(
         &self,
         stripe: &Stripe,
-        transfers: Vec<(&Transfer, Vec<Block>)>,
+        transfers: &[Transfer],
+        blocks: impl Fn(&Transfer) -> Pieces,
     ) -> Result<(), ArrayError> {
-        self.forget(stripe, transfers.iter().map(|(transfer, _)| *transfer));
-        let writes = transfers.into_iter().filter_map(|(transfer, blocks)| {
+        self.forget(stripe, transfers.iter());
+        let writes = transfers.iter().filter_map(|transfer| {
             let device = self.device_of(stripe, transfer.role)?;
-            let at = component(stripe, transfer.within.start);
+            let (at, blocks) = (component(stripe, transfer.within.start), blocks(transfer));
+            let why = if matches!(transfer.role, Role::Data(_)) { Why::Data } else { Why::Parity };
             Some(async move {
-                let result = device.write(at, blocks).await;
+                let result = device.write(at, blocks, why).await;
                 (device, result)
             })
         });
-        let writes: Vec<_> = writes.collect();
-        for (device, result) in join_all(writes).await {
+        for (device, result) in at_once(writes).await {
             if let Err(error) = result {
-                self.record_failure(&device, &error).await?;
+                Box::pin(self.record_failure(&device, &error)).await?;
             }
         }
         Ok(())
     }
 }
 
-/// A chunk that could not be read, and the error if there was one.
-type Failed = (Role, Option<MemberError>);
+/// Parts of a stripe and what they hold.
+type Contents = SmallVec<[(Transfer, Block); 3]>;
+
+/// What goes to one member, block after block.
+type Pieces = SmallVec<[Block; 1]>;
 
 fn component(stripe: &Stripe, within: u32) -> ComponentByte {
     ComponentByte(stripe.component().0 + u64::from(within))
 }
 
 /// What is written back as it is, a block for each column.
-fn kept_pieces(known: &Known<'_>, plan: &Plan) -> Vec<(Transfer, Block)> {
+fn kept_pieces(known: &Known<'_>, plan: &Plan) -> Contents {
     let columns = plan.columns.iter().filter(|column| !column.kept.is_empty());
     let pieces = columns.flat_map(|column| column.kept.iter().map(move |role| (role, column.within.clone())));
     pieces
@@ -339,12 +437,13 @@ fn kept_pieces(known: &Known<'_>, plan: &Plan) -> Vec<(Transfer, Block)> {
 }
 
 /// What patches of one stripe ask for, and their data, a block for each span.
-fn pieces(parity: &Parity, number: u64, patches: &[Patch]) -> (Share, Vec<(Transfer, Block)>) {
+fn pieces(parity: &Parity, number: u64, patches: &[Patch]) -> (Share, Contents) {
     let mut share = Share { stripe: parity.stripe(number), spans: SmallVec::new(), bytes: 0 };
-    let mut new = Vec::with_capacity(patches.len());
+    let mut new = Contents::new();
+    let first = number * parity.stripe_bytes();
     for patch in patches {
         let mut start = 0;
-        for span in shares(parity, patch.at, patch.block.len() as u64).flat_map(|share| share.spans) {
+        for span in spans(parity.chunk_bytes(), patch.at - first..patch.end() - first) {
             let end = start + length(&span.within);
             let transfer = Transfer { role: Role::Data(span.data), within: span.within.clone() };
             new.push((transfer, patch.block.slice(start..end)));

@@ -8,7 +8,7 @@ use crate::buffer::{Block, Pool};
 use crate::planner::{Column, Plan, Transfer, Way};
 use format::geometry::{Parity, Role, Stripe};
 use parity::{Kernel, Symbol, gf};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
 /// Chunk contents at hand while a plan is carried out.
@@ -21,8 +21,7 @@ pub(crate) struct Known<'a> {
 
 /// The block that holds `range` of a chunk, and where in the block that is.
 fn find<'a>(blocks: &'a [(Transfer, Block)], role: Role, range: &Range<u32>) -> Option<(&'a Block, Range<usize>)> {
-    let holds = |t: &Transfer| t.role == role && t.within.start <= range.start && range.end <= t.within.end;
-    let (transfer, block) = blocks.iter().find(|(transfer, _)| holds(transfer))?;
+    let (transfer, block) = blocks.iter().find(|(transfer, _)| transfer.covers(role, range))?;
     let base = transfer.within.start;
     Some((block, (range.start - base) as usize..(range.end - base) as usize))
 }
@@ -60,7 +59,7 @@ pub(crate) fn compute(
     stripe: &Stripe,
     known: &Known<'_>,
     plan: &Plan,
-) -> Vec<(Transfer, Block)> {
+) -> SmallVec<[(Transfer, Block); 2]> {
     let transfers: SmallVec<[&Transfer; 2]> =
         plan.writes.iter().filter(|transfer| !matches!(transfer.role, Role::Data(_))).collect();
     if let [p, q] = transfers[..]
@@ -94,7 +93,7 @@ fn compute_both(
     plan: &Plan,
     p: &Transfer,
     q: &Transfer,
-) -> Option<Vec<(Transfer, Block)>> {
+) -> Option<SmallVec<[(Transfer, Block); 2]>> {
     let [column] = &plan.columns[..] else { return None };
     if column.way != Way::Reconstruct || p.role != Role::P || q.role != Role::Q {
         return None;
@@ -108,7 +107,7 @@ fn compute_both(
     let bytes = (column.within.end - column.within.start) as usize;
     let (mut p_target, mut q_target) = (pool.take(bytes), pool.take(bytes));
     kernel.pq(&mut p_target, &mut q_target, &by_exponent);
-    Some(vec![(p.clone(), p_target.freeze()), (q.clone(), q_target.freeze())])
+    Some(smallvec![(p.clone(), p_target.freeze()), (q.clone(), q_target.freeze())])
 }
 
 /// The combination that makes `target`'s new contents in a column.
@@ -142,23 +141,16 @@ fn parity_terms<'a>(parity: &Parity, stripe: &Stripe, known: &Known<'a>, column:
     terms
 }
 
-/// Works out one unknown chunk's contents in `range` of a column.
-#[allow(clippy::too_many_arguments)]
-pub(crate) fn solve(
-    kernel: &Kernel,
-    parity: &Parity,
-    stripe: &Stripe,
-    known: &Known<'_>,
-    column: &Column,
-    role: Role,
-    range: Range<u32>,
-    target: &mut [u8],
-) {
+/// The chunks that add up to `role`, which is not read in a column, and with which weights.
+pub(crate) fn combination(parity: &Parity, stripe: &Stripe, column: &Column, role: Role) -> SmallVec<[(u8, Role); 16]> {
+    let Way::Solve { unknown } = &column.way else { unreachable!("only solving leaves data unread") };
+    if unknown.len() == 1 && column.uses.contains(Role::P) && !column.uses.contains(Role::Q) {
+        return column.uses.iter().map(|role| (1, role)).collect(); // P is the sum of all data
+    }
     let mut solved = Solved::default();
     solved.add(parity, stripe, column, role, 1);
-    let mut terms = Terms::new();
-    solved.into_terms(known, &range, &mut terms);
-    kernel.combine(target, &terms);
+    solved.0.retain(|(weight, _)| *weight != 0);
+    solved.0
 }
 
 /// A growing combination of old chunks, each named once.

@@ -18,6 +18,7 @@ use crate::device::Device;
 use crate::error::ArrayError;
 use crate::locks::RangeGuard;
 use crate::member::{Member, MemberError, MemberErrorKind};
+use crate::observe::Why;
 use format::geometry::{Geometry, Mapping, Parity};
 use format::units::{ArrayByte, ComponentByte, Slot};
 use futures_util::future::join_all;
@@ -154,6 +155,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
             if !self.is_redundant() {
                 return Err(self.io_error(range.start, range.end - range.start, Some(&error)));
             }
+            // What came after the part that failed was not tried.
+            let error = MemberError { at: extent.device.absolute(extent.at), bytes: extent.bytes, ..error };
             self.record_failure(&extent.device, &error).await?;
         }
         Ok(())
@@ -231,7 +234,7 @@ impl<M: Member> Extent<M> {
         }
         for start in (0..*bytes).step_by(zeros.len()) {
             let length = (bytes - start).min(zeros.len() as u64) as usize;
-            device.write_one(ComponentByte(at.0 + start), zeros.slice(0..length)).await?;
+            device.write_one(ComponentByte(at.0 + start), zeros.slice(0..length), Why::Data).await?;
         }
         Ok(())
     }

@@ -2,10 +2,12 @@
 //! everything that is no proper request.
 
 use mdspace_export::control::{
-    ApiError, Client, ClientError, Command, ControlBackend, ControlServer, Method, REQUEST_BYTES_MAX, ROUTES,
+    ApiError, Client, ClientError, Command, ControlBackend, ControlServer, Method, REQUEST_BYTES_MAX, ROUTES, Socket,
+    Token, TraceRequest,
 };
 use serde_json::{Value, json};
 use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -22,6 +24,7 @@ impl ControlBackend for Backend {
         self.asked.lock().expect("nobody panicked").push(command.clone());
         match command {
             Command::Status => Ok(json!({"state": "clean"})),
+            Command::Metrics => Ok(json!("# EOF\n")),
             Command::FailMember(request) | Command::RemoveMember(request) if request.member != "a" => {
                 Err(ApiError::new(404, "there is no such member").member(request.member).field("member").advice("look"))
             }
@@ -53,18 +56,26 @@ fn raw(path: &Path, request: &[u8]) -> (u16, Value) {
 /// As [`raw`]; `end` ends the stream behind the bytes. A server may take that
 /// for a client that is gone, so whoever wants an answer leaves it open.
 fn exchange(path: &Path, request: &[u8], end: bool) -> (u16, Value) {
-    let mut stream = UnixStream::connect(path).expect("somebody listens");
+    let stream = UnixStream::connect(path).expect("somebody listens");
+    let (status, _, body) = answered(stream, request, |stream| {
+        if end {
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+        }
+    });
+    (status, serde_json::from_str(&body).unwrap_or(Value::Null))
+}
+
+/// Status, head and body of what comes back.
+fn answered<S: Read + Write>(mut stream: S, request: &[u8], end: impl FnOnce(&S)) -> (u16, String, String) {
     // A server that refuses early may close before it has read everything.
     let _ = stream.write_all(request);
-    if end {
-        let _ = stream.shutdown(std::net::Shutdown::Write);
-    }
+    end(&stream);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     let answer = String::from_utf8_lossy(&answer);
     let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    (status, serde_json::from_str(body).unwrap_or(Value::Null))
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    (status, head.to_ascii_lowercase(), body.to_owned())
 }
 
 fn post(route: &str, body: &str) -> Vec<u8> {
@@ -72,11 +83,19 @@ fn post(route: &str, body: &str) -> Vec<u8> {
         .into_bytes()
 }
 
+fn get(route: &str, host: &str) -> Vec<u8> {
+    format!("GET {route} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").into_bytes()
+}
+
 #[test]
 fn what_is_asked_reaches_the_backend_and_is_answered() {
     let served = serve();
     let client = Client::connect(&served.path).expect("somebody listens");
     assert_eq!(client.get("/v1/status").expect("an answer"), json!({"state": "clean"}));
+    assert_eq!(client.get("/v1/measures").expect("an answer"), json!({}));
+    for route in ["/v1/trace", "/v1/trace?from=17"] {
+        assert_eq!(client.get(route).expect("an answer"), json!({}));
+    }
     let member = json!({"member": "a"});
     for route in ["/v1/members/fail", "/v1/members/remove"] {
         assert_eq!(client.post(route, &member).expect("an answer"), json!({}));
@@ -84,16 +103,22 @@ fn what_is_asked_reaches_the_backend_and_is_answered() {
     for route in ["/v1/members/add", "/v1/members/re-add"] {
         assert_eq!(client.post(route, &member).expect("an answer"), json!({}));
     }
+    let replace = json!({"member": "a", "with": "b"});
+    assert_eq!(client.post("/v1/members/replace", &replace).expect("an answer"), json!({}));
     assert_eq!(client.post("/v1/set", &json!({"stripe-size": "64K"})).expect("an answer"), json!({}));
     assert_eq!(client.post("/v1/stop", &json!({})).expect("an answer"), json!({}));
     let request = serde_json::from_value::<mdspace_export::control::MemberRequest>(member).expect("a request");
     let settings = [("stripe-size".to_owned(), "64K".to_owned())].into();
     let expected = vec![
         Command::Status,
+        Command::Measures,
+        Command::Trace(TraceRequest { from: None }),
+        Command::Trace(TraceRequest { from: Some(17) }),
         Command::FailMember(request.clone()),
         Command::RemoveMember(request.clone()),
         Command::AddMember(mdspace_export::control::AddRequest { member: "a".to_owned(), force: false }),
         Command::ReAddMember(request),
+        Command::ReplaceMember(serde_json::from_value(replace).expect("a request")),
         Command::Set(settings),
         Command::Stop,
     ];
@@ -125,6 +150,15 @@ fn what_is_no_proper_request_is_refused_in_json_and_reaches_nobody() {
         (post("/v1/members/fail", &huge), 413, "the body is cut off or longer than 65536 bytes"),
         (post("/v1/nothing", "{}"), 404, "there is no route /v1/nothing"),
         (post("/v1/status", "{}"), 405, "this route is asked with another method"),
+        (get("/v1/members/fail", "localhost"), 405, "this route is asked with another method"),
+        (get("/v1/status?x=1", "localhost"), 400, "the query cannot be used: unknown field `x`"),
+        (get("/v1/trace?from=-1", "localhost"), 400, "the query cannot be used: invalid digit"),
+        (get("/v1/trace?from=1&from=2", "localhost"), 400, "the query cannot be used: duplicate field"),
+        (get("/v1/../v1/status", "localhost"), 404, "there is no route /v1/../v1/status"),
+        (get("/v1/%73tatus", "localhost"), 404, "there is no route /v1/%73tatus"),
+        (get("//v1/status", "localhost"), 404, "there is no route //v1/status"),
+        (get("/../../etc/passwd", "localhost"), 404, "there is no route /../../etc/passwd"),
+        (get("/v1/status/", "localhost"), 404, "there is no route /v1/status/"),
     ];
     for (request, status, message) in table {
         let (found, body) = raw(&served.path, &request);
@@ -162,4 +196,99 @@ fn every_route_is_described() {
         let method = if route.method == Method::Get { "GET" } else { "POST" };
         assert!(described.contains(&format!("`{method} {}`", route.path)), "{}", route.path);
     }
+}
+
+const SECRET: &str = "0123456789abcdef";
+
+/// A backend served over TCP.
+struct OnTcp {
+    _directory: tempfile::TempDir,
+    address: SocketAddr,
+    backend: Backend,
+    _server: ControlServer,
+}
+
+fn serve_on_tcp(token: Option<&str>) -> OnTcp {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it has an address");
+    let backend = Backend::default();
+    let token = token.map(|text| Token::new(text).expect("it is long enough"));
+    let socket = Socket::Tcp(listener, token);
+    let path = directory.path().join("control");
+    let server = ControlServer::start_with(&path, vec![socket], backend.clone()).expect("both are served");
+    OnTcp { _directory: directory, address, backend, _server: server }
+}
+
+impl OnTcp {
+    fn ask(&self, request: &[u8]) -> (u16, String, String) {
+        answered(TcpStream::connect(self.address).expect("somebody listens"), request, |_| {})
+    }
+}
+
+fn post_with(route: &str, body: &str, headers: &str) -> Vec<u8> {
+    let length = body.len();
+    format!("POST {route} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}")
+        .into_bytes()
+}
+
+#[test]
+fn over_tcp_anybody_here_may_look_and_only_who_knows_the_token_may_change() {
+    let served = serve_on_tcp(Some(SECRET));
+    let (status, head, body) = served.ask(&get("/metrics", "localhost"));
+    assert_eq!((status, &*body), (200, "# EOF\n"));
+    assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{head}");
+    let (status, head, _) = served.ask(&get("/v1/status", "127.0.0.1"));
+    assert_eq!(status, 200);
+    for header in ["content-type: application/json", "cache-control: no-store", "x-content-type-options: nosniff"] {
+        assert!(head.contains(header), "{header}: {head}");
+    }
+    let wrong = "Authorization: Bearer 0123456789abcdeF\r\n";
+    let right = format!("Authorization: Bearer {SECRET}\r\n");
+    assert_eq!(served.ask(&post_with("/v1/stop", "", "")).0, 401);
+    assert_eq!(served.ask(&post_with("/v1/stop", "", wrong)).0, 401);
+    assert_eq!(served.ask(&get("/v1/status", "rebound.example")).0, 403);
+    let asked = |backend: &Backend| std::mem::take(&mut *backend.asked.lock().expect("nobody panicked"));
+    assert_eq!(asked(&served.backend), [Command::Metrics, Command::Status], "what was refused reached nobody");
+    assert_eq!(served.ask(&post_with("/v1/stop", "", &right)).0, 200);
+    assert_eq!(asked(&served.backend), [Command::Stop]);
+    let closed = serve_on_tcp(None);
+    assert_eq!(closed.ask(&post_with("/v1/stop", "", &right)).0, 403);
+    assert_eq!(asked(&closed.backend), []);
+}
+
+#[test]
+fn clients_that_send_nothing_half_or_take_no_answer_hold_up_nobody() {
+    let served = serve_on_tcp(Some(SECRET));
+    let connect = || TcpStream::connect(served.address).expect("somebody listens");
+    let silent: Vec<TcpStream> = (0..20).map(|_| connect()).collect();
+    let halves: Vec<TcpStream> = [
+        &b"GET /v1/status HTTP/1.1\r\nHost: local"[..],
+        b"POST /v1/stop HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer 0123456789abcdef\r\nContent-Length: 9\r\n\r\n{",
+    ]
+    .into_iter()
+    .map(|half| {
+        let mut stream = connect();
+        stream.write_all(half).expect("it is taken");
+        stream
+    })
+    .collect();
+    // Asks again and again and reads nothing.
+    let mut deaf = connect();
+    deaf.set_nonblocking(true).expect("it can be set");
+    let request = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    for _ in 0..2000 {
+        if deaf.write(request).is_err() {
+            break;
+        }
+    }
+    assert_eq!(served.ask(&get("/v1/status", "localhost")).0, 200, "others are served meanwhile");
+    // What does not come is not waited for: their connections end, without a command being carried out.
+    for mut stream in silent.into_iter().chain(halves) {
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(30))).expect("it can be set");
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).expect("the server ends it");
+    }
+    let asked = served.backend.asked.lock().expect("nobody panicked");
+    assert!(asked.iter().all(|command| *command == Command::Status), "half a request to stop is none");
 }

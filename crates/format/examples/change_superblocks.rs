@@ -106,6 +106,7 @@ fn run(arguments: &[&str]) -> Result<()> {
                     kib => BitmapChoice::Chunk(kib.parse::<u64>()? * 1024),
                 },
                 bad_block_log: true,
+                integrity: false,
             };
             create(&request, members)
         }

@@ -1,7 +1,7 @@
 //! The bad-block log: ranges of a member that must not be read, because what
 //! is there was never written or is lost, though the member itself goes on.
 //!
-//! Entries of 64 bits, little endian: first sector of the data area in the upper
+//! Entries of 64 bits, little endian: first sector, from the member's start, in the upper
 //! 54, count in the lower 10. All ones ends the list; it need not be sorted, and
 //! empty entries occur.
 //!
@@ -21,10 +21,10 @@ const FIRST_LIMIT: u64 = 1 << (u64::BITS - COUNT_BITS);
 
 const END: u64 = u64::MAX;
 
-/// A range of the data area that cannot be read.
+/// A range of a member that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BadRange {
-    /// First sector, from the data area's start.
+    /// First sector, from the member's start: the data area's offset is counted.
     pub first: Sectors,
     /// How many. Never zero in what [`decode`] gives.
     pub count: Sectors,

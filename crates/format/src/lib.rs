@@ -13,6 +13,7 @@
 pub mod bad_blocks;
 pub mod bitmap;
 pub mod geometry;
+pub mod integrity;
 pub mod partial_parity;
 pub mod placement;
 pub mod superblock;

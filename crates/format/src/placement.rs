@@ -8,6 +8,7 @@
 
 use crate::Defect;
 use crate::geometry::Level;
+use crate::integrity;
 use crate::superblock::{BadBlockPlace, BitmapPlace, Version};
 use crate::units::{SECTOR_BYTES, Sectors};
 
@@ -15,7 +16,7 @@ use crate::units::{SECTOR_BYTES, Sectors};
 const MEBIBYTE: u64 = 2048;
 
 /// Sectors of the bad-block log, always.
-const BAD_BLOCK_LOG_SECTORS: u64 = 8;
+pub(crate) const BAD_BLOCK_LOG_SECTORS: u64 = 8;
 
 /// The most headroom for later reshapes, in sectors: 128 MiB.
 const HEADROOM_MAX: u64 = 128 * MEBIBYTE;
@@ -63,6 +64,8 @@ pub struct Request {
     pub bitmap: BitmapChoice,
     /// Whether to keep room for a bad-block log.
     pub bad_block_log: bool,
+    /// Whether to keep room for checksums ([`crate::integrity`]); mdadm has no such thing.
+    pub integrity: bool,
 }
 
 /// A bitmap to be made.
@@ -100,7 +103,7 @@ fn defect<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Defect
 }
 
 /// Sectors to leave for a bitmap on an area of `sectors`, whether or not one is made now.
-const fn bitmap_space(sectors: u64) -> u64 {
+pub(crate) const fn bitmap_space(sectors: u64) -> u64 {
     if sectors < 128 {
         0
     } else if sectors - 128 >= 200 << 21 {
@@ -113,13 +116,13 @@ const fn bitmap_space(sectors: u64) -> u64 {
 }
 
 /// Data offset for a member of `sectors`: room for superblock, bitmap and log,
-/// headroom of about a thousandth, rounded up to a mebibyte.
-fn default_data_offset(sectors: u64, chunk: u64) -> u64 {
+/// headroom of about a thousandth, `checksums`, rounded up to a mebibyte.
+fn default_data_offset(sectors: u64, chunk: u64, checksums: u64) -> u64 {
     let mut headroom = HEADROOM_MAX;
     while headroom << 10 > sectors && (chunk == 0 || headroom / 2 >= chunk * 2) {
         headroom /= 2;
     }
-    (24 + bitmap_space(sectors) + headroom).next_multiple_of(MEBIBYTE)
+    (24 + bitmap_space(sectors) + headroom + checksums).next_multiple_of(MEBIBYTE)
 }
 
 /// Where things go on each of `members_bytes`: every member's length, in the
@@ -151,7 +154,11 @@ fn data_offset(request: &Request, first: u64) -> Result<u64, Defect> {
         (Version::V1_0, Some(offset)) if offset.0 == 0 => Ok(0),
         (Version::V1_0, Some(_)) => defect("placement.data_offset", "with metadata 1.0 data begins at 0"),
         (_, Some(offset)) => Ok(offset.0),
-        (_, None) => Ok(default_data_offset(first, request.chunk_bytes / SECTOR_BYTES)),
+        (_, None) => {
+            let component = request.component.unwrap_or(Sectors(first)).0.min(first) * SECTOR_BYTES;
+            let checksums = if request.integrity { integrity::bytes_for(component) / SECTOR_BYTES } else { 0 };
+            Ok(default_data_offset(first, request.chunk_bytes / SECTOR_BYTES, checksums))
+        }
     }
 }
 

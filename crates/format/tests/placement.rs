@@ -72,6 +72,7 @@ impl Case {
                 kib => BitmapChoice::Chunk(kib.parse::<u64>().expect("KiB") * 1024),
             },
             bad_block_log: true,
+            integrity: false,
         };
         Self { line: line.to_owned(), request, members_bytes, told: Vec::new() }
     }
@@ -152,6 +153,7 @@ fn bitmap(version: Version, component: u64, bitmap: BitmapChoice) -> Option<Bitm
         component: Some(Sectors(component)),
         bitmap,
         bad_block_log: true,
+        integrity: false,
     };
     place(&request, &[200 << 30, 200 << 30]).expect("it fits")[0].bitmap
 }

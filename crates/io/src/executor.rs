@@ -75,6 +75,7 @@ impl Executor {
             ready: RefCell::default(),
             pool: options.pool.clone(),
             running: Cell::new(false),
+            rounds: Rc::default(),
             inbox,
         });
         CURRENT.with_borrow_mut(|current| {
@@ -150,6 +151,8 @@ pub(crate) struct Core {
     ready: RefCell<VecDeque<u32>>,
     pool: Pool,
     running: Cell<bool>,
+    /// Rounds since the start.
+    pub(crate) rounds: Rc<Cell<u64>>,
     inbox: Arc<Inbox>,
 }
 
@@ -187,6 +190,7 @@ impl Core {
         let main_waker = main_task.of(self.executor_id()).waker();
         self.wake(main_task);
         loop {
+            self.rounds.set(self.rounds.get() + 1);
             let batch = self.ready.borrow().len();
             for _ in 0..batch {
                 let Some(index) = self.ready.borrow_mut().pop_front() else { break };

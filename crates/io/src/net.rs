@@ -64,6 +64,14 @@ impl Listener {
         Ok(Self { descriptor: Descriptor::new(fd), _node: None, is_tcp: true })
     }
 
+    /// One that listens already, and whose descriptor blocks.
+    ///
+    /// # Panics
+    /// When the thread has no executor.
+    pub fn inherited(fd: OwnedFd, is_tcp: bool) -> Self {
+        Self { descriptor: Descriptor::new(fd), _node: None, is_tcp }
+    }
+
     /// The address of a TCP listener, with the port that it got; `None` for a
     /// unix socket.
     ///

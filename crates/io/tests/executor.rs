@@ -56,22 +56,23 @@ fn a_task_whose_handle_is_dropped_goes_on_also_in_the_next_block_on() {
 #[test]
 fn timers_fire_in_the_order_of_their_moments_and_never_early() {
     let executor = executor();
-    let clock = RealClock::new();
-    let order = RefCell::new(Vec::new());
+    let order = Rc::new(RefCell::new(Vec::new()));
     executor.block_on(async {
+        let clock = Rc::new(RealClock::new());
         let start = clock.now();
+        // A task each: it runs when its own timer wakes it, not when another's does.
         let sleepers = [30_u64, 10, 20, 0, 10].into_iter().enumerate().map(|(index, millis)| {
-            let (clock, order) = (&clock, &order);
-            async move {
+            let (clock, order) = (clock.clone(), order.clone());
+            spawn(async move {
                 let moment = start + Duration::from_millis(millis);
                 clock.sleep_until(moment).await;
                 assert!(clock.now() >= moment, "{millis} ms");
                 order.borrow_mut().push((millis, index));
-            }
+            })
         });
         join_all(sleepers).await;
     });
-    assert_eq!(order.into_inner(), [(0, 3), (10, 1), (10, 4), (20, 2), (30, 0)]);
+    assert_eq!(*order.borrow(), [(0, 3), (10, 1), (10, 4), (20, 2), (30, 0)]);
 }
 
 #[test]

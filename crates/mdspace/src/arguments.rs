@@ -3,15 +3,19 @@
 //! A contract with its users and with scripts: `docs/tour.md` walks through
 //! it. What clap refuses ends with exit status 2, as every refusal does.
 
+use crate::failure::Failure;
+use crate::interval::parse_seconds;
 use crate::level::{parse_layout, parse_level};
+use crate::mdadm_conf::Config;
 use crate::members::ArrayUuid;
-use crate::nbd_address::NbdAddress;
+use crate::nbd_address::{NbdAddress, parse_loopback};
 use crate::settings::{parse_pair, parse_stripe_size};
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use engine::StripeSize;
 use format::geometry::Level;
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Linux software RAID, in user space
@@ -25,8 +29,20 @@ pub(crate) struct CommandLine {
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) kernel: Option<String>,
 
+    /// How warnings are written to standard error: for people, or as a JSON object in a line each, with its time
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) log: LogFormat,
+
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// How warnings are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum LogFormat {
+    #[default]
+    Human,
+    Json,
 }
 
 const EXAMPLES: &str = "\
@@ -58,6 +74,14 @@ pub(crate) enum Command {
     Write(WriteArguments),
     /// Print the state of a served array and of its members
     Status(StatusArguments),
+    /// Show what the members of a served array do, in the columns of iostat -x
+    Iostat(IostatArguments),
+    /// Show a served array on the terminal, live: members, sweeps, rates, latencies
+    Top(TopArguments),
+    /// Tell a program, a mail command or a webhook what happens to a served array
+    Monitor(MonitorArguments),
+    /// Print each transfer of a member as it ends, and why it was made
+    Trace(TraceArguments),
     /// Mark a member of a served array as faulty
     Fail(MemberOfServedArguments),
     /// Take a faulty or spare member out of a served array
@@ -66,14 +90,23 @@ pub(crate) enum Command {
     Add(AddArguments),
     /// Take back a member that was away; it gets only what was written meanwhile, by the bitmap
     ReAdd(ReAddArguments),
+    /// Replace a member of a served array by another, while it stays in use
+    Replace(ReplaceArguments),
     /// Change settings of a served array while it works
     Set(SetArguments),
+    /// Compare all copies and parity, say which member is wrong, and with --repair make it right
+    ///
+    /// Without members: of a served array, which goes on being used. With members: of one that is not served.
+    Scrub(ScrubArguments),
     /// Stop a served array: finish what was begun, mark it clean, end its server
     Stop(ControlArguments),
     /// Measure this machine: the engine against its own members without RAID
     Bench(BenchArguments),
     /// Make published measurements of software RAID again, on modelled drives in virtual time
     Lab(LabArguments),
+    /// Write man pages and shell completions, for packages of the command
+    #[command(hide = true)]
+    Generate(GenerateArguments),
 }
 
 /// Members of an array that exists.
@@ -91,8 +124,21 @@ pub(crate) struct MemberArguments {
 /// Members of an array that is going to be started.
 #[derive(Debug, Args)]
 pub(crate) struct AssembleArguments {
-    #[command(flatten)]
-    pub(crate) members: MemberArguments,
+    /// The members, in any order: image files, block devices, quoted globs, and with --uuid directories
+    #[arg(value_name = "MEMBER", required_unless_present = "scan")]
+    members: Vec<OsString>,
+
+    /// Take only members of the array with this UUID, and pass over everything else
+    #[arg(long, value_name = "UUID", conflicts_with = "scan")]
+    uuid: Option<ArrayUuid>,
+
+    /// Take the array of an ARRAY line of mdadm.conf, which MEMBER then names: /dev/md/data, data, or its UUID
+    #[arg(long)]
+    scan: bool,
+
+    /// The file to read instead of /etc/mdadm/mdadm.conf
+    #[arg(long, value_name = "FILE", requires = "scan")]
+    config: Option<PathBuf>,
 
     /// Start a degraded array even though it was not stopped cleanly; some of its data may be wrong
     #[arg(long)]
@@ -157,6 +203,10 @@ pub(crate) struct CreateArguments {
     #[arg(long)]
     pub(crate) assume_clean: bool,
 
+    /// Keep a checksum of every 4 KiB of every member, so that a block that went wrong is noticed and mended
+    #[arg(long)]
+    pub(crate) integrity: bool,
+
     /// Overwrite members that belong to another array
     #[arg(long)]
     pub(crate) force: bool,
@@ -185,6 +235,24 @@ pub(crate) enum Metadata {
     /// 4 KiB from its beginning
     #[value(name = "1.2")]
     V1_2,
+}
+
+impl AssembleArguments {
+    /// Members, and the file with their bitmap, as they are given or as mdadm.conf has them.
+    pub(crate) fn resolve(&self) -> Result<(MemberArguments, Option<PathBuf>), Failure> {
+        if !self.scan {
+            return Ok((MemberArguments { members: self.members.clone(), uuid: self.uuid }, self.bitmap.clone()));
+        }
+        let wanted = match &self.members[..] {
+            [] => None,
+            [one] => Some(one.to_string_lossy()),
+            _ => return Err(Failure::refused("--scan takes one array").advise("run one server for each array")),
+        };
+        let config = Config::read(self.config.as_deref())?;
+        let line = config.array(wanted.as_deref())?;
+        let members = MemberArguments { members: config.places(line), uuid: line.uuid };
+        Ok((members, self.bitmap.clone().or_else(|| line.bitmap.clone())))
+    }
 }
 
 /// Kinds of write-intent bitmap that can be made.
@@ -232,6 +300,10 @@ pub(crate) struct ExamineArguments {
     #[command(flatten)]
     pub(crate) members: MemberArguments,
 
+    /// Print ARRAY lines for mdadm.conf, and nothing else
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) scan: bool,
+
     /// Print JSON (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,
@@ -243,15 +315,17 @@ pub(crate) struct ExamineArguments {
 Examples:
   mdspace serve a.img b.img c.img                     on a socket of its own choice
   mdspace serve '/dev/sd[b-e]' --nbd tcp:127.0.0.1:10809
+  mdspace serve '*.img' --nbd tcp:192.0.2.7:10809 --tls require --tls-certificates keys --tls-verify-peer
   mdspace serve '*.img' --vhost-user /run/vm.sock     also as a virtual machine's disk
   mdspace serve --uuid 3b1c...  /dev/disk/by-id       members found by the array's UUID
+  mdspace serve --scan data                           the array that mdadm.conf calls /dev/md/data
 
 SIGINT and SIGTERM finish what was begun, mark the array clean and end the server.")]
 pub(crate) struct ServeArguments {
     #[command(flatten)]
     pub(crate) assemble: AssembleArguments,
 
-    /// Where NBD clients connect: unix:PATH, or tcp:HOST:PORT on this machine alone
+    /// Where NBD clients connect: unix:PATH or tcp:HOST:PORT; without --tls=require on this machine alone
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) nbd: Option<NbdAddress>,
 
@@ -261,6 +335,14 @@ pub(crate) struct ServeArguments {
     /// The control socket, which `status` and the others talk to
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+
+    /// Also serve control, metrics and JSON by HTTP on this loopback address, such as 127.0.0.1:9187
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_loopback)]
+    pub(crate) http: Option<SocketAddr>,
+
+    /// The file with the token that changes something over HTTP; without it, nothing is changed there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) http_token_file: Option<PathBuf>,
 
     /// How large writes of the write-intent bitmap are made
     #[arg(long, value_enum, default_value_t = WriteSize::Preferred)]
@@ -291,9 +373,29 @@ pub(crate) enum CacheMode {
     Writeback,
 }
 
-/// Ways into a served array besides NBD.
+/// How clients get to a served array.
 #[derive(Debug, Default, Args)]
 pub(crate) struct WayArguments {
+    /// Whether NBD goes through TLS: never, if the client wants it, or always
+    #[cfg(feature = "tls")]
+    #[arg(long, value_enum, default_value_t, requires_if("on", "tls_certificates"))]
+    #[arg(requires_if("require", "tls_certificates"))]
+    pub(crate) tls: TlsMode,
+
+    /// The directory with server-cert.pem and server-key.pem, and with ca-cert.pem for --tls-verify-peer
+    #[cfg(feature = "tls")]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tls_certificates: Option<PathBuf>,
+
+    /// Let in only NBD clients with a certificate that ca-cert.pem's owner signed (and ca-crl.pem does not revoke)
+    #[cfg(feature = "tls")]
+    #[arg(long, requires = "tls_certificates")]
+    pub(crate) tls_verify_peer: bool,
+
+    /// Serve NBD unencrypted to other machines too: whoever reaches the port reads and writes
+    #[arg(long)]
+    pub(crate) allow_plain_tcp: bool,
+
     /// Also serve a disk for a virtual machine (vhost-user-blk) on this socket; may be given several times
     #[cfg(feature = "vhost-user")]
     #[arg(long, value_name = "PATH")]
@@ -303,6 +405,23 @@ pub(crate) struct WayArguments {
     #[cfg(feature = "fuse")]
     #[arg(long, value_name = "MOUNTPOINT")]
     pub(crate) fuse: Option<PathBuf>,
+
+    /// Refused, with what to use instead: this version makes no block devices by the kernel's ublk driver
+    #[arg(long)]
+    pub(crate) ublk: bool,
+}
+
+/// Whether NBD goes through TLS.
+#[cfg(feature = "tls")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum TlsMode {
+    /// Never
+    #[default]
+    Off,
+    /// If the client wants it
+    On,
+    /// Always
+    Require,
 }
 
 /// `read`
@@ -363,7 +482,128 @@ pub(crate) struct StatusArguments {
     #[command(flatten)]
     pub(crate) control: ControlArguments,
 
+    /// Go on, with a new report each so many seconds, and rates of the time between
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = parse_seconds)]
+    pub(crate) watch: Option<f64>,
+
+    /// How many reports, with --watch
+    #[arg(long, value_name = "N", requires = "watch")]
+    pub(crate) count: Option<u64>,
+
     /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `iostat`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace iostat                    averages since the server's start
+  mdspace iostat 1 5                five reports, a second apart
+
+As with iostat -x: rates a second, times in milliseconds, sizes in kB of 1024 bytes. The first line is of the
+array's own requests; aqu-sz is the mean number under way.")]
+pub(crate) struct IostatArguments {
+    /// Seconds between two reports; one report alone when not given
+    #[arg(value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) interval: Option<f64>,
+
+    /// How many reports; without end when not given
+    #[arg(value_name = "COUNT", requires = "interval")]
+    pub(crate) count: Option<u64>,
+
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+
+    /// Print what was measured as JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `trace`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Columns: when it ended, in seconds since the server's start; who asked; which member; R read, W write, F flush,
+D discard or Z zeroing; first sector of 512 bytes; bytes; how long it took; and why it was made:
+  data         a request's own data
+  parity       parity that goes with data of a part of a stripe
+  stripe       a full stripe's chunks, data and parity
+  rmw          read, because a write of a part of a stripe needs it for parity
+  reconstruct  read, to work out what a missing member holds
+  intent       the write-intent bitmap
+  superblock   a superblock
+  checksum     the checksums of its blocks
+  sweep        a resync, a recovery or another sweep")]
+pub(crate) struct TraceArguments {
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+
+    /// End after so many transfers
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+
+    /// Print a JSON object for each (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `top`
+#[derive(Debug, Args)]
+pub(crate) struct TopArguments {
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+
+    /// Seconds between two looks at the array
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "1")]
+    pub(crate) interval: f64,
+}
+
+/// `monitor`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Events, as mdadm --monitor names them:
+  NewArray, DeviceDisappeared       it is served, or no longer
+  DegradedArray                     members were missing when it was first looked at
+  Fail, FailSpare, SpareActive      of a member
+  RebuildStarted, Rebuild20 to Rebuild80, RebuildFinished   a resync, a recovery or another sweep
+  TestMessage                       with --test
+
+The program is called with the event, the array's name and, if it is about one, the member. The mail command
+gets a letter for Fail, FailSpare, DegradedArray, DeviceDisappeared and TestMessage. A webhook gets JSON by POST.")]
+pub(crate) struct MonitorArguments {
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+
+    /// Seconds between two looks at the array
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "1")]
+    pub(crate) interval: f64,
+
+    /// Run this program for each event
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) program: Option<PathBuf>,
+
+    /// Send a letter to this address when redundancy is lost
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) mail: Option<String>,
+
+    /// The shell command that sends a letter, which it reads from its standard input
+    #[arg(long, value_name = "COMMAND", default_value = "/usr/sbin/sendmail -t")]
+    pub(crate) mailer: String,
+
+    /// Post each event as JSON to this http:// URL
+    #[arg(long, value_name = "URL")]
+    pub(crate) webhook: Option<String>,
+
+    /// Look once, and end
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// Begin with a TestMessage
+    #[arg(long)]
+    pub(crate) test: bool,
+
+    /// Print each event as JSON (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -405,17 +645,45 @@ pub(crate) struct ReAddArguments {
     pub(crate) control: ControlArguments,
 }
 
+/// `replace`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The new member gets what the old one holds, from the others only what that cannot give, and then takes its
+place; until then the array is as redundant as it was. `status` shows how far it is. Failing the new one ends it.")]
+pub(crate) struct ReplaceArguments {
+    /// The member to be replaced, by the name that `status` prints
+    #[arg(value_name = "OLD")]
+    pub(crate) old: String,
+
+    /// A spare of the array, or a new member: a file or block device
+    #[arg(value_name = "NEW")]
+    pub(crate) new: PathBuf,
+
+    /// Overwrite a new member that belongs, or belonged, to an array
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+}
+
 /// `set`
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Settings:
   bitmap         none, internal, or internal:CHUNK: the write-intent bitmap is added to the members or removed
+  integrity      on: room for checksums is taken into use, from the next start of the array on
+  max-corr-read-errors  a count: the read errors that a member may have, halved each hour, before it leaves; 20 at first
+  member-timeout  none, or seconds: a member that does not answer for so long is read around, and fails if
+                 it was a write or it stays silent; 30 at first
   stripe-size    auto, or a power of two from 4K to the chunk: the unit in which stripes that change in
                  part are read and written; auto moves exactly the bytes needed
-  sync-action    idle, or frozen: resync and recovery stand still, to go on from there when idle again
-  sync-speed-min  bytes a second, 1 or more, on each member that a resync or recovery keeps up under load;
-                 1000K at first
+  sync-action    check, repair, idle, or frozen: begin a scrub that checks or repairs; frozen: all sweeps
+                 stand still; idle: a scrub is ended, and what is due goes on
+  sync-speed-min  bytes a second, 1 or more, on each member that a sweep (resync, recovery, scrub) keeps up
+                 under load; 1000K at first
   sync-speed-max  none, or bytes a second, 1 or more, that it does not exceed on each member; none at first
+  verify         always, or scrub: when checksums are asked, with every read or with those of sweeps alone
 
 Either all of them are changed or, when one is refused, none.")]
 pub(crate) struct SetArguments {
@@ -425,6 +693,87 @@ pub(crate) struct SetArguments {
 
     #[command(flatten)]
     pub(crate) control: ControlArguments,
+}
+
+/// `scrub`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace scrub                                    the served array: look, change nothing
+  mdspace scrub --repair                           heal what is known to be wrong
+  mdspace scrub --pause; mdspace scrub --resume    in another terminal
+  mdspace scrub '*.img' --offset 1G --length 1G    an array that is not served, a part of it
+
+Who is wrong is decided by the members themselves: P and Q of RAID-6 convict one member, the majority of three
+copies another. What cannot be decided is reported and left as it is; --repair=parity takes md's choice there,
+which is to make parity anew from the data, or to put the first copy over the others.
+
+Exit status: 0 all agrees; 1 something was found, whether or not it was healed; 2 refused.")]
+pub(crate) struct ScrubArguments {
+    /// The members of an array that is not served, in any order; none: the served array
+    #[arg(value_name = "MEMBER")]
+    pub(crate) members: Vec<OsString>,
+
+    /// Take only members of the array with this UUID, and pass over everything else
+    #[arg(long, value_name = "UUID", requires = "members")]
+    pub(crate) uuid: Option<ArrayUuid>,
+
+    /// The file that holds the array's write-intent bitmap, if it is kept in one
+    #[arg(long, value_name = "FILE", requires = "members")]
+    pub(crate) bitmap: Option<PathBuf>,
+
+    /// Heal what is decided; with =parity also rewrite what is not, as md does
+    #[arg(long, value_enum, value_name = "parity", num_args = 0..=1, require_equals = true, default_missing_value = "decided")]
+    pub(crate) repair: Option<RepairChoice>,
+
+    /// First byte of the array to go over
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) offset: Option<Size>,
+
+    /// How many bytes to go over; up to the end when not given
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) length: Option<Size>,
+
+    /// Let the scrub of the served array stand still
+    #[arg(long, group = "steering", conflicts_with_all = ["members", "repair", "offset", "length"])]
+    pub(crate) pause: bool,
+
+    /// Let it go on; with members: take up the one that was interrupted
+    #[arg(long, group = "steering", conflicts_with_all = ["repair", "offset", "length"])]
+    pub(crate) resume: bool,
+
+    /// End the scrub of the served array where it is
+    #[arg(long, group = "steering", conflicts_with_all = ["members", "repair", "offset", "length"])]
+    pub(crate) cancel: bool,
+
+    /// Do not wait for a served array's scrub to end
+    #[arg(long, conflicts_with = "members")]
+    pub(crate) no_wait: bool,
+
+    /// Print JSON (docs/json.md), and the progress as JSON lines on standard error
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+}
+
+impl AssembleArguments {
+    /// These members and nothing else.
+    pub(crate) fn of(members: &MemberArguments, bitmap: Option<PathBuf>) -> Self {
+        let MemberArguments { members, uuid } = members;
+        Self { members: members.clone(), uuid: *uuid, scan: false, config: None, force: false, bitmap }
+    }
+}
+
+/// How much is healed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RepairChoice {
+    /// What is known to be wrong
+    #[value(hide = true)]
+    Decided,
+    /// Also what is not, by md's choice
+    Parity,
 }
 
 /// `bench`
@@ -463,6 +812,10 @@ pub(crate) struct BenchArguments {
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub(crate) depth: usize,
 
+    /// Keep checksums, at the levels that can have them
+    #[arg(long)]
+    pub(crate) integrity: bool,
+
     /// Count the members' transfers for writes of many kinds, exactly, instead of measuring time
     #[arg(long)]
     pub(crate) count: bool,
@@ -470,6 +823,10 @@ pub(crate) struct BenchArguments {
     /// Seconds that each figure is measured for
     #[arg(long, value_name = "N", default_value_t = 1.0)]
     pub(crate) seconds: f64,
+
+    /// Also write a page with tables and plots into this file (HTML that needs nothing else)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
 
     /// Print JSON (docs/json.md)
     #[arg(long)]
@@ -482,6 +839,7 @@ pub(crate) struct BenchArguments {
 Examples:
   mdspace lab                                      all of them, beside what was published
   mdspace lab e2 --json
+  mdspace lab all --report lab.html
 
 The engine runs unchanged; the drives are models fitted to the published figures (docs/lab.md). Nothing
 on this machine is touched or measured: the figures are the same everywhere and each time.")]
@@ -490,9 +848,21 @@ pub(crate) struct LabArguments {
     #[arg(value_name = "NAME", default_value = "all", value_parser = lab_names())]
     pub(crate) experiments: Vec<String>,
 
+    /// Also write a page with tables and plots into this file (HTML that needs nothing else)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+
     /// Print JSON (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `generate`
+#[derive(Debug, Args)]
+pub(crate) struct GenerateArguments {
+    /// Where the directories `man1` and `completions` are made
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
 }
 
 /// The laboratory's experiments, and all of them.

@@ -1,33 +1,60 @@
-//! `status`, `fail`, `remove`, `add`, `re-add`, `set` and `stop`: the control socket's clients.
+//! `status`, `fail`, `remove`, `add`, `re-add`, `replace`, `set` and `stop`: the control socket's clients.
 
 use crate::arguments::{
-    AddArguments, ControlArguments, MemberOfServedArguments, ReAddArguments, SetArguments, StatusArguments,
+    AddArguments, ControlArguments, MemberOfServedArguments, ReAddArguments, ReplaceArguments, SetArguments,
+    StatusArguments,
 };
 use crate::failure::Failure;
+use crate::figures::Figures;
+use crate::interval::Intervals;
+use crate::iostat::measures;
 use crate::output::{print, print_json};
 use crate::report::StatusView;
 use crate::sockets;
-use export::control::{AddRequest, ApiError, Client, ClientError, MemberRequest};
+use export::control::{AddRequest, ApiError, Client, ClientError, MemberRequest, ReplaceRequest};
+use export::measure::Measures;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::io::IsTerminal;
 use std::path::Path;
 
 /// Runs `mdspace status`.
 pub(crate) fn status(arguments: &StatusArguments) -> Result<(), Failure> {
-    let body = client(&arguments.control)?.get("/v1/status")?;
-    let view = view(&body)?;
-    if arguments.json {
-        print_json(&body)?;
-    } else {
-        print(&view.text())?;
+    let client = client(&arguments.control)?;
+    let is_screen = std::io::stdout().is_terminal();
+    let mut before: Option<Measures> = None;
+    let mut broken = None;
+    for _ in Intervals::new(arguments.watch, arguments.count) {
+        let body = client.get("/v1/status")?;
+        let view = view(&body)?;
+        if arguments.json {
+            print_json(&body)?;
+        } else {
+            let now = measures(&client)?;
+            let figures = match &before {
+                None => Figures::sums(now.clone()),
+                Some(before) => Figures::between(before, &now),
+            };
+            before = Some(now);
+            let (clear, behind) = match arguments.watch {
+                Some(_) if is_screen => (CLEAR, ""),
+                Some(_) => ("", "\n"),
+                None => ("", ""),
+            };
+            print(&format!("{clear}{}{behind}", view.report(&figures)))?;
+        }
+        broken = view.broken;
     }
-    match view.broken {
+    match broken {
         Some(reason) => Err(Failure::unwell(reason).advise("stop it, and look at each member with `mdspace examine`")),
         None => Ok(()),
     }
 }
+
+/// Clears a terminal, and goes to its first line.
+const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Runs `mdspace fail` (`route` `fail`) and `mdspace remove` (`remove`).
 pub(crate) fn change_member(arguments: &MemberOfServedArguments, route: &str) -> Result<(), Failure> {
@@ -47,6 +74,14 @@ pub(crate) fn add(arguments: &AddArguments) -> Result<(), Failure> {
 pub(crate) fn re_add(arguments: &ReAddArguments) -> Result<(), Failure> {
     let request = json!(MemberRequest { member: absolute(&arguments.member)? });
     let body = client(&arguments.control)?.post("/v1/members/re-add", &request)?;
+    print(&view(&body)?.text())
+}
+
+/// Runs `mdspace replace`.
+pub(crate) fn replace(arguments: &ReplaceArguments) -> Result<(), Failure> {
+    let ReplaceArguments { old, new, force, control } = arguments;
+    let request = json!(ReplaceRequest { member: old.clone(), with: absolute(new)?, force: *force });
+    let body = client(control)?.post("/v1/members/replace", &request)?;
     print(&view(&body)?.text())
 }
 
@@ -87,11 +122,13 @@ fn wait_for_end(pid: Pid) {
     }
 }
 
-fn client(arguments: &ControlArguments) -> Result<Client, Failure> {
+/// A client of the server that `arguments` name.
+pub(crate) fn client(arguments: &ControlArguments) -> Result<Client, Failure> {
     Ok(Client::connect(&sockets::control(arguments.control.as_deref())?)?)
 }
 
-fn view(body: &Value) -> Result<StatusView, Failure> {
+/// A status, of which what is printed is known.
+pub(crate) fn view(body: &Value) -> Result<StatusView, Failure> {
     StatusView::deserialize(body)
         .map_err(|error| Failure::unwell(format!("the server's answer is not a status: {error}")))
 }

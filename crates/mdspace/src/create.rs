@@ -51,8 +51,7 @@ pub(crate) async fn create(
         made.make_if_absent(path, size)?;
     }
     if made.0.len() == slots.iter().flatten().count() + spares.len() {
-        // Nothing but zeros everywhere: copies and parity agree.
-        recipe.contents = Contents::Consistent;
+        recipe.contents = Contents::Zeros;
     }
     let open = |path: &PathBuf| -> Result<Newcomer<AnyMember>, Failure> {
         Ok(Newcomer { candidate: machine.open(path, Purpose::Write)?, device_uuid: random()? })
@@ -133,6 +132,7 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
         bitmap,
         set_uuid: random()?,
         contents: if arguments.assume_clean { Contents::Consistent } else { Contents::Unknown },
+        integrity: arguments.integrity,
         overwrite: arguments.force,
     })
 }
@@ -246,7 +246,8 @@ pub(crate) fn recipe_of_up(name: &str) -> Result<Recipe, Failure> {
         component_bytes: None,
         bitmap: BitmapChoice::None,
         set_uuid: random()?,
-        contents: Contents::Consistent,
+        contents: Contents::Zeros,
+        integrity: false,
         overwrite: false,
     })
 }

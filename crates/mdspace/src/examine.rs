@@ -6,6 +6,7 @@
 use crate::arguments::ExamineArguments;
 use crate::failure::Failure;
 use crate::machine::{Arena, Machine, Purpose};
+use crate::mdadm_conf::array_lines;
 use crate::output::{print, print_json};
 use crate::report::{describe, examination};
 use engine::Candidate;
@@ -47,7 +48,9 @@ struct ArrayFound {
 pub(crate) fn run(arguments: &ExamineArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let machine = Machine::start(kernel, Arena::Small)?;
     let report = machine.run(examine(&machine, arguments))?;
-    if arguments.json {
+    if arguments.scan {
+        print(&array_lines(&report.members))?;
+    } else if arguments.json {
         print_json(&report)?;
     } else {
         print(&report.text())?;
@@ -107,6 +110,10 @@ impl Report {
                 (Some(status), _) => {
                     text += &describe(&status.name, status.level, status.array_bytes, &status.state);
                     text.push('\n');
+                    if let Some(checksums) = &status.checksums {
+                        let (current, members) = (checksums.current, checksums.members);
+                        text += &format!("  checksums: on {members} members, current on {current}\n");
+                    }
                     for left_out in &status.left_out {
                         text += &format!("  would not be used: {}: {}\n", left_out.name, left_out.reason);
                     }

@@ -143,9 +143,10 @@ impl Machine {
         purpose: Purpose,
         policy: BitmapPolicy,
     ) -> Result<Array, Failure> {
-        let paths = self.find(&arguments.members).await?;
+        let (members, bitmap_file) = arguments.resolve()?;
+        let paths = self.find(&members).await?;
         let members = paths.iter().map(|path| self.open(path, purpose)).collect::<Result<Vec<_>, _>>()?;
-        let file = arguments.bitmap.as_deref().filter(|_| purpose == Purpose::Write);
+        let file = bitmap_file.as_deref().filter(|_| purpose == Purpose::Write);
         let bitmap = file.map(|path| self.open_bitmap(path)).transpose()?;
         let array = self.assemble_offer(Offer { members, bitmap }, arguments.force, purpose, policy).await?;
         for left_out in array.status().left_out {

@@ -5,29 +5,41 @@
 //! tell it, and never writes to a member itself.
 #![forbid(unsafe_code)]
 
+mod activation;
 mod arguments;
 mod bench;
 mod control;
 mod create;
 mod examine;
 mod failure;
+mod figures;
+mod generate;
+mod html;
+mod interval;
+mod iostat;
 mod lab;
 mod level;
 mod machine;
+mod mdadm_conf;
 mod members;
+mod metrics;
+mod monitor;
 mod nbd_address;
 mod output;
 mod progress;
 mod report;
+mod scrub;
 mod serve;
 mod settings;
 mod size;
 mod sockets;
+mod top;
+mod trace;
 mod transfer;
 mod volume;
 mod ways;
 
-use arguments::{Command, CommandLine};
+use arguments::{Command, CommandLine, LogFormat};
 use clap::Parser;
 use failure::Failure;
 use parity::Kernel;
@@ -35,14 +47,23 @@ use std::process::ExitCode;
 use tracing_subscriber::filter::LevelFilter;
 
 fn main() -> ExitCode {
-    // What servers have to say while they run: warnings, on standard error.
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(LevelFilter::WARN).without_time().init();
-    match run(&CommandLine::parse()) {
+    let line = CommandLine::parse();
+    log(line.log);
+    match run(&line) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("{failure}");
             failure.exit_code()
         }
+    }
+}
+
+/// What servers have to say while they run: warnings, on standard error.
+fn log(format: LogFormat) {
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(LevelFilter::WARN);
+    match format {
+        LogFormat::Human => log.without_time().init(),
+        LogFormat::Json => log.json().init(),
     }
 }
 
@@ -57,13 +78,20 @@ fn run(line: &CommandLine) -> Result<(), Failure> {
         Command::Read(arguments) => transfer::read(arguments, kernel),
         Command::Write(arguments) => transfer::write(arguments, kernel),
         Command::Status(arguments) => control::status(arguments),
+        Command::Iostat(arguments) => iostat::run(arguments),
+        Command::Top(arguments) => top::run(arguments),
+        Command::Monitor(arguments) => monitor::run(arguments),
+        Command::Trace(arguments) => trace::run(arguments),
         Command::Fail(arguments) => control::change_member(arguments, "fail"),
         Command::Remove(arguments) => control::change_member(arguments, "remove"),
         Command::Add(arguments) => control::add(arguments),
         Command::ReAdd(arguments) => control::re_add(arguments),
+        Command::Replace(arguments) => control::replace(arguments),
         Command::Set(arguments) => control::set(arguments),
+        Command::Scrub(arguments) => scrub::run(arguments, kernel),
         Command::Stop(arguments) => control::stop(arguments),
         Command::Bench(arguments) => bench::run(arguments, kernel),
         Command::Lab(arguments) => lab::run(arguments),
+        Command::Generate(arguments) => generate::run(arguments),
     }
 }

@@ -1,9 +1,8 @@
 //! Where NBD clients connect: `unix:PATH` or `tcp:HOST:PORT`.
 //!
-//! TCP is for this machine alone: NBD as served here neither encrypts nor
-//! asks who is there, so an address that others reach is refused.
+//! Unencrypted TCP is for this machine alone, unless somebody asked for more: [`NbdAddress::is_reached_by_others`] is
+//! for whoever opens it. HTTP, which is never encrypted, is for this machine alone always.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -13,7 +12,7 @@ use std::str::FromStr;
 pub(crate) enum NbdAddress {
     /// A unix socket.
     Unix(PathBuf),
-    /// A loopback address.
+    /// A TCP address.
     Tcp(SocketAddr),
 }
 
@@ -23,32 +22,43 @@ impl FromStr for NbdAddress {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             Some(("unix", path)) if !path.is_empty() => Ok(Self::Unix(path.into())),
-            Some(("tcp", address)) => parse_tcp(address).map(Self::Tcp),
+            Some(("tcp", address)) => parse_socket(address).map(Self::Tcp),
             _ => Err("expected unix:PATH or tcp:HOST:PORT".to_owned()),
         }
     }
 }
 
-fn parse_tcp(text: &str) -> Result<SocketAddr, String> {
+impl NbdAddress {
+    /// Whether other machines may get there.
+    pub(crate) fn is_reached_by_others(&self) -> bool {
+        matches!(self, Self::Tcp(address) if !address.ip().is_loopback())
+    }
+
+    /// As an NBD URI, which clients take; `tls` if they need it.
+    pub(crate) fn uri(&self, tls: bool) -> String {
+        let secured = if tls { "s" } else { "" };
+        match self {
+            Self::Unix(path) => format!("nbd{secured}+unix:///?socket={}", path.display()),
+            Self::Tcp(address) => format!("nbd{secured}://{address}"),
+        }
+    }
+}
+
+fn parse_socket(text: &str) -> Result<SocketAddr, String> {
     let address = match text.strip_prefix("localhost:") {
         Some(port) => port.parse().ok().map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)),
         None => text.parse().ok(),
     };
-    let address = address.ok_or("expected an address and a port, such as tcp:127.0.0.1:10809 or tcp:[::1]:10809")?;
+    address.ok_or_else(|| "expected an address and a port, such as 127.0.0.1:10809 or [::1]:10809".to_owned())
+}
+
+/// A port of this machine that others do not reach.
+pub(crate) fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
+    let address = parse_socket(text)?;
     if address.ip().is_loopback() {
         return Ok(address);
     }
     Err(format!("{} can be reached from other machines, unencrypted; use 127.0.0.1 and a tunnel", address.ip()))
-}
-
-impl fmt::Display for NbdAddress {
-    /// As an NBD URI, which clients take.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => write!(f, "nbd+unix:///?socket={}", path.display()),
-            Self::Tcp(address) => write!(f, "nbd://{address}"),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -56,19 +66,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_this_machine_are_taken_and_printed_as_uris() {
-        for (text, uri) in [
-            ("unix:/run/md.sock", "nbd+unix:///?socket=/run/md.sock"),
-            ("tcp:127.0.0.1:10809", "nbd://127.0.0.1:10809"),
-            ("tcp:localhost:0", "nbd://127.0.0.1:0"),
-            ("tcp:[::1]:10809", "nbd://[::1]:10809"),
+    fn addresses_are_taken_and_printed_as_uris() {
+        for (text, uri, through_tls, others) in [
+            ("unix:/run/md.sock", "nbd+unix:///?socket=/run/md.sock", "nbds+unix:///?socket=/run/md.sock", false),
+            ("tcp:127.0.0.1:10809", "nbd://127.0.0.1:10809", "nbds://127.0.0.1:10809", false),
+            ("tcp:localhost:0", "nbd://127.0.0.1:0", "nbds://127.0.0.1:0", false),
+            ("tcp:[::1]:10809", "nbd://[::1]:10809", "nbds://[::1]:10809", false),
+            ("tcp:0.0.0.0:10809", "nbd://0.0.0.0:10809", "nbds://0.0.0.0:10809", true),
+            ("tcp:[::]:10809", "nbd://[::]:10809", "nbds://[::]:10809", true),
         ] {
-            assert_eq!(text.parse::<NbdAddress>().map(|address| address.to_string()).as_deref(), Ok(uri));
+            let address: NbdAddress = text.parse().expect(text);
+            assert_eq!((address.uri(false), address.uri(true)), (uri.to_owned(), through_tls.to_owned()));
+            assert_eq!(address.is_reached_by_others(), others, "{text}");
         }
     }
 
     #[test]
-    fn other_addresses_are_refused() {
+    fn other_words_are_refused() {
         for (text, reason) in [
             ("", "unix:PATH"),
             ("unix:", "unix:PATH"),
@@ -77,12 +91,18 @@ mod tests {
             ("tcp:127.0.0.1", "address and a port"),
             ("tcp:localhost:65536", "address and a port"),
             ("tcp:example.org:10809", "address and a port"),
-            ("tcp:0.0.0.0:10809", "other machines"),
-            ("tcp:192.0.2.1:10809", "other machines"),
-            ("tcp:[::]:10809", "other machines"),
         ] {
             let error = text.parse::<NbdAddress>().expect_err(text);
             assert!(error.contains(reason), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn http_is_for_this_machine_alone() {
+        for text in ["0.0.0.0:80", "192.0.2.1:80", "[::]:80"] {
+            let error = parse_loopback(text).expect_err(text);
+            assert!(error.contains("other machines"), "{text}: {error}");
+        }
+        assert!(parse_loopback("localhost:80").is_ok());
     }
 }

@@ -1,6 +1,7 @@
 //! How far long work has come, on standard error: a bar on a terminal, a plain
 //! line every few seconds elsewhere, nothing for work that ends before that.
 
+use crate::report::minutes;
 use crate::size::Size;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -84,7 +85,8 @@ impl Lines {
         Some(match self.total.filter(|&total| total > 0) {
             Some(total) => {
                 let percent = self.done as f64 * 100.0 / total as f64;
-                format!("{verb}: {done} of {} ({percent:.0} %), {rate}/s", Size(total))
+                let left = minutes((total.saturating_sub(self.done)) / rate.0.max(1));
+                format!("{verb}: {done} of {} ({percent:.0} %), {rate}/s, {left} left", Size(total))
             }
             None => format!("{verb}: {done}, {rate}/s"),
         })
@@ -101,7 +103,7 @@ mod tests {
         let mut lines = Lines::start("write", Some(4 << 20), start);
         assert_eq!(lines.advance(1 << 20, start + INTERVAL / 2), None);
         let line = lines.advance(1 << 20, start + INTERVAL);
-        assert_eq!(line.as_deref(), Some("write: 2 MiB of 4 MiB (50 %), 410 KiB/s"));
+        assert_eq!(line.as_deref(), Some("write: 2 MiB of 4 MiB (50 %), 410 KiB/s, 0:05 min left"));
         assert_eq!(lines.advance(1 << 20, start + INTERVAL + INTERVAL / 2), None);
         assert!(lines.advance(1 << 20, start + INTERVAL * 2).is_some());
     }

@@ -2,6 +2,7 @@
 //!
 //! The same words as in JSON, so that one can be found in the other.
 
+use crate::figures::{Figures, time};
 use crate::output::columns;
 use crate::size::Size;
 use engine::status::Examination;
@@ -24,6 +25,9 @@ pub(crate) struct StatusView {
     chunk_bytes: u64,
     stripe_size_bytes: Option<u64>,
     array_bytes: u64,
+    component_bytes: u64,
+    created: u64,
+    updated: u64,
     raid_disks: u16,
     in_sync: u16,
     state: String,
@@ -35,7 +39,9 @@ pub(crate) struct StatusView {
     sweep_failure: Option<String>,
     events: u64,
     kernel: String,
+    cache: CacheView,
     bitmap: Option<BitmapView>,
+    checksums: Option<ChecksumsView>,
     members: Vec<MemberView>,
     missing: Vec<u16>,
     left_out: Vec<LeftOutView>,
@@ -62,7 +68,8 @@ impl SweepView {
     }
 }
 
-fn minutes(seconds: u64) -> String {
+/// `5:07 min`
+pub(crate) fn minutes(seconds: u64) -> String {
     format!("{}:{:02} min", seconds / 60, seconds % 60)
 }
 
@@ -82,6 +89,30 @@ impl BitmapView {
         let place = self.file.as_ref().map_or("internal".to_owned(), |file| format!("file: {file}"));
         format!("bitmap: {bits} bits (chunks), {set} dirty, {} chunk, {pages} pages, {place}", Size(self.chunk_bytes))
     }
+}
+
+#[derive(Debug, Deserialize)]
+struct ChecksumsView {
+    members: u16,
+    current: u16,
+    verify: String,
+    wrong: u64,
+}
+
+impl ChecksumsView {
+    fn text(&self) -> String {
+        let Self { members, current, verify, wrong } = self;
+        let stale = if current < members { ", some unknown since others wrote" } else { "" };
+        format!("checksums: on {members} members{stale}, verified: {verify}, wrong blocks found: {wrong}")
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct CacheView {
+    bytes_max: u64,
+    bytes: u64,
+    recalled_bytes: u64,
+    waiting_bytes: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -107,18 +138,73 @@ struct ServedView {
 }
 
 impl StatusView {
-    /// The whole report.
+    /// The array's name, or its uuid when it has none.
+    pub(crate) fn array_name(&self) -> &str {
+        if self.name.is_empty() { &self.uuid } else { &self.name }
+    }
+
+    /// Whether any slot is without a current member.
+    pub(crate) fn is_degraded(&self) -> bool {
+        self.in_sync < self.raid_disks
+    }
+
+    /// Members, by name and state.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.members.iter().map(|member| (&*member.name, &*member.state))
+    }
+
+    /// Its name, level, size and state in a line.
+    pub(crate) fn headline(&self) -> String {
+        describe(&self.name, &self.level, self.array_bytes, &self.state)
+    }
+
+    /// Members in the order of their slots with name and state, empty slots as such.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (Option<u16>, &str, &str)> {
+        let missing = self.missing.iter().map(|slot| (Some(*slot), "", "missing"));
+        let members = self.members.iter().map(|member| (member.slot, &*member.name, &*member.state));
+        let mut places: Vec<_> = missing.chain(members).collect();
+        places.sort_by_key(|(slot, ..)| slot.unwrap_or(u16::MAX));
+        places.into_iter()
+    }
+
+    /// The sweep as /proc/mdstat has it.
+    pub(crate) fn sweep_line(&self) -> Option<String> {
+        self.sweep.as_ref().map(SweepView::text)
+    }
+
+    /// What is swept, and how many hundredths of it are done.
+    pub(crate) fn sweep(&self) -> Option<(&str, f64)> {
+        self.sweep.as_ref().map(|sweep| (&*sweep.action, sweep.percent))
+    }
+
+    /// The whole report, without figures.
     pub(crate) fn text(&self) -> String {
-        let mut text = describe(&self.name, &self.level, self.array_bytes, &self.state);
+        self.written(None)
+    }
+
+    /// The whole report, with what was measured.
+    pub(crate) fn report(&self, figures: &Figures) -> String {
+        self.written(Some(figures))
+    }
+
+    fn written(&self, figures: Option<&Figures>) -> String {
+        let mut text = self.headline();
         let chunk = if self.chunk_bytes > 0 { format!(", chunk {}", Size(self.chunk_bytes)) } else { String::new() };
         let unit = self.stripe_size_bytes.map(|bytes| format!(", stripe size {}", Size(bytes))).unwrap_or_default();
         let layout = self.layout.as_ref().map(|layout| format!(", {layout}")).unwrap_or_default();
         let read_only = if self.read_only { ", read-only" } else { "" };
         text += &format!("{read_only}\n  uuid {}, metadata {}{chunk}{layout}{unit}\n", self.uuid, self.metadata);
         let (in_sync, slots) = (self.in_sync, self.raid_disks);
-        text += &format!("  {in_sync} of {slots} members in sync, events {}, parity by {}\n", self.events, self.kernel);
+        text += &format!("  {in_sync} of {slots} members in sync {}, events {}", self.slots(), self.events);
+        text += &format!(", parity by {}\n", self.kernel);
+        if figures.is_some() {
+            text += &self.details();
+        }
         if let Some(bitmap) = &self.bitmap {
             text += &format!("  {}\n", bitmap.text());
+        }
+        if let Some(checksums) = &self.checksums {
+            text += &format!("  {}\n", checksums.text());
         }
         text += &format!("  {}, clients: {}\n", self.served.nbd, self.served.clients);
         if let Some(reason) = &self.broken {
@@ -126,31 +212,74 @@ impl StatusView {
         }
         match &self.sweep {
             Some(sweep) => text += &sweep.text(),
-            None if self.sync_action == "frozen" => text += "  resync and recovery are frozen\n",
+            None if self.sync_action == "frozen" => text += "  sweeps are frozen\n",
             None => {}
         }
         if let Some(reason) = &self.sweep_failure {
-            text += &format!("  cannot go on with resync or recovery: {reason}\n");
+            text += &format!("  the last sweep could not be finished: {reason}\n");
         }
-        text += &columns(&self.rows());
+        text += &figures.map(Figures::requests_text).unwrap_or_default();
+        text += &columns(&self.rows(figures));
         for left_out in &self.left_out {
             text += &format!("not used: {}: {}\n", left_out.name, left_out.reason);
         }
         text
     }
 
-    fn rows(&self) -> Vec<Vec<String>> {
-        let heading = ["slot", "member", "state", "read", "written", "errors"];
+    /// As in /proc/mdstat: `U` for each slot whose member is current, `_` for the others.
+    pub(crate) fn slots(&self) -> String {
+        let is_up = |slot| self.members.iter().any(|member| member.slot == Some(slot) && member.state == "in_sync");
+        let letters: String = (0..self.raid_disks).map(|slot| if is_up(slot) { 'U' } else { '_' }).collect();
+        format!("[{letters}]")
+    }
+
+    /// What `mdadm --detail` has besides.
+    fn details(&self) -> String {
+        let count = |states: &[&str]| self.members.iter().filter(|member| states.contains(&&*member.state)).count();
+        let used = if self.component_bytes > 0 { Size(self.component_bytes).to_string() } else { "all".to_owned() };
+        let policy = match (&*self.level, &self.bitmap) {
+            ("linear" | "raid0", _) => "none",
+            (_, Some(_)) => "bitmap",
+            (_, None) => "resync",
+        };
+        let mut text = format!("  created {}, updated {}\n", utc(self.created), utc(self.updated));
+        text += &format!(
+            "  members: {} active, {} spare, {} faulty; {used} used of each; consistency policy {policy}\n",
+            count(&["in_sync", "recovering"]),
+            count(&["spare"]),
+            count(&["faulty"]),
+        );
+        let CacheView { bytes_max, bytes, recalled_bytes, waiting_bytes } = self.cache;
+        let (held, most) = (Size(bytes), Size(bytes_max));
+        text += &format!("  cache: {held} of {most}, saved {} of reads", Size(recalled_bytes));
+        text += &format!("; writes waiting for their stripes: {}\n", Size(waiting_bytes));
+        text
+    }
+
+    fn rows(&self, figures: Option<&Figures>) -> Vec<Vec<String>> {
+        let mut heading = vec!["slot", "member", "state", "read", "written", "errors"];
+        if figures.is_some() {
+            heading.extend(["r_await", "w_await", "under way"]);
+        }
         let missing = self.missing.iter().map(|slot| (Some(*slot), vec![slot.to_string(), "missing".to_owned()]));
         let members = self.members.iter().map(|member| {
             let slot = member.slot.map_or("-".to_owned(), |slot| slot.to_string());
             let (read, written) = (Size(member.read_bytes).to_string(), Size(member.written_bytes).to_string());
-            let row = vec![slot, member.name.clone(), member.state.clone(), read, written, member.errors.to_string()];
+            let mut row =
+                vec![slot, member.name.clone(), member.state.clone(), read, written, member.errors.to_string()];
+            if let Some((figures, metered)) = figures.and_then(|figures| Some((figures, figures.member(&member.name)?)))
+            {
+                (row[3], row[4]) = (figures.bytes(metered.read.bytes), figures.bytes(metered.write.bytes));
+                row.extend([&metered.read, &metered.write].map(|done| done.mean_nanos().map_or("-".to_owned(), time)));
+                row.push(metered.in_flight.to_string());
+            }
             (member.slot, row)
         });
         let mut rows: Vec<_> = missing.chain(members).collect();
         rows.sort_by_key(|(slot, _)| slot.unwrap_or(u16::MAX));
-        std::iter::once(heading.map(str::to_owned).to_vec()).chain(rows.into_iter().map(|(_, row)| row)).collect()
+        std::iter::once(heading.into_iter().map(str::to_owned).collect())
+            .chain(rows.into_iter().map(|(_, row)| row))
+            .collect()
     }
 }
 
@@ -178,7 +307,7 @@ pub(crate) fn examination(member: &Examination) -> String {
 }
 
 /// Seconds since 1970 as a date and time.
-fn utc(seconds: u64) -> String {
+pub(crate) fn utc(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)

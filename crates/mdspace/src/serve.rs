@@ -6,31 +6,41 @@
 //! were received are answered, everything is flushed, the array is marked
 //! clean, and only then is the end announced.
 
+use crate::activation::{self, Inherited};
 use crate::arguments::{CacheMode, Clearing, ServeArguments, WayArguments, WriteSize};
 use crate::create::{create, random, recipe_of_up};
 use crate::failure::Failure;
 use crate::machine::{Arena, Array, Machine, Purpose};
 use crate::members::{ArrayUuid, expand};
+use crate::metrics;
 use crate::nbd_address::NbdAddress;
 use crate::output::print;
 use crate::report::describe;
+use crate::scrub;
 use crate::settings::prepare;
 use crate::size::Size;
 use crate::sockets::{Sockets, UP_DIRECTORY};
-use crate::ways::{WayStatus, Ways};
+use crate::volume::Exported;
+use crate::ways::{NbdSource, WayStatus, Ways};
 use engine::status::Status;
 use engine::{ArrayError, BitmapClearing, BitmapPolicy, BitmapWrites, Refusal};
-use export::control::{AddRequest, ApiError, Command, ControlBackend, ControlServer, MemberRequest};
+use export::control::{
+    AddRequest, ApiError, Command, ControlBackend, ControlServer, MemberRequest, ReplaceRequest, Socket, Token,
+};
+use export::measure::{Gauges, Measured};
 use futures_channel::{mpsc, oneshot};
-use futures_util::future::{Either, join3, select};
+use futures_util::future::{Either, join, join3, select};
 use futures_util::{FutureExt, StreamExt};
 use parity::Kernel;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::net::TcpListener;
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// How long nothing is written before the array is marked clean: md's `safe_mode_delay`.
@@ -56,20 +66,95 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
             let uuid: ArrayUuid = status.uuid.parse().map_err(Failure::refused)?;
             Sockets::of_array(&status.name, uuid)
         };
-        let (nbd, control) = match (&arguments.nbd, &arguments.control) {
-            (Some(nbd), Some(control)) => (nbd.clone(), control.clone()),
-            (Some(nbd), None) => (nbd.clone(), own()?.control),
-            (None, Some(control)) => (NbdAddress::Unix(own()?.nbd), control.clone()),
-            (None, None) => own().map(|own| (NbdAddress::Unix(own.nbd), own.control))?,
+        let inherited = Inherited::take()?;
+        let nbd = match (&arguments.nbd, inherited.nbd) {
+            (Some(_), Some(_)) => return Err(Failure::refused("--nbd: a socket for NBD was handed over already")),
+            (Some(address), None) => NbdSource::Address(address.clone()),
+            (None, Some((listener, address))) => NbdSource::Inherited(listener, address),
+            (None, None) => NbdSource::Address(NbdAddress::Unix(own()?.nbd)),
         };
-        let server = ArrayServer::start(&machine, array, &nbd, &arguments.ways, &control)?;
+        let path = match (&arguments.control, inherited.control) {
+            (Some(_), Some(_)) => return Err(Failure::refused("--control: a control socket was handed over already")),
+            (Some(path), None) => ControlSource::Path(path.clone()),
+            (None, Some(listener)) => ControlSource::Inherited(listener),
+            (None, None) => ControlSource::Path(own()?.control),
+        };
+        let control = Control { source: path, http: http(arguments, inherited.http)? };
+        let server = ArrayServer::start(&machine, array, nbd, &arguments.ways, control)?;
         print(&server.greeting())?;
+        activation::ready(&server.headline());
         let served = server.run().await;
         if let Some(keeper) = keeper {
             keeper.await; // it ends when the array has stopped
         }
         served
     })
+}
+
+/// Where the control interface is reached.
+enum ControlSource {
+    Path(PathBuf),
+    Inherited(UnixListener),
+}
+
+/// The control interface, and HTTP on TCP if that is asked for.
+struct Control {
+    source: ControlSource,
+    http: Option<(TcpListener, Option<Token>)>,
+}
+
+/// The port for HTTP, and the token for changes.
+fn http(
+    arguments: &ServeArguments,
+    inherited: Option<TcpListener>,
+) -> Result<Option<(TcpListener, Option<Token>)>, Failure> {
+    let listener = match (arguments.http, inherited) {
+        (Some(_), Some(_)) => return Err(Failure::refused("--http: a socket for HTTP was handed over already")),
+        (Some(address), None) => {
+            let refused = |error: std::io::Error| Failure::refused(format!("--http: {address}: {error}"));
+            TcpListener::bind(address).map_err(refused)?
+        }
+        (None, Some(listener)) => listener,
+        (None, None) if arguments.http_token_file.is_some() => {
+            return Err(
+                Failure::refused("--http-token-file: there is no port that it is for").advise("give --http too")
+            );
+        }
+        (None, None) => return Ok(None),
+    };
+    let token = |path: &PathBuf| {
+        let refused = |reason: String| Failure::refused(format!("--http-token-file: {}: {reason}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
+        Token::new(text.trim_end()).map_err(refused)
+    };
+    Ok(Some((listener, arguments.http_token_file.as_ref().map(token).transpose()?)))
+}
+
+impl Control {
+    /// Serves it; what it is called, by line.
+    fn start(self, backend: Backend) -> std::io::Result<(ControlServer, Vec<(&'static str, String)>)> {
+        let mut others = Vec::new();
+        let mut called = Vec::new();
+        if let Some((listener, token)) = self.http {
+            called.push(("HTTP", format!("http://{}/metrics", listener.local_addr()?)));
+            others.push(Socket::Tcp(listener, token));
+        }
+        let server = match self.source {
+            ControlSource::Path(path) => {
+                let path = std::path::absolute(path)?;
+                called.push(("control", path.display().to_string()));
+                ControlServer::start_with(&path, others, backend)?
+            }
+            ControlSource::Inherited(listener) => {
+                let address = listener.local_addr()?;
+                let path = address.as_pathname().map_or("handed over".to_owned(), |path| path.display().to_string());
+                called.push(("control", path));
+                others.push(Socket::Unix(listener));
+                ControlServer::start_on(others, backend)?
+            }
+        };
+        Ok((server, called))
+    }
 }
 
 fn policy_of(arguments: &ServeArguments) -> BitmapPolicy {
@@ -97,8 +182,9 @@ pub(crate) fn up(kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     machine.run(async {
         let members = members_of_up(&machine, directory).await?;
         let array = machine.assemble_paths(&members, false, Purpose::Write).await?;
-        let nbd = NbdAddress::Unix(sockets.nbd);
-        let server = ArrayServer::start(&machine, array, &nbd, &WayArguments::default(), &sockets.control)?;
+        let nbd = NbdSource::Address(NbdAddress::Unix(sockets.nbd));
+        let control = Control { source: ControlSource::Path(sockets.control), http: None };
+        let server = ArrayServer::start(&machine, array, nbd, &WayArguments::default(), control)?;
         print(&server.greeting())?;
         print(&what_to_try(&server, &members))?;
         server.run().await
@@ -185,12 +271,15 @@ enum Ending {
 struct ArrayServer<'a> {
     machine: &'a Machine,
     array: Array,
+    /// What requests and members do, in figures.
+    gauges: Gauges,
     ways: Ways,
     /// Sweeps, where one is due, the clean mark whenever the array is idle, and bits
     /// of the bitmap cleared; all end by themselves when the array is stopped.
     background: io::JoinHandle<()>,
     control: ControlServer,
-    control_path: PathBuf,
+    /// Where control is reached, by kind and address.
+    control_called: Vec<(&'static str, String)>,
     asked: mpsc::UnboundedReceiver<Asked>,
     terminated: std::pin::Pin<Box<dyn Future<Output = std::io::Result<io::signal::Signal>>>>,
 }
@@ -200,43 +289,49 @@ impl<'a> ArrayServer<'a> {
     fn start(
         machine: &'a Machine,
         array: Array,
-        nbd: &NbdAddress,
+        nbd: NbdSource,
         ways: &WayArguments,
-        control: &Path,
+        control: Control,
     ) -> Result<Self, Failure> {
         // Signals first: threads that exist before would take them.
         let terminated = io::signal::terminated().map_err(|error| Failure::refused(format!("signals: {error}")))?;
         let refused = |error: std::io::Error| Failure::refused(error.to_string());
-        let ways = Ways::open(&array, nbd, ways)?;
+        let gauges = Gauges::new();
+        array.observe(Some(Rc::new(gauges.clone())));
+        let volume = Measured::new(Exported(array.clone()), &gauges);
+        let ways = Ways::open(&array.status().name, &volume, nbd, ways)?;
         let background = io::spawn({
             let array = array.clone();
+            let kept = scrub::Kept::of(&array)?;
+            kept.restore(&array);
             async move {
-                let sweeps = array.keep_whole();
+                let sweeps = join(array.keep_whole(), kept.keep(&array));
                 join3(array.mark_clean_when_idle(SAFE_MODE_DELAY), array.clear_bitmap_lazily(), sweeps).await;
             }
         });
         let (sender, asked) = mpsc::unbounded();
-        let control_path = std::path::absolute(control).map_err(refused)?;
-        let control = ControlServer::start(&control_path, Backend(sender)).map_err(refused)?;
+        let (control, control_called) = control.start(Backend(sender)).map_err(refused)?;
         let terminated = Box::pin(terminated);
-        Ok(Self { machine, array, ways, background, control, control_path, asked, terminated })
+        Ok(Self { machine, array, gauges, ways, background, control, control_called, asked, terminated })
     }
 
     /// What is served, and how to connect.
     fn greeting(&self) -> String {
+        let ways: String = self.ways.status().iter().map(WayStatus::line).collect();
+        let control = self.control_called.iter().map(|(kind, address)| format!("  {kind:<10} {address}\n"));
+        format!("{}\n{ways}{}", self.headline(), control.collect::<String>())
+    }
+
+    /// What is served.
+    fn headline(&self) -> String {
         let status = self.array.status();
-        format!(
-            "serving {}\n{}  {:<10} {}\n",
-            describe(&status.name, status.level, status.array_bytes, &status.state),
-            self.ways.status().iter().map(WayStatus::line).collect::<String>(),
-            "control",
-            self.control_path.display()
-        )
+        format!("serving {}", describe(&status.name, status.level, status.array_bytes, &status.state))
     }
 
     /// Serves until the end.
     async fn run(mut self) -> Result<(), Failure> {
         let ending = self.until_ending().await;
+        activation::stopping();
         let Self { machine, array, ways, background, control, asked, .. } = self;
         ways.stop(&machine.clock).await;
         let stopped = array.stop().await;
@@ -266,16 +361,30 @@ impl<'a> ArrayServer<'a> {
             };
             let Asked { command, answer } = asked;
             let done = match command {
+                Command::Measures => Ok(json(&self.gauges.measures())),
+                Command::Metrics => Ok(metrics::text(self.array.status(), self.gauges.measures()).into()),
+                Command::Trace(request) => Ok(json(&self.gauges.traces(request.from))),
                 Command::Stop => return Ending::Command(answer),
-                Command::Status => Ok(()),
-                Command::FailMember(member) => self.change(&member, self.array.fail(&member.member)).await,
-                Command::Set(wanted) => self.set(&wanted).await,
-                Command::AddMember(request) => self.add(&request).await,
-                Command::ReAddMember(request) => self.re_add(&request).await,
-                Command::RemoveMember(member) => self.change(&member, self.array.remove(&member.member)).await,
+                Command::ScrubReport => scrub::served_report(&self.array),
+                Command::Scrub(request) => scrub::command(&self.array, &request).await,
+                command => self.carry_out(command).await.map(|()| self.status()),
             };
             // A client that has gone does not need its answer.
-            drop(answer.send(done.map(|()| self.status())));
+            drop(answer.send(done));
+        }
+    }
+
+    /// Does what changes the array, or only tells how it is.
+    async fn carry_out(&self, command: Command) -> Result<(), ApiError> {
+        match command {
+            Command::FailMember(member) => self.change(&member, self.array.fail(&member.member)).await,
+            Command::Set(wanted) => self.set(&wanted).await,
+            Command::AddMember(request) => self.add(&request).await,
+            Command::ReAddMember(request) => self.re_add(&request).await,
+            Command::ReplaceMember(request) => self.replace(&request).await,
+            Command::RemoveMember(member) => self.change(&member, self.array.remove(&member.member)).await,
+            Command::Status | Command::Measures | Command::Metrics | Command::Trace(_) | Command::Stop => Ok(()),
+            Command::Scrub(_) | Command::ScrubReport => Ok(()),
         }
     }
 
@@ -300,6 +409,21 @@ impl<'a> ArrayServer<'a> {
     async fn re_add(&self, request: &MemberRequest) -> Result<(), ApiError> {
         let candidate = self.machine.open(Path::new(&request.member), Purpose::Write).map_err(not_opened)?;
         self.array.re_add(candidate).await.map_err(|refusal| refused(409, refusal))
+    }
+
+    async fn replace(&self, request: &ReplaceRequest) -> Result<(), ApiError> {
+        let is_it = |name: &str| std::path::absolute(name).is_ok_and(|path| path == Path::new(&request.with));
+        let status = self.array.status();
+        let spare = status.members.iter().find(|member| member.state == "spare" && is_it(&member.name));
+        let replaced = match spare {
+            Some(spare) => self.array.replace_with_spare(&request.member, &spare.name).await,
+            None => {
+                let candidate = self.machine.open(Path::new(&request.with), Purpose::Write).map_err(not_opened)?;
+                let device_uuid = random().map_err(not_opened)?;
+                self.array.replace(&request.member, candidate, device_uuid, request.force).await
+            }
+        };
+        replaced.map_err(|refusal| refused(409, refusal))
     }
 
     async fn set(&self, wanted: &BTreeMap<String, String>) -> Result<(), ApiError> {
@@ -329,11 +453,11 @@ fn not_opened(failure: Failure) -> ApiError {
     }
 }
 
-fn refused(status: u16, Refusal { member, field, reason, advice }: Refusal) -> ApiError {
+pub(crate) fn refused(status: u16, Refusal { member, field, reason, advice }: Refusal) -> ApiError {
     ApiError { member, field, advice, ..ApiError::new(status, reason) }
 }
 
-fn json(value: &impl Serialize) -> Value {
+pub(crate) fn json(value: &impl Serialize) -> Value {
     serde_json::to_value(value).expect("our own types have string keys")
 }
 

@@ -5,10 +5,11 @@
 
 use crate::machine::Array;
 use crate::size::Size;
-use engine::{BitmapPolicy, Refusal, StripeSize, SyncSpeed};
+use engine::{BitmapPolicy, Refusal, ScrubAction, ScrubRequest, StripeSize, SyncSpeed, Verify};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// A change that was checked and has not begun.
 pub(crate) type Change = LocalBoxFuture<'static, Result<(), Refusal>>;
@@ -24,7 +25,7 @@ pub(crate) struct Setting {
 }
 
 /// Everything that can be set, by key.
-pub(crate) const SETTINGS: [Setting; 5] = [
+pub(crate) const SETTINGS: [Setting; 9] = [
     Setting {
         key: "bitmap",
         values: "none, internal, or internal:CHUNK",
@@ -44,6 +45,17 @@ pub(crate) const SETTINGS: [Setting; 5] = [
         },
     },
     Setting {
+        key: "integrity",
+        values: "on",
+        prepare: |array, value| {
+            if value != "on" {
+                return Err(Refusal::new(format!("{value:?} is not \"on\"")));
+            }
+            let array = array.clone();
+            Ok(async move { array.add_checksums().await }.boxed_local())
+        },
+    },
+    Setting {
         key: "stripe-size",
         values: "auto, or a power of two from 4K to the chunk",
         prepare: |array, value| {
@@ -54,16 +66,52 @@ pub(crate) const SETTINGS: [Setting; 5] = [
         },
     },
     Setting {
-        key: "sync-action",
-        values: "idle, or frozen",
+        key: "max-corr-read-errors",
+        values: "a count",
         prepare: |array, value| {
-            let frozen = match value {
-                "frozen" => true,
-                "idle" => false,
-                _ => return Err(Refusal::new(format!("{value:?} is neither"))),
+            let count = value.parse().map_err(|_| Refusal::new(format!("{value:?} is no count")))?;
+            let array = array.clone();
+            Ok(async move {
+                array.set_read_errors_max(count);
+                Ok(())
+            }
+            .boxed_local())
+        },
+    },
+    Setting {
+        key: "member-timeout",
+        values: "none, or seconds",
+        prepare: |array, value| {
+            let timeout = match value {
+                "none" => None,
+                _ => Some(parse_seconds(value)?),
             };
             let array = array.clone();
             Ok(async move {
+                array.set_member_timeout(timeout);
+                Ok(())
+            }
+            .boxed_local())
+        },
+    },
+    Setting {
+        key: "sync-action",
+        values: "check, repair, idle, or frozen",
+        prepare: |array, value| {
+            let scrub = match value {
+                "frozen" | "idle" => None,
+                "check" => Some(ScrubAction::Check),
+                "repair" => Some(ScrubAction::Repair),
+                _ => return Err(Refusal::new(format!("{value:?} is none of them"))),
+            };
+            let (array, frozen) = (array.clone(), value == "frozen");
+            Ok(async move {
+                match scrub {
+                    Some(action) => array.begin_scrub(&ScrubRequest { action, range: None })?,
+                    // As md: what was asked for ends; what is due goes on.
+                    None if !frozen => drop(array.cancel_scrub()),
+                    None => {}
+                }
                 array.freeze_sweeps(frozen);
                 Ok(())
             }
@@ -88,12 +136,33 @@ pub(crate) const SETTINGS: [Setting; 5] = [
             Ok(async move { array.set_sync_speed(SyncSpeed { max, ..array.sync_speed() }) }.boxed_local())
         },
     },
+    Setting {
+        key: "verify",
+        values: "always, or scrub",
+        prepare: |array, value| {
+            let verify = Verify::from_name(value).ok_or_else(|| Refusal::new(format!("{value:?} is neither")))?;
+            if !array.has_checksums() {
+                return Err(Refusal::new("the array keeps no checksums"));
+            }
+            let array = array.clone();
+            Ok(async move {
+                array.set_verify(verify);
+                Ok(())
+            }
+            .boxed_local())
+        },
+    },
 ];
 
 /// What becomes of the write-intent bitmap.
 enum BitmapChange {
     Add { chunk_bytes: Option<u64> },
     Remove,
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, Refusal> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| Refusal::new(format!("{text:?} is no time from 0.1 to 86400 s")))
 }
 
 fn parse_bitmap(text: &str) -> Result<BitmapChange, String> {

@@ -2,10 +2,14 @@
 
 use crate::machine::Array;
 use engine::{ArrayError, ArrayErrorKind, Block, Buffer, Pool};
+use export::measure::Measured;
 use export::{Durability, Volume, VolumeError, VolumeErrorKind};
 
 /// The best request size that is announced at the most.
 const PREFERRED_BYTES_MAX: u64 = 32 << 20;
+
+/// What clients get: the array, every request measured.
+pub(crate) type Served = Measured<Exported>;
 
 /// An array behind the seam that servers use.
 #[derive(Clone)]
@@ -34,8 +38,11 @@ impl Volume for Exported {
         self.0.read(at, into).await.map_err(failed)
     }
 
+    // Reads are the smallest of the requests. What is larger is boxed, as a session has one
+    // future for all kinds and a read would move and allocate as much as the largest.
+
     async fn write(&self, at: u64, from: Block, durability: Durability) -> Result<(), VolumeError> {
-        self.0.write(at, from, of_engine(durability)).await.map_err(failed)
+        Box::pin(self.0.write(at, from, of_engine(durability))).await.map_err(failed)
     }
 
     async fn flush(&self) -> Result<(), VolumeError> {
@@ -43,7 +50,7 @@ impl Volume for Exported {
     }
 
     async fn discard(&self, at: u64, bytes: u64) -> Result<(), VolumeError> {
-        self.0.discard(at, bytes).await.map_err(failed)
+        Box::pin(self.0.discard(at, bytes)).await.map_err(failed)
     }
 
     async fn write_zeroes(
@@ -55,8 +62,8 @@ impl Volume for Exported {
     ) -> Result<(), VolumeError> {
         let durability = of_engine(durability);
         let zeroed = match may_discard {
-            true => self.0.punch_hole(at, bytes, durability).await,
-            false => self.0.write_zeroes(at, bytes, durability).await,
+            true => Box::pin(self.0.punch_hole(at, bytes, durability)).await,
+            false => Box::pin(self.0.write_zeroes(at, bytes, durability)).await,
         };
         zeroed.map_err(failed)
     }

@@ -5,7 +5,6 @@
 //! superblocks are forged with this file's own checksum. That decoding refuses the same by itself, and much more, is
 //! the matter of mdspace-format's tests.
 
-#[expect(dead_code, reason = "each file of tests uses a part of it")]
 mod support;
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! `mdspace bench`, as a script that reads its JSON sees it.
+//! `mdspace bench` and `mdspace lab`, as a script that reads their JSON sees them, and their pages.
 
 use serde_json::Value;
 use std::process::Command;
@@ -21,5 +21,24 @@ fn counts_are_exact_and_a_small_write_moves_no_more_than_it_must() {
                 assert!(number(count, "reads") <= reads * requests, "{level}: {count}");
             }
         }
+    }
+}
+
+#[test]
+fn a_report_says_what_is_printed() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for (line, title) in
+        [("lab rot --report", "mdspace lab"), ("bench --count --level 5 --size 6M --report", "mdspace bench")]
+    {
+        let page = directory.path().join("page.html");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mdspace"));
+        let output = command.args(line.split(' ')).arg(&page).output().expect("it starts");
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        let (page, text) =
+            (std::fs::read_to_string(&page).expect("a page"), String::from_utf8(output.stdout).expect("text"));
+        assert!(page.contains(&format!("<title>{title}</title>")) && page.ends_with("</html>\n"), "{page}");
+        let numbers = text.split_whitespace().filter(|word| word.parse::<f64>().is_ok());
+        let missing: Vec<&str> = numbers.filter(|number| !page.contains(number)).collect();
+        assert!(missing.is_empty(), "{line}: {missing:?}");
     }
 }

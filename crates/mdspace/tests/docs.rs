@@ -4,7 +4,6 @@
 //! in the background from when it says that it serves, and must have ended
 //! well when the page ends. A missing program fails the test.
 
-#[expect(dead_code, reason = "each file of tests uses a part of it")]
 mod support;
 
 use std::io::{BufRead, BufReader};
@@ -25,6 +24,7 @@ fn bash(here: &Workplace, script: &str) -> Command {
     let mut command = Command::new("bash");
     command.args(["-euo", "pipefail", "-c", script]).current_dir(here.path());
     command.env("PATH", format!("{}:{path}", binary.display())).env("XDG_RUNTIME_DIR", here.path());
+    command.env("XDG_STATE_HOME", here.path().join("state"));
     command
 }
 
@@ -77,6 +77,21 @@ fn the_readme_is_true() {
 }
 
 #[test]
+fn an_array_can_be_watched_as_the_page_says() {
+    assert_eq!(run_page("docs/watching.md"), 5);
+}
+
+#[test]
+fn who_comes_from_mdadm_finds_its_configuration_understood() {
+    assert_eq!(run_page("docs/from-mdadm.md"), 1);
+}
+
+#[test]
+fn certificates_are_made_and_asked_for_as_the_page_says() {
+    assert_eq!(run_page("docs/tls.md"), 2);
+}
+
+#[test]
 fn the_tour_can_be_taken() {
-    assert_eq!(run_page("docs/tour.md"), 10);
+    assert_eq!(run_page("docs/tour.md"), 12);
 }

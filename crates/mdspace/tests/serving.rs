@@ -3,67 +3,18 @@
 mod support;
 
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, ChildStdout, Stdio};
-use support::Workplace;
-
-/// A server, killed when the test ends before it was stopped.
-struct Server {
-    child: Child,
-    output: BufReader<ChildStdout>,
-    greeting: String,
-}
-
-impl Server {
-    /// Starts it and waits until it says that it serves.
-    fn start(here: &Workplace, line: &str) -> Self {
-        let arguments: Vec<&str> = line.split_whitespace().collect();
-        let mut command = here.command(&arguments);
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("mdspace starts");
-        let mut output = BufReader::new(child.stdout.take().expect("its output is a pipe"));
-        let mut greeting = String::new();
-        while !greeting.contains("\n  control") {
-            let read = output.read_line(&mut greeting).expect("its output is text");
-            assert!(read > 0, "it ended: {greeting}");
-        }
-        Self { child, output, greeting }
-    }
-
-    /// Asks it to end by a signal.
-    fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).expect("it runs");
-    }
-
-    /// Its exit status.
-    fn wait(mut self) -> Option<i32> {
-        let mut rest = String::new();
-        while self.output.read_line(&mut rest).expect("its output is text") > 0 {}
-        self.child.wait().expect("it can be waited for").code()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Both fail when it has ended already, which is as good.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
-}
+use support::{Server, Workplace, parsed};
 
 #[test]
 fn a_server_is_found_tells_its_state_loses_a_member_and_stops_clean() {
     let here = Workplace::new();
     here.run("create --level 5 --chunk 64K --size 8M --name data a b c").ok();
-    let server = Server::start(&here, "serve c a b");
+    let server = Server::of(&here, "serve c a b");
     assert!(server.greeting.contains("serving array \"data\": raid5, 14 MiB, clean"), "{}", server.greeting);
 
-    let status = json(&here.run("status --json").ok().text());
+    let status = parsed(&here.run("status --json").ok().text());
     assert_eq!((&status["level"], &status["in_sync"]), (&"raid5".into(), &3.into()));
     let nbd = status["served"]["nbd"].as_str().expect("an address");
     let socket = nbd.strip_prefix("nbd+unix:///?socket=").expect("a unix socket");
@@ -77,15 +28,98 @@ fn a_server_is_found_tells_its_state_loses_a_member_and_stops_clean() {
     assert!(text.contains("degraded") && text.contains("faulty"), "{text}");
     here.run("fail c").expect(2, &["cannot do without this member"]);
     here.run("remove b").ok();
-    let status = json(&here.run("status --json").ok().text());
-    assert_eq!((&status["missing"], &status["in_sync"]), (&json("[1]"), &2.into()));
+    let status = parsed(&here.run("status --json").ok().text());
+    assert_eq!((&status["missing"], &status["in_sync"]), (&parsed("[1]"), &2.into()));
 
     assert_eq!(here.run("stop").ok().text(), "stopped, clean, degraded\n");
     assert_eq!(server.wait(), Some(0));
     here.run("status").expect(2, &["no array of yours"]);
-    let report = json(&here.run("examine --json a b c").ok().text());
+    let report = parsed(&here.run("examine --json a b c").ok().text());
     assert_eq!(report["arrays"][0]["status"]["state"], "clean, degraded");
     assert_eq!(report["arrays"][0]["status"]["left_out"][0]["name"], "b", "its events are old: {report}");
+}
+
+/// A client that says no more than it must, and may hang up at any byte.
+struct Nbd(UnixStream);
+
+impl Nbd {
+    fn connect(socket: &str) -> Self {
+        let mut stream = UnixStream::connect(socket).expect("somebody listens");
+        let agreed = 3_u32.to_be_bytes(); // fixed newstyle, no zeroes
+        stream.read_exact(&mut [0; 18]).expect("a greeting");
+        // The default export, in the way that needs no reply to an option.
+        stream.write_all(&[&agreed[..], b"IHAVEOPT", &[0, 0, 0, 1, 0, 0, 0, 0]].concat()).expect("it listens");
+        stream.read_exact(&mut [0; 10]).expect("size and flags");
+        Self(stream)
+    }
+
+    fn request(&mut self, kind: u16, at: u64, bytes: u32, payload: &[u8]) {
+        let header = [&0x2560_9513_u32.to_be_bytes()[..], &[0, 0], &kind.to_be_bytes()];
+        let cookie = at.to_be_bytes();
+        let place = [&cookie[..], &at.to_be_bytes(), &bytes.to_be_bytes()].concat();
+        self.0.write_all(&[&header.concat(), &place, payload].concat()).expect("it listens");
+    }
+
+    /// Which request was answered: it was done.
+    fn reply(&mut self) -> u64 {
+        let mut reply = [0; 16];
+        self.0.read_exact(&mut reply).expect("an answer");
+        assert_eq!(reply[..8], [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0], "no error");
+        u64::from_be_bytes(reply[8..].try_into().expect("eight bytes"))
+    }
+
+    fn read(&mut self, at: u64, bytes: u32) -> Vec<u8> {
+        self.request(0, at, bytes, &[]);
+        assert_eq!(self.reply(), at);
+        let mut data = vec![0; bytes as usize];
+        self.0.read_exact(&mut data).expect("what was read");
+        data
+    }
+}
+
+#[test]
+fn a_client_that_disconnects_with_writes_pending_loses_nothing_that_was_answered() {
+    const PAGE: usize = 4096;
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --size 8M --name data a b c").ok();
+    let server = Server::of(&here, "serve a b c --cache writeback");
+    let status = parsed(&here.run("status --json").ok().text());
+    let nbd = status["served"]["nbd"].as_str().expect("an address");
+    let socket = nbd.strip_prefix("nbd+unix:///?socket=").expect("a unix socket").to_owned();
+
+    // A stream that fills no stripe, another that fills some, and pages far apart; each client hangs up in
+    // the midst of a payload.
+    let (mut answered, mut begun) = (Vec::new(), Vec::new());
+    for (first, step, count) in [(1, 1, 20), (64, 1, 90), (256, 7, 64)] {
+        let places: Vec<u64> = (0..count).map(|number| (first + number * step) * PAGE as u64).collect();
+        let mut client = Nbd::connect(&socket);
+        for at in &places {
+            client.request(1, *at, PAGE as u32, &[(at / PAGE as u64 % 251) as u8 + 1; PAGE]);
+        }
+        client.request(1, 3000 * PAGE as u64, PAGE as u32, &[255; PAGE - 1]);
+        let done: Vec<u64> = (0..count / 2).map(|_| client.reply()).collect();
+        drop(client);
+        let mut next = Nbd::connect(&socket);
+        next.request(3, 0, 0, &[]);
+        assert_eq!(next.reply(), 0, "flushed");
+        for at in &done {
+            assert!(next.read(*at, PAGE as u32).iter().all(|byte| *byte == (at / PAGE as u64 % 251) as u8 + 1));
+        }
+        answered.extend(done);
+        begun.extend(places);
+    }
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+
+    let found = here.run("read a b c").ok().stdout.clone();
+    for (number, page) in (0_u64..).zip(found.chunks(PAGE)) {
+        let (at, new) = (number * PAGE as u64, (number % 251) as u8 + 1);
+        let is = |byte: u8| page.iter().all(|other| *other == byte);
+        assert!(is(new) && begun.contains(&at) || is(0) && !answered.contains(&at), "page {number} is whole, and kept");
+    }
+    for left in ["a b", "a c", "b c"] {
+        assert!(here.run(&format!("read {left}")).ok().stdout == found, "parity agrees, by {left}");
+    }
 }
 
 #[test]
@@ -93,8 +127,8 @@ fn settings_change_while_it_works_and_bad_ones_change_nothing() {
     let here = Workplace::new();
     here.run("create --level 5 --chunk 64K --size 8M --name data a b c").ok();
     here.run("serve a b c --stripe-size 128K").expect(2, &["stripe-size", "131072 bytes", "the chunk's 65536"]);
-    let server = Server::start(&here, "serve a b c --stripe-size 16K");
-    let stripe_size = || json(&here.run("status --json").ok().text())["stripe_size_bytes"].clone();
+    let server = Server::of(&here, "serve a b c --stripe-size 16K");
+    let stripe_size = || parsed(&here.run("status --json").ok().text())["stripe_size_bytes"].clone();
     assert_eq!(stripe_size(), 16384);
     let text = here.run("set stripe-size=64K").ok().text();
     assert!(text.contains("stripe size 64 KiB"), "{text}");
@@ -123,12 +157,12 @@ fn a_signal_stops_a_server_clean() {
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
         let here = Workplace::new();
         here.run("create --level 1 --size 8M a b").ok();
-        let server = Server::start(&here, "serve a b --nbd tcp:127.0.0.1:0 --control here.sock");
+        let server = Server::of(&here, "serve a b --nbd tcp:127.0.0.1:0 --control here.sock");
         assert!(server.greeting.contains("nbd://127.0.0.1:"), "{}", server.greeting);
         here.run("status --control here.sock").ok();
         server.signal(signal);
         assert_eq!(server.wait(), Some(0), "{signal:?}");
-        let report = json(&here.run("examine --json a b").ok().text());
+        let report = parsed(&here.run("examine --json a b").ok().text());
         assert_eq!(report["arrays"][0]["status"]["state"], "clean");
         assert!(!here.path().join("here.sock").exists(), "the socket is gone");
     }
@@ -139,7 +173,7 @@ fn a_read_only_server_changes_nothing() {
     let here = Workplace::new();
     here.run("create --level 6 --size 8M a b c d").ok();
     let before = here.contents(&["a", "b", "c", "d"]);
-    let server = Server::start(&here, "serve a b c d --read-only");
+    let server = Server::of(&here, "serve a b c d --read-only");
     here.run("fail a").expect(2, &["read-only"]);
     here.run("stop").ok();
     assert_eq!(server.wait(), Some(0));
@@ -147,11 +181,38 @@ fn a_read_only_server_changes_nothing() {
 }
 
 #[test]
+fn a_warning_is_a_line_of_json_where_that_is_asked_for_and_of_plain_text_where_not() {
+    let here = Workplace::new();
+    here.run("create --level 1 --size 8M a b").ok();
+    for (format, is_json) in [("human", false), ("json", true)] {
+        let (log, words) = (here.path().join("log"), ["serve", "a", "b", "--log", format]);
+        let mut command = here.command(&words);
+        command.stderr(std::fs::File::create(&log).expect("a file"));
+        let server = Server::start(command);
+        let socket = server.word("nbd+unix").split_once("socket=").expect("a unix socket").1.to_owned();
+        let mut stranger = UnixStream::connect(socket).expect("somebody listens");
+        stranger.write_all(&[0xff; 64]).expect("it listens");
+        stranger.read_to_end(&mut Vec::new()).expect("it hangs up");
+        here.run("stop").ok();
+        assert_eq!(server.wait(), Some(0));
+        let said = std::fs::read_to_string(&log).expect("text");
+        let warning =
+            said.lines().find(|line| line.contains("an NBD session ended")).unwrap_or_else(|| panic!("{said}"));
+        match serde_json::from_str::<Value>(warning) {
+            Ok(warning) => {
+                assert!(is_json && warning["level"] == "WARN" && warning["timestamp"].is_string(), "{warning}")
+            }
+            Err(_) => assert!(!is_json, "{warning}"),
+        }
+    }
+}
+
+#[test]
 fn two_servers_are_never_mistaken_for_each_other() {
     let here = Workplace::new();
     here.run("create --level 1 --size 8M --name one a b").ok();
     here.run("create --level 1 --size 8M --name two c d").ok();
-    let (one, two) = (Server::start(&here, "serve a b"), Server::start(&here, "serve c d"));
+    let (one, two) = (Server::of(&here, "serve a b"), Server::of(&here, "serve c d"));
     let run = here.run("stop");
     run.expect(2, &["2 arrays are being served", "--control"]);
     let control = run.stderr.split("--control ").find(|rest| rest.contains("/two-")).expect("it is named");
@@ -165,18 +226,18 @@ fn two_servers_are_never_mistaken_for_each_other() {
 #[test]
 fn up_makes_an_array_and_goes_on_where_it_left_off() {
     let here = Workplace::new();
-    let server = Server::start(&here, "up");
+    let server = Server::of(&here, "up");
     here.run("up").expect(2, &["is being served already"]);
-    let first = json(&here.run("status --json").ok().text());
+    let first = parsed(&here.run("status --json").ok().text());
     assert_eq!((&first["level"], &first["raid_disks"]), (&"raid5".into(), &4.into()));
     here.run("fail member2.img").ok();
     here.run("stop").ok();
     assert_eq!(server.wait(), Some(0));
 
-    let server = Server::start(&here, "up");
-    let second = json(&here.run("status --json").ok().text());
+    let server = Server::of(&here, "up");
+    let second = parsed(&here.run("status --json").ok().text());
     assert_eq!(second["uuid"], first["uuid"]);
-    assert_eq!(second["missing"], json("[2]"));
+    assert_eq!(second["missing"], parsed("[2]"));
     here.run("stop").ok();
     assert_eq!(server.wait(), Some(0));
 }
@@ -185,8 +246,58 @@ fn up_makes_an_array_and_goes_on_where_it_left_off() {
 fn addresses_that_others_reach_are_refused() {
     let here = Workplace::new();
     here.run("create --level 1 --size 8M a b").ok();
-    here.run("serve a b --nbd tcp:0.0.0.0:10809").expect(2, &["other machines"]);
+    here.run("serve a b --nbd tcp:0.0.0.0:10809").expect(2, &["other machines", "--tls require"]);
+    for (flags, words) in [
+        ("--tls require", &["--tls-certificates"] as &[&str]),
+        ("--tls on", &["--tls-certificates"]),
+        ("--tls-verify-peer", &["--tls-certificates"]),
+        ("--tls-certificates .", &["--tls-certificates: nothing goes through TLS"]),
+        ("--ublk", &["--ublk: this version does not speak ublk", "loop device"]),
+        ("--tls require --tls-certificates .", &["./server-cert.pem: No such file"]),
+    ] {
+        here.run(&format!("serve a b --nbd tcp:127.0.0.1:0 {flags}")).expect(2, words);
+    }
+    let asked = Server::of(&here, "serve a b --nbd tcp:0.0.0.0:0 --allow-plain-tcp");
+    assert!(asked.greeting.contains("nbd://0.0.0.0:"), "{}", asked.greeting);
+    here.run("stop").ok();
+    assert_eq!(asked.wait(), Some(0));
     here.run("serve a b --nbd nowhere").expect(2, &["unix:PATH or tcp:HOST:PORT"]);
     here.run("serve a b --control a").expect(2, &["a"]);
     here.run("examine a b").ok();
+}
+
+#[test]
+fn a_served_array_is_scrubbed_beside_its_clients_and_goes_on_with_it_after_a_restart() {
+    let here = Workplace::new();
+    here.run("create --level 6 --chunk 64K --size 8M a b c d e").ok();
+    here.run_with("write a b c d e", &[7; 3 << 20]).ok();
+    let server = Server::of(&here, "serve a b c d e");
+    here.run("scrub").ok();
+    here.run("scrub --pause").expect(2, &["no check or repair is under way"]);
+    let member = std::fs::File::options().write(true).open(here.path().join("b")).expect("a member");
+    std::os::unix::fs::FileExt::write_all_at(&member, &[8; 4096], 2 << 20).expect("it is long enough");
+    let report = here.run("scrub --json");
+    report.expect(1, &["scrub --repair"]);
+    let report = parsed(&report.text());
+    assert_eq!(report["findings"][0]["members"][0]["name"], "b");
+    assert_eq!((&report["counts"]["decided"], &report["counts"]["healed"]), (&1.into(), &0.into()));
+
+    // Slow enough to be caught in the middle, and taken up by the next server.
+    here.run("set sync-speed-min=64K sync-speed-max=64K").ok();
+    here.run("scrub --repair --no-wait").ok();
+    here.run("scrub").expect(2, &["under way"]);
+    let paused = here.run("scrub --pause").ok().text();
+    assert!(paused.contains("paused"), "{paused}");
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+    let server = Server::of(&here, "serve a b c d e");
+    assert_eq!(parsed(&here.run("status --json").ok().text())["sync_action"], "idle");
+    let report = here.run("scrub --resume --json");
+    report.expect(1, &["1 rows were found wrong, 0 are left"]);
+    assert_eq!(parsed(&report.text())["counts"]["healed"], 1);
+    here.run("scrub").ok();
+    here.run("set sync-speed-min=64K sync-speed-max=64K sync-action=check").ok();
+    assert!(here.run("scrub --cancel").ok().text().contains("cancelled"));
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
 }

@@ -11,7 +11,7 @@ use std::ffi::{c_int, c_void};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use mdspace_parity::{Kernel, Symbol, kernels, recovery};
+use mdspace_parity::{CRC_BLOCK_BYTES, Kernel, Symbol, crc32c, kernels, recovery};
 
 const DATA: usize = 8;
 const BLOCKS: usize = DATA + 2;
@@ -102,6 +102,8 @@ fn contenders(kernels: &[&'static Kernel]) -> Vec<Contender> {
     };
     add("memory", "memcpy", 2, Box::new(copy));
 
+    add("CRC-32C", "blocks of 4 KiB", DATA, Box::new(|stripe| stripe.data.iter().for_each(|block| sum(block))));
+
     for &kernel in kernels {
         add("xor", kernel.name(), DATA, Box::new(|stripe| kernel.xor(stripe.p, &stripe.data)));
     }
@@ -138,7 +140,7 @@ fn contenders(kernels: &[&'static Kernel]) -> Vec<Contender> {
     contenders
 }
 
-const GROUPS: [&str; 5] = ["memory", "xor", "P+Q", "one of two lost data", "both of two lost data"];
+const GROUPS: [&str; 6] = ["memory", "CRC-32C", "xor", "P+Q", "one of two lost data", "both of two lost data"];
 
 /// The coefficients that recover a block, in the order of the terms.
 fn coefficients(exponents: &[u8], lost: &[Symbol], wanted: Symbol) -> [u8; DATA] {
@@ -155,6 +157,13 @@ fn read(block: &[u8]) {
         }
     }
     black_box(sums);
+}
+
+/// Sums every 4 KiB.
+fn sum(block: &[u8]) {
+    block.chunks_exact(CRC_BLOCK_BYTES).for_each(|block| {
+        black_box(crc32c(block));
+    });
 }
 
 /// Seconds a stripe, of every sample of every contender.

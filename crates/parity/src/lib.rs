@@ -7,6 +7,7 @@
 //! - [`recovery()`] says which blocks with which coefficients add up to a lost
 //!   one; [`Kernel::combine`] carries it out.
 //! - [`gf`] is the field itself.
+//! - [`crc32c()`] is the checksum of a block.
 //!
 //! Never here: I/O, allocation on the data path, threads, layouts (which block
 //! of a stripe is where is the business of `mdspace-format`), state.
@@ -35,6 +36,7 @@
 //! assert_eq!(&block, b"more");
 //! ```
 
+mod crc32c;
 pub mod gf;
 mod isa;
 mod kernel;
@@ -42,5 +44,6 @@ mod recovery;
 mod routines;
 mod vector;
 
+pub use crc32c::{BLOCK_BYTES as CRC_BLOCK_BYTES, crc32c};
 pub use kernel::{Kernel, UnknownOrUnsupported, kernels};
 pub use recovery::{Symbol, recovery};

@@ -37,7 +37,7 @@ pub enum Symbol {
 
 impl Symbol {
     /// Its coefficients in the two equations.
-    fn column(self) -> [u8; 2] {
+    pub fn column(self) -> [u8; 2] {
         match self {
             Symbol::Data(exponent) => [1, gf::pow2(exponent)],
             Symbol::P => [1, 0],

@@ -8,7 +8,9 @@
 //! |---|---|
 //! | power cut between any two writes or flushes; writes lost from a cache, torn at 512 bytes or 4 KiB, in any order | each sector holds what was flushed, or a write that was under way or answered since; disagreement only where the marks say so |
 //! | read fails once, or until rewritten; write or flush fails; member gone, hung, slow, and back | the same, and no request fails |
+//! | answers that come later than members are waited for | as for writes and reads that fail |
 //! | write acknowledged but not stored, or stored elsewhere; bytes changed in place | only rows (the same sector of each chunk of a stripe, or the copies of one sector) that hold a byte changed so may come out wrong; all others as above |
+//! | the same to members with checksums | the same, and requests may fail; without it, each checksum that counts is right |
 //! | any of these beyond what the level bears, in an array whose parity is not trusted, or after `--force` | requests may fail; what is read without an error is as above. Rows with a write in doubt when a dirty and degraded array is forced may come out wrong |
 //!
 //! Outside of every promise: starting an array from members that were left
@@ -40,6 +42,8 @@ pub struct Faults {
     pub planned: RefCell<Vec<Planned>>,
     /// What holds other bytes than were written, without anybody having been told.
     pub silent: RefCell<Vec<Range<u64>>>,
+    /// What could not be read when somebody tried.
+    pub unread: RefCell<Vec<Range<u64>>>,
 }
 
 /// A mishap that waits for its operation.
@@ -68,18 +72,28 @@ pub enum Mishap {
 }
 
 impl Faults {
-    /// Everything that was set or planned is over. What was changed silently stays known.
+    /// Everything that was set or planned is over. What it did stays known.
     pub fn heal(&self) {
         self.bad_reads.take();
         self.latent.take();
         self.bad_writes.take();
         self.gone.set(false);
-        self.hung_until.set(0);
-        self.slower_by.set(0);
+        self.end_lateness();
         self.planned.take();
     }
 
-    /// Whether an operation may fail, now or as planned.
+    /// It answers in time again.
+    pub fn end_lateness(&self) {
+        self.hung_until.set(0);
+        self.slower_by.set(0);
+    }
+
+    /// Whether an answer takes longer than it should, at this moment in nanoseconds.
+    pub fn is_late(&self, now: u64) -> bool {
+        self.hung_until.get() > now || self.slower_by.get() > 0
+    }
+
+    /// Whether an operation may fail, now or as planned; not by being late.
     pub fn is_any(&self) -> bool {
         let ranges = [&self.bad_reads, &self.latent, &self.bad_writes];
         self.gone.get() || !self.planned.borrow().is_empty() || ranges.iter().any(|ranges| !ranges.borrow().is_empty())

@@ -9,20 +9,25 @@
 //! resync offset on, and where there is a bitmap only what it names.
 //!
 //! Then, sector by sector ([`crate::rows`], [`Truth`]):
-//! * what an accepted member holds as data is legal by itself;
+//! * what an accepted member holds as data is legal by itself, where its bad-block log does not name it;
 //! * copies agree, P is the sum and Q the syndrome of the data, wherever nothing
 //!   is in doubt, and wherever md would not resync;
 //! * data of a missing member follows from P where md would use it so.
+//!
+//! A member that is to take another's place (md's replacement) is read by md as far as it has come: so all of this is
+//! asked twice where there is one, with either in the slot.
 //!
 //! Facts: `drivers/md/md.c` (`super_1_validate`, `analyze_sbs`), `md-bitmap.c`
 //! (`md_bitmap_read_sb`, `read_sb_page`), md(4).
 
 use crate::rows::{Row, SECTOR_BYTES};
 use crate::truth::{Look, Truth};
+use format::bad_blocks;
 use format::bitmap::{self, BitmapSuper, SUPER_BYTES, State};
 use format::superblock::{DeviceRole, Resync, Superblock, decode, places};
-use format::units::{ComponentByte, Slot};
+use format::units::{ComponentByte, Sectors, Slot};
 use std::ops::Range;
+use std::rc::Rc;
 
 /// How much of its data a member vouches for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +46,8 @@ struct Accepted<'a> {
     data_at: usize,
     current: Current,
     bitmap: Option<Bits<'a>>,
+    /// What its bad-block log names, of its component.
+    bad: Vec<Range<u64>>,
 }
 
 /// A bitmap that md would go by.
@@ -63,6 +70,9 @@ impl Accepted<'_> {
     }
 
     fn is_current(&self, at: ComponentByte, covered: u64) -> bool {
+        if self.bad.iter().any(|bad| bad.start < at.0 + SECTOR_BYTES as u64 && at.0 < bad.end) {
+            return false;
+        }
         match self.current {
             Current::All => true,
             Current::Below(end) => at.0 + SECTOR_BYTES as u64 <= end,
@@ -73,28 +83,34 @@ impl Accepted<'_> {
 
 /// What md would run with.
 struct Verdict<'a> {
-    slots: Vec<Option<Accepted<'a>>>,
+    /// The bitmap in a file, if there is one that counts.
+    file: Option<Rc<Bits<'a>>>,
+    slots: Vec<Option<Rc<Accepted<'a>>>>,
     /// Where md begins to resync; `None` when it calls the array clean.
     resync: Option<u64>,
 }
 
-/// What has failed while the members were written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failures {
-    /// No more than the level bears: parity that was written is right, even where a resync is still owed.
-    Borne,
-    /// More, at times. Where parity may be wrong and data that is not written cannot be read, only a
-    /// read-modify-write is left; it keeps wrong parity wrong, for the resync that is owed.
-    Beyond,
-}
-
-/// Judges members that hold these bytes.
+/// Judges members that hold these bytes, and the file of a bitmap.
+///
+/// Where `is_any_replaced`, two members may claim a slot, and either must do: older kernels take whichever comes last.
+/// `unread` are the rows of which something could not be read while a resync was owed. Where data that is not written
+/// cannot be read only a read-modify-write is left, which keeps wrong parity wrong, for that resync.
 ///
 /// # Errors
 /// What md would accept and should not, in words.
-pub fn judge(images: &[&[u8]], rows: &[Row], truth: &Truth, failures: Failures) -> Result<(), String> {
-    let verdict = assemble(images)?;
-    rows.iter().try_for_each(|row| verdict.check_row(row, truth, failures))
+pub fn judge(
+    images: &[&[u8]],
+    file: Option<&[u8]>,
+    rows: &[Row],
+    truth: &Truth,
+    unread: &[bool],
+    is_any_replaced: bool,
+) -> Result<(), String> {
+    let verdicts = assemble(images, file, is_any_replaced)?;
+    let check = |verdict: &Verdict<'_>| {
+        rows.iter().zip(unread).try_for_each(|(row, unread)| verdict.check_row(row, truth, *unread))
+    };
+    verdicts.iter().try_for_each(check)
 }
 
 /// As mdadm looks for one: of all places, the one made last.
@@ -121,24 +137,33 @@ pub fn is_newest_among(images: &[&[u8]], offered: &[bool]) -> bool {
     events.iter().zip(offered).any(|(events, offered)| *offered && Some(events) == newest)
 }
 
-fn assemble<'a>(images: &[&'a [u8]]) -> Result<Verdict<'a>, String> {
+/// What md may make of them: with the members that have the slots, and with those that take their places.
+fn assemble<'a>(
+    images: &[&'a [u8]],
+    file: Option<&'a [u8]>,
+    is_any_replaced: bool,
+) -> Result<Vec<Verdict<'a>>, String> {
     let superblocks: Vec<Superblock> =
         images.iter().enumerate().map(|(number, image)| superblock(number, image)).collect::<Result<_, _>>()?;
     let freshest = superblocks.iter().max_by_key(|superblock| superblock.events).ok_or("no member is left")?;
-    let mut slots: Vec<Option<Accepted<'a>>> = (0..freshest.raid_disks).map(|_| None).collect();
+    let mut slots: Vec<Option<Rc<Accepted<'a>>>> = (0..freshest.raid_disks).map(|_| None).collect();
+    let mut successors = slots.clone();
     for (number, (own, image)) in superblocks.iter().zip(images).enumerate() {
         if own.events + 1 < freshest.events {
             continue;
         }
         for role in [own.own_role(), freshest.role(own.device_number)] {
             let DeviceRole::Active(slot) = role else { continue };
-            let seat =
-                slots.get_mut(slot.index()).ok_or_else(|| format!("member {number}: there is no slot {slot}"))?;
+            let row = if own.replacement { &mut successors } else { &mut slots };
+            let seat = row.get_mut(slot.index()).ok_or_else(|| format!("member {number}: there is no slot {slot}"))?;
+            let claimant = Rc::new(accept(number, own, freshest, image)?);
             match seat {
+                // Until all know that places were changed, or that the member which was to be replaced failed.
+                Some(other) if other.number != number && is_any_replaced => successors[slot.index()] = Some(claimant),
                 Some(other) if other.number != number => {
                     return Err(format!("members {} and {number} both claim slot {slot}", other.number));
                 }
-                _ => *seat = Some(accept(number, own, freshest, image)?),
+                _ => *seat = Some(claimant),
             }
         }
     }
@@ -149,7 +174,19 @@ fn assemble<'a>(images: &[&'a [u8]]) -> Result<Verdict<'a>, String> {
     });
     // md goes by whichever of them it meets first, so the one that trusts most counts.
     let resync = resyncs.map(|resync| resync.unwrap_or(u64::MAX)).max().filter(|&offset| offset != u64::MAX);
-    Ok(Verdict { slots, resync })
+    let file = file.filter(|_| freshest.bitmap.is_none()).and_then(|bytes| bitmap_file(bytes, freshest)).map(Rc::new);
+    let verdict = |slots| Verdict { file: file.clone(), slots, resync };
+    let changed = successors.iter().zip(&slots).map(|(new, old)| new.clone().or_else(|| old.clone())).collect();
+    let is_any = successors.iter().any(Option::is_some);
+    Ok([Some(slots), is_any.then_some(changed)].into_iter().flatten().map(verdict).collect())
+}
+
+/// mdadm refuses a file whose header is not of the array, and goes on without it.
+fn bitmap_file<'a>(bytes: &'a [u8], freshest: &Superblock) -> Option<Bits<'a>> {
+    let header = BitmapSuper::decode(bytes, bytes.len() as u64).ok()?;
+    let map = &bytes[SUPER_BYTES..SUPER_BYTES + header.bits().div_ceil(8) as usize];
+    let counts = header.events >= freshest.events && !header.state.contains(State::STALE);
+    counts.then_some(Bits { header, map })
 }
 
 fn accept<'a>(number: usize, own: &Superblock, freshest: &Superblock, image: &'a [u8]) -> Result<Accepted<'a>, String> {
@@ -170,13 +207,24 @@ fn accept<'a>(number: usize, own: &Superblock, freshest: &Superblock, image: &'a
             counts.then_some(Bits { header, map })
         }
     };
-    Ok(Accepted { number, image, data_at: own.data_at().0 as usize, current, bitmap })
+    let bad = match (own.bad_blocks.filter(|log| log.in_use), own.bad_blocks_at()) {
+        (Some(log), Some(at)) => {
+            let bytes = &image[at.0 as usize..at.0 as usize + usize::from(log.sectors) * SECTOR_BYTES];
+            let bad = bad_blocks::decode(bytes, log.shift)
+                .map_err(|defect| format!("member {number}: md would refuse its bad-block log: {defect:?}"))?;
+            let place = |sectors: Sectors| sectors.bytes().saturating_sub(own.data_at().0);
+            bad.iter().map(|bad| place(bad.first)..place(Sectors(bad.first.0 + bad.count.0))).collect()
+        }
+        _ => Vec::new(),
+    };
+    Ok(Accepted { number, image, data_at: own.data_at().0 as usize, current, bitmap, bad })
 }
 
 impl Verdict<'_> {
     /// Whether md would bring a row into agreement before it relies on it, whichever bitmap it reads.
     fn would_resync(&self, row: &Row) -> bool {
-        let mut bitmaps = self.slots.iter().flatten().filter_map(|member| member.bitmap.as_ref());
+        let mut bitmaps =
+            self.slots.iter().flatten().filter_map(|member| member.bitmap.as_ref()).chain(self.file.as_deref());
         self.resync.is_some_and(|offset| row.covered >= offset) && bitmaps.all(|bits| bits.is_set(row.covered))
     }
 
@@ -186,12 +234,12 @@ impl Verdict<'_> {
         member.is_current(at, covered).then(|| member.sector(at))
     }
 
-    fn check_row(&self, row: &Row, truth: &Truth, failures: Failures) -> Result<(), String> {
+    fn check_row(&self, row: &Row, truth: &Truth, unread: bool) -> Result<(), String> {
         if row.data.iter().any(|datum| truth.is_tainted(datum.sector)) {
             return Ok(());
         }
         let certain = row.data.iter().all(|datum| truth.is_certain(datum.sector));
-        let must_agree = certain && failures == Failures::Borne || !self.would_resync(row);
+        let must_agree = certain && !unread || !self.would_resync(row);
         let mut data: Vec<Option<&[u8]>> = Vec::with_capacity(row.data.len());
         for datum in &row.data {
             let mut first: Option<&[u8]> = None;

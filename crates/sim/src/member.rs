@@ -66,6 +66,10 @@ struct State {
     faults: Rc<Faults>,
     /// Writes and flushes begun, for cutting power at a chosen one.
     boundaries: Rc<Cell<u64>>,
+    /// Of these, writes outside the area.
+    marks: Rc<Cell<u64>>,
+    /// By which latencies are multiplied.
+    slowness: u64,
 }
 
 /// A member of a simulated world; clones share it.
@@ -98,6 +102,8 @@ impl SimMember {
             writes: Cell::new(0),
             faults: Rc::default(),
             boundaries,
+            marks: Rc::default(),
+            slowness: 1,
         }))
     }
 
@@ -116,6 +122,25 @@ impl SimMember {
     /// When it is shared already.
     pub fn with_tears(mut self, bytes: u64) -> Self {
         self.unshared().tear_bytes = bytes;
+        self
+    }
+
+    /// The same, so many times as slow.
+    ///
+    /// # Panics
+    /// When it is shared already.
+    pub fn with_slowness(mut self, times: u64) -> Self {
+        self.unshared().slowness = times;
+        self
+    }
+
+    /// The same; `marks` counts the writes of all members that share it which are not to the area of silent mishaps:
+    /// what marks the state of things, and is no data.
+    ///
+    /// # Panics
+    /// When it is shared already.
+    pub fn with_marks(mut self, marks: Rc<Cell<u64>>) -> Self {
+        self.unshared().marks = marks;
         self
     }
 
@@ -203,17 +228,22 @@ impl SimMember {
 
     /// Changes bytes of a range without anybody being told.
     pub fn corrupt(&self, range: Range<u64>, random: &mut Random) {
-        let places = range.start as usize..range.end as usize;
-        let mut noise = vec![0; places.len()];
+        let mut noise = vec![0; (range.end - range.start) as usize];
         random.fill(&mut noise);
-        self.0.stable.borrow_mut()[places.clone()].copy_from_slice(&noise);
-        self.0.seen.borrow_mut()[places].copy_from_slice(&noise);
+        self.plant(range.start, &noise);
         self.0.faults.silent.borrow_mut().push(range);
+    }
+
+    /// Puts other bytes in place, on stable storage, without anybody being told.
+    pub fn plant(&self, at: u64, bytes: &[u8]) {
+        let places = at as usize..at as usize + bytes.len();
+        self.0.stable.borrow_mut()[places.clone()].copy_from_slice(bytes);
+        self.0.seen.borrow_mut()[places].copy_from_slice(bytes);
     }
 
     async fn latency(&self) {
         let (clock, faults) = (self.0.world.clock(), &self.0.faults);
-        let nanos = self.0.world.chance(1_000..200_000) + faults.slower_by.get();
+        let nanos = self.0.world.chance(1_000..200_000) * self.0.slowness + faults.slower_by.get();
         let until = clock.now() + Duration::from_nanos(nanos);
         clock.sleep_until(until.max(Moment { nanos: faults.hung_until.get() })).await;
     }
@@ -238,6 +268,9 @@ impl SimMember {
             let outcome = if fails { "fails".to_owned() } else { mishap.map_or("".to_owned(), |m| format!("{m:?}")) };
             format!("{} {operation:?} {}..{} {outcome}", self.0.name, at.0, at.0 + bytes)
         });
+        if fails && operation == Operation::Read {
+            self.0.faults.unread.borrow_mut().push(at.0..at.0 + bytes);
+        }
         match fails {
             true => Err(self.error(operation, at, bytes)),
             false => Ok(mishap),
@@ -314,11 +347,15 @@ impl SimMember {
     async fn put_all(&self, operation: Operation, at: MemberByte, mut bytes: Vec<u8>) -> Result<(), MemberError> {
         self.latency().await;
         self.boundary();
+        if !self.0.area.contains(&at.0) {
+            self.0.marks.set(self.0.marks.get() + 1);
+        }
         let checked = self.check(operation, at, bytes.len() as u64);
         let number = match checked {
             Err(error) => {
-                let sectors = self.0.world.chance(0..bytes.len() as u64 / SECTOR_BYTES + 1);
-                bytes.truncate((sectors * SECTOR_BYTES) as usize);
+                let unit = self.0.tear_bytes;
+                let units = self.0.world.chance(0..bytes.len() as u64 / unit + 1);
+                bytes.truncate((units * unit) as usize);
                 self.put(at.0, bytes);
                 return Err(error);
             }

@@ -151,6 +151,15 @@ impl Truth {
         }
     }
 
+    /// Whoever wrote is no more: what was answered is there, what was under way may be.
+    pub fn killed(&mut self) {
+        for write in self.writes.iter_mut().filter(|write| write.fate == Fate::UnderWay) {
+            write.fate = Fate::InDoubt;
+        }
+        self.readers = 0;
+        self.fold(0..self.base.len());
+    }
+
     /// What is not settled may be there or not from now on, and nothing more will come of it.
     pub fn interrupted(&mut self) {
         for write in self.writes.iter_mut().filter(|write| !write.is_settled()) {
@@ -263,7 +272,9 @@ impl Truth {
     /// What a sector holds and what is known of it, in words.
     pub fn describe(&self, sector: usize, part: Range<usize>, found: &[u8], look: Look) -> String {
         let base = &self.base[part.clone()];
-        let wrong = base.iter().zip(found).position(|(base, found)| base != found).unwrap_or(0);
+        let illegal = part.clone().zip(found).position(|(index, &byte)| !self.allows_byte(sector, index, byte, look));
+        let other = || base.iter().zip(found).position(|(base, found)| base != found);
+        let wrong = illegal.or_else(other).unwrap_or(0);
         let writes: Vec<String> = self.pending[sector]
             .iter()
             .map(|&number| &self.writes[number as usize])

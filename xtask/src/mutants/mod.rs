@@ -1,8 +1,11 @@
 //! `cargo xtask mutants`: engines broken on purpose, each of which the simulated world must catch.
 //!
-//! A mutant is one change of text in a copy of the crates that the swarm is built of. The text must occur exactly
-//! once, or the suite fails: it cannot rot unseen. The swarm lives through the same histories with each, until one
-//! fails; a mutant that survives them all fails the suite. The working tree is never changed.
+//! A mutant is one change of text in a copy of the crates that the swarm is built of. All are made in one copy, each
+//! behind a question of its own, `BROKEN` in its text: so all are built at once, and a process is told which of them
+//! it is. The text that is changed must occur exactly once, or the suite fails: it cannot rot unseen. For each the table
+//! names a history that catches it: one that passes with the engine as it is and fails with the mutant. Where
+//! histories have changed since, `--hunt` lives through them from the first on as each mutant, until one
+//! fails. The working tree is never changed.
 
 mod table;
 
@@ -15,61 +18,160 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::root;
+use crate::steps::{Log, Verdict};
 
 /// An engine that is wrong in one place.
 pub(crate) struct Mutant {
     name: &'static str,
     /// What is wrong with it.
     broken: &'static str,
+    /// The seed of the first history that catches it, where one was found.
+    seed: Option<u64>,
     /// In crates/engine/src.
     file: &'static str,
     old: &'static str,
+    /// With `BROKEN` for whether it is to be so.
     new: &'static str,
 }
 
 /// What the swarm is built of.
 const CRATES: [&str; 4] = ["parity", "format", "engine", "sim"];
 
-/// Histories that a mutant may survive at the most.
-const HISTORIES: u64 = 20_000;
+/// Tells a process which mutant it is.
+const VARIABLE: &str = "MDSPACE_MUTANT";
+
+/// What is asked of the mutants.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Which of them; all if none is given.
+    names: Vec<String>,
+    /// Look for the histories that catch them, to be written into the table.
+    #[arg(long)]
+    hunt: bool,
+    /// Among so many.
+    #[arg(long, default_value_t = 20_000, requires = "hunt")]
+    histories: u64,
+}
 
 /// Catches the mutants named, or all.
 ///
 /// # Errors
 /// A name that is not in the table, a text that does not occur once, a copy that does not build.
-pub(crate) fn run(names: &[String]) -> Result<ExitCode> {
-    let survivors = hunt(names, &mut |line| println!("{line}"))?;
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let mutants = named(&arguments.names)?;
+    let say = &mut |line: String| {
+        println!("{line}");
+        Ok::<(), anyhow::Error>(())
+    };
+    let survivors = if arguments.hunt { hunt(&mutants, arguments.histories, say)? } else { confirm(&mutants, say)? };
     Ok(if survivors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Tells `say` how each was caught, and gives those that were not.
-fn hunt(names: &[String], say: &mut dyn FnMut(String)) -> Result<Vec<&'static str>> {
-    if let Some(name) = names.iter().find(|name| table::MUTANTS.iter().all(|mutant| mutant.name != **name)) {
-        let known: Vec<_> = table::MUTANTS.iter().map(|mutant| mutant.name).collect();
+/// The step: each mutant that has a history is caught by it.
+pub(crate) fn step(log: &mut Log) -> Result<Verdict> {
+    let (mutants, others): (Vec<_>, Vec<_>) = named(&[])?.into_iter().partition(|(_, mutant)| mutant.seed.is_some());
+    let survivors = confirm(&mutants, &mut |line| log.write(&format!("{line}\n")))?;
+    ensure!(
+        survivors.is_empty(),
+        "not caught: {}; cargo xtask mutants --hunt NAME finds another history",
+        survivors.join(" ")
+    );
+    let (caught, others) = (mutants.len(), others.len());
+    Ok(Verdict::Passed(format!(
+        "{caught} broken engines caught by histories that the whole one passes; of {others} none is known"
+    )))
+}
+
+/// Mutants with their numbers.
+fn named(names: &[String]) -> Result<Vec<(usize, &'static Mutant)>> {
+    let all = || table::MUTANTS.iter().enumerate();
+    if let Some(name) = names.iter().find(|name| all().all(|(_, mutant)| mutant.name != **name)) {
+        let known: Vec<_> = all().map(|(_, mutant)| mutant.name).collect();
         bail!("no mutant is called {name}; there are {}", known.join(" "));
     }
-    let copy = Copy::make()?;
-    ensure!(copy.catch()?.is_none(), "the engine as it is fails already: cargo xtask sim --from 0 --count {HISTORIES}");
+    Ok(all().filter(|(_, mutant)| names.is_empty() || names.iter().any(|name| name == mutant.name)).collect())
+}
+
+/// Where it is told how each was caught.
+type Say<'a> = dyn FnMut(String) -> Result<()> + 'a;
+
+/// Lives through the history of each, with and without it; gives those that it does not catch.
+fn confirm(mutants: &[(usize, &'static Mutant)], say: &mut Say<'_>) -> Result<Vec<&'static str>> {
+    Copy::make()?.build()?;
     let mut survivors = Vec::new();
-    for mutant in table::MUTANTS.iter().filter(|mutant| names.is_empty() || names.iter().any(|n| n == mutant.name)) {
-        let start = Instant::now();
-        let caught = copy.with(mutant, Copy::catch)?;
-        let how = match &caught {
-            Some(Catch { histories, reason }) => format!("caught after {histories}: {reason}"),
+    for (number, mutant) in mutants {
+        let told = match mutant.seed.map(|seed| catch_by(*number, seed)).transpose()?.flatten() {
+            Some(Catch { seed, reason }) => format!("caught by {seed}: {reason}"),
             None => {
                 survivors.push(mutant.name);
-                format!("SURVIVED {HISTORIES} histories: {}", mutant.broken)
+                format!("NOT CAUGHT: {}", mutant.broken)
             }
         };
-        say(format!("{:28} {:5.1} s  {how}", mutant.name, start.elapsed().as_secs_f64()));
+        say(format!("{:28} {told}", mutant.name))?;
     }
-    say(format!("{} survived", survivors.len()));
     Ok(survivors)
+}
+
+/// How its history catches a mutant, and not the engine as it is.
+fn catch_by(number: usize, seed: u64) -> Result<Option<Catch>> {
+    if let Some(Catch { reason, .. }) = catch(None, seed, 1)? {
+        bail!("seed {seed}: the engine as it is fails already: {reason}");
+    }
+    catch(Some(number), seed, 1)
+}
+
+/// Looks for the first history that catches each; gives those that survive them all.
+fn hunt(mutants: &[(usize, &'static Mutant)], histories: u64, say: &mut Say<'_>) -> Result<Vec<&'static str>> {
+    Copy::make()?.build()?;
+    let mut survivors = Vec::new();
+    for (number, mutant) in mutants {
+        let start = Instant::now();
+        let mut caught = catch(Some(*number), 0, histories)?;
+        while let Some(Catch { seed, .. }) = caught
+            && catch(None, seed, 1)?.is_some()
+        {
+            caught = catch(Some(*number), seed + 1, histories.saturating_sub(seed + 1))?; // that one tells nothing
+        }
+        let told = match caught {
+            Some(Catch { seed, reason }) => format!("caught by {seed}: {reason}"),
+            None => {
+                survivors.push(mutant.name);
+                format!("SURVIVED {histories} histories: {}", mutant.broken)
+            }
+        };
+        say(format!("{:28} {:5.1} s  {told}", mutant.name, start.elapsed().as_secs_f64()))?;
+    }
+    Ok(survivors)
+}
+
+/// Where the swarm is built.
+fn target() -> PathBuf {
+    root().join("target/mutants/build")
+}
+
+/// Lets the swarm live through histories as a mutant, or as the engine is, until one fails.
+fn catch(mutant: Option<usize>, from: u64, count: u64) -> Result<Option<Catch>> {
+    let mut swarm = Command::new(target().join("mutant/examples/swarm"));
+    swarm.args(["--brief", "--from", &from.to_string(), "--count", &count.to_string()]).env_remove(VARIABLE);
+    if let Some(number) = mutant {
+        swarm.env(VARIABLE, number.to_string());
+    }
+    let output = swarm.output()?;
+    if output.status.success() {
+        return Ok(None);
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let (seed, reason) = text
+        .lines()
+        .find_map(|line| line.strip_prefix("seed ")?.split_once(": "))
+        .with_context(|| format!("the swarm says neither how it failed nor that it passed:\n{text}"))?;
+    let reason: String = reason.chars().take(100).collect();
+    Ok(Some(Catch { seed: seed.parse()?, reason }))
 }
 
 /// How a mutant was caught.
 struct Catch {
-    histories: u64,
+    seed: u64,
     reason: String,
 }
 
@@ -79,15 +181,18 @@ struct Copy {
 }
 
 impl Copy {
-    /// Makes the copy like the working tree; files that are alike stay untouched, so that they are not built anew.
+    /// Makes the copy like the working tree, with all mutants in it; files that are alike stay untouched, so that
+    /// they are not built anew.
     fn make() -> Result<Self> {
         let place = root().join("target/mutants/workspace");
         let mut kept = BTreeSet::new();
         for path in source_files()? {
-            let mut contents = fs::read(root().join(&path)).with_context(|| path.clone())?;
-            if path == "Cargo.toml" {
-                contents = manifest(&String::from_utf8(contents)?).into_bytes();
-            }
+            let contents = fs::read(root().join(&path)).with_context(|| path.clone())?;
+            let contents = match path.strip_prefix("crates/engine/src/") {
+                _ if path == "Cargo.toml" => manifest(&String::from_utf8(contents)?).into_bytes(),
+                Some(file) => broken(file, String::from_utf8(contents)?)?.into_bytes(),
+                None => contents,
+            };
             write_if_new(&place.join(&path), &contents)?;
             kept.insert(path);
         }
@@ -95,41 +200,37 @@ impl Copy {
         Ok(Self { place })
     }
 
-    /// Does `work` while the copy is broken as `mutant` says.
-    fn with<T>(&self, mutant: &Mutant, work: impl Fn(&Self) -> Result<T>) -> Result<T> {
-        let path = self.place.join("crates/engine/src").join(mutant.file);
-        let whole = fs::read_to_string(&path).with_context(|| format!("{}: {}", mutant.name, mutant.file))?;
-        let count = whole.matches(mutant.old).count();
-        ensure!(count == 1, "{}: its text occurs {count} times in {}, not once", mutant.name, mutant.file);
-        fs::write(&path, whole.replace(mutant.old, mutant.new))?;
-        let done = work(self).with_context(|| mutant.name);
-        fs::write(&path, whole)?;
-        done
-    }
-
-    /// Builds the swarm and lets it live through histories until one fails.
-    fn catch(&self) -> Result<Option<Catch>> {
+    fn build(&self) -> Result<()> {
         let build = ["build", "--quiet", "--offline", "--profile", "mutant", "--package", "mdspace-sim"];
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(build).args(["--example", "swarm"]).current_dir(&self.place);
-        cargo.env("CARGO_TARGET_DIR", root().join("target/mutants/build")).env("RUSTFLAGS", "-Awarnings");
+        cargo.env("CARGO_TARGET_DIR", target()).env("RUSTFLAGS", "-Awarnings");
         let built = cargo.output()?;
         ensure!(built.status.success(), "it does not build:\n{}", String::from_utf8_lossy(&built.stderr));
-        let count = HISTORIES.to_string();
-        let output = Command::new(root().join("target/mutants/build/mutant/examples/swarm"))
-            .args(["--brief", "--from", "0", "--count", &count])
-            .output()?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        if output.status.success() {
-            return Ok(None);
-        }
-        let (seed, reason) = text
-            .lines()
-            .find_map(|line| line.strip_prefix("seed ")?.split_once(": "))
-            .with_context(|| format!("the swarm says neither how it failed nor that it passed:\n{text}"))?;
-        let reason: String = reason.chars().take(100).collect();
-        Ok(Some(Catch { histories: seed.parse::<u64>()? + 1, reason }))
+        Ok(())
     }
+}
+
+/// A file of the engine with all mutants that are in it.
+fn broken(file: &str, mut text: String) -> Result<String> {
+    for (number, mutant) in table::MUTANTS.iter().enumerate().filter(|(_, mutant)| mutant.file == file) {
+        let count = text.matches(mutant.old).count();
+        ensure!(count == 1, "{}: its text occurs {count} times in {file}, not once", mutant.name);
+        text = text.replace(mutant.old, &mutant.new.replace("BROKEN", &format!("crate::is_mutant({number})")));
+    }
+    if file == "lib.rs" {
+        text += &format!(
+            "
+/// Whether this process is the mutant of that number.
+pub(crate) fn is_mutant(number: usize) -> bool {{
+    static MUTANT: std::sync::LazyLock<Option<usize>> =
+        std::sync::LazyLock::new(|| std::env::var(\"{VARIABLE}\").ok()?.parse().ok());
+    *MUTANT == Some(number)
+}}
+"
+        );
+    }
+    Ok(text)
 }
 
 /// The workspace's manifest for the crates that are copied.
@@ -176,12 +277,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_mutants_text_occurs_once_in_the_engine() {
+    fn each_mutants_text_occurs_once_in_the_engine_and_asks_whether_it_is_broken() {
         for mutant in table::MUTANTS {
             let path = root().join("crates/engine/src").join(mutant.file);
             let whole = fs::read_to_string(&path).unwrap_or_default();
+            let text = broken(mutant.file, whole.clone()).unwrap_or_else(|error| panic!("{error:#}"));
             assert_eq!(whole.matches(mutant.old).count(), 1, "{}: {}", mutant.name, mutant.file);
-            assert_ne!(mutant.old, mutant.new, "{}", mutant.name);
+            assert!(text != whole && mutant.new.matches("BROKEN").count() == 1, "{}", mutant.name);
         }
     }
 }

@@ -25,9 +25,11 @@
 mod tests;
 
 use crate::planner::Transfer;
+use crate::status::CacheStatus;
 use format::geometry::Role;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 
 /// Bytes of a chunk in a row.
@@ -78,8 +80,10 @@ pub(crate) struct StripeCache {
     /// Pages in lines, in all and on probation.
     held: usize,
     held_on_probation: usize,
+    /// Bytes that were copied out.
+    recalled: u64,
     free: Vec<Page>,
-    lines: BTreeMap<Row, Line>,
+    lines: HashMap<Row, Line, BuildHasherDefault<RowHasher>>,
     /// Each line is in its queue once.
     probation: VecDeque<Row>,
     main: VecDeque<Row>,
@@ -96,12 +100,20 @@ impl StripeCache {
             pages_max,
             held: 0,
             held_on_probation: 0,
+            recalled: 0,
             free: Vec::new(),
-            lines: BTreeMap::new(),
+            lines: HashMap::default(),
             probation: VecDeque::new(),
             main: VecDeque::new(),
             remembered: vec![None; remembered].into(),
         }
+    }
+
+    /// What it holds.
+    pub(crate) fn status(&self) -> CacheStatus {
+        let bytes = |pages: usize| (pages * PAGE_BYTES) as u64;
+        let (bytes_max, held) = (bytes(self.pages_max), bytes(self.held));
+        CacheStatus { bytes_max, bytes: held, recalled_bytes: self.recalled, waiting_bytes: 0 }
     }
 
     /// Nothing is held, and nothing needs to be forgotten.
@@ -115,7 +127,8 @@ impl StripeCache {
         if self.is_empty() {
             return known;
         }
-        for (row, line) in self.lines.range(rows(base, within)) {
+        for row in rows_of(rows(base, within)) {
+            let Some(line) = self.lines.get(&row) else { continue };
             let start = ((row.0 - base.0) as usize * PAGE_BYTES) as u32;
             let page = start..start + PAGE_BYTES as u32;
             for &(role, _) in &line.pages {
@@ -133,6 +146,7 @@ impl StripeCache {
     /// # Panics
     /// When it is not held.
     pub(crate) fn recall(&mut self, base: Row, transfer: &Transfer, into: &mut [u8]) {
+        self.recalled += into.len() as u64;
         for piece in pieces(base, transfer.within.start, into.len()) {
             let line = self.lines.get_mut(&piece.row).expect("what is known is held");
             line.uses = USES_MAX.min(line.uses + 1);
@@ -148,8 +162,9 @@ impl StripeCache {
         }
         let start = changes.clone().map(|transfer| transfer.within.start).min().unwrap_or(0);
         let end = changes.clone().map(|transfer| transfer.within.end).max().unwrap_or(0);
-        for (row, line) in self.lines.range_mut(rows(base, &(start..end))) {
-            let touches = |within: &Range<u32>| rows(base, within).contains(row);
+        for row in rows_of(rows(base, &(start..end))) {
+            let Some(line) = self.lines.get_mut(&row) else { continue };
+            let touches = |within: &Range<u32>| rows(base, within).contains(&row);
             let mut changed = changes.clone().filter(|transfer| touches(&transfer.within)).peekable();
             if changed.peek().is_none() {
                 continue;
@@ -163,10 +178,15 @@ impl StripeCache {
 
     /// All of these rows is about to change.
     pub(crate) fn forget_rows(&mut self, rows: Range<Row>) {
-        for (_, line) in self.lines.range_mut(rows) {
+        let mut drop_all = |line: &mut Line| {
             let gone = line.drop_pages(&mut self.free, |_| true);
             self.held -= gone;
             self.held_on_probation -= if line.queue == Queue::Probation { gone } else { 0 };
+        };
+        if rows.end.0 - rows.start.0 > self.lines.len() as u64 {
+            self.lines.iter_mut().filter(|(row, _)| rows.contains(row)).for_each(|(_, line)| drop_all(line));
+        } else {
+            rows_of(rows).for_each(|row| _ = self.lines.get_mut(&row).map(&mut drop_all));
         }
     }
 
@@ -182,9 +202,8 @@ impl StripeCache {
             return false;
         }
         let continues = before.is_some_and(|before| self.is_remembered(before));
-        let Range { start, end } = rows(base, within);
         let mut any = false;
-        for row in (start.0..end.0).map(Row) {
+        for row in rows_of(rows(base, within)) {
             any |= self.admit(row, continues);
             self.remember(row);
         }
@@ -286,15 +305,42 @@ fn is_parity(role: Role) -> bool {
     !matches!(role, Role::Data(_))
 }
 
-/// Where a row is remembered: by Fibonacci's hash, so that strides do not meet.
+/// Fibonacci's hash, so that strides do not meet. The highest bits are the best.
+fn scattered(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Where a row is remembered.
 fn place_of(row: Row) -> usize {
-    (row.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - REMEMBERED.trailing_zeros())) as usize
+    (scattered(row.0) >> (64 - REMEMBERED.trailing_zeros())) as usize
+}
+
+/// For the numbers of rows, which nobody chooses to do harm.
+#[derive(Default)]
+struct RowHasher(u64);
+
+impl Hasher for RowHasher {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a row is a number");
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = scattered(number);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.rotate_left(32) // the table takes its place from the lowest bits
+    }
 }
 
 /// The rows that bytes of a stripe's chunks touch.
 fn rows(base: Row, within: &Range<u32>) -> Range<Row> {
     let page = PAGE_BYTES as u64;
     Row(base.0 + u64::from(within.start) / page)..Row(base.0 + u64::from(within.end).div_ceil(page))
+}
+
+fn rows_of(rows: Range<Row>) -> impl Iterator<Item = Row> {
+    (rows.start.0..rows.end.0).map(Row)
 }
 
 /// The part of a range of a chunk that lies in one row.

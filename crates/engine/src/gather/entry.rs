@@ -2,7 +2,8 @@
 //!
 //! The work belongs to all its callers: whichever of them is the driver polls
 //! it, and when that one is dropped another goes on. Only when all are gone
-//! is the work dropped as well.
+//! is the work dropped as well. An entry that nobody joins needs none: its only
+//! caller writes it.
 
 use super::streams::StreamKey;
 use crate::error::ArrayError;
@@ -84,6 +85,11 @@ impl Entry {
         *self.work.borrow_mut() = Some(Box::pin(work));
     }
 
+    /// Whether it was given its work. Not to be asked while that is polled.
+    pub(super) fn has_work(&self) -> bool {
+        self.work.borrow().is_some()
+    }
+
     /// One more waits for it.
     pub(super) fn add_caller(&self, request: RequestId) {
         if let Some(carrier) = &*self.carrier.borrow() {
@@ -104,6 +110,12 @@ impl Entry {
     /// Whether its data is on the members, or could not be written.
     pub(super) fn is_done(&self) -> bool {
         self.carrier.borrow().as_ref().map_or(self.phase.get(), |carrier| carrier.phase.get()) == Phase::Done
+    }
+
+    /// Whether its data could not be written; known of kept ones.
+    pub(super) fn has_failed(&self) -> bool {
+        let failed = |entry: &Entry| matches!(&*entry.outcome.borrow(), Some(Err(_)));
+        self.carrier.borrow().as_ref().map_or_else(|| failed(self), |carrier| failed(carrier))
     }
 
     /// Lets nobody join any more.

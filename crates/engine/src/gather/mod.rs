@@ -98,6 +98,13 @@ impl Gathering {
         self.stripes_max
     }
 
+    /// Bytes that are in memory and that nobody writes yet, or that were answered.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        let entries = self.entries.borrow();
+        let waits = |entry: &&Rc<Entry>| entry.phase.get() == Phase::Gathering && !entry.kept.get();
+        entries.iter().filter(waits).map(|entry| entry.patches.borrow().bytes()).sum::<u64>() + self.kept.bytes()
+    }
+
     fn new_request(&self) -> RequestId {
         self.requests.replace(self.requests.get() + 1)
     }
@@ -165,8 +172,8 @@ impl Gathering {
     fn start(&self, entry: &Rc<Entry>, stripe_bytes: u64) -> Batch {
         self.close(entry);
         entry.phase.set(Phase::Started);
+        self.take_out(entry);
         let mut entries = self.entries.borrow_mut();
-        entries.retain(|other| !Rc::ptr_eq(other, entry));
         let is_full =
             |entry: &Entry| entry.patches.borrow().bytes() == (entry.stripes.end - entry.stripes.start) * stripe_bytes;
         let lock = |entry: &Entry| entry.lock.take().expect("an entry keeps its lock until it is started");
@@ -202,12 +209,29 @@ impl Gathering {
         batch
     }
 
+    /// Nobody is to find the entry any more.
+    fn take_out(&self, entry: &Rc<Entry>) {
+        let mut entries = self.entries.borrow_mut();
+        if let Some(place) = entries.iter().position(|other| Rc::ptr_eq(other, entry)) {
+            entries.remove(place);
+        }
+    }
+
+    /// As [`Gathering::start`] for an entry with a single caller, who is to
+    /// write it; unless somebody has joined, others hold the lock, or more can come.
+    fn start_alone(&self, entry: &Rc<Entry>, stripe_bytes: u64) -> Option<Batch> {
+        let is_held = entry.lock.borrow().as_ref().is_some_and(Asked::is_granted);
+        let is_patient = |stream| self.streams.borrow_mut().is_patient(stream);
+        let waits = entry.phase.get() == Phase::Gathering && entry.stream.get().is_some_and(is_patient);
+        (is_held && !waits && !entry.has_work()).then(|| self.start(entry, stripe_bytes))
+    }
+
     /// A caller is gone; true when it was the last, and its data goes nowhere.
     fn leave(&self, entry: &Rc<Entry>, request: RequestId) -> bool {
         let is_over = entry.leave(request);
         if is_over {
             self.close(entry);
-            self.entries.borrow_mut().retain(|other| !Rc::ptr_eq(other, entry));
+            self.take_out(entry);
             entry.lock.take();
         }
         is_over
@@ -251,6 +275,11 @@ impl<'a> Answer<'a> {
         let request = gathering.new_request();
         Self { gathering, request, arrival, bytes, entries: SmallVec::new(), outcome: Ok(()) }
     }
+
+    /// The one entry that waits for this request alone and has no work yet.
+    fn only_caller(&self) -> Option<Rc<Entry>> {
+        self.entries.first().filter(|entry| !entry.has_work()).cloned()
+    }
 }
 
 impl Future for Answer<'_> {
@@ -289,7 +318,24 @@ impl Drop for Answer<'_> {
 impl<M: Member, C: Clock> Array<M, C> {
     /// Writes `from`, not empty, at `at` of an array with parity, along with
     /// others that fill its stripes.
-    pub(crate) fn gather(&self, parity: &Parity, at: u64, from: Block, durability: Durability) -> Answer<'_> {
+    pub(crate) async fn gather(&self, parity: &Parity, at: u64, from: Block, durability: Durability) -> Outcome {
+        let mut answer = self.join_entries(parity, at, from, durability);
+        if let Some(entry) = answer.only_caller() {
+            // The short way of most small writes: when nobody has joined after
+            // this turn, the caller does the work itself, and nothing is shared.
+            let_others_go_first().await;
+            if let Some(batch) = self.0.gathering.start_alone(&entry, parity.stripe_bytes()) {
+                answer.entries.clear();
+                return self.0.write_batch(parity, batch).await;
+            }
+            self.share(&entry);
+        }
+        answer.await
+    }
+
+    /// Puts every part of a write into an entry. All but a single part that
+    /// begins an entry of its own are given their work.
+    fn join_entries(&self, parity: &Parity, at: u64, from: Block, durability: Durability) -> Answer<'_> {
         let gathering = &self.0.gathering;
         let stripe_bytes = parity.stripe_bytes();
         let bytes = from.len() as u64;
@@ -300,12 +346,18 @@ impl<M: Member, C: Clock> Array<M, C> {
         let is_answered = gathering.kept.is_on() && durability == Durability::Ordinary;
         let mut answer = Answer::new(gathering, Some(arrival), bytes);
         let mut rest = Patch { at, block: from };
+        let mut found = Some(gathered);
         while let Some(part) = rest.take_front(front_bytes(&rest, stripe_bytes)) {
             let stripes = part.at / stripe_bytes..part.end().div_ceil(stripe_bytes);
             let is_part = (part.block.len() as u64) < stripe_bytes;
-            let joined = if is_part { gathering.open_entry(stripes.start) } else { None };
+            // For the first part it was looked up above.
+            let joined = found.take().unwrap_or_else(|| gathering.open_entry(stripes.start)).filter(|_| is_part);
+            let is_single = joined.is_none() && is_part && !is_answered && part.block.len() as u64 == bytes;
             let entry = joined.unwrap_or_else(|| self.new_entry(stripes));
             entry.stream.set(stream.or(entry.stream.get()));
+            if !is_single {
+                self.share(&entry);
+            }
             if is_answered {
                 gathering.keep(&entry);
             } else {
@@ -327,9 +379,16 @@ impl<M: Member, C: Clock> Array<M, C> {
         let gathering = &self.0.gathering;
         gathering.close_within(&stripes);
         let entry = Rc::new(Entry::new(stripes.clone(), self.0.locks.ask(stripes)));
-        entry.set_work(carry_out(self.0.clone(), entry.clone()));
         gathering.entries.borrow_mut().push(entry.clone());
         entry
+    }
+
+    /// Gives an entry its work, if it has none yet: from now on any of its
+    /// callers may drive it.
+    fn share(&self, entry: &Rc<Entry>) {
+        if !entry.has_work() {
+            entry.set_work(carry_out(self.0.clone(), entry.clone()));
+        }
     }
 }
 
@@ -398,20 +457,26 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     async fn write_batch(&self, parity: &Parity, batch: Batch) -> Outcome {
-        let patches = self.in_whole_blocks(batch.patches).await?;
-        let stripe_bytes = parity.stripe_bytes();
-        let range = match batch.is_full {
-            true => batch.stripes.start * stripe_bytes..batch.stripes.end * stripe_bytes,
-            false => patches.range(),
+        let patches = match self.are_whole_blocks(&batch.patches) {
+            true => batch.patches,
+            false => Box::pin(self.in_whole_blocks(batch.patches)).await?,
         };
-        let write = async {
-            match batch.is_full {
-                true => self.write_full_stripes(parity, batch.stripes.clone(), patches.patches()).await,
-                false => self.write_part(parity, batch.stripes.start, patches.patches()).await,
-            }
-        };
-        let written = self.to_the_end(self.marked(&range, write)).await;
+        let change = self.begin_change();
+        let written = self.write_marked(parity, batch.stripes.clone(), batch.is_full, &patches).await;
+        change.end();
         drop(batch.locks);
         written
+    }
+
+    /// The marks that come before and after, and what is written between them.
+    async fn write_marked(&self, parity: &Parity, stripes: Range<u64>, is_full: bool, patches: &Patchwork) -> Outcome {
+        self.check_unbroken()?;
+        let _intended = self.mark_write(&patches.range()).await?;
+        match is_full {
+            // Boxed: it moves a lot, and small writes' futures would have to hold it.
+            true => Box::pin(self.write_full_stripes(parity, stripes, patches.patches())).await?,
+            false => self.write_part(parity, stripes.start, patches.patches()).await?,
+        }
+        self.settle().await
     }
 }

@@ -31,8 +31,13 @@ pub(crate) struct StreamKey {
 pub(crate) enum Arrival {
     /// One of a stream.
     Following(StreamKey),
-    /// The first of a stream, perhaps; its number.
-    Single(u64),
+    /// The first of a stream, perhaps.
+    Single {
+        /// Which arrival it was.
+        number: u64,
+        /// Where it is remembered, unless it is forgotten.
+        place: usize,
+    },
 }
 
 impl Arrival {
@@ -40,7 +45,7 @@ impl Arrival {
     pub(crate) fn stream(self) -> Option<StreamKey> {
         match self {
             Self::Following(key) => Some(key),
-            Self::Single(_) => None,
+            Self::Single { .. } => None,
         }
     }
 }
@@ -87,12 +92,19 @@ pub(crate) struct Streams {
     /// A ring.
     singles: Vec<Single>,
     next_single: usize,
+    /// How many of them end at a byte with this hash: most writes continue none, and need look no further.
+    ends: [u8; 256],
+}
+
+/// Where in [`Streams::ends`] a byte is counted (Fibonacci's hash).
+fn place_of(end: u64) -> usize {
+    (end.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
 }
 
 impl Streams {
     /// Of an array with stripes of this many bytes of data.
     pub(crate) fn new(stripe_bytes: u64) -> Self {
-        Self { stripe_bytes, arrivals: 0, streams: Vec::new(), singles: Vec::new(), next_single: 0 }
+        Self { stripe_bytes, arrivals: 0, streams: Vec::new(), singles: Vec::new(), next_single: 0, ends: [0; 256] }
     }
 
     /// Notes a write of `bytes` at `at`, and says to which stream it belongs.
@@ -101,7 +113,7 @@ impl Streams {
         self.arrivals += 1;
         let index = match self.continued(at) {
             Some(index) => index,
-            None => match self.singles.iter().position(|single| single.end == at && single.began.is_none()) {
+            None => match self.single_before(at) {
                 Some(first) => self.begin(first, gathered_from.map_or(at, |from| from.min(at))),
                 None => return self.remember(at + bytes, bytes),
             },
@@ -126,11 +138,21 @@ impl Streams {
         Arrival::Following(StreamKey { index: index as u8, generation: stream.generation })
     }
 
-    /// The stream that goes on at `at`, or near it: several may overtake each other on their way here.
+    /// The stream that goes on at `at`, or near it: several may overtake each other on their way here, but
+    /// no further than by what is under way at a time. Were all within a stripe taken for its own, then, of
+    /// random writes, those that come near any stream would wait for company.
     fn continued(&self, at: u64) -> Option<usize> {
-        let distance = |stream: &Stream| stream.next.abs_diff(at);
-        let nearest = (0..self.streams.len()).min_by_key(|&index| distance(&self.streams[index]))?;
-        (distance(&self.streams[nearest]) < self.stripe_bytes).then_some(nearest)
+        let distance = |index: &usize| self.streams[*index].next.abs_diff(at);
+        let nearest = (0..self.streams.len()).min_by_key(distance)?;
+        let stream = &self.streams[nearest];
+        let overtaken = stream.in_flight.max(stream.peak).min(self.stripe_bytes - 1);
+        (distance(&nearest) <= overtaken).then_some(nearest)
+    }
+
+    /// The single write that one at `at` continues.
+    fn single_before(&self, at: u64) -> Option<usize> {
+        let precedes = |single: &Single| single.end == at && single.began.is_none();
+        if self.ends[place_of(at)] > 0 { self.singles.iter().position(precedes) } else { None }
     }
 
     /// Makes a stream of a single write and the one behind it. `from` is where
@@ -157,14 +179,15 @@ impl Streams {
     }
 
     fn remember(&mut self, end: u64, in_flight: u64) -> Arrival {
-        let single = Single { number: self.arrivals, end, in_flight, began: None };
-        if self.singles.len() < SINGLES_MAX {
-            self.singles.push(single);
-        } else {
-            self.singles[self.next_single] = single;
-            self.next_single = (self.next_single + 1) % SINGLES_MAX;
+        let (number, place) = (self.arrivals, self.next_single);
+        let single = Single { number, end, in_flight, began: None };
+        match self.singles.get_mut(place) {
+            Some(oldest) => self.ends[place_of(std::mem::replace(oldest, single).end)] -= 1,
+            None => self.singles.push(single),
         }
-        Arrival::Single(self.arrivals)
+        self.ends[place_of(end)] += 1;
+        self.next_single = (place + 1) % SINGLES_MAX;
+        Arrival::Single { number, place }
     }
 
     fn get(&mut self, key: StreamKey) -> Option<&mut Stream> {
@@ -175,13 +198,13 @@ impl Streams {
     pub(crate) fn answer(&mut self, arrival: Arrival, bytes: u64) {
         let began = match arrival {
             Arrival::Following(key) => Some(key),
-            Arrival::Single(number) => match self.singles.iter_mut().find(|single| single.number == number) {
-                Some(single) => {
+            Arrival::Single { number, place } => {
+                let single = self.singles.get_mut(place).filter(|single| single.number == number);
+                single.and_then(|single| {
                     single.in_flight = 0;
                     single.began
-                }
-                None => None,
-            },
+                })
+            }
         };
         if let Some(stream) = began.and_then(|key| self.get(key)) {
             stream.events += 1;
@@ -258,6 +281,24 @@ mod tests {
         assert_eq!(follow(&mut streams, 1040), key, "overtook another");
         assert_eq!(follow(&mut streams, 1030), key, "which comes late");
         assert_eq!(streams.arrive(5000, 10, None).stream(), None);
+    }
+
+    #[test]
+    fn random_writes_are_hardly_ever_waited_for() {
+        const WRITES: u64 = 50_000;
+        let (mut streams, mut random) = (Streams::new(112), 7_u64);
+        let mut under_way = std::collections::VecDeque::new();
+        let mut waited_for = 0;
+        for _ in 0..WRITES {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let arrival = streams.arrive((random >> 33) % 57_344, 1, None);
+            waited_for += u64::from(arrival.stream().is_some_and(|key| streams.is_patient(key)));
+            under_way.push_back(arrival);
+            if under_way.len() == 32 {
+                streams.answer(under_way.pop_front().expect("32 are"), 1);
+            }
+        }
+        assert!(waited_for < WRITES / 250, "{waited_for} of {WRITES}");
     }
 
     #[test]

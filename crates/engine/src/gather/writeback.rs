@@ -9,20 +9,22 @@
 //! * A read sees what was answered before it began, on the members or not.
 //! * No more is kept than may be gathered, but for what is being answered;
 //!   whoever writes beyond waits until the oldest of it is written.
-//! * What cannot be written breaks the array: no flush succeeds after it.
+//! * What cannot be written breaks the array: no flush succeeds after it, and no
+//!   read of it, as the members hold what was there before.
 
 use super::entry::{Entry, RequestId};
 use super::{Answer, Gathering};
 use crate::array::{Array, Inner};
 use crate::buffer::Buffer;
 use crate::clock::Clock;
-use crate::error::ArrayError;
+use crate::error::{ArrayError, ArrayErrorKind};
 use crate::member::Member;
 use crate::patchwork::Patch;
 use format::geometry::Geometry;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::ops::Range;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -40,6 +42,8 @@ pub(super) struct Kept {
     /// Those that nobody drives yet.
     fresh: RefCell<Vec<(Rc<Entry>, RequestId)>>,
     bytes: Cell<u64>,
+    /// What was answered and could not be written.
+    lost: RefCell<Vec<Range<u64>>>,
     keeper: RefCell<Option<Waker>>,
 }
 
@@ -51,6 +55,11 @@ impl Kept {
     /// Accounts for `more` bytes in a kept entry, and for `less` that they cover.
     pub(super) fn count(&self, more: u64, less: u64) {
         self.bytes.set(self.bytes.get() + more - less);
+    }
+
+    /// Bytes that were answered and that the members may not have.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.get()
     }
 
     fn wake(&self) {
@@ -76,7 +85,34 @@ impl Gathering {
 
     /// Whether a read may have to look at what is kept.
     pub(crate) fn keeps_any(&self) -> bool {
-        !self.kept.entries.borrow().is_empty()
+        !self.kept.entries.borrow().is_empty() || !self.kept.lost.borrow().is_empty()
+    }
+
+    /// Whether any of a range was answered and lost.
+    fn has_lost(&self, at: u64, bytes: u64) -> bool {
+        let is_here = |start: u64, end: u64| start < at + bytes && at < end;
+        let has_failed = |entry: &Entry| {
+            entry.has_failed() && entry.patches.borrow().patches().iter().any(|patch| is_here(patch.at, patch.end()))
+        };
+        self.kept.lost.borrow().iter().any(|lost| is_here(lost.start, lost.end))
+            || self.kept.entries.borrow().iter().any(|(entry, _)| has_failed(entry))
+    }
+
+    /// The entries that keep data of a range which the members may not have, and where: in whole
+    /// blocks, as a write that joins one later is not to be seen in a part of a block.
+    fn keepers_of(&self, at: u64, bytes: u64, block_bytes: u64) -> Vec<(Rc<Entry>, Vec<Range<u64>>)> {
+        let entries = self.kept.entries.borrow();
+        let in_blocks = |patch: Patch| {
+            let (start, end) = (patch.at / block_bytes * block_bytes, patch.end().next_multiple_of(block_bytes));
+            start.max(at)..end.min(at + bytes)
+        };
+        let keeper = |(entry, _): &(Rc<Entry>, RequestId)| {
+            let patches = entry.patches.borrow();
+            let kept = patches.patches().iter().filter_map(|patch| patch.within(at..at + bytes));
+            let ranges: Vec<_> = kept.map(in_blocks).collect();
+            (!ranges.is_empty()).then(|| (entry.clone(), ranges))
+        };
+        entries.iter().filter(|(entry, _)| !entry.is_done()).filter_map(keeper).collect()
     }
 
     /// What is kept of a range, the later behind the earlier.
@@ -122,7 +158,7 @@ impl<M: Member, C: Clock> Drop for Keeping<'_, M, C> {
         gathering.kept.fresh.take();
         for (entry, request) in gathering.kept.entries.take() {
             if !entry.is_done() && gathering.leave(&entry, request) {
-                self.0.lose("writeback was abandoned");
+                self.0.lose(&entry, "writeback was abandoned");
             }
         }
         gathering.kept.bytes.set(0);
@@ -163,12 +199,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let outcome = poll_fn(|context| entry.poll(request, context)).await;
         self.gathering.let_go(&entry);
         if let Err(error) = outcome {
-            self.lose(&error.reason);
+            self.lose(&entry, &error.reason);
         }
     }
 
     /// Data that was answered is not on the members.
-    fn lose(&self, reason: &str) {
+    fn lose(&self, entry: &Entry, reason: &str) {
+        let patches = entry.patches.borrow();
+        let ranges = patches.patches().iter().map(|patch| patch.at..patch.end());
+        self.gathering.kept.lost.borrow_mut().extend(ranges);
         let reason = || format!("data that was answered could not be written: {reason}");
         self.broken.borrow_mut().get_or_insert_with(reason);
     }
@@ -191,9 +230,21 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Reads what the members have, and puts on top what is kept.
     pub(crate) async fn read_with_kept(&self, at: u64, into: Buffer) -> Result<Buffer, ArrayError> {
-        let kept = self.gathering.kept_of(at, into.len() as u64);
+        let bytes = into.len() as u64;
+        let mut keepers = self.gathering.keepers_of(at, bytes, self.block_bytes);
         let mut into = self.read_any(at, into).await?;
-        for patch in kept {
+        // What was written out meanwhile, and perhaps over, the members had in time for this read or not.
+        while let Some(index) = keepers.iter().position(|(entry, _)| entry.is_done()) {
+            for range in keepers.swap_remove(index).1 {
+                let again = self.pool.take((range.end - range.start) as usize);
+                let again = Box::pin(self.read_with_kept(range.start, again)).await?;
+                into[(range.start - at) as usize..(range.end - at) as usize].copy_from_slice(&again);
+            }
+        }
+        if self.gathering.has_lost(at, bytes) {
+            return Err(ArrayError::new(ArrayErrorKind::Io, "what was written here was answered and then lost"));
+        }
+        for patch in self.gathering.kept_of(at, bytes) {
             into[(patch.at - at) as usize..(patch.end() - at) as usize].copy_from_slice(&patch.block);
         }
         Ok(into)

@@ -5,6 +5,7 @@
 //! interruption left one event behind has it all the same.
 //! Removed: the superblocks stop naming it; only then is it let go of. In
 //! between bits go on being waited for, so no superblock that names it is without them.
+//! Either way a member that was to get only what the bitmap named gets everything: the next one knows nothing of it.
 
 use super::{BitmapPolicy, Flush, Home, Intent};
 use crate::array::{Array, Inner};
@@ -64,7 +65,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         let room = file.member.limits().bytes;
         let chunk = bitmap_chunk(inner.bitmap_covers(&superblock), chunk_bytes, room);
         let chunk = chunk.map_err(|defect| Refusal::defect(&file.name, defect))?;
-        inner.start_bitmap(Home::File(file), chunk, policy).await
+        inner.start_bitmap(Home::File(file.into()), chunk, policy).await
     }
 
     /// Removes the write-intent bitmap, if there is one.
@@ -80,6 +81,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         for device in inner.devices() {
             device.superblock.borrow_mut().bitmap = None;
         }
+        inner.forget_returns();
         inner.publish_change().await?;
         inner.intent.take();
         Ok(())
@@ -118,7 +120,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             if room == 0 {
                 return Err(Refusal::new("has no room for a bitmap").of(&device.name).field("superblock.data_offset"));
             }
-            least = least.min(room);
+            least = least.min(room).min(device.room_before_checksums().unwrap_or(u64::MAX));
         }
         Ok(least)
     }
@@ -129,6 +131,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.flush_devices().await.map_err(|error| Refusal::new(error.reason))?;
         let _lock = self.metadata.exclusive(0..1).await;
         let superblock = self.check_bitmap_can_be_added()?;
+        self.forget_returns(); // of a bitmap whose file failed
         let covers = self.bitmap_covers(&superblock);
         // Whoever is absent now is shut out: it is two events behind this, at least.
         let events = self.record.borrow().events + u64::from(self.record.borrow().owed.max(1));
@@ -150,6 +153,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
         match intent.retired.get() {
             true => Err(Refusal::new("the bitmap's file could not be written")),
             false => Ok(()),
+        }
+    }
+
+    /// Members that came back lack more than a bitmap says from now on.
+    fn forget_returns(&self) {
+        for device in self.devices() {
+            device.superblock.borrow_mut().recovery_from_bitmap = false;
         }
     }
 

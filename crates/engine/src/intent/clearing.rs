@@ -14,6 +14,7 @@ use super::{Flush, Intent};
 use crate::array::{Array, Inner};
 use crate::clock::Clock;
 use crate::error::ArrayError;
+use crate::integrity::Closing;
 use crate::member::Member;
 use std::time::Duration;
 
@@ -65,7 +66,7 @@ impl<M> Intent<M> {
 }
 
 impl<M: Member, C: Clock> Array<M, C> {
-    /// Clears bits of the write-intent bitmap lazily, until the array is
+    /// Clears bits of the write-intent bitmap lazily, and closes idle regions of checksums, until the array is
     /// stopped. To be run beside the requests by whoever serves the array.
     pub async fn clear_bitmap_lazily(&self) {
         let inner = &*self.0;
@@ -75,7 +76,10 @@ impl<M: Member, C: Clock> Array<M, C> {
         loop {
             let period = inner.intent().map_or(WITHOUT_BITMAP, |intent| intent.period());
             let time = inner.clock.sleep_until(inner.clock.now() + period);
-            if inner.gate.closes_before(time).await || inner.clear_idle_bits().await.is_err() {
+            if inner.gate.closes_before(time).await
+                || inner.close_checksums(Closing::Idle).await.is_err()
+                || inner.clear_idle_bits().await.is_err()
+            {
                 return; // stopped, or broken: then the bits stay
             }
         }

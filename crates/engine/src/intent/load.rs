@@ -41,12 +41,14 @@ impl Circumstances<'_> {
 pub(crate) async fn load<M: Member>(
     circumstances: &Circumstances<'_>,
     slots: &[Option<Rc<Device<M>>>],
+    spares: &[Rc<Device<M>>],
     pool: &Pool,
 ) -> Result<Option<Intent<M>>, Refusal> {
     let freshest = circumstances.freshest;
+    slots.iter().flatten().chain(spares).try_for_each(|device| follow(freshest, device))?;
     let mut united: Option<United> = None;
     for device in slots.iter().flatten() {
-        follow(freshest, device)?;
+        device.successor().map_or(Ok(()), |successor| follow(freshest, &successor))?;
         let superblock = device.superblock.borrow().clone();
         let Some((header, image)) = read_bitmap(&device.name, &device.member, &superblock, pool).await? else {
             continue;
@@ -97,7 +99,7 @@ pub(crate) async fn load_file<M: Member>(
     let (header, image) =
         read_bitmap_at(&file.name, &file.member, MemberByte(0), room, &freshest.set_uuid, pool).await?;
     circumstances.check(&file.name, &header)?;
-    Ok(United::new(header, image, freshest.events).into_intent(Home::File(file), circumstances))
+    Ok(United::new(header, image, freshest.events).into_intent(Home::File(file.into()), circumstances))
 }
 
 struct United {

@@ -31,8 +31,9 @@ use crate::buffer::Block;
 use crate::clock::Clock;
 use crate::device::Device;
 use crate::error::ArrayError;
-use crate::member::{Limits, Member, MemberError};
+use crate::member::{Limits, Member, MemberError, Operation};
 use crate::membership::ROUNDS_TO_LEAVE_BEHIND;
+use crate::observe::{Watched, Why};
 use crate::status::BitmapStatus;
 use bits::{Bits, Round};
 use format::bitmap::BitmapSuper;
@@ -42,6 +43,7 @@ use futures_util::future::join_all;
 use sizing::{Room, spans};
 use std::cell::{Cell, Ref, RefCell};
 use std::ops::Range;
+use std::pin::pin;
 use std::rc::Rc;
 
 /// md's page, in which bitmaps are written.
@@ -56,12 +58,24 @@ pub struct BitmapPolicy {
     pub clearing: BitmapClearing,
 }
 
+/// A file for bits alone.
+struct File<M> {
+    name: String,
+    member: Watched<M>,
+}
+
+impl<M: Member> From<Candidate<M>> for File<M> {
+    fn from(Candidate { name, member }: Candidate<M>) -> Self {
+        Self { name, member: Watched::new(member) }
+    }
+}
+
 /// Where the bits are kept.
 enum Home<M> {
     /// On every member, behind its superblock.
     Members,
     /// In a file of their own.
-    File(Candidate<M>),
+    File(File<M>),
 }
 
 pub(crate) struct Intent<M> {
@@ -103,6 +117,11 @@ impl<M> Intent<M> {
             cleared_everywhere: Cell::new(cleared),
             written: Cell::new(0),
         }
+    }
+
+    /// Whether each member carries it, and not a file beside them.
+    pub(crate) fn is_on_members(&self) -> bool {
+        matches!(self.home, Home::Members)
     }
 
     /// Events before which bits may have been cleared: who left earlier may lack more than the bitmap names.
@@ -224,9 +243,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Returns when the bits are on stable storage on every member.
     async fn record_intent(&self, intended: &Intended<M>) -> Result<(), ArrayError> {
-        if intended.is_stable() {
-            return Ok(());
-        }
+        if intended.is_stable() { Ok(()) } else { Box::pin(self.record_intent_now(intended)).await }
+    }
+
+    async fn record_intent_now(&self, intended: &Intended<M>) -> Result<(), ArrayError> {
         let _lock = self.metadata.exclusive(0..1).await;
         // The round before this one may have taken the bits along; one that fails leaves fewer members.
         while let Some(intent) = intended.intent.as_deref().filter(|_| !intended.is_stable()) {
@@ -281,6 +301,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
         failures
     }
 
+    /// Has the array's observer told of the file that holds the bits, where one does.
+    pub(crate) fn watch_file(&self, intent: &Intent<M>) {
+        if let Home::File(File { name, member }) = &intent.home {
+            self.watch(name, member);
+        }
+    }
+
     /// Puts the whole bitmap on a device that has none of it, or an old one.
     /// The caller holds the metadata lock.
     pub(crate) async fn write_whole_bitmap(&self, device: &Device<M>) -> Result<(), MemberError> {
@@ -289,7 +316,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             let everything = intent.bits.borrow().everything();
             self.cut(&intent, &everything).writes_to(device)
         };
-        write_all(&device.member, writes, Flush::Yes).await
+        write_to(device, writes, Flush::Yes).await
     }
 
     fn cut<'a>(&'a self, intent: &'a Intent<M>, round: &'a Round) -> Cut<'a> {
@@ -318,21 +345,37 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
             return Vec::new();
         }
-        let devices: Vec<_> = self.slots.borrow().iter().flatten().filter(|d| d.is_active()).cloned().collect();
+        let active = |device: &Rc<Device<M>>| device.is_active().then(|| device.clone());
+        let mut devices: Vec<_> = self.slots.borrow().iter().flatten().filter_map(active).collect();
+        devices.extend(self.successors().into_iter().map(|(_, device)| device));
         let writes: Vec<_> = {
             let mut cut = self.cut(intent, round);
             devices.iter().map(|device| cut.writes_to(device)).collect()
         };
-        let writes = devices.iter().zip(writes).map(|(device, writes)| write_all(&device.member, writes, flush));
+        let writes = devices.iter().zip(writes).map(|(device, writes)| write_to(device, writes, flush));
         let results = join_all(writes).await;
         devices.iter().cloned().zip(results).filter_map(|(device, result)| Some((device, result.err()?))).collect()
     }
 }
 
-async fn write_all<M: Member>(member: &M, writes: Vec<(MemberByte, Block)>, flush: Flush) -> Result<(), MemberError> {
-    let written = join_all(writes.into_iter().map(|(at, block)| member.write(at, block))).await;
+/// As [`write_all`], within the time that members have.
+async fn write_to<M: Member>(
+    device: &Device<M>,
+    writes: Vec<(MemberByte, Block)>,
+    flush: Flush,
+) -> Result<(), MemberError> {
+    let place = (device.superblock.borrow().bitmap_at().unwrap_or(MemberByte(0)), 0);
+    device.bounded(Operation::Write, place, pin!(write_all(&device.member, writes, flush))).await.flatten()
+}
+
+async fn write_all<M: Member>(
+    member: &Watched<M>,
+    writes: Vec<(MemberByte, Block)>,
+    flush: Flush,
+) -> Result<(), MemberError> {
+    let written = join_all(writes.into_iter().map(|(at, block)| member.write(at, block, Why::Intent))).await;
     written.into_iter().collect::<Result<(), _>>()?;
-    if flush == Flush::Yes { member.flush().await } else { Ok(()) }
+    if flush == Flush::Yes { member.flush(Why::Intent).await } else { Ok(()) }
 }
 
 /// Cuts a round into writes; members with the same needs share their blocks.

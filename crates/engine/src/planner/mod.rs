@@ -79,6 +79,13 @@ pub struct Transfer {
     pub within: Range<u32>,
 }
 
+impl Transfer {
+    /// Whether all of `within` a chunk is part of it.
+    pub fn covers(&self, role: Role, within: &Range<u32>) -> bool {
+        self.role == role && self.within.start <= within.start && within.end <= self.within.end
+    }
+}
+
 /// How a column's result is computed from what was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Way {
@@ -159,6 +166,21 @@ pub fn plan_write(
     cached: &[Transfer],
     health: &Health,
 ) -> Result<Plan, Unrecoverable> {
+    if let ([span], [], &Health::GOOD) = (spans, kept, health)
+        && let Some(plan) = Plan::of_a_piece(code, span, cached)
+    {
+        return Ok(plan);
+    }
+    plan_any_write(code, spans, kept, cached, health)
+}
+
+fn plan_any_write(
+    code: Code,
+    spans: &[Span],
+    kept: &[Span],
+    cached: &[Transfer],
+    health: &Health,
+) -> Result<Plan, Unrecoverable> {
     let mut columns = cut(spans, kept, cached);
     for column in &mut columns {
         column.kept = column.kept.minus(health.absent).minus(health.unreadable.minus(column.cached));
@@ -172,6 +194,44 @@ pub fn plan_write(
 }
 
 impl Plan {
+    /// The commonest write, of one piece of one chunk, where every chunk is there and each
+    /// is in memory throughout the piece or not at all: what choosing among candidates comes
+    /// to. `None` where they have to be looked at.
+    fn of_a_piece(code: Code, span: &Span, cached: &[Transfer]) -> Option<Plan> {
+        let within = &span.within;
+        let is_apart = |t: &Transfer| t.within.end <= within.start || within.end <= t.within.start;
+        let mut here = Symbols::EMPTY;
+        for transfer in cached.iter().filter(|transfer| !is_apart(transfer)) {
+            if !transfer.covers(transfer.role, within) {
+                return None;
+            }
+            here = here.with(transfer.role);
+        }
+        let asked = Symbols::of(Role::Data(span.data));
+        let changed = asked.union(code.all_parities());
+        let rest = code.all_data().minus(asked);
+        let cost = |uses: Symbols| (uses.minus(here).len(), uses.len());
+        // A healthy chunk is solved for only where that reads less than either of these.
+        if code.all_data().minus(here).len() <= cost(changed).0.min(cost(rest).0) {
+            return None;
+        }
+        let (uses, way) = if cost(rest) <= cost(changed) { (rest, Way::Reconstruct) } else { (changed, Way::Modify) };
+        let transfers = |set: Symbols| set.iter().map(|role| Transfer { role, within: within.clone() }).collect();
+        Some(Plan {
+            reads: transfers(uses.minus(here)),
+            recalls: transfers(uses.intersection(here)),
+            writes: transfers(changed),
+            columns: SmallVec::from_iter([Column {
+                within: within.clone(),
+                asked,
+                kept: Symbols::EMPTY,
+                cached: here,
+                uses,
+                way,
+            }]),
+        })
+    }
+
     fn of(columns: SmallVec<[Column; 3]>) -> Plan {
         let reads = transfers(&columns, Column::reads);
         let recalls = transfers(&columns, |column| column.uses.intersection(column.cached));

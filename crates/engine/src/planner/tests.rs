@@ -273,6 +273,33 @@ proptest! {
     }
 }
 
+#[test]
+fn one_piece_is_planned_as_choosing_among_candidates_plans_it() {
+    let check = |code: Code, data: u16, cached: &[Transfer]| {
+        let span = [Span { data, within: 3..5 }];
+        let short = plan_write(code, &span, &[], cached, &Health::GOOD);
+        assert_eq!(short, plan_any_write(code, &span, &[], cached, &Health::GOOD), "{code:?} {data} {cached:?}");
+    };
+    for parities in 1..=2 {
+        for data in (1..=12).chain([31, DATA_CHUNKS_MAX]) {
+            let code = Code { data, parities };
+            [0, data / 2, data - 1].into_iter().for_each(|index| check(code, index, &[]));
+        }
+        for code in (1..=6).map(|data| Code { data, parities }) {
+            let roles: Vec<Role> = code.all_data().union(code.all_parities()).iter().collect();
+            for in_memory in 0..1_u32 << roles.len() {
+                let roles = roles.iter().enumerate().filter(|(index, _)| in_memory >> index & 1 == 1);
+                // All of it, more, what lies beside it, and a part that makes columns.
+                for within in [3..5, 0..8, 5..6, 4..5] {
+                    let cached: Vec<_> =
+                        roles.clone().map(|(_, &role)| Transfer { role, within: within.clone() }).collect();
+                    [0, code.data - 1].into_iter().for_each(|index| check(code, index, &cached));
+                }
+            }
+        }
+    }
+}
+
 /// Modifying would continue the transfers of the columns beside it, and read
 /// as much as the whole stripe in this one.
 #[test]

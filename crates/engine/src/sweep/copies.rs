@@ -11,7 +11,9 @@ use crate::array::Inner;
 use crate::buffer::Block;
 use crate::clock::Clock;
 use crate::error::ArrayError;
+use crate::healing::ROW_BYTES;
 use crate::member::Member;
+use crate::observe::Why;
 use format::geometry::{Copies, Mapping, Piece};
 use format::units::{ArrayByte, ComponentByte, Slot};
 use std::collections::BTreeMap;
@@ -40,7 +42,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let pieces: Vec<Piece> = mapping.pieces(ArrayByte(range.start), range.end - range.start).collect();
         let runs = pieces.iter().flat_map(|piece| piece.copies.iter().map(|&copy| run(copy, piece.bytes)));
         let runs = self.read_runs(merged(runs.filter(|run| self.is_current(run)).collect())).await;
-        let mut tally = Tally { compared: range.end - range.start, mended: 0 };
+        let mut tally = Tally { compared: range.end - range.start, ..Tally::default() };
         let mut wrong = Vec::new();
         for piece in &pieces {
             let first = self.first_copy(mapping, piece, &runs).await?;
@@ -57,6 +59,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
         }
         self.write_runs(wrong).await?;
+        self.learn_runs(&runs).await;
         Ok(tally)
     }
 
@@ -104,23 +107,77 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// Writes to the targets what the other copies hold. Which copy that is
-    /// goes by `turn`. The caller keeps writes off.
-    pub(super) async fn recover_copies(&self, mapping: &Mapping, copies: &[Copy], turn: u64) -> Result<(), ArrayError> {
+    /// goes by `turn`. What no copy gives becomes bad blocks of the targets. The caller keeps writes off.
+    pub(super) async fn recover_copies(
+        &self,
+        copies: &[Copy],
+        targets: &[Target<M>],
+        turn: u64,
+    ) -> Result<(), ArrayError> {
         let source = |copy: &Copy| Some(run(self.source(&copy.piece, turn)?, copy.piece.bytes));
         let sources: Vec<Option<Run>> = copies.iter().map(source).collect();
         let runs = self.read_runs(merged(sources.iter().flatten().cloned().collect())).await;
         let mut blocks = Vec::new();
         for (copy, source) in copies.iter().zip(&sources) {
-            let block = match source.as_ref().and_then(|source| runs.get(source.slot, &source.range)) {
-                Some(block) => block,
-                None => {
-                    let into = self.pool.take(copy.piece.bytes as usize);
-                    self.read_mapped(mapping, copy.piece.at.0, into).await?.freeze()
-                }
-            };
-            blocks.extend(copy.targets.iter().map(|&(slot, at)| (slot, at.0, block.clone())));
+            match source.as_ref().and_then(|source| runs.get(source.slot, &source.range)) {
+                Some(block) => blocks.extend(copy.targets.iter().map(|&(slot, at)| (slot, at.0, block.clone()))),
+                None => self.recover_in_parts(copy, targets, 0..copy.piece.bytes, &mut blocks).await?,
+            }
         }
         self.write_runs(blocks).await
+    }
+
+    /// Adds what can be had of `part` of a piece to `blocks`, in rows and blocks where not all of it can.
+    async fn recover_in_parts(
+        &self,
+        copy: &Copy,
+        targets: &[Target<M>],
+        part: Range<u64>,
+        blocks: &mut Vec<(Slot, u64, Block)>,
+    ) -> Result<(), ArrayError> {
+        let (start, bytes) = (part.start, part.end - part.start);
+        let copies = copy.piece.copies.iter().map(|&(slot, at)| (slot, ComponentByte(at.0 + start))).collect();
+        let piece = Piece { at: ArrayByte(copy.piece.at.0 + start), bytes, copies };
+        if let Some(block) = self.sure_copy(&piece, Copies::new(), &|_| true).await {
+            blocks.extend(copy.targets.iter().map(|&(slot, at)| (slot, at.0 + start, block.clone())));
+            return Ok(());
+        }
+        if let Some(unit) = [ROW_BYTES, self.block_bytes].into_iter().find(|unit| bytes > *unit) {
+            for at in part.clone().step_by(unit as usize) {
+                let row = at..part.end.min(at + unit);
+                Box::pin(self.recover_in_parts(copy, targets, row, blocks)).await?;
+            }
+            return Ok(());
+        }
+        for &(slot, at) in &copy.targets {
+            let target = targets.iter().filter(|target| target.slot == slot).cloned().collect::<Vec<_>>();
+            self.record_lost(&(at.0 + start..at.0 + part.end), &target)?;
+        }
+        Ok(())
+    }
+
+    /// What `slot` should hold in `range`, which is of one piece, as another copy has it.
+    pub(crate) async fn other_copy(&self, mapping: &Mapping, range: &Range<u64>, slot: Slot) -> Option<Block> {
+        let mut piece = mapping.piece_at(mapping.held(slot, ComponentByte(range.start))?);
+        piece.bytes = piece.bytes.min(range.end - range.start);
+        let own = piece.copies.iter().filter(|(other, _)| *other == slot).copied().collect();
+        let is_taken =
+            |block: &[u8]| self.device(slot).is_none_or(|device| device.takes(ComponentByte(range.start), block));
+        self.sure_copy(&piece, own, &is_taken).await
+    }
+
+    /// A piece from a copy that its checksums do not contradict, whatever the setting, and that `is_taken`.
+    async fn sure_copy(&self, piece: &Piece, mut tried: Copies, is_taken: &dyn Fn(&[u8]) -> bool) -> Option<Block> {
+        let mut into = self.pool.take(piece.bytes as usize);
+        while let Some((slot, at)) = self.best_copy(piece, piece.bytes, &tried) {
+            let (result, buffer) = self.device(slot)?.read_surely(at, into, Why::Sweep).await;
+            into = buffer;
+            if result.is_ok() && is_taken(&into[..]) {
+                return Some(into.freeze());
+            }
+            tried.push((slot, at));
+        }
+        None
     }
 
     /// Where to read a piece: from the current copies in turn, or the first

@@ -1,20 +1,26 @@
 //! Who starts sweeps: whoever serves an array runs [`Array::keep_whole`] beside
 //! the requests, and everything that is due is done, one sweep after another.
 //!
-//! md's order: spares take empty slots, then recovery, then resync.
+//! md's order: spares take empty slots, then recovery, then resync; then what
+//! its user asked for.
 
 use super::{SweepStatus, SyncSpeed};
 use crate::array::{Array, Inner};
 use crate::clock::Clock;
 use crate::error::{ArrayError, Refusal};
 use crate::member::Member;
+use futures_util::future::join3;
 
 impl<M: Member, C: Clock> Array<M, C> {
     /// Keeps the array whole, as far as its members allow, until it is
     /// stopped: spares take over for members that fail, members that are not
-    /// current are recovered, copies and parity brought into agreement. What
+    /// current are recovered, copies and parity brought into agreement, read errors put right, members that hang given up. What
     /// cannot be done waits until something changes; [`Array::status`] says why.
     pub async fn keep_whole(&self) {
+        join3(self.keep_recovered(), self.heal(), self.0.give_up_in_time()).await;
+    }
+
+    async fn keep_recovered(&self) {
         let inner = &*self.0;
         while !inner.gate.is_closed() && !inner.read_only {
             let seen = inner.sweeps.changed.seen();
@@ -38,10 +44,10 @@ impl<M: Member, C: Clock> Array<M, C> {
         if !inner.targets().is_empty() {
             return self.recover(&|_, _| {}).await.map(|_| true);
         }
-        if inner.agreed.get() {
-            return Ok(false);
+        if !inner.agreed.get() {
+            return self.resync(&|_, _| {}).await.map(|_| true);
         }
-        self.resync(&|_, _| {}).await.map(|_| true)
+        if inner.is_scrub_due() { inner.scrub(&|_, _| {}).await } else { Ok(false) }
     }
 
     /// Sets the bounds of every sweep's speed, from the next window on.

@@ -18,15 +18,24 @@
 //!
 //! Facts: md(4), `drivers/md/md.c` (`md_do_sync`, `md_check_recovery`).
 
+mod check;
 mod copies;
+mod findings;
 mod keeper;
 mod recovery;
+mod repair;
 mod resync;
 mod runs;
+mod scrub;
 mod stripes;
 mod throttle;
 
+pub use findings::{
+    ArrayPart, FINDINGS_LISTED_MAX, Finding, FindingVerdict, Findings, MemberCount, MemberPart, Outcome, ScrubAction,
+    ScrubCounts, ScrubReport, ScrubState,
+};
 pub use resync::Resynced;
+pub use scrub::ScrubRequest;
 pub(crate) use throttle::Load;
 pub use throttle::SyncSpeed;
 
@@ -50,7 +59,7 @@ use throttle::Throttle;
 const WINDOW_BYTES: u64 = 512 << 10;
 
 /// Bytes of each member that are under way at a time.
-const BYTES_IN_FLIGHT: u64 = 4 << 20;
+const BYTES_IN_FLIGHT: u64 = 8 << 20;
 
 /// Time between checkpoints, at the most.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
@@ -68,6 +77,10 @@ pub(crate) enum Purpose {
     Resync,
     /// Members that are not current yet get what they should hold.
     Recovery,
+    /// Everything is read and compared.
+    Check,
+    /// The same, and what is wrong is made right.
+    Repair,
 }
 
 impl Purpose {
@@ -76,6 +89,8 @@ impl Purpose {
         match self {
             Self::Resync => "resync",
             Self::Recovery => "recover",
+            Self::Check => "check",
+            Self::Repair => "repair",
         }
     }
 }
@@ -91,17 +106,24 @@ struct Course {
     member_bytes: u64,
 }
 
-/// A member that is being recovered.
-struct Target<M> {
-    slot: Slot,
-    device: Rc<Device<M>>,
+/// A member that is being recovered, or a successor.
+pub(crate) struct Target<M> {
+    pub(crate) slot: Slot,
+    pub(crate) device: Rc<Device<M>>,
 }
 
-/// What was done, in bytes of positions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+impl<M> Clone for Target<M> {
+    fn clone(&self) -> Self {
+        Self { slot: self.slot, device: self.device.clone() }
+    }
+}
+
+/// What was done, in bytes of positions, and what a scrub found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Tally {
     compared: u64,
     mended: u64,
+    found: Findings,
 }
 
 impl AddAssign for Tally {
@@ -148,6 +170,10 @@ pub(crate) struct Sweeps {
     failure: RefCell<Option<String>>,
     /// Raised when there may be something new to do.
     pub(crate) changed: Signal,
+    /// The check or repair that is under way, or the last one.
+    scrub: RefCell<Option<scrub::Scrub>>,
+    /// Raised when it begins, goes on, stands still or ends.
+    pub(crate) scrub_changed: Signal,
 }
 
 /// A sweep in progress.
@@ -162,10 +188,10 @@ struct UnderWay {
 }
 
 /// A sweep as its user sees it.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SweepStatus {
-    /// `resync` or `recover`, as md's `sync_action`.
-    pub action: &'static str,
+    /// `resync`, `recover`, `check` or `repair`, as md's `sync_action`.
+    pub action: String,
     /// Bytes of each member (of the array for a resync of RAID-10) that are done.
     pub done_bytes: u64,
     /// Of how many.
@@ -185,7 +211,7 @@ impl Sweeps {
         let seconds = now.since(since.1).as_secs_f64();
         let rate = if seconds > 0.0 { (position - since.0) as f64 / seconds } else { 0.0 };
         Some(SweepStatus {
-            action: purpose.action(),
+            action: purpose.action().to_owned(),
             done_bytes: position,
             total_bytes: end,
             percent: position as f64 * 100.0 / end.max(1) as f64,
@@ -256,19 +282,20 @@ impl<M: Member, C: Clock> Inner<M, C> {
         while let Some((end, outcome)) = done.next().await {
             match outcome {
                 Ok(Some(more)) if ending == Ending::Complete && way.is_clear() => {
-                    tally += more;
+                    self.note_findings(more.found);
+                    tally += Tally { found: Findings::default(), ..more };
                     self.advance(purpose, way.position.replace(end)..end);
                     sweeping.advance(end, self.clock.now());
                     progress(end, course.end);
                 }
-                Ok(Some(_)) => {} // behind one that is not done
+                Ok(Some(more)) => self.note_findings(more.found), // behind one that is not done
                 Ok(None) => ending = Ending::Interrupted,
                 Err(error) => way.block(error),
             }
         }
         match way.failure.take() {
             Some(error) => Err(error),
-            None if ending == Ending::Complete && !self.is_interrupted() => {
+            None if ending == Ending::Complete && !self.is_interrupted(purpose) => {
                 self.advance(purpose, way.position.get()..course.end);
                 Ok((Ending::Complete, tally))
             }
@@ -280,6 +307,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         match purpose {
             Purpose::Resync => self.resync_course(),
             Purpose::Recovery => self.recovery_course(),
+            Purpose::Check | Purpose::Repair => self.scrub_course(),
         }
     }
 
@@ -289,6 +317,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         match purpose {
             Purpose::Resync => self.next_to_resync(range, most),
             Purpose::Recovery => self.next_to_recover(range, most),
+            Purpose::Check | Purpose::Repair => Some(range),
         }
     }
 
@@ -299,18 +328,20 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let now = self.clock.now();
         let start = (course.from, Throttle::new(now, self.gate.load()), (course.from, now));
         stream::unfold(start, move |(at, mut throttle, mut checkpoint)| async move {
-            if self.is_checkpoint_due(course, checkpoint, way.position.get()) {
+            // Of a scrub its user keeps how far it is.
+            let is_kept = matches!(purpose, Purpose::Resync | Purpose::Recovery);
+            if is_kept && self.is_checkpoint_due(course, checkpoint, way.position.get()) {
                 checkpoint = (way.position.get(), self.clock.now());
                 self.checkpoint().await.unwrap_or_else(|error| way.block(error));
             }
             let due = if at < course.end { self.next_due(purpose, at..course.end, course.step)? } else { return None };
             while let Some(wait) = throttle.wait(self.clock.now(), self.gate.load()) {
-                if self.is_interrupted() || !way.is_clear() {
+                if self.is_interrupted(purpose) || !way.is_clear() {
                     return None;
                 }
                 self.clock.sleep_until(self.clock.now() + wait).await;
             }
-            if self.is_interrupted() || !way.is_clear() {
+            if self.is_interrupted(purpose) || !way.is_clear() {
                 return None;
             }
             throttle.start(self.clock.now(), course.member_bytes, self.sweeps.speed.get());
@@ -325,6 +356,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         match purpose {
             Purpose::Resync => self.resync_window(range).await.map(Some),
             Purpose::Recovery => self.recover_window(range).await.map(Some),
+            Purpose::Check | Purpose::Repair => self.scrub_window(range).await.map(Some),
         }
     }
 
@@ -333,11 +365,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
         match purpose {
             Purpose::Resync => self.resynced_to(range.end),
             Purpose::Recovery => self.recovered_in(range),
+            Purpose::Check | Purpose::Repair => self.scrubbed_to(range.end),
         }
     }
 
-    fn is_interrupted(&self) -> bool {
-        self.gate.is_closed() || self.sweeps.frozen.get()
+    fn is_interrupted(&self, purpose: Purpose) -> bool {
+        let is_scrub = matches!(purpose, Purpose::Check | Purpose::Repair);
+        self.gate.is_closed() || self.sweeps.frozen.get() || (is_scrub && self.is_scrub_interrupted())
     }
 
     fn is_checkpoint_due(&self, course: Course, (position, moment): (u64, Moment), now_at: u64) -> bool {
@@ -356,7 +390,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// Keeps writes off the stripes of a range of components.
-    async fn lock_stripes(
+    pub(crate) async fn lock_stripes(
         &self,
         parity: &format::geometry::Parity,
         range: &Range<u64>,

@@ -39,7 +39,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         if inner.agreed.get() {
             return Ok(Resynced { complete: true, ..Resynced::default() });
         }
-        let (ending, Tally { compared, mended }) = inner.sweep(Purpose::Resync, progress).await?;
+        let (ending, Tally { compared, mended, .. }) = inner.sweep(Purpose::Resync, progress).await?;
         let complete = ending == Ending::Complete;
         if complete {
             inner.record_agreement().await?;

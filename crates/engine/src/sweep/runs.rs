@@ -8,6 +8,7 @@ use crate::buffer::Block;
 use crate::clock::Clock;
 use crate::error::ArrayError;
 use crate::member::{Member, MemberError};
+use crate::observe::Why;
 use format::units::{ComponentByte, Slot};
 use futures_util::future::join_all;
 use std::ops::Range;
@@ -20,7 +21,7 @@ pub(super) struct Run {
 }
 
 /// What was read of each run; the error may be missing where the member was.
-pub(super) struct Runs(Vec<(Run, Result<Block, Option<MemberError>>)>);
+pub(super) struct Runs(pub(super) Vec<(Run, Result<Block, Option<MemberError>>)>);
 
 impl Runs {
     /// The bytes of `range` on `slot`, when a run holds them and was read.
@@ -30,6 +31,13 @@ impl Runs {
             let block = read.as_ref().ok().filter(|_| holds)?;
             Some(block.slice((range.start - run.range.start) as usize..(range.end - run.range.start) as usize))
         })
+    }
+
+    /// Why `range` on `slot` could not be read.
+    pub(super) fn error(&self, slot: Slot, range: &Range<u64>) -> Option<&MemberError> {
+        let failed = self.0.iter().filter(|(run, _)| run.slot == slot);
+        let mut failed = failed.filter(|(run, _)| run.range.start < range.end && range.start < run.range.end);
+        failed.find_map(|(_, read)| read.as_ref().err()?.as_ref())
     }
 
     /// Slots that failed, with what they said.
@@ -52,16 +60,32 @@ pub(super) fn merged(mut runs: Vec<Run>) -> Vec<Run> {
 }
 
 impl<M: Member, C: Clock> Inner<M, C> {
-    /// Reads all of `runs` at once.
+    /// Reads all of `runs` at once, where they are current.
     pub(super) async fn read_runs(&self, runs: Vec<Run>) -> Runs {
         let reads = runs.iter().map(async |run| {
-            let device = self.device(run.slot).ok_or(None)?;
+            let device = self.device(run.slot).filter(|device| device.is_readable(run.range.clone())).ok_or(None)?;
             let into = self.pool.take((run.range.end - run.range.start) as usize);
-            let (result, buffer) = device.read(ComponentByte(run.range.start), into).await;
+            let (result, buffer) = device.read_surely(ComponentByte(run.range.start), into, Why::Sweep).await;
             result.map(|()| buffer.freeze()).map_err(Some)
         });
         let reads = join_all(reads.collect::<Vec<_>>()).await;
         Runs(runs.into_iter().zip(reads).collect())
+    }
+
+    /// What was read is in agreement: checksums that are not known are taken from it.
+    pub(super) async fn learn_runs(&self, runs: &Runs) {
+        let read =
+            runs.0.iter().filter_map(|(run, read)| Some((run.slot, run.range.start, read.as_ref().ok()?.clone())));
+        self.learn_parts(&read.collect::<Vec<_>>()).await;
+    }
+
+    /// As [`Self::learn_runs`], of parts: slot, component byte and contents of each. How many blocks were not known.
+    pub(super) async fn learn_parts(&self, parts: &[(Slot, u64, Block)]) -> u64 {
+        let learning = parts.iter().filter_map(|(slot, at, block)| {
+            let device = self.device(*slot)?;
+            Some(async move { device.learn(ComponentByte(*at), block).await })
+        });
+        join_all(learning.collect::<Vec<_>>()).await.into_iter().sum()
     }
 
     /// Writes all of `blocks` at once, those that touch as one transfer. A
@@ -82,7 +106,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let writes = runs.into_iter().filter_map(|(run, blocks)| {
             let device = self.device(run.slot)?;
             Some(async move {
-                let result = device.write(ComponentByte(run.range.start), blocks).await;
+                let result = device.write(ComponentByte(run.range.start), blocks.into(), Why::Sweep).await;
                 (device, result)
             })
         });

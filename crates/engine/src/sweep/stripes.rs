@@ -4,8 +4,8 @@
 //! A window's position is a component position, the same on all members. Data
 //! is taken to be right and parity is remade from it (md's rule); what a
 //! recovering member should hold follows from as many of the others as a
-//! stripe has data chunks. A window in which a member cannot be read is gone
-//! over once more stripe by stripe, so that little depends on what is lost.
+//! stripe has data chunks. A window in which a member cannot be read is gone over once
+//! more by stripes, rows and blocks, so that little depends on what is lost.
 
 use super::runs::{Run, Runs};
 use super::{Tally, Target, WINDOW_BYTES};
@@ -13,10 +13,11 @@ use crate::array::Inner;
 use crate::buffer::Block;
 use crate::clock::Clock;
 use crate::error::ArrayError;
+use crate::healing::ROW_BYTES;
 use crate::member::{Member, MemberError};
 use crate::planner::Transfer;
 use format::geometry::{Parity, Role, Stripe};
-use format::units::Slot;
+use format::units::{ComponentByte, Slot};
 use parity::{Symbol, gf};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -24,7 +25,7 @@ use std::ops::Range;
 type Slices<'a> = SmallVec<[&'a [u8]; 32]>;
 
 /// The parts of `range` that lie in one stripe each.
-fn by_stripe(parity: &Parity, range: &Range<u64>) -> impl Iterator<Item = (Stripe, Range<u64>)> {
+pub(super) fn by_stripe(parity: &Parity, range: &Range<u64>) -> impl Iterator<Item = (Stripe, Range<u64>)> {
     let chunk = parity.chunk_bytes();
     let (start, end) = (range.start, range.end);
     (start / chunk..end.div_ceil(chunk)).map(move |number| {
@@ -34,17 +35,17 @@ fn by_stripe(parity: &Parity, range: &Range<u64>) -> impl Iterator<Item = (Strip
 }
 
 /// Each data chunk's exponent in Q; where there is no Q, any numbers that differ.
-fn exponents(parity: &Parity, stripe: &Stripe) -> SmallVec<[u8; 32]> {
+pub(super) fn exponents(parity: &Parity, stripe: &Stripe) -> SmallVec<[u8; 32]> {
     let exponent = |index| if parity.parities() == 2 { stripe.q_exponent(index) } else { index as u8 };
     (0..parity.data_chunks()).map(exponent).collect()
 }
 
-fn roles(parity: &Parity) -> impl Iterator<Item = Role> {
+pub(super) fn roles(parity: &Parity) -> impl Iterator<Item = Role> {
     let parities = [Role::P, Role::Q].into_iter().take(parity.parities().into());
     (0..parity.data_chunks()).map(Role::Data).chain(parities)
 }
 
-fn slot_of(stripe: &Stripe, role: Role) -> Slot {
+pub(super) fn slot_of(stripe: &Stripe, role: Role) -> Slot {
     stripe.slot_of(role).expect("a role of this level")
 }
 
@@ -53,15 +54,16 @@ impl<M: Member, C: Clock> Inner<M, C> {
     pub(super) async fn resync_stripes(&self, parity: &Parity, range: &Range<u64>) -> Result<Tally, ArrayError> {
         let whole: Vec<Run> = (0..parity.slots()).map(|slot| Run { slot: Slot(slot), range: range.clone() }).collect();
         let runs = self.read_runs(whole).await;
-        if runs.failed().next().is_some() && range.end - range.start > parity.chunk_bytes() {
-            drop(runs);
+        if runs.failed().next().is_some() {
             let mut tally = Tally::default();
-            for (_, part) in by_stripe(parity, range) {
+            for part in self.finer(parity, range) {
                 tally += Box::pin(self.resync_stripes(parity, &part)).await?;
             }
-            return Ok(tally);
+            if tally.compared > 0 {
+                return Ok(tally);
+            }
         }
-        let mut tally = Tally { compared: range.end - range.start, mended: 0 };
+        let mut tally = Tally { compared: range.end - range.start, ..Tally::default() };
         let mut wrong = Vec::new();
         for (stripe, part) in by_stripe(parity, range) {
             let before = wrong.len();
@@ -71,6 +73,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
         }
         self.write_runs(wrong).await?;
+        self.learn_runs(&runs).await;
         Ok(tally)
     }
 
@@ -86,7 +89,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let read = |role| runs.get(slot_of(stripe, role), part);
         let data: Option<SmallVec<[Block; 32]>> =
             (0..parity.data_chunks()).map(|index| read(Role::Data(index))).collect();
-        let Some(data) = data else { return Err(self.unreadable(part, runs)) };
+        let Some(data) = data else {
+            // Accepted as it is, where its user said so.
+            return if self.forced { Ok(()) } else { Err(self.unreadable(part, runs)) };
+        };
         let right = self.parity_of(parity, stripe, &data);
         for (role, right) in [Role::P, Role::Q].into_iter().zip(right) {
             if read(role).is_none_or(|found| found[..] != right[..]) {
@@ -100,7 +106,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// P, and Q where there is one, of a stripe's data in order.
-    fn parity_of(&self, parity: &Parity, stripe: &Stripe, data: &[Block]) -> SmallVec<[Block; 2]> {
+    pub(super) fn parity_of(&self, parity: &Parity, stripe: &Stripe, data: &[Block]) -> SmallVec<[Block; 2]> {
         let bytes = data[0].len();
         let mut p = self.pool.take(bytes);
         if parity.parities() == 1 {
@@ -122,7 +128,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
         SmallVec::from_iter([p.freeze(), q.freeze()])
     }
 
-    /// Writes to `targets` what `range` of them should hold.
+    /// Writes to `targets` what `range` of them should hold. What the others cannot give, however
+    /// finely they are asked, becomes bad blocks of the targets.
     pub(super) async fn recover_stripes(
         &self,
         parity: &Parity,
@@ -130,10 +137,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         targets: &[Target<M>],
     ) -> Result<(), ArrayError> {
         let mut failed = SmallVec::<[Slot; 2]>::new();
-        loop {
-            let Some(sources) = self.sources(parity, range, &failed) else {
-                return Err(self.unreadable(range, &self.read_runs(Vec::new()).await));
-            };
+        while let Some(sources) = self.sources(parity, range, &failed) {
             let runs = sources.iter().map(|&slot| Run { slot, range: range.clone() }).collect();
             let runs = self.read_runs(runs).await;
             let before = failed.len();
@@ -143,15 +147,68 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 return self.write_runs(blocks).await;
             }
             if range.end - range.start > parity.chunk_bytes() {
-                drop(runs);
-                for (_, part) in by_stripe(parity, range) {
-                    Box::pin(self.recover_stripes(parity, &part, targets)).await?;
-                }
-                return Ok(());
+                break; // little depends on what failed
             }
-            if self.sources(parity, range, &failed).is_none() {
-                return Err(self.unreadable(range, &runs));
+        }
+        let parts = self.finer(parity, range);
+        if parts.is_empty() {
+            return self.record_lost(range, targets);
+        }
+        for part in parts {
+            Box::pin(self.recover_stripes(parity, &part, targets)).await?;
+        }
+        Ok(())
+    }
+
+    /// What `slot` should hold in `range`, from what the others hold; if its own checksums contradict that,
+    /// one of the others is wrong without a checksum that says so, and whoever can do without is left out in turn.
+    pub(crate) async fn reconstructed(&self, parity: &Parity, range: &Range<u64>, slot: Slot) -> Option<Block> {
+        let is_taken =
+            |block: &Block| self.device(slot).is_none_or(|device| device.takes(ComponentByte(range.start), block));
+        let mut failed: SmallVec<[Slot; 2]> = SmallVec::from_slice(&[slot]);
+        let (first, sources) = self.reconstructed_without(parity, range, slot, &mut failed).await?;
+        if is_taken(&first) {
+            return Some(first);
+        }
+        for doubted in sources {
+            let mut without = failed.clone();
+            without.push(doubted);
+            match self.reconstructed_without(parity, range, slot, &mut without).await {
+                Some((block, _)) if is_taken(&block) => return Some(block),
+                _ => {}
             }
+        }
+        None
+    }
+
+    /// As the others have it that did not fail, and who they were.
+    async fn reconstructed_without(
+        &self,
+        parity: &Parity,
+        range: &Range<u64>,
+        slot: Slot,
+        failed: &mut SmallVec<[Slot; 2]>,
+    ) -> Option<(Block, SmallVec<[Slot; 32]>)> {
+        loop {
+            let sources = self.sources(parity, range, failed)?;
+            let runs = sources.iter().map(|&slot| Run { slot, range: range.clone() }).collect();
+            let runs = self.read_runs(runs).await;
+            let before = failed.len();
+            failed.extend(runs.failed().map(|(slot, _)| slot));
+            if failed.len() == before {
+                return Some((self.solve_run(parity, range, slot, &runs).2, sources));
+            }
+        }
+    }
+
+    /// The parts in which to try again what failed as a whole: stripes, then rows, then blocks.
+    fn finer(&self, parity: &Parity, range: &Range<u64>) -> Vec<Range<u64>> {
+        let units = [parity.chunk_bytes(), ROW_BYTES, self.block_bytes];
+        match units.into_iter().find(|unit| range.end - range.start > *unit) {
+            None => Vec::new(),
+            Some(unit) => (range.start / unit..range.end.div_ceil(unit))
+                .map(|number| range.start.max(number * unit)..range.end.min((number + 1) * unit))
+                .collect(),
         }
     }
 

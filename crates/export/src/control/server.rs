@@ -1,32 +1,65 @@
 //! The management thread: axum on tokio, and nothing else in the program is.
+//!
+//! No client can hold up another: each socket serves so many connections at a time, each for a bounded time, and a
+//! head or body that does not come, or an answer that is not taken, ends its connection alone.
 
-use super::{ApiError, ControlBackend, ErrorBody, Method, REQUEST_BYTES_MAX, ROUTES, Route};
+use super::access::Access;
+use super::{ApiError, Content, ControlBackend, ErrorBody, Method, PAGES, REQUEST_BYTES_MAX, ROUTES, Route, Token};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use axum::routing::{MethodFilter, on};
+use axum::serve::Listener;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use io::net::{SocketNode, listen_unix};
+use serde_json::Value;
+use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
 
 /// How long a client may take to accept the last answers.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// A control socket that is being served; dropped, it ends like
-/// [`ControlServer::stop`].
+/// Connections of one socket that are served at a time; others wait to be accepted.
+const CONNECTIONS_MAX: usize = 64;
+
+/// How long a request's head may take to come, and its body.
+const REQUEST_TIME: Duration = Duration::from_secs(5);
+
+/// The page loads and asks nothing but this server, and nobody may show it inside a page of theirs.
+const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; form-action 'none'; frame-ancestors 'none'";
+
+/// How long a connection may last; its client connects again.
+const CONNECTION_TIME: Duration = Duration::from_secs(60);
+
+/// A socket to be served.
+#[derive(Debug)]
+pub enum Socket {
+    /// A unix socket: its clients may do everything.
+    Unix(UnixListener),
+    /// A TCP port: its clients may read, and change what they know the token for.
+    Tcp(TcpListener, Option<Token>),
+}
+
+/// Control sockets that are being served; dropped, it ends like [`ControlServer::stop`].
 #[derive(Debug)]
 pub struct ControlServer {
-    stop: Option<oneshot::Sender<()>>,
+    stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
     /// Removes the socket in the end.
-    _node: SocketNode,
+    _node: Option<SocketNode>,
 }
 
 impl ControlServer {
@@ -36,18 +69,58 @@ impl ControlServer {
     /// When somebody listens at `path`, it is no socket, or the system refuses;
     /// the message names the path.
     pub fn start(path: &Path, backend: impl ControlBackend) -> std::io::Result<Self> {
+        Self::start_with(path, Vec::new(), backend)
+    }
+
+    /// As [`ControlServer::start`], and serves `others` too.
+    ///
+    /// # Errors
+    /// As [`ControlServer::start`].
+    pub fn start_with(path: &Path, others: Vec<Socket>, backend: impl ControlBackend) -> std::io::Result<Self> {
         let (fd, node) = listen_unix(path, 0o600)?;
-        let listener = UnixListener::from(fd);
-        listener.set_nonblocking(true)?;
+        let own = Socket::Unix(UnixListener::from(fd));
+        Self::serve(std::iter::once(own).chain(others), Some(node), backend)
+    }
+
+    /// Serves sockets that listen already, on a new thread.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn start_on(sockets: Vec<Socket>, backend: impl ControlBackend) -> std::io::Result<Self> {
+        Self::serve(sockets.into_iter(), None, backend)
+    }
+
+    fn serve(
+        sockets: impl Iterator<Item = Socket>,
+        node: Option<SocketNode>,
+        backend: impl ControlBackend,
+    ) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (stop, stopped) = oneshot::channel();
-        let router = router(Arc::new(backend));
-        let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
-            if let Err(error) = runtime.block_on(serve(listener, router, stopped)) {
-                tracing::error!(%error, "the control socket is no longer served");
+        let (stop, stopping) = watch::channel(false);
+        let backend = Arc::new(backend);
+        let mut serving = JoinSet::new();
+        let inside = runtime.enter();
+        for socket in sockets {
+            match socket {
+                Socket::Unix(listener) => {
+                    listener.set_nonblocking(true)?;
+                    let listener = tokio::net::UnixListener::from_std(listener)?;
+                    let router = router(backend.clone(), &Access::Owner);
+                    serving.spawn(accept_from(listener, router, stopping.clone()));
+                }
+                Socket::Tcp(listener, token) => {
+                    listener.set_nonblocking(true)?;
+                    let listener = tokio::net::TcpListener::from_std(listener)?;
+                    let router = router(backend.clone(), &Access::Token(token));
+                    serving.spawn(accept_from(listener, router, stopping.clone()));
+                }
             }
+        }
+        drop((inside, backend));
+        let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
+            runtime.block_on(async { while serving.join_next().await.is_some() {} });
         })?;
-        Ok(Self { stop: Some(stop), thread: Some(thread), _node: node })
+        Ok(Self { stop, thread: Some(thread), _node: node })
     }
 
     /// Stops listening, lets what was asked be answered, and ends the thread.
@@ -58,7 +131,7 @@ impl ControlServer {
 
 impl Drop for ControlServer {
     fn drop(&mut self) {
-        drop(self.stop.take());
+        self.stop.send_replace(true);
         if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join)
             && !std::thread::panicking()
         {
@@ -67,38 +140,75 @@ impl Drop for ControlServer {
     }
 }
 
-async fn serve(listener: UnixListener, router: Router, stopped: oneshot::Receiver<()>) -> std::io::Result<()> {
-    let listener = tokio::net::UnixListener::from_std(listener)?;
-    let (stopping, is_stopping) = oneshot::channel();
-    let stop = async move {
-        // The sender is dropped in the end, never used: either way it is over.
-        let _ = stopped.await;
-        drop(stopping);
-    };
-    let serving = std::pin::pin!(axum::serve(listener, router).with_graceful_shutdown(stop).into_future());
-    let patience = async {
-        let _: Result<(), _> = is_stopping.await;
-        tokio::time::sleep(STOP_GRACE).await;
-    };
-    tokio::select! {
-        result = serving => result,
-        () = patience => Ok(()),
+/// Serves connections until it is to stop, and then those that are left.
+async fn accept_from<L: Listener>(mut listener: L, router: Router, stopping: watch::Receiver<bool>)
+where
+    L::Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    let mut stop = stopping.clone();
+    loop {
+        let next = async {
+            let place = places.clone().acquire_owned().await.expect("it is never closed");
+            (listener.accept().await.0, place)
+        };
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => break,
+            Some(_) = connections.join_next() => {} // a panic in it was its own
+            (stream, place) = next => {
+                let (router, stopping) = (router.clone(), stopping.clone());
+                connections.spawn(async move {
+                    converse(stream, router, stopping).await;
+                    drop(place);
+                });
+            }
+        }
     }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
 }
 
-fn router<B: ControlBackend>(backend: Arc<B>) -> Router {
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let mut protocol = http1::Builder::new();
+    protocol.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIME);
+    let mut connection = pin!(protocol.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)));
+    tokio::select! {
+        biased;
+        _ = &mut connection => return, // however it ended, its client knows
+        _ = stopping.wait_for(|stop| *stop) => {}
+        () = tokio::time::sleep(CONNECTION_TIME) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    drop(tokio::time::timeout(STOP_GRACE, connection).await);
+}
+
+fn router<B: ControlBackend>(backend: Arc<B>, access: &Access) -> Router {
     let mut router = Router::new();
     for route in ROUTES {
-        let backend = backend.clone();
         let filter = match route.method {
             Method::Get => MethodFilter::GET,
             Method::Post => MethodFilter::POST,
         };
+        let (backend, access) = (backend.clone(), access.clone());
         let handler = move |request: Request| {
-            let backend = backend.clone();
-            async move { answer(route, &*backend, request).await }
+            let (backend, access) = (backend.clone(), access.clone());
+            async move { answer(route, &*backend, &access, request).await }
         };
         router = router.route(route.path, on(filter, handler));
+    }
+    for (path, content, text) in PAGES {
+        let access = access.clone();
+        let handler = async move |request: Request| match access.check(Method::Get, request.headers()) {
+            Ok(()) => response(StatusCode::OK, content, text.to_owned()),
+            Err(error) => refused(error),
+        };
+        router = router.route(path, on(MethodFilter::GET, handler));
     }
     let wrong_method = || async { refused(ApiError::new(405, "this route is asked with another method")) };
     router.method_not_allowed_fallback(wrong_method).fallback(async |request: Request| {
@@ -107,27 +217,45 @@ fn router<B: ControlBackend>(backend: Arc<B>) -> Router {
     })
 }
 
-async fn answer(route: Route, backend: &impl ControlBackend, request: Request) -> Response {
-    let Ok(body) = to_bytes(request.into_body(), REQUEST_BYTES_MAX).await else {
-        return refused(ApiError::new(413, format!("the body is cut off or longer than {REQUEST_BYTES_MAX} bytes")));
-    };
-    let done = match (route.decode)(&body) {
-        Ok(command) => backend.call(command).await,
-        Err(error) => Err(error),
-    };
-    done.map_or_else(refused, |value| response(StatusCode::OK, value.to_string()))
+async fn answer(route: Route, backend: &impl ControlBackend, access: &Access, request: Request) -> Response {
+    match ask(route, backend, access, request).await {
+        Ok(Value::String(text)) if route.content != Content::Json => response(StatusCode::OK, route.content, text),
+        Ok(value) => response(StatusCode::OK, Content::Json, format!("{value}\n")),
+        Err(error) => refused(error),
+    }
+}
+
+async fn ask(
+    route: Route,
+    backend: &impl ControlBackend,
+    access: &Access,
+    request: Request,
+) -> Result<Value, ApiError> {
+    access.check(route.method, request.headers())?;
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let body = tokio::time::timeout(REQUEST_TIME, to_bytes(request.into_body(), REQUEST_BYTES_MAX)).await;
+    let body = body
+        .map_err(|_| ApiError::new(408, "the body did not come"))?
+        .map_err(|_| ApiError::new(413, format!("the body is cut off or longer than {REQUEST_BYTES_MAX} bytes")))?;
+    let asked = if route.method == Method::Get { query.as_bytes() } else { &body };
+    backend.call((route.decode)(asked)?).await
 }
 
 fn refused(error: ApiError) -> Response {
     let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = serde_json::to_string(&ErrorBody { error }).expect("strings are JSON");
-    response(status, body)
+    response(status, Content::Json, body + "\n") // the line's end is for those who read it in a terminal
 }
 
-fn response(status: StatusCode, mut body: String) -> Response {
-    body.push('\n'); // for those who read it in a terminal
+fn response(status: StatusCode, content: Content, body: String) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content.media_type()));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if content == Content::Html {
+        headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY));
+    }
     response
 }

@@ -3,9 +3,9 @@
 //!
 //! The protocol is decoded without I/O by [`handshake`], [`request`] and
 //! [`reply`], which hold a bounded amount of memory whatever arrives and give
-//! the same events however the bytes are cut. No TLS, no oldstyle handshake,
-//! no extended headers: what a peer asks of these is refused in the words that
-//! the protocol has for it.
+//! the same events however the bytes are cut. No oldstyle handshake and no
+//! extended headers: what a peer asks of these is refused in the words that
+//! the protocol has for it. [`tls`] is the server's alone, and a feature.
 //!
 //! Above them, [`server`] accepts connections and [`session`] serves one, and
 //! [`client`] is the other side; both run over any [`stream::ByteStream`].
@@ -19,6 +19,7 @@ pub mod request;
 pub mod server;
 pub mod session;
 pub mod stream;
+pub mod tls;
 pub mod wire;
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 use super::session::{Export, Limits, serve};
 use super::stream::{ByteStream, Closing};
+use super::tls::Security;
 use crate::volume::Volume;
 use engine::{Block, Buffer, Clock};
 use io::RealClock;
@@ -52,6 +53,7 @@ pub struct Server<V: Volume>(Rc<Inner<V>>);
 struct Inner<V: Volume> {
     exports: Rc<[Export<V>]>,
     limits: ServerLimits,
+    security: Security,
     stopping: Cell<bool>,
     connections: RefCell<Vec<Connection>>,
     /// Woken when a connection ends, and when the server stops.
@@ -76,10 +78,19 @@ impl<V: Volume> Server<V> {
     /// # Panics
     /// When `exports` is empty.
     pub fn new(exports: Vec<Export<V>>, limits: ServerLimits) -> Self {
+        Self::secured(exports, limits, Security::Plain)
+    }
+
+    /// The same, with connections protected as `security` says.
+    ///
+    /// # Panics
+    /// When `exports` is empty.
+    pub fn secured(exports: Vec<Export<V>>, limits: ServerLimits, security: Security) -> Self {
         assert!(!exports.is_empty(), "something is exported");
         Self(Rc::new(Inner {
             exports: exports.into(),
             limits,
+            security,
             stopping: Cell::new(false),
             connections: RefCell::default(),
             changed: RefCell::default(),
@@ -171,7 +182,8 @@ impl<V: Volume> Server<V> {
             let limits = server.0.limits;
             let clock = RealClock::new();
             let patience = clock.sleep_until(clock.now() + limits.handshake);
-            let ended = serve(&stream, &server.0.exports, limits.connection, &closing, patience).await;
+            let Inner { exports, security, .. } = &*server.0;
+            let ended = serve(&stream, exports, limits.connection, &closing, security, patience).await;
             match ended {
                 Ok(ended) => tracing::debug!(?ended, "an NBD session ended"),
                 Err(error) => tracing::warn!(%error, "an NBD session ended"),

@@ -13,6 +13,10 @@ use super::answer::{Answer, descriptors};
 use super::handshake::{ExportInfo, Negotiated, ServerHandshake, ServerProgress};
 use super::request::{Command, Request, RequestDecoder, RequestEvent};
 use super::stream::{Batch, ByteStream, Closing, Outbox, ReceiveError, Receiver, Waiter};
+use super::tls::Security;
+#[cfg(feature = "tls")]
+use super::tls::{Credentials, TlsStream};
+use super::wire::WireError;
 use crate::volume::{Durability, Volume, VolumeError};
 use engine::{Block, Pool};
 use futures_util::future::{Either, LocalBoxFuture, select};
@@ -79,24 +83,89 @@ pub async fn serve<S: ByteStream, V: Volume>(
     exports: &[Export<V>],
     limits: Limits,
     closing: &Closing,
+    security: &Security,
     patience: impl Future<Output = ()>,
 ) -> Result<Ended, ReceiveError> {
     let pool = exports.first().expect("something is exported").volume.pool();
+    let mut patience = pin!(patience);
+    let mut handshake = ServerHandshake::new(exports.iter().map(described).collect(), security.tls());
     let mut receiver = Receiver::new(stream, closing, pool);
-    let shaken = match select(pin!(shake_hands(stream, &mut receiver, exports, pool)), pin!(patience)).await {
-        Either::Left((shaken, _)) => shaken,
+    let shaken = in_time(greet(stream, &mut receiver, &mut handshake, pool), patience.as_mut()).await;
+    match shaken {
+        Ok(Shaken::StartTls) => {}
+        shaken => return converse(stream, &mut receiver, exports, limits, closing, shaken).await,
+    }
+    #[cfg(feature = "tls")]
+    if let Security::Offered(credentials) | Security::Required(credentials) = security {
+        let accepting = in_time(accept(stream, pool, credentials, closing), patience.as_mut());
+        let secured = match accepting.await {
+            Err(ReceiveError::Closed) => return Ok(Ended::ByServer),
+            accepted => accepted?,
+        };
+        let mut receiver = Receiver::new(&secured, closing, pool);
+        let mut handshake = handshake.secured();
+        let shaken = in_time(shake_hands(&secured, &mut receiver, &mut handshake, pool), patience).await;
+        let ended = converse(&secured, &mut receiver, exports, limits, closing, shaken).await;
+        // Manners; a client that has gone does not need it.
+        drop(secured.finish().await);
+        return ended;
+    }
+    unreachable!("a handshake that does not know TLS does not begin it")
+}
+
+/// What `waiting` gives, unless `patience` ends first.
+async fn in_time<T>(
+    waiting: impl Future<Output = Result<T, ReceiveError>>,
+    patience: impl Future<Output = ()>,
+) -> Result<T, ReceiveError> {
+    match select(pin!(waiting), pin!(patience)).await {
+        Either::Left((result, _)) => result,
         Either::Right(((), _)) => Err(ReceiveError::Late),
-    };
+    }
+}
+
+fn described<V: Volume>(Export { name, volume }: &Export<V>) -> ExportInfo {
+    ExportInfo {
+        name: name.clone(),
+        bytes: volume.bytes(),
+        read_only: volume.is_read_only(),
+        preferred_block_bytes: volume.preferred_block_bytes(),
+    }
+}
+
+#[cfg(feature = "tls")]
+async fn accept<'a, S: ByteStream>(
+    stream: &'a S,
+    pool: &Pool,
+    credentials: &Credentials,
+    closing: &Closing,
+) -> Result<TlsStream<&'a S>, ReceiveError> {
+    match select(pin!(TlsStream::accept(stream, pool, credentials)), pin!(closing.closed())).await {
+        Either::Left((accepted, _)) => accepted.map_err(ReceiveError::Tls),
+        Either::Right(((), _)) => Err(ReceiveError::Closed),
+    }
+}
+
+/// The transmission phase after the handshake, if that led to one.
+async fn converse<S: ByteStream, V: Volume>(
+    stream: &S,
+    receiver: &mut Receiver<'_, S>,
+    exports: &[Export<V>],
+    limits: Limits,
+    closing: &Closing,
+    shaken: Result<Shaken, ReceiveError>,
+) -> Result<Ended, ReceiveError> {
     let agreed = match shaken {
         Ok(Shaken::Agreed(agreed)) => agreed,
         Ok(Shaken::Ended(ended)) => return Ok(ended),
+        Ok(Shaken::StartTls) => unreachable!("TLS is begun by the caller, and once"),
         Err(ReceiveError::Closed) => return Ok(Ended::ByServer),
         Err(error) => return Err(error),
     };
     let session = Rc::new(Session::new(exports[agreed.export].volume.clone(), agreed, limits));
     let _dropped = Dropped(session.clone());
     let (received, sent, ()) = futures_util::future::join3(
-        session.receive_requests(&mut receiver),
+        session.receive_requests(receiver),
         session.send_replies(stream, closing),
         session.drive_requests(),
     )
@@ -112,23 +181,27 @@ pub async fn serve<S: ByteStream, V: Volume>(
 
 enum Shaken {
     Agreed(Negotiated),
+    StartTls,
     Ended(Ended),
 }
 
-async fn shake_hands<S: ByteStream, V: Volume>(
+/// The handshake from its first byte.
+async fn greet<S: ByteStream>(
     stream: &S,
     receiver: &mut Receiver<'_, S>,
-    exports: &[Export<V>],
+    handshake: &mut ServerHandshake,
     pool: &Pool,
 ) -> Result<Shaken, ReceiveError> {
-    let offered = exports.iter().map(|Export { name, volume }| ExportInfo {
-        name: name.clone(),
-        bytes: volume.bytes(),
-        read_only: volume.is_read_only(),
-        preferred_block_bytes: volume.preferred_block_bytes(),
-    });
-    let mut handshake = ServerHandshake::new(offered.collect());
     stream.send(vec![pool.copy_of(ServerHandshake::greeting().as_bytes())]).await?;
+    shake_hands(stream, receiver, handshake, pool).await
+}
+
+async fn shake_hands<S: ByteStream>(
+    stream: &S,
+    receiver: &mut Receiver<'_, S>,
+    handshake: &mut ServerHandshake,
+    pool: &Pool,
+) -> Result<Shaken, ReceiveError> {
     let mut out = Vec::new();
     loop {
         let mut input = receiver.input();
@@ -142,6 +215,12 @@ async fn shake_hands<S: ByteStream, V: Volume>(
         match progress {
             ServerProgress::Answered => {}
             ServerProgress::Transmission(agreed) => return Ok(Shaken::Agreed(agreed)),
+            // Whoever could put bytes in here would have them taken for what comes through TLS.
+            ServerProgress::StartTls if unused > 0 => {
+                let why = "must be 0 until it is answered";
+                return Err(WireError::field("STARTTLS", "bytes after it", unused as u64, why).into());
+            }
+            ServerProgress::StartTls => return Ok(Shaken::StartTls),
             ServerProgress::Aborted => return Ok(Shaken::Ended(Ended::ByClient)),
             ServerProgress::UnknownExport => return Ok(Shaken::Ended(Ended::UnknownExport)),
             ServerProgress::NeedInput => {

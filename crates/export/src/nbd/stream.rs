@@ -16,13 +16,23 @@ use std::task::{Context, Poll, Waker};
 ///
 /// A dropped future gives up: its buffers are not touched any more by what
 /// remains in the program, and its bytes may or may not have moved.
-pub trait ByteStream: 'static {
+pub trait ByteStream {
     /// Receives at least one byte into the front of `into`; 0 bytes when the
     /// other side will send no more.
     fn recv(&self, into: Buffer) -> impl Future<Output = io::Result<(usize, Buffer)>>;
 
     /// Sends all of `from`, in order.
     fn send(&self, from: Vec<Block>) -> impl Future<Output = io::Result<()>>;
+}
+
+impl<S: ByteStream> ByteStream for &S {
+    fn recv(&self, into: Buffer) -> impl Future<Output = io::Result<(usize, Buffer)>> {
+        S::recv(self, into)
+    }
+
+    fn send(&self, from: Vec<Block>) -> impl Future<Output = io::Result<()>> {
+        S::send(self, from)
+    }
 }
 
 /// What is received at once, at the most: enough for a depth of 32 with
@@ -69,6 +79,12 @@ impl Closing {
         self.closed.get()
     }
 
+    /// Completes then. It takes the place of a receiver that waits.
+    #[cfg(feature = "tls")]
+    pub(crate) async fn closed(&self) {
+        poll_fn(|cx| if self.poll(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+
     fn poll(&self, cx: &Context<'_>) -> bool {
         self.receiver.register(cx);
         self.is_closed()
@@ -87,6 +103,9 @@ pub enum ReceiveError {
     /// The other side closed in the middle of something.
     #[error("the other side disconnected in the middle of {0}")]
     Truncated(&'static str),
+    /// TLS did not come about.
+    #[error("TLS: {0}")]
+    Tls(io::Error),
     /// The other side took too long to say what it wants.
     #[error("the other side did not finish the handshake in time")]
     Late,

@@ -46,6 +46,8 @@ pub mod option {
     pub const ABORT: u32 = 2;
     /// Name the exports.
     pub const LIST: u32 = 3;
+    /// Go on through TLS.
+    pub const STARTTLS: u32 = 5;
     /// Describe an export.
     pub const INFO: u32 = 6;
     /// Describe an export and begin.
@@ -74,6 +76,8 @@ pub mod option_reply {
     pub const ERROR_UNSUPPORTED: u32 = ERROR + 1;
     /// The option is malformed, or out of place.
     pub const ERROR_INVALID: u32 = ERROR + 3;
+    /// Not without TLS.
+    pub const ERROR_TLS_REQUIRED: u32 = ERROR + 5;
     /// There is no such export.
     pub const ERROR_UNKNOWN: u32 = ERROR + 6;
     /// The server is going away.

@@ -7,6 +7,7 @@
 use super::{BitmapPlace, DeviceRole, Superblock, Version, v1};
 use crate::Defect;
 use crate::geometry::Level;
+use crate::placement::{BAD_BLOCK_LOG_SECTORS, bitmap_space};
 use crate::units::{MemberByte, SECTOR_BYTES, Sectors};
 
 /// Name of the superblock's own area.
@@ -140,6 +141,16 @@ pub(super) fn bitmap_room(superblock: &Superblock, member_bytes: u64) -> Option<
         .chain([member_bytes])
         .min()?;
     Some(next.saturating_sub(start))
+}
+
+/// The sectors at the member's start, up to the data, that md has a use for: what is
+/// there, and what mdadm would leave for a bitmap and a bad-block log.
+pub(super) fn room_before_data(superblock: &Superblock) -> Sectors {
+    let before = |(_, start, sectors): (&'static str, Option<u64>, u64)| Some(start? + sectors);
+    let data = superblock.data_offset.0;
+    let ends = fixed_areas(superblock).into_iter().filter_map(before).filter(|end| *end <= data);
+    let kept = superblock.super_offset.0 + PAGE_SECTORS + bitmap_space(superblock.component.0) + BAD_BLOCK_LOG_SECTORS;
+    Sectors(ends.chain([kept]).max().unwrap_or(data).next_multiple_of(PAGE_SECTORS))
 }
 
 /// Sectors between the end of the data and what comes first behind it, with 1.0.

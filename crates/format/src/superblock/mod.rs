@@ -199,6 +199,11 @@ impl Superblock {
         area::bitmap_room_max(self, member_bytes)
     }
 
+    /// Sectors from the member's start that md uses or keeps free for itself, where its data follows them.
+    pub(crate) fn room_before_data(&self) -> Sectors {
+        area::room_before_data(self)
+    }
+
     /// Where a bitmap of `bytes` would go on this member: behind the superblock or, with
     /// 1.0, before it and the bad-block log. It need not fit there ([`Self::with_bitmap`]).
     pub fn bitmap_place(&self, bytes: u64) -> BitmapPlace {

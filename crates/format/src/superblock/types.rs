@@ -20,12 +20,12 @@ impl Timestamp {
     const SECOND_BITS: u32 = 40;
 
     /// From the 64 bits on disk.
-    pub(super) const fn from_bits(bits: u64) -> Self {
+    pub(crate) const fn from_bits(bits: u64) -> Self {
         Self { seconds: bits & ((1 << Self::SECOND_BITS) - 1), micros: (bits >> Self::SECOND_BITS) as u32 }
     }
 
     /// To the 64 bits on disk; what exceeds the fields' widths is dropped.
-    pub(super) const fn to_bits(self) -> u64 {
+    pub(crate) const fn to_bits(self) -> u64 {
         (self.seconds & ((1 << Self::SECOND_BITS) - 1)) | ((self.micros as u64) << Self::SECOND_BITS)
     }
 }

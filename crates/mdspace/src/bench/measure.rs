@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// Rounds of each side; odd, so that a median is a round's own.
-const ROUNDS: u32 = 21;
+pub(super) const ROUNDS: u32 = 21;
 
 /// Requests between two looks at the clock.
 const BATCH: u64 = 16;
@@ -32,6 +32,8 @@ pub(super) struct Figure {
     pub(super) limit_per_second: f64,
     /// The median of the rounds' ratios, array to limit.
     pub(super) ratio: f64,
+    /// Of a degraded array: its rate to the whole array's for the same requests, in the same run.
+    pub(super) of_whole: Option<f64>,
 }
 
 /// What requests are made to.
@@ -49,7 +51,7 @@ pub(super) struct Bench {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(super) enum Side {
     Array,
     Limit,
 }
@@ -83,17 +85,23 @@ pub(super) async fn measure(bench: &Rc<Bench>, workload: Workload, time: Duratio
         array_per_second: median(rates.iter().map(|(array, _)| *array)),
         limit_per_second: median(rates.iter().map(|(_, limit)| *limit)),
         ratio: median(rates.iter().map(|(array, limit)| array / limit)),
+        of_whole: None,
     })
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
+pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
 /// Requests a second of one side in one round.
-async fn rate(bench: &Rc<Bench>, workload: &Rc<Workload>, side: Side, slice: Duration) -> Result<f64, Failure> {
+pub(super) async fn rate(
+    bench: &Rc<Bench>,
+    workload: &Rc<Workload>,
+    side: Side,
+    slice: Duration,
+) -> Result<f64, Failure> {
     let start = bench.clock.now();
     let round = Rc::new(Round {
         bench: bench.clone(),
@@ -141,7 +149,7 @@ impl Bench {
     }
 
     /// Reads into parts of one buffer, as the array does, then writes from one block.
-    async fn transfer(&self, limit: &Limit) -> Result<(), String> {
+    pub(super) async fn transfer(&self, limit: &Limit) -> Result<(), String> {
         let mut rest = self.pool.take(limit.reads.iter().map(|transfer| transfer.bytes).sum());
         let reads = limit.reads.iter().map(|transfer| self.read(transfer, rest.split_to(transfer.bytes)));
         at_once(reads).await.map_err(|error| error.to_string())?;

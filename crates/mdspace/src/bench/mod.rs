@@ -10,10 +10,13 @@
 mod counts;
 mod measure;
 mod members;
+mod scrub;
+mod sweeps;
 mod workload;
 
 use crate::arguments::BenchArguments;
 use crate::failure::Failure;
+use crate::html::{Bar, Page};
 use crate::machine::{Arena, Machine};
 use crate::output::{columns, print, print_json};
 use crate::size::Size;
@@ -32,6 +35,7 @@ use parity::Kernel;
 use serde::Serialize;
 use std::rc::Rc;
 use std::time::Duration;
+use sweeps::{Sweep, measure_sweeps};
 
 /// Everything that was measured. Its fields are a stable interface (docs/json.md).
 #[derive(Serialize)]
@@ -52,6 +56,8 @@ struct LevelReport {
     kernel: &'static str,
     /// With times; none with `--count`.
     figures: Vec<Figure>,
+    /// Of the sweeps over it when it is idle; none with `--count`.
+    sweeps: Vec<Sweep>,
     /// Without; only with `--count`.
     counts: Vec<Count>,
 }
@@ -75,7 +81,12 @@ pub(crate) fn run(arguments: &BenchArguments, kernel: Option<&'static Kernel>) -
         }
         Ok::<(), Failure>(())
     })?;
-    if arguments.json { print_json(&report) } else { print(&report.text()) }
+    if arguments.json {
+        print_json(&report)?
+    } else {
+        print(&report.text())?
+    }
+    arguments.report.as_deref().map_or(Ok(()), |path| report.page().write(path))
 }
 
 async fn bench_level(
@@ -87,7 +98,9 @@ async fn bench_level(
     time: Duration,
 ) -> Result<LevelReport, Failure> {
     let chunk_bytes = if matches!(level, Level::Linear | Level::Raid1) { 0 } else { arguments.chunk.0 };
-    make_array(machine, members, level, chunk_bytes, overwrite).await?;
+    let integrity = arguments.integrity && !matches!(level, Level::Linear | Level::Raid0);
+    // Filled through the array before anything is measured.
+    make_array(machine, members, level, chunk_bytes, integrity, overwrite, Contents::Consistent).await?;
     let (geometry, data_at) = geometry(machine, members).await?;
     let array = Array::assemble(candidates(members), options(machine), machine.pool.clone(), machine.clock.clone());
     let array = array.await?;
@@ -101,6 +114,7 @@ async fn bench_level(
         array_bytes: array.bytes(),
         kernel: array.status().kernel,
         figures: Vec::new(),
+        sweeps: Vec::new(),
         counts: Vec::new(),
     };
     if arguments.count {
@@ -121,12 +135,24 @@ async fn bench_level(
     for workload in workload::healthy(&geometry) {
         report.figures.push(measure(&bench, workload, time).await?);
     }
+    if !matches!(level, Level::Linear | Level::Raid0) {
+        report.figures.push(scrub::check(&bench, &geometry).await?);
+        let reads = workload::healthy(&geometry).swap_remove(0);
+        report.figures.push(scrub::beside_a_check(&bench, reads, time).await?);
+    }
     if bench.array.fail(&name(0)).await.is_ok() {
+        let whole = std::mem::take(&mut report.figures);
+        let mut degraded = Vec::new();
         for workload in workload::degraded(&geometry) {
-            report.figures.push(measure(&bench, workload, time).await?);
+            let mut figure = measure(&bench, workload, time).await?;
+            let same = whole.iter().find(|whole| figure.workload.strip_prefix("degraded ") == Some(whole.workload));
+            figure.of_whole = same.map(|whole| figure.array_per_second / whole.array_per_second);
+            degraded.push(figure);
         }
+        report.figures = whole.into_iter().chain(degraded).collect();
     }
     bench.array.stop().await?;
+    report.sweeps = measure_sweeps(machine, members, level, chunk_bytes, integrity, &bench, &geometry).await?;
     forget_array(machine, members).await?;
     Ok(report)
 }
@@ -149,7 +175,9 @@ async fn make_array(
     members: &[Shared],
     level: Level,
     chunk_bytes: u64,
+    integrity: bool,
     overwrite: bool,
+    contents: Contents,
 ) -> Result<(), Failure> {
     let recipe = Recipe {
         version: Version::V1_2,
@@ -161,8 +189,8 @@ async fn make_array(
         component_bytes: None,
         bitmap: BitmapChoice::None,
         set_uuid: *b"mdspace's bench.",
-        // Filled through the array before anything is measured.
-        contents: Contents::Consistent,
+        contents,
+        integrity,
         overwrite,
     };
     let newcomer =
@@ -204,27 +232,64 @@ async fn forget_array(machine: &Machine, members: &[Shared]) -> Result<(), Failu
     Ok(())
 }
 
+impl LevelReport {
+    fn headline(&self) -> String {
+        let (chunk, size) = (Size(self.chunk_bytes), Size(self.array_bytes));
+        format!("{}, {} members, chunk {chunk}, {size}, parity by {}", self.level, self.members, self.kernel)
+    }
+
+    /// Its tables, their columns' names first.
+    fn tables(&self) -> Vec<Vec<Vec<String>>> {
+        let heading = ["", "array", "limit", "array/limit", "degraded/whole"].map(str::to_owned).to_vec();
+        let tables = [
+            (Count::heading(), self.counts.iter().map(Count::row).collect::<Vec<_>>()),
+            (heading, self.figures.iter().map(Figure::row).collect()),
+            (Sweep::heading(), self.sweeps.iter().map(Sweep::row).collect()),
+        ];
+        let filled = tables.into_iter().filter(|(_, rows)| !rows.is_empty());
+        filled.map(|(heading, rows)| std::iter::once(heading).chain(rows).collect()).collect()
+    }
+}
+
+impl Figure {
+    fn row(&self) -> Vec<String> {
+        let side = |per_second: f64| amount(per_second, self.request_bytes);
+        let of_whole = self.of_whole.map_or(String::new(), |share| format!("{share:.2}"));
+        let (array, limit) = (side(self.array_per_second), side(self.limit_per_second));
+        vec![self.workload.to_owned(), array, limit, format!("{:.2}", self.ratio), of_whole]
+    }
+
+    /// The array's share of what its members do without RAID.
+    fn bar(&self) -> Bar {
+        Bar { label: self.workload.to_owned(), here: (self.ratio, format!("{:.2}", self.ratio)), there: None }
+    }
+}
+
 impl Report {
+    fn about(&self) -> String {
+        format!("members: {}; {} requests under way", self.member, self.depth)
+    }
+
     fn text(&self) -> String {
-        let mut text = format!("members: {}; {} requests under way\n", self.member, self.depth);
+        let mut text = self.about() + "\n";
         for level in &self.levels {
-            let (chunk, size) = (Size(level.chunk_bytes), Size(level.array_bytes));
-            let (name, count) = (level.level, level.members);
-            text += &format!("\n{name}, {count} members, chunk {chunk}, {size}, parity by {}\n", level.kernel);
-            if !level.counts.is_empty() {
-                let rows = level.counts.iter().map(Count::row);
-                text += &columns(&std::iter::once(Count::heading()).chain(rows).collect::<Vec<_>>());
-                continue;
-            }
-            let heading = ["", "array", "limit", "array/limit"].map(str::to_owned).to_vec();
-            let rows = level.figures.iter().map(|figure| {
-                let side = |per_second: f64| amount(per_second, figure.request_bytes);
-                let ratio = format!("{:.2}", figure.ratio);
-                vec![figure.workload.to_owned(), side(figure.array_per_second), side(figure.limit_per_second), ratio]
-            });
-            text += &columns(&std::iter::once(heading).chain(rows).collect::<Vec<_>>());
+            text += &format!("\n{}\n", level.headline());
+            level.tables().iter().for_each(|table| text += &columns(table));
         }
         text
+    }
+
+    fn page(&self) -> Page {
+        let mut page = Page::new("mdspace bench", &self.about());
+        for level in &self.levels {
+            page.section(level.level, &level.headline());
+            level.tables().iter().for_each(|table| page.table(table, 1));
+            let bars: Vec<Bar> = level.figures.iter().map(Figure::bar).collect();
+            if !bars.is_empty() {
+                page.bars("array / limit", "", &bars);
+            }
+        }
+        page
     }
 }
 

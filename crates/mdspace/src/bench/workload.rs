@@ -49,8 +49,11 @@ pub(super) struct Workload {
     pub(super) requests: Vec<(u64, Limit)>,
 }
 
-/// Requests that are worked out beforehand; then they begin again.
+/// Random requests that are worked out beforehand; then they begin again.
 const REQUESTS: u64 = 8192;
+
+/// The same of linear ones, at the most.
+const LINEAR_REQUESTS_MAX: u64 = 1 << 16;
 
 /// The workloads of a whole array.
 pub(super) fn healthy(geometry: &Geometry) -> Vec<Workload> {
@@ -61,22 +64,36 @@ pub(super) fn healthy(geometry: &Geometry) -> Vec<Workload> {
         make("read 1 MiB linear", Kind::Read, 1 << 20, Order::Linear),
         make("write 4 KiB random", Kind::Write, 4 << 10, Order::Random),
     ];
-    list.push(match geometry {
-        Geometry::Mapping(_) => make("write 1 MiB linear", Kind::Write, 1 << 20, Order::Linear),
+    match geometry {
+        Geometry::Mapping(_) => list.push(make("write 1 MiB linear", Kind::Write, 1 << 20, Order::Linear)),
         Geometry::Parity(parity) => {
-            make("write full stripes", Kind::Write, parity.stripe_bytes() as usize, Order::Linear)
+            let stripe_bytes = parity.stripe_bytes() as usize;
+            list.push(make("write full stripes", Kind::Write, stripe_bytes, Order::Linear));
+            list.extend(SHORT_LINEAR.map(|(name, _, bytes)| make(name, Kind::Read, bytes, Order::Linear)));
         }
-    });
+    }
     list
 }
+
+/// Linear reads that levels with parity are measured with besides: whole, and with a member missing.
+const SHORT_LINEAR: [(&str, &str, usize); 4] = [
+    ("read 256 KiB linear", "degraded read 256 KiB linear", 256 << 10),
+    ("read 64 KiB linear", "degraded read 64 KiB linear", 64 << 10),
+    ("read 16 KiB linear", "degraded read 16 KiB linear", 16 << 10),
+    ("read 4 KiB linear", "degraded read 4 KiB linear", 4 << 10),
+];
 
 /// The workloads of an array of which the first slot is empty.
 pub(super) fn degraded(geometry: &Geometry) -> Vec<Workload> {
     let make = |name, bytes, order| workload(name, Kind::Read, bytes, order, geometry, Some(Slot(0)));
-    vec![
+    let mut list = vec![
         make("degraded read 4 KiB random", 4 << 10, Order::Random),
         make("degraded read 1 MiB linear", 1 << 20, Order::Linear),
-    ]
+    ];
+    if matches!(geometry, Geometry::Parity(_)) {
+        list.extend(SHORT_LINEAR.map(|(_, name, bytes)| make(name, bytes, Order::Linear)));
+    }
+    list
 }
 
 fn workload(
@@ -93,7 +110,7 @@ fn workload(
         Order::Linear => index % places,
         Order::Random => random.next() % places,
     };
-    let count = if order == Order::Linear { places } else { REQUESTS };
+    let count = if order == Order::Linear { places.min(LINEAR_REQUESTS_MAX) } else { REQUESTS };
     let requests = (0..count).map(|index| {
         let at = place(index) * bytes as u64;
         (at, limit(geometry, kind, at, bytes as u64, missing))

@@ -1,8 +1,7 @@
 //! FUSE: the array as a file in a directory.
 
 use super::Way;
-use crate::machine::Array;
-use crate::volume::Exported;
+use crate::volume::Served;
 use export::fuse::{FILE_NAME, Mounted};
 use futures_util::future::LocalBoxFuture;
 use std::path::{Path, PathBuf};
@@ -14,9 +13,9 @@ pub(super) struct FuseWay {
 }
 
 impl FuseWay {
-    pub(super) fn open(array: &Array, mountpoint: &Path) -> std::io::Result<Self> {
+    pub(super) fn open(volume: &Served, mountpoint: &Path) -> std::io::Result<Self> {
         let path = std::path::absolute(mountpoint)?.join(FILE_NAME);
-        Ok(Self { mounted: Mounted::mount(mountpoint, Exported(array.clone()))?, path })
+        Ok(Self { mounted: Mounted::mount(mountpoint, volume.clone())?, path })
     }
 }
 

@@ -12,11 +12,12 @@ mod vhost_user;
 
 use crate::arguments::WayArguments;
 use crate::failure::Failure;
-use crate::machine::Array;
 use crate::nbd_address::NbdAddress;
+use crate::volume::Served;
 use engine::Clock;
 use futures_util::future::{LocalBoxFuture, join_all, select_all};
 use io::RealClock;
+use io::net::Listener;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -50,21 +51,35 @@ pub(crate) struct WayStatus {
     clients: usize,
 }
 
+/// Where NBD clients connect.
+pub(crate) enum NbdSource {
+    /// Nobody listens there yet.
+    Address(NbdAddress),
+    /// Somebody handed over a socket that listens there.
+    Inherited(Listener, NbdAddress),
+}
+
 /// All that are open; NBD is the first.
 pub(crate) struct Ways(Vec<Box<dyn Way>>);
 
 impl Ways {
-    /// Opens NBD at `nbd`, and what `arguments` ask for.
-    pub(crate) fn open(array: &Array, nbd: &NbdAddress, arguments: &WayArguments) -> Result<Self, Failure> {
+    /// Opens NBD at `nbd`, and what `arguments` ask for, for the array called `name`.
+    pub(crate) fn open(name: &str, volume: &Served, nbd: NbdSource, arguments: &WayArguments) -> Result<Self, Failure> {
+        if arguments.ublk {
+            return Err(Failure::refused("--ublk: this version does not speak ublk").advise(
+                "for a block device, take --fuse and a loop device (docs/fuse.md), or --nbd and the kernel's nbd",
+            ));
+        }
+        #[cfg(any(feature = "fuse", feature = "vhost-user"))]
         let refused = |error: std::io::Error| Failure::refused(error.to_string());
-        let mut ways: Vec<Box<dyn Way>> = vec![Box::new(nbd::NbdWay::open(array, nbd).map_err(refused)?)];
+        let mut ways: Vec<Box<dyn Way>> = vec![Box::new(nbd::NbdWay::open(name, volume, nbd, arguments)?)];
         #[cfg(feature = "vhost-user")]
         for path in &arguments.vhost_user {
-            ways.push(Box::new(vhost_user::VhostUserWay::open(array, path).map_err(refused)?));
+            ways.push(Box::new(vhost_user::VhostUserWay::open(name, volume, path).map_err(refused)?));
         }
         #[cfg(feature = "fuse")]
         if let Some(mountpoint) = &arguments.fuse {
-            ways.push(Box::new(fuse::FuseWay::open(array, mountpoint).map_err(refused)?));
+            ways.push(Box::new(fuse::FuseWay::open(volume, mountpoint).map_err(refused)?));
         }
         Ok(Self(ways))
     }

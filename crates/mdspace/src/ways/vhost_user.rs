@@ -1,8 +1,7 @@
 //! vhost-user-blk: the array as a virtual machine's disk.
 
 use super::Way;
-use crate::machine::Array;
-use crate::volume::Exported;
+use crate::volume::Served;
 use export::vhost_user::Server;
 use futures_util::future::LocalBoxFuture;
 use std::path::{Path, PathBuf};
@@ -14,9 +13,9 @@ pub(super) struct VhostUserWay {
 }
 
 impl VhostUserWay {
-    pub(super) fn open(array: &Array, path: &Path) -> std::io::Result<Self> {
+    pub(super) fn open(name: &str, volume: &Served, path: &Path) -> std::io::Result<Self> {
         let path = std::path::absolute(path)?;
-        let server = Server::start(&path, Exported(array.clone()), &array.status().name)?;
+        let server = Server::start(&path, volume.clone(), name)?;
         Ok(Self { server, path })
     }
 }

@@ -1,8 +1,10 @@
-//! Running the command in a directory of its own, as a person would.
+//! Running the command in a directory of its own, as a person would; for a while, or in the background as a server.
+#![allow(dead_code, reason = "each file of tests uses a part of it")]
 
-use std::io::Write;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// A temporary directory to run the command in.
@@ -36,10 +38,11 @@ impl Workplace {
         names.iter().map(|name| std::fs::read(self.path().join(name)).expect("a member")).collect()
     }
 
-    /// The command, ready to run here; sockets of its own choice stay here too.
+    /// The command, ready to run here; sockets of its own choice stay here too, and what it keeps.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mdspace"));
-        command.args(arguments).current_dir(self.path()).env("XDG_RUNTIME_DIR", self.path());
+        command.args(arguments).current_dir(self.path());
+        command.env("XDG_RUNTIME_DIR", self.path()).env("XDG_STATE_HOME", self.path().join("state"));
         command
     }
 
@@ -91,4 +94,63 @@ impl Run {
     pub(crate) fn text(&self) -> String {
         String::from_utf8(self.stdout.clone()).expect("output is text")
     }
+}
+
+/// A server, killed when the test ends before it was stopped.
+pub(crate) struct Server {
+    pub(crate) child: Child,
+    output: BufReader<ChildStdout>,
+    /// What it said when it began to serve.
+    pub(crate) greeting: String,
+}
+
+impl Server {
+    /// Starts it and waits until it says that it serves.
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("mdspace starts");
+        let mut output = BufReader::new(child.stdout.take().expect("its output is a pipe"));
+        let mut greeting = String::new();
+        while !greeting.contains("\n  control") {
+            let read = output.read_line(&mut greeting).expect("its output is text");
+            assert!(read > 0, "it ended: {greeting}");
+        }
+        Self { child, output, greeting }
+    }
+
+    /// The same, of words separated by spaces.
+    pub(crate) fn of(here: &Workplace, line: &str) -> Self {
+        Self::start(here.command(&line.split_whitespace().collect::<Vec<_>>()))
+    }
+
+    /// The first word of the greeting that begins so.
+    pub(crate) fn word(&self, start: &str) -> String {
+        let word = self.greeting.split_whitespace().find(|word| word.starts_with(start));
+        word.unwrap_or_else(|| panic!("{start}: {}", self.greeting)).to_owned()
+    }
+
+    /// Asks it to end by a signal.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("it runs");
+    }
+
+    /// Its exit status.
+    pub(crate) fn wait(mut self) -> Option<i32> {
+        let mut rest = String::new();
+        while self.output.read_line(&mut rest).expect("its output is text") > 0 {}
+        self.child.wait().expect("it can be waited for").code()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both fail when it has ended already, which is as good.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// JSON, which it must be.
+pub(crate) fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }

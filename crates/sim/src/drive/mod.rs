@@ -19,7 +19,7 @@ pub mod flash;
 pub mod models;
 pub mod station;
 
-pub use station::Station;
+pub use station::{Diskstats, Station};
 
 use engine::Operation;
 use std::cmp::Reverse;

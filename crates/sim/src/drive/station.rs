@@ -4,7 +4,7 @@
 //! moment is in the queue before anything of it begins, as if plugged. The drive
 //! works whether or not anybody looks: a task of its own begins what waits.
 
-use super::{Drive, Interface, Model, Request, Tally, Ticket};
+use super::{Begun, Drive, Interface, Model, Request, Tally, Ticket};
 use crate::executor::World;
 use engine::{Clock, Moment, Operation};
 use std::cell::{Cell, RefCell};
@@ -13,12 +13,62 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
+/// A jiffy of the queue's clock, with which Linux counts a device's busy time: at 1000 a second.
+const JIFFY_NANOS: u64 = 1_000_000;
+
+/// What the queue of a drive did to reads, as iostat(1) has it from /proc/diskstats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Diskstats {
+    /// Reads that were done, after merging.
+    pub reads: u64,
+    /// Their bytes.
+    pub read_bytes: u64,
+    /// Reads that became part of another.
+    pub merged_reads: u64,
+    /// From asking to done, of all of them together.
+    pub read_nanos: u64,
+    /// Jiffies in which anything was begun, done or under way.
+    pub busy_jiffies: u64,
+    /// The first jiffy that does not count as busy yet.
+    idle_from: u64,
+}
+
+impl Diskstats {
+    /// One read of `merged` requests, the first of them asked for at `asked`.
+    fn count(&mut self, operation: Operation, bytes: u64, merged: u64, asked: u64, done: u64) {
+        let (first, last) = (asked / JIFFY_NANOS, done / JIFFY_NANOS);
+        self.busy_jiffies += (last + 1).saturating_sub(first.max(self.idle_from));
+        self.idle_from = self.idle_from.max(last + 1);
+        if operation == Operation::Read {
+            self.reads += 1;
+            self.read_bytes += bytes;
+            self.merged_reads += merged - 1;
+            self.read_nanos += done - asked;
+        }
+    }
+
+    /// What was done since `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            reads: self.reads - before.reads,
+            read_bytes: self.read_bytes - before.read_bytes,
+            merged_reads: self.merged_reads - before.merged_reads,
+            read_nanos: self.read_nanos - before.read_nanos,
+            busy_jiffies: self.busy_jiffies - before.busy_jiffies,
+            idle_from: self.idle_from,
+        }
+    }
+}
+
 /// A drive in a world.
 pub struct Station {
     world: World,
     interface: Interface,
     drive: RefCell<Drive>,
     waits: RefCell<HashMap<Ticket, Wait>>,
+    /// What waits, and since when.
+    asked: RefCell<HashMap<Ticket, (u64, Request)>>,
+    diskstats: Cell<Diskstats>,
     /// Whether the drive's task is there.
     is_working: Cell<bool>,
 }
@@ -38,6 +88,8 @@ impl Station {
             interface: model.interface.clone(),
             drive: RefCell::new(Drive::new(model, seed)),
             waits: RefCell::default(),
+            asked: RefCell::default(),
+            diskstats: Cell::default(),
             is_working: Cell::new(false),
         }
     }
@@ -52,6 +104,11 @@ impl Station {
         self.drive.borrow().tally()
     }
 
+    /// What its queue did so far.
+    pub fn diskstats(&self) -> Diskstats {
+        self.diskstats.get()
+    }
+
     /// Returns when the drive has done what is asked. A flush of a drive without a
     /// volatile cache is not sent to it.
     pub async fn serve(self: &Rc<Self>, request: Request) {
@@ -59,6 +116,7 @@ impl Station {
             return;
         }
         let ticket = self.drive.borrow_mut().submit(request);
+        self.asked.borrow_mut().insert(ticket, (self.world.clock().now().nanos, request));
         if !self.is_working.replace(true) {
             self.world.spawn(work(Working(self.clone())));
         }
@@ -81,6 +139,7 @@ impl Station {
         let now = self.world.clock().now().nanos;
         let mut drive = self.drive.borrow_mut();
         while let Some(begun) = drive.begin(now) {
+            self.count(&begun);
             for ticket in begun.tickets {
                 let before = self.waits.borrow_mut().insert(ticket, Wait::Until(begun.done_at));
                 if let Some(Wait::Waiting(waker)) = before {
@@ -88,6 +147,19 @@ impl Station {
                 }
             }
         }
+    }
+}
+
+impl Station {
+    fn count(&self, begun: &Begun) {
+        let mut asked = self.asked.borrow_mut();
+        let parts: Vec<(u64, Request)> = begun.tickets.iter().filter_map(|ticket| asked.remove(ticket)).collect();
+        let Some((_, first)) = parts.first() else { return };
+        let since = parts.iter().map(|(since, _)| *since).min().unwrap_or(0);
+        let bytes = parts.iter().map(|(_, request)| request.bytes).sum();
+        let mut diskstats = self.diskstats.get();
+        diskstats.count(first.operation, bytes, parts.len() as u64, since, begun.done_at);
+        self.diskstats.set(diskstats);
     }
 }
 

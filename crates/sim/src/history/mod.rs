@@ -1,11 +1,17 @@
 //! Histories: an array, what is asked of it and what happens to its members, from one seed.
 
+mod changes;
+mod life;
+mod mishaps;
+mod old_superblock;
+mod requests;
 mod run;
 mod setup;
 mod step;
 mod tally;
 
+pub use changes::{BitmapChange, Way};
 pub use run::run;
 pub use setup::Setup;
-pub use step::{Fault, History, Step};
+pub use step::{Cut, Fault, History, Means, Step};
 pub use tally::Tally;

@@ -1,12 +1,13 @@
 //! An array's shape, by chance: small, and every kind of it.
 
-use crate::member::SimMember;
+use crate::member::{SimMember, Zeroing};
 use crate::random::Random;
 use engine::create::{Contents, Newcomer, Recipe};
 use engine::{AssembleOptions, BitmapClearing, BitmapPolicy, Candidate, StripeSize};
 use format::geometry::{Level, default_layout};
 use format::placement::BitmapChoice;
 use format::superblock::Version;
+use std::time::Duration;
 
 /// What a history's array looks like, and what its members are like.
 #[derive(Debug, Clone)]
@@ -45,15 +46,44 @@ pub struct Setup {
     pub cache_bytes: usize,
     /// Whether sweeps are begun as soon as they are due.
     pub kept_whole: bool,
+    /// Ceiling of sweeps' speed, in bytes of each member a second; where there is one, also the floor.
+    pub sync_speed: Option<u64>,
+    /// Whether writes are answered from memory.
+    pub writeback: bool,
+    /// What each member makes of discard and write-zeroes.
+    pub zeroing: Vec<Zeroing>,
+    /// By which latencies and short waits are multiplied: so that what is done every few seconds is done amid requests.
+    pub slowness: u64,
+    /// After this many microseconds without an answer a member is given up.
+    pub patience_micros: Option<u64>,
+    /// Whether members keep checksums.
+    pub integrity: bool,
 }
 
 /// Where data begins with metadata 1.1 and 1.2; and the room behind it with 1.0.
 const METADATA_BYTES: u64 = 128 << 10;
 
+/// Latencies of up to two seconds, where the bitmap's periods are five.
+const SLOW: u64 = 10_000;
+
+/// Data of a large array's member, at the least: three windows of a sweep.
+const LARGE_BYTES: u64 = 3 << 19;
+
 const RAID5_LAYOUTS: [u32; 6] = [0, 1, 2, 3, 4, 5];
 const RAID6_LAYOUTS: [u32; 14] = [0, 1, 2, 3, 4, 5, 8, 9, 10, 16, 17, 18, 19, 20];
 /// Near, far and offset copies, two and three of them, and far sets.
 const RAID10_LAYOUTS: [u32; 8] = [0x102, 0x102, 0x201, 0x103, 0x1_0201, 0x202, 0x301, 0x2_0201];
+
+/// Mostly nobody can, or all alike; members of all kinds otherwise.
+fn zeroing(random: &mut Random, members: usize) -> Vec<Zeroing> {
+    use Zeroing::{Discards, DiscardsToNoise, Never, Promises, Zeroes};
+    let kinds = [Never, Zeroes, Discards, DiscardsToNoise, Promises];
+    match random.within(0..4) {
+        0 | 1 => vec![Never; members],
+        2 => vec![*random.pick(&kinds); members],
+        _ => (0..members).map(|_| *random.pick(&kinds)).collect(),
+    }
+}
 
 impl Setup {
     /// One by chance.
@@ -75,22 +105,36 @@ impl Setup {
             0x202 => 4 + random.within(0..3) as usize,
             _ => fewest + random.within(0..4) as usize,
         };
-        let chunk_bytes = if matches!(level, Raid1 | Linear) { 0 } else { 4096 << random.within(0..3) };
+        // Of several windows, so that sweeps can be met in the middle.
+        let large = redundant && random.once_in(24);
+        let chunk_bytes = match level {
+            Raid1 | Linear => 0,
+            _ if large => 4096 << random.within(4..8),
+            _ => 4096 << random.within(0..3),
+        };
         let component = match level {
+            _ if large => (LARGE_BYTES + (random.within(0..4) << 19)).next_multiple_of(chunk_bytes.max(4096)),
             Raid1 => 64 << 10,
             _ => chunk_bytes.max(4096) * random.within(3..7),
         };
-        let bitmap_chunk = (redundant && !random.once_in(3)).then(|| 4096 << random.within(0..3));
+        // 0.90 is not made here with a bitmap, and has no spares that could be recovered.
+        let version = match redundant && random.once_in(8) {
+            true => Version::V0_90,
+            false => *random.pick(&[Version::V1_0, Version::V1_1, Version::V1_2, Version::V1_2]),
+        };
+        let is_old = version == Version::V0_90;
+        let bitmap_chunk = (redundant && !is_old && !random.once_in(3)).then(|| 4096 << random.within(0..3));
         // mdadm leaves room for a bitmap from here on.
         let component = if bitmap_chunk.is_some() { component.max(64 << 10) } else { component };
         let unequal = !redundant && random.once_in(2);
         let more = |random: &mut Random| if unequal { 4096 * random.within(0..5) } else { 0 };
         let component_bytes = (0..slots).map(|_| component + more(random)).collect();
-        let spares = if redundant && random.once_in(3) { random.within(1..3) as usize } else { 0 };
+        let spares = if redundant && !is_old && random.once_in(3) { random.within(1..3) as usize } else { 0 };
+        let kept_whole = redundant && (large || spares > 0 || random.once_in(3)) && !random.once_in(8);
         Self {
             level,
             layout,
-            version: *random.pick(&[Version::V1_0, Version::V1_1, Version::V1_2, Version::V1_2]),
+            version,
             slots,
             absent: (redundant && random.once_in(10)).then(|| random.within(0..slots as u64) as usize),
             spares,
@@ -98,7 +142,8 @@ impl Setup {
             component_bytes,
             bitmap_chunk,
             block_bytes: if random.once_in(3) { 4096 } else { 512 },
-            tear_bytes: if random.once_in(3) { 4096 } else { 512 },
+            // A superblock 0.90 is 4 KiB and there is one: torn, its member is lost, with md as well.
+            tear_bytes: if is_old || random.once_in(3) { 4096 } else { 512 },
             unknown_contents: matches!(level, Raid4 | Raid5 | Raid6) && random.once_in(8),
             safe_mode_micros: random.once_in(2).then(|| *random.pick(&[400, 1600, 6400, 200_000])),
             clearing: random.once_in(2).then(|| *random.pick(&[BitmapClearing::Sparing, BitmapClearing::Eager])),
@@ -109,8 +154,37 @@ impl Setup {
                 _ => StripeSize::Auto,
             },
             cache_bytes: *random.pick(&[0, 16 << 10, 64 << 10, 1 << 20]),
-            kept_whole: redundant && (spares > 0 || random.once_in(3)) && !random.once_in(8),
+            kept_whole,
+            // A window in some tenths of a second, or in the time of a few writes.
+            sync_speed: (large && !random.once_in(4)).then(|| (256 << 10) << random.within(0..10)),
+            writeback: matches!(level, Raid4 | Raid5 | Raid6) && random.once_in(4),
+            zeroing: zeroing(random, slots + spares),
+            slowness: if random.once_in(12) { SLOW } else { 1 },
+            // A thousand times a latency, as the parts of a vectored transfer follow each other here.
+            patience_micros: (kept_whole && random.once_in(2)).then_some(200_000),
+            // At levels with redundancy, and with superblocks before the data.
+            integrity: !is_old && random.once_in(6) && redundant && !version.is_at_end(),
         }
+    }
+
+    /// How large a large member's data is at the least.
+    pub fn is_large(&self) -> bool {
+        self.component_bytes[0] >= LARGE_BYTES
+    }
+
+    /// Whether everything takes long.
+    pub fn is_slow(&self) -> bool {
+        self.slowness > 1
+    }
+
+    /// A short time, as long as it is here.
+    pub fn micros(&self, micros: u64) -> Duration {
+        Duration::from_micros(micros * self.slowness)
+    }
+
+    /// Whether its superblocks are 0.90.
+    pub fn is_old(&self) -> bool {
+        self.version == Version::V0_90
     }
 
     /// How many members are made.
@@ -132,16 +206,18 @@ impl Setup {
     pub fn recipe(&self) -> Recipe {
         let redundant = !matches!(self.level, Level::Linear | Level::Raid0);
         Recipe {
-            version: self.version,
+            // 0.90 takes the place of what is made.
+            version: if self.is_old() { Version::V1_0 } else { self.version },
             level: self.level,
             layout: self.layout,
             chunk_bytes: self.chunk_bytes,
             name: "sim:history".to_owned(),
-            data_offset_bytes: (self.version != Version::V1_0).then_some(METADATA_BYTES),
+            data_offset_bytes: (!self.version.is_at_end()).then_some(METADATA_BYTES),
             component_bytes: redundant.then(|| self.component_bytes[0]),
             bitmap: self.bitmap_chunk.map_or(BitmapChoice::None, BitmapChoice::Chunk),
             set_uuid: [7; 16],
             contents: if self.unknown_contents { Contents::Unknown } else { Contents::Consistent },
+            integrity: self.integrity,
             overwrite: false,
         }
     }

@@ -5,6 +5,7 @@
 //! decided then, from the step's own number. So any steps can be dropped from a
 //! history and the rest still means something: that is how a failing one is shrunk.
 
+use super::changes::{BitmapChange, Way};
 use super::setup::Setup;
 use crate::random::Random;
 use std::fmt;
@@ -36,12 +37,23 @@ pub enum Step {
         /// As [`engine::Durability::Stable`].
         stable: bool,
     },
-    /// Writes zeros, with nothing else under way.
-    WriteZeroes {
+    /// Starts writes that lie side by side, all at once.
+    Burst {
+        /// Millionths of the array.
+        place: u32,
+        /// Of each; cut at the array's end.
+        bytes: u32,
+        /// How many.
+        writes: u32,
+    },
+    /// Makes a range zeros, with nothing else under way.
+    Zero {
         /// Millionths of the array.
         place: u32,
         /// Cut at the array's end.
         bytes: u32,
+        /// How.
+        means: Means,
     },
     /// Starts a read.
     Read {
@@ -49,6 +61,15 @@ pub enum Step {
         place: u32,
         /// Cut at the array's end.
         bytes: u32,
+    },
+    /// Starts a stream of reads, one behind the other.
+    ReadOn {
+        /// Millionths of the array.
+        place: u32,
+        /// Of each; cut at the array's end.
+        bytes: u32,
+        /// How many.
+        reads: u32,
     },
     /// Starts a flush.
     Flush,
@@ -63,7 +84,7 @@ pub enum Step {
         seconds: u32,
     },
     /// Waits for everything that was started, but resyncs.
-    Join,
+    Settle,
     /// Starts a resync.
     Resync,
     /// Something happens to a member: the one of this number, of those to which it can.
@@ -78,6 +99,22 @@ pub enum Step {
         /// Which member, counted round.
         member: u32,
     },
+    /// A member that does not take part comes to the array.
+    Join {
+        /// Which member, counted round.
+        member: u32,
+        /// How.
+        way: Way,
+    },
+    /// A living member is replaced: by a spare or by a member that does not take part.
+    Replace {
+        /// Which member, counted round.
+        member: u32,
+    },
+    /// A write-intent bitmap is added or removed.
+    ChangeBitmap(BitmapChange),
+    /// The bitmap's file is gone; until the next assembly, or for good.
+    LoseFile,
     /// A failed member is let go of.
     Remove {
         /// Which member, counted round.
@@ -87,12 +124,30 @@ pub enum Step {
     Restart,
     /// The program ends where it stands, and is started anew.
     Kill,
-    /// The power goes at this write or flush, counted from when the array was last assembled, or
-    /// here at the latest; then the array is assembled anew.
-    PowerCut {
-        /// Writes and flushes of any member.
-        boundary: u32,
-    },
+    /// The power goes; then the array is assembled anew.
+    PowerCut(Cut),
+}
+
+/// When the power goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// At this write or flush of any member, counted from when the array was last assembled, or here at the latest.
+    Boundary(u32),
+    /// At this write that is not of data, counted so too; or when what is under way is over.
+    Mark(u32),
+    /// At this write or flush, counted from here; or when what is under way is over.
+    Behind(u32),
+}
+
+/// How a range becomes zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Means {
+    /// As [`engine::Array::write_zeroes`].
+    Write,
+    /// As [`engine::Array::punch_hole`].
+    Punch,
+    /// As [`engine::Array::discard`]: perhaps.
+    Discard,
 }
 
 /// What happens to a member. Positions are millionths of its data area.
@@ -132,8 +187,11 @@ pub enum Fault {
 
 impl Fault {
     /// Whether a level must bear it: without redundancy a request would fail.
-    pub fn is_borne(self) -> bool {
-        !self.is_silent() && !matches!(self, Self::Hangs(_) | Self::Slow(_))
+    pub fn is_borne(self, setup: &Setup) -> bool {
+        match self {
+            Self::Hangs(_) | Self::Slow(_) => setup.patience_micros.is_some(),
+            _ => !self.is_silent() || setup.integrity,
+        }
     }
 
     /// Whether nobody is told.
@@ -174,28 +232,42 @@ struct Chooser {
     bytes_max: u64,
 }
 
+/// The first of the kinds that are about members that go and come.
+const BEFALLING: usize = 9;
+
 type Make = fn(&Chooser, &mut Random) -> Step;
 
 impl Chooser {
     fn new(setup: &Setup, random: &mut Random) -> Self {
-        let kinds: [(u64, Make); 13] = [
+        let kinds: [(u64, Make); 20] = [
             (12, Self::write),
-            (2, Self::write_zeroes),
+            (3, Self::burst),
+            (2, Self::zero),
             (4, Self::read),
+            (3, Self::read_on),
             (4, |_, _| Step::Flush),
             (4, |_, random| Step::Wait { micros: random.within(1..3000) as u32 }),
             (1, |_, random| Step::Rest { seconds: random.within(4..16) as u32 }),
-            (3, |_, _| Step::Join),
+            (3, |_, _| Step::Settle),
             (2, |_, _| Step::Resync),
             (3, |_, random| Step::Befall { member: random.within(0..64) as u32, fault: fault(random) }),
             (1, |_, random| Step::Heal { member: random.within(0..64) as u32 }),
+            (2, |_, random| Step::Join { member: random.within(0..64) as u32, way: Way::Added }),
+            (3, |_, random| Step::Join { member: random.within(0..64) as u32, way: Way::Returned }),
+            (2, |_, random| Step::Replace { member: random.within(0..64) as u32 }),
+            (1, |_, random| Step::ChangeBitmap(bitmap_change(random))),
+            (1, |_, random| if random.once_in(4) { Step::LoseFile } else { Step::Settle }),
             (1, |_, random| Step::Remove { member: random.within(0..64) as u32 }),
             (1, |_, random| if random.once_in(3) { Step::Kill } else { Step::Restart }),
-            (3, |_, random| Step::PowerCut { boundary: random.within(0..120) as u32 }),
+            (3, |_, random| Step::PowerCut(cut(random))),
         ];
         let weigh = |(weight, make)| (weight * random.within(0..4), make);
         let mut weights: Vec<_> = kinds.into_iter().map(weigh).collect();
         weights[0].0 += 6; // without writes nothing happens
+        if random.once_in(3) {
+            // Members that go and come back.
+            weights.iter_mut().skip(BEFALLING).take(6).for_each(|(weight, _)| *weight += 4);
+        }
         let start = random.within(0..MILLION);
         let hot = if random.once_in(2) { start..(start + MILLION / 8).min(MILLION) } else { 0..MILLION };
         let bytes_max = setup.chunk_bytes.max(8192) * random.within(1..4);
@@ -239,19 +311,44 @@ impl Chooser {
         }
     }
 
-    fn write_zeroes(&self, random: &mut Random) -> Step {
-        Step::WriteZeroes { place: self.place(random), bytes: self.bytes(random) }
+    fn burst(&self, random: &mut Random) -> Step {
+        let bytes = *random.pick(&[512, 4096, 4096, 8192]);
+        Step::Burst { place: self.place(random), bytes, writes: random.within(2..9) as u32 }
+    }
+
+    fn zero(&self, random: &mut Random) -> Step {
+        let means = *random.pick(&[Means::Write, Means::Punch, Means::Discard]);
+        Step::Zero { place: self.place(random), bytes: self.bytes(random), means }
     }
 
     fn read(&self, random: &mut Random) -> Step {
         Step::Read { place: self.place(random), bytes: self.bytes(random) }
     }
+
+    fn read_on(&self, random: &mut Random) -> Step {
+        let bytes = *random.pick(&[512, 4096, 12288]);
+        Step::ReadOn { place: self.place(random), bytes, reads: random.within(4..40) as u32 }
+    }
+}
+
+fn cut(random: &mut Random) -> Cut {
+    match random.within(0..3) {
+        0 => Cut::Boundary(random.within(0..120) as u32),
+        1 => Cut::Mark(random.within(0..60) as u32),
+        _ => Cut::Behind(random.within(0..40) as u32),
+    }
+}
+
+fn bitmap_change(random: &mut Random) -> BitmapChange {
+    let bytes = 4096 << random.within(0..3);
+    *random.pick(&[BitmapChange::OnMembers(bytes), BitmapChange::InFile(bytes), BitmapChange::Removed])
 }
 
 fn fault(random: &mut Random) -> Fault {
     let place = random.within(0..MILLION) as u32;
     let micros = random.within(1..4000) as u32;
     let after = random.within(0..12) as u32;
+    let longer = *random.pick(&[1, 160]); // than members' patience, where they have one
     *random.pick(&[
         Fault::Failed,
         Fault::Gone,
@@ -263,8 +360,8 @@ fn fault(random: &mut Random) -> Fault {
         Fault::WriteFails(after),
         Fault::FlushFails(after / 2),
         Fault::ReadFails(after),
-        Fault::Hangs(micros),
-        Fault::Slow(micros),
+        Fault::Hangs(micros * longer),
+        Fault::Slow(micros * longer),
         Fault::Corrupt(place),
         Fault::LosesWrite(after),
         Fault::Misdirects(after),

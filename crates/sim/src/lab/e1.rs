@@ -4,6 +4,7 @@
 //! much more than it changes; a small one makes a large write many transfers, all
 //! of them through one thread.
 
+use super::member::ThreadTime;
 use super::report::{Figure, Report};
 use super::rig::{Rig, Setup};
 use super::workload::{Extent, Order, Workload, run as write};
@@ -30,7 +31,7 @@ fn rig(stripe_size: StripeSize) -> Rig {
         chunk_bytes: 512 << 10, // md's default
         component_bytes: 240 << 30,
         bitmap: BitmapChoice::None,
-        transfer_nanos: TRANSFER_NANOS,
+        thread: ThreadTime { nanos: TRANSFER_NANOS, bytes_max: u64::MAX },
         options: AssembleOptions { stripe_size, ..AssembleOptions::default() },
     })
 }
@@ -70,6 +71,7 @@ pub(super) fn run() -> Report {
         setup: format!("RAID-5 over 4 drives ({}), chunk 512 KiB, 2 jobs, 64 requests each", models::e1_ssd().name),
         figures: figures.collect(),
         traces: Vec::new(),
+        tables: Vec::new(),
     }
 }
 

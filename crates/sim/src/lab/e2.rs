@@ -5,6 +5,7 @@
 //! unit of 4 KiB. md's two columns differ in how large that write is; in both
 //! md clears bits as soon as they are idle, which the default does sparingly.
 
+use super::member::ThreadTime;
 use super::report::{Figure, Report, Trace};
 use super::rig::{Rig, Setup};
 use super::workload::{Extent, Order, Workload, run as write};
@@ -40,7 +41,7 @@ fn rig(bitmap: Bitmap, chunk_bytes: u64, array_bytes: u64) -> Rig {
         chunk_bytes,
         component_bytes: array_bytes / 2,
         bitmap: bitmap.map_or(BitmapChoice::None, |_| BitmapChoice::Chunk(chunk_bytes)),
-        transfer_nanos: 0,
+        thread: ThreadTime::NONE,
         options: AssembleOptions { bitmap: bitmap.unwrap_or_default(), ..AssembleOptions::default() },
     });
     let array = rig.array.clone();
@@ -104,7 +105,14 @@ pub(super) fn run() -> Report {
         trace("Last page as long as its bits", MD_BEFORE),
         trace("Last page as the drive prefers (default)", BitmapPolicy::default()),
     ];
-    Report { experiment: "e2", title: "the last page of the write-intent bitmap", setup, figures, traces }
+    Report {
+        experiment: "e2",
+        title: "the last page of the write-intent bitmap",
+        setup,
+        figures,
+        traces,
+        tables: Vec::new(),
+    }
 }
 
 /// On a clean bitmap with small chunks nearly every write sets a bit.

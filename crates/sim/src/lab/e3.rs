@@ -3,6 +3,7 @@
 //! A stripe that a request fills in part needs old data or parity for its new
 //! parity, unless the rest of it is awaited.
 
+use super::member::ThreadTime;
 use super::report::{Figure, Report};
 use super::rig::{Rig, Setup};
 use super::workload::{Extent, Measured, Order, Workload, run as write};
@@ -41,7 +42,7 @@ fn rig(partitions: u16, gather: Gather) -> Rig {
         chunk_bytes: CHUNK_BYTES,
         component_bytes: 4 << 30,
         bitmap: BitmapChoice::None,
-        transfer_nanos: 0,
+        thread: ThreadTime::NONE,
         options,
     })
 }
@@ -108,6 +109,7 @@ pub(super) fn run() -> Report {
         ),
         figures: all,
         traces: Vec::new(),
+        tables: Vec::new(),
     }
 }
 

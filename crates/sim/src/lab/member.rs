@@ -31,25 +31,39 @@ pub struct Traced {
     pub latency_ms: f64,
 }
 
-/// The one thread through which transfers go to the drives.
+/// A thread of the host that many things pass through, one after the other.
 pub(super) struct Thread {
     world: World,
-    /// How long each transfer occupies it.
-    transfer_nanos: u64,
+    time: ThreadTime,
     free_at: Cell<u64>,
 }
 
+/// How long a thread is occupied.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ThreadTime {
+    /// By each transfer.
+    pub(super) nanos: u64,
+    /// A longer transfer counts as several of this size.
+    pub(super) bytes_max: u64,
+}
+
+impl ThreadTime {
+    /// Nothing takes its time.
+    pub(super) const NONE: Self = Self { nanos: 0, bytes_max: u64::MAX };
+}
+
 impl Thread {
-    pub(super) fn new(world: &World, transfer_nanos: u64) -> Self {
-        Self { world: world.clone(), transfer_nanos, free_at: Cell::new(0) }
+    pub(super) fn new(world: &World, time: ThreadTime) -> Self {
+        Self { world: world.clone(), time, free_at: Cell::new(0) }
     }
 
-    async fn pass(&self) {
-        if self.transfer_nanos == 0 {
+    pub(super) async fn pass(&self, bytes: u64) {
+        let nanos = self.time.nanos * bytes.div_ceil(self.time.bytes_max).max(1);
+        if nanos == 0 {
             return;
         }
         let clock = self.world.clock();
-        let done_at = self.free_at.get().max(clock.now().nanos) + self.transfer_nanos;
+        let done_at = self.free_at.get().max(clock.now().nanos) + nanos;
         self.free_at.set(done_at);
         clock.sleep_until(Moment { nanos: done_at }).await;
     }
@@ -104,9 +118,14 @@ impl LabMember {
         self.0.name.clone()
     }
 
+    /// Puts other bytes in place, in no time and without anybody being told.
+    pub(super) fn spoil(&self, at: u64, bytes: &[u8]) {
+        self.0.contents.borrow_mut().write(at, bytes);
+    }
+
     async fn serve(&self, operation: Operation, at: u64, bytes: u64) {
         let state = &self.0;
-        state.thread.pass().await;
+        state.thread.pass(bytes).await;
         let begun = state.world.clock().now().nanos;
         state.station.serve(Request { operation, at: state.start + at, bytes }).await;
         if let Some((start, traced)) = &mut *state.trace.borrow_mut() {

@@ -12,14 +12,18 @@ mod contents;
 mod e1;
 mod e2;
 mod e3;
+mod e4;
+mod e5;
 mod member;
 mod report;
 mod rig;
+mod rot;
 mod sweep;
 mod workload;
 
 pub use member::{LabMember, Traced};
-pub use report::{Figure, Report, Trace};
+pub use report::{Figure, Report, Rows, Table, Trace, number};
+pub use rot::measure as measure_rot;
 
 /// A measurement that can be made.
 #[derive(Debug, Clone, Copy)]
@@ -35,5 +39,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "e1", run: e1::run },
     Experiment { name: "e2", run: e2::run },
     Experiment { name: "e3", run: e3::run },
+    Experiment { name: "e4", run: e4::run },
+    Experiment { name: "e5", run: e5::run },
+    Experiment { name: "rot", run: rot::run },
     Experiment { name: "sweep", run: sweep::run },
 ];

@@ -17,6 +17,8 @@ pub struct Report {
     pub figures: Vec<Figure>,
     /// Member transfers, where the experiment shows them.
     pub traces: Vec<Trace>,
+    /// Figures that have columns of their own.
+    pub tables: Vec<Table>,
 }
 
 /// One figure.
@@ -43,32 +45,94 @@ pub struct Trace {
     pub transfers: Vec<Traced>,
 }
 
+/// Figures in columns: a name for each row, then numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// The columns' names, that of the names first.
+    pub columns: Vec<String>,
+    /// A row's name, and its numbers; nothing where there is none.
+    pub rows: Vec<(String, Vec<Option<f64>>)>,
+}
+
+/// Cells of text, as a person sees them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rows<'a> {
+    /// What they show, if that has to be said.
+    pub title: Option<&'a str>,
+    /// The columns' names, then what is in them.
+    pub rows: Vec<Vec<String>>,
+    /// From this column on there are numbers.
+    pub words: usize,
+    to_the_right: Vec<bool>,
+}
+
+impl Table {
+    fn rows(&self) -> Rows<'_> {
+        let rows = self.rows.iter().map(|(name, numbers)| {
+            let numbers = numbers.iter().map(|value| value.map_or(String::new(), number));
+            std::iter::once(name.clone()).chain(numbers).collect()
+        });
+        let rows = std::iter::once(self.columns.clone()).chain(rows).collect();
+        let to_the_right = (0..self.columns.len()).map(|column| column > 0).collect();
+        Rows { title: Some(&self.title), rows, words: 1, to_the_right }
+    }
+}
+
+impl Trace {
+    fn rows(&self) -> Rows<'_> {
+        let heading = ["time", "process", "device", "", "sector", "bytes", "ms"].map(str::to_owned).to_vec();
+        let rows = std::iter::once(heading).chain(self.transfers.iter().map(traced)).collect();
+        let to_the_right = vec![true, false, false, false, true, true, true];
+        Rows { title: Some(&self.title), rows, words: 4, to_the_right }
+    }
+}
+
 impl Report {
-    /// For a person.
-    pub fn text(&self) -> String {
-        let mut text = format!("{}: {}\n{}\n\n", self.experiment.to_uppercase(), self.title, self.setup);
-        let heading = ["", "", "published", "here", ""].map(str::to_owned);
-        let mut rows = vec![heading];
+    /// All that it has to say, as tables.
+    pub fn rows(&self) -> Vec<Rows<'_>> {
+        let figures = (!self.figures.is_empty()).then(|| self.figure_rows());
+        figures
+            .into_iter()
+            .chain(self.tables.iter().map(Table::rows))
+            .chain(self.traces.iter().map(Trace::rows))
+            .collect()
+    }
+
+    fn figure_rows(&self) -> Rows<'_> {
+        let mut rows = vec![["", "", "published", "here", ""].map(str::to_owned).to_vec()];
         let mut last = "";
         for figure in &self.figures {
             let workload = if figure.workload == last { String::new() } else { figure.workload.clone() };
             last = &figure.workload;
             let published = figure.published.map_or(String::new(), number);
-            rows.push([workload, figure.setting.clone(), published, number(figure.measured), figure.unit.to_owned()]);
+            rows.push(vec![
+                workload,
+                figure.setting.clone(),
+                published,
+                number(figure.measured),
+                figure.unit.to_owned(),
+            ]);
         }
-        table(&mut text, &rows, &[false, false, true, true, false]);
-        for trace in &self.traces {
-            let _ = write!(text, "\n{}\n\n", trace.title); // writing to a string cannot fail
-            let heading = ["time", "process", "device", "", "sector", "bytes", "ms"].map(str::to_owned);
-            let rows: Vec<_> = std::iter::once(heading).chain(trace.transfers.iter().map(traced)).collect();
-            table(&mut text, &rows, &[true, false, false, false, true, true, true]);
+        Rows { title: None, rows, words: 2, to_the_right: vec![false, false, true, true, false] }
+    }
+
+    /// For a person.
+    pub fn text(&self) -> String {
+        let mut text = format!("{}: {}\n{}\n\n", self.experiment.to_uppercase(), self.title, self.setup);
+        for Rows { title, rows, to_the_right, .. } in self.rows() {
+            if let Some(title) = title {
+                let _ = write!(text, "\n{title}\n\n"); // writing to a string cannot fail
+            }
+            table(&mut text, &rows, &to_the_right);
         }
         text
     }
 }
 
-fn traced(transfer: &Traced) -> [String; 7] {
-    [
+fn traced(transfer: &Traced) -> Vec<String> {
+    vec![
         format!("{:.6}", transfer.seconds),
         transfer.process.to_owned(),
         transfer.device.clone(),
@@ -80,7 +144,7 @@ fn traced(transfer: &Traced) -> [String; 7] {
 }
 
 /// Four digits, or all before the point.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     match value.abs() {
         _ if value == value.round() => format!("{value:.0}"),
         size if size >= 1000.0 => format!("{value:.0}"),
@@ -90,9 +154,9 @@ fn number(value: f64) -> String {
 }
 
 /// Columns as wide as their widest cell, two spaces apart; `to_the_right` for numbers.
-fn table<const N: usize>(text: &mut String, rows: &[[String; N]], to_the_right: &[bool; N]) {
+fn table(text: &mut String, rows: &[Vec<String>], to_the_right: &[bool]) {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..N).map(width).collect();
+    let widths: Vec<usize> = (0..to_the_right.len()).map(width).collect();
     for row in rows {
         let cells = row.iter().zip(&widths).zip(to_the_right).map(|((cell, width), right)| match right {
             true => format!("{cell:>width$}"),

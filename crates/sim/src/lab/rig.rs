@@ -1,7 +1,7 @@
 //! An array on modelled drives in a world of its own.
 
-use super::member::{LabMember, Thread, Trace, Traced};
-use crate::drive::{Model, Station, Tally};
+use super::member::{LabMember, Thread, ThreadTime, Trace, Traced};
+use crate::drive::{Diskstats, Model, Station, Tally};
 use crate::executor::{VirtualClock, World};
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Clock, Pool};
@@ -27,8 +27,8 @@ pub(super) struct Setup {
     /// Bytes used of each member.
     pub(super) component_bytes: u64,
     pub(super) bitmap: BitmapChoice,
-    /// How long a member transfer occupies the one thread that makes them all.
-    pub(super) transfer_nanos: u64,
+    /// The one thread that makes all member transfers.
+    pub(super) thread: ThreadTime,
     pub(super) options: AssembleOptions,
 }
 
@@ -59,7 +59,7 @@ impl Rig {
         let member_bytes = setup.component_bytes + METADATA_BYTES;
         let station = |drive: u16| Rc::new(Station::new(&world, &setup.model, SEED + u64::from(drive)));
         let stations: Vec<_> = (0..setup.drives).map(station).collect();
-        let (thread, trace) = (Rc::new(Thread::new(&world, setup.transfer_nanos)), Trace::default());
+        let (thread, trace) = (Rc::new(Thread::new(&world, setup.thread)), Trace::default());
         let member = |index: u16| {
             // Neighbouring slots are on different drives.
             let (drive, part) = (index % setup.drives, index / setup.drives);
@@ -93,6 +93,16 @@ impl Rig {
             writes: sum.writes + tally.writes,
             written_bytes: sum.written_bytes + tally.written_bytes,
         })
+    }
+
+    /// What the queues of all drives did so far.
+    pub(super) fn diskstats(&self) -> Vec<Diskstats> {
+        self.stations.iter().map(|station| station.diskstats()).collect()
+    }
+
+    /// Changes a member's bytes without anybody being told.
+    pub(super) fn spoil(&self, member: usize, at: u64, bytes: &[u8]) {
+        self.members[member].spoil(at, bytes);
     }
 
     /// Records transfers from now on.
@@ -132,6 +142,7 @@ async fn make(setup: &Setup, members: &[LabMember], pool: &Pool, clock: &Virtual
         bitmap: setup.bitmap,
         set_uuid: *b"mdspace's lab   ",
         contents: Contents::Consistent,
+        integrity: false,
         overwrite: false,
     };
     let newcomer =

@@ -1,14 +1,17 @@
 //! How fast resync and recovery are: when nobody else uses the array, as fast as
 //! the slowest member; under load no slower than the floor that was set.
 
+use super::member::ThreadTime;
 use super::report::{Figure, Report};
 use super::rig::{Rig, Setup};
 use super::workload::{Extent, Order, Workload, run as write};
+use crate::Random;
 use crate::drive::{Model, models};
 use engine::{AssembleOptions, Clock, SyncSpeed};
 use format::geometry::Level;
 use format::placement::BitmapChoice;
-use std::cell::Cell;
+use futures_util::future::{join, join_all};
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -31,7 +34,7 @@ fn rig(model: Model) -> Rig {
         chunk_bytes: 512 << 10,
         component_bytes: COMPONENT_BYTES,
         bitmap: BitmapChoice::None,
-        transfer_nanos: 0,
+        thread: ThreadTime::NONE,
         options: AssembleOptions::default(),
     })
 }
@@ -100,6 +103,36 @@ fn resync_under_load(model: Model) -> (f64, f64) {
     ((done.get() - seen.get()) as f64 / seconds / 1e6, iops)
 }
 
+/// 4 KiB random reads a second of an array without its first member, 32 at a time, and MB/s of each member of a
+/// recovery beside them, at the default throttle.
+fn reads_beside_recovery(model: Model, with_recovery: bool) -> (f64, f64) {
+    let rig = rig(model);
+    let (array, clock) = (&rig.array, rig.world.clock());
+    rig.world.run(array.fail("drive0"), || false).expect("nobody stops it").expect("the level bears it");
+    if with_recovery {
+        let keeper = array.clone();
+        rig.world.spawn(async move { keeper.keep_whole().await });
+    }
+    let (done, stop) = (Cell::new(0_u64), Cell::new(false));
+    let random = RefCell::new(Random::new(1));
+    let readers = (0..32).map(|_| async {
+        while !stop.get() {
+            let at = random.borrow_mut().within(0..array.bytes() / 4096) * 4096;
+            array.read(at, array.pool().take(4096)).await.expect("the level bears it");
+            done.set(done.get() + 1);
+        }
+    });
+    let recovered = || array.status().sweep.map_or(0, |sweep| sweep.done_bytes);
+    let observer = async {
+        clock.sleep_until(clock.now() + Duration::from_millis(500)).await;
+        let (before, at) = (done.get(), recovered());
+        clock.sleep_until(clock.now() + Duration::from_secs(2)).await;
+        stop.set(true);
+        ((done.get() - before) as f64 / 2.0, (recovered() - at) as f64 / 2.0 / 1e6)
+    };
+    rig.world.run(join(observer, join_all(readers)), || false).expect("nobody stops it").0
+}
+
 /// Makes the measurement.
 pub(super) fn run() -> Report {
     let mut figures = Vec::new();
@@ -120,12 +153,20 @@ pub(super) fn run() -> Report {
     figure(load, "no resync".to_owned(), "IOPS", None, quiet.requests_per_second());
     figure(load, format!("resync, floor {:.2} MB/s", FLOOR as f64 / 1e6), "IOPS", None, iops);
     figure(load, "the resync beside it".to_owned(), "MB/s a member", None, swept);
+    let load = "4 KiB random read, degraded, 32 under way";
+    let ((alone, _), (beside, swept)) =
+        (reads_beside_recovery(models::e3_ssd(), false), reads_beside_recovery(models::e3_ssd(), true));
+    figure(load, "no recovery".to_owned(), "IOPS", None, alone);
+    figure(load, "a recovery, default throttle".to_owned(), "IOPS", None, beside);
+    figure(load, "of no recovery".to_owned(), "%", None, beside / alone * 100.0);
+    figure(load, "the recovery beside it".to_owned(), "MB/s a member", None, swept);
     Report {
         experiment: "sweep",
         title: "resync and recovery",
         setup: format!("RAID-5 over {SLOTS} drives and a spare, chunk 512 KiB, 2 GiB of each"),
         figures,
         traces: Vec::new(),
+        tables: Vec::new(),
     }
 }
 
@@ -141,5 +182,8 @@ mod tests {
         }
         let (swept, _) = resync_under_load(models::e3_ssd());
         assert!(swept >= 0.95 * FLOOR as f64 / 1e6, "{swept:.2} MB/s");
+        let ((alone, _), (beside, swept)) =
+            (reads_beside_recovery(models::e3_ssd(), false), reads_beside_recovery(models::e3_ssd(), true));
+        assert!(beside >= 0.8 * alone && swept >= 1.0, "{beside:.0} of {alone:.0} reads a second, {swept:.2} MB/s");
     }
 }

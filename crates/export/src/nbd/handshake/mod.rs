@@ -9,7 +9,7 @@ mod client;
 mod server;
 
 pub use client::{ClientHandshake, ClientOptions, ClientProgress, HandshakeError, RemoteExport};
-pub use server::{ExportInfo, Negotiated, ServerHandshake, ServerProgress};
+pub use server::{ExportInfo, Negotiated, ServerHandshake, ServerProgress, Tls};
 
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::{U16, U32};

@@ -45,6 +45,20 @@ pub struct Negotiated {
     pub allocation_context: Option<u32>,
 }
 
+/// What the handshake has to say about TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Tls {
+    /// There is none here.
+    #[default]
+    Unknown,
+    /// Who wants it may have it.
+    Offered,
+    /// Nothing is told or given before it.
+    Required,
+    /// What is said here goes through it.
+    Active,
+}
+
 /// How far the handshake is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerProgress {
@@ -56,8 +70,10 @@ pub enum ServerProgress {
     Transmission(Negotiated),
     /// The client said goodbye, which is answered.
     Aborted,
+    /// The client goes on through TLS; see [`ServerHandshake::secured`].
+    StartTls,
     /// The client chose, in the way that allows no answer, an export that
-    /// does not exist: the session ends.
+    /// does not exist, or that is not given without TLS: the session ends.
     UnknownExport,
 }
 
@@ -72,6 +88,7 @@ enum State {
 #[derive(Debug)]
 pub struct ServerHandshake {
     exports: Rc<[ExportInfo]>,
+    tls: Tls,
     state: State,
     gather: Gather,
     data: Data,
@@ -83,9 +100,10 @@ pub struct ServerHandshake {
 
 impl ServerHandshake {
     /// A handshake that offers `exports`; the first is the default.
-    pub fn new(exports: Rc<[ExportInfo]>) -> Self {
+    pub fn new(exports: Rc<[ExportInfo]>, tls: Tls) -> Self {
         Self {
             exports,
+            tls,
             state: State::ClientFlags,
             gather: Gather::default(),
             data: Data::default(),
@@ -93,6 +111,13 @@ impl ServerHandshake {
             structured: false,
             context_of: None,
         }
+    }
+
+    /// The same handshake after [`ServerProgress::StartTls`], through TLS. What was agreed on before is forgotten, as
+    /// anybody on the way may have said it.
+    #[must_use]
+    pub fn secured(self) -> Self {
+        Self { state: State::Header, padding: self.padding, ..Self::new(self.exports, Tls::Active) }
     }
 
     /// What the server sends first.
@@ -156,6 +181,14 @@ impl ServerHandshake {
         }
         let answered = match option {
             _ if self.data.too_long => Err(OptionError::TooBig),
+            option::STARTTLS => match self.start_tls(data) {
+                Ok(()) => {
+                    reply(out, option, option_reply::ACK, &[]);
+                    return ServerProgress::StartTls;
+                }
+                Err(error) => Err(error),
+            },
+            _ if self.tls == Tls::Required => Err(OptionError::TlsRequired),
             option::LIST => self.list(data, out),
             option::STRUCTURED_REPLY => no_data(data).map(|()| self.structured = true),
             option::INFO => self.info(option, data, out).map(|_| ()),
@@ -183,8 +216,17 @@ impl ServerHandshake {
         self.exports.iter().position(|export| export.name.as_bytes() == name)
     }
 
+    fn start_tls(&self, data: &[u8]) -> Result<(), OptionError> {
+        match self.tls {
+            Tls::Unknown => Err(OptionError::Unsupported),
+            Tls::Active => Err(OptionError::TlsTwice),
+            Tls::Offered | Tls::Required => no_data(data),
+        }
+    }
+
     fn export_name(&self, name: &[u8], out: &mut Vec<u8>) -> ServerProgress {
-        let Some(export) = self.find(name).filter(|_| !self.data.too_long) else {
+        let is_given = !self.data.too_long && self.tls != Tls::Required;
+        let Some(export) = self.find(name).filter(|_| is_given) else {
             return ServerProgress::UnknownExport;
         };
         out.extend_from_slice(self.export_size(export).as_bytes());
@@ -299,6 +341,10 @@ enum OptionError {
     TooBig,
     #[error("the option takes no data")]
     UnexpectedData,
+    #[error("nothing is said here before TLS")]
+    TlsRequired,
+    #[error("TLS is in use already")]
+    TlsTwice,
     #[error("metadata contexts need structured replies, which were not agreed on")]
     NeedsStructuredReplies,
     #[error("the option's data does not fit its field: {0}")]
@@ -311,7 +357,10 @@ impl OptionError {
             Self::Unsupported => option_reply::ERROR_UNSUPPORTED,
             Self::UnknownExport => option_reply::ERROR_UNKNOWN,
             Self::TooBig => option_reply::ERROR_TOO_BIG,
-            Self::UnexpectedData | Self::NeedsStructuredReplies | Self::Malformed(_) => option_reply::ERROR_INVALID,
+            Self::TlsRequired => option_reply::ERROR_TLS_REQUIRED,
+            Self::TlsTwice | Self::UnexpectedData | Self::NeedsStructuredReplies | Self::Malformed(_) => {
+                option_reply::ERROR_INVALID
+            }
         }
     }
 }

@@ -12,10 +12,10 @@ use std::rc::Rc;
 const ARRAY: &str = "array";
 const BYTES: u64 = 3 << 30;
 
-fn server() -> ServerHandshake {
+fn server(tls: Tls) -> ServerHandshake {
     let array = ExportInfo { name: ARRAY.into(), bytes: BYTES, read_only: false, preferred_block_bytes: 65536 };
     let other = ExportInfo { name: "other".into(), bytes: 512, read_only: true, preferred_block_bytes: 4096 };
-    ServerHandshake::new(Rc::new([array, other]))
+    ServerHandshake::new(Rc::new([array, other]), tls)
 }
 
 /// An option and its data.
@@ -52,7 +52,7 @@ fn queries(name: &str, queries: &[&str]) -> Vec<u8> {
 
 /// Feeds the server in pieces that end at `cuts`; all it says, and the last progress.
 fn run(bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Result<ServerProgress, WireError>) {
-    let mut server = server();
+    let mut server = server(Tls::Unknown);
     let mut out = Vec::new();
     let mut last = Ok(ServerProgress::NeedInput);
     let mut start = 0;
@@ -135,6 +135,57 @@ fn each_option_gets_the_reply_that_the_protocol_prescribes() {
 }
 
 #[test]
+fn without_tls_nothing_is_told_or_given_where_it_is_required() {
+    use ServerProgress::{Aborted, Answered, StartTls, UnknownExport};
+    use option::{ABORT, EXPORT_NAME, GO, INFO, LIST, SET_META_CONTEXT, STARTTLS, STRUCTURED_REPLY};
+    use option_reply::{ACK, ERROR_INVALID, ERROR_TLS_REQUIRED, ERROR_TOO_BIG, ERROR_UNSUPPORTED, SERVER};
+    let go = (GO, wish(ARRAY, &[]));
+    // what is there, the option -> types of the replies, and how it goes on
+    let table: Vec<(Tls, Said, Vec<u32>, ServerProgress)> = vec![
+        (Tls::Required, (STARTTLS, vec![]), vec![ACK], StartTls),
+        (Tls::Required, (STARTTLS, vec![0]), vec![ERROR_INVALID], Answered),
+        (Tls::Required, (STARTTLS, vec![0; DATA_BYTES_MAX + 1]), vec![ERROR_TOO_BIG], Answered),
+        (Tls::Required, go, vec![ERROR_TLS_REQUIRED], Answered),
+        (Tls::Required, (INFO, wish("stranger", &[])), vec![ERROR_TLS_REQUIRED], Answered),
+        (Tls::Required, (LIST, vec![]), vec![ERROR_TLS_REQUIRED], Answered),
+        (Tls::Required, (STRUCTURED_REPLY, vec![]), vec![ERROR_TLS_REQUIRED], Answered),
+        (Tls::Required, (SET_META_CONTEXT, queries(ARRAY, &[])), vec![ERROR_TLS_REQUIRED], Answered),
+        (Tls::Required, (EXPORT_NAME, ARRAY.into()), vec![], UnknownExport),
+        (Tls::Required, (ABORT, vec![]), vec![ACK], Aborted),
+        (Tls::Offered, (STARTTLS, vec![]), vec![ACK], StartTls),
+        (Tls::Offered, (LIST, vec![]), vec![SERVER, SERVER, ACK], Answered),
+        (Tls::Active, (STARTTLS, vec![]), vec![ERROR_INVALID], Answered),
+        (Tls::Active, (LIST, vec![]), vec![SERVER, SERVER, ACK], Answered),
+        (Tls::Unknown, (STARTTLS, vec![]), vec![ERROR_UNSUPPORTED], Answered),
+    ];
+    for (tls, option, expected, progress) in table {
+        let mut out = Vec::new();
+        let said = client_says(3, std::slice::from_ref(&option));
+        assert_eq!(server(tls).advance(&mut &said[..], &mut out), Ok(progress), "{tls:?} {option:?}");
+        let found: Vec<u32> = replies(&out).into_iter().map(|reply| reply.1).collect();
+        assert_eq!(found, expected, "{tls:?} {option:?}");
+    }
+}
+
+#[test]
+fn what_was_agreed_on_before_tls_is_forgotten() {
+    let before = [
+        (option::STRUCTURED_REPLY, vec![]),
+        (option::SET_META_CONTEXT, queries(ARRAY, &["base:allocation"])),
+        (option::STARTTLS, vec![]),
+    ];
+    let said = client_says(3, &before);
+    let (mut input, mut out) = (&said[..], Vec::new());
+    let mut plain = server(Tls::Offered);
+    while plain.advance(&mut input, &mut out) != Ok(ServerProgress::StartTls) {}
+    let said = client_says(3, &[(option::GO, wish(ARRAY, &[]))]);
+    // The client's flags are not said again.
+    let progress = plain.secured().advance(&mut &said[4..], &mut out);
+    let agreed = Negotiated { export: 0, bytes: BYTES, read_only: false, structured: false, allocation_context: None };
+    assert_eq!(progress, Ok(ServerProgress::Transmission(agreed)));
+}
+
+#[test]
 fn an_export_is_described_by_its_size_its_flags_and_its_block_sizes() {
     let (out, _) = run(&client_says(3, &[(option::INFO, wish("other", &[info::BLOCK_SIZE, info::NAME]))]), &[]);
     let read_only = transmission_flag::HAS_FLAGS
@@ -207,7 +258,7 @@ fn the_reply_to_export_name_is_padded_unless_agreed_otherwise() {
 
 /// Both sides with each other, one byte at a time; what the client got.
 fn converse(wanted: ClientOptions) -> Result<RemoteExport, HandshakeError> {
-    let mut server = server();
+    let mut server = server(Tls::Unknown);
     let mut client = ClientHandshake::new(wanted);
     let mut to_client = ServerHandshake::greeting().as_bytes().to_vec();
     loop {

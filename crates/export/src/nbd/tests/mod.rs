@@ -4,3 +4,5 @@
 mod client;
 mod pipe;
 mod session;
+#[cfg(feature = "tls")]
+mod tls;

@@ -7,6 +7,7 @@ use crate::nbd::client::{Client, ClientError, connect};
 use crate::nbd::handshake::ClientOptions;
 use crate::nbd::session::{Ended, Export, Limits, serve};
 use crate::nbd::stream::{ByteStream, Closing, ReceiveError};
+use crate::nbd::tls::Security;
 use crate::nbd::wire::{Errno, REQUEST_MAGIC, RequestHeader, command, command_flag};
 use crate::volume::{Durability, Extent, Volume, VolumeError, VolumeErrorKind};
 use engine::{Block, Buffer, Pool};
@@ -130,7 +131,7 @@ fn with_session<F: Future<Output = T>, T>(
     let exports = exports(volume);
     let (sender, ended) = oneshot::channel();
     let session = async move {
-        let ended = serve(&there, &exports, limits, &Closing::default(), pending()).await;
+        let ended = serve(&there, &exports, limits, &Closing::default(), &Security::Plain, pending()).await;
         sender.send(ended.map_err(|error| error.to_string())).expect("the test waits");
     };
     let mut pool = LocalPool::new();
@@ -171,7 +172,7 @@ fn a_client_that_says_too_little_is_not_waited_for() {
         let (give_up, patience) = oneshot::channel::<()>();
         let closing = Closing::default();
         let patience = async { patience.await.unwrap_or_default() };
-        let session = serve(&there, &exports, Limits::default(), &closing, patience);
+        let session = serve(&there, &exports, Limits::default(), &closing, &Security::Plain, patience);
         let client = async {
             here.send(vec![Pool::new(1 << 20).copy_of(said)]).await.expect("the pipe takes it");
             give_up.send(()).expect("the session waits");
@@ -374,7 +375,7 @@ fn a_disconnect_at_any_byte_harms_nobody() {
             let mut pool = LocalPool::new();
             let closing = Closing::default();
             let pieces = vec![volume.pool().copy_of(&whole[..cut])];
-            let session = serve(&there, &exports, Limits::default(), &closing, pending());
+            let session = serve(&there, &exports, Limits::default(), &closing, &Security::Plain, pending());
             let client = async {
                 here.send(pieces).await.expect("there is room");
                 here.finish();
@@ -428,7 +429,9 @@ fn closing_finishes_what_was_received_and_answers_it() {
     let (session_ended, session_closing) = (ended.clone(), closing.clone());
     pool.spawner()
         .spawn_local(async move {
-            session_ended.set(serve(&there, &exports, Limits::default(), &session_closing, pending()).await.ok());
+            session_ended.set(
+                serve(&there, &exports, Limits::default(), &session_closing, &Security::Plain, pending()).await.ok(),
+            );
         })
         .unwrap();
     let (client, connection) = pool.run_until(connect(here, Pool::new(1 << 20), options(true))).unwrap();
@@ -521,7 +524,7 @@ proptest! {
             let exports = &exports;
             let session = async move {
                 let closing = Closing::default();
-                serve(&there, exports, limits, &closing, pending()).await.expect("the session ends well")
+                serve(&there, exports, limits, &closing, &Security::Plain, pending()).await.expect("the session ends well")
             };
             let client = with_client(here, options(structured), move |client| async move {
                 join_all(steps.iter().enumerate().map(|(place, steps)| {

@@ -1,0 +1,142 @@
+//! What an array does with its members' checksums as a whole.
+
+use super::{Checksums, Verify};
+use crate::array::{Array, Inner};
+use crate::buffer::Pool;
+use crate::clock::Clock;
+use crate::device::Device;
+use crate::error::{ArrayError, Refusal};
+use crate::member::{Member, Operation};
+use crate::status::ChecksumStatus;
+use format::integrity::Layout;
+use format::units::MemberByte;
+use futures_util::future::join_all;
+use std::pin::pin;
+use std::rc::Rc;
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// Whether any member keeps checksums.
+    pub fn has_checksums(&self) -> bool {
+        self.0.has_checksums()
+    }
+
+    /// Puts checksums that know nothing yet on every member. They are kept from the next time on that
+    /// the array is started.
+    ///
+    /// # Errors
+    /// When the array has them, or cannot, with nothing written; or when a member fails.
+    pub async fn add_checksums(&self) -> Result<(), Refusal> {
+        let inner = &*self.0;
+        if inner.read_only {
+            return Err(Refusal::new("the array is read-only"));
+        }
+        if inner.has_checksums() {
+            return Err(Refusal::new("the array has checksums already"));
+        }
+        inner.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
+        let _inside = inner.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))?;
+        let _lock = inner.metadata.exclusive(0..1).await;
+        let mut places = Vec::new();
+        for device in inner.devices() {
+            let layout = room_on(&device, &inner.pool).await?;
+            places.push((device, layout));
+        }
+        for (device, layout) in places {
+            let superblock = device.superblock.borrow().clone();
+            let made = Checksums::make(&device.member, &superblock, layout, &inner.pool, inner.clock.wall()).await;
+            made.map_err(|error| Refusal::member_error(&device.name, &error))?;
+        }
+        Ok(())
+    }
+
+    /// From here on checksums are asked as `verify` says.
+    pub fn set_verify(&self, verify: Verify) {
+        self.0.verify.set(verify);
+        for device in self.0.devices() {
+            if let Some(checksums) = device.checksums.get() {
+                checksums.set_verify(verify);
+            }
+        }
+    }
+}
+
+/// Where there is room for checksums on a device that has none.
+async fn room_on<M: Member>(device: &Device<M>, pool: &Pool) -> Result<Layout, Refusal> {
+    let superblock = device.superblock.borrow().clone();
+    let refused = |defect| {
+        let advice = "an array made with --integrity, or with a larger --data-offset, has the room";
+        Refusal::defect(&device.name, defect).advice(advice)
+    };
+    let layout = Layout::of(&superblock).map_err(refused)?;
+    super::check_apart_from_bitmap(&device.member, &superblock, &layout, pool).await.map_err(refused)?;
+    Ok(layout)
+}
+
+/// Where a failure to close regions is said to be.
+const PLACE: (MemberByte, u64) = (MemberByte(0), 0);
+
+/// Which regions are to be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// Those that have been idle for some periods, one of which has just passed.
+    Idle,
+    /// All: nothing is being written any more.
+    All,
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    pub(crate) fn checksum_status(&self) -> Option<ChecksumStatus> {
+        let devices = self.devices();
+        let kept: Vec<&Checksums> = devices.iter().filter_map(|device| device.checksums.get()).collect();
+        let status = ChecksumStatus {
+            members: kept.len() as u16,
+            current: kept.iter().filter(|checksums| checksums.vouched()).count() as u16,
+            verify: self.verify.get().name(),
+            wrong: kept.iter().map(|checksums| checksums.wrong()).sum(),
+        };
+        (!kept.is_empty()).then_some(status)
+    }
+
+    pub(crate) fn has_checksums(&self) -> bool {
+        self.devices().iter().any(|device| device.checksums.get().is_some())
+    }
+
+    /// Puts checksums that know nothing on a newcomer, if the others have them.
+    pub(crate) async fn give_checksums(&self, device: &Device<M>) -> Result<(), Refusal> {
+        if !self.has_checksums() {
+            return Ok(());
+        }
+        let superblock = device.superblock.borrow().clone();
+        let layout = Layout::of(&superblock).map_err(|defect| Refusal::defect(&device.name, defect))?;
+        let made = Checksums::make(&device.member, &superblock, layout, &self.pool, self.clock.wall()).await;
+        let made = made.map_err(|error| Refusal::member_error(&device.name, &error))?;
+        device.keep_checksums(made, self.verify.get());
+        Ok(())
+    }
+
+    /// Brings what is known of regions to the members. One that fails this leaves the array.
+    pub(crate) async fn close_checksums(&self, closing: Closing) -> Result<(), ArrayError> {
+        if self.read_only || !self.has_checksums() {
+            return Ok(());
+        }
+        self.check_unbroken()?;
+        let devices: Vec<Rc<Device<M>>> = self.devices();
+        let closed = devices.iter().map(async |device| {
+            let Some(checksums) = device.checksums.get() else { return Ok(()) };
+            let superblock = device.superblock.borrow().clone();
+            let closing = async {
+                match closing {
+                    Closing::Idle => checksums.close_idle(&device.member, &superblock).await,
+                    Closing::All => checksums.close_all(&device.member, &superblock).await,
+                }
+            };
+            device.bounded(Operation::Write, PLACE, pin!(closing)).await.flatten()
+        });
+        for (device, result) in devices.iter().zip(join_all(closed.collect::<Vec<_>>()).await) {
+            if let Err(error) = result {
+                self.record_failure(device, &error).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,554 @@
+//! Checksums of a member's blocks: kept with every write, asked with every read.
+//!
+//! All of it is between a [`Device`](crate::device::Device) and its member, so whatever reads or writes
+//! data, requests and sweeps alike, is covered. [`table`] is what is known; here it is
+//! brought from and to the member. Format: [`format::integrity`].
+//!
+//! The order on the member, which the simulator cuts at every write:
+//! * a region is noted as open, flushed, before the first write to a block of it;
+//! * it is closed only after its pages of the table and the data itself are flushed;
+//! * the header names a superblock before that superblock is written, flushed.
+//!
+//! So after a loss of power the checksums of open regions are unknown and all
+//! others right; and after anybody else has written, which the superblock
+//! shows, all are unknown. They are learned again by writes and sweeps.
+
+mod array;
+mod table;
+mod transfers;
+
+pub(crate) use array::Closing;
+
+use crate::buffer::{Block, Buffer, Pool};
+use crate::inspect::read_bytes;
+use crate::locks::RangeLocks;
+use crate::member::{Member, MemberError, MemberErrorKind, Operation};
+use format::Defect;
+use format::bitmap::{BitmapSuper, SUPER_BYTES};
+use format::integrity::{BLOCK_BYTES, Checksum, Header, Layout, Open, PAGE_BYTES, Page, Stamp};
+use format::superblock::Superblock;
+use format::units::{ComponentByte, MemberByte};
+use futures_util::future::join_all;
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::time::Duration;
+use table::{IDLE_PERIODS, Table};
+
+/// Pages of the table that are kept in memory, of each member: 16 MiB, for 16 GiB of data.
+const PAGES_HERE_MAX: usize = 4096;
+
+/// Pages that are written as one transfer at the most.
+const PAGES_TOGETHER: usize = 256;
+
+/// When checksums are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Verify {
+    /// With every read.
+    #[default]
+    Always,
+    /// With the reads of sweeps alone.
+    Scrub,
+}
+
+impl Verify {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::Scrub => "scrub",
+        }
+    }
+
+    /// By its name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Always, Self::Scrub].into_iter().find(|verify| verify.name() == name)
+    }
+}
+
+/// Checksums of one member.
+pub(crate) struct Checksums {
+    pool: Pool,
+    table: RefCell<Table>,
+    header: RefCell<Header>,
+    /// Pages on their way, by number.
+    moving: RangeLocks,
+    /// Held while the header or the open regions are written.
+    marking: RangeLocks,
+    /// Whether they counted when they were found.
+    vouched: bool,
+    /// A header was written since this was made: the member is in use.
+    announced: Cell<bool>,
+    verify: Cell<Verify>,
+    /// Blocks that were not what their checksum says.
+    wrong: Cell<u64>,
+}
+
+/// What a write leaves behind.
+pub(crate) enum Contents {
+    Blocks(SmallVec<[Checksum; 16]>),
+    Zeros,
+}
+
+impl Contents {
+    /// Of blocks one behind the other, each of whole blocks of 4 KiB.
+    pub(crate) fn of(blocks: &[Block]) -> Self {
+        let pieces = blocks.iter().flat_map(|block| block.chunks(BLOCK_BYTES as usize));
+        Self::Blocks(pieces.map(checksum).collect())
+    }
+}
+
+/// What [`Checksum::of`] says, sooner.
+fn checksum(block: &[u8]) -> Checksum {
+    Checksum::from_crc(parity::crc32c(block))
+}
+
+/// A write under way. Dropped without [`Writing::end`], the blocks are unknown.
+pub(crate) struct Writing<'a> {
+    checksums: &'a Checksums,
+    blocks: Option<Range<u64>>,
+}
+
+impl Writing<'_> {
+    /// The member has it.
+    pub(crate) fn end(mut self, contents: Contents) {
+        let Some(blocks) = self.blocks.take() else { return };
+        let mut table = self.checksums.table.borrow_mut();
+        match contents {
+            Contents::Blocks(checksums) => table.end(&blocks, Some(checksums.into_iter())),
+            Contents::Zeros => {
+                let zero = Checksum::of(&[0; BLOCK_BYTES as usize]);
+                table.end(&blocks, Some(std::iter::repeat(zero)));
+            }
+        }
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        if let Some(blocks) = self.blocks.take() {
+            self.checksums.table.borrow_mut().end(&blocks, None::<std::iter::Empty<Checksum>>);
+        }
+    }
+}
+
+/// The blocks of a range of a component, which is made of whole ones.
+fn blocks(at: ComponentByte, bytes: u64) -> Range<u64> {
+    debug_assert!((at.0 | bytes).is_multiple_of(BLOCK_BYTES), "transfers of an array with checksums are whole blocks");
+    at.0 / BLOCK_BYTES..(at.0 + bytes) / BLOCK_BYTES
+}
+
+/// An epoch that no page of the table has: `now` is, since these are never older than it.
+fn epoch(now: Duration, before: u64) -> u64 {
+    (now.as_micros() as u64).max(before + 1)
+}
+
+impl Checksums {
+    /// What `member` has, if anything. `now` is the wall clock's.
+    ///
+    /// # Errors
+    /// When there are checksums and they cannot be used, nor added to.
+    pub(crate) async fn find<M: Member>(
+        member: &M,
+        superblock: &Superblock,
+        pool: &Pool,
+        now: Duration,
+    ) -> Result<Option<Self>, Defect> {
+        let Ok(layout) = Layout::of(superblock) else { return Ok(None) };
+        let [first, second] = layout.headers_at();
+        let pages = [read_page(member, pool, first).await, read_page(member, pool, second).await];
+        let pages = pages.map(|page| page.unwrap_or_else(|_| vec![0; PAGE_BYTES]));
+        let Some(mut header) = Header::decode_pair([&pages[0], &pages[1]])? else { return Ok(None) };
+        if header.set_uuid != superblock.set_uuid {
+            return Ok(None); // left by an array that was there before
+        }
+        header.check(superblock, &layout)?;
+        check_apart_from_bitmap(member, superblock, &layout, pool).await?;
+        let vouched = header.vouches_for(superblock);
+        if !vouched {
+            header.epoch = epoch(now, header.epoch);
+        }
+        let open = match read_page(member, pool, layout.open_at()).await {
+            Ok(page) => Open::decode(&page, &header.binding()),
+            Err(_) => Open::decode(&[0; PAGE_BYTES], &header.binding()),
+        };
+        Ok(Some(Self::new(pool.clone(), layout, header, open, vouched)))
+    }
+
+    /// Puts a header on `member`, whose superblock is about to be written: checksums
+    /// that know nothing yet.
+    ///
+    /// # Errors
+    /// When the member fails.
+    pub(crate) async fn make<M: Member>(
+        member: &M,
+        superblock: &Superblock,
+        layout: Layout,
+        pool: &Pool,
+        now: Duration,
+    ) -> Result<Self, MemberError> {
+        let header = Header::new(superblock, &layout, epoch(now, 0));
+        let made = Self::new(pool.clone(), layout, header, Open::none(), false);
+        made.write_open(member, &Open::none()).await?;
+        made.write_headers(member).await?;
+        Ok(made)
+    }
+
+    /// Puts checksums of zeros on `member`, for all of its blocks.
+    ///
+    /// # Errors
+    /// When the member fails.
+    pub(crate) async fn fill_with_zeros<M: Member>(&self, member: &M) -> Result<(), MemberError> {
+        let layout = *self.table.borrow().layout();
+        let binding = self.header.borrow().binding();
+        let mut zeros = Page::unknown();
+        zeros.entries_mut().fill(Some(Checksum::of(&[0; BLOCK_BYTES as usize])));
+        for first in (0..layout.pages()).step_by(PAGES_TOGETHER) {
+            let pages = first..layout.pages().min(first + PAGES_TOGETHER as u64);
+            let mut buffer = self.pool.take((pages.end - pages.start) as usize * PAGE_BYTES);
+            for (page, into) in pages.zip(buffer.chunks_exact_mut(PAGE_BYTES)) {
+                zeros.encode(&binding, page, into);
+            }
+            member.write(layout.page_at(first), buffer.freeze()).await?;
+        }
+        member.flush().await
+    }
+
+    fn new(pool: Pool, layout: Layout, header: Header, open: Open, vouched: bool) -> Self {
+        let binding = header.binding();
+        Self {
+            pool,
+            table: RefCell::new(Table::new(layout, binding, open, vouched)),
+            header: RefCell::new(header),
+            moving: RangeLocks::default(),
+            marking: RangeLocks::default(),
+            vouched,
+            announced: Cell::new(false),
+            verify: Cell::new(Verify::Always),
+            wrong: Cell::new(0),
+        }
+    }
+
+    /// The first byte that belongs to them.
+    pub(crate) fn begin_at(&self) -> MemberByte {
+        self.table.borrow().layout().headers_at()[1]
+    }
+
+    pub(crate) fn set_verify(&self, verify: Verify) {
+        self.verify.set(verify);
+    }
+
+    pub(crate) fn verify(&self) -> Verify {
+        self.verify.get()
+    }
+
+    /// Whether nobody had written to the member without them when they were found.
+    pub(crate) fn vouched(&self) -> bool {
+        self.vouched
+    }
+
+    /// Blocks that were found wrong.
+    pub(crate) fn wrong(&self) -> u64 {
+        self.wrong.get()
+    }
+
+    /// To be asked before a read, for the device to judge by.
+    pub(crate) fn rewrites(&self) -> u64 {
+        self.table.borrow().rewrites()
+    }
+
+    /// Brings in what is needed to judge a range.
+    pub(crate) async fn prepare<M: Member>(&self, member: &M, at: ComponentByte, bytes: u64) {
+        let blocks = blocks(at, bytes);
+        while let Some(page) = self.missing(&blocks) {
+            self.bring(member, page).await;
+        }
+    }
+
+    /// Whether [`Self::prepare`] has nothing to do.
+    pub(crate) fn is_prepared(&self, at: ComponentByte, bytes: u64) -> bool {
+        self.missing(&blocks(at, bytes)).is_none()
+    }
+
+    fn missing(&self, blocks: &Range<u64>) -> Option<u64> {
+        self.table.borrow().missing(blocks)
+    }
+
+    /// Whether all that is needed to judge what was read is here, and says nothing against it.
+    pub(crate) fn is_right(&self, at: ComponentByte, parts: &[Buffer]) -> bool {
+        let bytes = parts.iter().map(|part| part.len() as u64).sum();
+        self.is_prepared(at, bytes) && self.first_wrong(at, parts.iter().map(|part| &part[..])).is_none()
+    }
+
+    /// The first block that is not what its checksum says.
+    pub(crate) fn first_wrong<'a>(&self, at: ComponentByte, parts: impl Iterator<Item = &'a [u8]>) -> Option<u64> {
+        let mut table = self.table.borrow_mut();
+        let mut first = at.0 / BLOCK_BYTES;
+        for part in parts {
+            let wrong = table.first_wrong(first, part, BLOCK_BYTES as usize);
+            if wrong.is_some() {
+                return wrong;
+            }
+            first += part.len() as u64 / BLOCK_BYTES;
+        }
+        None
+    }
+
+    /// Whether something is known of every block of a range.
+    pub(crate) fn knows(&self, at: ComponentByte, bytes: u64) -> bool {
+        let table = self.table.borrow();
+        blocks(at, bytes).all(|block| table.get(block).is_some())
+    }
+
+    /// What is known of a block, if anything.
+    pub(crate) fn get(&self, block: u64) -> Option<Checksum> {
+        self.table.borrow().get(block)
+    }
+
+    /// The error of a read that found `block` wrong.
+    pub(crate) fn convict(&self, at: MemberByte, bytes: u64, block: u64) -> MemberError {
+        self.wrong.set(self.wrong.get() + 1);
+        let source = std::rc::Rc::new(WrongBlock { at: block * BLOCK_BYTES });
+        MemberError { kind: MemberErrorKind::Corrupt, operation: Operation::Read, at, bytes, source }
+    }
+
+    /// Takes in what blocks hold that a sweep found in agreement with all others; how many were not known.
+    /// The caller keeps writes off them.
+    pub(crate) async fn learn<M: Member>(&self, member: &M, at: ComponentByte, data: &[u8]) -> u64 {
+        self.prepare(member, at, data.len() as u64).await;
+        let block = |number: u64| {
+            let start = (number * BLOCK_BYTES - at.0) as usize;
+            checksum(&data[start..start + BLOCK_BYTES as usize])
+        };
+        self.table.borrow_mut().learn(blocks(at, data.len() as u64), block)
+    }
+
+    /// Before a write: its blocks are unknown until it has ended, here and, should the power go, on the member.
+    ///
+    /// # Errors
+    /// When the member fails.
+    pub(crate) async fn begin<M: Member>(
+        &self,
+        member: &M,
+        at: ComponentByte,
+        bytes: u64,
+    ) -> Result<Writing<'_>, MemberError> {
+        let blocks = blocks(at, bytes);
+        self.table.borrow_mut().begin(&blocks);
+        let writing = Writing { checksums: self, blocks: Some(blocks.clone()) };
+        if !self.table.borrow().is_stable(&blocks) {
+            Box::pin(self.open(member, &blocks)).await?;
+        }
+        while let Some(page) = self.missing(&blocks) {
+            Box::pin(self.bring(member, page)).await;
+        }
+        self.table.borrow_mut().forget(&blocks);
+        Ok(writing)
+    }
+
+    /// Returns when the member says on stable storage that the regions of these blocks are open. Those
+    /// that wait for one round share the next.
+    async fn open<M: Member>(&self, member: &M, blocks: &Range<u64>) -> Result<(), MemberError> {
+        self.table.borrow_mut().want_open(blocks);
+        let _lock = self.marking.exclusive(0..1).await;
+        if self.table.borrow().is_stable(blocks) {
+            return Ok(());
+        }
+        let open = self.table.borrow().open();
+        self.write_open(member, &open).await?;
+        member.flush().await?;
+        self.table.borrow_mut().opened(open);
+        Ok(())
+    }
+
+    async fn write_open<M: Member>(&self, member: &M, open: &Open) -> Result<(), MemberError> {
+        let (at, page) = {
+            let binding = self.header.borrow().binding();
+            (self.table.borrow().layout().open_at(), self.pool.copy_of(&open.encode(&binding)))
+        };
+        member.write(at, page).await
+    }
+
+    /// Before a superblock is written: the header stands for it, and for the one that it replaces.
+    ///
+    /// # Errors
+    /// When the member fails.
+    pub(crate) async fn announce<M: Member>(
+        &self,
+        member: &M,
+        present: Stamp,
+        next: &Superblock,
+    ) -> Result<(), MemberError> {
+        let _lock = self.marking.exclusive(0..1).await;
+        {
+            let mut header = self.header.borrow_mut();
+            header.generation += 1;
+            header.stamps = [present, Stamp::of(next)];
+        }
+        self.write_headers(member).await?;
+        self.announced.set(true);
+        Ok(())
+    }
+
+    async fn write_headers<M: Member>(&self, member: &M) -> Result<(), MemberError> {
+        let places = self.table.borrow().layout().headers_at();
+        let page = self.pool.copy_of(&self.header.borrow().encode());
+        let writes = join_all(places.map(|at| member.write(at, page.clone()))).await;
+        writes.into_iter().collect::<Result<(), _>>()?;
+        member.flush().await
+    }
+
+    /// Brings a page of the table in. One that cannot be had knows nothing.
+    async fn bring<M: Member>(&self, member: &M, page: u64) {
+        if self.table.borrow().here() >= PAGES_HERE_MAX {
+            self.make_room(member).await;
+        }
+        let _lock = self.moving.exclusive(page..page + 1).await;
+        if self.table.borrow().is_here(page) {
+            return;
+        }
+        let mut found = None;
+        if self.table.borrow().is_stored(page) {
+            let at = self.table.borrow().layout().page_at(page);
+            let binding = self.header.borrow().binding();
+            found = match read_page(member, &self.pool, at).await {
+                Ok(bytes) => Page::decode(&bytes, &binding, page).map_err(|defect| defect.to_string()),
+                Err(error) => Err(error.to_string()),
+            }
+            .inspect_err(|reason| tracing::warn!("checksums: {reason}; they are unknown until a scrub learns them"))
+            .ok();
+        }
+        self.table.borrow_mut().insert(page, found);
+    }
+
+    /// Lets go of pages that were not used lately, and writes some out if that is not enough.
+    async fn make_room<M: Member>(&self, member: &M) {
+        let most = PAGES_HERE_MAX - PAGES_TOGETHER;
+        self.table.borrow_mut().let_go(most);
+        if self.table.borrow().here() >= PAGES_HERE_MAX {
+            let dirty = self.table.borrow().dirty_pages();
+            // A member that fails here fails its next write as well; the pages wait.
+            if self.write_pages(member, &dirty).await.is_ok() {
+                self.table.borrow_mut().let_go(most);
+            }
+        }
+    }
+
+    /// Writes pages of the table, neighbours as one transfer.
+    async fn write_pages<M: Member>(&self, member: &M, pages: &[u64]) -> Result<(), MemberError> {
+        let runs = pages.chunk_by(|a, b| a + 1 == *b).flat_map(|run| run.chunks(PAGES_TOGETHER));
+        let writes: Vec<_> = runs.map(|run| self.write_run(member, run)).collect();
+        join_all(writes).await.into_iter().collect()
+    }
+
+    async fn write_run<M: Member>(&self, member: &M, run: &[u64]) -> Result<(), MemberError> {
+        let (first, last) = (run[0], run[run.len() - 1]);
+        let _lock = self.moving.exclusive(first..last + 1).await;
+        let (at, block) = {
+            let mut table = self.table.borrow_mut();
+            let mut buffer = self.pool.take(run.len() * PAGE_BYTES);
+            for (&page, into) in run.iter().zip(buffer.chunks_exact_mut(PAGE_BYTES)) {
+                table.take_out(page, into);
+            }
+            (table.layout().page_at(first), buffer.freeze())
+        };
+        let written = member.write(at, block).await;
+        if written.is_err() {
+            let mut table = self.table.borrow_mut();
+            run.iter().for_each(|&page| table.put_back(page));
+        }
+        written
+    }
+
+    /// At the end of a period: closes the regions that are idle. `superblock` is the member's.
+    ///
+    /// # Errors
+    /// When the member fails.
+    pub(crate) async fn close_idle<M: Member>(&self, member: &M, superblock: &Superblock) -> Result<(), MemberError> {
+        self.table.borrow_mut().next_period();
+        self.close(member, superblock, IDLE_PERIODS).await
+    }
+
+    /// When nothing is written any more: what is known is on the member afterwards, if it is flushed.
+    ///
+    /// # Errors
+    /// When the member fails.
+    pub(crate) async fn close_all<M: Member>(&self, member: &M, superblock: &Superblock) -> Result<(), MemberError> {
+        self.close(member, superblock, 0).await
+    }
+
+    async fn close<M: Member>(&self, member: &M, superblock: &Superblock, periods: u32) -> Result<(), MemberError> {
+        if !self.announced.get() {
+            if self.table.borrow().dirty_pages().is_empty() {
+                return Ok(()); // the array is not in use yet, and nothing was written to it
+            }
+            // A check has learned something: from here on the header stands for the superblock that is there.
+            self.announce(member, Stamp::of(superblock), superblock).await?;
+        }
+        let _lock = self.marking.exclusive(0..1).await;
+        let picked = self.table.borrow_mut().pick_to_close(periods);
+        let closed = self.close_picked(member, &picked).await;
+        if closed.is_err() {
+            self.table.borrow_mut().reopen(&picked);
+        }
+        closed
+    }
+
+    async fn close_picked<M: Member>(&self, member: &M, picked: &[u64]) -> Result<(), MemberError> {
+        let mut pages = self.table.borrow().pages_to_close(picked);
+        pages.extend(self.table.borrow().learned_pages());
+        pages.sort_unstable();
+        pages.dedup();
+        self.write_pages(member, &pages).await?;
+        if picked.is_empty() {
+            return Ok(());
+        }
+        member.flush().await?;
+        let open = self.table.borrow().open();
+        self.write_open(member, &open).await
+    }
+}
+
+/// How long a bitmap is stands only in its own superblock. One that was added by others may be longer than expected.
+async fn check_apart_from_bitmap<M: Member>(
+    member: &M,
+    superblock: &Superblock,
+    layout: &Layout,
+    pool: &Pool,
+) -> Result<(), Defect> {
+    let member_bytes = member.limits().bytes;
+    let (Some(at), Some(room)) = (superblock.bitmap_at(), superblock.bitmap_room(member_bytes)) else { return Ok(()) };
+    let [_, first] = layout.headers_at();
+    if at.0 > first.0 || at.0 + room <= first.0 {
+        return Ok(());
+    }
+    let head = read_bytes(member, pool, at, SUPER_BYTES as u64).await;
+    let head = head.map_err(|reason| Defect::new("bitmap", reason))?;
+    let end = at.0 + BitmapSuper::decode(&head, room)?.bytes_on_disk(room);
+    match end <= first.0 {
+        true => Ok(()),
+        false => Err(Defect::new(
+            "superblock.bitmap_offset",
+            format!("the bitmap ends at byte {end}, over the room for checksums"),
+        )),
+    }
+}
+
+/// A block that is not what was last written there.
+#[derive(Debug)]
+struct WrongBlock {
+    at: u64,
+}
+
+impl std::fmt::Display for WrongBlock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the block at byte {} of the component is not what its checksum says", self.at)
+    }
+}
+
+impl std::error::Error for WrongBlock {}
+
+async fn read_page<M: Member>(member: &M, pool: &Pool, at: MemberByte) -> Result<Vec<u8>, MemberError> {
+    let (result, page) = member.read(at, pool.take(PAGE_BYTES)).await;
+    result.map(|()| page.to_vec())
+}

@@ -1,0 +1,298 @@
+//! The verdicts against a search over every explanation, with arithmetic of its own.
+
+use super::*;
+use parity::Kernel;
+use proptest::prelude::*;
+
+/// GF(2^8) product by definition: the oracle shares no code with `parity`.
+fn multiply(mut a: u8, mut b: u8) -> u8 {
+    let mut product = 0;
+    while b != 0 {
+        if b & 1 != 0 {
+            product ^= a;
+        }
+        a = (a << 1) ^ if a & 0x80 != 0 { 0x1d } else { 0 };
+        b >>= 1;
+    }
+    product
+}
+
+/// What is known of a block besides its bytes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Word {
+    Absent,
+    Unreadable,
+    Heard,
+    Vouched,
+    Refuted,
+}
+
+impl Word {
+    fn of(self, block: &[u8]) -> Witness<'_> {
+        match self {
+            Self::Absent => Witness::Absent,
+            Self::Unreadable => Witness::Unreadable,
+            Self::Heard => Witness::Heard(block),
+            Self::Vouched => Witness::Vouched(block),
+            Self::Refuted => Witness::Refuted(Some(block)),
+        }
+    }
+}
+
+/// A row as it was read.
+#[derive(Debug, Clone)]
+struct Case {
+    exponents: Vec<u8>,
+    /// Data, P, Q.
+    blocks: Vec<Vec<u8>>,
+    words: Vec<Word>,
+}
+
+impl Case {
+    fn row(&self) -> StripeRow<'_> {
+        let witnesses = self.words.iter().zip(&self.blocks).map(|(word, block)| word.of(block)).collect();
+        StripeRow { exponents: self.exponents.iter().copied().collect(), witnesses }
+    }
+
+    fn parities(&self) -> usize {
+        self.blocks.len() - self.exponents.len()
+    }
+
+    fn having(&self, words: &[Word]) -> Vec<usize> {
+        (0..self.words.len()).filter(|index| words.contains(&self.words[*index])).collect()
+    }
+
+    /// Coefficients of a block in the equations.
+    fn column(&self, index: usize) -> Vec<u8> {
+        let data = self.exponents.len();
+        let power = |exponent: u8| (0..exponent).fold(1, |product, _| multiply(product, 2));
+        let column = match index.checked_sub(data) {
+            None => vec![1, power(self.exponents[index])],
+            Some(0) => vec![1, 0],
+            Some(_) => vec![0, 1],
+        };
+        column[..self.parities()].to_vec()
+    }
+
+    /// What the equations come to in byte `at`, without the blocks `free`.
+    fn sums(&self, at: usize, free: &[usize]) -> Vec<u8> {
+        let mut sums = vec![0; self.parities()];
+        for index in (0..self.blocks.len()).filter(|index| !free.contains(index)) {
+            for (sum, coefficient) in sums.iter_mut().zip(self.column(index)) {
+                *sum ^= multiply(coefficient, self.blocks[index][at]);
+            }
+        }
+        sums
+    }
+
+    /// Whether the row could obey its equations if the blocks `free` held something else.
+    fn is_possible_with(&self, free: &[usize]) -> bool {
+        (0..self.blocks[0].len()).all(|at| {
+            let sums = self.sums(at, free);
+            match free {
+                _ if free.len() >= self.parities() => true, // any as many columns can make any sums
+                [] => sums.iter().all(|sum| *sum == 0),
+                [one] => (0..=255).any(|value| {
+                    self.column(*one).iter().zip(&sums).all(|(coefficient, sum)| multiply(*coefficient, value) == *sum)
+                }),
+                _ => unreachable!("two free blocks are as many as there are equations"),
+            }
+        })
+    }
+
+    /// Whether exchanging two blocks would make a row with two equations left obey them.
+    fn is_exchange(&self) -> bool {
+        let relied_on = self.having(&[Word::Heard, Word::Vouched]);
+        relied_on.len() == self.blocks.len()
+            && self.parities() == 2
+            && relied_on.iter().any(|&one| {
+                relied_on.iter().filter(|other| self.blocks[**other] != self.blocks[one]).any(|&other| {
+                    let mut exchanged = self.clone();
+                    exchanged.blocks.swap(one, other);
+                    exchanged.is_possible_with(&[])
+                })
+            })
+    }
+
+    /// The law by definition: of the explanations with the fewest blocks the only one.
+    fn judged(&self) -> Option<Vec<usize>> {
+        let out = self.having(&[Word::Absent, Word::Unreadable, Word::Refuted]);
+        let heard = self.having(&[Word::Heard]);
+        let confessed = self.having(&[Word::Unreadable, Word::Refuted]);
+        let mut sizes: Vec<Vec<Vec<usize>>> = vec![vec![Vec::new()], heard.iter().map(|index| vec![*index]).collect()];
+        if out.len() + heard.len() <= self.parities() {
+            sizes.push(vec![heard]);
+        }
+        for explanations in sizes {
+            let with = |more: &Vec<usize>| [&out[..], more].concat();
+            let possible: Vec<_> = explanations.into_iter().filter(|more| self.is_possible_with(&with(more))).collect();
+            match &possible[..] {
+                [] => {}
+                [only] if only.len() == 1 && self.is_exchange() => return None,
+                [only] => {
+                    let mut wrong = [&confessed[..], only].concat();
+                    wrong.sort_unstable();
+                    return Some(wrong);
+                }
+                _ => return None,
+            }
+        }
+        None
+    }
+}
+
+/// A row that obeys its equations, then changed here and there.
+fn cases() -> impl Strategy<Value = Case> {
+    let shape = (1..5_usize, 1..3_usize, 1..3_usize);
+    shape.prop_flat_map(|(data, parities, bytes)| {
+        let slots = data + parities;
+        let block = || prop::collection::vec(any::<u8>(), bytes);
+        let word = prop_oneof![
+            1 => Just(Word::Absent),
+            1 => Just(Word::Unreadable),
+            8 => Just(Word::Heard),
+            6 => Just(Word::Vouched),
+            1 => Just(Word::Refuted),
+        ];
+        (
+            prop::sample::subsequence((0..9_u8).collect::<Vec<_>>(), data),
+            prop::collection::vec(block(), data),
+            prop::collection::vec(word, slots),
+            prop::collection::vec((0..slots, block()), 0..3),
+            any::<bool>(),
+        )
+            .prop_map(move |(exponents, mut blocks, words, changes, all_heard)| {
+                blocks.resize(slots, vec![0; bytes]);
+                let words = if all_heard { vec![Word::Heard; slots] } else { words };
+                let mut case = Case { exponents, blocks, words };
+                for at in 0..bytes {
+                    let sums = case.sums(at, &[]);
+                    for (parity, sum) in sums.into_iter().enumerate() {
+                        case.blocks[data + parity][at] ^= sum;
+                    }
+                }
+                for (index, change) in changes {
+                    case.blocks[index].iter_mut().zip(change).for_each(|(byte, change)| *byte ^= change);
+                }
+                case
+            })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    #[test]
+    fn a_stripe_s_verdict_is_the_only_smallest_explanation(case in cases()) {
+        let kernel = Kernel::best();
+        let verdict = case.row().judge(kernel);
+        let out = case.having(&[Word::Absent, Word::Unreadable, Word::Refuted]);
+        let confessed = case.having(&[Word::Unreadable, Word::Refuted]);
+        if out.len() > case.parities() {
+            match verdict {
+                Verdict::Sound => prop_assert!(confessed.is_empty()),
+                Verdict::Lost { who } => prop_assert_eq!(who.to_vec(), confessed),
+                other => prop_assert!(false, "{:?}", other),
+            }
+            return Ok(());
+        }
+        match (verdict, case.judged()) {
+            (Verdict::Sound, Some(wrong)) => prop_assert!(wrong.is_empty()),
+            (Verdict::Wrong { who, .. }, Some(wrong)) => {
+                prop_assert_eq!(who.to_vec(), wrong.clone());
+                // What they should be makes the row obey its equations.
+                let mut healed = case.clone();
+                for &index in &who {
+                    healed.blocks[index] = case.row().solved(kernel, index, &who).expect("few enough are wrong");
+                }
+                let absent = case.having(&[Word::Absent]);
+                prop_assert!(healed.is_possible_with(&absent));
+            }
+            (Verdict::Undecidable, None) => {}
+            (verdict, expected) => prop_assert!(false, "{:?}, expected {:?}", verdict, expected),
+        }
+    }
+
+    #[test]
+    fn copies_are_judged_by_those_vouched_for_or_by_most(
+        contents in prop::collection::vec(0..3_u8, 1..6),
+        words in prop::collection::vec(0..5_usize, 6),
+    ) {
+        const WORDS: [Word; 5] = [Word::Heard, Word::Heard, Word::Absent, Word::Unreadable, Word::Refuted];
+        let words: Vec<Word> = contents.iter().zip(words).map(|(_, word)| WORDS[word]).collect();
+        let blocks: Vec<[u8; 2]> = contents.iter().map(|byte| [*byte, 7]).collect();
+        let witnesses: Vec<Witness<'_>> = words.iter().zip(&blocks).map(|(word, block)| word.of(block)).collect();
+        let heard: Vec<u8> =
+            contents.iter().zip(&words).filter(|(_, word)| **word == Word::Heard).map(|(byte, _)| *byte).collect();
+        let winner = (0..3).find(|byte| heard.iter().filter(|other| *other == byte).count() * 2 > heard.len());
+        let confesses = |word: Word| matches!(word, Word::Unreadable | Word::Refuted);
+        let wrong: Vec<usize> = (0..words.len())
+            .filter(|index| confesses(words[*index]) || (words[*index] == Word::Heard && Some(contents[*index]) != winner))
+            .collect();
+        match judge_copies(&witnesses) {
+            Verdict::Sound => prop_assert!(wrong.is_empty()),
+            Verdict::Wrong { who, .. } => {
+                prop_assert!(winner.is_some());
+                prop_assert_eq!(who.to_vec(), wrong);
+            }
+            Verdict::Undecidable => prop_assert!(winner.is_none() && !heard.is_empty()),
+            Verdict::Lost { .. } => prop_assert!(heard.is_empty() && words.iter().any(|word| confesses(*word))),
+        }
+    }
+}
+
+#[test]
+fn one_copy_that_is_vouched_for_outweighs_all_others() {
+    let (right, wrong) = ([1; 8], [2; 8]);
+    let witnesses = [Witness::Heard(&wrong), Witness::Vouched(&right), Witness::Heard(&wrong)];
+    let who = Indices::from_iter([0, 2]);
+    assert_eq!(judge_copies(&witnesses), Verdict::Wrong { who, by: Evidence::Checksum });
+    let witnesses = [Witness::Vouched(&wrong), Witness::Vouched(&right), Witness::Heard(&right)];
+    assert_eq!(judge_copies(&witnesses), Verdict::Undecidable);
+}
+
+#[test]
+fn two_blocks_that_were_exchanged_convict_nobody() {
+    let kernel = Kernel::best();
+    let data: Vec<Vec<u8>> =
+        (0..4_u32).map(|index| (0..64).map(|at| (at * at * 7 + index * 31) as u8).collect()).collect();
+    let (mut p, mut q) = (vec![0; 64], vec![0; 64]);
+    kernel.pq(&mut p, &mut q, &data.iter().map(|block| &block[..]).collect::<Vec<_>>());
+    let blocks: Vec<Vec<u8>> = data.into_iter().chain([p, q]).collect();
+    for one in 0..6 {
+        for other in 0..one {
+            let mut case = Case { exponents: (0..4).collect(), blocks: blocks.clone(), words: vec![Word::Heard; 6] };
+            case.blocks.swap(one, other);
+            assert_eq!(case.row().judge(kernel), Verdict::Undecidable, "{one} and {other}");
+        }
+    }
+}
+
+/// What the head of `verdict` promises of RAID-6 without checksums.
+#[test]
+fn p_and_q_convict_any_one_member_of_a_whole_row_and_nobody_when_one_is_missing() {
+    let kernel = Kernel::best();
+    let data: Vec<Vec<u8>> = (0..6).map(|index| (0..4096).map(|at| (at * 7 + index * 31) as u8).collect()).collect();
+    let (mut p, mut q) = (vec![0; 4096], vec![0; 4096]);
+    kernel.pq(&mut p, &mut q, &data.iter().map(|block| &block[..]).collect::<Vec<_>>());
+    let whole = Case {
+        exponents: (0..6).collect(),
+        blocks: data.into_iter().chain([p, q]).collect(),
+        words: vec![Word::Heard; 8],
+    };
+    for wrong in 0..8 {
+        let mut case = whole.clone();
+        case.blocks[wrong][1234] ^= 0x10;
+        let who = Indices::from_iter([wrong]);
+        assert_eq!(case.row().judge(kernel), Verdict::Wrong { who, by: Evidence::Parity });
+        assert_eq!(case.row().solved(kernel, wrong, &[]).as_ref(), Some(&whole.blocks[wrong]));
+        for missing in (0..8).filter(|missing| *missing != wrong) {
+            case.words = vec![Word::Heard; 8];
+            case.words[missing] = Word::Absent;
+            assert_eq!(case.row().judge(kernel), Verdict::Undecidable);
+            assert!(!case.row().agrees(kernel));
+            case.words[missing] = Word::Unreadable;
+            assert_eq!(case.row().judge(kernel), Verdict::Undecidable, "its contents cannot be had from the others");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! What measuring costs: the same reads and writes of an array of members in memory, measured and not, in turns.
+//!
+//! `cargo bench -p mdspace-export --bench measure` prints rates of the engine alone, and through the NBD server, and
+//! their ratios. `... -- count MEASURED LOAD` only does a fixed number of requests, for callgrind: MEASURED is `on`
+//! or `off`, LOAD `read` or `write`.
+
+use engine::create::{Contents, Newcomer, Recipe, create};
+use engine::{Array, AssembleOptions, Candidate, Pool};
+use format::geometry::{Level, default_layout};
+use format::placement::BitmapChoice;
+use format::superblock::Version;
+use futures_util::future::join_all;
+use io::net::{Listener, Stream};
+use io::{AnyMember, Executor, MemoryMember, Options, RealClock};
+use mdspace_export::measure::{Gauges, Measured};
+use mdspace_export::nbd::client::{Client, connect};
+use mdspace_export::nbd::handshake::ClientOptions;
+use mdspace_export::nbd::server::{Server, ServerLimits};
+use mdspace_export::nbd::session::Export;
+use mdspace_export::{Durability, Volume, VolumeError, VolumeErrorKind};
+use std::cell::Cell;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+type MemoryArray = Array<AnyMember, RealClock>;
+
+const MEMBERS: usize = 8;
+const MEMBER_BYTES: u64 = 32 << 20;
+const REQUEST: u64 = 4096;
+const DEPTH: usize = 32;
+const ROUND: Duration = Duration::from_millis(250);
+const ROUNDS: usize = 21;
+const COUNTED: u64 = 100_000;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Load {
+    Read,
+    Write,
+}
+
+/// The array as a volume.
+#[derive(Clone)]
+struct Whole(MemoryArray);
+
+fn failed(error: engine::ArrayError) -> VolumeError {
+    VolumeError::new(VolumeErrorKind::Io, error.reason)
+}
+
+impl Volume for Whole {
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn preferred_block_bytes(&self) -> u32 {
+        4096
+    }
+    fn pool(&self) -> &Pool {
+        self.0.pool()
+    }
+    async fn read(&self, at: u64, into: engine::Buffer) -> Result<engine::Buffer, VolumeError> {
+        self.0.read(at, into).await.map_err(failed)
+    }
+    async fn write(&self, at: u64, from: engine::Block, _: Durability) -> Result<(), VolumeError> {
+        self.0.write(at, from, engine::Durability::Ordinary).await.map_err(failed)
+    }
+    async fn flush(&self) -> Result<(), VolumeError> {
+        self.0.flush().await.map_err(failed)
+    }
+    async fn discard(&self, _: u64, _: u64) -> Result<(), VolumeError> {
+        Ok(())
+    }
+    async fn write_zeroes(&self, _: u64, _: u64, _: bool, _: Durability) -> Result<(), VolumeError> {
+        Err(VolumeError::new(VolumeErrorKind::Io, "not needed here"))
+    }
+}
+
+async fn array(pool: &Pool) -> MemoryArray {
+    let newcomer = |index: usize| {
+        let member = AnyMember::from(MemoryMember::new(MEMBER_BYTES).expect("memory"));
+        Some(Newcomer { candidate: Candidate { name: format!("m{index}"), member }, device_uuid: [index as u8; 16] })
+    };
+    let newcomers: Vec<_> = (0..MEMBERS).map(newcomer).collect();
+    let recipe = Recipe {
+        version: Version::V1_2,
+        level: Level::Raid5,
+        layout: default_layout(Level::Raid5),
+        chunk_bytes: 64 << 10,
+        name: "bench".to_owned(),
+        data_offset_bytes: None,
+        component_bytes: None,
+        bitmap: BitmapChoice::None,
+        integrity: false,
+        set_uuid: [7; 16],
+        contents: Contents::Consistent,
+        overwrite: false,
+    };
+    let clock = RealClock::new();
+    create(&recipe, &newcomers, &[], pool, &clock, &|_, _| {}).await.expect("it can be made");
+    let offered = newcomers.into_iter().flatten().map(|newcomer| newcomer.candidate).collect();
+    Array::assemble(offered, AssembleOptions::default(), pool.clone(), clock).await.expect("it is whole")
+}
+
+/// Does requests at random places until `is_over` says so; tells how many.
+async fn requests(bytes: u64, ask: impl AsyncFn(u64), is_over: impl Fn(u64) -> bool) -> u64 {
+    let done = Cell::new(0);
+    let lane = async |mut random: u64| {
+        while !is_over(done.get()) {
+            for _ in 0..16 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                ask((random >> 20) % (bytes / REQUEST) * REQUEST).await;
+                done.set(done.get() + 1);
+            }
+            io::yield_now().await;
+        }
+    };
+    join_all((1..=DEPTH as u64).map(lane)).await;
+    done.get()
+}
+
+async fn of_volume<V: Volume>(volume: &V, load: Load, is_over: impl Fn(u64) -> bool) -> u64 {
+    let bytes = volume.bytes();
+    match load {
+        Load::Read => {
+            let read =
+                async |at| drop(volume.read(at, volume.pool().take(REQUEST as usize)).await.expect("it is read"));
+            requests(bytes, read, is_over).await
+        }
+        Load::Write => {
+            let block = volume.pool().zeroed(REQUEST as usize).freeze();
+            let write = async |at| volume.write(at, block.clone(), Durability::Ordinary).await.expect("it is written");
+            requests(bytes, write, is_over).await
+        }
+    }
+}
+
+async fn of_client(client: &Client, load: Load, is_over: impl Fn(u64) -> bool) -> u64 {
+    let bytes = MEMBER_BYTES * (MEMBERS as u64 - 2);
+    match load {
+        Load::Read => {
+            let read =
+                async |at| drop(client.read(at, client.pool().take(REQUEST as usize)).await.expect("it is read"));
+            requests(bytes, read, is_over).await
+        }
+        Load::Write => {
+            let block = client.pool().zeroed(REQUEST as usize).freeze();
+            let write = async |at| client.write(at, block.clone(), Durability::Ordinary).await.expect("it is written");
+            requests(bytes, write, is_over).await
+        }
+    }
+}
+
+/// The same array, measured by `gauges` or not.
+async fn rate(array: &MemoryArray, gauges: Option<&Gauges>, load: Load) -> f64 {
+    let begun = Instant::now();
+    let is_over = |_| begun.elapsed() >= ROUND;
+    let done = match gauges {
+        Some(gauges) => {
+            array.observe(Some(Rc::new(gauges.clone())));
+            of_volume(&Measured::new(Whole(array.clone()), gauges), load, is_over).await
+        }
+        None => {
+            array.observe(None);
+            of_volume(&Whole(array.clone()), load, is_over).await
+        }
+    };
+    done as f64 / begun.elapsed().as_secs_f64()
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
+}
+
+/// Rounds in turn; medians of both, and of their ratios.
+fn report(what: &str, load: Load, rounds: &[(f64, f64)]) {
+    let off = median(rounds.iter().map(|(off, _)| *off).collect());
+    let on = median(rounds.iter().map(|(_, on)| *on).collect());
+    let ratio = median(rounds.iter().map(|(off, on)| on / off).collect());
+    println!("{what:7} {:6} {off:12.0} {on:12.0}   {ratio:.3}", format!("{load:?}"));
+}
+
+fn count(measured: &str, load: &str) {
+    let load = if load == "read" { Load::Read } else { Load::Write };
+    let pool = Pool::new(64 << 20);
+    let executor = Executor::new(&Options::new(pool.clone())).expect("an executor");
+    executor.block_on(async {
+        let array = array(&pool).await;
+        let is_over = |done| done >= COUNTED;
+        let done = if measured == "on" {
+            let gauges = Gauges::new();
+            array.observe(Some(Rc::new(gauges.clone())));
+            of_volume(&Measured::new(Whole(array), &gauges), load, is_over).await
+        } else {
+            of_volume(&Whole(array), load, is_over).await
+        };
+        println!("{done} requests");
+    });
+}
+
+/// Serves an array on a thread of its own, measured or not.
+fn serve(path: &Path, is_measured: bool) {
+    let path = path.to_owned();
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let pool = Pool::new(64 << 20);
+        let executor = Executor::new(&Options::new(pool.clone())).expect("an executor");
+        executor.block_on(async {
+            let array = array(&pool).await;
+            let listener = Listener::unix(&path, 0o600).expect("a socket");
+            ready.send(()).expect("somebody waits");
+            let name = String::new();
+            if is_measured {
+                let gauges = Gauges::new();
+                array.observe(Some(Rc::new(gauges.clone())));
+                let export = Export { name, volume: Measured::new(Whole(array), &gauges) };
+                drop(Server::new(vec![export], ServerLimits::default()).accept_from(listener).await);
+            } else {
+                let export = Export { name, volume: Whole(array) };
+                drop(Server::new(vec![export], ServerLimits::default()).accept_from(listener).await);
+            }
+        });
+    });
+    is_ready.recv().expect("it serves");
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    if let [command, measured, load] = &words[..] {
+        assert_eq!(command, "count");
+        return count(measured, load);
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let paths = ["off", "on"].map(|name| directory.path().join(name));
+    serve(&paths[0], false);
+    serve(&paths[1], true);
+    let pool = Pool::new(64 << 20);
+    let executor = Executor::new(&Options::new(pool.clone())).expect("an executor");
+    executor.block_on(async {
+        println!("RAID-5 of {MEMBERS} members in memory, {REQUEST} B at random, depth {DEPTH}; {ROUNDS} rounds of {ROUND:?} in turn");
+        println!("                      off/s         on/s   on/off");
+        let (array, gauges) = (array(&pool).await, Gauges::new());
+        for load in [Load::Read, Load::Write] {
+            let mut rounds = Vec::new();
+            for _ in 0..=ROUNDS {
+                rounds.push((rate(&array, None, load).await, rate(&array, Some(&gauges), load).await));
+            }
+            report("engine", load, &rounds[1..]);
+        }
+        let mut clients = Vec::new();
+        for path in &paths {
+            let stream = Stream::connect_unix(path).await.expect("it listens");
+            let handshake = connect(stream, pool.clone(), ClientOptions::default()).await;
+            let (client, connection) = handshake.expect("it speaks NBD");
+            drop(io::spawn(connection));
+            clients.push(client);
+        }
+        for load in [Load::Read, Load::Write] {
+            let mut rounds = Vec::new();
+            for _ in 0..=ROUNDS {
+                let mut rates = [0.0; 2];
+                for (client, rate) in clients.iter().zip(&mut rates) {
+                    let begun = Instant::now();
+                    let done = of_client(client, load, |_| begun.elapsed() >= ROUND).await;
+                    *rate = done as f64 / begun.elapsed().as_secs_f64();
+                }
+                rounds.push((rates[0], rates[1]));
+            }
+            report("NBD", load, &rounds[1..]);
+        }
+    });
+}

@@ -1,0 +1,225 @@
+// The page of a served array: asks for status and measures once a second, and shows what changed in between.
+// Text from the server is only ever set as text, never as HTML.
+"use strict";
+
+const KEPT = 120; // points of a plot
+const points = [];
+let before = null;
+
+const at = (id) => document.getElementById(id);
+
+function size(bytes) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  let unit = 0;
+  while (bytes >= 1024 && unit < units.length - 1) { bytes /= 1024; unit += 1; }
+  return `${bytes >= 100 || unit === 0 ? Math.round(bytes) : bytes.toFixed(1)} ${units[unit]}`;
+}
+
+function time(nanos) {
+  if (nanos === null) return "–";
+  if (nanos < 1e6) return `${(nanos / 1e3).toFixed(1)} µs`;
+  return nanos < 1e9 ? `${(nanos / 1e6).toFixed(1)} ms` : `${(nanos / 1e9).toFixed(1)} s`;
+}
+
+// What happened to one kind between two measures.
+function since(now, earlier) {
+  const count = now.count - (earlier ? earlier.count : 0);
+  const nanos = now.nanos - (earlier ? earlier.nanos : 0);
+  return { bytes: now.bytes - (earlier ? earlier.bytes : 0), mean: count > 0 ? nanos / count : null };
+}
+
+async function ask(route, body) {
+  const options = body === undefined ? {} : {
+    method: "POST",
+    headers: { "Content-Type": "application/json", "Authorization": `Bearer ${at("token").value}` },
+    body: JSON.stringify(body),
+  };
+  const answer = await fetch(route, options);
+  const value = await answer.json();
+  if (!answer.ok) {
+    const { member, field, message, advice } = value.error;
+    throw new Error([member, field, message].filter(Boolean).join(": ") + (advice ? ` (${advice})` : ""));
+  }
+  return value;
+}
+
+async function change(route, body) {
+  try {
+    await ask(route, body);
+    at("message").textContent = "done";
+  } catch (error) {
+    at("message").textContent = error.message;
+  }
+  await look();
+}
+
+const colors = { in_sync: "good", recovering: "warn", spare: "" };
+const columns = 8; // besides the name's and the button's
+
+// The rows of the table, by member or slot: kept, so that focus and a press on a button outlive an update.
+const rows = new Map();
+
+function newRow(name) {
+  const row = document.createElement("tr");
+  const cells = Array.from({ length: columns }, () => document.createElement("td"));
+  const heading = document.createElement("th");
+  heading.scope = "row";
+  heading.textContent = name;
+  const button = document.createElement("button");
+  button.addEventListener("click", () => {
+    if (confirm(`${button.textContent} ${name}?`)) change(`/v1/members/${button.textContent}`, { member: name });
+  });
+  const last = document.createElement("td");
+  last.append(button);
+  row.append(cells[0], heading, ...cells.slice(1), last);
+  return { row, cells, button };
+}
+
+function memberRow(member, measured, earlier, seconds) {
+  if (!rows.has(member.name)) rows.set(member.name, newRow(member.name));
+  const { row, cells, button } = rows.get(member.name);
+  const read = measured ? since(measured.read, earlier && earlier.read) : { bytes: 0, mean: null };
+  const write = measured ? since(measured.write, earlier && earlier.write) : { bytes: 0, mean: null };
+  const busy = measured ? (measured.busy_nanos - (earlier ? earlier.busy_nanos : 0)) / 1e7 / seconds : 0;
+  const texts = [
+    member.slot ?? "–", member.state.replace("_", " "), `${size(read.bytes / seconds)}/s`, `${size(write.bytes / seconds)}/s`,
+    time(read.mean), time(write.mean), `${Math.min(100, Math.round(busy))} %`, member.errors,
+  ];
+  cells.forEach((cell, index) => {
+    cell.textContent = texts[index];
+    cell.className = index > 1 ? "number" : "";
+  });
+  cells[1].className = colors[member.state] ?? "bad";
+  if (member.errors > 0) cells[7].classList.add("bad");
+  button.textContent = member.state === "in_sync" || member.state === "recovering" ? "fail" : "remove";
+  button.setAttribute("aria-label", `${button.textContent} ${member.name}`);
+  return row;
+}
+
+function missingRow(slot) {
+  const key = `missing ${slot}`;
+  if (!rows.has(key)) {
+    const row = document.createElement("tr");
+    const [number, state] = [document.createElement("td"), document.createElement("td")];
+    [number.textContent, state.textContent, state.colSpan, state.className] = [slot, "missing", columns + 1, "bad"];
+    row.append(number, state);
+    rows.set(key, { row });
+  }
+  return rows.get(key).row;
+}
+
+function plot(id, series, told) {
+  const svg = at(id);
+  const most = Math.max(1, ...series.flatMap((one) => one.values));
+  svg.replaceChildren(...series.map((one) => {
+    const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
+    line.setAttribute("class", one.name);
+    line.setAttribute("points", one.values.map((value, index) => `${index * 300 / (KEPT - 1)},${98 - value / most * 94}`).join(" "));
+    return line;
+  }));
+  const text = `reads ${told(series[0].values.at(-1))}, writes ${told(series[1].values.at(-1))}, top of the plot ${told(most)}`;
+  svg.setAttribute("aria-label", text);
+  at(`${id}-text`).textContent = text;
+}
+
+const CELLS = 400; // of the map; as wide as its viewBox
+const isOver = (finding) => finding.outcome !== "left" && finding.outcome !== "failed";
+
+// Which cell a finding falls into. Wrong parity is no byte of the array's, but belongs to a stripe of it.
+function cellOf(finding, status) {
+  const parities = status.level === "raid6" ? 2 : 1;
+  const first = finding.array.length > 0 ? finding.array[0].at
+    : finding.stripe * status.chunk_bytes * (status.raid_disks - parities);
+  return Math.min(CELLS - 1, Math.floor(first / status.array_bytes * CELLS));
+}
+
+function map(scrub, status) {
+  at("scrub").hidden = !scrub;
+  if (!scrub) return;
+  const { start, end } = scrub.positions;
+  const share = end > start ? (scrub.position - start) / (end - start) : 1;
+  const [from, to] = [scrub.array.start, scrub.array.start + (scrub.array.end - scrub.array.start) * share];
+  const scale = CELLS / status.array_bytes;
+  const cells = new Map(); // a cell with anything left is not healed
+  for (const finding of scrub.findings) {
+    const cell = cellOf(finding, status);
+    cells.set(cell, (cells.get(cell) ?? true) && isOver(finding));
+  }
+  const rect = (name, x, width, y) => {
+    const one = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+    for (const [key, value] of Object.entries({ class: name, x, width, y, height: 20 - y })) one.setAttribute(key, value);
+    return one;
+  };
+  at("map").replaceChildren(rect("seen", from * scale, Math.max(0, to - from) * scale, 0),
+    ...[...cells].map(([cell, right]) => (right ? rect("healed", cell, 1, 10) : rect("left", cell, 1, 0))));
+  const right = scrub.findings.filter(isOver).length;
+  const more = scrub.findings_omitted > 0 ? `, and ${scrub.findings_omitted} more that are not drawn` : "";
+  const text = `${scrub.action}, ${scrub.state}: ${scrub.findings.length - right} places mismatched, ${right} healed or overwritten since${more}`;
+  at("map").setAttribute("aria-label", text);
+  at("map-text").textContent = text;
+}
+
+function show(status, measures) {
+  const seconds = (measures.nanos - (before ? before.nanos : 0)) / 1e9;
+  const known = new Map((before ? before.members : []).map((member) => [member.name, member]));
+  const measured = new Map(measures.members.map((member) => [member.name, member]));
+  const name = status.name || status.uuid;
+  document.title = `${name}: ${status.state}`;
+  at("headline").textContent = `${name}: ${status.level}, ${size(status.array_bytes)}, ${status.state}`;
+  at("headline").className = status.broken ? "bad" : status.in_sync < status.raid_disks ? "warn" : "good";
+  const bitmap = status.bitmap ? `, bitmap ${status.bitmap.set} of ${status.bitmap.bits} set` : "";
+  at("details").textContent = status.broken ??
+    `${status.in_sync} of ${status.raid_disks} members in sync, events ${status.events}, uuid ${status.uuid}${bitmap}`;
+  at("sweep").hidden = !status.sweep;
+  if (status.sweep) {
+    const { action, percent, done_bytes, total_bytes, bytes_per_second, seconds_left } = status.sweep;
+    at("sweep-progress").value = percent;
+    const left = seconds_left === null ? "" : `, ${Math.ceil(seconds_left / 60)} min left`;
+    at("sweep-text").textContent =
+      `${action}: ${percent.toFixed(1)} % (${size(done_bytes)} of ${size(total_bytes)}), ${size(bytes_per_second)}/s${left}`;
+  }
+  const wanted = status.members.map((member) => memberRow(member, measured.get(member.name), known.get(member.name), seconds));
+  wanted.push(...status.missing.map(missingRow));
+  const shown = [...at("members").children];
+  if (wanted.length !== shown.length || wanted.some((row, index) => row !== shown[index])) at("members").replaceChildren(...wanted);
+  const read = since(measures.requests.read, before && before.requests.read);
+  const write = since(measures.requests.write, before && before.requests.write);
+  if (before) {
+    points.push([read.bytes / seconds, write.bytes / seconds, read.mean ?? 0, write.mean ?? 0]);
+    if (points.length > KEPT) points.shift();
+    const series = (first) => [
+      { name: "read", values: points.map((point) => point[first]) },
+      { name: "write", values: points.map((point) => point[first + 1]) },
+    ];
+    plot("rates", series(0), (bytes) => `${size(bytes)}/s`);
+    plot("times", series(2), time);
+  }
+  before = measures;
+}
+
+async function look() {
+  try {
+    const status = await ask("/v1/status");
+    show(status, await ask("/v1/measures"));
+    map((await ask("/v1/scrub")).scrub, status);
+    if (at("message").dataset.lost) {
+      at("message").textContent = "";
+      delete at("message").dataset.lost;
+    }
+  } catch (error) {
+    at("message").textContent = `The server does not answer: ${error.message}`;
+    at("message").dataset.lost = "yes";
+  }
+}
+
+at("token-form").addEventListener("submit", (event) => event.preventDefault());
+at("add-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  change("/v1/members/add", { member: at("add-member").value });
+});
+at("set-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  change("/v1/set", { [at("set-key").value]: at("set-value").value });
+});
+look();
+setInterval(look, 1000);

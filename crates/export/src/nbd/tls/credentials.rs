@@ -1,0 +1,79 @@
+//! A server's certificate and key, and who may be its client, from the files that qemu and nbdkit name so:
+//! `server-cert.pem`, `server-key.pem`, and for clients' certificates `ca-cert.pem` and, if it is there, `ca-crl.pem`.
+
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a server shows its clients, and asks of them.
+#[derive(Clone)]
+pub struct Credentials(pub(super) Arc<ServerConfig>);
+
+impl Credentials {
+    /// Reads them from `directory`. With `verify_peer` a client needs a certificate that the authority in
+    /// `ca-cert.pem` has signed, and that its revocation list does not name.
+    ///
+    /// # Errors
+    /// A file is not there or is not what it should be; the message names it.
+    pub fn load(directory: &Path, verify_peer: bool) -> io::Result<Self> {
+        let provider = Arc::new(ring::default_provider());
+        let versions = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .expect("the provider can do what rustls takes for safe");
+        let (certificate, key) = (directory.join("server-cert.pem"), directory.join("server-key.pem"));
+        let chain = certificates(&certificate)?;
+        let private = PrivateKeyDer::from_pem_file(&key).map_err(|error| unreadable(&key, error))?;
+        let clients = if verify_peer {
+            versions.with_client_cert_verifier(verifier(directory, provider)?)
+        } else {
+            versions.with_no_client_auth()
+        };
+        let config = clients.with_single_cert(chain, private).map_err(|error| refused(&certificate, error))?;
+        Ok(Self(Arc::new(config)))
+    }
+}
+
+fn verifier(
+    directory: &Path,
+    provider: Arc<rustls::crypto::CryptoProvider>,
+) -> io::Result<Arc<dyn ClientCertVerifier>> {
+    let authority = directory.join("ca-cert.pem");
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in certificates(&authority)? {
+        roots.add(certificate).map_err(|error| refused(&authority, error))?;
+    }
+    let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let revoked = directory.join("ca-crl.pem");
+    if revoked.exists() {
+        let lists =
+            CertificateRevocationListDer::pem_file_iter(&revoked).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let lists = lists.map_err(|error| unreadable(&revoked, error))?;
+        builder = builder.with_crls(lists);
+    }
+    builder.build().map_err(|error| refused(&authority, error))
+}
+
+/// The certificates in a file: at least one.
+fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+    let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = certificates.map_err(|error| unreadable(path, error))?;
+    if certificates.is_empty() { Err(refused(path, "there is no certificate in it")) } else { Ok(certificates) }
+}
+
+fn unreadable(path: &Path, error: pem::Error) -> io::Error {
+    match error {
+        pem::Error::Io(error) => io::Error::new(error.kind(), format!("{}: {error}", path.display())),
+        error => refused(path, error),
+    }
+}
+
+fn refused(path: &Path, why: impl Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display()))
+}

@@ -1,0 +1,153 @@
+//! NBD through TLS with clients that others wrote: nbdinfo, nbdcopy (GnuTLS, by libnbd), qemu-img and qemu-io (GnuTLS).
+//!
+//! A missing program fails its test with its package's name: nothing is skipped.
+
+#[path = "support/certificates.rs"]
+mod certificates;
+#[path = "support/served.rs"]
+mod served;
+
+use certificates::Authority;
+use mdspace_export::nbd::tls::{Credentials, Security};
+use served::{BYTES, Served, image, run};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A server's directory of certificates, and one for a client.
+struct Keys {
+    directory: tempfile::TempDir,
+    authority: Authority,
+}
+
+impl Keys {
+    fn new() -> Self {
+        let keys = Self { directory: tempfile::tempdir().expect("a temporary directory"), authority: Authority::new() };
+        keys.authority.write_own(&keys.path("server"));
+        keys.authority.write_server(&keys.path("server"));
+        keys.authority.write_own(&keys.path("client"));
+        keys
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn credentials(&self, verify_peer: bool) -> Credentials {
+        Credentials::load(&self.path("server"), verify_peer).expect("certificates")
+    }
+}
+
+/// The NBD URI of a client whose certificates are in `directory`.
+fn uri(served: &Served, directory: &Path) -> String {
+    let (socket, directory) = (served.path("nbd"), directory.display());
+    format!("nbds+unix:///array?socket={}&tls-certificates={directory}", socket.display())
+}
+
+/// Whether a client gets in, and what it says.
+fn enters(uri: &str) -> (bool, String) {
+    let output = Command::new("nbdinfo").args(["--size", uri]).output().expect("nbdinfo: apt-get install libnbd-bin");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn an_image_goes_in_and_out_through_tls_unchanged() {
+    let keys = Keys::new();
+    let served = Served::secured(BYTES, false, Security::Required(keys.credentials(false)));
+    let uri = uri(&served, &keys.path("client"));
+    let info = run("libnbd-bin", "nbdinfo", &["--json", &uri]);
+    assert!(info.contains("\"TLS\": true"), "{info}");
+    let (from, to) = (served.path("in"), served.path("out"));
+    let bytes = image(&from);
+    run("libnbd-bin", "nbdcopy", &[from.to_str().expect("a plain path"), &uri]);
+    run("libnbd-bin", "nbdcopy", &[&uri, to.to_str().expect("a plain path")]);
+    assert!(std::fs::read(&to).expect("the copy is there") == bytes);
+
+    let object = format!("tls-creds-x509,id=tls,endpoint=client,dir={}", keys.path("client").display());
+    let image = format!(
+        "driver=nbd,export=array,server.type=unix,server.path={},tls-creds=tls,tls-hostname=localhost",
+        served.path("nbd").display()
+    );
+    let plain = format!("driver=raw,file.driver=file,file.filename={}", from.display());
+    let compare = ["compare", "--object", &object, "--image-opts", &plain, &image];
+    assert!(run("qemu-utils", "qemu-img", &compare).contains("Images are identical"));
+    let mut commands = vec!["--object", &object, "--image-opts"];
+    for command in ["write -P 0xa5 1M 3M", "write -z -f 2M 64k", "flush", "read -P 0xa5 1M 1M", "read -P 0 2M 64k"] {
+        commands.extend(["-c", command]);
+    }
+    commands.push(&image);
+    let said = run("qemu-utils", "qemu-io", &commands);
+    assert!(!said.contains("failed") && !said.contains("error"), "{said}");
+    let contents = served.stop();
+    assert!(contents[8 << 20..] == bytes[8 << 20..], "nothing else was touched by qemu-io");
+    assert!(contents[1 << 20..2 << 20].iter().all(|byte| *byte == 0xa5));
+}
+
+#[test]
+fn who_comes_without_tls_is_served_only_where_it_is_not_required() {
+    let keys = Keys::new();
+    let table: [(Security, bool, bool); 3] = [
+        (Security::Plain, true, false),
+        (Security::Offered(keys.credentials(false)), true, true),
+        (Security::Required(keys.credentials(false)), false, true),
+    ];
+    for (number, (security, plain, through_tls)) in table.into_iter().enumerate() {
+        let served = Served::secured(BYTES, false, security);
+        let (entered, said) = enters(&served.uri());
+        assert_eq!(entered, plain, "{number}, without TLS: {said}");
+        let (entered, said) = enters(&uri(&served, &keys.path("client")));
+        assert_eq!(entered, through_tls, "{number}, through TLS: {said}");
+    }
+}
+
+#[test]
+fn a_client_that_has_to_show_a_certificate_needs_one_of_the_authority_that_is_not_revoked() {
+    let keys = Keys::new();
+    keys.authority.write_revocations(&keys.path("server"));
+    let served = Served::secured(BYTES, false, Security::Required(keys.credentials(true)));
+    let own = |name: &str| {
+        keys.authority.write_own(&keys.path(name));
+        keys.path(name)
+    };
+    let none = own("none");
+    let stranger = own("stranger");
+    Authority::new().write_client(&stranger);
+    let revoked = own("revoked");
+    keys.authority.write_revoked_client(&revoked);
+    let good = own("good");
+    keys.authority.write_client(&good);
+    for (directory, expected) in [(none, false), (stranger, false), (revoked, false), (good, true)] {
+        let (entered, said) = enters(&uri(&served, &directory));
+        assert_eq!(entered, expected, "{}: {said}", directory.display());
+    }
+}
+
+#[test]
+fn credentials_that_cannot_be_used_are_refused_by_the_name_of_their_file() {
+    let damage: [(&str, Option<&str>); 7] = [
+        ("ca-cert.pem", None),
+        ("ca-cert.pem", Some("")),
+        ("ca-crl.pem", Some("-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n")),
+        ("server-cert.pem", None),
+        ("server-cert.pem", Some("no certificate")),
+        ("server-key.pem", None),
+        ("server-key.pem", Some("-----BEGIN PRIVATE KEY-----\n*\n-----END PRIVATE KEY-----\n")),
+    ];
+    for (name, contents) in damage {
+        let keys = Keys::new();
+        let file = keys.path("server").join(name);
+        match contents {
+            Some(contents) => std::fs::write(&file, contents).expect("a file"),
+            None => std::fs::remove_file(&file).expect("a file"),
+        }
+        let error = Credentials::load(&keys.path("server"), true).err().expect(name).to_string();
+        let named = if name == "ca-crl.pem" { "ca-" } else { name };
+        assert!(error.contains(named), "{name}: {error}");
+    }
+    let keys = Keys::new();
+    let other = tempfile::tempdir().expect("a temporary directory");
+    keys.authority.write_server(other.path());
+    std::fs::copy(other.path().join("server-key.pem"), keys.path("server").join("server-key.pem")).expect("a key");
+    let error = Credentials::load(&keys.path("server"), false).err().expect("another's key").to_string();
+    assert!(error.contains("server-cert.pem"), "{error}");
+}

@@ -1,0 +1,101 @@
+//! A page of the table: the checksums of 1020 blocks.
+//!
+//! Sealed with the member's identity and the page's own number: a page that was
+//! written elsewhere, or comes from another member, is not believed.
+
+use super::{Checksum, PAGE_BYTES, crc32c, defect};
+use crate::Defect;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Checksums in a page.
+pub const PAGE_ENTRIES: u64 = 1020;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Raw {
+    checksum: U32,
+    number: U32,
+    epoch: U64,
+    entries: [U32; PAGE_ENTRIES as usize],
+}
+
+const _: () = assert!(size_of::<Raw>() == PAGE_BYTES);
+
+/// What pages are sealed with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Binding {
+    /// The member's identity, in short.
+    pub seed: u32,
+    /// Pages of other epochs say nothing.
+    pub epoch: u64,
+}
+
+/// The checksums of a page's blocks; `None`: unknown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page(Box<[Option<Checksum>; PAGE_ENTRIES as usize]>);
+
+impl Page {
+    /// A page that knows nothing.
+    pub fn unknown() -> Self {
+        Self(Box::new([None; PAGE_ENTRIES as usize]))
+    }
+
+    /// Reads page `number` of the table.
+    ///
+    /// # Errors
+    /// When it is damaged or does not belong there; then all its checksums are unknown. A
+    /// page that was never written, or is of another epoch, is an unknown one and no error.
+    pub fn decode(bytes: &[u8], binding: &Binding, number: u64) -> Result<Self, Defect> {
+        let Ok((raw, _)) = Raw::ref_from_prefix(bytes) else {
+            return defect("checksums.page", format!("only {} of {PAGE_BYTES} bytes are there", bytes.len()));
+        };
+        if raw.as_bytes().iter().all(|byte| *byte == 0) {
+            return Ok(Self::unknown());
+        }
+        let expected = seal(raw, binding);
+        if raw.checksum.get() != expected {
+            let reason = format!("page {number}: {:08x}, but the bytes give {expected:08x}", raw.checksum);
+            return defect("checksums.page", reason);
+        }
+        if u64::from(raw.number.get()) != number {
+            return defect("checksums.page", format!("page {} at the place of page {number}", raw.number));
+        }
+        if raw.epoch.get() != binding.epoch {
+            return Ok(Self::unknown());
+        }
+        let mut page = Self::unknown();
+        for (entry, stored) in page.0.iter_mut().zip(&raw.entries) {
+            *entry = Checksum::from_stored(stored.get());
+        }
+        Ok(page)
+    }
+
+    /// The bytes of page `number`; `decode` of them gives `self` again.
+    ///
+    /// # Panics
+    /// When `into` is not a page.
+    pub fn encode(&self, binding: &Binding, number: u64, into: &mut [u8]) {
+        let raw = Raw::mut_from_bytes(into).expect("a page");
+        raw.number = (number as u32).into();
+        raw.epoch = binding.epoch.into();
+        for (stored, entry) in raw.entries.iter_mut().zip(self.0.iter()) {
+            *stored = entry.map_or(0, |checksum| checksum.0.get()).into();
+        }
+        raw.checksum = seal(raw, binding).into();
+    }
+
+    /// Its checksums, one for each block.
+    pub fn entries(&self) -> &[Option<Checksum>; PAGE_ENTRIES as usize] {
+        &self.0
+    }
+
+    /// Its checksums, to be changed.
+    pub fn entries_mut(&mut self) -> &mut [Option<Checksum>; PAGE_ENTRIES as usize] {
+        &mut self.0
+    }
+}
+
+fn seal(raw: &Raw, binding: &Binding) -> u32 {
+    crc32c(&raw.as_bytes()[size_of::<U32>()..]) ^ binding.seed
+}

@@ -1,0 +1,258 @@
+//! Checksums: places, round trips, refusals by the name of the field; and what
+//! is damaged or of another member or epoch is unknown, never believed.
+
+use mdspace_format::geometry::Level;
+use mdspace_format::integrity::{
+    BLOCK_BYTES, Binding, Checksum, Header, Layout, Open, PAGE_BYTES, PAGE_ENTRIES, Page, Stamp, bytes_for,
+};
+use mdspace_format::placement::{BitmapChoice, Request, place};
+use mdspace_format::superblock::{
+    BadBlockPlace, BitmapPlace, Blueprint, DeviceRole, Resync, SetName, Superblock, Timestamp, Version,
+};
+use mdspace_format::units::{DeviceNumber, MemberByte, Sectors, Slot};
+use proptest::prelude::*;
+
+fn request(version: Version, level: Level) -> Request {
+    Request {
+        version,
+        level,
+        layout: 0x102,
+        raid_disks: 4,
+        chunk_bytes: if level == Level::Raid1 { 0 } else { 64 << 10 },
+        data_offset: None,
+        component: None,
+        bitmap: BitmapChoice::None,
+        bad_block_log: true,
+        integrity: true,
+    }
+}
+
+fn superblocks(request: &Request, member_bytes: u64) -> Superblock {
+    let placement = place(request, &[member_bytes; 4]).expect("it fits").remove(0);
+    let blueprint = Blueprint {
+        version: request.version,
+        set_uuid: *b"a set of members",
+        set_name: SetName::new("sums").expect("short"),
+        created: Timestamp { seconds: 1_700_000_000, micros: 5 },
+        level: request.level,
+        layout: request.layout,
+        raid0_layout: false,
+        chunk: Sectors(request.chunk_bytes / 512),
+        raid_disks: 4,
+        roles: (0..4).map(|slot| DeviceRole::Active(Slot(slot))).collect(),
+        resync: Resync::Clean,
+    };
+    Superblock::new(&blueprint, &placement, DeviceNumber(1), [9; 16], member_bytes).expect("it fits")
+}
+
+fn superblock() -> Superblock {
+    superblocks(&request(Version::V1_2, Level::Raid5), 1 << 30)
+}
+
+fn header() -> Header {
+    let superblock = superblock();
+    Header::new(&superblock, &Layout::of(&superblock).expect("room"), 77)
+}
+
+#[test]
+fn a_created_array_has_room_for_checksums_and_for_what_md_may_put_there() {
+    let levels = [Level::Raid1, Level::Raid4, Level::Raid5, Level::Raid6, Level::Raid10];
+    let lengths = [8 << 20, 100 << 20, (1 << 30) + 4096, 9 << 30, 150 << 30, 8 << 40, 1 << 50];
+    for version in [Version::V1_1, Version::V1_2] {
+        for (level, member_bytes) in levels.into_iter().flat_map(|level| lengths.map(|bytes| (level, bytes))) {
+            let superblock = superblocks(&request(version, level), member_bytes);
+            let layout = Layout::of(&superblock).unwrap_or_else(|defect| panic!("{level:?} {member_bytes}: {defect}"));
+            let component = superblock.data_bytes();
+            assert_eq!(layout.blocks(), component / BLOCK_BYTES);
+            let [first, second] = layout.headers_at();
+            assert_eq!(first.0 + PAGE_BYTES as u64, superblock.data_at().0);
+            assert_eq!(superblock.data_at().0 - second.0, bytes_for(component));
+            assert_eq!(layout.page_at(0).0, second.0 + PAGE_BYTES as u64);
+            assert_eq!(layout.page_at(layout.pages() - 1).0, layout.open_at().0 - PAGE_BYTES as u64);
+            assert!(layout.regions() <= Open::REGIONS_MAX);
+            // A bitmap that is added later, and the log, end before it.
+            assert!(superblock.bitmap_room_max(member_bytes) + superblock.super_at().0 + 4096 <= second.0);
+            assert!(superblock.bad_blocks_at().is_none_or(|MemberByte(at)| at + 4096 <= second.0));
+        }
+    }
+}
+
+#[test]
+fn an_array_that_cannot_have_checksums_is_told_so_by_the_field() {
+    let sound = superblock();
+    fn log(sectors: i32) -> Option<BadBlockPlace> {
+        Some(BadBlockPlace { sectors_from_superblock: sectors, sectors: 8, shift: 0, in_use: false })
+    }
+    type Change = fn(&mut Superblock);
+    let changes: [(&str, Change); 7] = [
+        ("superblock.level", |sb| sb.level = Level::Raid0),
+        ("superblock.level", |sb| sb.level = Level::Linear),
+        ("superblock.super_offset", |sb| sb.version = Version::V1_0),
+        ("superblock.data_offset", |sb| sb.data_offset = Sectors(sb.data_offset.0 + 1)),
+        ("superblock.data_offset", |sb| sb.data_offset = Sectors(1024)),
+        ("superblock.data_offset", |sb| sb.bad_blocks = log(sb.data_offset.0 as i32 - 24)),
+        ("superblock.size", |sb| sb.component = Sectors(sb.component.0 - 2)),
+    ];
+    for (field, change) in changes {
+        let mut superblock = sound.clone();
+        change(&mut superblock);
+        assert_eq!(Layout::of(&superblock).expect_err(field).field, field);
+    }
+    let mut with_bitmap = sound.clone();
+    with_bitmap.bitmap = Some(BitmapPlace { sectors_from_superblock: 8 });
+    assert_eq!(Layout::of(&with_bitmap), Layout::of(&sound), "room for it was left");
+}
+
+#[test]
+fn a_wrong_header_is_refused_by_field_and_the_other_copy_counts() {
+    let (sound, superblock) = (header(), superblock());
+    let layout = Layout::of(&superblock).expect("room");
+    assert_eq!(Header::decode(&sound.encode()), Ok(Some(sound.clone())));
+    assert_eq!(Header::decode(&[0; 4096]), Ok(None));
+    assert_eq!(Header::decode(&sound.encode()[..511]).expect_err("short").field, "checksums");
+    for at in 8..512 {
+        let mut damaged = sound.encode();
+        damaged[at] ^= 0x10;
+        assert_eq!(Header::decode(&damaged).expect_err("damaged").field, "checksums.checksum", "byte {at}");
+        let pair = Header::decode_pair([&damaged, &sound.encode()]);
+        assert_eq!(pair, Ok(Some(sound.clone())));
+        assert!(Header::decode_pair([&damaged, &damaged]).is_err());
+    }
+    let newer = Header { generation: 2, epoch: 78, ..sound.clone() };
+    for pair in [[sound.encode(), newer.encode()], [newer.encode(), sound.encode()]] {
+        assert_eq!(Header::decode_pair([&pair[0], &pair[1]]), Ok(Some(newer.clone())));
+    }
+    let strangers: [(&str, Header); 6] = [
+        ("checksums.set_uuid", Header { set_uuid: [0; 16], ..sound.clone() }),
+        ("checksums.device_uuid", Header { device_uuid: [0; 16], ..sound.clone() }),
+        ("checksums.device_number", Header { device_number: 2, ..sound.clone() }),
+        ("checksums.data_offset", Header { data_offset: 8, ..sound.clone() }),
+        ("checksums.blocks", Header { blocks: 1, ..sound.clone() }),
+        ("checksums.pages_in_region", Header { pages_in_region: 4, ..sound.clone() }),
+    ];
+    for (field, stranger) in strangers {
+        assert_eq!(stranger.check(&superblock, &layout).expect_err(field).field, field);
+    }
+    assert_eq!(sound.check(&superblock, &layout), Ok(()));
+}
+
+#[test]
+fn a_superblock_that_others_wrote_is_not_vouched_for() {
+    let superblock = superblock();
+    let mut header = header();
+    assert!(header.vouches_for(&superblock));
+    let later = |events, micros| {
+        let mut later = superblock.clone();
+        (later.events, later.updated) = (events, Timestamp { seconds: 1_700_000_009, micros });
+        later
+    };
+    let next = later(1, 1);
+    assert!(!header.vouches_for(&next));
+    header.stamps = [Stamp::of(&superblock), Stamp::of(&next)];
+    assert!(header.vouches_for(&superblock) && header.vouches_for(&next), "whichever the power left");
+    // The kernel writes whole seconds, and may take back the event that it added.
+    let kernels = later(1, 0);
+    header.stamps = [Stamp::of(&kernels); 2];
+    assert!(!header.vouches_for(&kernels), "even if one of ours had been the same");
+    assert!(!header.vouches_for(&later(2, 1)));
+}
+
+fn binding() -> Binding {
+    header().binding()
+}
+
+fn page(entries: &[(usize, u8)]) -> Page {
+    let mut page = Page::unknown();
+    entries.iter().for_each(|&(at, fill)| page.entries_mut()[at] = Some(Checksum::of(&[fill; 4096])));
+    page
+}
+
+#[test]
+fn a_page_is_believed_only_where_and_when_it_belongs() {
+    let page = page(&[(0, 1), (500, 2), (1019, 3)]);
+    let mut bytes = vec![0; PAGE_BYTES];
+    page.encode(&binding(), 5, &mut bytes);
+    assert_eq!(Page::decode(&bytes, &binding(), 5), Ok(page));
+    assert!(Page::decode(&bytes, &binding(), 6).is_err(), "at another page's place");
+    let other_member = Header { device_number: 2, ..header() }.binding();
+    assert!(Page::decode(&bytes, &other_member, 5).is_err(), "on another member");
+    let later = Binding { epoch: 78, ..binding() };
+    assert_eq!(Page::decode(&bytes, &later, 5), Ok(Page::unknown()), "of an earlier epoch");
+    assert_eq!(Page::decode(&vec![0; PAGE_BYTES], &binding(), 5), Ok(Page::unknown()), "never written");
+    for bit in (0..PAGE_BYTES * 8).step_by(37) {
+        let mut damaged = bytes.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        assert!(Page::decode(&damaged, &binding(), 5).is_err(), "bit {bit}");
+    }
+}
+
+#[test]
+fn a_damaged_sector_of_open_regions_opens_them_all() {
+    let mut open = Open::none();
+    open.insert(3..5);
+    open.insert(Open::REGIONS_MAX - 1..Open::REGIONS_MAX);
+    let bytes = open.encode(&binding());
+    assert_eq!(Open::decode(&bytes, &binding()), open);
+    open.remove(4);
+    assert!(open.contains(3) && !open.contains(4));
+    let in_sector = Open::REGIONS_MAX / 8;
+    for sector in 0..8 {
+        let mut damaged = bytes.clone();
+        damaged[sector * 512 + 77] ^= 1;
+        let found = Open::decode(&damaged, &binding());
+        let all = |index: u64| (index * in_sector..(index + 1) * in_sector).all(|region| found.contains(region));
+        assert_eq!((0..8).filter(|&index| all(index)).collect::<Vec<_>>(), [sector as u64]);
+    }
+    let swapped: Vec<u8> = bytes.chunks(512).rev().flatten().copied().collect();
+    assert!((0..Open::REGIONS_MAX).all(|region| Open::decode(&swapped, &binding()).contains(region)));
+}
+
+#[test]
+fn a_crc_of_zero_is_still_a_checksum() {
+    // The last four bytes decide the CRC, and linearly: solved for zero.
+    let nearly = |tail: u32| {
+        let mut block = vec![0; 4096];
+        block[4092..].copy_from_slice(&tail.to_le_bytes());
+        block
+    };
+    let crc = |block: &[u8]| crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, block) as u32;
+    let base = crc(&nearly(0));
+    let columns: Vec<u32> = (0..32).map(|bit| crc(&nearly(1 << bit)) ^ base).collect();
+    let mut rows: Vec<(u32, u32)> = columns.iter().enumerate().map(|(bit, column)| (*column, 1 << bit)).collect();
+    let (mut target, mut solution) = (base, 0);
+    for bit in 0..32 {
+        let pivot = rows.iter().position(|(column, _)| column >> bit & 1 == 1).expect("CRC is a bijection here");
+        let (column, inputs) = rows.swap_remove(pivot);
+        for row in rows.iter_mut().filter(|row| row.0 >> bit & 1 == 1) {
+            *row = (row.0 ^ column, row.1 ^ inputs);
+        }
+        if target >> bit & 1 == 1 {
+            (target, solution) = (target ^ column, solution ^ inputs);
+        }
+    }
+    let block = nearly(solution);
+    assert_eq!(crc(&block), 0);
+    let mut page = Page::unknown();
+    page.entries_mut()[0] = Some(Checksum::of(&block));
+    let mut bytes = vec![0; PAGE_BYTES];
+    page.encode(&binding(), 0, &mut bytes);
+    assert_eq!(Page::decode(&bytes, &binding(), 0).expect("sound").entries()[0], Some(Checksum::of(&block)));
+}
+
+proptest! {
+    #[test]
+    fn any_page_reads_back(entries in prop::collection::vec((0..PAGE_ENTRIES as usize, any::<u8>()), 0..50), number in 0_u64..1 << 32) {
+        let page = page(&entries);
+        let mut bytes = vec![0xee; PAGE_BYTES];
+        page.encode(&binding(), number, &mut bytes);
+        prop_assert_eq!(Page::decode(&bytes, &binding(), number), Ok(page));
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 4096), number in any::<u64>()) {
+        let _ = Header::decode(&bytes);
+        let _ = Page::decode(&bytes, &binding(), number);
+        let open = Open::decode(&bytes, &binding());
+        prop_assert!((0..Open::REGIONS_MAX).all(|region| open.contains(region)), "nothing of it is sealed");
+    }
+}

@@ -1,0 +1,46 @@
+//! What the checksums on a member say of its blocks, read as anybody would who
+//! finds it: by [`format::integrity`] alone, the rules stated here anew.
+
+use format::integrity::{BLOCK_BYTES, Checksum, Header, Layout, Open, PAGE_BYTES, Page};
+use format::superblock::Superblock;
+use format::units::MemberByte;
+
+/// What is known of a member's blocks.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Findings {
+    /// Blocks that are what their checksums say.
+    pub right: u64,
+    /// Blocks that are not.
+    pub wrong: Vec<u64>,
+    /// Blocks of which nothing is known.
+    pub unknown: u64,
+}
+
+/// Holds every block of a member against its checksum; `None` when it keeps none.
+pub fn examine(image: &[u8], superblock: &Superblock) -> Option<Findings> {
+    let layout = Layout::of(superblock).ok()?;
+    let page = |MemberByte(at): MemberByte| &image[at as usize..at as usize + PAGE_BYTES];
+    let header = Header::decode_pair(layout.headers_at().map(page)).ok()??;
+    header.check(superblock, &layout).ok()?;
+    let binding = header.binding();
+    let open = Open::decode(page(layout.open_at()), &binding);
+    let mut findings = Findings::default();
+    for number in 0..layout.pages() {
+        let is_open = open.contains(number / layout.pages_in_region());
+        let known = match Page::decode(page(layout.page_at(number)), &binding, number) {
+            Ok(page) if header.vouches_for(superblock) && !is_open => page,
+            _ => Page::unknown(),
+        };
+        for (block, expected) in layout.blocks_of(number).zip(known.entries()) {
+            let at = (superblock.data_at().0 + block * BLOCK_BYTES) as usize;
+            match expected {
+                None => findings.unknown += 1,
+                Some(expected) if *expected == Checksum::of(&image[at..at + BLOCK_BYTES as usize]) => {
+                    findings.right += 1
+                }
+                Some(_) => findings.wrong.push(block),
+            }
+        }
+    }
+    Some(findings)
+}

@@ -1,0 +1,244 @@
+//! One life: an array is assembled, looked over, and lived with, step by step.
+
+use super::run::{Runner, Simulated};
+use super::step::{Cut, Step};
+use crate::judge::is_newest_among;
+use crate::member::SimMember;
+use engine::{Array, Candidate, Clock, Offer, Refusal, SyncSpeed};
+use std::ops::Range;
+use std::time::Duration;
+
+impl Runner<'_> {
+    pub(super) async fn life(&self, steps: &[Step], end: &Step) {
+        let Some(array) = self.assemble().await else { return };
+        if let Some(micros) = self.history.setup.safe_mode_micros {
+            let (keeper, delay) = (array.clone(), self.history.setup.micros(micros));
+            self.world.spawn(async move { keeper.mark_clean_when_idle(delay).await });
+        }
+        if self.history.setup.clearing.is_some() {
+            let keeper = array.clone();
+            self.world.spawn(async move { keeper.clear_bitmap_lazily().await });
+        }
+        if self.history.setup.kept_whole {
+            let keeper = array.clone();
+            self.world.spawn(async move { keeper.keep_whole().await });
+        }
+        if self.history.setup.writeback {
+            let keeper = array.clone();
+            self.world.spawn(async move { keeper.write_back().await });
+        }
+        if let Some(bytes) = self.history.setup.sync_speed {
+            let speed = SyncSpeed { min: bytes, max: Some(bytes) };
+            array.set_sync_speed(speed).expect("it is not zero");
+        }
+        for step in steps {
+            self.step(&array, step).await;
+        }
+        match end {
+            Step::Restart => self.stop(&array).await,
+            Step::PowerCut(Cut::Mark(_)) => self.linger().await,
+            Step::PowerCut(Cut::Behind(boundaries)) => {
+                self.cut_at.set(self.boundaries.get() + u64::from(*boundaries));
+                self.linger().await;
+            }
+            _ => {}
+        }
+    }
+
+    /// What is under way goes on, requests and what is done beside them.
+    async fn linger(&self) {
+        self.shared.join().await;
+        self.wait(Duration::from_secs(if self.history.setup.is_slow() { 60 } else { 1 })).await;
+    }
+
+    pub(super) async fn stop(&self, array: &Simulated) {
+        self.shared.join().await;
+        let asked = self.shared.truth.borrow_mut().moment();
+        match self.shared.expect("stop", array.stop().await) {
+            Some(()) => self.shared.truth.borrow_mut().flushed(asked),
+            // As no later flush would succeed, what was answered from memory may be lost.
+            None if self.history.setup.writeback => self.shared.truth.borrow_mut().interrupted(),
+            None => {}
+        }
+    }
+
+    /// Assembles what is there and looks it over; `None` when that is refused with reason.
+    pub(super) async fn assemble(&self) -> Option<Simulated> {
+        self.struck.borrow_mut().fill(false);
+        self.shared.disturbed.set(false);
+        let (mut forced, mut with_file) = (false, self.has_file.get() && !self.random.borrow_mut().once_in(3));
+        let array = loop {
+            if !self.offers_the_newest() {
+                self.tally.count("lives not begun");
+                return None;
+            }
+            let refusal = match self.assemble_with(forced, with_file).await {
+                Ok(array) => break array,
+                Err(refusal) => refusal,
+            };
+            self.world.trace(|| format!("-- not assembled: {refusal}"));
+            if let Some(slot) = self.unreadable(&refusal) {
+                self.struck.borrow_mut()[slot] = true; // as its user would, go on without it
+                self.impaired_once.set(true);
+            } else if with_file && refusal.member.as_ref() == Some(&self.file.name()) {
+                with_file = false; // half made, or of another life of the array
+            } else if !forced && self.impaired_once.get() && refusal.reason.contains("dirty and degraded") {
+                forced = true;
+                self.tally.count("forced");
+                self.taint_doubtful_rows();
+            } else {
+                if !self.history.beyond {
+                    self.shared.fail(|| format!("it cannot be assembled: {refusal}"));
+                }
+                self.tally.count("refusals");
+                return None;
+            }
+        };
+        array.set_member_timeout(self.history.setup.patience_micros.map(|micros| self.history.setup.micros(micros)));
+        let agreed = array.status().in_agreement;
+        self.world.trace(|| {
+            let status = array.status();
+            let states: Vec<_> = status.members.iter().map(|member| (&member.name, member.state)).collect();
+            format!("-- assembled: {} events {} agreed {agreed} {states:?}", status.state, status.events)
+        });
+        self.resync_owed.set(!agreed);
+        if agreed && !forced {
+            self.unread.borrow_mut().fill(false);
+        }
+        let strained = forced || self.has_parity() && !agreed && self.impaired(&array).contains(&true);
+        self.shared.lenient.set(self.history.beyond || strained || self.is_rotten.get());
+        self.shared.failed.set(false);
+        let found = self.look(&array).await;
+        if let Some(found) = found.filter(|_| agreed && !forced && (self.is_redundant() || self.after_power_cut)) {
+            self.shared.truth.borrow_mut().pin(&found);
+        }
+        Some(array)
+    }
+
+    /// Nothing on members that were left behind can tell that others went on without them.
+    pub(super) fn offers_the_newest(&self) -> bool {
+        let struck = self.struck.borrow();
+        let (images, offered): (Vec<_>, Vec<_>) =
+            self.present().map(|(slot, member)| (member.image(), !struck[slot] && !member.faults().gone.get())).unzip();
+        let images: Vec<&[u8]> = images.iter().map(|image| &image[..]).collect();
+        is_newest_among(&images, &offered)
+    }
+
+    /// The member that is offered and cannot be read, when that is why assembly was refused.
+    pub(super) fn unreadable(&self, refusal: &Refusal) -> Option<usize> {
+        let slot = self.members.iter().position(|member| Some(member.name()) == refusal.member)?;
+        (refusal.reason.contains("simulated fault") && !self.struck.borrow()[slot]).then_some(slot)
+    }
+
+    /// The write hole: what was in doubt may come out as anything from now on.
+    pub(super) fn taint_doubtful_rows(&self) {
+        let mut truth = self.shared.truth.borrow_mut();
+        for row in &self.rows {
+            if row.data.iter().any(|datum| !truth.is_certain(datum.sector)) {
+                row.data.iter().for_each(|datum| truth.taint(datum.sector));
+            }
+        }
+    }
+
+    pub(super) async fn assemble_with(&self, force: bool, with_file: bool) -> Result<Simulated, Refusal> {
+        let struck = self.struck.borrow().clone();
+        let offered = self.present().filter(|(slot, member)| !struck[*slot] && !member.faults().gone.get());
+        let candidate = |member: &SimMember| Candidate { name: member.name(), member: member.clone() };
+        let members = offered.map(|(_, member)| candidate(member)).collect();
+        let offer = Offer { members, bitmap: with_file.then(|| candidate(&self.file)) };
+        let options = self.history.setup.options(force);
+        Array::assemble_offer(offer, options, self.pool.clone(), self.world.clock()).await
+    }
+
+    /// Reads everything and checks it.
+    pub(super) async fn look(&self, array: &Simulated) -> Option<Vec<u8>> {
+        let asked = self.shared.truth.borrow_mut().start_reading();
+        let read = array.read(0, array.pool().take(array.bytes() as usize)).await;
+        let found = self.shared.expect("reading all of it", read);
+        self.absorb_silent_faults();
+        if let Some(found) = &found {
+            self.shared.check(0, found, asked);
+        }
+        self.shared.truth.borrow_mut().stop_reading();
+        found.map(|found| found.to_vec())
+    }
+
+    pub(super) async fn step(&self, array: &Simulated, step: &Step) {
+        self.world.trace(|| format!("-- {step:?}"));
+        match *step {
+            Step::Write { place, bytes, align, stable } => {
+                let range = self.range(place, bytes, align);
+                let mut data = vec![0; range.len()];
+                self.random.borrow_mut().fill(&mut data);
+                self.write(array, range.start, data, stable);
+            }
+            Step::Burst { place, bytes, writes } => {
+                let first = self.range(place, bytes, bytes);
+                let end = self.shared.truth.borrow().bytes();
+                for at in (first.start..end).step_by(bytes as usize).take(writes as usize) {
+                    let mut data = vec![0; (bytes as usize).min(end - at)];
+                    self.random.borrow_mut().fill(&mut data);
+                    self.write(array, at, data, false);
+                }
+            }
+            Step::Zero { place, bytes, means } => {
+                // Made of several writes, so nothing says in which order it and another at the same time go.
+                self.shared.join().await;
+                self.zero(array, self.range(place, bytes, 1), means);
+                self.shared.join().await;
+            }
+            Step::Read { place, bytes } => self.read_on(array, self.range(place, bytes, 1), 1),
+            Step::ReadOn { place, bytes, reads } => self.read_on(array, self.range(place, bytes, bytes), reads),
+            Step::Flush => self.flush(array),
+            Step::Wait { micros } => self.wait(self.history.setup.micros(micros.into())).await,
+            Step::Rest { seconds } => self.wait(Duration::from_secs(seconds.into())).await,
+            Step::Settle => {
+                self.shared.join().await;
+                self.pin_if_agreed(array).await;
+            }
+            Step::Resync => self.resync(array),
+            Step::Befall { member, fault } => self.befall(array, member, fault),
+            Step::Heal { member } => {
+                let slot = member as usize % self.members.len();
+                self.members[slot].faults().heal();
+            }
+            Step::Join { member, way } => self.join_array(array, member, way),
+            Step::Replace { member } => self.replace(array, member),
+            Step::ChangeBitmap(change) => self.change_bitmap(array, change),
+            Step::LoseFile => self.file.faults().gone.set(true),
+            Step::Remove { member } => {
+                let slot = member as usize % self.members.len();
+                drop(array.remove(&self.members[slot].name()).await); // only what has failed is let go
+            }
+            Step::Restart | Step::Kill | Step::PowerCut(_) => unreachable!("the end of a life"),
+        }
+    }
+
+    pub(super) async fn wait(&self, time: Duration) {
+        let clock = self.world.clock();
+        clock.sleep_until(clock.now() + time).await;
+    }
+
+    /// Copies and parity agree, so what is read now is there to stay.
+    pub(super) async fn pin_if_agreed(&self, array: &Simulated) {
+        if self.shared.discarded.take() {
+            self.flush(array);
+            self.shared.join().await;
+        }
+        let is_sure = !self.shared.failed.get() && !self.shared.lenient.get() && self.is_redundant();
+        let status = array.status();
+        if is_sure
+            && status.in_agreement
+            && status.broken.is_none()
+            && let Some(found) = self.look(array).await
+        {
+            self.shared.truth.borrow_mut().pin(&found);
+        }
+    }
+
+    pub(super) fn range(&self, place: u32, bytes: u32, align: u32) -> Range<usize> {
+        let (length, align) = (self.shared.truth.borrow().bytes(), align as usize);
+        let start = (place as usize * length / 1_000_000 / align * align).min(length - 1);
+        start..(start + (bytes as usize).next_multiple_of(align)).min(length)
+    }
+}

@@ -1,0 +1,183 @@
+//! What happens to members, to which of them it may, and what it leaves in doubt.
+
+use super::requests::UnderWay;
+use super::run::{Presence, Runner, Simulated};
+use super::step::Fault;
+use crate::faults::{Mishap, Planned};
+use crate::rows::Row;
+use engine::{Clock, Operation};
+use format::geometry::Geometry;
+use format::superblock::DeviceRole;
+use format::units::Slot;
+use std::ops::Range;
+
+impl Runner<'_> {
+    pub(super) fn befall(&self, array: &Simulated, member: u32, fault: Fault) {
+        let Some(number) = self.victim(array, member, fault) else { return };
+        let setup = &self.history.setup;
+        let (member, faults) = (self.members[number].clone(), self.members[number].faults());
+        let slot = Slot(number.min(setup.slots - 1) as u16); // spares are as long as the last
+        let data = self.data_at..self.data_at + self.geometry().used_bytes(slot);
+        let planned = |operation, after: u32, mishap| {
+            faults.planned.borrow_mut().push(Planned { operation, after: after.into(), mishap });
+        };
+        let place = |millionths: u32, bytes: u64| {
+            let unit = u64::from(setup.block_bytes);
+            let start = data.start + (data.end - data.start) * u64::from(millionths) / 1_000_000 / unit * unit;
+            start..(start + bytes).min(data.end)
+        };
+        self.tally.count("faults");
+        match fault {
+            Fault::Failed => self.fail_by_hand(array, member.name()),
+            Fault::Gone => faults.gone.set(true),
+            Fault::Away(micros) => {
+                let clock = self.world.clock();
+                let until = clock.now() + setup.micros(micros.into());
+                faults.gone.set(true);
+                self.world.spawn(async move {
+                    clock.sleep_until(until).await;
+                    faults.gone.set(false);
+                });
+            }
+            Fault::BadWrites => faults.bad_writes.borrow_mut().push(0..u64::MAX),
+            Fault::BadMetadata => faults.bad_writes.borrow_mut().extend([0..data.start, data.end..u64::MAX]),
+            Fault::BadReads => faults.bad_reads.borrow_mut().push(data.clone()),
+            Fault::Latent(at) => faults.latent.borrow_mut().push(place(at, 4096)),
+            Fault::WriteFails(after) => planned(Operation::Write, after, Mishap::Fail),
+            Fault::FlushFails(after) => planned(Operation::Flush, after, Mishap::Fail),
+            Fault::ReadFails(after) => planned(Operation::Read, after, Mishap::Fail),
+            Fault::Hangs(micros) => {
+                faults.hung_until.set((self.world.clock().now() + setup.micros(micros.into())).nanos);
+            }
+            Fault::Slow(micros) => faults.slower_by.set(setup.micros(micros.into()).as_nanos() as u64),
+            Fault::Corrupt(at) => member.corrupt(place(at, 512), &mut self.random.borrow_mut()),
+            Fault::LosesWrite(after) => planned(Operation::Write, after, Mishap::Lose),
+            Fault::Misdirects(after) => {
+                let by = self.random.borrow_mut().within(0..data.end - data.start);
+                planned(Operation::Write, after, Mishap::Misdirect { by });
+            }
+        }
+        self.absorb_silent_faults();
+    }
+
+    /// A member to which this can happen: without asking too much of the level, unless this history does.
+    pub(super) fn victim(&self, array: &Simulated, number: u32, fault: Fault) -> Option<usize> {
+        let count = self.members.len();
+        let numbers = (0..count).map(|index| (number as usize + index) % count);
+        let mut numbers = numbers.filter(|&number| self.presence.borrow()[number] == Presence::There);
+        self.shared.disturbed.set(true);
+        if fault.is_silent() && self.history.setup.integrity {
+            self.is_rotten.set(true);
+            self.shared.lenient.set(true);
+        }
+        if self.history.beyond || !fault.is_borne(&self.history.setup) {
+            return numbers.next();
+        }
+        let (impaired, seats) = (self.impaired(array), self.seats(array));
+        let slot_of = |number: usize| seats.iter().find(|(other, ..)| *other == number).and_then(|(_, slot, _)| *slot);
+        let may_lose = !self.has_parity() || array.status().in_agreement;
+        let is_borne = |number: &usize| match (slot_of(*number), self.geometry()) {
+            // It may be about to take the place of one that is well.
+            (None, _) => !self.is_any_replaced.get(),
+            (Some(_), _) if !may_lose => false,
+            (Some(slot), Geometry::Mapping(mapping)) => {
+                mapping.survives(&|other| other.index() == slot || impaired[other.index()])
+            }
+            (Some(slot), Geometry::Parity(parity)) => {
+                let lost = (0..impaired.len()).filter(|&other| other == slot || impaired[other]).count();
+                parity.survives(lost as u16)
+            }
+        };
+        let victim = numbers.find(is_borne)?;
+        self.impaired_once.set(true);
+        self.struck.borrow_mut()[victim] = true;
+        Some(victim)
+    }
+
+    pub(super) fn fail_by_hand(&self, array: &Simulated, name: String) {
+        let (array, shared, under_way) = (array.clone(), self.shared.clone(), UnderWay::new(&self.shared));
+        self.world.spawn(async move {
+            if let Err(refusal) = array.fail(&name).await
+                && !shared.lenient.get()
+                && !refusal.reason.contains("not a member")
+            {
+                shared.fail(|| format!("failing {name}: {refusal}"));
+            }
+            drop(under_way);
+        });
+    }
+
+    /// Which slots cannot be counted on.
+    pub(super) fn impaired(&self, array: &Simulated) -> Vec<bool> {
+        let mut impaired = vec![true; self.history.setup.slots];
+        let status = array.status();
+        let bad: Vec<_> = status.members.iter().filter(|seat| seat.bad_bytes > 0).map(|seat| &seat.name).collect();
+        for (number, slot, state) in self.seats(array) {
+            let has_bad_blocks = bad.iter().any(|name| **name == self.members[number].name());
+            let faults = self.members[number].faults();
+            let is_late =
+                self.history.setup.patience_micros.is_some() && faults.is_late(self.world.clock().now().nanos);
+            let is_well = state == "in_sync" && !has_bad_blocks && !faults.is_any() && !is_late;
+            if let Some(slot) = slot.filter(|_| is_well && !self.struck.borrow()[number]) {
+                impaired[slot] = false;
+            }
+        }
+        if impaired.contains(&true) {
+            self.impaired_once.set(true);
+        }
+        impaired
+    }
+
+    /// The array's members by number, with their slots and states.
+    pub(super) fn seats(&self, array: &Simulated) -> Vec<(usize, Option<usize>, &'static str)> {
+        let number = |name: &str| self.members.iter().position(|member| member.name() == name);
+        let status = array.status();
+        let seats = status.members.iter();
+        let seats = seats.filter_map(|seat| Some((number(&seat.name)?, seat.slot.map(usize::from), seat.state)));
+        seats.collect()
+    }
+
+    /// Rows that were changed silently may hold anything.
+    pub(super) fn absorb_silent_faults(&self) {
+        for (number, member) in self.present() {
+            let silent = member.faults().silent.take();
+            // Nobody reads another before it is written anew.
+            let Some(slot) = self.slot_of(number).filter(|_| !silent.is_empty()) else { continue };
+            let silent: Vec<_> = silent.into_iter().map(|range| self.component(&range)).collect();
+            self.taint(|row| silent.iter().any(|range| row.touches(slot, range)));
+        }
+    }
+
+    /// Of rows that could not be read while a resync was owed, parity may stay as wrong as it was.
+    pub(super) fn absorb_failed_reads(&self) {
+        for (number, member) in self.present() {
+            let failed = member.faults().unread.take();
+            let Some(slot) = self.slot_of(number).filter(|_| self.resync_owed.get() && !failed.is_empty()) else {
+                continue;
+            };
+            let failed: Vec<_> = failed.into_iter().map(|range| self.component(&range)).collect();
+            for (row, unread) in self.rows.iter().zip(&mut *self.unread.borrow_mut()) {
+                *unread |= failed.iter().any(|range| row.touches(slot, range));
+            }
+        }
+    }
+
+    /// The slot that a member's own superblock gives it.
+    fn slot_of(&self, number: usize) -> Option<Slot> {
+        match self.superblock(number).ok()?.own_role() {
+            DeviceRole::Active(slot) => Some(slot),
+            _ => None,
+        }
+    }
+
+    fn component(&self, range: &Range<u64>) -> Range<u64> {
+        range.start.saturating_sub(self.data_at)..range.end.saturating_sub(self.data_at)
+    }
+
+    pub(super) fn taint(&self, is_hit: impl Fn(&Row) -> bool) {
+        let mut truth = self.shared.truth.borrow_mut();
+        for row in self.rows.iter().filter(|row| is_hit(row)) {
+            row.data.iter().for_each(|datum| truth.taint(datum.sector));
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Requests under way beside each other, and what the truth is told of them.
+
+use super::run::{Runner, Simulated};
+use super::step::Means;
+use crate::member::SimMember;
+use crate::truth::{Look, Stamp, Truth};
+use engine::{ArrayError, Durability};
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::ops::Range;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+/// What a running life shares with the requests that it started.
+pub(super) struct Shared {
+    pub(super) truth: RefCell<Truth>,
+    pub(super) failure: RefCell<Option<String>>,
+    /// Requests may fail.
+    pub(super) lenient: Cell<bool>,
+    /// Something happened to a member in this life, so a sweep may not come to its end.
+    pub(super) disturbed: Cell<bool>,
+    /// A request failed, of those that change something.
+    pub(super) failed: Cell<bool>,
+    /// What was discarded reads as zeros or not, and is not on stable storage.
+    pub(super) discarded: Cell<bool>,
+    pub(super) under_way: Cell<usize>,
+    pub(super) waiting: RefCell<Option<Waker>>,
+}
+
+impl Shared {
+    pub(super) fn fail(&self, what: impl FnOnce() -> String) {
+        self.failure.borrow_mut().get_or_insert_with(what);
+    }
+
+    /// The result of a request, when it may be used.
+    pub(super) fn expect<T>(&self, what: &str, result: Result<T, ArrayError>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                if !self.lenient.get() {
+                    self.fail(|| format!("{what} failed, and it should not: {error}"));
+                }
+                None
+            }
+        }
+    }
+
+    pub(super) fn check(&self, at: usize, found: &[u8], asked: Stamp) {
+        if let Err(wrong) = self.truth.borrow().check(at, found, Look::Reader(asked)) {
+            self.fail(|| wrong);
+        }
+    }
+
+    /// Waits until no request is under way.
+    pub(super) async fn join(&self) {
+        poll_fn(|context| {
+            if self.under_way.get() == 0 {
+                return Poll::Ready(());
+            }
+            *self.waiting.borrow_mut() = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+/// A request under way.
+pub(super) struct UnderWay(Rc<Shared>);
+
+impl UnderWay {
+    pub(super) fn new(shared: &Rc<Shared>) -> Self {
+        shared.under_way.set(shared.under_way.get() + 1);
+        Self(shared.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.set(self.0.under_way.get() - 1);
+        if self.0.under_way.get() == 0
+            && let Some(waker) = self.0.waiting.take()
+        {
+            waker.wake();
+        }
+    }
+}
+
+impl Runner<'_> {
+    pub(super) fn write(&self, array: &Simulated, at: usize, data: Vec<u8>, stable: bool) {
+        let (array, shared, under_way) = (array.clone(), self.shared.clone(), UnderWay::new(&self.shared));
+        let block = array.pool().copy_of(&data);
+        let id = shared.truth.borrow_mut().begin(at, data);
+        self.tally.count("writes");
+        self.world.spawn(async move {
+            let durability = if stable { Durability::Stable } else { Durability::Ordinary };
+            let written = array.write(at as u64, block, durability).await;
+            match shared.expect("a write", written) {
+                Some(()) => shared.truth.borrow_mut().answered(id, stable),
+                None => {
+                    shared.truth.borrow_mut().failed(id);
+                    shared.failed.set(true);
+                }
+            }
+            drop(under_way);
+        });
+    }
+
+    pub(super) fn zero(&self, array: &Simulated, range: Range<usize>, means: Means) {
+        let (array, shared, under_way) = (array.clone(), self.shared.clone(), UnderWay::new(&self.shared));
+        let id = shared.truth.borrow_mut().begin(range.start, vec![0; range.len()]);
+        // Without redundancy what is discarded may come out as anything.
+        let means = if self.is_redundant() || means != Means::Discard { means } else { Means::Punch };
+        self.world.spawn(async move {
+            let (at, bytes) = (range.start as u64, range.len() as u64);
+            let done = match means {
+                Means::Write => array.write_zeroes(at, bytes, Durability::Ordinary).await,
+                Means::Punch => array.punch_hole(at, bytes, Durability::Ordinary).await,
+                Means::Discard => array.discard(at, bytes).await,
+            };
+            match shared.expect("zeroing", done) {
+                Some(()) if means != Means::Discard => shared.truth.borrow_mut().answered(id, false),
+                Some(()) => {
+                    shared.truth.borrow_mut().failed(id); // zeros, or what was there
+                    shared.discarded.set(true);
+                }
+                None => {
+                    shared.truth.borrow_mut().failed(id);
+                    shared.failed.set(true);
+                }
+            }
+            drop(under_way);
+        });
+    }
+
+    /// Reads a range, and as much behind it, so often as there are to be reads.
+    pub(super) fn read_on(&self, array: &Simulated, range: Range<usize>, reads: u32) {
+        let (array, shared, under_way) = (array.clone(), self.shared.clone(), UnderWay::new(&self.shared));
+        let silent: Vec<_> = self.members.iter().map(SimMember::faults).collect();
+        self.world.spawn(async move {
+            let end = (range.start + range.len() * reads as usize).min(array.bytes() as usize);
+            for at in (range.start..end).step_by(range.len()) {
+                let asked = shared.truth.borrow_mut().start_reading();
+                let bytes = range.len().min(end - at);
+                let read = array.read(at as u64, array.pool().take(bytes)).await;
+                // What is wrong silently and not yet known to be so is looked at when it is.
+                let is_known = silent.iter().all(|faults| faults.silent.borrow().is_empty());
+                if let Some(found) = shared.expect("a read", read).filter(|_| is_known) {
+                    shared.check(at, &found, asked);
+                }
+                shared.truth.borrow_mut().stop_reading();
+            }
+            drop(under_way);
+        });
+    }
+
+    pub(super) fn flush(&self, array: &Simulated) {
+        let (array, shared, under_way) = (array.clone(), self.shared.clone(), UnderWay::new(&self.shared));
+        let asked = shared.truth.borrow_mut().moment();
+        self.world.spawn(async move {
+            match shared.expect("a flush", array.flush().await) {
+                Some(()) => shared.truth.borrow_mut().flushed(asked),
+                None => shared.failed.set(true),
+            }
+            drop(under_way);
+        });
+    }
+
+    /// Beside the requests; nobody waits for it.
+    pub(super) fn resync(&self, array: &Simulated) {
+        let (array, shared) = (array.clone(), self.shared.clone());
+        self.tally.count("resyncs");
+        self.world.spawn(async move {
+            let resynced = array.resync(&|_, _| {}).await;
+            if !shared.disturbed.get() {
+                shared.expect("a resync", resynced);
+            }
+        });
+    }
+}

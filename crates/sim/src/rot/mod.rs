@@ -1,0 +1,292 @@
+//! Silent corruption of every kind, and what a scrub makes of it.
+//!
+//! A case is an array with contents of its own, on whose members a few bytes
+//! change without anybody being told; then a check, which must write nothing and
+//! explain everything, and a repair; with checksums on the members or without. What is compared is every block of 4 KiB of
+//! every member: with what it held before, and with what the scrub said of it.
+//! The same seed makes the same case.
+//!
+//! What must hold, whatever the level: a wrong block is named, or its row is
+//! called undecidable; no healthy block is named, and none is changed; what was
+//! named is healed; what is undecidable, or lost for want of others, is as it was found. One thing nothing
+//! but checksums can see: blocks of RAID-5 that were exchanged within their row.
+
+mod kinds;
+
+pub use kinds::Kind;
+
+use crate::executor::{VirtualClock, World};
+use crate::member::SimMember;
+use crate::random::Random;
+use engine::create::{Contents, Newcomer, Recipe, create};
+use engine::{
+    Array, AssembleOptions, Candidate, Durability, FindingVerdict, Pool, ScrubAction, ScrubReport, ScrubRequest,
+};
+use format::geometry::Level;
+use format::placement::BitmapChoice;
+use format::superblock::Version;
+use std::collections::BTreeSet;
+use std::ops::AddAssign;
+use std::rc::Rc;
+
+/// The unit in which blocks are compared.
+pub const BLOCK_BYTES: u64 = 4096;
+
+/// Where data begins on the members.
+const DATA_OFFSET: u64 = 64 << 10;
+
+/// An array to be corrupted.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// For people.
+    pub name: &'static str,
+    /// The level.
+    pub level: Level,
+    /// In the level's own coding.
+    pub layout: u32,
+    /// Number of members.
+    pub slots: u16,
+    /// 0 for RAID-1.
+    pub chunk_bytes: u64,
+    /// Whether checksums are kept.
+    pub integrity: bool,
+}
+
+impl Shape {
+    /// Bytes used of each member.
+    pub const COMPONENT_BYTES: u64 = 192 << 10;
+}
+
+const fn shape(name: &'static str, level: Level, layout: u32, slots: u16, chunk_bytes: u64) -> Shape {
+    Shape { name, level, layout, slots, chunk_bytes, integrity: false }
+}
+
+/// The arrays in which members can be convicted by what the others hold, and RAID-5, in which none can.
+pub const SHAPES: [Shape; 5] = [
+    shape("RAID-1, 3 copies", Level::Raid1, 0, 3, 0),
+    shape("RAID-5", Level::Raid5, 2, 5, 8 << 10),
+    shape("RAID-6", Level::Raid6, 2, 6, 8 << 10),
+    shape("RAID-10, 3 near copies", Level::Raid10, 0x103, 4, 8 << 10),
+    shape("RAID-10, 3 far copies", Level::Raid10, 0x301, 5, 8 << 10),
+];
+
+const fn sure(name: &'static str, level: Level, layout: u32, slots: u16, chunk_bytes: u64) -> Shape {
+    Shape { integrity: true, ..shape(name, level, layout, slots, chunk_bytes) }
+}
+
+/// The arrays in which checksums convict, so that two copies or one parity are enough.
+pub const SURE_SHAPES: [Shape; 4] = [
+    sure("RAID-1, 2 copies", Level::Raid1, 0, 2, 0),
+    sure("RAID-5", Level::Raid5, 2, 5, 8 << 10),
+    sure("RAID-6", Level::Raid6, 2, 6, 8 << 10),
+    sure("RAID-10, 2 near copies", Level::Raid10, 0x102, 4, 8 << 10),
+];
+
+/// What came of cases, in blocks of 4 KiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Cases.
+    pub cases: u64,
+    /// Blocks that were made wrong.
+    pub wrong: u64,
+    /// Of these, named as wrong.
+    pub named: u64,
+    /// Named as wrong, and as beyond what the others can make good.
+    pub lost: u64,
+    /// Not named, but in a row that was called undecidable.
+    pub undecidable: u64,
+    /// Neither.
+    pub missed: u64,
+    /// Healthy blocks that were named as wrong.
+    pub accused: u64,
+    /// Wrong blocks that a repair made right.
+    pub healed: u64,
+    /// Healthy blocks that it changed.
+    pub damaged: u64,
+    /// Wrong blocks that it changed into something else that is wrong.
+    pub botched: u64,
+    /// Cases in which the check wrote to a member.
+    pub touched: u64,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.cases += other.cases;
+        self.wrong += other.wrong;
+        self.named += other.named;
+        self.lost += other.lost;
+        self.undecidable += other.undecidable;
+        self.missed += other.missed;
+        self.accused += other.accused;
+        self.healed += other.healed;
+        self.damaged += other.damaged;
+        self.botched += other.botched;
+        self.touched += other.touched;
+    }
+}
+
+impl Tally {
+    /// Whether all that must hold did: see the head of this module.
+    pub fn is_honest(&self) -> bool {
+        self.missed + self.accused + self.damaged + self.botched + self.touched == 0 && self.healed == self.named
+    }
+}
+
+/// A block of a member: slot, and the block's number in its data.
+pub(crate) type Place = (u16, u64);
+
+/// The data areas of all members.
+pub(crate) type Images = Vec<Vec<u8>>;
+
+/// A case in the making.
+struct Case<'a> {
+    shape: &'a Shape,
+    world: World,
+    members: Vec<SimMember>,
+    pool: Pool,
+}
+
+type Simulated = Array<SimMember, VirtualClock>;
+
+impl<'a> Case<'a> {
+    fn new(shape: &'a Shape, seed: u64) -> Self {
+        let world = World::new(seed);
+        let bytes = (DATA_OFFSET + Shape::COMPONENT_BYTES).next_multiple_of(64 << 10) as usize;
+        let member = |slot| SimMember::new(format!("member{slot}"), &world, vec![0; bytes], Rc::default());
+        let members = (0..shape.slots).map(member).collect();
+        Self { shape, world, members, pool: Pool::new(4 << 20) }
+    }
+
+    fn candidate(member: &SimMember) -> Candidate<SimMember> {
+        Candidate { name: member.name(), member: member.clone() }
+    }
+
+    async fn create(&self) {
+        let recipe = Recipe {
+            version: Version::V1_2,
+            level: self.shape.level,
+            layout: self.shape.layout,
+            chunk_bytes: self.shape.chunk_bytes,
+            name: "sim:rot".to_owned(),
+            data_offset_bytes: Some(DATA_OFFSET),
+            component_bytes: Some(Shape::COMPONENT_BYTES),
+            bitmap: BitmapChoice::None,
+            set_uuid: [7; 16],
+            contents: Contents::Consistent,
+            integrity: self.shape.integrity,
+            overwrite: false,
+        };
+        let newcomer =
+            |(number, member)| Some(Newcomer { candidate: Self::candidate(member), device_uuid: [number; 16] });
+        let newcomers: Vec<_> = (0..).zip(&self.members).map(newcomer).collect();
+        create(&recipe, &newcomers, &[], &self.pool, &self.world.clock(), &|_, _| {}).await.expect("it can be made");
+    }
+
+    async fn assemble(&self) -> Simulated {
+        let members = self.members.iter().map(Self::candidate).collect();
+        let assembled = Array::assemble(members, AssembleOptions::default(), self.pool.clone(), self.world.clock());
+        assembled.await.expect("its own array")
+    }
+
+    /// Writes all of the array, and leaves it clean.
+    async fn fill(&self, random: &mut Random) {
+        let array = self.assemble().await;
+        let mut bytes = vec![0; array.bytes() as usize];
+        random.fill(&mut bytes);
+        array.write(0, self.pool.copy_of(&bytes), Durability::Stable).await.expect("a whole array");
+        array.stop().await.expect("a whole array");
+    }
+
+    /// What the data areas hold.
+    fn images(&self) -> Images {
+        let data = DATA_OFFSET as usize..(DATA_OFFSET + Shape::COMPONENT_BYTES) as usize;
+        self.members.iter().map(|member| member.image()[data.clone()].to_vec()).collect()
+    }
+
+    fn plant(&self, images: &Images) {
+        for (member, image) in self.members.iter().zip(images) {
+            member.plant(DATA_OFFSET, image);
+        }
+    }
+
+    async fn scrub(&self, action: ScrubAction) -> ScrubReport {
+        let array = self.assemble().await;
+        array.begin_scrub(&ScrubRequest { action, range: None }).expect("a whole array");
+        array.scrub(&|_, _| {}).await.expect("no member fails");
+        let report = array.scrub_report().expect("one was begun");
+        array.stop().await.expect("no member fails");
+        report
+    }
+}
+
+/// Blocks in which two images differ.
+fn different(a: &Images, b: &Images) -> BTreeSet<Place> {
+    let block = BLOCK_BYTES as usize;
+    let of_member = |(slot, (a, b)): (u16, (&Vec<u8>, &Vec<u8>))| {
+        let pairs = a.chunks(block).zip(b.chunks(block)).enumerate();
+        pairs.filter(|(_, (a, b))| a != b).map(|(number, _)| (slot, number as u64)).collect::<Vec<_>>()
+    };
+    (0..).zip(a.iter().zip(b)).flat_map(of_member).collect()
+}
+
+/// The blocks that findings of some verdicts name.
+fn named(report: &ScrubReport, is_meant: impl Fn(FindingVerdict) -> bool) -> BTreeSet<Place> {
+    let findings = report.found.findings.iter().filter(|finding| is_meant(finding.verdict));
+    let parts = findings.flat_map(|finding| &finding.members);
+    let blocks = parts.flat_map(|part| {
+        let start = (part.member_at - DATA_OFFSET) / BLOCK_BYTES;
+        (start..start + part.bytes / BLOCK_BYTES).map(|number| (part.slot, number))
+    });
+    blocks.collect()
+}
+
+/// Makes one case, and says what came of it.
+pub fn run_case(shape: &Shape, kind: Kind, seed: u64) -> Tally {
+    let mut random = Random::new(seed);
+    let case = Case::new(shape, seed);
+    let life = async {
+        case.create().await;
+        case.fill(&mut random).await;
+        let older = case.images();
+        case.fill(&mut random).await;
+        let right = case.images();
+        let spoiled = kind.spoil(&right, &older, &mut random);
+        case.plant(&spoiled);
+        let checked = case.scrub(ScrubAction::Check).await;
+        let after_check = case.images();
+        case.scrub(ScrubAction::Repair).await;
+        judge(&right, &spoiled, &checked, &after_check, &case.images())
+    };
+    case.world.run(life, || false).expect("nobody stops it")
+}
+
+fn judge(right: &Images, spoiled: &Images, checked: &ScrubReport, after_check: &Images, healed: &Images) -> Tally {
+    let wrong = different(right, spoiled);
+    let decided = named(checked, |verdict| matches!(verdict, FindingVerdict::Decided(_)));
+    let lost = named(checked, |verdict| verdict == FindingVerdict::Lost);
+    let undecidable = named(checked, |verdict| verdict == FindingVerdict::Undecidable);
+    let is_accused = |place: &Place| decided.contains(place) || lost.contains(place);
+    let (still_wrong, changed) = (different(right, healed), different(spoiled, healed));
+    let count =
+        |places: &BTreeSet<Place>, is: &dyn Fn(&Place) -> bool| places.iter().filter(|place| is(place)).count() as u64;
+    Tally {
+        cases: 1,
+        wrong: wrong.len() as u64,
+        named: count(&wrong, &|place| decided.contains(place)),
+        lost: count(&wrong, &|place| !decided.contains(place) && lost.contains(place)),
+        undecidable: count(&wrong, &|place| !is_accused(place) && undecidable.contains(place)),
+        missed: count(&wrong, &|place| !is_accused(place) && !undecidable.contains(place)),
+        accused: count(&decided.union(&lost).copied().collect(), &|place| !wrong.contains(place)),
+        healed: count(&wrong, &|place| !still_wrong.contains(place)),
+        damaged: count(&changed, &|place| !wrong.contains(place)),
+        botched: count(&changed, &|place| wrong.contains(place) && still_wrong.contains(place)),
+        touched: u64::from(after_check != spoiled),
+    }
+}
+
+/// Cases from a seed on.
+pub fn run(shape: &Shape, kind: Kind, seed: u64, cases: u64) -> Tally {
+    let mut tally = Tally::default();
+    (seed..seed + cases).for_each(|seed| tally += run_case(shape, kind, seed));
+    tally
+}

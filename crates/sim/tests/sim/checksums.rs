@@ -1,0 +1,342 @@
+//! Checksums where not all of them are known: what is learned, who is convicted, and that nothing
+//! which they contradict is ever written or returned.
+
+use engine::create::{Contents, Newcomer, Recipe, create};
+use engine::{
+    Array, AssembleOptions, Candidate, Clock, Durability, FindingVerdict, Pool, ScrubAction, ScrubReport, ScrubRequest,
+    Verify,
+};
+use format::geometry::Level;
+use format::integrity::{BLOCK_BYTES, Layout, PAGE_BYTES};
+use format::placement::BitmapChoice;
+use format::superblock::{Superblock, Version, decode};
+use format::units::MemberByte;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use mdspace_sim::checksums::examine;
+use mdspace_sim::{Random, SimMember, VirtualClock, World};
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
+
+type Simulated = Array<SimMember, VirtualClock>;
+
+const DATA_OFFSET: u64 = 64 << 10;
+const COMPONENT_BYTES: u64 = 256 << 10;
+const SUPER_AT: u64 = 4096;
+
+#[derive(Debug, Clone, Copy)]
+struct Setup {
+    level: Level,
+    layout: u32,
+    chunk_bytes: u64,
+    slots: usize,
+}
+
+const RAID1: Setup = Setup { level: Level::Raid1, layout: 0, chunk_bytes: 0, slots: 3 };
+const RAID5: Setup = Setup { level: Level::Raid5, layout: 2, chunk_bytes: 16 << 10, slots: 4 };
+const RAID6: Setup = Setup { level: Level::Raid6, slots: 5, ..RAID5 };
+const RAID10: Setup = Setup { level: Level::Raid10, layout: 0x102, slots: 4, ..RAID5 };
+
+struct Scene {
+    setup: Setup,
+    world: World,
+    members: Vec<SimMember>,
+    random: RefCell<Random>,
+    truth: RefCell<Vec<u8>>,
+}
+
+/// Plays `life` on an array with contents, with checksums of all of them or without any.
+fn play(setup: Setup, integrity: bool, life: impl AsyncFnOnce(&Scene)) {
+    let world = World::new(7);
+    let member = |index| SimMember::new(format!("member{index}"), &world, empty(), Rc::default());
+    let members = (0..setup.slots).map(member).collect();
+    let random = RefCell::new(Random::new(7));
+    let scene = Scene { setup, world, members, random, truth: RefCell::default() };
+    let whole = async {
+        scene.create(integrity).await;
+        life(&scene).await;
+    };
+    scene.world.run(whole, || false).expect("nobody stops it");
+}
+
+fn empty() -> Vec<u8> {
+    vec![0; (DATA_OFFSET + COMPONENT_BYTES) as usize]
+}
+
+fn candidate(member: &SimMember) -> Candidate<SimMember> {
+    Candidate { name: member.name(), member: member.clone() }
+}
+
+fn superblock(member: &SimMember) -> Superblock {
+    let (image, at) = (member.image(), SUPER_AT as usize);
+    let decoded = decode(Version::V1_2, MemberByte(SUPER_AT), &image[at..2 * at], image.len() as u64);
+    decoded.expect("it is sound").expect("it is there")
+}
+
+impl Scene {
+    async fn make(&self, integrity: bool, component_bytes: u64) {
+        let recipe = Recipe {
+            version: Version::V1_2,
+            level: self.setup.level,
+            layout: self.setup.layout,
+            chunk_bytes: self.setup.chunk_bytes,
+            name: "sim:sums".to_owned(),
+            data_offset_bytes: Some(DATA_OFFSET),
+            component_bytes: Some(component_bytes),
+            bitmap: BitmapChoice::None,
+            set_uuid: [7; 16],
+            contents: Contents::Consistent,
+            integrity,
+            overwrite: false,
+        };
+        let newcomer = |(number, member)| Some(Newcomer { candidate: candidate(member), device_uuid: [number; 16] });
+        let newcomers: Vec<_> = (0..).zip(&self.members).map(newcomer).collect();
+        let pool = Pool::new(1 << 20);
+        create(&recipe, &newcomers, &[], &pool, &self.world.clock(), &|_, _| {}).await.expect("it can be made");
+    }
+
+    async fn create(&self, integrity: bool) {
+        self.make(integrity, COMPONENT_BYTES).await;
+        let array = self.assemble(&self.members, Verify::Always).await;
+        let mut bytes = vec![0; array.bytes() as usize];
+        self.random.borrow_mut().fill(&mut bytes);
+        array.write(0, array.pool().copy_of(&bytes), Durability::Stable).await.expect("a whole array");
+        array.stop().await.expect("a whole array");
+        self.truth.replace(bytes);
+    }
+
+    async fn assemble(&self, members: &[SimMember], verify: Verify) -> Simulated {
+        let options = AssembleOptions { verify, ..AssembleOptions::default() };
+        let members = members.iter().map(candidate).collect();
+        Array::assemble(members, options, Pool::new(8 << 20), self.world.clock()).await.expect("its own array")
+    }
+
+    /// An array that is kept whole beside the requests.
+    async fn serve(&self, members: &[SimMember], verify: Verify) -> Simulated {
+        let array = self.assemble(members, verify).await;
+        let keeper = array.clone();
+        self.world.spawn(async move { keeper.keep_whole().await });
+        array
+    }
+
+    async fn pause(&self) {
+        let clock = self.world.clock();
+        clock.sleep_until(clock.now() + Duration::from_secs(30)).await;
+    }
+
+    async fn scrub(&self, array: &Simulated, action: ScrubAction) -> ScrubReport {
+        array.begin_scrub(&ScrubRequest { action, range: None }).expect("it can be scrubbed");
+        array.scrub(&|_, _| {}).await.expect("it is fit for it");
+        array.scrub_report().expect("one was begun")
+    }
+
+    /// A block of a member's data becomes noise.
+    fn rot(&self, member: usize, block: u64) {
+        let at = DATA_OFFSET + block * BLOCK_BYTES;
+        self.members[member].corrupt(at..at + BLOCK_BYTES, &mut self.random.borrow_mut());
+    }
+
+    /// The page of its table that all of a member's checksums are in becomes noise: they are unknown.
+    fn damage_table(&self, member: usize) {
+        let layout = Layout::of(&superblock(&self.members[member])).expect("there is room");
+        assert_eq!(layout.pages(), 1);
+        let at = layout.page_at(0).0;
+        self.members[member].corrupt(at..at + PAGE_BYTES as u64, &mut self.random.borrow_mut());
+    }
+
+    fn data(&self) -> Vec<Vec<u8>> {
+        self.members.iter().map(|member| member.image()[DATA_OFFSET as usize..].to_vec()).collect()
+    }
+
+    async fn read(&self, array: &Simulated, range: Range<u64>) -> Result<(), String> {
+        let bytes = (range.end - range.start) as usize;
+        let read = array.read(range.start, array.pool().take(bytes)).await.map_err(|error| error.to_string())?;
+        let expected = &self.truth.borrow()[range.start as usize..range.end as usize];
+        assert!(read[..] == *expected, "{:?}: other bytes, and no error", self.setup);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_check_learns_what_agrees_and_whoever_comes_next_knows_it() {
+    for setup in [RAID1, RAID5, RAID6, RAID10] {
+        play(setup, false, async |scene| {
+            let array = scene.assemble(&scene.members, Verify::Always).await;
+            array.add_checksums().await.expect("there is room");
+            array.stop().await.expect("whole");
+            let before = scene.data();
+            let array = scene.assemble(&scene.members, Verify::Always).await;
+            let counts = scene.scrub(&array, ScrubAction::Check).await.found.counts;
+            let blocks = setup.slots as u64 * COMPONENT_BYTES / BLOCK_BYTES;
+            assert_eq!((counts.found(), counts.learned), (0, blocks), "{setup:?}");
+            array.stop().await.expect("whole");
+            assert!(scene.data() == before, "{setup:?}: a check writes no data");
+            for member in &scene.members {
+                let found = examine(&member.image(), &superblock(member)).expect("it keeps checksums");
+                assert_eq!((found.unknown, &found.wrong[..]), (0, &[][..]), "{setup:?}: {}", member.name());
+            }
+            // And they convict.
+            scene.rot(1, 3);
+            let array = scene.assemble(&scene.members, Verify::Always).await;
+            let report = scene.scrub(&array, ScrubAction::Repair).await;
+            assert_eq!((report.found.counts.decided, report.found.counts.healed), (1, 1), "{setup:?}");
+            array.stop().await.expect("whole");
+            assert!(scene.data() == before, "{setup:?}");
+        });
+    }
+}
+
+#[test]
+fn what_does_not_agree_is_not_learned() {
+    for setup in [RAID5, RAID6, RAID10] {
+        play(setup, false, async |scene| {
+            let array = scene.assemble(&scene.members, Verify::Always).await;
+            array.add_checksums().await.expect("there is room");
+            array.stop().await.expect("whole");
+            scene.rot(1, 3);
+            let array = scene.assemble(&scene.members, Verify::Always).await;
+            assert_eq!(scene.scrub(&array, ScrubAction::Check).await.found.counts.found(), 1, "{setup:?}");
+            array.stop().await.expect("whole");
+            let found = examine(&scene.members[1].image(), &superblock(&scene.members[1])).expect("it keeps checksums");
+            assert!(found.unknown > 0 && found.right > 0, "{setup:?}: {found:?}");
+        });
+    }
+}
+
+#[test]
+fn those_who_are_vouched_for_convict_one_whose_checksums_are_lost() {
+    for setup in [Setup { slots: 2, ..RAID1 }, RAID5, RAID6, RAID10] {
+        play(setup, true, async |scene| {
+            let right = scene.data();
+            scene.damage_table(1);
+            scene.rot(1, 3);
+            let array = scene.assemble(&scene.members, Verify::Always).await;
+            let report = scene.scrub(&array, ScrubAction::Repair).await;
+            let [finding] = &report.found.findings[..] else { panic!("{setup:?}: {report:?}") };
+            assert!(matches!(finding.verdict, FindingVerdict::Decided(_)), "{setup:?}: {finding:?}");
+            assert_eq!((finding.members.len(), finding.members[0].slot), (1, 1), "{setup:?}");
+            array.stop().await.expect("whole");
+            assert!(scene.data() == right, "{setup:?}");
+        });
+    }
+}
+
+/// In stripe 1, of which slot 0 holds data: a block that its checksum contradicts, and another that nothing is known of.
+#[test]
+fn what_contradicts_a_checksum_is_neither_returned_nor_written_and_the_other_parity_is_tried() {
+    const BLOCK: u64 = 4;
+    // Left-symmetric: of RAID-5 P is on slot 2; of RAID-6 P and Q are on 3 and 4.
+    let cases = [(RAID5, 2, false), (RAID5, 1, false), (RAID6, 3, true), (RAID6, 4, true), (RAID6, 1, true)];
+    for (setup, hurt, is_curable) in cases {
+        for repairs in [true, false] {
+            play(setup, true, async |scene| {
+                let context = format!("{setup:?}, slot {hurt}, repairs {repairs}");
+                let right = scene.data();
+                scene.damage_table(hurt);
+                scene.rot(hurt, BLOCK);
+                scene.rot(0, BLOCK);
+                let array = scene.serve(&scene.members, Verify::Always).await;
+                if repairs {
+                    array.begin_scrub(&ScrubRequest { action: ScrubAction::Repair, range: None }).expect("it can be");
+                    scene.pause().await;
+                    let counts = array.scrub_report().expect("one was begun").found.counts;
+                    assert_eq!((counts.decided > 0, counts.lost > 0), (is_curable, !is_curable), "{context}");
+                }
+                let at = if setup.level == Level::Raid5 { 64 << 10 } else { 48 << 10 };
+                let read = scene.read(&array, at..at + BLOCK_BYTES).await;
+                assert_eq!(read.is_ok(), is_curable, "{context}: {read:?}");
+                scene.pause().await; // whatever heals has healed
+                array.stop().await.expect("nobody has failed");
+                let block = (BLOCK * BLOCK_BYTES) as usize..((BLOCK + 1) * BLOCK_BYTES) as usize;
+                let mut found = scene.data();
+                assert_eq!(found[0][block.clone()] == right[0][block.clone()], is_curable, "{context}");
+                for slot in [0, hurt] {
+                    found[slot][block.clone()].copy_from_slice(&right[slot][block.clone()]);
+                }
+                assert!(found == right, "{context}: nothing else is changed");
+            });
+        }
+    }
+}
+
+#[test]
+fn recovery_and_replacement_spread_no_rot_however_reads_are_verified() {
+    for setup in [RAID1, RAID5, RAID6, RAID10] {
+        for verify in [Verify::Always, Verify::Scrub] {
+            for replaces in [true, false] {
+                play(setup, true, async |scene| {
+                    let context = format!("{setup:?}, {verify:?}, replaces {replaces}");
+                    let right = scene.data();
+                    scene.rot(2, 5);
+                    // Where the rest can do without both of them; of the member itself when it is replaced.
+                    let is_borne = replaces || matches!(setup.level, Level::Raid1 | Level::Raid6);
+                    let left = match setup.level {
+                        _ if replaces => 2,
+                        Level::Raid10 => 3, // whose only other copy is on 2
+                        _ => 0,
+                    };
+                    let leaves = format!("member{left}");
+                    let new = SimMember::new("new".to_owned(), &scene.world, empty(), Rc::default());
+                    let array = scene.serve(&scene.members, verify).await;
+                    if replaces {
+                        array.replace(&leaves, candidate(&new), [9; 16], false).await.expect("it fits");
+                    } else {
+                        array.fail(&leaves).await.expect("the others can do without it");
+                        array.remove(&leaves).await.expect("it has failed");
+                        array.add(candidate(&new), [9; 16], false).await.expect("it fits");
+                    }
+                    scene.pause().await;
+                    let status = array.status();
+                    assert_eq!(status.in_sync, status.raid_disks, "{context}: {status:?}");
+                    array.stop().await.expect("whole");
+                    let (bad, found) = (5 * BLOCK_BYTES as usize, new.image()[DATA_OFFSET as usize..].to_vec());
+                    let end = bad + BLOCK_BYTES as usize;
+                    assert!(found[..bad] == right[left][..bad] && found[end..] == right[left][end..], "{context}");
+                    assert_eq!(found[bad..end] == right[left][bad..end], is_borne, "{context}");
+                    // What could not be had is known to be missing.
+                    let mut members = scene.members.clone();
+                    members[left] = new;
+                    let array = scene.assemble(&members, Verify::Always).await;
+                    assert_eq!(scene.read(&array, 0..array.bytes()).await.is_ok(), is_borne, "{context}");
+                    array.stop().await.expect("whole");
+                });
+            }
+        }
+    }
+}
+
+/// Writes and flushes of all members for random writes of 4 KiB, 32 under way, up to a clean stop.
+fn written(integrity: bool) -> u64 {
+    const COMPONENT_BYTES: u64 = 16 << 20;
+    let (world, boundaries) = (World::new(9), Rc::default());
+    let bytes = (DATA_OFFSET + COMPONENT_BYTES) as usize;
+    let member = |index| SimMember::new(format!("member{index}"), &world, vec![0; bytes], Rc::clone(&boundaries));
+    let members = (0..RAID5.slots).map(member).collect();
+    let (random, truth) = (RefCell::new(Random::new(9)), RefCell::default());
+    let scene = Scene { setup: RAID5, world, members, random, truth };
+    let life = async {
+        scene.make(integrity, COMPONENT_BYTES).await;
+        let array = scene.serve(&scene.members, Verify::Always).await;
+        let lazy = array.clone();
+        scene.world.spawn(async move { lazy.clear_bitmap_lazily().await });
+        let places = array.bytes() / BLOCK_BYTES;
+        let piece = array.pool().copy_of(&[7; BLOCK_BYTES as usize]);
+        boundaries.set(0);
+        let write = |_| {
+            let at = scene.random.borrow_mut().within(0..places) * BLOCK_BYTES;
+            array.write(at, piece.clone(), Durability::Ordinary)
+        };
+        stream::iter((0..4096).map(write)).buffer_unordered(32).try_collect::<()>().await.expect("whole");
+        array.stop().await.expect("whole");
+    };
+    scene.world.run(life, || false).expect("nobody stops it");
+    boundaries.get()
+}
+
+#[test]
+fn checksums_cost_random_writes_at_most_one_more_member_write_for_every_four() {
+    let (without, with) = (written(false), written(true));
+    println!("member writes and flushes: {without} without checksums, {with} with");
+    assert!(without >= 2 * 4096 && with > without && with <= without + without / 4, "{without} and {with}");
+}

@@ -1,0 +1,93 @@
+//! Writeback: answered from memory, seen by reads, bounded, and on the members
+//! after a flush.
+
+use super::scene::{KIB, Scene};
+use engine::{AssembleOptions, Clock, Durability};
+use format::geometry::Level;
+use mdspace_sim::Random;
+use std::time::Duration;
+
+#[test]
+fn a_stream_of_one_request_at_a_time_is_full_stripes() {
+    for (level, parities) in [(Level::Raid5, 1), (Level::Raid6, 2)] {
+        for request_bytes in [4 * KIB, 5000, 1000 * KIB] {
+            let scene = Scene::new(level, 8);
+            scene.write_back();
+            let end = scene.array.bytes();
+            scene.world.run(scene.write_linear(0, end, request_bytes, 1), || false);
+            scene.world.run(scene.array.flush(), || false).expect("not stopped").expect("nothing fails");
+            let tally = scene.tally();
+            assert_eq!((tally.reads, tally.written_bytes), (0, end * 8 / (8 - parities)), "{level:?} {request_bytes}");
+            scene.world.run(scene.check(), || false);
+        }
+    }
+}
+
+#[test]
+fn reads_see_what_was_answered_whether_or_not_a_member_is_missing() {
+    for seed in 0..12 {
+        let scene = Scene::new(Level::Raid5, 4);
+        scene.write_back();
+        let mut random = Random::new(seed);
+        let clock = scene.world.clock();
+        let life = async {
+            for step in 0..60 {
+                let at = random.within(0..scene.array.bytes() - 1);
+                let longest = if random.once_in(4) { scene.stripe_bytes + 5000 } else { 9000 };
+                let bytes = random.within(1..longest).min(scene.array.bytes() - at);
+                match random.within(0..8) {
+                    0 => clock.sleep_until(clock.now() + Duration::from_millis(random.within(0..700))).await,
+                    1 => scene.array.flush().await.expect("nothing fails that matters"),
+                    2 => {
+                        let block = scene.array.pool().zeroed(bytes as usize).freeze();
+                        scene.array.write(at, block, Durability::Stable).await.expect("nothing fails that matters");
+                        scene.truth.borrow_mut()[at as usize..(at + bytes) as usize].fill(0);
+                    }
+                    3..6 => scene.write(at, bytes).await,
+                    _ => {
+                        let read = scene.array.read(at, scene.array.pool().take(bytes as usize)).await;
+                        let found = read.expect("all can be had");
+                        let truth = &scene.truth.borrow()[at as usize..(at + bytes) as usize];
+                        assert!(found[..] == *truth, "seed {seed}, step {step}: {bytes} bytes at {at}");
+                    }
+                }
+                if step == 30 && seed % 2 == 1 {
+                    scene.array.fail("member2").await.expect("the level bears it");
+                }
+            }
+        };
+        scene.world.run(life, || false);
+        scene.world.run(scene.check(), || false);
+    }
+}
+
+#[test]
+fn what_is_kept_is_bounded_and_is_written_when_it_is_old() {
+    let options = AssembleOptions { gather_bytes: 256 * KIB, ..AssembleOptions::default() };
+    let scene = Scene::with_options(Level::Raid5, 40, options);
+    scene.write_back();
+    let writes = async {
+        for number in 0..200 {
+            scene.write(number * 7 % 40 * scene.stripe_bytes + number / 40 * 8192, 4096).await;
+        }
+    };
+    scene.world.run(writes, || false);
+    let written = scene.tally().writes;
+    assert!(written >= 2 * (200 - 64), "at most 64 pages wait, not {written} / 2");
+    let clock = scene.world.clock();
+    scene.world.run(clock.sleep_until(clock.now() + Duration::from_secs(2)), || false);
+    assert_eq!(scene.tally().writes, 400, "nothing waits for ever");
+    scene.world.run(scene.check(), || false);
+}
+
+#[test]
+fn what_cannot_be_written_fails_the_flush() {
+    let scene = Scene::new(Level::Raid5, 4);
+    scene.write_back();
+    scene.world.run(scene.write(0, 4096), || false);
+    scene.members.iter().take(2).for_each(|member| member.faults().bad_writes.borrow_mut().push(0..u64::MAX));
+    for _ in 0..2 {
+        let flushed = scene.world.run(scene.array.flush(), || false).expect("not stopped");
+        assert!(flushed.is_err(), "what was answered is lost");
+    }
+}

@@ -1,0 +1,16 @@
+//! The engine in a world that does not exist: one program, so that the engine is compiled for it once.
+
+mod boundaries;
+mod checksums;
+mod creation;
+mod gathering;
+mod healing;
+mod histories;
+mod observe;
+mod reads;
+mod recovery;
+mod replace;
+mod rot;
+mod scrub;
+mod stripes;
+mod zeros;

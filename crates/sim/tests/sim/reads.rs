@@ -1,0 +1,188 @@
+//! What reads of a degraded array cost its members, counted at the members, and
+//! that what is read ahead for streams is never stale.
+
+use super::stripes::{CHUNK, Cost, Counted, KIB, PAGE, each, uncached, with_array};
+use engine::{AssembleOptions, Durability};
+use format::geometry::Level;
+use mdspace_sim::Random;
+
+const STRIPES: u64 = 16;
+
+/// Reads only: so many, and their bytes.
+const fn reads(reads: u64, read_bytes: u64) -> Cost {
+    Cost { reads, read_bytes, writes: 0, written_bytes: 0 }
+}
+
+#[test]
+fn every_member_byte_that_a_read_needs_is_read_once() {
+    // Left-symmetric over seven members, the first ones missing: of stripe 0 the first
+    // data chunks of RAID-5 are lost; RAID-6 begins behind Q.
+    let half = CHUNK / 2;
+    let table: &[(Level, usize, u64, u64, Cost)] = &[
+        // A whole stripe: as many chunks as it has data.
+        (Level::Raid5, 1, 0, 6 * CHUNK, reads(6, 6 * CHUNK)),
+        (Level::Raid6, 1, 0, 5 * CHUNK, reads(5, 5 * CHUNK)),
+        (Level::Raid6, 2, 0, 5 * CHUNK, reads(5, 5 * CHUNK)),
+        // What is there, as it is.
+        (Level::Raid5, 1, CHUNK, PAGE, reads(1, PAGE)),
+        (Level::Raid5, 1, CHUNK, 5 * CHUNK, reads(5, 5 * CHUNK)),
+        // A part of what is lost: the same part of all others.
+        (Level::Raid5, 1, PAGE, PAGE, reads(6, 6 * PAGE)),
+        // The second half of what is lost and the first of its neighbour, which so is read whole, in one transfer.
+        (Level::Raid5, 1, half, CHUNK, reads(6, CHUNK + 5 * half)),
+        // The neighbour's rows are the same: they serve as data and for the lost ones.
+        (Level::Raid5, 1, 0, 2 * CHUNK, reads(6, 6 * CHUNK)),
+        // All of stripe 0 but its first half chunk.
+        (Level::Raid5, 1, half, 6 * CHUNK - half, reads(6, 5 * CHUNK + half)),
+        // Three stripes: in each as many as it has data.
+        (Level::Raid5, 1, 0, 18 * CHUNK, reads(18, 18 * CHUNK)),
+    ];
+    for &(level, missing, at, bytes, expected) in table {
+        for options in [uncached(), AssembleOptions::default()] {
+            with_array(level, missing, options, async |array| {
+                let cost = array.read(at, bytes).await;
+                assert_eq!(cost, expected, "{level:?} without {missing}: {bytes} bytes at {at}");
+            });
+        }
+    }
+}
+
+/// Reads from `from` to `to`, one behind the other, or several at a time.
+async fn stream(array: &mut Counted, from: u64, to: u64, bytes: u64) -> Cost {
+    let mut sum = each(0, 0, 0);
+    for at in (from..to).step_by(bytes as usize) {
+        let cost = array.read(at, bytes).await;
+        sum.reads += cost.reads;
+        sum.read_bytes += cost.read_bytes;
+    }
+    sum
+}
+
+#[test]
+fn a_stream_of_short_reads_reads_each_stripe_once_and_long_transfers_where_something_is_lost() {
+    for (level, missing, data) in [(Level::Raid5, 1, 6), (Level::Raid6, 1, 5), (Level::Raid6, 2, 5)] {
+        let stripe = data * CHUNK;
+        for bytes in [PAGE, 16 * KIB, CHUNK, stripe / 2] {
+            with_array(level, missing, AssembleOptions::default(), async |array| {
+                // To the array's end, where nothing more can be read ahead.
+                let cost = stream(array, 0, STRIPES * stripe, bytes).await;
+                let besides = cost.read_bytes - STRIPES * stripe;
+                let what = format!("{level:?} without {missing}, {bytes} bytes: {cost:?}");
+                assert!(
+                    besides <= 2 * data * bytes,
+                    "but for its first two reads, which might have been alone; {what}"
+                );
+            });
+        }
+    }
+}
+
+#[test]
+fn reads_at_random_are_never_read_ahead_for() {
+    for (level, missing) in [(Level::Raid5, 1), (Level::Raid6, 2)] {
+        let mut costs =
+            [AssembleOptions::default(), AssembleOptions { read_ahead_bytes: 0, ..AssembleOptions::default() }]
+                .map(|options| {
+                    let mut sum = each(0, 0, 0);
+                    with_array(level, missing, options, async |array| {
+                        let mut random = Random::new(5);
+                        let places = array.array.bytes() / PAGE;
+                        for _ in 0..300 {
+                            // Never one behind the other.
+                            let cost = array.read(random.within(0..places / 3) * 3 * PAGE, PAGE).await;
+                            sum.reads += cost.reads;
+                            sum.read_bytes += cost.read_bytes;
+                        }
+                    });
+                    sum
+                })
+                .into_iter();
+        assert_eq!(costs.next(), costs.next(), "{level:?} without {missing}");
+    }
+}
+
+#[test]
+fn the_survivors_share_the_work_whatever_the_layout() {
+    for missing in [1, 2] {
+        with_array(Level::Raid6, missing, AssembleOptions::default(), async |array| {
+            // Two rounds of stripes: the one reads P, the other Q.
+            stream(array, 0, 14 * 5 * CHUNK, 5 * CHUNK).await;
+            let read: Vec<u64> = array.array.status().members.iter().map(|member| member.read_bytes / CHUNK).collect();
+            let read: Vec<u64> = read.into_iter().filter(|&chunks| chunks > 0).collect();
+            let (most, least) = (read.iter().max(), read.iter().min());
+            assert_eq!(read.len(), 7 - missing, "{read:?}");
+            assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1), "{read:?}");
+        });
+    }
+}
+
+#[test]
+fn a_long_read_takes_a_share_of_every_copy_and_a_stream_of_short_ones_stays_where_it_is() {
+    let members = |array: &Counted| -> Vec<u64> {
+        array.array.status().members.iter().map(|member| member.read_bytes / KIB).collect()
+    };
+    with_array(Level::Raid1, 0, AssembleOptions::default(), async |array| {
+        array.read(0, 512 * KIB).await;
+        assert_eq!(members(array)[..3], [256, 256, 0], "each as much as makes a share");
+        stream(array, 512 * KIB, 1024 * KIB, PAGE).await;
+        assert_eq!(members(array)[..3], [256, 768, 0], "the member that was there already");
+    });
+    with_array(Level::Raid10, 0, AssembleOptions::default(), async |array| {
+        // 14 chunks, each on two of seven members.
+        array.read(0, 14 * CHUNK).await;
+        assert_eq!(members(array), [128; 7]);
+    });
+}
+
+/// How an array changes.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Write,
+    Zeroes,
+}
+
+#[test]
+fn a_stream_never_sees_what_was_there_before_a_write() {
+    for seed in 0..60 {
+        let mut random = Random::new(seed);
+        let (level, missing) = *random.pick(&[(Level::Raid5, 1), (Level::Raid6, 1), (Level::Raid6, 2)]);
+        let bytes = *random.pick(&[512, 3 * 512, PAGE, 3 * PAGE, CHUNK]);
+        with_array(level, missing, AssembleOptions::default(), async |counted| {
+            let array = counted.array.clone();
+            let mut truth = vec![0_u8; array.bytes() as usize];
+            random.fill(&mut truth);
+            array.write(0, array.pool().copy_of(&truth), Durability::Ordinary).await.expect("nothing fails");
+            let mut next = random.within(0..array.bytes() / 2) / 512 * 512;
+            for step in 0..400 {
+                if random.once_in(12) {
+                    // Near the stream, where it was or will be.
+                    let at = (next + random.within(0..10 * CHUNK)).saturating_sub(4 * CHUNK) / 512 * 512;
+                    let length = (512 * random.within(1..300)).min(array.bytes().saturating_sub(at));
+                    let range = at as usize..(at + length) as usize;
+                    if length == 0 {
+                        continue;
+                    }
+                    match *random.pick(&[Change::Write, Change::Write, Change::Zeroes]) {
+                        Change::Write => {
+                            random.fill(&mut truth[range.clone()]);
+                            let block = array.pool().copy_of(&truth[range]);
+                            array.write(at, block, Durability::Ordinary).await.expect("nothing fails");
+                        }
+                        Change::Zeroes => {
+                            truth[range].fill(0);
+                            array.write_zeroes(at, length, Durability::Ordinary).await.expect("nothing fails");
+                        }
+                    }
+                    continue;
+                }
+                if next + bytes > array.bytes() {
+                    next = 0;
+                }
+                let found = array.read(next, array.pool().take(bytes as usize)).await.expect("it can be had");
+                let expected = &truth[next as usize..(next + bytes) as usize];
+                assert!(found[..] == *expected, "seed {seed}, step {step}: {bytes} bytes at {next} are not the last");
+                next += bytes;
+            }
+        });
+    }
+}

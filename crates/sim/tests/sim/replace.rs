@@ -1,0 +1,217 @@
+//! Living members that are replaced: while the array is in use, while the old or the new one
+//! fails, and while the power goes at any write.
+
+use super::healing::{DATA_OFFSET, RAID1, RAID5, RAID6, RAID10, ROW, Scene, Setup, candidate, of, play};
+use engine::Durability;
+use format::geometry::Level;
+use mdspace_sim::{Random, SimMember, World};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+const SETUPS: [Setup; 5] = [RAID1, RAID5, RAID6, RAID10, Setup { level: Level::Raid10, layout: 0x201, ..RAID10 }];
+
+/// What happens while member 1 is replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meanwhile {
+    Writes,
+    /// The new one gives way somewhere in its data.
+    NewFails,
+    /// The old one is there no more.
+    OldFails,
+    /// The old one cannot be read in places.
+    OldHasErrors,
+    /// The array is stopped and started again.
+    Restart,
+}
+
+#[test]
+fn a_member_is_replaced_while_it_stays_in_use_whatever_happens() {
+    use Meanwhile::{NewFails, OldFails, OldHasErrors, Restart, Writes};
+    for setup in SETUPS {
+        for meanwhile in [Writes, NewFails, OldFails, OldHasErrors, Restart] {
+            let context = format!("{setup:?} {meanwhile:?}");
+            play(setup, 20, async |scene| {
+                let members = scene.create().await;
+                let new = scene.member("new");
+                let mut array = scene.serve(&members).await;
+                if meanwhile == NewFails {
+                    let at = DATA_OFFSET + 20 * ROW;
+                    new.faults().bad_writes.borrow_mut().push(at..at + 512);
+                }
+                if meanwhile == OldHasErrors {
+                    let at = DATA_OFFSET + 11 * ROW;
+                    members[1].faults().bad_reads.borrow_mut().push(at..at + 1024);
+                }
+                array.freeze_sweeps(true);
+                array.replace(&members[1].name(), candidate(&new), [9; 16], false).await.expect("it fits");
+                let status = array.status();
+                assert_eq!(of(&status, &new).state, "replacement", "{context}");
+                assert_eq!(status.in_sync, status.raid_disks, "{context}: as redundant as before");
+                scene.write(&array, 7000..array.bytes() / 2).await;
+                if meanwhile == Restart {
+                    array.stop().await.expect("stops clean");
+                    let all: Vec<_> = members.iter().chain([&new]).cloned().collect();
+                    array = scene.serve(&all).await;
+                }
+                array.freeze_sweeps(false);
+                scene.write(&array, array.bytes() / 3..array.bytes() - 3000).await;
+                if meanwhile == OldFails {
+                    members[1].faults().gone.set(true);
+                }
+                scene.write(&array, 0..20_000).await;
+                scene.pause().await;
+                scene.check(&array).await;
+                let status = array.status();
+                let (old, of_new) = (of(&status, &members[1]).state, of(&status, &new).state);
+                let expected = if meanwhile == NewFails { ("in_sync", "faulty") } else { ("faulty", "in_sync") };
+                assert_eq!((old, of_new), expected, "{context}");
+                array.stop().await.expect("stops clean");
+                members[1].faults().heal();
+                let mut all: Vec<_> = members.iter().chain([&new]).cloned().collect();
+                let array = scene.assemble(&all, false).await.expect("whole");
+                let status = array.status();
+                assert_eq!((status.in_sync, &*status.state), (status.raid_disks, "clean"), "{context}: {status:?}");
+                scene.check(&array).await;
+                all.remove(if meanwhile == NewFails { all.len() - 1 } else { 1 });
+                scene.check_without_each(&all).await;
+            });
+        }
+    }
+}
+
+#[test]
+fn the_new_member_is_filled_from_the_old_one_alone_where_that_can_give_it() {
+    for setup in SETUPS {
+        play(setup, 21, async |scene| {
+            let members = scene.create().await;
+            let new = scene.member("new");
+            let array = scene.serve(&members).await;
+            array.replace(&members[1].name(), candidate(&new), [9; 16], false).await.expect("it fits");
+            scene.pause().await;
+            let status = array.status();
+            assert_eq!(of(&status, &new).state, "in_sync", "{setup:?}");
+            for member in &members {
+                let expected = if member.name() == members[1].name() { setup.component_bytes } else { 0 };
+                assert_eq!(of(&status, member).read_bytes, expected, "{setup:?}: {}", member.name());
+            }
+            assert_eq!(of(&status, &new).written_bytes, setup.component_bytes, "{setup:?}");
+            array.stop().await.expect("stops clean");
+        });
+    }
+}
+
+#[test]
+fn spares_replace_and_what_cannot_be_replaced_is_refused() {
+    play(RAID5, 22, async |scene| {
+        let members = scene.create().await;
+        let (spare, other) = (scene.member("spare"), scene.member("other"));
+        let array = scene.serve(&members).await;
+        array.add(candidate(&spare), [8; 16], false).await.expect("it fits");
+        array.freeze_sweeps(true);
+        for (old, expected) in [("nobody", "not a member"), ("spare", "only a member that is in sync")] {
+            let refusal = array.replace(old, candidate(&other), [9; 16], false).await.expect_err(old);
+            assert!(refusal.to_string().contains(expected), "{refusal}");
+        }
+        let refusal = array.replace("member0", candidate(&members[2]), [9; 16], false).await.expect_err("a member");
+        assert!(refusal.to_string().contains("a member of this array already"), "{refusal}");
+        array.replace_with_spare("member0", "spare").await.expect("a spare");
+        let refusal = array.replace("member0", candidate(&other), [9; 16], false).await.expect_err("twice");
+        assert!(refusal.to_string().contains("is being replaced already"), "{refusal}");
+        // Given up by hand, and begun anew.
+        array.fail("spare").await.expect("nothing depends on it");
+        array.replace("member0", candidate(&other), [9; 16], false).await.expect("it fits");
+        array.freeze_sweeps(false);
+        scene.pause().await;
+        assert_eq!(of(&array.status(), &other).state, "in_sync");
+        scene.check(&array).await;
+        array.stop().await.expect("stops clean");
+    });
+}
+
+/// Cut at boundary `cut`, counted from the replacement's beginning: what is left goes on to a whole array. The
+/// boundaries that there were.
+fn cut_while_replacing(setup: Setup, cut: u64) -> u64 {
+    let world = World::new(23);
+    let random = RefCell::new(Random::new(23));
+    let scene = Scene { setup, world: world.clone(), boundaries: Rc::default(), truth: RefCell::default(), random };
+    let made = async { (scene.create().await, scene.member("new")) };
+    let (members, new) = world.run(made, || false).expect("nothing stops it");
+    scene.boundaries.set(0);
+    let under_way: Cell<Option<(u64, u64)>> = Cell::new(None);
+    let before = RefCell::new(scene.truth.borrow().clone());
+    let life = async {
+        let array = scene.serve(&members).await;
+        array.replace(&members[1].name(), candidate(&new), [9; 16], false).await.expect("it fits");
+        for (at, bytes) in [(5_000, 30_000), (60_000, 50_000)] {
+            before.borrow_mut().clone_from(&scene.truth.borrow());
+            under_way.set(Some((at, bytes)));
+            scene.write(&array, at..at + bytes).await;
+            under_way.set(None);
+        }
+        let clock = scene.world.clock();
+        for _ in 0..200 {
+            engine::Clock::sleep_until(&clock, engine::Clock::now(&clock) + Duration::from_millis(1)).await;
+            if of(&array.status(), &new).state == "in_sync" {
+                break;
+            }
+        }
+        assert_eq!(of(&array.status(), &new).state, "in_sync", "{setup:?}");
+        under_way.set(Some((1_000, 9_000)));
+        before.borrow_mut().clone_from(&scene.truth.borrow());
+        scene.write(&array, 1_000..10_000).await; // the old one does not get this
+        under_way.set(None);
+        array.stop().await.expect("stops clean");
+    };
+    let boundaries = scene.boundaries.clone();
+    world.run(life, || boundaries.get() >= cut);
+    let end = boundaries.get();
+    world.forget_all();
+    let mut random = Random::new(cut);
+    let left: Vec<_> = members
+        .iter()
+        .chain([&new])
+        .map(|member| SimMember::new(member.name(), &world, member.after_power_loss(&mut random), Rc::default()))
+        .filter(|member| member.contents()[4096..4100] != [0x5a; 4] && member.contents()[4096..4100] != [0; 4])
+        .collect();
+    let after = async {
+        let context = format!("{setup:?} cut {cut}");
+        let array = scene.assemble(&left, false).await.unwrap_or_else(|refusal| panic!("{context}: {refusal}"));
+        let status = array.status();
+        assert_eq!(status.in_sync, status.raid_disks, "{context}: somebody current has each slot: {status:?}");
+        let keeper = array.clone();
+        world.spawn(async move { keeper.keep_whole().await });
+        scene.pause().await;
+        let found = array.read(0, array.pool().take(array.bytes() as usize)).await.expect("whole").to_vec();
+        let (old, new) = (before.borrow().clone(), scene.truth.borrow().clone());
+        let may_be_old = |at: u64| under_way.get().is_some_and(|(start, bytes)| (start..start + bytes).contains(&at));
+        for (at, byte) in (0..).zip(&found) {
+            let is_right = *byte == new[at as usize] || may_be_old(at) && *byte == old[at as usize];
+            assert!(is_right, "{context}: byte {at}");
+        }
+        array.write(0, array.pool().copy_of(&found), Durability::Stable).await.expect("whole");
+        let status = array.status();
+        let states: Vec<_> = status.members.iter().map(|member| member.state).collect();
+        assert!(!states.contains(&"replacement") && status.in_sync == status.raid_disks, "{context}: {states:?}");
+        array.stop().await.expect("stops clean");
+        scene.truth.replace(found);
+        let seated =
+            |member: &&SimMember| status.members.iter().any(|m| m.name == member.name() && m.state == "in_sync");
+        let seated: Vec<_> = left.iter().filter(seated).cloned().collect();
+        scene.check_without_each(&seated).await;
+    };
+    world.run(after, || false).expect("nothing stops it");
+    end
+}
+
+#[test]
+fn power_may_go_at_any_write_of_a_change_of_places() {
+    for setup in [RAID1, RAID5, RAID6, RAID10] {
+        let setup = Setup { component_bytes: 128 << 10, ..setup };
+        let end = cut_while_replacing(setup, u64::MAX);
+        assert!(end > 20, "{setup:?}: {end} boundaries");
+        for cut in 0..=end {
+            cut_while_replacing(setup, cut);
+        }
+    }
+}

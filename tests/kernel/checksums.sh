@@ -1,0 +1,222 @@
+#!/bin/bash
+# Arrays with checksums of mdspace's own, given to the real driver and taken back: healthy, degraded, written to and after
+# a crash. What the driver wrote is unknown then, and nothing is called wrong; what rots meanwhile is noticed.
+#
+#   checksums.sh MDSPACE
+#
+# Runs in a guest (tests/kernel/init.sh).
+set -euo pipefail
+export MDADM_NO_UDEV=1
+mdspace=$1
+modprobe loop max_loop=8
+for module in nbd raid1 raid10 raid456; do modprobe $module; done
+md=/sys/block/md0/md
+MEMBER_BYTES=$((24 << 20))
+cd "$SCRATCH"
+
+fail() {
+    echo "FAILED: $what: $*"
+    cat /proc/mdstat
+    "$mdspace" examine "${members[@]}" || true
+    dmesg | tail -n 15
+    exit 1
+}
+
+exec {silence}<> <(:) # reading from it with a time limit waits without starting a program
+
+until_true() {
+    local tries=0
+    until "$@"; do
+        read -rt 0.05 -u "$silence" || true
+        ((++tries < 1200)) || fail "never came true: $*"
+    done
+}
+
+is() { [ "$(<"$1")" = "$2" ]; }
+
+fresh() {
+    losetup --detach-all
+    members=()
+    for ((number = 0; number < $1; number++)); do
+        truncate -s 0 m$number
+        truncate -s $MEMBER_BYTES m$number
+        losetup /dev/loop$number m$number
+        members+=(/dev/loop$number)
+    done
+}
+
+released() { perl -MFcntl -e 'sysopen(my $f, $_, O_RDWR | O_EXCL) or exit 1 for @ARGV' "${members[@]}"; }
+
+# current COUNT: on so many members nobody has written without checksums.
+current() {
+    until_true released
+    "$mdspace" examine "${members[@]}" >examined || fail "not examined"
+    grep -q "checksums: on ${#members[@]} members, current on $1\$" examined || fail "not current on $1"
+}
+
+# put AT: a MiB through mdspace, noted in `model` as well.
+put() {
+    until_true released
+    head -c $((1 << 20)) /dev/urandom >mib
+    "$mdspace" write "${members[@]}" --offset "$1" <mib || fail "not written"
+    dd if=mib of=model bs=64K oflag=seek_bytes seek="$1" conv=notrunc status=none
+}
+
+# put_by_md AT: through the driver.
+put_by_md() {
+    head -c $((1 << 20)) /dev/urandom >mib
+    dd if=mib of=/dev/md0 bs=64K oflag=direct,seek_bytes seek="$1" conv=notrunc status=none
+    dd if=mib of=model bs=64K oflag=seek_bytes seek="$1" conv=notrunc status=none
+}
+
+# right MEMBER...: mdspace reads the model's bytes from them.
+right() {
+    until_true released
+    "$mdspace" read "$@" --length $((4 << 20)) | cmp model - || fail "other bytes for mdspace"
+}
+
+# assembled MEMBER...: md has it, writable, and is done with resyncs.
+assembled() {
+    mdadm --assemble --quiet --run /dev/md0 "$@" || fail "not assembled"
+    if is $md/array_state read-auto; then mdadm --readwrite --quiet /dev/md0; fi
+    until_true is $md/sync_action idle
+}
+
+checked() {
+    echo check >$md/sync_action
+    until_true is $md/sync_action idle
+    is $md/mismatch_cnt 0 || fail "mismatch_cnt is $(<$md/mismatch_cnt)"
+    cmp -n $((4 << 20)) model /dev/md0 || fail "other bytes for md"
+}
+
+stopped() {
+    mdadm --stop --quiet /dev/md0
+    until_true released
+}
+
+# rotten: blocks of the second member's data change behind everybody's back; every read is right all the same.
+rotten() {
+    local at
+    until_true released
+    at=$(mdadm --examine /dev/loop1 | sed -n 's/.*Data Offset : \([0-9]*\) sectors/\1/p')
+    at=$((at * 512))
+    cp m1 kept
+    dd if=/dev/urandom of=m1 bs=4K count=32 oflag=seek_bytes seek="$at" conv=notrunc status=none
+    right "${members[@]}"
+    dd if=kept of=m1 bs=1M conv=notrunc status=none
+}
+
+taken_and_given_back() {
+    what="level $1, metadata $2, bitmap $3"
+    local chunk=() without
+    [ "$1" = 1 ] || chunk=(--chunk 64K)
+    fresh 4
+    "$mdspace" create --level "$1" --metadata "$2" --bitmap "$3" "${chunk[@]}" --integrity "${members[@]}" >/dev/null
+    truncate -s 0 model
+    truncate -s 4M model
+    put 0
+    for member in "${members[@]}"; do mdadm --examine "$member" >/dev/null || fail "mdadm does not examine $member"; done
+    current 4
+    rotten
+
+    # Looked at by md, nothing written.
+    mdadm --assemble --quiet --readonly /dev/md0 "${members[@]}" || fail "not assembled"
+    cmp -n $((4 << 20)) model /dev/md0 || fail "other bytes for md"
+    stopped
+    current 4
+
+    # Written to by md, which leaves events as they were where it can.
+    assembled "${members[@]}"
+    is $md/degraded 0 || fail "degraded"
+    put_by_md $((1 << 20))
+    checked
+    stopped
+    current 0
+    right "${members[@]}"
+
+    # Ours again: what is written is known, the rest is not.
+    put $((2 << 20))
+    put 0
+    current 4
+    rotten
+    right "${members[@]}"
+
+    # Degraded in md's hands, and written to.
+    without=("${members[@]:0:3}")
+    assembled "${without[@]}"
+    put_by_md $((3 << 20))
+    cmp -n $((4 << 20)) model /dev/md0 || fail "other bytes for md"
+    stopped
+    right "${without[@]}"
+}
+
+# Killed in the middle of writes: md resyncs, and takes what it finds.
+crashed() {
+    what="level $1: crashed"
+    fresh 4
+    "$mdspace" create --level "$1" --chunk 64K --bitmap internal --bitmap-chunk 64K --integrity "${members[@]}" >/dev/null
+    truncate -s 0 model
+    truncate -s 4M model
+    put 0
+    "$mdspace" serve "${members[@]}" --nbd "unix:$PWD/nbd.socket" --control control.socket >serving 2>&1 &
+    local server=$! writer
+    until nbdinfo --size "nbd+unix:///?socket=$PWD/nbd.socket" >/dev/null 2>&1; do
+        kill -0 $server || { cat serving; fail "the server ended"; }
+    done
+    nbd-client -unix "$PWD/nbd.socket" /dev/nbd0 -block-size 4096 >/dev/null
+    perl -MFcntl=:DEFAULT,:seek -e 'sysopen(my $f, "/dev/nbd0", O_WRONLY | O_SYNC) or die; my $b = "x" x 20480;
+        for (my $i = 0; $i < 100000; $i++) { sysseek($f, (4 << 20) + $i % 16 * 65536, SEEK_SET); syswrite($f, $b) or exit;
+            if ($i == 50) { open(my $o, ">", "under_way") } }' &
+    writer=$!
+    until_true test -e under_way
+    kill -KILL $server
+    nbd-client -d /dev/nbd0 >/dev/null
+    wait $server 2>/dev/null || true
+    wait $writer || true
+    rm under_way
+    right "${members[@]}"
+    assembled "${members[@]}"
+    checked
+    stopped
+    right "${members[@]}"
+    put 0 # what was near the writes is unknown until it is written
+    rotten
+}
+
+# Added to an array that md made.
+added() {
+    what="added to an array of md's, level $1"
+    fresh 4
+    mdadm --create /dev/md0 --quiet --run --level="$1" --raid-devices=4 --data-offset=4M --assume-clean "${members[@]}"
+    truncate -s 0 model
+    truncate -s 4M model
+    put_by_md 0
+    cmp -n $((1 << 20)) model /dev/md0
+    dd if=/dev/zero of=/dev/md0 bs=1M seek=1 count=3 oflag=direct status=none
+    stopped
+    rm -f control.socket # of the server that was killed
+    "$mdspace" serve "${members[@]}" --nbd "unix:$PWD/nbd.socket" --control control.socket >serving 2>&1 &
+    local server=$!
+    until_true test -S control.socket
+    "$mdspace" set integrity=on --control control.socket >/dev/null || fail "not added"
+    "$mdspace" stop --control control.socket >/dev/null || fail "not stopped"
+    wait $server || fail "the server ended with status $?"
+    put 0
+    current 4
+    rotten
+    assembled "${members[@]}"
+    checked
+    stopped
+}
+
+for metadata in 1.1 1.2; do taken_and_given_back 5 $metadata none; done
+taken_and_given_back 1 1.2 internal
+taken_and_given_back 4 1.2 none
+taken_and_given_back 6 1.2 internal
+taken_and_given_back 10 1.2 none
+crashed 5
+crashed 6
+added 5
+added 1
+losetup --detach-all
+echo "arrays with checksums used by md and mdspace in turn: nothing is called wrong that is right, and no rot is read"

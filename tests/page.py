@@ -1,0 +1,281 @@
+#!/usr/bin/python3
+"""The page of a served array in a real browser, and its metrics by a strict parser.
+
+    page.py MDSPACE DIRECTORY
+
+Chromium is driven over a pipe (--remote-debugging-pipe). What is shown is compared with what the command says; what is
+changed through the page, too. Nothing waits on a sleep: the page is asked to tell when a condition holds.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+MDSPACE, DIRECTORY = os.path.abspath(sys.argv[1]), sys.argv[2]
+TOKEN = "correct-horse-battery"
+# One of the members' names would be a tag, if it were taken for HTML.
+MEMBERS = ["a.img", "b.img", "c<img src=x onerror=document.title='owned'>", "d.img"]
+
+
+def run(*words):
+    return subprocess.run([MDSPACE, *words], check=True, capture_output=True, text=True).stdout
+
+
+def status():
+    return json.loads(run("status", "--json", "--control", "control.sock"))
+
+
+class Browser:
+    """Chromium's debugging protocol: JSON messages that end with a zero byte."""
+
+    def __init__(self):
+        to_browser, self.output = os.pipe()
+        self.input, from_browser = os.pipe()
+        words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe",
+                 "--disable-dev-shm-usage", "--user-data-dir=" + os.path.abspath("profile")]
+
+        def as_three_and_four():
+            os.dup2(to_browser, 63), os.dup2(from_browser, 64)
+            os.dup2(63, 3), os.dup2(64, 4)
+
+        with open("chromium.log", "w") as log:
+            self.process = subprocess.Popen(words, preexec_fn=as_three_and_four, close_fds=False, stdout=log, stderr=log)
+        os.close(to_browser), os.close(from_browser)
+        self.left = b""
+        self.number = 0
+        self.session = None
+        self.complaints = []
+        self.asked = []
+
+    def send(self, method, **parameters):
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": parameters}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.output, json.dumps(message).encode() + b"\0")
+        return self.number
+
+    def receive(self):
+        while b"\0" not in self.left:
+            more = os.read(self.input, 1 << 16)
+            if not more:
+                raise SystemExit("chromium ended: see chromium.log")
+            self.left += more
+        message, _, self.left = self.left.partition(b"\0")
+        return json.loads(message)
+
+    def call(self, method, **parameters):
+        number = self.send(method, **parameters)
+        while True:
+            message = self.receive()
+            if message.get("id") == number:
+                if "error" in message:
+                    raise SystemExit(f"{method}: {message['error']}")
+                return message["result"]
+            self.note(message)
+
+    def note(self, message):
+        method, parameters = message.get("method"), message.get("params", {})
+        if method == "Runtime.exceptionThrown":
+            self.complaints.append(parameters["exceptionDetails"])
+        elif method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
+            self.complaints.append(parameters["entry"])
+        elif method == "Page.javascriptDialogOpening":
+            self.asked.append(parameters["message"])
+            self.send("Page.handleJavaScriptDialog", accept=True)
+
+    def open(self, url):
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Accessibility"):
+            self.call(domain + ".enable")
+        self.call("Page.navigate", url=url)
+
+    def value(self, expression):
+        result = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in result:
+            raise SystemExit(f"{expression}: {result['exceptionDetails']}")
+        return result["result"].get("value")
+
+    def wait(self, condition):
+        """Until the condition holds in the page; fails after 20 s."""
+        shown = self.value(
+            "new Promise(done => { const end = Date.now() + 20000; const look = () => {"
+            f" let is = false; try {{ is = Boolean({condition}); }} catch {{}}"
+            " if (is || Date.now() > end) done(is); else setTimeout(look, 20); }; look(); })")
+        if not shown:
+            raise SystemExit(f"the page never came to: {condition}\n{self.value('document.body.innerText')}")
+
+
+def check(condition, what):
+    if not condition:
+        raise SystemExit(what)
+
+
+# The least contrast between text and what is behind it, of everything that is shown (WCAG 2 AA: 4.5).
+CONTRAST = """
+(() => {
+  const parse = (color) => color.match(/[\\d.]+/g).map(Number);
+  const light = (color) => {
+    const [r, g, b] = parse(color).map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const back = (element) => {
+    for (; element; element = element.parentElement) {
+      const color = getComputedStyle(element).backgroundColor;
+      if (parse(color)[3] !== 0) return color;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  let least = [99, ""];
+  for (const element of document.body.querySelectorAll("*")) {
+    if (!element.innerText || !element.checkVisibility()) continue;
+    const [a, b] = [light(getComputedStyle(element).color), light(back(element))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < least[0]) least = [ratio, element.outerHTML.slice(0, 80)];
+  }
+  return [...least, getComputedStyle(document.body).backgroundColor];
+})()
+"""
+
+
+def main():
+    os.chdir(DIRECTORY)
+    run("create", "--level", "6", "--chunk", "64K", "--name", "shown", "--size", "32M", *MEMBERS)
+    with open("token", "w") as file:
+        file.write(TOKEN)
+    server = subprocess.Popen(
+        [MDSPACE, "serve", *MEMBERS, "--nbd", "unix:nbd.sock", "--control", "control.sock",
+         "--http", "127.0.0.1:0", "--http-token-file", "token"], stdout=subprocess.PIPE, text=True)
+    browser = None
+    try:
+        url = None
+        for line in server.stdout:
+            words = line.split()
+            if words[0] == "HTTP":
+                url = words[1].removesuffix("metrics")
+            if words[0] == "control":
+                break
+        browser = Browser()
+        visit(browser, url)
+        metrics(url)
+    finally:
+        if browser:
+            browser.process.kill()
+            browser.process.wait()
+        server.terminate()
+        server.wait()
+    print("a browser shows the array and changes it; its metrics are OpenMetrics")
+
+
+def visit(browser, url):
+    browser.open(url)
+    browser.wait("document.querySelectorAll('#members tr').length === 4")
+    check(browser.value("document.title") == "shown: clean", browser.value("document.title"))
+    names = browser.value("[...document.querySelectorAll('#members th')].map((name) => name.textContent)")
+    check(names == MEMBERS, f"{names}")
+
+    # Live figures: a client writes as long as the plot has not shown it.
+    enough = threading.Event()
+
+    def write():
+        with open("data", "wb") as file:
+            file.write(os.urandom(4 << 20))
+        while not enough.is_set():
+            subprocess.run(["nbdcopy", "data", "nbd+unix:///?socket=nbd.sock"], check=True)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        browser.wait("/writes [1-9.]+ [KMG]iB\\/s/.test(document.getElementById('rates-text').textContent)")
+        browser.wait("document.querySelectorAll('#rates polyline').length === 2")
+    finally:
+        enough.set()
+        writer.join()
+
+    scrubbed(browser)
+
+    # Changes: refused without the right token, made with it.
+    field = "document.getElementById('{}').value = {}"
+    press = "document.querySelector('#set-form button').click()"
+    browser.value(field.format("set-value", "'frozen'"))
+    browser.value(press)
+    browser.wait("/token/.test(document.getElementById('message').textContent)")
+    check(status()["sync_action"] == "idle", "a change without the token was made")
+    check(any("401" in str(complaint) for complaint in browser.complaints), f"{browser.complaints}")
+    browser.complaints.clear()  # the browser's own word on the 401
+    browser.value(field.format("token", json.dumps(TOKEN)))
+    browser.value(press)
+    browser.wait("document.getElementById('message').textContent === 'done'")
+    check(status()["sync_action"] == "frozen", "the setting was not changed")
+    browser.value("document.querySelector('[aria-label=\"fail b.img\"]').click()")
+    browser.wait("/b\\.img\\s+faulty/.test(document.getElementById('members').innerText)")
+    check(browser.asked == ["fail b.img?"], f"{browser.asked}")
+    check(status()["missing"] == [1], "the member did not leave")
+    check(browser.value("document.title") == "shown: clean, degraded"
+          or browser.value("document.title") == "shown: active, degraded", browser.value("document.title"))
+
+    # Everything that can be used has a name, for those who do not see it.
+    nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
+    controls = [node for node in nodes if node.get("role", {}).get("value") in
+                ("button", "textbox", "combobox", "progressbar", "image", "table")]
+    check(len(controls) >= 9, f"{len(controls)} controls")
+    nameless = [node for node in controls
+                if not node.get("name", {}).get("value") and node["role"]["value"] != "table"]
+    check(not nameless, f"without a name: {nameless}")
+
+    grounds = set()
+    for scheme in ("light", "dark"):
+        browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        ratio, where, ground = browser.value(CONTRAST)
+        check(ratio >= 4.5, f"{scheme}: contrast {ratio:.2f}: {where}")
+        grounds.add(ground)
+    check(len(grounds) == 2, "dark looks like light")
+    browser.call("Emulation.setDeviceMetricsOverride", width=320, height=640, deviceScaleFactor=1, mobile=False)
+    width = browser.value("document.documentElement.scrollWidth")
+    check(width <= 320, f"a narrow window has to be scrolled sideways: {width}")
+    check(not browser.complaints, f"the browser complains: {browser.complaints}")
+
+
+def scrubbed(browser):
+    """A block that went wrong is on the map, at its place in the array, until it is healed; wrong parity at its stripe's."""
+    browser.wait("document.getElementById('scrub').hidden")
+    with open("a.img", "r+b") as member:
+        data_at = json.loads(run("examine", "--json", *MEMBERS))["members"][0]["data_at"]
+        for at in (4 << 20, 16 << 20):
+            member.seek(data_at + at)
+            member.write(b"wrong" * 819 + b"x")
+    words = [MDSPACE, "scrub", "--json", "--control", "control.sock"]
+    found = json.loads(subprocess.run(words, capture_output=True, text=True).stdout)["findings"]
+    check(len(found) == 2 and all(finding["outcome"] == "left" for finding in found), f"{found}")
+    stripe_bytes = 2 * (64 << 10)
+    firsts = [finding["array"][0]["at"] if finding["array"] else finding["stripe"] * stripe_bytes for finding in found]
+    cells = sorted(str(first * 400 // status()["array_bytes"]) for first in firsts)
+    shown = "[...document.querySelectorAll('#map .{}')].map((one) => one.getAttribute('x')).sort()"
+    browser.wait("document.querySelectorAll('#map .left').length === 2")
+    check(browser.value(shown.format("left")) == cells, f"{browser.value(shown.format('left'))}, not {cells}")
+    check(browser.value("document.querySelector('#map .seen').getAttribute('width')") == "400", "not all was gone over")
+    check("2 places mismatched, 0 healed" in browser.value("document.getElementById('map-text').textContent"), "the words")
+    subprocess.run([*words, "--repair"], capture_output=True)
+    browser.wait("document.querySelectorAll('#map .healed').length === 2")
+    check(browser.value(shown.format("healed")) == cells, "healed elsewhere")
+    check(browser.value("document.querySelectorAll('#map .left').length") == 0, "what is healed is still shown as wrong")
+
+
+def metrics(url):
+    answer = subprocess.run(["curl", "--silent", "--fail", url + "metrics"], check=True, capture_output=True, text=True)
+    families = {family.name: family for family in text_string_to_metric_families(answer.stdout)}
+    slots = families["mdspace_array_in_sync"].samples[0]
+    check((slots.value, slots.labels["array"]) == (3, "shown"), f"{slots}")
+    members = {sample.labels["member"] for sample in families["mdspace_member_duration_seconds"].samples}
+    check(members == set(MEMBERS), f"{members}")
+    written = sum(sample.value for sample in families["mdspace_request_bytes"].samples
+                  if sample.labels["operation"] == "write")
+    check(written >= 4 << 20, f"{written} bytes written")
+
+
+main()
