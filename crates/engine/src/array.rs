@@ -29,6 +29,7 @@ use crate::membership::Record;
 use crate::observe::{Observer, Why};
 use crate::patchwork::{Patch, Patchwork};
 use crate::read_ahead::{Found, ReadAhead};
+use crate::signal::Signal;
 use crate::stripe_size::StripeSize;
 use crate::sweep::Sweeps;
 use crate::watch::Surroundings;
@@ -75,6 +76,8 @@ pub(crate) struct Inner<M: Member, C: Clock> {
     pub(crate) read_ahead: ReadAhead,
     /// The device in each slot.
     pub(crate) slots: RefCell<Vec<Option<Rc<Device<M>>>>>,
+    /// Raised when one that may be read takes the place of another.
+    pub(crate) places: Signal,
     /// Devices without a slot: spares and those thrown out.
     pub(crate) others: RefCell<Vec<Rc<Device<M>>>>,
     /// Members that were offered and do not take part.

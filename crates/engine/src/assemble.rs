@@ -215,6 +215,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             stripe_size: Cell::new(options.stripe_size),
             cache: RefCell::new(StripeCache::new(cache_bytes)),
             slots: RefCell::new(slots),
+            places: Default::default(),
             others: RefCell::new(spares),
             left_out,
             whole: Cell::new(whole),

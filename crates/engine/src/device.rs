@@ -81,6 +81,8 @@ pub(crate) struct Device<M> {
     pub(crate) failure: RefCell<Option<MemberError>>,
     /// Its successor is taking its place: the superblocks know it no more, writes still do.
     pub(crate) is_leaving: Cell<bool>,
+    /// It was given a slot or has become current, and its superblock does not say so yet.
+    pub(crate) is_untold: Cell<bool>,
     /// The last recovery began with it as a target.
     pub(crate) in_recovery: Cell<bool>,
     pub(crate) surroundings: Rc<Surroundings>,
@@ -136,6 +138,7 @@ impl<M: Member> Device<M> {
             successor: RefCell::default(),
             failure: RefCell::default(),
             is_leaving: Cell::new(false),
+            is_untold: Cell::new(false),
             in_recovery: Cell::new(false),
             surroundings,
             superblock: RefCell::new(superblock),

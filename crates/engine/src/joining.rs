@@ -270,18 +270,24 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.seat_spares().await
     }
 
-    /// The caller holds the metadata lock.
+    /// One after the other: of two in one round each could be called active by the other before it says how far
+    /// it is. The caller holds the metadata lock.
     async fn seat_spares(&self) -> Result<(), ArrayError> {
         if self.record.borrow().owed > 0 {
             self.publish().await?; // who left is two events behind before another claims its slot
         }
+        let mut is_published = false;
         while let Some((device, slot)) = self.next_to_seat() {
             match self.write_whole_bitmap(&device).await {
-                Ok(()) => self.seat(device, slot),
+                Ok(()) => {
+                    self.seat(device, slot);
+                    self.publish().await?;
+                    is_published = true;
+                }
                 Err(error) => self.leave_behind(vec![(device, error)]).await?,
             }
         }
-        self.publish().await
+        if is_published { Ok(()) } else { self.publish().await }
     }
 
     /// An empty slot and the spare for it: the one that had it, or the one with the lowest number.
@@ -319,6 +325,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         });
         self.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
         device.state.set(DeviceState::Recovering { current: 0 });
+        device.is_untold.set(true);
         let number = {
             let mut superblock = device.superblock.borrow_mut();
             superblock.recovery_offset = Some(Sectors(0));

@@ -44,6 +44,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let mut tried = SmallVec::<[(Slot, ComponentByte); 4]>::new();
         let mut last_error = None;
         while let Some((slot, at)) = self.best_copy(piece, bytes, &tried) {
+            let places = self.places.seen();
             let Some(device) = self.device(slot) else { break };
             let (result, buffer) = device.read(at, into, Why::Data).await;
             into = buffer;
@@ -51,7 +52,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 Ok(()) => return Ok(into),
                 Err(error) => last_error = Some(error),
             }
-            tried.push((slot, at));
+            match places == self.places.seen() {
+                true => tried.push((slot, at)),
+                false => tried.clear(), // another one is asked there now
+            }
         }
         // No copy gives all of it; between them they may.
         let unit = [ROW_BYTES, self.block_bytes].into_iter().find(|&unit| unit < bytes && piece.copies.len() > 1);

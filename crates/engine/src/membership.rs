@@ -226,6 +226,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             *slot = device.successor.take();
             if let Some(successor) = &*slot {
                 successor.superblock.borrow_mut().replacement = false;
+                self.places.raise();
             }
             // Unless it lacks what was written.
             if let Some(successor) = slot.take_if(|successor| successor.failure.borrow().is_some()) {
@@ -305,10 +306,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
         Ok(())
     }
 
-    /// One round: bitmap headers, then superblocks; first those of members that
-    /// are not current yet, so that no other calls one active that does not
-    /// know how far it is, and those of successors, who take a place by themselves. Events move on only with the superblocks, which all
-    /// that do not fail then have.
+    /// One round: bitmap headers, then superblocks. First those of members that have changed: one that was given
+    /// a slot knows how far it is before any other calls it active, and one that has become current says so
+    /// before any other does without it, or without a member that it stands in for. Then those of other members that are not
+    /// current, and of successors. Events move on only with the superblocks, which all that do not fail then have.
     async fn write_round(&self) -> Failures<M> {
         let failures = self.bring_level().await;
         if !failures.is_empty() {
@@ -320,17 +321,25 @@ impl<M: Member, C: Clock> Inner<M, C> {
             return failures;
         }
         self.record.borrow_mut().events = events;
+        let staying = self.devices().into_iter().filter(|device| !device.is_leaving.get());
+        let (changed, others): (Vec<_>, Vec<_>) = staying.partition(|device| device.is_untold.get());
+        let is_seated = |device: &&Rc<Device<M>>| matches!(device.state.get(), DeviceState::Recovering { .. });
+        debug_assert!(
+            changed.iter().filter(is_seated).count() <= 1,
+            "one would be called active by another before it says how far it is"
+        );
         let successors = self.successors();
         let is_first = |device: &Rc<Device<M>>| {
             matches!(device.state.get(), DeviceState::Recovering { .. })
                 || successors.iter().any(|(_, successor)| Rc::ptr_eq(successor, device))
         };
-        let staying = self.devices().into_iter().filter(|device| !device.is_leaving.get());
-        let (first, rest): (Vec<_>, Vec<_>) = staying.partition(is_first);
-        let failures = self.write_superblocks(first).await;
-        if !failures.is_empty() {
-            self.record.borrow_mut().events = events - 1; // what the rest is told next comes right behind what it knows
-            return failures;
+        let (first, rest): (Vec<_>, Vec<_>) = others.into_iter().partition(is_first);
+        for devices in [changed, first] {
+            let failures = self.write_superblocks(devices).await;
+            if !failures.is_empty() {
+                self.record.borrow_mut().events = events - 1; // what the rest is told next comes right behind what it knows
+                return failures;
+            }
         }
         self.write_superblocks(rest).await
     }
@@ -338,7 +347,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
     async fn write_superblocks(&self, devices: Vec<Rc<Device<M>>>) -> Failures<M> {
         let writes = devices.iter().map(|device| device.write_superblock(self.superblock_of(device), &self.pool));
         let results = join_all(writes).await;
-        devices.into_iter().zip(results).filter_map(|(device, result)| Some((device, result.err()?))).collect()
+        let outcome = |(device, result): (Rc<Device<M>>, Result<(), MemberError>)| match result {
+            Ok(()) => {
+                device.is_untold.set(false);
+                None
+            }
+            Err(error) => Some((device, error)),
+        };
+        devices.into_iter().zip(results).filter_map(outcome).collect()
     }
 
     /// Members that a round cut short left one event behind are told first what the others say already:

@@ -142,6 +142,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         self.watch(&spare.name, &spare.member);
         spare.state.set(DeviceState::Recovering { current: 0 });
+        spare.is_untold.set(true);
         spare.returns_to.set(None);
         let number = {
             let mut superblock = spare.superblock.borrow_mut();
@@ -266,32 +267,40 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
     }
 
-    /// Successors that have everything take their places. The caller holds the metadata lock, and has flushed.
+    /// Successors that have everything take their places, one after the other: two at once could each be called
+    /// current by the other alone. The caller holds the metadata lock, and has flushed.
     pub(crate) async fn change_places(&self, ready: Vec<(Slot, Rc<Device<M>>)>) -> Result<(), ArrayError> {
-        let mut leaving = Vec::new();
         for (slot, successor) in ready {
-            let Some(old) = self.device(slot) else { continue };
-            {
-                let mut superblock = successor.superblock.borrow_mut();
-                superblock.recovery_offset = None;
-                superblock.replacement = false;
+            let is_its = |old: &Rc<Device<M>>| old.successor().is_some_and(|own| Rc::ptr_eq(&own, &successor));
+            if let Some(old) = self.device(slot).filter(is_its) {
+                self.change_place(slot, old, successor).await?;
             }
-            successor.state.set(DeviceState::InSync);
-            old.is_leaving.set(true);
+        }
+        Ok(())
+    }
+
+    /// What the old member was asked to read goes on: until this moment all that it has is right.
+    async fn change_place(&self, slot: Slot, old: Rc<Device<M>>, successor: Rc<Device<M>>) -> Result<(), ArrayError> {
+        {
+            let mut superblock = successor.superblock.borrow_mut();
+            superblock.recovery_offset = None;
+            superblock.replacement = false;
+        }
+        successor.state.set(DeviceState::InSync);
+        successor.is_untold.set(true);
+        old.is_leaving.set(true);
+        {
             let mut record = self.record.borrow_mut();
             record.set_role(old.superblock.borrow().device_number.0.into(), DeviceRole::Faulty);
             record.owed = record.owed.max(ROUNDS_TO_LEAVE_BEHIND);
-            leaving.push((slot, old, successor));
         }
         let published = self.publish().await;
-        for (slot, old, successor) in leaving {
-            if !old.is_leaving.take() || successor.state.get() != DeviceState::InSync {
-                continue; // the successor failed meanwhile, or the member did
-            }
+        // Unless the successor failed meanwhile, or the member did.
+        if old.is_leaving.take() && successor.state.get() == DeviceState::InSync {
             old.successor.take();
             old.state.set(DeviceState::Faulty);
-            old.under_way.give_up();
             self.slots.borrow_mut()[slot.index()] = Some(successor.clone());
+            self.places.raise();
             tracing::info!("{} has taken the place of {}", successor.name, old.name);
             self.others.borrow_mut().push(old);
         }

@@ -158,7 +158,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let mut lock = None;
         let mut failed = Symbols::EMPTY;
         let mut last_error = None;
+        let mut places = self.places.seen();
         loop {
+            if places != self.places.seen() {
+                (places, failed) = (self.places.seen(), Symbols::EMPTY); // another one is asked there now
+            }
             let health = self.read_health(parity, &share.stripe, self.touched(parity, &share.spans), failed);
             let is_lost = |span: &Span| health.unreadable.contains(Role::Data(span.data));
             let (result, buffer) = if !share.spans.iter().any(is_lost) {
@@ -330,7 +334,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let kept = if is_whole { Default::default() } else { self.rest_of_units(&share.spans) };
         let mut failed = Symbols::EMPTY;
         let mut last_error = None;
+        let mut places = self.places.seen();
         loop {
+            if places != self.places.seen() {
+                (places, failed) = (self.places.seen(), Symbols::EMPTY); // another one is asked there now
+            }
             let health = self.health(parity, &share.stripe, self.touched(parity, &share.spans), failed);
             let known = if is_whole { Default::default() } else { self.known(&share.stripe, &share.spans, &kept) };
             let Ok(plan) = plan_write(code(parity), &share.spans, &kept, &known, &health) else {

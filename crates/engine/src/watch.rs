@@ -191,7 +191,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         let now = self.surroundings.tick.get() + 1;
         self.surroundings.tick.set(now);
-        for device in self.devices() {
+        // Also those that have left: one that was replaced may still be answering.
+        for device in self.members() {
             if device.under_way.give_up_before(now) {
                 tracing::warn!("{}: no answer in time", device.name);
                 device.is_silent.set(true);

@@ -179,6 +179,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let (successors, recovered): (Vec<_>, Vec<_>) = done.partition(Target::is_successor);
         for Target { device, .. } in recovered {
             device.state.set(DeviceState::InSync);
+            device.is_untold.set(true);
             let mut superblock = device.superblock.borrow_mut();
             superblock.recovery_offset = None;
             superblock.recovery_from_bitmap = false;
