@@ -4,6 +4,8 @@
 //! - A step passes, fails or is skipped with a reason; nothing else counts as having run.
 //! - What did not run is listed at the end. With `CI=true` a skipped step is a failure.
 //! - The last line is `N passed, N failed` over the steps asked for.
+//! - A command that does not end is killed, with all that it started, and its step fails; nor does a whole run go on for ever:
+//!   what has not begun by then did not run.
 //! - A step's own output goes to `target/xtask/STEP.log`; its end is shown when the step fails.
 
 use std::collections::BTreeSet;
@@ -20,6 +22,29 @@ use crate::{catalogue, root, setup};
 
 /// Lines of a failed step's log that are shown.
 const TAIL_LINES: usize = 60;
+
+/// How long a step's command may take: the longest, which builds all tests, takes half of it on two processors.
+const COMMAND_MINUTES: u64 = 25;
+
+/// When no step is begun any more, so that a run says what it was about before whoever runs it gives up on it.
+const RUN_MINUTES: u64 = 75;
+
+/// A command that ends when its time is up, and all that it has started with it.
+pub(crate) fn limited(command: &Command, limit: Duration) -> Command {
+    let mut limited = Command::new("timeout");
+    limited.arg("--kill-after=10").arg(limit.as_secs().to_string()).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited.current_dir(command.get_current_dir().unwrap_or(root()));
+    limited
+}
+
+/// What `timeout` ends with when the time was up.
+pub(crate) const TIMED_OUT: i32 = 124;
 
 /// One step of the test run.
 pub(crate) struct Step {
@@ -68,15 +93,15 @@ impl Log {
     /// It cannot be started, or does not end with status 0.
     pub(crate) fn run(&mut self, command: &mut Command) -> Result<()> {
         writeln!(self.file, "$ {}", words(command))?;
-        if command.get_current_dir().is_none() {
-            command.current_dir(root());
-        }
-        let status = command
+        let status = limited(command, Duration::from_secs(COMMAND_MINUTES * 60))
             .stdin(Stdio::null())
             .stdout(self.file.try_clone()?)
             .stderr(self.file.try_clone()?)
             .status()
             .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+        if status.code() == Some(TIMED_OUT) {
+            bail!("did not end within {COMMAND_MINUTES} minutes: {}", words(command));
+        }
         if !status.success() {
             bail!("{status}: {}", words(command));
         }
@@ -103,11 +128,12 @@ fn words(command: &Command) -> String {
 const WORKERS: usize = 2;
 
 /// What became of the steps until now.
-#[derive(Default)]
 struct Score {
     passed: usize,
     failed: Vec<&'static str>,
     skipped: Vec<(&'static str, String)>,
+    /// When the first step began.
+    begun: Instant,
 }
 
 /// Runs the steps named, or all of them.
@@ -118,8 +144,8 @@ struct Score {
 pub(crate) fn run(names: &[String]) -> Result<ExitCode> {
     let (together, alone): (Vec<_>, Vec<_>) = select(names)?.into_iter().partition(|step| step.beside_others);
     let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
-    let score = Mutex::new(Score::default());
     let begin = Instant::now();
+    let score = Mutex::new(Score { passed: 0, failed: Vec::new(), skipped: Vec::new(), begun: begin });
     for step in alone {
         run_step(step, &score)?;
     }
@@ -136,7 +162,7 @@ pub(crate) fn run(names: &[String]) -> Result<ExitCode> {
         workers.into_iter().try_for_each(|worker| worker.join().expect("no worker panics"))
     })?;
 
-    let Score { passed, failed, skipped } = score.into_inner().expect("no worker panicked");
+    let Score { passed, failed, skipped, .. } = score.into_inner().expect("no worker panicked");
     println!("\n{} in all", seconds(begin.elapsed()));
     for (name, reason) in &skipped {
         println!("did not run: {name}: {reason}");
@@ -153,7 +179,12 @@ pub(crate) fn run(names: &[String]) -> Result<ExitCode> {
 fn run_step(step: &'static Step, score: &Mutex<Score>) -> Result<()> {
     let started = Instant::now();
     let mut log = Log::create(step.name)?;
-    let result = match step.needs.iter().find(|program| !setup::is_there(program)) {
+    let missing = step.needs.iter().find(|program| !setup::is_there(program));
+    let elapsed = score.lock().expect("no worker panicked").begun.elapsed();
+    let result = match missing {
+        _ if elapsed.as_secs() > RUN_MINUTES * 60 => {
+            Ok(Verdict::Skipped(format!("the run has taken {RUN_MINUTES} minutes already")))
+        }
         Some(program) => Ok(Verdict::Skipped(format!("{program} is not installed; see the step setup"))),
         None => (step.run)(&mut log),
     };

@@ -13,12 +13,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::root;
-use crate::steps::{Log, Verdict};
+use crate::steps::{Log, TIMED_OUT, Verdict, limited};
 
 /// An engine that is wrong in one place.
 pub(crate) struct Mutant {
@@ -156,7 +156,12 @@ fn catch(mutant: Option<usize>, from: u64, count: u64) -> Result<Option<Catch>> 
     if let Some(number) = mutant {
         swarm.env(VARIABLE, number.to_string());
     }
-    let output = swarm.output()?;
+    let limit = Duration::from_secs(60 + count / 20);
+    let output = limited(&swarm, limit).output()?;
+    if output.status.code() == Some(TIMED_OUT) {
+        ensure!(count == 1, "one of {count} histories from seed {from} on does not end");
+        return Ok(Some(Catch { seed: from, reason: format!("does not end within {} s", limit.as_secs()) }));
+    }
     if output.status.success() {
         return Ok(None);
     }
