@@ -107,21 +107,25 @@ impl Runner<'_> {
         });
     }
 
-    /// Which slots cannot be counted on.
+    /// Which slots cannot be counted on: also those whose members are well, but not who is about to take their place.
     pub(super) fn impaired(&self, array: &Simulated) -> Vec<bool> {
         let mut impaired = vec![true; self.history.setup.slots];
         let status = array.status();
         let bad: Vec<_> = status.members.iter().filter(|seat| seat.bad_bytes > 0).map(|seat| &seat.name).collect();
+        let mut is_followed_badly = vec![false; self.history.setup.slots];
         for (number, slot, state) in self.seats(array) {
             let has_bad_blocks = bad.iter().any(|name| **name == self.members[number].name());
             let faults = self.members[number].faults();
             let is_late =
                 self.history.setup.patience_micros.is_some() && faults.is_late(self.world.clock().now().nanos);
-            let is_well = state == "in_sync" && !has_bad_blocks && !faults.is_any() && !is_late;
-            if let Some(slot) = slot.filter(|_| is_well && !self.struck.borrow()[number]) {
-                impaired[slot] = false;
+            let is_well = !has_bad_blocks && !faults.is_any() && !is_late && !self.struck.borrow()[number];
+            match (slot, state) {
+                (Some(slot), "in_sync") if is_well => impaired[slot] = false,
+                (Some(slot), "replacement") if !is_well => is_followed_badly[slot] = true,
+                _ => {}
             }
         }
+        impaired.iter_mut().zip(is_followed_badly).for_each(|(impaired, badly)| *impaired |= badly);
         if impaired.contains(&true) {
             self.impaired_once.set(true);
         }
