@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use support::{LoopDevice, did_not_run, executor, fill, filled, poll_once};
+use support::{LoopDevice, alone, did_not_run, executor, fill, filled, poll_once};
 
 const MEMBER_BYTES: u64 = 8 << 20;
 
@@ -169,6 +169,7 @@ fn nothing_beyond_the_end_is_read_or_written_and_a_member_does_not_grow() {
 
 #[test]
 fn a_file_that_has_become_shorter_gives_a_short_read() {
+    let _alone = alone();
     let (executor, pool) = executor();
     for parent in ["/tmp", "/dev/shm"] {
         let directory = tempfile::tempdir_in(parent).expect("a directory");
@@ -192,6 +193,7 @@ fn a_file_that_has_become_shorter_gives_a_short_read() {
 
 #[test]
 fn a_write_to_a_read_only_member_fails_and_changes_nothing() {
+    let _alone = alone();
     let (executor, pool) = executor();
     let directory = tempfile::tempdir().expect("a directory");
     drop(file_in(directory.path(), &OpenOptions::default()));
@@ -210,6 +212,7 @@ fn a_write_to_a_read_only_member_fails_and_changes_nothing() {
 
 #[test]
 fn a_full_file_system_is_no_space() {
+    let _alone = alone();
     let (executor, pool) = executor();
     let directory = tempfile::tempdir().expect("a directory");
     let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(directory.path()).output();
@@ -273,6 +276,7 @@ fn more_transfers_at_once_than_the_ring_has_room_for_all_complete() {
 
 #[test]
 fn an_executor_that_is_dropped_first_ends_the_transfers_under_way() {
+    let _alone = alone();
     let (executor, pool) = executor();
     let directory = tempfile::tempdir().expect("a directory");
     let member = file_in(directory.path(), &OpenOptions::default());
@@ -289,6 +293,7 @@ fn an_executor_that_is_dropped_first_ends_the_transfers_under_way() {
 /// How two opens of one file go together.
 #[test]
 fn an_exclusive_member_is_nobody_elses_and_readers_share() {
+    let _alone = alone();
     let (_executor, _) = executor();
     let directory = tempfile::tempdir().expect("a directory");
     drop(file_in(directory.path(), &OpenOptions::default()));
@@ -322,6 +327,7 @@ fn an_exclusive_member_is_nobody_elses_and_readers_share() {
 
 #[test]
 fn a_file_of_which_another_program_has_locked_a_part_is_not_written_to() {
+    let _alone = alone();
     let (_executor, _) = executor();
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("member");
@@ -344,6 +350,7 @@ fn a_file_of_which_another_program_has_locked_a_part_is_not_written_to() {
 
 #[test]
 fn another_process_is_kept_out_and_named_when_it_was_first() {
+    let _alone = alone();
     let (_executor, _) = executor();
     let directory = tempfile::tempdir().expect("a directory");
     let member = file_in(directory.path(), &OpenOptions::default());
@@ -374,6 +381,7 @@ fn another_process_is_kept_out_and_named_when_it_was_first() {
 
 #[test]
 fn a_block_device_is_opened_once_and_not_while_it_is_mounted() {
+    let _alone = alone();
     let (_executor, _) = executor();
     let test = "a_block_device_is_opened_once_and_not_while_it_is_mounted";
     let device = match LoopDevice::new(64 << 20) {
@@ -407,6 +415,7 @@ fn a_block_device_is_opened_once_and_not_while_it_is_mounted() {
 
 #[test]
 fn what_cannot_be_a_member_is_refused_by_name() {
+    let _alone = alone();
     let (_executor, _) = executor();
     let directory = tempfile::tempdir().expect("a directory");
     let pipe = directory.path().join("pipe");
@@ -447,6 +456,7 @@ fn untouched_and_discarded_memory_takes_none() {
         let line = text.lines().find(|line| line.starts_with("Private_Dirty")).expect("a line").to_owned();
         line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number")
     };
+    let _alone = alone();
     let (executor, _) = executor();
     executor.block_on(async {
         let block = pool.copy_of(&[1; 65536]);

@@ -7,12 +7,20 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 /// An executor with a registered arena of 16 MiB, and its pool.
 pub(crate) fn executor() -> (Executor, Pool) {
     let pool = Pool::new(16 << 20);
     (Executor::new(&Options::new(pool.clone())).expect("io_uring"), pool)
+}
+
+/// Keeps other tests of the process waiting. Between its fork and its exec a child has a copy of every descriptor, so
+/// what one test has closed could be in use a moment longer through a program that another starts.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner) // the test that failed with it has said so
 }
 
 /// Bytes that differ from place to place and from seed to seed.
