@@ -186,6 +186,11 @@ impl<M: Member, C: Clock> Array<M, C> {
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
         let mut record = record(&freshest, resync, &slots, &spares);
         record.owed = record.owed.max(election.owed);
+        if intent.is_none() {
+            // It may have been used with a bitmap in a file, which a round cut short has left one event ahead: that
+            // must not count any more once something is written that it does not know of.
+            record.owed = ROUNDS_TO_LEAVE_BEHIND;
+        }
         let successors: Vec<_> = slots.iter().flatten().filter_map(|device| device.successor()).collect();
         let devices = || slots.iter().flatten().chain(&spares).chain(&successors);
         for device in devices() {
@@ -270,7 +275,18 @@ fn elect<M>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
         }
     }
     let best = superblock(freshest);
-    let seats = offered.iter().map(|candidate| seat_of(candidate, best)).collect::<Result<Vec<_>, _>>()?;
+    // One that was removed may know of all events but the last, and its number belong to another since.
+    let heir_of = |own: &Superblock| {
+        offered.iter().find(|other| {
+            let other = &other.found.superblock;
+            other.device_number == own.device_number && other.events > own.events
+        })
+    };
+    let seats = offered.iter().map(|candidate| match heir_of(&candidate.found.superblock) {
+        Some(heir) => Ok(Err(format!("removed: {} has its number now", heir.name))),
+        None => seat_of(candidate, best),
+    });
+    let seats = seats.collect::<Result<Vec<_>, _>>()?;
     // Older kernels believe one that is an event behind; and a member may be ahead that was told first of a place.
     let is_active = |role: &DeviceRole| matches!(role, DeviceRole::Active(_));
     let left = |(candidate, seat): (&Offered<M>, &Result<DeviceRole, String>)| {

@@ -454,10 +454,11 @@ impl<M: Member, C: Clock> Array<M, C> {
         inner.publish().await.map_err(|error| Refusal::new(error.reason).of(&device.name))
     }
 
-    /// Lets go of a faulty or spare member, as mdadm's `--remove`.
+    /// Lets go of a faulty or spare member, as mdadm's `--remove`. The others leave a spare behind: its number may be
+    /// given to another, which it must never be taken for.
     ///
     /// # Errors
-    /// When there is no such member, or it is active.
+    /// When there is no such member, or it is active, or the others' superblocks could not be written.
     pub async fn remove(&self, member: &str) -> Result<(), Refusal> {
         let inner = &*self.0;
         let device = inner.find(member)?;
@@ -466,7 +467,11 @@ impl<M: Member, C: Clock> Array<M, C> {
             return Err(Refusal::new("the member is active").of(&device.name).advice("fail it first"));
         }
         inner.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
-        Ok(())
+        if device.state.get() != DeviceState::Spare || inner.read_only || inner.broken.borrow().is_some() {
+            return Ok(());
+        }
+        inner.record.borrow_mut().owed = ROUNDS_TO_LEAVE_BEHIND;
+        inner.publish().await.map_err(|error| Refusal::new(error.reason).of(&device.name))
     }
 }
 

@@ -169,6 +169,11 @@ impl SimMember {
         Rc::get_mut(&mut self.0).expect("a member is not shared yet")
     }
 
+    /// Whether anybody holds another clone of it.
+    pub fn is_held(&self) -> bool {
+        Rc::strong_count(&self.0) > 1
+    }
+
     /// Its name.
     pub fn name(&self) -> String {
         self.0.name.clone()

@@ -384,9 +384,11 @@ impl<M: Member, C: Clock> Array<M, C> {
     }
 
     /// Gives an entry its work, if it has none yet: from now on any of its
-    /// callers may drive it.
+    /// callers may drive it. One that another has carried out meanwhile needs none, and would hold it, and the
+    /// array with it, for ever.
     fn share(&self, entry: &Rc<Entry>) {
-        if !entry.has_work() {
+        let is_waiting = matches!(entry.phase.get(), Phase::Gathering | Phase::Closed);
+        if is_waiting && !entry.has_work() {
             entry.set_work(carry_out(self.0.clone(), entry.clone()));
         }
     }

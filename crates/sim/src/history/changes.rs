@@ -31,6 +31,7 @@ impl Runner<'_> {
     /// A member that does not take part comes to the array, if there is one.
     pub(super) fn join_array(&self, array: &Simulated, number: u32, way: Way) {
         let Some(number) = self.outsider(array, number, way) else { return };
+        self.absorb_silent_faults(); // as long as its superblock says whose place it had: what it held was copied on
         if way == Way::Added {
             self.presence.borrow_mut()[number] = Presence::Coming;
         }

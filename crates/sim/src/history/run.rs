@@ -257,7 +257,16 @@ impl<'a> Runner<'a> {
             self.shared.fail(|| "something never ends".to_owned());
         }
         self.world.forget_all();
+        self.check_nothing_is_left()?;
         self.after_life(end)
+    }
+
+    /// An array that is dropped, even halfway through everything, is gone: its members are free.
+    fn check_nothing_is_left(&self) -> Result<(), String> {
+        match self.members.iter().chain([&self.file]).find(|member| member.is_held()) {
+            None => Ok(()),
+            Some(member) => Err(format!("{} is still held, and the array that had it is gone", member.name())),
+        }
     }
 
     fn after_life(&mut self, end: &Step) -> Result<(), String> {
@@ -398,6 +407,7 @@ impl<'a> Runner<'a> {
         let shared = self.shared.clone();
         self.world.run(life, || shared.failure.borrow().is_some());
         self.world.forget_all();
+        self.check_nothing_is_left()?;
         self.judge()
     }
 }
