@@ -1,7 +1,8 @@
 //! The steps of `cargo xtask test`, cheap ones first, and how each is run.
 //!
-//! Builds are shared: clippy checks, the tests and the guests use the dev profile (with overflow checks and debug
-//! assertions), the README's commands the release profile, and nothing is built twice.
+//! Builds are shared: the tests and the guests use the dev profile (with overflow checks and debug assertions), the
+//! README's commands, the package and the laboratory the release profile, and all that is simulated the swarm profile,
+//! which is optimized and has the assertions. Nothing is built twice for one of them.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -160,13 +161,18 @@ fn docs(log: &mut Log) -> Result<Verdict> {
 /// the variable, and of `PROPTEST_CASES`, try others.
 const PROPERTY_SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
 
-/// Runs the workspace's tests and repeats cargo's own summary of each binary, for those who count them.
+/// Runs the workspace's tests and repeats cargo's own summary of each binary, for those who count them. Those of the
+/// simulated world are too slow without optimization.
 fn tests(log: &mut Log) -> Result<Verdict> {
-    let mut command = cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]);
-    if std::env::var_os(PROPERTY_SEED.0).is_none() {
-        command.env(PROPERTY_SEED.0, PROPERTY_SEED.1);
-    }
-    let result = log.run(&mut command);
+    let run = |log: &mut Log, which: &[&str]| {
+        let mut command = cargo(&["test", "--locked", "--no-fail-fast"]);
+        if std::env::var_os(PROPERTY_SEED.0).is_none() {
+            command.env(PROPERTY_SEED.0, PROPERTY_SEED.1);
+        }
+        log.run(command.args(which))
+    };
+    let most = run(log, &["--workspace", "--exclude", "mdspace-sim"]);
+    let result = most.and(run(log, &["--package", "mdspace-sim", "--profile", "swarm"]));
     let mut passed = 0;
     for line in log.text()?.lines() {
         if line.starts_with("test result:") {
@@ -240,9 +246,9 @@ fn interop(log: &mut Log) -> Result<Verdict> {
 }
 
 fn laboratory(log: &mut Log) -> Result<Verdict> {
-    build(log)?;
+    log.run(&mut cargo(&["build", "--locked", "--release"]))?;
     let page = fs::read_to_string(lab::page())?;
-    let (renewed, count) = lab::renewed(&page, &root().join(MDSPACE))?;
+    let (renewed, count) = lab::renewed(&page, &root().join("target/release/mdspace"))?;
     match lab::difference(&page, &renewed) {
         None => Ok(Verdict::Passed(format!("{count} tables"))),
         Some(difference) => bail!(

@@ -105,7 +105,10 @@ impl Runner<'_> {
         if agreed && !forced {
             self.unread.borrow_mut().fill(false);
         }
-        let strained = forced || self.has_parity() && !agreed && self.impaired(&array).contains(&true);
+        // What befell a member in an earlier life may be too much for this one: a recovery that was not on stable storage.
+        let impaired = self.impaired(&array);
+        let is_beyond = !self.survives(&|slot| impaired[slot]);
+        let strained = forced || is_beyond || self.has_parity() && !agreed && impaired.contains(&true);
         self.shared.lenient.set(self.history.beyond || strained || self.is_rotten.get());
         self.shared.failed.set(false);
         let found = self.look(&array).await;

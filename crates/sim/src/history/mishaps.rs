@@ -76,22 +76,25 @@ impl Runner<'_> {
         let (impaired, seats) = (self.impaired(array), self.seats(array));
         let slot_of = |number: usize| seats.iter().find(|(other, ..)| *other == number).and_then(|(_, slot, _)| *slot);
         let may_lose = !self.has_parity() || array.status().in_agreement;
-        let is_borne = |number: &usize| match (slot_of(*number), self.geometry()) {
+        let is_borne = |number: &usize| match slot_of(*number) {
             // It may be about to take the place of one that is well.
-            (None, _) => !self.is_any_replaced.get(),
-            (Some(_), _) if !may_lose => false,
-            (Some(slot), Geometry::Mapping(mapping)) => {
-                mapping.survives(&|other| other.index() == slot || impaired[other.index()])
-            }
-            (Some(slot), Geometry::Parity(parity)) => {
-                let lost = (0..impaired.len()).filter(|&other| other == slot || impaired[other]).count();
-                parity.survives(lost as u16)
-            }
+            None => !self.is_any_replaced.get(),
+            Some(slot) => may_lose && self.survives(&|other| other == slot || impaired[other]),
         };
         let victim = numbers.find(is_borne)?;
         self.impaired_once.set(true);
         self.struck.borrow_mut()[victim] = true;
         Some(victim)
+    }
+
+    /// Whether the level bears the loss of these slots.
+    pub(super) fn survives(&self, is_lost: &dyn Fn(usize) -> bool) -> bool {
+        match self.geometry() {
+            Geometry::Mapping(mapping) => mapping.survives(&|slot| is_lost(slot.index())),
+            Geometry::Parity(parity) => {
+                parity.survives((0..self.history.setup.slots).filter(|slot| is_lost(*slot)).count() as u16)
+            }
+        }
     }
 
     pub(super) fn fail_by_hand(&self, array: &Simulated, name: String) {
