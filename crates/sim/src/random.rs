@@ -37,6 +37,14 @@ impl Random {
         &list[self.within(0..list.len() as u64) as usize]
     }
 
+    /// Names one thing among all.
+    pub fn uuid(&mut self) -> [u8; 16] {
+        let mut uuid = [0; 16];
+        uuid[..8].copy_from_slice(&self.number().to_le_bytes());
+        uuid[8..].copy_from_slice(b"mdspace!");
+        uuid
+    }
+
     /// Fills `bytes`.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for part in bytes.chunks_mut(8) {

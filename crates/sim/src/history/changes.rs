@@ -38,7 +38,7 @@ impl Runner<'_> {
         let (array, world, under_way) = (array.clone(), self.world.clone(), UnderWay::new(&self.shared));
         let (presence, struck, tally) = (self.presence.clone(), self.struck.clone(), self.tally.clone());
         let (name, member) = (self.members[number].name(), self.members[number].clone());
-        let uuid = [0x80 | (self.random.borrow_mut().number() as u8); 16];
+        let uuid = self.random.borrow_mut().uuid();
         self.world.spawn(async move {
             drop(array.remove(&name).await); // one that failed has to be let go of first
             let candidate = Candidate { name, member };
@@ -78,7 +78,7 @@ impl Runner<'_> {
         let (array, world, under_way) = (array.clone(), self.world.clone(), UnderWay::new(&self.shared));
         let (presence, struck, tally) = (self.presence.clone(), self.struck.clone(), self.tally.clone());
         let (name, member) = (self.members[new].name(), self.members[new].clone());
-        let uuid = [0x80 | (self.random.borrow_mut().number() as u8); 16];
+        let uuid = self.random.borrow_mut().uuid();
         self.world.spawn(async move {
             let replaced = match spare {
                 Some(_) => array.replace_with_spare(&old, &name).await,
