@@ -168,3 +168,51 @@ kill_nbd0() {
     wait $server 2>/dev/null || true
     until_true released
 }
+
+# ---------------------------------------------------------------- a first member that is bad in places
+
+DATA_OFFSET=2048
+# Sectors of its data that go bad: a page of a chunk that holds data at every level.
+BAD=$((128 + 24)) BAD_COUNT=8
+
+# An array of `members`, full and stopped.
+create_full() {
+    create_by_md 64 --bitmap=none --data-offset=$((DATA_OFFSET / 2))K "${members[@]}"
+    fill
+    sweep repair
+    take_model
+    stop_md
+}
+
+# table KIND: of a device over the first member. `dust` has sectors that cannot be read until they are written, `error`
+# has some that can be neither, `linear` has none.
+table() {
+    local from=$((DATA_OFFSET + BAD)) sectors=$((MEMBER_BYTES / 512))
+    local to=$((from + BAD_COUNT))
+    case $1 in
+        linear) echo "0 $sectors linear $sound 0" ;;
+        dust) echo "0 $sectors dust $sound 0 512" ;;
+        error)
+            echo "0 $from linear $sound 0"
+            echo "$from $BAD_COUNT error"
+            echo "$to $((sectors - to)) linear $sound $to"
+            ;;
+    esac
+}
+# cover KIND: the first member is reached through that device, `hurt`, from now on.
+cover() {
+    sound=${members[0]}
+    dmsetup create hurt --noudevsync --table "$(table "$1")"
+    dmsetup mknodes hurt
+    members[0]=/dev/mapper/hurt
+}
+uncover() {
+    dmsetup remove --noudevsync hurt
+    members[0]=$sound
+}
+# A new dust device has no bad sectors yet.
+make_dust_bad() {
+    local sector from=$((DATA_OFFSET + BAD))
+    for ((sector = from; sector < from + BAD_COUNT; sector++)); do dmsetup message hurt 0 addbadblock $sector; done
+    dmsetup message hurt 0 enable
+}
