@@ -6,46 +6,13 @@
 #
 # Runs in a guest (tests/kernel/init.sh).
 set -euo pipefail
-export MDADM_NO_UDEV=1
 mdspace=$1
-modprobe loop max_loop=8
-for module in nbd raid1 raid10 raid456; do modprobe $module; done
-md=/sys/block/md0/md
+. "$(dirname "$0")/common.sh"
+modprobe nbd
 MEMBER_BYTES=$((24 << 20))
-cd "$SCRATCH"
 
-fail() {
-    echo "FAILED: $what: $*"
-    cat /proc/mdstat
-    "$mdspace" examine "${members[@]}" || true
-    dmesg | tail -n 15
-    exit 1
-}
-
-exec {silence}<> <(:) # reading from it with a time limit waits without starting a program
-
-until_true() {
-    local tries=0
-    until "$@"; do
-        read -rt 0.05 -u "$silence" || true
-        ((++tries < 1200)) || fail "never came true: $*"
-    done
-}
-
-is() { [ "$(<"$1")" = "$2" ]; }
-
-fresh() {
-    losetup --detach-all
-    members=()
-    for ((number = 0; number < $1; number++)); do
-        truncate -s 0 m$number
-        truncate -s $MEMBER_BYTES m$number
-        losetup /dev/loop$number m$number
-        members+=(/dev/loop$number)
-    done
-}
-
-released() { perl -MFcntl -e 'sysopen(my $f, $_, O_RDWR | O_EXCL) or exit 1 for @ARGV' "${members[@]}"; }
+where() { echo "$what"; }
+evidence() { "$mdspace" examine "${members[@]}"; }
 
 # current COUNT: on so many members nobody has written without checksums.
 current() {
@@ -62,35 +29,19 @@ put() {
     dd if=mib of=model bs=64K oflag=seek_bytes seek="$1" conv=notrunc status=none
 }
 
-# put_by_md AT: through the driver.
-put_by_md() {
-    head -c $((1 << 20)) /dev/urandom >mib
-    dd if=mib of=/dev/md0 bs=64K oflag=direct,seek_bytes seek="$1" conv=notrunc status=none
-    dd if=mib of=model bs=64K oflag=seek_bytes seek="$1" conv=notrunc status=none
-}
-
 # right MEMBER...: mdspace reads the model's bytes from them.
 right() {
     until_true released
     "$mdspace" read "$@" --length $((4 << 20)) | cmp model - || fail "other bytes for mdspace"
 }
 
-# assembled MEMBER...: md has it, writable, and is done with resyncs.
-assembled() {
-    mdadm --assemble --quiet --run /dev/md0 "$@" || fail "not assembled"
-    if is $md/array_state read-auto; then mdadm --readwrite --quiet /dev/md0; fi
-    until_true is $md/sync_action idle
-}
-
-checked() {
-    echo check >$md/sync_action
-    until_true is $md/sync_action idle
-    is $md/mismatch_cnt 0 || fail "mismatch_cnt is $(<$md/mismatch_cnt)"
+found_well() {
+    checked
     cmp -n $((4 << 20)) model /dev/md0 || fail "other bytes for md"
 }
 
 stopped() {
-    mdadm --stop --quiet /dev/md0
+    stop_md
     until_true released
 }
 
@@ -98,8 +49,7 @@ stopped() {
 rotten() {
     local at
     until_true released
-    at=$(mdadm --examine /dev/loop1 | sed -n 's/.*Data Offset : \([0-9]*\) sectors/\1/p')
-    at=$((at * 512))
+    at=$(($(superblock_number "${members[1]}" "Data Offset") * 512))
     cp m1 kept
     dd if=/dev/urandom of=m1 bs=4K count=32 oflag=seek_bytes seek="$at" conv=notrunc status=none
     right "${members[@]}"
@@ -110,7 +60,7 @@ taken_and_given_back() {
     what="level $1, metadata $2, bitmap $3"
     local chunk=() without
     [ "$1" = 1 ] || chunk=(--chunk 64K)
-    fresh 4
+    blank 4
     "$mdspace" create --level "$1" --metadata "$2" --bitmap "$3" "${chunk[@]}" --integrity "${members[@]}" >/dev/null
     truncate -s 0 model
     truncate -s 4M model
@@ -126,10 +76,10 @@ taken_and_given_back() {
     current 4
 
     # Written to by md, which leaves events as they were where it can.
-    assembled "${members[@]}"
+    assemble_and_finish "${members[@]}"
     is $md/degraded 0 || fail "degraded"
-    put_by_md $((1 << 20))
-    checked
+    put_mib $((1 << 20)) /dev/md0
+    found_well
     stopped
     current 0
     right "${members[@]}"
@@ -143,8 +93,8 @@ taken_and_given_back() {
 
     # Degraded in md's hands, and written to.
     without=("${members[@]:0:3}")
-    assembled "${without[@]}"
-    put_by_md $((3 << 20))
+    assemble_and_finish "${without[@]}"
+    put_mib $((3 << 20)) /dev/md0
     cmp -n $((4 << 20)) model /dev/md0 || fail "other bytes for md"
     stopped
     right "${without[@]}"
@@ -153,30 +103,24 @@ taken_and_given_back() {
 # Killed in the middle of writes: md resyncs, and takes what it finds.
 crashed() {
     what="level $1: crashed"
-    fresh 4
+    blank 4
     "$mdspace" create --level "$1" --chunk 64K --bitmap internal --bitmap-chunk 64K --integrity "${members[@]}" >/dev/null
     truncate -s 0 model
     truncate -s 4M model
     put 0
-    "$mdspace" serve "${members[@]}" --nbd "unix:$PWD/nbd.socket" --control control.socket >serving 2>&1 &
-    local server=$! writer
-    until nbdinfo --size "nbd+unix:///?socket=$PWD/nbd.socket" >/dev/null 2>&1; do
-        kill -0 $server || { cat serving; fail "the server ended"; }
-    done
-    nbd-client -unix "$PWD/nbd.socket" /dev/nbd0 -block-size 4096 >/dev/null
+    local writer
+    serve_as_nbd0 "${members[@]}"
     perl -MFcntl=:DEFAULT,:seek -e 'sysopen(my $f, "/dev/nbd0", O_WRONLY | O_SYNC) or die; my $b = "x" x 20480;
         for (my $i = 0; $i < 100000; $i++) { sysseek($f, (4 << 20) + $i % 16 * 65536, SEEK_SET); syswrite($f, $b) or exit;
             if ($i == 50) { open(my $o, ">", "under_way") } }' &
     writer=$!
     until_true test -e under_way
-    kill -KILL $server
-    nbd-client -d /dev/nbd0 >/dev/null
-    wait $server 2>/dev/null || true
+    kill_nbd0
     wait $writer || true
     rm under_way
     right "${members[@]}"
-    assembled "${members[@]}"
-    checked
+    assemble_and_finish "${members[@]}"
+    found_well
     stopped
     right "${members[@]}"
     put 0 # what was near the writes is unknown until it is written
@@ -186,26 +130,22 @@ crashed() {
 # Added to an array that md made.
 added() {
     what="added to an array of md's, level $1"
-    fresh 4
+    blank 4
     mdadm --create /dev/md0 --quiet --run --level="$1" --raid-devices=4 --data-offset=4M --assume-clean "${members[@]}"
     truncate -s 0 model
     truncate -s 4M model
-    put_by_md 0
+    put_mib 0 /dev/md0
     cmp -n $((1 << 20)) model /dev/md0
     dd if=/dev/zero of=/dev/md0 bs=1M seek=1 count=3 oflag=direct status=none
     stopped
-    rm -f control.socket # of the server that was killed
-    "$mdspace" serve "${members[@]}" --nbd "unix:$PWD/nbd.socket" --control control.socket >serving 2>&1 &
-    local server=$!
-    until_true test -S control.socket
+    serve "${members[@]}"
     "$mdspace" set integrity=on --control control.socket >/dev/null || fail "not added"
-    "$mdspace" stop --control control.socket >/dev/null || fail "not stopped"
-    wait $server || fail "the server ended with status $?"
+    stop_serving
     put 0
     current 4
     rotten
-    assembled "${members[@]}"
-    checked
+    assemble_and_finish "${members[@]}"
+    found_well
     stopped
 }
 

@@ -11,44 +11,19 @@ set -euo pipefail
 mdspace=$1
 shift
 [ $# -gt 0 ] || set -- 5
-declare -A MEMBERS=([1]=2 [5]=4 [6]=5 [10]=4)
-export MDADM_NO_UDEV=1 DM_DISABLE_UDEV=1
-modprobe loop max_loop=8
-for module in dm-mod dm-dust dm-flakey raid1 raid10 raid456; do modprobe $module; done
-md=/sys/block/md0/md
-cd "$SCRATCH"
+. "$(dirname "$0")/common.sh"
+export DM_DISABLE_UDEV=1
+for module in dm-mod dm-dust dm-flakey; do modprobe $module; done
 
 MEMBER_BYTES=$((16 << 20))
 SECTORS=$((MEMBER_BYTES / 512))
-DATA_OFFSET=2048
-# Sectors of the first member's data that go bad where only some do.
-BAD=$((128 + 24)) COUNT=8
 head -c $MEMBER_BYTES /dev/urandom >pool
 
-fail() {
-    echo "FAILED: level $level, $fault, $side: $*"
-    cat /proc/mdstat
+where() { echo "level $level, $fault, $side"; }
+evidence() {
     status || :
-    cat serve.log client.log || :
-    dmesg | tail -n 15
-    exit 1
+    cat serve.log client.log
 }
-
-# until_true COMMAND...: waits for a state that something else brings about; a minute at most.
-until_true() {
-    local tries=0
-    until "$@"; do
-        read -rt 0.02 -u "$silence" || true
-        ((++tries < 3000)) || fail "never came true: $*"
-    done
-}
-exec {silence}<> <(:) # reading from it with a time limit waits without starting a program
-
-is() { [ "$(<"$1")" = "$2" ]; }
-status() { "$mdspace" status --json --control control.socket 2>/dev/null; }
-says() { status | jq -e "$1" >/dev/null; }
-finished() { until_true is $md/sync_action idle; }
-url() { echo "nbd+unix:///?socket=$PWD/nbd.socket"; }
 
 # The first member's device: what it is made of can be changed while it is used.
 load() { # TABLE
@@ -56,78 +31,38 @@ load() { # TABLE
     dmsetup load hurt --table "$1"
     dmsetup resume --noudevsync hurt
 }
-whole() { echo "0 $SECTORS linear $sound 0"; }
-table() {
-    local from=$((DATA_OFFSET + BAD))
-    case $fault in
-        "reads of some sectors fail until written") echo "0 $SECTORS dust $sound 0 512" ;;
-        "some sectors fail")
-            printf '%s\n' "0 $from linear $sound 0" "$from $COUNT error" \
-                "$((from + COUNT)) $((SECTORS - from - COUNT)) linear $sound $((from + COUNT))"
-            ;;
-        "everything fails") echo "0 $SECTORS flakey $sound 0 0 1000" ;;
-        "writes fail") echo "0 $SECTORS flakey $sound 0 0 1000 1 error_writes" ;;
-    esac
-}
 hurt_it() {
-    load "$(table)"
-    [[ $fault == *"until written" ]] || return 0
-    local sector from=$((DATA_OFFSET + BAD))
-    for ((sector = from; sector < from + COUNT; sector++)); do dmsetup message hurt 0 addbadblock $sector; done
-    dmsetup message hurt 0 enable
+    case $fault in
+        "reads of some sectors fail until written")
+            load "$(table dust)"
+            make_dust_bad
+            ;;
+        "some sectors fail") load "$(table error)" ;;
+        "everything fails") load "0 $SECTORS flakey $sound 0 0 1000" ;;
+        "writes fail") load "0 $SECTORS flakey $sound 0 0 1000 1 error_writes" ;;
+    esac
 }
 
 is_all_written() { [[ "$(dmsetup message hurt 0 countbadblocks)" == *" 0 badblock"* ]]; }
 
 create() {
-    losetup -D
-    members=()
-    local number chunk=(--chunk=64)
-    [ "$level" != 1 ] || chunk=()
-    for ((number = 0; number < count; number++)); do
-        rm -f "m$number"
-        truncate -s $MEMBER_BYTES "m$number"
-        members+=("$(losetup --find --show "m$number")")
-    done
-    sound=${members[0]}
-    dmsetup create hurt --noudevsync --table "$(whole)"
-    dmsetup mknodes hurt
-    members[0]=/dev/mapper/hurt
-    mdadm --create /dev/md0 --quiet --run --metadata=1.2 --level="$level" "${chunk[@]}" --bitmap=none \
-        --data-offset=$((DATA_OFFSET / 2))K --raid-devices="$count" --assume-clean "${members[@]}"
-    dd if=pool of=/dev/md0 bs=1M conv=fsync status=none 2>/dev/null || : # until it is full
-    echo repair >$md/sync_action
-    finished
-    head -c "$(blockdev --getsize64 /dev/md0)" /dev/md0 >model
+    blank "$count"
+    create_full
+    cover linear
     bytes=$(stat --format=%s model)
-    mdadm --stop --quiet /dev/md0
-}
-
-assemble() {
-    mdadm --assemble --quiet --run /dev/md0 "$@" || fail "md does not assemble them"
-    [ "$(<$md/array_state)" != read-auto ] || mdadm --readwrite --quiet /dev/md0
-    finished
 }
 
 begin() {
     case $side in
-        md) assemble "${members[@]}" ;;
-        ours)
-            blockdev --flushbufs "${members[@]}"
-            "$mdspace" serve "${members[@]}" --nbd "unix:$PWD/nbd.socket" --control control.socket >serve.log 2>&1 &
-            server=$!
-            until_true status >/dev/null
-            ;;
+        md) assemble_and_finish "${members[@]}" ;;
+        ours) serve "${members[@]}" ;;
     esac
 }
 # By a client, past the page cache; then every copy and parity, and by a client again.
 read_all() {
     read_by_client || return 1
     case $side in
-        md)
-            echo repair >$md/sync_action
-            finished
-            ;;
+        md) sweep repair ;;
         ours)
             "$mdspace" set sync-action=repair --control control.socket >/dev/null
             until_true says '.sync_action == "idle"'
@@ -138,25 +73,21 @@ read_all() {
 read_by_client() {
     case $side in
         md) dd if=/dev/md0 of=found bs=1M iflag=direct status=none 2>client.log ;;
-        ours) qemu-img convert -f raw -O raw "$(url)" found 2>client.log ;;
+        ours) qemu-img convert -f raw -O raw "$url" found 2>client.log ;;
     esac || return 1
     cmp --silent --bytes="$bytes" model found || fail "other bytes are read"
 }
 write_all() {
     case $side in
         md) dd if=next of=/dev/md0 bs=256k oflag=direct conv=fsync status=none 2>client.log ;;
-        ours) qemu-io -f raw -c "write -q -s next 0 $bytes" -c flush "$(url)" >client.log 2>&1 ;;
+        ours) qemu-io -f raw -c "write -q -s next 0 $bytes" -c flush "$url" >client.log 2>&1 ;;
     esac || return 1
     cp next model
 }
 end() {
     case $side in
-        md) mdadm --stop --quiet /dev/md0 ;;
-        ours)
-            "$mdspace" stop --control control.socket >/dev/null
-            wait $server || fail "the server did not end well"
-            blockdev --flushbufs "${members[@]}"
-            ;;
+        md) stop_md ;;
+        ours) stop_serving ;;
     esac
 }
 
@@ -179,29 +110,24 @@ outcome() {
 # The member is sound again. What left is added anew; then md finds all well.
 judged() {
     [[ $fault != *"until written" ]] || is_all_written || fail "the bad sectors were never met"
-    load "$(whole)"
+    load "$(table linear)"
     local rest=("${members[@]}")
     [ "$1" != leaves ] || rest=("${members[@]:1}")
-    assemble "${rest[@]}"
+    assemble_and_finish "${rest[@]}"
     head -c "$bytes" /dev/md0 | cmp --silent - model || fail "md reads other bytes afterwards"
     if [ "$1" = leaves ]; then
         mdadm --zero-superblock --quiet "${members[0]}"
         mdadm --add --quiet /dev/md0 "${members[0]}"
-        until_true is $md/degraded 0
-        finished
+        recovered
     fi
     dd if=model of=/dev/md0 bs=1M conv=notrunc,fsync status=none # what is bad is written again
-    local action
-    for action in repair check; do
-        echo $action >$md/sync_action
-        finished
-    done
+    sweep repair
+    checked
     [ -z "$(<$md/rd0/bad_blocks)" ] || fail "bad blocks are left: $(<$md/rd0/bad_blocks)"
-    is $md/mismatch_cnt 0 || fail "mismatch_cnt is $(<$md/mismatch_cnt)"
     is $md/degraded 0 || fail "md finds slots that are not current"
     head -c "$bytes" /dev/md0 | cmp --silent - model || fail "md reads other bytes at last"
-    mdadm --stop --quiet /dev/md0
-    dmsetup remove --noudevsync hurt
+    stop_md
+    uncover
 }
 
 # What happens while the member fails: all is read, or all is written and read.

@@ -10,61 +10,24 @@ set -euo pipefail
 mdspace=$1
 shift
 [ $# -gt 0 ] || set -- 1 5 6 10
-declare -A MEMBERS=([1]=2 [5]=4 [6]=5 [10]=4)
-export MDADM_NO_UDEV=1
-modprobe loop max_loop=8
-for module in raid1 raid10 raid456; do modprobe $module; done
-md=/sys/block/md0/md
-cd "$SCRATCH"
+. "$(dirname "$0")/common.sh"
 
 MEMBER_BYTES=$((24 << 20))
 POOL_BYTES=$((16 << 20))
 head -c $POOL_BYTES /dev/urandom >pool
 
-fail() {
-    echo "FAILED: level $level, $scene: $*"
-    cat /proc/mdstat
+where() { echo "level $level, $scene"; }
+evidence() {
     status || :
-    mdadm --examine "${members[@]}" || :
-    dmesg | tail -n 15
-    exit 1
+    mdadm --examine "${members[@]}"
 }
 
-# until_true COMMAND...: waits for a state that something else brings about; a minute at most.
-until_true() {
-    local tries=0
-    until "$@"; do
-        read -rt 0.02 -u "$silence" || true
-        ((++tries < 3000)) || fail "never came true: $*"
-    done
-}
-exec {silence}<> <(:) # reading from it with a time limit waits without starting a program
-
-is() { [ "$(<"$1")" = "$2" ]; }
-status() { "$mdspace" status --json --control control.socket 2>/dev/null; }
-says() { status | jq -e "$1" >/dev/null; }
-
-# members COUNT: blank ones.
-blank() {
-    losetup -D
-    members=()
-    local number
-    for ((number = 0; number < $1; number++)); do
-        rm -f "m$number"
-        truncate -s $MEMBER_BYTES "m$number"
-        members+=("$(losetup --find --show "m$number")")
-    done
-}
-
-create() {
-    local chunk=(--chunk=64)
-    [ "$level" != 1 ] || chunk=()
+create() { # MEMBER...
     local with=(--bitmap=none)
     [ "$bitmap" != internal ] || with=(--bitmap=internal --bitmap-chunk=256)
-    mdadm --create /dev/md0 --quiet --run --metadata=1.2 --level="$level" "${chunk[@]}" "${with[@]}" \
-        --raid-devices="$count" --assume-clean "$@"
+    create_by_md 64 "${with[@]}" "$@"
     dd if=pool of=/dev/md0 bs=1M conv=fsync status=none
-    head -c "$(blockdev --getsize64 /dev/md0)" /dev/md0 >model
+    take_model
 }
 
 # poke OFFSET_KIB: what is written there next, of the model and of the array.
@@ -76,43 +39,15 @@ poke_md() {
 poke_served() {
     poke_model "$1"
     dd if=model of=patch bs=4k skip=$(($1 / 4)) count=40 status=none
-    qemu-io -f raw -c "write -s patch ${1}k 160k" -c flush "nbd+unix:///?socket=$PWD/nbd.socket" >qemu-io.log
+    qemu-io -f raw -c "write -s patch ${1}k 160k" -c flush "$url" >qemu-io.log
 }
 
-serve() {
-    blockdev --flushbufs "${members[@]}"
-    "$mdspace" serve "$@" --nbd "unix:$PWD/nbd.socket" --control control.socket >serve.log 2>&1 &
-    server=$!
-    until_true status >/dev/null
-}
-stop_serving() {
-    "$mdspace" stop --control control.socket >/dev/null
-    wait $server || fail "the server did not end well: $(<serve.log)"
-    blockdev --flushbufs "${members[@]}"
-}
 control() { "$mdspace" "$@" --control control.socket >/dev/null || fail "refused: $*"; }
 written_by_us() { status | jq "[.members[] | select(.name == \"$1\")][0].written_bytes"; }
 
-stop_md() { mdadm --stop --quiet /dev/md0; }
-assemble() {
-    mdadm --assemble --quiet --run /dev/md0 "$@" || fail "md does not assemble them"
-    [ "$(<$md/array_state)" != read-auto ] || mdadm --readwrite --quiet /dev/md0
-}
-finished() { until_true is $md/sync_action idle; }
-recovered() {
-    until_true is $md/degraded 0
-    finished
-}
-
 # The verdict: md assembles what is given, all slots current, nothing to do, nothing amiss.
-judged() {
-    assemble "$@"
-    is $md/degraded 0 || fail "md finds slots that are not current"
-    finished
-    echo check >$md/sync_action
-    finished
-    is $md/mismatch_cnt 0 || fail "mismatch_cnt is $(<$md/mismatch_cnt)"
-    cmp model /dev/md0 || fail "the array's bytes are others"
+judged() { # MEMBER...
+    found_whole "$@"
     stop_md
 }
 
@@ -157,7 +92,7 @@ md_begins_and_we_finish() {
     poke_md 1024
     stop_md
     local offset
-    offset=$(mdadm --examine "${members[count]}" | sed -n 's/.*Recovery Offset : \([0-9]*\) sectors/\1/p')
+    offset=$(superblock_number "${members[count]}" "Recovery Offset")
     [ "${offset:-0}" -gt 0 ] || fail "md left no recovery offset"
     "$mdspace" read "${members[0]}" "${members[@]:2}" -o ours && cmp model ours || fail "read otherwise"
     serve "${members[0]}" "${members[@]:2}"
@@ -212,7 +147,6 @@ md_takes_back_what_missed_our_writes() {
     stop_md
     judged "${members[@]}"
 }
-sectors_written() { awk '{ print $7 }' "/sys/block/${1#/dev/}/stat"; }
 
 we_take_back_what_missed_mds_writes() {
     blank "$count"
@@ -246,7 +180,7 @@ we_take_back_what_we_let_go() {
     poke_served 2048
     # Before Linux 6.13 the ring lets go of a member only after a second, and then of what the refused `add` opened.
     until_true is_refused_as_used "${members[1]}"
-    until_true "$mdspace" re-add "${members[1]}" --control control.socket >re-add.log 2>&1
+    until_true is_taken_back "${members[1]}"
     poke_served 1024
     until_true says '.in_sync == .raid_disks'
     local written
@@ -276,7 +210,7 @@ left_half_done() { # OLD NEW
     mdadm --examine "$2" | grep -q 'Device Role : Replacement device 1$' || fail "no replacement of slot 1 is left"
     mdadm --examine "$1" | grep -q 'Device Role : Active device 1$' || fail "the member has lost its slot"
     local offset
-    offset=$(mdadm --examine "$2" | sed -n 's/.*Recovery Offset : \([0-9]*\) sectors/\1/p')
+    offset=$(superblock_number "$2" "Recovery Offset")
     [ "${offset:-0}" -gt 0 ] || fail "no recovery offset is left"
     echo $((MEMBER_BYTES - offset * 512))
 }
@@ -393,6 +327,7 @@ we_begin_to_replace_and_the_new_one_fails() {
     judged "${members[@]:0:count}"
 }
 
+is_taken_back() { "$mdspace" re-add "$1" --control control.socket >re-add.log 2>&1; }
 is_refused_as_used() {
     local refused=0
     "$mdspace" add "$1" --control control.socket >/dev/null 2>refusal || refused=$?

@@ -7,49 +7,32 @@
 # Prints a line for each level and kind: "LEVEL|KIND|CASES|right after md's repair|right after ours|of ours undecidable".
 set -euo pipefail
 mdspace=$1 cases=$2
-export MDADM_NO_UDEV=1
-modprobe loop max_loop=8
-for module in raid1 raid10 raid456; do modprobe $module; done
-md=/sys/block/md0/md
-cd "$SCRATCH"
+. "$(dirname "$0")/common.sh"
 export XDG_STATE_HOME=$SCRATCH/state
 RANDOM=1
 
 MEMBER_BYTES=$((6 << 20))
 head -c $((24 << 20)) /dev/urandom >pool
-exec {silence}<> <(:)
-until_true() { until "$@"; do read -rt 0.01 -u "$silence" || true; done; }
-is() { [ "$(<"$1")" = "$2" ]; }
 
-assemble() {
-    mdadm --assemble --quiet --run /dev/md0 "${members[@]}"
-    [ "$(<$md/array_state)" != read-auto ] || mdadm --readwrite --quiet /dev/md0
-    until_true is $md/sync_action idle
-}
+where() { echo "RAID-$level"; }
+evidence() { cat scrub.log; }
+
 stop() {
-    mdadm --stop --quiet /dev/md0
+    stop_md
     blockdev --flushbufs "${members[@]}"
 }
 
 # Two generations of contents: what a lost write leaves behind is the older.
 create() {
-    members=()
-    losetup -D
-    local number chunk=(--chunk=16)
-    [ "$level" != 1 ] || chunk=()
-    for ((number = 0; number < count; number++)); do
-        rm -f "m$number"
-        truncate -s $MEMBER_BYTES "m$number"
-        members+=("$(losetup --find --show "m$number")")
-    done
-    mdadm --create /dev/md0 --quiet --run --metadata=1.2 --level="$level" "${chunk[@]}" --bitmap=none \
-        ${layout:+--layout=$layout} --raid-devices="$count" --assume-clean "${members[@]}"
-    dd if=pool of=/dev/md0 bs=1M conv=fsync status=none 2>/dev/null || true # until it is full
+    local number
+    blank "$count"
+    create_by_md 16 --bitmap=none ${layout:+--layout=$layout} "${members[@]}"
+    fill
     stop
     for ((number = 0; number < count; number++)); do cp "m$number" "older$number"; done
-    assemble
-    dd if=pool of=/dev/md0 bs=1M skip=1 conv=fsync status=none 2>/dev/null || true
-    head -c "$(blockdev --getsize64 /dev/md0)" /dev/md0 >model
+    assemble_and_finish "${members[@]}"
+    fill skip=1
+    take_model
     stop
     for ((number = 0; number < count; number++)); do cp "m$number" "right$number"; done
     data_at=$("$mdspace" examine --json "${members[@]}" | jq '.members[0].data_at')
@@ -85,7 +68,7 @@ spoil() {
 }
 
 is_right() {
-    assemble
+    assemble_and_finish "${members[@]}"
     local same=1
     cmp -s model /dev/md0 || same=0
     stop
@@ -102,9 +85,8 @@ for shape in "1 3 -" "5 4 -" "6 6 -" "10 4 n3"; do
             victim=$((RANDOM % count)) block=$((RANDOM % 950)) noise=$RANDOM
             restore
             spoil "$kind"
-            assemble
-            echo repair >$md/sync_action
-            until_true is $md/sync_action idle
+            assemble_and_finish "${members[@]}"
+            sweep repair
             stop
             theirs=$((theirs + $(is_right)))
             restore

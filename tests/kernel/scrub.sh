@@ -8,86 +8,47 @@
 # it is until --repair=parity. Beside it, what the driver's own repair makes of the same members.
 set -euo pipefail
 mdspace=$1
-export MDADM_NO_UDEV=1
-modprobe loop max_loop=8
-for module in raid1 raid10 raid456; do modprobe $module; done
-md=/sys/block/md0/md
-cd "$SCRATCH"
+. "$(dirname "$0")/common.sh"
 export XDG_STATE_HOME=$SCRATCH/state
 
 MEMBER_BYTES=$((8 << 20))
 head -c $((36 << 20)) /dev/urandom >pool
 
-fail() {
-    echo "FAILED: $name, $scene: $*"
-    cat /proc/mdstat
-    cat report.json scrub.log 2>/dev/null || :
-    dmesg | tail -n 15
-    exit 1
-}
-
-until_true() {
-    local tries=0
-    until "$@"; do
-        read -rt 0.02 -u "$silence" || true
-        ((++tries < 3000)) || fail "never came true: $*"
-    done
-}
-exec {silence}<> <(:) # reading from it with a time limit waits without starting a program
-is() { [ "$(<"$1")" = "$2" ]; }
-
-blank() {
-    losetup -D
-    members=()
-    local number
-    for ((number = 0; number < $1; number++)); do
-        rm -f "m$number"
-        truncate -s $MEMBER_BYTES "m$number"
-        members+=("$(losetup --find --show "m$number")")
-    done
-}
+where() { echo "$name, $scene"; }
+evidence() { cat report.json scrub.log 2>/dev/null; }
 
 # Made by the driver, or by mdspace; filled by the driver, and stopped.
 create() {
-    local chunk=(--chunk=64)
-    [ "$level" != 1 ] || chunk=()
     blank "$count"
     if [ "$by" = md ]; then
-        mdadm --create /dev/md0 --quiet --run --metadata=1.2 --level="$level" "${chunk[@]}" --bitmap=none \
-            ${layout:+--layout=$layout} --raid-devices="$count" --assume-clean "${members[@]}"
+        create_by_md 64 --bitmap=none ${layout:+--layout=$layout} "${members[@]}"
     else
-        [ "$level" = 1 ] || chunk=(--chunk 64K)
+        local chunk=(--chunk 64K)
+        [ "$level" != 1 ] || chunk=()
         "$mdspace" create --level "$level" "${chunk[@]}" ${layout:+--layout $layout} "${members[@]}" >create.log
         blockdev --flushbufs "${members[@]}"
-        assemble
+        assemble_and_finish "${members[@]}"
     fi
-    dd if=pool of=/dev/md0 bs=1M conv=fsync status=none 2>/dev/null || true # until it is full
-    head -c "$(blockdev --getsize64 /dev/md0)" /dev/md0 >model
-    mdadm --stop --quiet /dev/md0
+    fill
+    take_model
+    stop_md
     data_at=$("$mdspace" examine --json "${members[@]}" | jq '.members[0].data_at')
-}
-
-assemble() {
-    mdadm --assemble --quiet --run /dev/md0 "${members[@]}" || fail "md does not assemble them"
-    [ "$(<$md/array_state)" != read-auto ] || mdadm --readwrite --quiet /dev/md0
-    until_true is $md/sync_action idle
 }
 
 # md ACTION: assembles, lets the driver check or repair, and says what it counted.
 md() {
-    assemble
-    echo "$1" >$md/sync_action
-    until_true is $md/sync_action idle
+    assemble_and_finish "${members[@]}"
+    sweep "$1"
     cat $md/mismatch_cnt
-    mdadm --stop --quiet /dev/md0
+    stop_md
     blockdev --flushbufs "${members[@]}"
 }
 
 keeps_model() {
-    assemble
+    assemble_and_finish "${members[@]}"
     local same=0
     cmp -s model /dev/md0 || same=1
-    mdadm --stop --quiet /dev/md0
+    stop_md
     return $same
 }
 

@@ -1,75 +1,36 @@
 //! A client that others wrote (libblkio), against our vhost-user-blk server
 //! over a memory volume.
 
+#[path = "support/running.rs"]
+mod running;
 #[path = "support/virtual_machine.rs"]
 mod virtual_machine;
 
 use blkio::ReqFlags;
-use engine::Pool;
-use io::{Executor, Options};
-use mdspace_export::MemoryVolume;
 use mdspace_export::vhost_user::Server;
+use running::Served;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::mpsc;
-use std::thread::JoinHandle;
 use virtual_machine::VirtualMachine;
 
 const BYTES: usize = 16 << 20;
 
-/// A server on a thread of its own.
-struct Served {
-    directory: tempfile::TempDir,
-    stop: Option<futures_channel::oneshot::Sender<()>>,
-    thread: Option<JoinHandle<Vec<u8>>>,
-}
-
 impl Served {
     fn new(read_only: bool) -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let socket = directory.path().join("vhost");
-        let (stop, stopped) = futures_channel::oneshot::channel::<()>();
-        let (sender, started) = mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            let pool = Pool::new(64 << 20);
-            let executor = Executor::new(&Options::new(pool.clone())).expect("an executor");
-            let volume = MemoryVolume::new(BYTES, pool);
-            let offered = if read_only { volume.clone().read_only() } else { volume.clone() };
-            executor.block_on(async {
-                let server = Server::start(&socket, offered, "an array").expect("a server");
-                sender.send(()).expect("the test waits");
-                // Told to stop, or the test is over: the same.
-                let _ = stopped.await;
-                server.stop().await;
-            });
-            volume.snapshot()
-        });
-        started.recv().expect("the server starts");
-        Self { directory, stop: Some(stop), thread: Some(thread) }
+        Self::by(BYTES, read_only, async |directory, volume, stopped| {
+            let server = Server::start(&directory.join("vhost"), volume, "an array").expect("a server");
+            stopped.await;
+            server.stop().await;
+        })
     }
 
     fn socket(&self) -> PathBuf {
-        self.directory.path().join("vhost")
+        self.path("vhost")
     }
 
     fn client(&self, queues: i32) -> VirtualMachine {
         VirtualMachine::connect(&self.socket(), queues, 8 << 20).expect("a client")
-    }
-
-    /// Stops the server; what the volume held in the end.
-    fn stop(mut self) -> Vec<u8> {
-        drop(self.stop.take());
-        self.thread.take().expect("stopped once").join().expect("the server ends well")
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            thread.join().expect("the server ends well");
-        }
     }
 }
 

@@ -48,13 +48,42 @@ pub(crate) struct Scene {
 
 /// Plays a scene in a world of its own.
 pub(crate) fn play<T>(setup: Setup, seed: u64, scene: impl AsyncFnOnce(&Scene) -> T) -> T {
-    let world = World::new(seed);
-    let random = RefCell::new(Random::new(seed));
-    let own = Scene { setup, world: world.clone(), boundaries: Rc::default(), truth: RefCell::default(), random };
-    world.run(scene(&own), || false).expect("nothing stops it")
+    let own = Scene::new(setup, seed);
+    own.run(scene(&own))
 }
 
 impl Scene {
+    /// In a world of its own.
+    pub(crate) fn new(setup: Setup, seed: u64) -> Self {
+        let (world, random) = (World::new(seed), RefCell::new(Random::new(seed)));
+        Self { setup, world, boundaries: Rc::default(), truth: RefCell::default(), random }
+    }
+
+    /// Runs `life` to its end.
+    pub(crate) fn run<T>(&self, life: impl Future<Output = T>) -> T {
+        self.world.run(life, || false).expect("nothing stops it")
+    }
+
+    /// Runs `life` until the power goes at boundary `cut`, counted from here. What of `members` is left then, and the
+    /// boundaries that there were.
+    pub(crate) fn run_until_cut<'a>(
+        &self,
+        life: impl Future<Output = ()>,
+        cut: u64,
+        members: impl IntoIterator<Item = &'a SimMember>,
+    ) -> (Vec<SimMember>, u64) {
+        self.boundaries.set(0);
+        self.world.run(life, || self.boundaries.get() >= cut);
+        let end = self.boundaries.get();
+        self.world.forget_all();
+        let mut random = Random::new(cut);
+        let left = |member: &SimMember| {
+            let contents = member.after_power_loss(&mut random);
+            SimMember::new(member.name(), &self.world, contents, self.boundaries.clone())
+        };
+        (members.into_iter().map(left).collect(), end)
+    }
+
     pub(crate) fn member(&self, name: &str) -> SimMember {
         let bytes = (DATA_OFFSET + self.setup.component_bytes) as usize;
         SimMember::new(name.to_owned(), &self.world, vec![0x5a; bytes], self.boundaries.clone())
@@ -405,12 +434,8 @@ fn stopping_does_not_wait_for_a_member_that_hangs_nor_do_members_that_are_needed
 
 /// Power cut at `cut`, counted from when the errors begin: whatever was answered reads back. The boundaries there were.
 fn cut_while_healing(setup: Setup, cut: u64) -> u64 {
-    let seed = 9;
-    let world = World::new(seed);
-    let random = RefCell::new(Random::new(seed));
-    let scene = Scene { setup, world: world.clone(), boundaries: Rc::default(), truth: RefCell::default(), random };
-    let members = world.run(scene.create(), || false).expect("nothing stops it");
-    scene.boundaries.set(0);
+    let scene = Scene::new(setup, 9);
+    let members = scene.run(scene.create());
     let written = Cell::new(false);
     let life = async {
         let array = scene.serve(&members).await;
@@ -429,17 +454,7 @@ fn cut_while_healing(setup: Setup, cut: u64) -> u64 {
         scene.pause().await;
         array.stop().await.expect("stops clean");
     };
-    let boundaries = scene.boundaries.clone();
-    world.run(life, || boundaries.get() >= cut);
-    let end = boundaries.get();
-    world.forget_all();
-    let mut random = Random::new(cut);
-    let members: Vec<_> = members
-        .iter()
-        .map(|member| {
-            SimMember::new(member.name(), &world, member.after_power_loss(&mut random), scene.boundaries.clone())
-        })
-        .collect();
+    let (members, end) = scene.run_until_cut(life, cut, &members);
     let after = async {
         let array = match scene.assemble(&members, false).await {
             Ok(array) => array,
@@ -458,7 +473,7 @@ fn cut_while_healing(setup: Setup, cut: u64) -> u64 {
         array.stop().await.expect("stops clean");
         scene.check_without_each_that_may_go(&members).await;
     };
-    world.run(after, || false).expect("nothing stops it");
+    scene.run(after);
     end
 }
 

@@ -4,9 +4,8 @@
 use super::healing::{DATA_OFFSET, RAID1, RAID5, RAID6, RAID10, ROW, Scene, Setup, candidate, of, play};
 use engine::Durability;
 use format::geometry::Level;
-use mdspace_sim::{Random, SimMember, World};
+use mdspace_sim::SimMember;
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 use std::time::Duration;
 
 const SETUPS: [Setup; 5] = [RAID1, RAID5, RAID6, RAID10, Setup { level: Level::Raid10, layout: 0x201, ..RAID10 }];
@@ -132,12 +131,8 @@ fn spares_replace_and_what_cannot_be_replaced_is_refused() {
 /// Cut at boundary `cut`, counted from the replacement's beginning: what is left goes on to a whole array. The
 /// boundaries that there were.
 fn cut_while_replacing(setup: Setup, cut: u64) -> u64 {
-    let world = World::new(23);
-    let random = RefCell::new(Random::new(23));
-    let scene = Scene { setup, world: world.clone(), boundaries: Rc::default(), truth: RefCell::default(), random };
-    let made = async { (scene.create().await, scene.member("new")) };
-    let (members, new) = world.run(made, || false).expect("nothing stops it");
-    scene.boundaries.set(0);
+    let scene = Scene::new(setup, 23);
+    let (members, new) = (scene.run(scene.create()), scene.member("new"));
     let under_way: Cell<Option<(u64, u64)>> = Cell::new(None);
     let before = RefCell::new(scene.truth.borrow().clone());
     let life = async {
@@ -163,24 +158,15 @@ fn cut_while_replacing(setup: Setup, cut: u64) -> u64 {
         under_way.set(None);
         array.stop().await.expect("stops clean");
     };
-    let boundaries = scene.boundaries.clone();
-    world.run(life, || boundaries.get() >= cut);
-    let end = boundaries.get();
-    world.forget_all();
-    let mut random = Random::new(cut);
-    let left: Vec<_> = members
-        .iter()
-        .chain([&new])
-        .map(|member| SimMember::new(member.name(), &world, member.after_power_loss(&mut random), Rc::default()))
-        .filter(|member| member.contents()[4096..4100] != [0x5a; 4] && member.contents()[4096..4100] != [0; 4])
-        .collect();
+    let (mut left, end) = scene.run_until_cut(life, cut, members.iter().chain([&new]));
+    left.retain(|member| member.contents()[4096..4100] != [0x5a; 4] && member.contents()[4096..4100] != [0; 4]);
     let after = async {
         let context = format!("{setup:?} cut {cut}");
         let array = scene.assemble(&left, false).await.unwrap_or_else(|refusal| panic!("{context}: {refusal}"));
         let status = array.status();
         assert_eq!(status.in_sync, status.raid_disks, "{context}: somebody current has each slot: {status:?}");
         let keeper = array.clone();
-        world.spawn(async move { keeper.keep_whole().await });
+        scene.world.spawn(async move { keeper.keep_whole().await });
         scene.pause().await;
         let found = array.read(0, array.pool().take(array.bytes() as usize)).await.expect("whole").to_vec();
         let (old, new) = (before.borrow().clone(), scene.truth.borrow().clone());
@@ -200,7 +186,7 @@ fn cut_while_replacing(setup: Setup, cut: u64) -> u64 {
         let seated: Vec<_> = left.iter().filter(seated).cloned().collect();
         scene.check_without_each(&seated).await;
     };
-    world.run(after, || false).expect("nothing stops it");
+    scene.run(after);
     end
 }
 

@@ -1,0 +1,218 @@
+#!/bin/bash
+# What the scripts share that put mdspace beside the real driver: members, both sides, and waiting for what they do.
+#
+#   . "$(dirname "$0")/common.sh"        after `set -euo pipefail`, in a guest (tests/kernel/init.sh)
+#
+# It never says what should come out of a scene: that is each script's own. It never goes on where something has failed,
+# but ends the script by `fail`; never waits for a fixed time; and writes no file outside $SCRATCH.
+#
+# A script that sources it defines two functions for `fail`, and sets $mdspace, the command, and MEMBER_BYTES:
+#   where       prints what is being tried
+#   evidence    prints what helps to see why it failed
+export MDADM_NO_UDEV=1 # a guest has none that could answer
+modprobe loop max_loop=8
+for module in raid1 raid10 raid456; do modprobe $module; done
+md=/sys/block/md0/md
+cd "$SCRATCH"
+url="nbd+unix:///?socket=$PWD/nbd.socket" # of what `serve` has started
+# How many of them an array of each level usually has.
+declare -A MEMBERS=([1]=2 [5]=4 [6]=5 [10]=4)
+
+fail() {
+    echo "FAILED: $(where): $*"
+    cat /proc/mdstat
+    evidence || true
+    dmesg | tail -n 15
+    exit 1
+}
+
+# until_true COMMAND...: waits for a state that something else brings about; a minute, beside what COMMAND itself takes.
+until_true() {
+    local tries=0
+    until "$@"; do
+        read -rt 0.01 -u "$silence" || true
+        ((++tries < 6000)) || fail "never came true: $*"
+    done
+}
+exec {silence}<> <(:) # reading from it with a time limit waits without starting a program
+
+is() { [ "$(<"$1")" = "$2" ]; }
+
+# ---------------------------------------------------------------- members
+
+# blank COUNT: `members` are so many loop devices, over the new files m0, m1, ...
+blank() {
+    losetup --detach-all
+    members=()
+    local number
+    for ((number = 0; number < $1; number++)); do
+        rm -f "m$number"
+        truncate -s "$MEMBER_BYTES" "m$number"
+        members+=("$(losetup --find --show "m$number")")
+    done
+}
+
+# The members are free again: the kernel takes an io_uring apart some time after its process has ended.
+released() { perl -MFcntl -e 'sysopen(my $f, $_, O_RDWR | O_EXCL) or exit 1 for @ARGV' "${members[@]}"; }
+
+# superblock_number MEMBER NAME: that number in a superblock, as mdadm prints it.
+superblock_number() { mdadm --examine "$1" | sed -n "s/^ *$2 : \([0-9]*\).*/\1/p"; }
+
+# bitmap_field PLACE NAME: what mdadm says of the bitmap that is there, on stable storage.
+bitmap_field() { mdadm --examine-bitmap "$1" | sed -n "s/^ *$2 : //p"; }
+all_bits() { bitmap_field "$1" Bitmap | sed 's/ bits.*//'; }
+dirty_bits() { bitmap_field "$1" Bitmap | sed 's/.* \([0-9]*\) dirty.*/\1/'; }
+
+# device_statistic DEVICE NUMBER, counted from 0.
+device_statistic() {
+    local fields
+    read -ra fields <"/sys/block/${1#/dev/}/stat"
+    echo "${fields[$2]}"
+}
+sectors_read() { device_statistic "$1" 2; }
+sectors_written() { device_statistic "$1" 6; }
+
+# ---------------------------------------------------------------- the real driver: /dev/md0
+
+# create_by_md CHUNK_KIB ARGUMENT...: of $level with $count members, all taken for in sync.
+create_by_md() {
+    local chunk=(--chunk="$1")
+    [ "$level" != 1 ] || chunk=()
+    mdadm --create /dev/md0 --quiet --run --metadata=1.2 --level="$level" "${chunk[@]}" --raid-devices="$count" \
+        --assume-clean "${@:2}"
+}
+fill() { dd if=pool of=/dev/md0 bs=1M "$@" conv=fsync status=none 2>/dev/null || true; } # until either is at its end
+take_model() { head -c "$(blockdev --getsize64 /dev/md0)" /dev/md0 >model; }
+
+# put_mib AT DEVICE: a new one, noted in `model` as well.
+put_mib() {
+    head -c $((1 << 20)) /dev/urandom >mib
+    dd if=mib of="$2" bs=64K oflag=direct,seek_bytes seek="$1" conv=notrunc status=none
+    dd if=mib of=model bs=64K oflag=seek_bytes seek="$1" conv=notrunc status=none
+}
+
+# An array that was assembled is left alone until it is written to: no resync begins, nor a recovery.
+allow_writes() { ! is $md/array_state read-auto || mdadm --readwrite --quiet /dev/md0; }
+# assemble MEMBER...: never with --force.
+assemble() {
+    mdadm --assemble --quiet --run /dev/md0 "$@" || fail "md does not assemble them"
+    allow_writes
+}
+assemble_and_finish() {
+    assemble "$@"
+    finished
+}
+stop_md() { mdadm --stop --quiet /dev/md0; }
+
+finished() { until_true is $md/sync_action idle; } # with whatever md is at
+recovered() {
+    until_true is $md/degraded 0
+    finished
+}
+sweep() { # check or repair
+    echo "$1" >$md/sync_action
+    finished
+}
+# checked [WHEN]: md's check finds nothing.
+checked() {
+    sweep check
+    is $md/mismatch_cnt 0 || fail "${1:+$1: }mismatch_cnt is $(<$md/mismatch_cnt)"
+}
+# found_whole MEMBER...: md assembles them with every slot current and nothing amiss; the array's bytes are the model's.
+found_whole() {
+    assemble "$@"
+    is $md/degraded 0 || fail "md finds slots that are not current"
+    finished
+    checked
+    cmp model /dev/md0 || fail "the array's bytes are others"
+}
+
+# ---------------------------------------------------------------- our server
+
+status() { "$mdspace" status --json --control control.socket 2>/dev/null; }
+says() { status | jq -e "$1" >/dev/null; } # FILTER
+
+# serve ARGUMENT...: in the background, until it answers.
+serve() {
+    blockdev --flushbufs "${members[@]}"
+    "$mdspace" serve "$@" --nbd "unix:$PWD/nbd.socket" --control control.socket >serve.log 2>&1 &
+    server=$!
+    until_true answers
+}
+answers() {
+    kill -0 $server 2>/dev/null || fail "the server ended: $(<serve.log)"
+    status >/dev/null
+}
+stop_serving() {
+    "$mdspace" stop --control control.socket >/dev/null || fail "the server does not stop"
+    wait $server || fail "the server did not end well: $(<serve.log)"
+    blockdev --flushbufs "${members[@]}"
+}
+
+# The same with /dev/nbd0 connected; it ends by SIGTERM, or by SIGKILL.
+serve_as_nbd0() {
+    serve "$@"
+    until_true takes_clients
+    nbd-client -unix "$PWD/nbd.socket" /dev/nbd0 -block-size 4096 >/dev/null
+}
+takes_clients() { nbdinfo --size "$url" >/dev/null 2>&1; }
+end_nbd0() {
+    nbd-client -d /dev/nbd0 >/dev/null
+    kill -TERM $server
+    wait $server || fail "the server ended with status $?: $(<serve.log)"
+    until_true released
+}
+kill_nbd0() {
+    kill -KILL $server
+    nbd-client -d /dev/nbd0 >/dev/null # what waits for an answer fails
+    wait $server 2>/dev/null || true
+    until_true released
+}
+
+# ---------------------------------------------------------------- a first member that is bad in places
+
+DATA_OFFSET=2048
+# Sectors of its data that go bad: a page of a chunk that holds data at every level.
+BAD=$((128 + 24)) BAD_COUNT=8
+
+# An array of `members`, full and stopped.
+create_full() {
+    create_by_md 64 --bitmap=none --data-offset=$((DATA_OFFSET / 2))K "${members[@]}"
+    fill
+    sweep repair
+    take_model
+    stop_md
+}
+
+# table KIND: of a device over the first member. `dust` has sectors that cannot be read until they are written, `error`
+# has some that can be neither, `linear` has none.
+table() {
+    local from=$((DATA_OFFSET + BAD)) sectors=$((MEMBER_BYTES / 512))
+    local to=$((from + BAD_COUNT))
+    case $1 in
+        linear) echo "0 $sectors linear $sound 0" ;;
+        dust) echo "0 $sectors dust $sound 0 512" ;;
+        error)
+            echo "0 $from linear $sound 0"
+            echo "$from $BAD_COUNT error"
+            echo "$to $((sectors - to)) linear $sound $to"
+            ;;
+    esac
+}
+# cover KIND: the first member is reached through that device, `hurt`, from now on.
+cover() {
+    sound=${members[0]}
+    dmsetup create hurt --noudevsync --table "$(table "$1")"
+    dmsetup mknodes hurt
+    members[0]=/dev/mapper/hurt
+}
+uncover() {
+    dmsetup remove --noudevsync hurt
+    members[0]=$sound
+}
+# A new dust device has no bad sectors yet.
+make_dust_bad() {
+    local sector from=$((DATA_OFFSET + BAD))
+    for ((sector = from; sector < from + BAD_COUNT; sector++)); do dmsetup message hurt 0 addbadblock $sector; done
+    dmsetup message hurt 0 enable
+}
