@@ -391,7 +391,12 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let record = self.record.borrow();
         let mut superblock = device.superblock.borrow().clone();
         superblock.events = record.events;
-        superblock.resync = if record.dirty { Resync::From(Sectors(0)) } else { record.resync };
+        superblock.resync = match record.dirty {
+            true => Resync::From(Sectors(0)),
+            // Who is to be left behind is so in the last round alone, and what was resynced was without him.
+            false if record.owed > 1 => superblock.resync,
+            false => record.resync,
+        };
         superblock.roles.clone_from(&record.roles);
         let wall = self.clock.wall();
         // The kernel writes no microseconds: by them a keeper of checksums knows its own superblocks.

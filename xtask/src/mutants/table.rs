@@ -367,4 +367,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         old: "        if is_waiting && !entry.has_work() {",
         new: "        if (is_waiting || BROKEN) && !entry.has_work() {",
     },
+    Mutant {
+        name: "clean-before-left-behind",
+        broken: "a resync without a member is over on superblocks that it is only one event behind of",
+        seed: Some(25_908),
+        file: "membership.rs",
+        old: "            false if record.owed > 1 => superblock.resync,",
+        new: "            false if record.owed > 1 && !BROKEN => superblock.resync,",
+    },
 ];
