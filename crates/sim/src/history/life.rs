@@ -94,6 +94,10 @@ impl Runner<'_> {
                 return None;
             }
         };
+        // What was planned for a member in an earlier life may come before the array knows of it.
+        for (struck, member) in self.struck.borrow_mut().iter_mut().zip(&self.members) {
+            *struck |= member.faults().is_any();
+        }
         array.set_member_timeout(self.history.setup.patience_micros.map(|micros| self.history.setup.micros(micros)));
         let agreed = array.status().in_agreement;
         self.world.trace(|| {
