@@ -154,7 +154,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.leave_behind(failures).await.map_err(|error| Refusal::new(error.reason))?;
         self.publish_change().await?;
         match intent.retired.get() {
-            true => Err(Refusal::new("the bitmap's file could not be written")),
+            true => {
+                let refusal = Refusal::new("could not be written").advice("keep the bitmap on another disk");
+                Err(Refusal { member: intent.status().file, ..refusal })
+            }
             false => Ok(()),
         }
     }
