@@ -94,14 +94,53 @@ cleared_lazily() {
     stop_md
 }
 
+mount_filesystem() { # KIND, where md can find a file's blocks
+    rm -f filesystem
+    truncate -s 16M filesystem
+    mke2fs -q -t "$1" filesystem
+    mkdir -p mounted
+    mount -o loop filesystem mounted
+}
+
+# Added in a new file to an array in use, which md takes with the file; removed, the file says that it is out of date.
+added_in_a_file() {
+    what="level $1, added in a file on $2"
+    local chunk=() size file=$PWD/mounted/added
+    [ "$1" = 1 ] || chunk=(--chunk 64K)
+    mount_filesystem "$2"
+    blank 4
+    "$mdspace" create --level "$1" "${chunk[@]}" --assume-clean "${members[@]}" >/dev/null
+    truncate -s 0 model
+    truncate -s 4M model
+    serve_as_nbd0 "${members[@]}"
+    put_mib 0 /dev/nbd0
+    "$mdspace" set "bitmap=$file:64K" --control control.socket | grep -q -- "--bitmap $file" || fail "no word of it"
+    put_mib $((1 << 20)) /dev/nbd0
+    is_dirty "$file" || fail "no bit is set"
+    end_nbd0
+    size=$(bitmap_field "$file" 'Sync Size' | sed 's/ .*//')
+    agrees "$file" '64 KB' $(((size + 63) / 64))
+    taken --bitmap="$file"
+    grep -q "file: $file" /proc/mdstat || fail "md has no file"
+    put_mib $((2 << 20)) /dev/md0
+    stop_md
+    serve_as_nbd0 "${members[@]}" --bitmap "$file"
+    says '.bitmap.set < .bitmap.bits' || fail "md's bits are not believed"
+    put_mib $((3 << 20)) /dev/nbd0
+    "$mdspace" set bitmap=none --control control.socket >/dev/null
+    put_mib 0 /dev/nbd0
+    end_nbd0
+    bitmap_field "$file" State | grep -q 'Out of date' || fail "state is $(bitmap_field "$file" State)"
+    taken
+    stop_md
+    umount mounted
+}
+
 # A file that we made is md's, and the other way round; one that missed writes is not believed.
 in_a_file() {
     what="in a file"
     blank 3
-    truncate -s 16M filesystem
-    mke2fs -q -t ext2 filesystem # where md can find a file's blocks
-    mkdir -p mounted
-    mount -o loop filesystem mounted
+    mount_filesystem ext2
     local file=$PWD/mounted/bitmap theirs=$PWD/mounted/theirs read
     "$mdspace" create --level 5 --chunk 64K --assume-clean --bitmap "$file" --bitmap-chunk 64K "${members[@]}" >/dev/null
     agrees "$file" '64 KB' 240
@@ -168,6 +207,9 @@ for metadata in 1.0 1.1 1.2; do added_and_removed 5 $metadata; done
 added_and_removed 1 1.2
 added_and_removed 10 1.2
 cleared_lazily
+added_in_a_file 5 ext2
+added_in_a_file 1 ext4
+added_in_a_file 10 ext2
 in_a_file
 losetup --detach-all
 echo "bitmaps added, removed, cleared lazily and kept in files, by mdspace and md in turn"

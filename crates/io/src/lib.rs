@@ -34,7 +34,7 @@ mod wake;
 pub use any::AnyMember;
 pub use event::Event;
 pub use executor::{Executor, JoinHandle, Options, spawn, yield_now};
-pub use file::{Direct, FileMember, Lock, OpenError, OpenOptions, create_sparse};
+pub use file::{Direct, FileMember, Lock, OpenError, OpenOptions, create_preallocated, create_sparse};
 pub use memory::MemoryMember;
 pub use remote::{Remote, Stopped};
 pub use stamp::Stamps;

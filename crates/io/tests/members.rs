@@ -7,7 +7,8 @@ use engine::{Block, Buffer, Limits, Member, MemberErrorKind, Operation, Pool};
 use format::units::MemberByte;
 use futures_util::future::join_all;
 use mdspace_io::{
-    AnyMember, Direct, Executor, FileMember, Lock, MemoryMember, OpenError, OpenOptions, Options, create_sparse,
+    AnyMember, Direct, Executor, FileMember, Lock, MemoryMember, OpenError, OpenOptions, Options, create_preallocated,
+    create_sparse,
 };
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsRawFd;
@@ -430,6 +431,21 @@ fn what_cannot_be_a_member_is_refused_by_name() {
         let text = FileMember::open(path, &OpenOptions::default()).expect_err("no member").to_string();
         assert!(text.starts_with(&format!("{}: {words}", path.display())), "{text}");
     }
+}
+
+#[test]
+fn a_preallocated_file_is_zeros_for_its_owner_and_replaces_nothing() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("bitmap");
+    create_preallocated(&path, 12 << 10).expect("created");
+    assert_eq!(std::fs::read(&path).expect("exists"), vec![0; 12 << 10]);
+    assert_eq!(path.metadata().expect("exists").permissions().mode() & 0o777, 0o600);
+    assert_eq!(create_preallocated(&path, 1).expect_err("exists").kind(), std::io::ErrorKind::AlreadyExists);
+    assert_eq!(path.metadata().expect("exists").len(), 12 << 10);
+    let path = directory.path().join("too large");
+    create_preallocated(&path, 1 << 62).expect_err("no disk has the space");
+    assert!(!path.exists());
 }
 
 #[test]

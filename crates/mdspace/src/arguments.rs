@@ -671,7 +671,8 @@ pub(crate) struct ReplaceArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Settings:
-  bitmap         none, internal, or internal:CHUNK: the write-intent bitmap is added to the members or removed
+  bitmap         none, internal[:CHUNK], or /FILE[:CHUNK]: the write-intent bitmap is added to the members or in
+                 a new file, or removed; with a file, the array is served with --bitmap FILE from then on
   integrity      on: room for checksums is taken into use, from the next start of the array on
   max-corr-read-errors  a count: the read errors that a member may have, halved each hour, before it leaves; 20 at first
   member-timeout  none, or seconds: a member that does not answer for so long is read around, and fails if

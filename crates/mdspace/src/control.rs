@@ -100,8 +100,13 @@ pub(crate) fn set(arguments: &SetArguments) -> Result<(), Failure> {
             return Err(Failure::refused(format!("{key}: given twice")));
         }
     }
-    let body = client(&arguments.control)?.post("/v1/set", &wanted.into())?;
-    print(&view(&body)?.text())
+    let sets_bitmap = wanted.contains_key("bitmap");
+    let view = view(&client(&arguments.control)?.post("/v1/set", &wanted.into())?)?;
+    let next = match view.bitmap_file() {
+        Some(file) if sets_bitmap => format!("next: from now on, add --bitmap {file} whenever the array is served\n"),
+        _ => String::new(),
+    };
+    print(&format!("{}{next}", view.text()))
 }
 
 /// Runs `mdspace stop`; when it returns, the members are free.

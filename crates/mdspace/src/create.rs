@@ -4,14 +4,15 @@
 //! a refusal leaves nothing behind.
 
 use crate::arguments::{Bitmap, CreateArguments, Metadata};
+use crate::bitmap_file::BitmapFile;
 use crate::failure::Failure;
 use crate::level::level_name;
 use crate::machine::{Arena, Machine, Purpose, resync};
+use crate::made_files::MadeFiles;
 use crate::members::expand;
 use crate::output::print;
 use crate::progress::Progress;
 use crate::size::Size;
-use engine::BitmapPolicy;
 use engine::create::{Contents, Newcomer, Recipe};
 use engine::status::Status;
 use format::geometry::{Level, default_layout};
@@ -44,13 +45,13 @@ pub(crate) async fn create(
     slots: &[Option<PathBuf>],
     spares: &[PathBuf],
     size: Option<Size>,
-    bitmap: Option<BitmapFile<'_>>,
+    bitmap: Option<BitmapFile>,
 ) -> Result<Status, Failure> {
     let mut made = MadeFiles::default();
     for path in slots.iter().flatten().chain(spares) {
         made.make_if_absent(path, size)?;
     }
-    if made.0.len() == slots.iter().flatten().count() + spares.len() {
+    if made.count() == slots.iter().flatten().count() + spares.len() {
         recipe.contents = Contents::Zeros;
     }
     let open = |path: &PathBuf| -> Result<Newcomer<AnyMember>, Failure> {
@@ -61,10 +62,8 @@ pub(crate) async fn create(
     write(machine, &recipe, &slots, &spares).await?;
     let candidates = slots.into_iter().flatten().chain(spares).map(|newcomer| newcomer.candidate).collect();
     let array = machine.assemble_candidates(candidates, true, Purpose::Write).await?;
-    if let Some(BitmapFile { path, chunk_bytes }) = bitmap {
-        made.make_new(path, array.bitmap_file_bytes(chunk_bytes)?)?;
-        let file = machine.open(path, Purpose::Write)?;
-        array.add_bitmap_file(file, chunk_bytes, BitmapPolicy::default()).await?;
+    if let Some(bitmap) = bitmap {
+        bitmap.add_to(&array, machine).await?;
     }
     made.keep();
     resync(&array).await;
@@ -72,21 +71,14 @@ pub(crate) async fn create(
     Ok(array.status())
 }
 
-/// A write-intent bitmap in a file that is to be made.
-pub(crate) struct BitmapFile<'a> {
-    path: &'a Path,
-    chunk_bytes: Option<u64>,
-}
-
-fn bitmap_file(arguments: &CreateArguments) -> Result<Option<BitmapFile<'_>>, Failure> {
+fn bitmap_file(arguments: &CreateArguments) -> Result<Option<BitmapFile>, Failure> {
     let Bitmap::File(path) = &arguments.bitmap else { return Ok(None) };
     if matches!(arguments.level, Level::Linear | Level::Raid0) {
         return Err(Failure::refused("--bitmap: a level without redundancy has no bitmap"));
     }
-    if path.symlink_metadata().is_ok() {
-        return Err(Failure::refused(format!("{}: exists already", path.display())).advise("name a new file"));
-    }
-    Ok(Some(BitmapFile { path, chunk_bytes: arguments.bitmap_chunk.map(|size| size.0) }))
+    let file = BitmapFile { path: path.clone(), chunk_bytes: arguments.bitmap_chunk.map(|size| size.0) };
+    file.check_is_new()?; // before members are made
+    Ok(Some(file))
 }
 
 async fn write(
@@ -173,45 +165,6 @@ pub(crate) fn random() -> Result<[u8; 16], Failure> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| Failure::refused(format!("random numbers: {error}")))?;
     Ok(bytes)
-}
-
-/// Files made for a new array, removed unless they are kept.
-#[derive(Default)]
-struct MadeFiles(Vec<PathBuf>);
-
-impl MadeFiles {
-    fn make_if_absent(&mut self, path: &Path, size: Option<Size>) -> Result<(), Failure> {
-        if path.symlink_metadata().is_ok() {
-            return Ok(());
-        }
-        let shown = path.display();
-        let Some(size) = size else {
-            return Err(Failure::refused(format!("{shown}: no such file or device"))
-                .advise("--size SIZE makes a sparse file of it"));
-        };
-        self.make_new(path, size.0)
-    }
-
-    fn make_new(&mut self, path: &Path, bytes: u64) -> Result<(), Failure> {
-        io::create_sparse(path, bytes)
-            .map_err(|error| Failure::refused(format!("{}: cannot create: {error}", path.display())))?;
-        self.0.push(path.to_owned());
-        Ok(())
-    }
-
-    fn keep(mut self) {
-        self.0.clear();
-    }
-}
-
-impl Drop for MadeFiles {
-    fn drop(&mut self) {
-        for path in &self.0 {
-            if let Err(error) = std::fs::remove_file(path) {
-                eprintln!("note: {}: left behind: {error}", path.display());
-            }
-        }
-    }
 }
 
 /// What was made, and what to type next.

@@ -198,7 +198,7 @@ impl Machine {
         let is_bitmap = file.read_exact(&mut magic).is_ok() && magic == *b"bitm";
         if !is_bitmap {
             return Err(Failure::refused(format!("{}: bitmap.magic: there is no write-intent bitmap", path.display()))
-                .advise("a new one is made by `mdspace create --bitmap`"));
+                .advise("a new one is made by `mdspace create --bitmap` and `mdspace set bitmap=/FILE`"));
         }
         let status = file.metadata().map_err(failed)?;
         let whole_blocks = status.len().next_multiple_of(BITMAP_BLOCK_BYTES);

@@ -8,6 +8,7 @@
 mod activation;
 mod arguments;
 mod bench;
+mod bitmap_file;
 mod control;
 mod create;
 mod examine;
@@ -20,6 +21,7 @@ mod iostat;
 mod lab;
 mod level;
 mod machine;
+mod made_files;
 mod mdadm_conf;
 mod members;
 mod metrics;

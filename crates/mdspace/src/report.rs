@@ -143,6 +143,11 @@ impl StatusView {
         if self.name.is_empty() { &self.uuid } else { &self.name }
     }
 
+    /// The file that holds the write-intent bitmap, where one does.
+    pub(crate) fn bitmap_file(&self) -> Option<&str> {
+        self.bitmap.as_ref()?.file.as_deref()
+    }
+
     /// Whether any slot is without a current member.
     pub(crate) fn is_degraded(&self) -> bool {
         self.in_sync < self.raid_disks

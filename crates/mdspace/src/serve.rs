@@ -427,7 +427,7 @@ impl<'a> ArrayServer<'a> {
     }
 
     async fn set(&self, wanted: &BTreeMap<String, String>) -> Result<(), ApiError> {
-        let changes = prepare(&self.array, wanted).map_err(|refusal| refused(400, refusal))?;
+        let changes = prepare(self.machine, &self.array, wanted).map_err(|refusal| refused(400, refusal))?;
         for change in changes {
             change.await.map_err(|refusal| refused(409, refusal))?;
         }

@@ -3,7 +3,8 @@
 //! Every value is checked against the array before any of them is put in
 //! force; so a request with one bad pair changes nothing.
 
-use crate::machine::Array;
+use crate::bitmap_file::BitmapFile;
+use crate::machine::{Array, Machine};
 use crate::size::Size;
 use engine::{BitmapPolicy, Refusal, ScrubAction, ScrubRequest, StripeSize, SyncSpeed, Verify};
 use futures_util::FutureExt;
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A change that was checked and has not begun.
-pub(crate) type Change = LocalBoxFuture<'static, Result<(), Refusal>>;
+pub(crate) type Change<'a> = LocalBoxFuture<'a, Result<(), Refusal>>;
 
 /// One thing that can be set.
 pub(crate) struct Setting {
@@ -20,25 +21,27 @@ pub(crate) struct Setting {
     pub(crate) key: &'static str,
     /// The values that it takes, for a person.
     pub(crate) values: &'static str,
-    /// Checks a value for this array.
-    prepare: fn(&Array, &str) -> Result<Change, Refusal>,
+    /// Checks a value for this array; what it has to open is opened by this machine.
+    prepare: for<'a> fn(&'a Machine, &'a Array, &str) -> Result<Change<'a>, Refusal>,
 }
 
 /// Everything that can be set, by key.
 pub(crate) const SETTINGS: [Setting; 9] = [
     Setting {
         key: "bitmap",
-        values: "none, internal, or internal:CHUNK",
-        prepare: |array, value| {
-            let change = parse_bitmap(value).map_err(Refusal::new)?;
+        values: "none, internal[:CHUNK], or /FILE[:CHUNK]",
+        prepare: |machine, array, value| {
+            let change = parse_bitmap(value)?;
             if array.is_read_only() {
                 return Err(Refusal::new("the array is read-only"));
             }
-            let array = array.clone();
             Ok(async move {
                 match change {
                     BitmapChange::Remove => array.remove_bitmap().await,
-                    BitmapChange::Add { chunk_bytes } => array.add_bitmap(chunk_bytes, BitmapPolicy::default()).await,
+                    BitmapChange::Internal { chunk_bytes } => {
+                        array.add_bitmap(chunk_bytes, BitmapPolicy::default()).await
+                    }
+                    BitmapChange::File(file) => file.add_to(array, machine).await,
                 }
             }
             .boxed_local())
@@ -47,7 +50,7 @@ pub(crate) const SETTINGS: [Setting; 9] = [
     Setting {
         key: "integrity",
         values: "on",
-        prepare: |array, value| {
+        prepare: |_, array, value| {
             if value != "on" {
                 return Err(Refusal::new(format!("{value:?} is not \"on\"")));
             }
@@ -58,7 +61,7 @@ pub(crate) const SETTINGS: [Setting; 9] = [
     Setting {
         key: "stripe-size",
         values: "auto, or a power of two from 4K to the chunk",
-        prepare: |array, value| {
+        prepare: |_, array, value| {
             let stripe_size = parse_stripe_size(value).map_err(Refusal::new)?;
             array.check_stripe_size(stripe_size)?;
             let array = array.clone();
@@ -68,7 +71,7 @@ pub(crate) const SETTINGS: [Setting; 9] = [
     Setting {
         key: "max-corr-read-errors",
         values: "a count",
-        prepare: |array, value| {
+        prepare: |_, array, value| {
             let count = value.parse().map_err(|_| Refusal::new(format!("{value:?} is no count")))?;
             let array = array.clone();
             Ok(async move {
@@ -81,7 +84,7 @@ pub(crate) const SETTINGS: [Setting; 9] = [
     Setting {
         key: "member-timeout",
         values: "none, or seconds",
-        prepare: |array, value| {
+        prepare: |_, array, value| {
             let timeout = match value {
                 "none" => None,
                 _ => Some(parse_seconds(value)?),
@@ -97,7 +100,7 @@ pub(crate) const SETTINGS: [Setting; 9] = [
     Setting {
         key: "sync-action",
         values: "check, repair, idle, or frozen",
-        prepare: |array, value| {
+        prepare: |_, array, value| {
             let scrub = match value {
                 "frozen" | "idle" => None,
                 "check" => Some(ScrubAction::Check),
@@ -121,7 +124,7 @@ pub(crate) const SETTINGS: [Setting; 9] = [
     Setting {
         key: "sync-speed-min",
         values: "bytes a second, 1 or more",
-        prepare: |array, value| {
+        prepare: |_, array, value| {
             let Size(min) = parse_rate(value)?;
             let array = array.clone();
             Ok(async move { array.set_sync_speed(SyncSpeed { min, ..array.sync_speed() }) }.boxed_local())
@@ -130,7 +133,7 @@ pub(crate) const SETTINGS: [Setting; 9] = [
     Setting {
         key: "sync-speed-max",
         values: "none, or bytes a second, 1 or more",
-        prepare: |array, value| {
+        prepare: |_, array, value| {
             let max = if value == "none" { None } else { Some(parse_rate(value)?.0) };
             let array = array.clone();
             Ok(async move { array.set_sync_speed(SyncSpeed { max, ..array.sync_speed() }) }.boxed_local())
@@ -139,7 +142,7 @@ pub(crate) const SETTINGS: [Setting; 9] = [
     Setting {
         key: "verify",
         values: "always, or scrub",
-        prepare: |array, value| {
+        prepare: |_, array, value| {
             let verify = Verify::from_name(value).ok_or_else(|| Refusal::new(format!("{value:?} is neither")))?;
             if !array.has_checksums() {
                 return Err(Refusal::new("the array keeps no checksums"));
@@ -156,7 +159,8 @@ pub(crate) const SETTINGS: [Setting; 9] = [
 
 /// What becomes of the write-intent bitmap.
 enum BitmapChange {
-    Add { chunk_bytes: Option<u64> },
+    Internal { chunk_bytes: Option<u64> },
+    File(BitmapFile),
     Remove,
 }
 
@@ -165,24 +169,38 @@ fn parse_seconds(text: &str) -> Result<Duration, Refusal> {
     seconds.map(Duration::from_secs_f64).ok_or_else(|| Refusal::new(format!("{text:?} is no time from 0.1 to 86400 s")))
 }
 
-fn parse_bitmap(text: &str) -> Result<BitmapChange, String> {
-    match text.split_once(':') {
-        None if text == "none" => Ok(BitmapChange::Remove),
-        None if text == "internal" => Ok(BitmapChange::Add { chunk_bytes: None }),
-        Some(("internal", chunk)) => {
-            let Size(bytes) = chunk.parse()?;
-            Ok(BitmapChange::Add { chunk_bytes: Some(bytes) })
+fn parse_bitmap(text: &str) -> Result<BitmapChange, Refusal> {
+    let (place, chunk_bytes) = match text.rsplit_once(':') {
+        // A chunk has no slash, so one behind the colon is the path's.
+        Some((place, chunk)) if !chunk.contains('/') => (place, Some(chunk.parse::<Size>().map_err(Refusal::new)?.0)),
+        _ => (text, None),
+    };
+    match (place, chunk_bytes) {
+        ("none", None) => Ok(BitmapChange::Remove),
+        ("internal", chunk_bytes) => Ok(BitmapChange::Internal { chunk_bytes }),
+        (path, chunk_bytes) if path.starts_with('/') => {
+            Ok(BitmapChange::File(BitmapFile { path: path.into(), chunk_bytes }))
         }
-        _ => Err(format!("{text:?} is no bitmap")),
+        (path, _) if path.contains('/') => {
+            Err(Refusal::new(format!("{path:?} is not absolute, and the server may run in another directory"))
+                .advice("give the file's path from / on"))
+        }
+        _ => Err(Refusal::new(format!("{text:?} is no bitmap"))),
     }
 }
 
 /// Checks everything that is to be set; what comes back has not begun.
-pub(crate) fn prepare(array: &Array, wanted: &BTreeMap<String, String>) -> Result<Vec<Change>, Refusal> {
+pub(crate) fn prepare<'a>(
+    machine: &'a Machine,
+    array: &'a Array,
+    wanted: &BTreeMap<String, String>,
+) -> Result<Vec<Change<'a>>, Refusal> {
     let check = |(key, value): (&String, &String)| {
         let setting = SETTINGS.iter().find(|setting| setting.key == key).ok_or_else(|| unknown(key))?;
-        let advice = || format!("values: {}", setting.values);
-        (setting.prepare)(array, value).map_err(|refusal| refusal.field(key).advice(advice()))
+        (setting.prepare)(machine, array, value).map_err(|refusal| {
+            let advice = refusal.advice.clone().unwrap_or_else(|| format!("values: {}", setting.values));
+            refusal.field(key).advice(advice)
+        })
     };
     wanted.iter().map(check).collect()
 }

@@ -4,6 +4,7 @@ mod support;
 
 use serde_json::Value;
 use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use support::{Server, Workplace, parsed};
 
@@ -150,6 +151,108 @@ fn settings_change_while_it_works_and_bad_ones_change_nothing() {
     assert_eq!(server.wait(), Some(0));
     here.run("create --level 1 --size 8M d e").ok();
     here.run("serve d e --stripe-size 4K").expect(2, &["without parity"]);
+}
+
+/// Of the array that is served here.
+fn bitmap(here: &Workplace) -> Value {
+    parsed(&here.run("status --json").ok().text())["bitmap"].clone()
+}
+
+#[test]
+fn a_bitmap_in_a_new_file_is_used_outlives_the_server_and_is_out_of_date_once_removed() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --size 8M --name data a b c").ok();
+    here.run("create --level 1 --size 8M --name other d e").ok();
+    let path = here.path().join("bits");
+    let file = path.display().to_string();
+    let server = Server::of(&here, "serve a b c --nbd unix:nbd.socket");
+    let text = here.run(&format!("set bitmap={file}:64K")).ok().text();
+    for words in ["64 KiB chunk", &format!("file: {file}\n"), &format!("next: from now on, add --bitmap {file} ")] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let made = path.metadata().expect("it is there");
+    assert_eq!(made.permissions().mode() & 0o777, 0o600);
+    assert!(made.blocks() * 512 >= made.len(), "{} blocks for {} bytes", made.blocks(), made.len());
+    here.run(&format!("serve d e --bitmap {file}")).expect(2, &["bits: in use by"]);
+
+    let mut client = Nbd::connect(&here.path().join("nbd.socket").display().to_string());
+    client.request(1, 0, 4096, &[7; 4096]);
+    client.reply();
+    assert_eq!(bitmap(&here)["set"], 1);
+    assert_eq!(std::fs::read(&path).expect("it is there")[256], 1, "the first bit");
+    let measures = parsed(&here.run("iostat --json").ok().text());
+    let members = measures["members"].as_array().expect("a list");
+    let of_file = members.iter().find(|member| member["name"] == *file).expect("it is watched as members are");
+    assert!(of_file["reasons"]["intent"]["bytes"].as_u64() > Some(0), "{of_file}");
+    drop(client);
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+
+    let serve = format!("serve a b c --bitmap {file}");
+    let server = Server::of(&here, &serve);
+    let found = bitmap(&here);
+    assert_eq!((&found["file"], &found["chunk_bytes"]), (&file.clone().into(), &65536.into()));
+    assert!(found["set"].as_u64() <= Some(1), "it is up to date: {found}");
+    let text = here.run("set bitmap=none").ok().text();
+    assert!(!text.contains("bitmap") && path.exists(), "{text}");
+    assert_eq!(std::fs::read(&path).expect("it stays")[48], 2, "its state is stale");
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+    let server = Server::of(&here, &serve);
+    let found = bitmap(&here);
+    assert_eq!(found["set"], found["bits"], "nothing that it says counts");
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn a_file_for_a_bitmap_that_is_refused_is_not_made_and_changes_nothing() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --size 8M --name data a b c").ok();
+    here.run("create --level 0 --chunk 64K --size 8M --name fast d e").ok();
+    std::os::unix::fs::symlink("nowhere", here.path().join("dangling")).expect("a link");
+    let before = here.contents(&["a", "b", "c"]);
+    let directory = here.path().display().to_string();
+    let is_made = || ["bits", "nowhere"].iter().any(|name| here.path().join(name).exists());
+    let refuses = |value: &str, words: &[&str]| {
+        here.run(&format!("set bitmap={}", value.replace("HERE", &directory))).expect(2, words);
+        assert!(!is_made(), "{value}");
+    };
+    let server = Server::of(&here, "serve a b c");
+    for (value, words) in [
+        (
+            "bits",
+            &["bitmap: \"bits\" is no bitmap", "next: values: none, internal[:CHUNK], or /FILE[:CHUNK]"] as &[&str],
+        ),
+        (
+            "./bits",
+            &["bitmap: \"./bits\" is not absolute", "another directory", "next: give the file's path from / on"],
+        ),
+        ("./bits:64K", &["\"./bits\" is not absolute"]),
+        ("HERE/a", &["/a: exists already", "next: name a new file"]),
+        ("HERE", &["exists already"]),
+        ("HERE/dangling", &["/dangling: exists already"]),
+        ("HERE/none/bits", &["/none/bits: cannot create: No such file"]),
+        ("HERE/bits:much", &["bitmap: `much` is not a unit"]),
+        ("HERE/bits:12K", &["12288"]),
+        ("HERE/bits:1K", &["1024"]),
+        ("HERE/bits:4G", &["4294967296"]),
+        ("HERE/bits zeal=9", &["zeal: there is no such setting"]),
+    ] {
+        refuses(value, words);
+        assert_eq!(bitmap(&here), Value::Null, "{value}");
+    }
+    assert!(here.contents(&["a", "b", "c"]) == before);
+    here.run("set bitmap=internal").ok();
+    refuses("HERE/bits", &["has a bitmap already", "next: remove it first"]);
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+    for (line, words) in [("serve a b c --read-only", "read-only"), ("serve d e", "without redundancy")] {
+        let server = Server::of(&here, line);
+        refuses("HERE/bits", &[words]);
+        here.run("stop").ok();
+        assert_eq!(server.wait(), Some(0));
+    }
 }
 
 #[test]

@@ -189,6 +189,16 @@ impl Bits {
         self.header.events = events;
         self.header.state = State(self.header.state.0 & !(State::STALE.0 | State::WRITE_ERROR.0));
         self.header.events_cleared = cleared.unwrap_or(self.header.events_cleared);
+        self.encode_header();
+    }
+
+    /// The header says that the bits are out of date, until it vouches for them again.
+    pub(super) fn set_stale(&mut self) {
+        self.header.state = State(self.header.state.0 | State::STALE.0);
+        self.encode_header();
+    }
+
+    fn encode_header(&mut self) {
         let header = self.header.encode();
         self.image[..SUPER_BYTES].copy_from_slice(&header);
     }

@@ -3,7 +3,8 @@
 //! Added: writes wait; the bitmap is put on every member, flushed; then the
 //! superblocks name it. Until they do it means nothing, and a member that an
 //! interruption left one event behind has it all the same.
-//! Removed: the superblocks stop naming it; only then is it let go of. In
+//! Removed: the superblocks stop naming it; only then is it let go of. A file, which no superblock names, says
+//! first that it is out of date: so it is not believed when it is found again. In
 //! between bits go on being waited for, so no superblock that names it is without them.
 //! Either way a member that was to get only what the bitmap named gets everything: the next one knows nothing of it.
 
@@ -68,7 +69,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         inner.start_bitmap(Home::File(file.into()), chunk, policy).await
     }
 
-    /// Removes the write-intent bitmap, if there is one.
+    /// Removes the write-intent bitmap, if there is one. A file that held it stays, and calls itself out of date.
     ///
     /// # Errors
     /// When the superblocks could not be written, or the array takes no changes.
@@ -77,6 +78,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         let _inside = inner.enter_to_change()?;
         let _lock = inner.metadata.exclusive(0..1).await;
         let Some(intent) = inner.intent() else { return Ok(()) };
+        inner.disown_file(&intent).await;
         intent.retired.set(true);
         for device in inner.devices() {
             device.superblock.borrow_mut().bitmap = None;
@@ -143,6 +145,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let mut image = vec![0; header.bytes_on_disk(room) as usize];
         image[..SUPER_BYTES].copy_from_slice(&header.encode());
         let intent = Rc::new(Intent::new(home, header, image, self.agreed.get(), self.agreed.get(), policy));
+        self.watch_file(&intent);
         self.intent.replace(Some(intent.clone()));
         let failures = {
             let everything = intent.bits.borrow().everything();
@@ -151,9 +154,26 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.leave_behind(failures).await.map_err(|error| Refusal::new(error.reason))?;
         self.publish_change().await?;
         match intent.retired.get() {
-            true => Err(Refusal::new("the bitmap's file could not be written")),
+            true => {
+                let refusal = Refusal::new("could not be written").advice("keep the bitmap on another disk");
+                Err(Refusal { member: intent.status().file, ..refusal })
+            }
             false => Ok(()),
         }
+    }
+
+    /// Has a file that holds the bits say that they are out of date. One that cannot be written is left behind by events.
+    async fn disown_file(&self, intent: &Intent<M>) {
+        if intent.is_on_members() {
+            return;
+        }
+        let header = {
+            let mut bits = intent.bits.borrow_mut();
+            bits.set_stale();
+            bits.round([0].into())
+        };
+        let failures = self.write_pages(intent, &header, Flush::Yes).await;
+        debug_assert!(failures.is_empty(), "no member is written to");
     }
 
     /// Members that came back lack more than a bitmap says from now on.

@@ -6,7 +6,7 @@
 //! continued; the end of the file is an error, and a member never grows.
 //!
 //! It never touches a member that it could not lock, if a lock was asked for
-//! (see [`Lock`]), and never creates one; [`create_sparse`] does.
+//! (see [`Lock`]), and never creates one; [`create_sparse`] and [`create_preallocated`] do.
 
 mod lock;
 mod probe;
@@ -330,8 +330,27 @@ fn is_block_device(path: &Path, status: &rustix::fs::Stat) -> Result<bool, OpenE
 /// # Errors
 /// When it exists already, and when the file system refuses; then no file is left.
 pub fn create_sparse(path: &Path, bytes: u64) -> io::Result<()> {
+    create(path, |file| file.set_len(bytes))
+}
+
+/// Creates a file of `bytes` zeros that has its space already, readable by its owner alone. Where the file system
+/// cannot set space aside, it is as [`create_sparse`] makes it.
+///
+/// # Errors
+/// As [`create_sparse`].
+pub fn create_preallocated(path: &Path, bytes: u64) -> io::Result<()> {
+    create(path, |file| {
+        let allocate = || rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes);
+        match rustix::io::retry_on_intr(allocate) {
+            Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes),
+            allocated => Ok(allocated?),
+        }
+    })
+}
+
+fn create(path: &Path, set_size: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
-    file.set_len(bytes).inspect_err(|_| {
+    set_size(&file).inspect_err(|_| {
         // The error that matters is the first one.
         let _ = std::fs::remove_file(path);
     })
