@@ -352,14 +352,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         new: "        if intent.is_none() && !BROKEN {",
     },
     Mutant {
-        name: "replaced-given-up",
-        broken: "what a member was asked to read is given up when another takes its place",
-        seed: Some(973_201_388_342_604),
-        file: "replace.rs",
-        old: "            old.state.set(DeviceState::Faulty);",
-        new: "            old.state.set(DeviceState::Faulty);\n            if BROKEN {\n                old.under_way.give_up();\n            }",
-    },
-    Mutant {
         name: "done-and-given-work",
         broken: "an entry that another caller has carried out is given work, which holds the array for ever",
         seed: Some(3),
