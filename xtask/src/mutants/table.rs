@@ -90,7 +90,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "superblock-flush-lost",
         broken: "superblocks are written without a flush",
-        seed: Some(233),
+        seed: Some(111),
         file: "device.rs",
         old: "        self.member.flush(Why::Superblock).await\n",
         new: "        if BROKEN { Ok(()) } else { self.member.flush(Why::Superblock).await }\n",
@@ -130,7 +130,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "stable-write-unflushed",
         broken: "a write with FUA is answered from volatile caches",
-        seed: Some(88),
+        seed: Some(140),
         file: "array.rs",
         old: "            Durability::Stable => Box::pin(inner.flush_members()).await,",
         new: "            Durability::Stable if BROKEN => Ok(()),\n            Durability::Stable => Box::pin(inner.flush_members()).await,",
