@@ -170,7 +170,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "copy-error-ignored",
         broken: "a copy that failed a write stays",
-        seed: Some(371),
+        seed: Some(1239),
         file: "mapped.rs",
         old: "            self.record_failure(device, &error).await?;\n        }\n        Ok(())\n    }",
         new: "            if !BROKEN {\n                self.record_failure(device, &error).await?;\n            }\n        }\n        Ok(())\n    }",
