@@ -26,7 +26,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bit-stable-too-early",
         broken: "a bit counts as stable as soon as somebody is about to write it",
-        seed: None,
+        seed: Some(3_255),
         file: "intent/bits.rs",
         old: "        pages.extend(more);\n        self.round(pages)",
         new: "        pages.extend(more);\n        if BROKEN {\n            self.stable = self.image.clone();\n        }\n        self.round(pages)",
@@ -34,7 +34,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bit-cleared-unflushed",
         broken: "idle bits are cleared without a flush of the data",
-        seed: None,
+        seed: Some(3_072),
         file: "intent/clearing.rs",
         old: "        self.flush_devices().await?;\n        let _lock",
         new: "        if !BROKEN {\n            self.flush_devices().await?;\n        }\n        let _lock",
@@ -98,7 +98,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "answered-before-recorded",
         broken: "a write that went round a failed member is answered before the superblocks say that it left",
-        seed: None,
+        seed: Some(4_712),
         file: "membership.rs",
         old: "if self.record.borrow().owed > 0 { self.publish().await } else { Ok(()) }",
         new: "if self.record.borrow().owed > 0 && !BROKEN { self.publish().await } else { Ok(()) }",
@@ -186,7 +186,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "ahead-of-a-write",
         broken: "a stripe is read ahead while it is being written to",
-        seed: None,
+        seed: Some(2_651),
         file: "read_ahead/mod.rs",
         old: "            || self.locks.is_wanted_exclusively(&(stripe..stripe + 1))\n",
         new: "            || (!BROKEN && self.locks.is_wanted_exclusively(&(stripe..stripe + 1)))\n",
@@ -234,7 +234,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "uneven-events-grow",
         broken: "members that are one event behind are not brought level before the next round",
-        seed: None,
+        seed: Some(1_509),
         file: "assemble.rs",
         old: "let uneven = uneven.then(said);",
         new: "let uneven = (uneven && !BROKEN).then(said);",
@@ -242,7 +242,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "cache-not-told",
         broken: "a write of a part of a stripe does not tell the cache to forget first",
-        seed: None,
+        seed: Some(1_455),
         file: "recall.rs",
         old: "        self.cache.borrow_mut().forget(base(stripe), changes);",
         new: "        if !BROKEN {\n            self.cache.borrow_mut().forget(base(stripe), changes);\n        }",
@@ -250,7 +250,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "cache-not-told-of-stripes",
         broken: "full stripes and zeros do not tell the cache to forget",
-        seed: None,
+        seed: Some(122),
         file: "recall.rs",
         old: "        if !cache.is_empty() {\n            let rows",
         new: "        if !cache.is_empty() && !BROKEN {\n            let rows",
@@ -258,7 +258,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "writeback-not-written",
         broken: "a flush does not wait for what is kept in memory",
-        seed: None,
+        seed: Some(241),
         file: "array.rs",
         old: "        let _inside = inner.enter(0, 0)?;\n        inner.write_out_all().await?;",
         new: "        let _inside = inner.enter(0, 0)?;\n        if !BROKEN {\n            inner.write_out_all().await?;\n        }",
@@ -266,7 +266,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "kept-not-read",
         broken: "a read does not see what is kept in memory",
-        seed: None,
+        seed: Some(41),
         file: "array.rs",
         old: "if inner.gathering.keeps_any() {",
         new: "if inner.gathering.keeps_any() && !BROKEN {",
@@ -282,7 +282,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "sweep-not-locked",
         broken: "writes and a sweep over stripes do not wait for each other",
-        seed: None,
+        seed: Some(199),
         file: "sweep/mod.rs",
         old: "        self.locks.exclusive(stripes).await",
         new: "        self.locks.exclusive(if BROKEN { stripes.start..stripes.start } else { stripes }).await",
