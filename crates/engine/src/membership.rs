@@ -98,7 +98,23 @@ impl<M: Member, C: Clock> Inner<M, C> {
             let _lock = self.metadata.exclusive(0..1).await;
             self.leave_behind(self.failed_successors()).await?;
         }
-        if self.record.borrow().dirty { self.mark_dirty().await } else { Ok(()) }
+        // What an earlier user wrote, and nobody flushed, is flushed without those who are absent now.
+        let is_absent_owed = || {
+            let record = self.record.borrow();
+            record.owed > 0 && record.resync != Resync::Clean
+        };
+        if self.record.borrow().dirty {
+            return self.mark_dirty().await;
+        }
+        if !self.is_redundant() || !is_absent_owed() {
+            return Ok(());
+        }
+        Box::pin(async {
+            let _lock = self.metadata.exclusive(0..1).await;
+            self.check_unbroken()?;
+            if is_absent_owed() { self.publish().await } else { Ok(()) }
+        })
+        .await
     }
 
     /// After the last write: everything flushed, then the mark taken back, and the bits.
