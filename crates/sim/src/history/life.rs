@@ -137,11 +137,12 @@ impl Runner<'_> {
         (refusal.reason.contains("simulated fault") && !self.struck.borrow()[slot]).then_some(slot)
     }
 
-    /// The write hole: what was in doubt may come out as anything from now on.
+    /// The write hole: what was in doubt may come out as anything from now on; also where what was written since could
+    /// only change parity that was wrong already.
     pub(super) fn taint_doubtful_rows(&self) {
         let mut truth = self.shared.truth.borrow_mut();
-        for row in &self.rows {
-            if row.data.iter().any(|datum| !truth.is_certain(datum.sector)) {
+        for (row, unread) in self.rows.iter().zip(&*self.unread.borrow()) {
+            if *unread || row.data.iter().any(|datum| !truth.is_certain(datum.sector)) {
                 row.data.iter().for_each(|datum| truth.taint(datum.sector));
             }
         }
