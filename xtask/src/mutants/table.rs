@@ -226,7 +226,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "recovery-unflushed",
         broken: "a member is called current while what it recovered is in its volatile cache",
-        seed: None,
+        seed: Some(15_257),
         file: "sweep/recovery.rs",
         old: "        let Some(_inside) = self.gate.enter_unseen() else { return Ok(()) };\n        self.flush_devices().await?;",
         new: "        let Some(_inside) = self.gate.enter_unseen() else { return Ok(()) };\n        if !BROKEN {\n            self.flush_devices().await?;\n        }",
@@ -322,7 +322,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "read-of-what-is-written-out",
         broken: "a read passes over what was kept in memory when it began and was written out meanwhile",
-        seed: None,
+        seed: Some(193),
         file: "gather/writeback.rs",
         old: "keepers.iter().position(|(entry, _)| entry.is_done())",
         new: "keepers.iter().position(|(entry, _)| entry.is_done() && !BROKEN)",
@@ -366,5 +366,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "membership.rs",
         old: "            false if record.owed > 1 => superblock.resync,",
         new: "            false if record.owed > 1 && !BROKEN => superblock.resync,",
+    },
+    Mutant {
+        name: "flush-without-absent",
+        broken: "a flush of a dirty array counts, and who is absent is taken back as current",
+        seed: Some(375_274_292_384_249),
+        file: "membership.rs",
+        old: "        if !self.is_redundant() || !is_absent_owed() {",
+        new: "        if !self.is_redundant() || !is_absent_owed() || BROKEN {",
     },
 ];
