@@ -11,7 +11,10 @@
 //! | answers that come later than members are waited for | as for writes and reads that fail |
 //! | write acknowledged but not stored, or stored elsewhere; bytes changed in place | only rows (the same sector of each chunk of a stripe, or the copies of one sector) that hold a byte changed so may come out wrong; all others as above |
 //! | the same to members with checksums | the same, and requests may fail; without it, each checksum that counts is right |
-//! | any of these beyond what the level bears, in an array whose parity is not trusted, or after `--force` | requests may fail; what is read without an error is as above. Rows with a write in doubt when a dirty and degraded array is forced may come out wrong |
+//! | any of these beyond what the level bears, in an array whose parity is not trusted, or after `--force` | requests may fail; what is read without an error is as above. Rows with a write in doubt, or of which something could not be read while a resync was owed, may come out wrong when a dirty and degraded array is forced |
+//!
+//! What the level bears is asked when a fault is set, and anew when an array is assembled: a fault that lasts may be more
+//! than the next life bears, whose recovery was not on stable storage. Whoever is about to take a member's place counts for it.
 //!
 //! Outside of every promise: starting an array from members that were left
 //! behind, without any that went on without them (nothing on them can tell), and
