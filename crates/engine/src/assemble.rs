@@ -20,7 +20,7 @@ use crate::integrity::Verify;
 use crate::intent::BitmapPolicy;
 use crate::intent::load::{Circumstances, load, load_file};
 use crate::member::Member;
-use crate::membership::{ROUNDS_TO_LEAVE_BEHIND, Record, Said, survives};
+use crate::membership::{ROUNDS_TO_LEAVE_ABSENT, ROUNDS_TO_LEAVE_BEHIND, Record, Said, survives};
 use crate::planner::DATA_CHUNKS_MAX;
 use crate::read_ahead::ReadAhead;
 use crate::stripe_size::StripeSize;
@@ -189,7 +189,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         if intent.is_none() {
             // It may have been used with a bitmap in a file, which a round cut short has left one event ahead: that
             // must not count any more once something is written that it does not know of.
-            record.owed = ROUNDS_TO_LEAVE_BEHIND;
+            record.owed = record.owed.max(ROUNDS_TO_LEAVE_BEHIND);
         }
         let successors: Vec<_> = slots.iter().flatten().filter_map(|device| device.successor()).collect();
         let devices = || slots.iter().flatten().chain(&spares).chain(&successors);
@@ -605,7 +605,7 @@ fn record<M: Member>(
         let is_here = here.iter().any(|device| usize::from(device.0) == number);
         if !is_here && matches!(role, DeviceRole::Active(_)) {
             *role = DeviceRole::Faulty;
-            owed = ROUNDS_TO_LEAVE_BEHIND;
+            owed = ROUNDS_TO_LEAVE_ABSENT;
         }
     }
     for spare in spares {
@@ -618,5 +618,14 @@ fn record<M: Member>(
     let uneven = all().any(is_behind);
     let said = || Said { resync: freshest.resync, roles: freshest.roles.clone(), bitmap: freshest.bitmap };
     let uneven = uneven.then(said);
-    Record { events: freshest.events, dirty: false, resync, roles, owed, uneven }
+    Record {
+        events: freshest.events,
+        found: freshest.events,
+        dirty: false,
+        resync,
+        roles,
+        owed,
+        uneven,
+        is_flush_owed: true,
+    }
 }

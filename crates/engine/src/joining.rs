@@ -75,6 +75,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         let device = Rc::new(Device::new(name, member, superblock, place, DeviceState::Spare, bad, surroundings));
         device.returns_to.set(Some(place_to_return));
         device.find_checksums(&inner.pool, inner.clock.wall(), inner.verify.get()).await;
+        inner.leave_unknown_behind().await.map_err(|error| Refusal::new(error.reason).of(&device.name))?;
         inner.others.borrow_mut().push(device.clone());
         inner.join(device).await
     }
@@ -123,6 +124,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let device = Rc::new(Device::new(name.clone(), member, superblock, place, state, Vec::new(), surroundings));
         self.write_whole_bitmap(&device).await.map_err(failed)?;
         self.give_checksums(&device).await?;
+        self.leave_unknown_behind().await.map_err(|error| Refusal::new(error.reason).of(&device.name))?;
         self.others.borrow_mut().push(device.clone());
         Ok(device)
     }
@@ -273,9 +275,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// One after the other: of two in one round each could be called active by the other before it says how far
     /// it is. The caller holds the metadata lock.
     async fn seat_spares(&self) -> Result<(), ArrayError> {
-        if self.record.borrow().owed > 0 {
-            self.publish().await?; // who left is two events behind before another claims its slot
-        }
+        self.leave_unknown_behind().await?;
         let mut is_published = false;
         while let Some((device, slot)) = self.next_to_seat() {
             match self.write_whole_bitmap(&device).await {

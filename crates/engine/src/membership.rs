@@ -25,6 +25,8 @@ use std::time::Duration;
 /// The fields that all superblocks of the array share and that change.
 pub(crate) struct Record {
     pub(crate) events: u64,
+    /// The events at assembly.
+    pub(crate) found: u64,
     /// Whether the members are to be marked dirty; [`Self::owed`] says whether they are.
     pub(crate) dirty: bool,
     /// How far the array was in agreement when it was assembled; what it goes
@@ -37,6 +39,9 @@ pub(crate) struct Record {
     pub(crate) owed: u32,
     /// What the freshest members say, while others are still one event behind them.
     pub(crate) uneven: Option<Said>,
+    /// What members said when they were assembled may still be in their volatile caches alone: it is flushed before
+    /// anything is written that builds on it, or a loss of power would leave one further behind than is accepted.
+    pub(crate) is_flush_owed: bool,
 }
 
 /// What superblocks of one age say.
@@ -58,6 +63,9 @@ impl Record {
 
 /// Rounds that leave a member behind for good.
 pub(crate) const ROUNDS_TO_LEAVE_BEHIND: u32 = 2;
+
+/// Rounds that leave behind who was not there at assembly: a round cut short may have told him alone of the next event.
+pub(crate) const ROUNDS_TO_LEAVE_ABSENT: u32 = ROUNDS_TO_LEAVE_BEHIND + 1;
 
 impl<M: Member, C: Clock> Inner<M, C> {
     /// Levels without redundancy have nothing to bring into agreement, and md
@@ -295,6 +303,18 @@ impl<M: Member, C: Clock> Inner<M, C> {
         slots.iter().flatten().chain(spares).cloned().chain(successors).collect()
     }
 
+    /// Before a number or a slot is given to a device: whoever left before is two events behind by then,
+    /// and so will be, with the next, who is unknown and was told alone that it is his. The caller holds the metadata lock.
+    pub(crate) async fn leave_unknown_behind(&self) -> Result<(), ArrayError> {
+        let owed = {
+            let mut record = self.record.borrow_mut();
+            let least = record.found + u64::from(ROUNDS_TO_LEAVE_ABSENT - 1);
+            record.owed = record.owed.max(least.saturating_sub(record.events) as u32);
+            record.owed
+        };
+        if owed > 0 { self.publish().await } else { Ok(()) }
+    }
+
     /// Writes the record to every device that is left, with new events. A
     /// device that fails this leaves as well, and the rest is told.
     /// The caller holds the metadata lock.
@@ -327,6 +347,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// before any other does without it, or without a member that it stands in for. Then those of other members that are not
     /// current, and of successors. Events move on only with the superblocks, which all that do not fail then have.
     async fn write_round(&self) -> Failures<M> {
+        let failures = self.flush_what_was_found().await;
+        if !failures.is_empty() {
+            return failures;
+        }
         let failures = self.bring_level().await;
         if !failures.is_empty() {
             return failures;
@@ -373,6 +397,16 @@ impl<M: Member, C: Clock> Inner<M, C> {
         devices.into_iter().zip(results).filter_map(outcome).collect()
     }
 
+    /// Superblocks and bits as they were read: written by an earlier user, perhaps, who was killed before the flush.
+    async fn flush_what_was_found(&self) -> Failures<M> {
+        if !std::mem::take(&mut self.record.borrow_mut().is_flush_owed) {
+            return Vec::new();
+        }
+        let devices = self.devices();
+        let flushes = join_all(devices.iter().map(|device| device.flush(Why::Superblock))).await;
+        devices.into_iter().zip(flushes).filter_map(|(device, result)| Some((device, result.err()?))).collect()
+    }
+
     /// Members that a round cut short left one event behind are told first what the others say already:
     /// another round, cut short as well, would leave them two behind.
     async fn bring_level(&self) -> Failures<M> {
@@ -382,7 +416,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
             let own = device.superblock.borrow();
             // A spare that was about to become active must not be called so before it says how far it is.
             let role = said.roles.get(usize::from(own.device_number.0));
-            own.events < events && role.is_none_or(|role| *role == own.own_role())
+            let is_told = role.is_none_or(|role| *role == own.own_role());
+            // One that has changed since is told first of that, which the others do not know yet.
+            own.events < events && is_told && !device.is_untold.get()
         };
         let devices: Vec<_> = self.devices().into_iter().filter(is_behind).collect();
         let level = |device: &Rc<Device<M>>| {

@@ -132,6 +132,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// A spare becomes a successor. The caller holds the metadata lock.
     async fn appoint(&self, slot: Slot, old: &Rc<Device<M>>, spare: Rc<Device<M>>) -> Result<(), Refusal> {
         let refused = |reason: String| Refusal::new(reason).of(&spare.name);
+        self.leave_unknown_behind().await.map_err(|error| refused(error.reason))?;
+        self.replaceable(&old.name)?; // it may have failed meanwhile, as the spare may
         if !self.fits(&spare, slot) {
             return Err(refused("does not fit the slot of the member that it is to replace".to_owned()));
         }

@@ -54,15 +54,16 @@ fn page_of(bit: u64) -> usize {
 }
 
 impl Bits {
-    /// `image` is superblock and bits as they are on every member. Without
-    /// `agreed`, what its bits name may disagree.
+    /// `image` is superblock and the bits that any member has. Without `agreed`, what they name may disagree.
+    /// No bit that is found counts as stable: a round cut short leaves it on some members, or in
+    /// their volatile caches. So the first round takes all of them along.
     pub(super) fn new(header: BitmapSuper, image: Vec<u8>, agreed: bool) -> Self {
         let leaves = header.bits().div_ceil(LEAF_CHUNKS as u64) as usize;
         Self {
-            stable: image.clone(),
+            stable: vec![0; image.len()],
             needed: if agreed { Vec::new() } else { image.clone() },
+            pending: (0..image.len().div_ceil(PAGE_BYTES)).collect(),
             image,
-            pending: Pages::new(),
             chunks: (0..leaves).map(|_| None).collect(),
             period: 0,
             header,
@@ -76,8 +77,6 @@ impl Bits {
         if !self.needed.is_empty() {
             bitmap::set_range(&mut self.needed[SUPER_BYTES..], bits);
         }
-        self.pending.extend(0..self.image.len().div_ceil(PAGE_BYTES));
-        self.stable.fill(0);
     }
 
     /// Notes a write to a range of what the bitmap covers; [`Self::end`] takes its bits.

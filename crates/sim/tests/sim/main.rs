@@ -6,6 +6,7 @@ mod creation;
 mod gathering;
 mod healing;
 mod histories;
+mod intent;
 mod observe;
 mod reads;
 mod recovery;

@@ -1,0 +1,94 @@
+//! A bitmap of several pages, of which a round cut short has left a bit on one
+//! member alone: md reads the bitmap of a single one, so all must have it before
+//! data is written that relies on it. The simulated histories have bitmaps of one page.
+
+use engine::create::{Contents, Newcomer, Recipe, create};
+use engine::{Array, AssembleOptions, BitmapPolicy, Candidate, Durability, Pool};
+use format::bitmap::{SUPER_BYTES, is_set};
+use format::geometry::Level;
+use format::placement::BitmapChoice;
+use format::superblock::{Superblock, Version, decode};
+use format::units::MemberByte;
+use mdspace_sim::{SimMember, World};
+use std::rc::Rc;
+
+const MEMBERS: usize = 2;
+const SUPERBLOCK_AT: u64 = 4096;
+const CHUNK_BYTES: u64 = 4096;
+const DATA_OFFSET: u64 = 1 << 20;
+const COMPONENT: u64 = 160 << 20;
+/// On the second page of the bitmap.
+const BIT: u64 = 40_000;
+
+fn candidates(members: &[SimMember]) -> Vec<Candidate<SimMember>> {
+    members.iter().map(|member| Candidate { name: member.name(), member: member.clone() }).collect()
+}
+
+async fn make(members: &[SimMember], world: &World) {
+    let recipe = Recipe {
+        version: Version::V1_2,
+        level: Level::Raid1,
+        layout: 0,
+        chunk_bytes: 0,
+        name: "sim:intent".to_owned(),
+        data_offset_bytes: Some(DATA_OFFSET),
+        component_bytes: Some(COMPONENT),
+        bitmap: BitmapChoice::None,
+        set_uuid: [7; 16],
+        contents: Contents::Consistent,
+        integrity: false,
+        overwrite: false,
+    };
+    let newcomer = |(index, candidate)| Some(Newcomer { candidate, device_uuid: [index as u8; 16] });
+    let newcomers: Vec<_> = candidates(members).into_iter().enumerate().map(newcomer).collect();
+    let pool = Pool::new(4 << 20);
+    create(&recipe, &newcomers, &[], &pool, &world.clock(), &|_, _| {}).await.expect("it can be made");
+    // mdadm leaves one page for a bitmap of members of this size, and the log of bad blocks behind it.
+    for member in members {
+        let mut superblock = superblock_of(member);
+        superblock.bad_blocks = None;
+        member.plant(SUPERBLOCK_AT, &superblock.encode());
+    }
+    let array = Array::assemble(candidates(members), AssembleOptions::default(), pool, world.clock()).await;
+    let array = array.expect("it can be assembled");
+    array.add_bitmap(Some(CHUNK_BYTES), BitmapPolicy::default()).await.expect("there is room");
+    array.stop().await.expect("nothing fails");
+}
+
+fn superblock_of(member: &SimMember) -> Superblock {
+    let (at, image) = (SUPERBLOCK_AT as usize, member.image());
+    let superblock = decode(Version::V1_2, MemberByte(SUPERBLOCK_AT), &image[at..2 * at], image.len() as u64);
+    superblock.expect("sound").expect("there")
+}
+
+/// The byte of a member that the bit is in.
+fn place_of_bit(member: &SimMember) -> u64 {
+    superblock_of(member).bitmap_at().expect("it has a bitmap").0 + SUPER_BYTES as u64 + BIT / 8
+}
+
+#[test]
+fn a_bit_that_one_member_has_is_on_all_of_them_before_data_is_written_under_it() {
+    for owner in 0..MEMBERS {
+        let world = World::new(1);
+        let contents = || vec![0; (DATA_OFFSET + COMPONENT) as usize];
+        let member = |index| SimMember::new(format!("member{index}"), &world, contents(), Rc::default());
+        let members: Vec<_> = (0..MEMBERS).map(member).collect();
+        world.run(make(&members, &world), || false);
+        let place = place_of_bit(&members[owner]);
+        members[owner].plant(place, &[1 << (BIT % 8)]);
+        let write = async {
+            let (pool, options) = (Pool::new(4 << 20), AssembleOptions::default());
+            let array = Array::assemble(candidates(&members), options, pool.clone(), world.clock());
+            let array = array.await.expect("it can be assembled");
+            array
+                .write(BIT * CHUNK_BYTES, pool.zeroed(4096).freeze(), Durability::Ordinary)
+                .await
+                .expect("a healthy array");
+        };
+        world.run(write, || false);
+        for member in &members {
+            let is_there = is_set(&member.image()[place as usize..], BIT % 8);
+            assert!(is_there, "{} has no bit, as it was on member{owner} alone", member.name());
+        }
+    }
+}
