@@ -49,9 +49,11 @@ use format::geometry::Geometry;
 use format::units::Slot;
 use futures_util::{Stream, StreamExt, stream};
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::ops::{AddAssign, Range};
 use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 use throttle::Throttle;
 
@@ -266,6 +268,20 @@ impl Drop for Sweeping<'_> {
     }
 }
 
+/// Gives up the turn once; whatever else can go on does so before.
+async fn others_first() {
+    let mut is_over = false;
+    poll_fn(|context| {
+        if is_over {
+            return Poll::Ready(());
+        }
+        is_over = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 impl<M: Member, C: Clock> Inner<M, C> {
     /// One sweep, from where the last one of its kind got to. `progress` is
     /// told positions done and the last one.
@@ -335,6 +351,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 self.checkpoint().await.unwrap_or_else(|error| way.block(error));
             }
             let due = if at < course.end { self.next_due(purpose, at..course.end, course.step)? } else { return None };
+            // Members that answer at once would let a sweep have the thread, and never be told that requests came.
+            others_first().await;
             while let Some(wait) = throttle.wait(self.clock.now(), self.gate.load()) {
                 if self.is_interrupted(purpose) || !way.is_clear() {
                     return None;
