@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::guest::Guest;
 use crate::root;
+use crate::setup::is_there;
 
 /// What is to be measured.
 #[derive(clap::Args)]
@@ -49,6 +50,9 @@ const SWEPT: (&str, u16) = ("5", 8);
 ///
 /// Something that is measured cannot be built or run.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(program) = ["linux.uml", "mdadm", "fio"].into_iter().find(|program| !is_there(program)) {
+        bail!("{program} is not installed: `cargo xtask test setup` installs what figures need too");
+    }
     let status = Command::new(env!("CARGO"))
         .args(["build", "--locked", "--release", "--package", "mdspace"])
         .current_dir(root())
@@ -91,6 +95,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             swept.extend(sweeps.iter().map(|sweep| (kind, sweep.clone())));
         }
     }
+    text += CHECKSUMS;
+    for (level, members) in COUNTED {
+        text += &checksums_table(level, members, arguments.seconds / 2.0)?;
+    }
     text += CHECKS;
     for (level, members) in COUNTED {
         text += &checks_table(level, members)?;
@@ -125,6 +133,19 @@ const TIMES: &str = "
 Of one core of a machine that does other things too, so only the ratios tell something: the same bytes moved between the
 same buffers and members without RAID, in turn with the array, in the same run.
 ";
+
+const CHECKSUMS: &str = "
+## What checksums cost
+
+Over memory, each array with checksums (`--integrity`; every read is verified) beside the same array without, in turn, and each
+beside its own limit: the cost is what the ratio to the limit loses. Members in memory leave nothing to hide it behind.
+
+| | | without | with | cost |
+|---|---|---|---|---|
+";
+
+/// Rounds of both kinds of arrays.
+const CHECKSUM_ROUNDS: usize = 3;
 
 const CHECKS: &str = "
 ## Checks
@@ -161,6 +182,42 @@ fn checks_table(level: &str, members: u16) -> Result<String> {
     Ok(format!(
         "| RAID-{level}, {members} members | {memory:.2} GB/s | {ratio:.2} | {looped} | {driver:.2} GB/s | {times:.1} |\n"
     ))
+}
+
+/// What is asked of arrays with checksums and without, and how it is called in the table.
+const CHECKSUMMED: [&str; 5] = [
+    "read 4 KiB random",
+    "read 1 MiB linear",
+    "write 4 KiB random",
+    "write full stripes",
+    "check, bytes of all members",
+];
+
+fn checksums_table(level: &str, members: u16, seconds: f64) -> Result<String> {
+    let (count, seconds) = (members.to_string(), seconds.to_string());
+    let common = ["--level", level, "--members", &count, "--depth", "8", "--seconds", &seconds];
+    let with = [&common[..], &["--integrity"]].concat();
+    let mut rounds: Vec<[Value; 2]> = Vec::new();
+    for _ in 0..CHECKSUM_ROUNDS {
+        rounds.push([bench(&common, &[])?, bench(&with, &[])?]);
+    }
+    let mut text = String::new();
+    for workload in CHECKSUMMED {
+        let ratio = |result: &Value| -> Result<f64> {
+            let figures = result["levels"][0]["figures"].as_array().context("no figures")?;
+            let figure = figures.iter().find(|figure| figure["workload"] == workload).context("not measured")?;
+            number(&figure["ratio"])
+        };
+        let median = |side: usize| -> Result<f64> {
+            let mut ratios = rounds.iter().map(|round| ratio(&round[side])).collect::<Result<Vec<_>>>()?;
+            ratios.sort_by(f64::total_cmp);
+            Ok(ratios[ratios.len() / 2])
+        };
+        let (without, with) = (median(0)?, median(1)?);
+        let cost = (1.0 - with / without) * 100.0;
+        writeln!(text, "| RAID-{level}, {members} members | {workload} | {without:.2} | {with:.2} | {cost:.0} % |")?;
+    }
+    Ok(text)
 }
 
 const ROT: &str = "

@@ -4,8 +4,7 @@
 use crate::random::Random;
 use engine::{Clock, Moment};
 use std::cell::{Cell, RefCell};
-use std::cmp::Ordering;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -22,7 +21,8 @@ struct State {
     random: RefCell<Random>,
     tasks: RefCell<Tasks>,
     woken: Arc<Woken>,
-    sleepers: RefCell<BinaryHeap<Sleeper>>,
+    /// Whom to wake, by the moment, and those of one in the order in which they lay down.
+    sleepers: RefCell<BTreeMap<(u64, u64), Waker>>,
     next_sleeper: Cell<u64>,
     tracer: RefCell<Option<Tracer>>,
 }
@@ -30,12 +30,11 @@ struct State {
 /// Is told what happens, a line at a time.
 pub type Tracer = Rc<dyn Fn(&str)>;
 
-/// Tasks by number; the number of one that is done is given out again. So a late
-/// waker may wake another task, which does no harm: tasks bear being polled.
+/// Tasks by number, which no other is ever given: a late waker wakes nobody. `None`: it is being polled.
 #[derive(Default)]
 struct Tasks {
-    slots: Vec<Option<Task>>,
-    free: Vec<usize>,
+    by_number: BTreeMap<usize, Option<Task>>,
+    next: usize,
 }
 
 struct Task {
@@ -75,34 +74,6 @@ impl Wake for TaskWaker {
         self.woken.push(self.task);
     }
 }
-
-/// Somebody to wake; the earliest is the greatest, for the heap.
-struct Sleeper {
-    moment: u64,
-    /// In which order they lay down.
-    number: u64,
-    waker: Waker,
-}
-
-impl Ord for Sleeper {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.moment, other.number).cmp(&(self.moment, self.number))
-    }
-}
-
-impl PartialOrd for Sleeper {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Sleeper {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Sleeper {}
 
 /// The task number of the future that [`World::run`] drives.
 const MAIN: usize = usize::MAX;
@@ -146,11 +117,9 @@ impl World {
     /// Starts a task of its own.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
         let tasks = &mut *self.0.tasks.borrow_mut();
-        let number = tasks.free.pop().unwrap_or_else(|| {
-            tasks.slots.push(None);
-            tasks.slots.len() - 1
-        });
-        tasks.slots[number] = Some(Task { future: Box::pin(future), waker: self.waker(number) });
+        let number = tasks.next;
+        tasks.next += 1;
+        tasks.by_number.insert(number, Some(Task { future: Box::pin(future), waker: self.waker(number) }));
         self.0.woken.push(number);
     }
 
@@ -193,21 +162,22 @@ impl World {
     }
 
     fn poll(&self, number: usize) {
-        let task = self.0.tasks.borrow_mut().slots.get_mut(number).and_then(Option::take);
+        let task = self.0.tasks.borrow_mut().by_number.get_mut(&number).and_then(Option::take);
         let Some(mut task) = task else { return };
         let is_done = task.future.as_mut().poll(&mut Context::from_waker(&task.waker)).is_ready();
         let tasks = &mut *self.0.tasks.borrow_mut();
-        match is_done {
-            true => tasks.free.push(number),
-            false => tasks.slots[number] = Some(task),
+        match tasks.by_number.get_mut(&number) {
+            Some(place) if !is_done => *place = Some(task),
+            _ => drop(tasks.by_number.remove(&number)),
         }
     }
 
     /// Lets time pass until the next sleeper wakes.
     fn advance(&self) {
-        let sleeper = self.0.sleepers.borrow_mut().pop().expect("deadlock: no task can run and none sleeps");
-        self.0.now.set(self.0.now.get().max(sleeper.moment));
-        sleeper.waker.wake();
+        let next = self.0.sleepers.borrow_mut().pop_first();
+        let ((moment, _), waker) = next.expect("deadlock: no task can run and none sleeps");
+        self.0.now.set(self.0.now.get().max(moment));
+        waker.wake();
     }
 }
 
@@ -221,7 +191,7 @@ impl Clock for VirtualClock {
     }
 
     fn sleep_until(&self, moment: Moment) -> impl Future<Output = ()> + use<> {
-        Sleep { world: self.0.clone(), moment, waker: None }
+        Sleep { world: self.0.clone(), moment, lying: None }
     }
 
     fn wall(&self) -> Duration {
@@ -231,29 +201,44 @@ impl Clock for VirtualClock {
     }
 }
 
+/// One that is dropped wakes nobody: that would hide that what its task waits for now does not wake it.
 struct Sleep {
     world: World,
     moment: Moment,
-    /// Who is to be woken, once somebody is.
-    waker: Option<Waker>,
+    /// Who is to be woken, once somebody is, and the number among the sleepers.
+    lying: Option<(Waker, u64)>,
+}
+
+impl Sleep {
+    fn rise(&mut self) {
+        if let Some((_, number)) = self.lying.take() {
+            self.world.0.sleepers.borrow_mut().remove(&(self.moment.nanos, number));
+        }
+    }
 }
 
 impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let state = &self.world.0;
-        let moment = self.moment.nanos;
-        if state.now.get() >= moment {
+        if self.world.0.now.get() >= self.moment.nanos {
             return Poll::Ready(());
         }
-        if self.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+        if self.lying.as_ref().is_some_and(|(waker, _)| waker.will_wake(context.waker())) {
             return Poll::Pending;
         }
+        self.rise();
+        let state = &self.world.0;
         let number = state.next_sleeper.replace(state.next_sleeper.get() + 1);
-        state.sleepers.borrow_mut().push(Sleeper { moment, number, waker: context.waker().clone() });
-        self.waker = Some(context.waker().clone());
+        state.sleepers.borrow_mut().insert((self.moment.nanos, number), context.waker().clone());
+        self.lying = Some((context.waker().clone(), number));
         Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.rise();
     }
 }
 

@@ -50,8 +50,9 @@ enum Phase {
     UnderWay {
         reading: Box<Reading>,
         reads: Reads,
-        /// Who polls them; the others are woken when they are over.
+        /// Who polls them.
         driver: Option<WaiterId>,
+        /// All who are woken when they are over or given up, the driver too: nothing else wakes him then.
         waiting: Vec<(WaiterId, Waker)>,
     },
     /// What is left of it, in the array's order.
@@ -273,12 +274,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let mut state = self.read_ahead.state.borrow_mut();
         let Some((index, stretch)) = state.find(waiter.stripe) else { return Poll::Ready(()) };
         let Phase::UnderWay { reading, reads, driver, waiting } = &mut stretch.phase else { return Poll::Ready(()) };
-        if driver.get_or_insert(waiter.id) != &waiter.id {
-            waiting.retain(|(id, _)| *id != waiter.id);
+        waiting.retain(|(id, _)| *id != waiter.id);
+        let done = match *driver.get_or_insert(waiter.id) == waiter.id {
+            true => reads.as_mut().poll(context),
+            false => Poll::Pending,
+        };
+        let Poll::Ready(done) = done else {
             waiting.push((waiter.id, context.waker().clone()));
             return Poll::Pending;
-        }
-        let Poll::Ready(done) = reads.as_mut().poll(context) else { return Poll::Pending };
+        };
         let is_well = reading.finish(self.kernel, parity, done).is_ok();
         let mut stretch = state.remove(index);
         let Phase::UnderWay { reading, waiting, .. } = stretch.phase else { unreachable!("it was under way") };

@@ -1,0 +1,256 @@
+#!/usr/bin/python3
+"""Sixty-four NBD clients write and verify while members fail, come back, are added and replaced, and scrubs run.
+
+    soak.py MDSPACE DIRECTORY SECONDS [SEED]
+
+fio's clients, each in its own part of a RAID-6 with a bitmap and spares, verify what they wrote soon after. Meanwhile one
+change of the array follows the other, and it has to become whole again after each. At the end: every client's data was
+right; memory has stayed what it was after a third of the time, descriptors are those of the beginning; the server stops
+clean, and a scrub of the members finds nothing. Prints what was done.
+
+A seed repeats the order of the changes, not their moments. Nothing waits on a sleep: the clock is `status --watch`.
+"""
+
+import http.client
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+
+CLIENTS = 64
+DEBUG = 'DEBUG' in os.environ
+SLOTS = 6
+MEMBER_BYTES = 64 << 20
+# A third of it is for members to be filled under full load, at the speed that changes are tried with.
+CHANGE_SECONDS_MAX = 120
+# What an allocator keeps, and caches that fill late.
+MEMORY_SLACK_KIB = 8 << 10
+
+
+class Control(http.client.HTTPConnection):
+    """The control interface (docs/control.md)."""
+
+    def __init__(self, path):
+        super().__init__("mdspace")
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self.path)
+
+    def ask(self, route, body=None):
+        """The answer; exits when there is none, or it is a refusal."""
+        status, answer = self.try_to(route, body)
+        if status != 200:
+            sys.exit(f"{route} {body}: {status} {answer}")
+        return answer
+
+    def try_to(self, route, body=None):
+        try:
+            self.request("GET" if body is None else "POST", route, body and json.dumps(body))
+            response = self.getresponse()
+            return response.status, json.load(response)
+        finally:
+            self.close()
+
+
+class Server:
+    def __init__(self, mdspace, members):
+        words = [mdspace, "serve", *members, "--nbd", "unix:nbd.sock", "--control", "control.sock"]
+        self.log = open("server.log", "w+")
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        if not any(line.startswith("  control") for line in self.process.stdout):
+            self.log.seek(0)
+            sys.exit(f"{' '.join(words)}: {self.process.wait()}\n{self.log.read()}")
+        self.control = Control("control.sock")
+
+    def memory_kib(self):
+        with open(f"/proc/{self.process.pid}/status") as lines:
+            return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+
+class Clock:
+    """A status each second."""
+
+    def __init__(self, mdspace):
+        words = [mdspace, "status", "--control", "control.sock", "--json", "--watch", "1"]
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        self.decoder, self.text, self.seconds = json.JSONDecoder(), "", 0
+
+    def tick(self):
+        """The next status."""
+        while True:
+            line = self.process.stdout.readline()
+            if not line:
+                sys.exit("the server is gone")
+            self.text += line
+            try:
+                status, end = self.decoder.raw_decode(self.text.lstrip())
+            except ValueError:
+                continue
+            self.text, self.seconds = self.text.lstrip()[end:], self.seconds + 1
+            return status
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Changes:
+    """What is done to the array, one after the other."""
+
+    def __init__(self, control, spare_files, choice):
+        self.control, self.choice, self.done = control, choice, {}
+        self.free = spare_files  # files that are no members just now
+
+    def member(self, state, status):
+        names = [member["name"] for member in status["members"] if member["state"] == state]
+        return self.choice.choice(names) if names else None
+
+    def begin(self, status):
+        if DEBUG: print(status["state"], status["sync_action"], [(m["name"], m["state"]) for m in status["members"]], flush=True)
+        ways = [self.fail_and_return, self.fail_and_add, self.fail_two, self.replace, self.scrub, self.settings]
+        way = self.choice.choice(ways)
+        if DEBUG: print("->", way.__name__, flush=True)
+        way(status)
+        if DEBUG: print("done", flush=True)
+        self.done[way.__name__] = self.done.get(way.__name__, 0) + 1
+        return way.__name__
+
+    def leave(self, status):
+        """A member fails and is let go of; its name."""
+        name = self.member("in_sync", status)
+        self.control.ask("/v1/members/fail", {"member": name})
+        self.control.ask("/v1/members/remove", {"member": name})
+        return name
+
+    def fail_and_return(self, status):
+        name = self.leave(status)
+        code, answer = self.control.try_to("/v1/members/re-add", {"member": os.path.abspath(name)})
+        if code != 200:  # its slot is a spare's already, or there is no bitmap just now
+            self.control.ask("/v1/members/add", {"member": os.path.abspath(name), "force": True})
+
+    def fail_and_add(self, status):
+        self.free.append(self.leave(status))
+        name = self.free.pop(0)
+        self.control.ask("/v1/members/add", {"member": os.path.abspath(name), "force": True})
+
+    def fail_two(self, status):
+        gone = [self.leave(status)]
+        gone.append(self.leave(self.control.ask("/v1/status")))
+        for name in gone:
+            self.control.ask("/v1/members/add", {"member": os.path.abspath(name), "force": True})
+
+    def replace(self, status):
+        old, new = self.member("in_sync", status), self.free.pop(0)
+        self.control.ask("/v1/members/replace", {"member": old, "with": os.path.abspath(new), "force": True})
+        self.free.append(old)
+
+    def scrub(self, _):
+        self.control.ask("/v1/scrub", {"action": self.choice.choice(["check", "repair"])})
+        if self.choice.random() < 0.3:
+            self.control.ask("/v1/scrub", {"action": "cancel"})
+
+    def settings(self, status):
+        size = self.choice.choice(["auto", "4K", "64K"])
+        bitmap = "none" if status["bitmap"] else "internal:64K"
+        self.control.ask("/v1/set", {"stripe-size": size, "bitmap": bitmap})
+
+    def clean_up(self, status):
+        """Lets go of members that were replaced, so that they can be used anew."""
+        for member in status["members"]:
+            if member["state"] == "faulty":
+                self.control.ask("/v1/members/remove", {"member": member["name"]})
+
+
+def is_at_rest(status):
+    return status["in_sync"] == SLOTS and status["sync_action"] == "idle" and status["in_agreement"]
+
+
+def load(array_bytes, seconds):
+    """fio's clients, in parts of their own that do not touch."""
+    part = array_bytes // CLIENTS // BLOCKS_MAX * BLOCKS_MAX
+    words = ["fio", "--name=soak", "--ioengine=nbd", f"--uri=nbd+unix:///?socket={os.path.abspath('nbd.sock')}",
+             f"--numjobs={CLIENTS}", "--thread", "--group_reporting", f"--size={part}", f"--offset_increment={part}",
+             "--rw=randrw", "--rwmixwrite=60", "--bsrange=4k-64k", "--blockalign=4k", "--iodepth=4",
+             "--verify=crc32c", "--verify_backlog=32", "--verify_fatal=1", "--serialize_overlap=1", "--randrepeat=0",
+             "--time_based", f"--runtime={seconds}", "--output=fio.json", "--output-format=json"]
+    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+BLOCKS_MAX = 64 << 10
+
+
+def soak(mdspace, seconds, choice):
+    members = [f"m{number}" for number in range(SLOTS)]
+    files = [f"s{number}" for number in range(3)]
+    create = ["create", "--level", "6", "--chunk", "64K", "--bitmap", "internal", "--size", str(MEMBER_BYTES), *members]
+    subprocess.run([mdspace, *create], check=True, stdout=subprocess.DEVNULL)
+    for name in files:
+        with open(name, "wb") as file:
+            file.truncate(os.path.getsize("m0"))
+    server = Server(mdspace, members)
+    control = server.control
+    control.ask("/v1/set", {"sync-speed-min": "32M"})
+    clock, changes = Clock(mdspace), Changes(control, files, choice)
+    status = clock.tick()
+    descriptors, clients = server.descriptors(), load(status["array_bytes"], seconds)
+    memory, since, under_way = [], 0, "the beginning"
+    while clients.poll() is None:
+        status = clock.tick()
+        memory.append(server.memory_kib())
+        since += 1
+        if is_at_rest(status):
+            changes.clean_up(status)
+            under_way, since = changes.begin(control.ask("/v1/status")), 0
+        elif since > CHANGE_SECONDS_MAX:
+            sys.exit(f"not whole {CHANGE_SECONDS_MAX} s after {under_way}: {json.dumps(status)}")
+    if clients.returncode != 0:
+        sys.exit(f"fio: {clients.returncode}\n{clients.stderr.read()}")
+    while not is_at_rest(status):
+        status = clock.tick()
+    changes.clean_up(status)
+    status = clock.tick()
+    # A spare that is in use or not moves the number of members' descriptors, and connections end a moment later.
+    used = len(status["members"]) - SLOTS
+    while server.descriptors() > descriptors + used:
+        status = clock.tick()
+        since += 1
+        if since > CHANGE_SECONDS_MAX:
+            sys.exit(f"{server.descriptors()} descriptors, {descriptors} at the beginning")
+    third = len(memory) // 3
+    before, after = max(memory[:third]), max(memory[-third:])
+    if after > before + MEMORY_SLACK_KIB:
+        sys.exit(f"memory grew: at most {before} KiB in the first third, {after} KiB in the last")
+    clock.stop()
+    control.ask("/v1/stop", {})
+    server.process.stdout.read()
+    if server.process.wait() != 0:
+        sys.exit(f"the server ended with {server.process.returncode}")
+    names = [member["name"] for member in status["members"]]
+    subprocess.run([mdspace, "scrub", *names], check=True, stdout=subprocess.DEVNULL)
+    with open("fio.json") as report:
+        text = report.read()
+    job = json.loads(text[text.index("{"):])["jobs"][0]
+    done = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(changes.done.items()))
+    requests = job["read"]["total_ios"] + job["write"]["total_ios"]
+    print(f"{CLIENTS} clients, {requests} requests verified in {seconds} s beside {sum(changes.done.values())} changes "
+          f"({done}); at most {max(memory) >> 10} MiB, {after - before:+} KiB from the first third to the last")
+
+
+def main():
+    mdspace, directory, seconds = os.path.abspath(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    seed = int(sys.argv[4]) if len(sys.argv) > 4 else random.randrange(1 << 32)
+    os.chdir(directory)
+    try:
+        soak(mdspace, seconds, random.Random(seed))
+    except SystemExit as end:
+        sys.exit(f"seed {seed}: {end.code}")
+
+
+main()
