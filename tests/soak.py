@@ -20,7 +20,6 @@ import subprocess
 import sys
 
 CLIENTS = 64
-DEBUG = 'DEBUG' in os.environ
 SLOTS = 6
 MEMBER_BYTES = 64 << 20
 # A third of it is for members to be filled under full load, at the speed that changes are tried with.
@@ -113,12 +112,9 @@ class Changes:
         return self.choice.choice(names) if names else None
 
     def begin(self, status):
-        if DEBUG: print(status["state"], status["sync_action"], [(m["name"], m["state"]) for m in status["members"]], flush=True)
         ways = [self.fail_and_return, self.fail_and_add, self.fail_two, self.replace, self.scrub, self.settings]
         way = self.choice.choice(ways)
-        if DEBUG: print("->", way.__name__, flush=True)
         way(status)
-        if DEBUG: print("done", flush=True)
         self.done[way.__name__] = self.done.get(way.__name__, 0) + 1
         return way.__name__
 
@@ -129,26 +125,40 @@ class Changes:
         self.control.ask("/v1/members/remove", {"member": name})
         return name
 
+    def join(self, way, body):
+        """Takes a member in. One that was let go is open until its last transfers have ended."""
+        while True:
+            code, answer = self.control.try_to("/v1/members/" + way, body)
+            if code == 200:
+                return None
+            if "in use by this very process" not in json.dumps(answer):
+                return answer
+
+    def add(self, name):
+        refusal = self.join("add", {"member": os.path.abspath(name), "force": True})
+        if refusal:
+            sys.exit(f"add {name}: {refusal}")
+
     def fail_and_return(self, status):
         name = self.leave(status)
-        code, answer = self.control.try_to("/v1/members/re-add", {"member": os.path.abspath(name)})
-        if code != 200:  # its slot is a spare's already, or there is no bitmap just now
-            self.control.ask("/v1/members/add", {"member": os.path.abspath(name), "force": True})
+        if self.join("re-add", {"member": os.path.abspath(name)}):  # there is no bitmap just now
+            self.add(name)
 
     def fail_and_add(self, status):
         self.free.append(self.leave(status))
-        name = self.free.pop(0)
-        self.control.ask("/v1/members/add", {"member": os.path.abspath(name), "force": True})
+        self.add(self.free.pop(0))
 
     def fail_two(self, status):
         gone = [self.leave(status)]
         gone.append(self.leave(self.control.ask("/v1/status")))
         for name in gone:
-            self.control.ask("/v1/members/add", {"member": os.path.abspath(name), "force": True})
+            self.add(name)
 
     def replace(self, status):
         old, new = self.member("in_sync", status), self.free.pop(0)
-        self.control.ask("/v1/members/replace", {"member": old, "with": os.path.abspath(new), "force": True})
+        refusal = self.join("replace", {"member": old, "with": os.path.abspath(new), "force": True})
+        if refusal:
+            sys.exit(f"replace {old} by {new}: {refusal}")
         self.free.append(old)
 
     def scrub(self, _):
@@ -206,7 +216,7 @@ def soak(mdspace, seconds, choice):
         memory.append(server.memory_kib())
         since += 1
         if is_at_rest(status):
-            changes.clean_up(status)
+            changes.clean_up(control.ask("/v1/status"))
             under_way, since = changes.begin(control.ask("/v1/status")), 0
         elif since > CHANGE_SECONDS_MAX:
             sys.exit(f"not whole {CHANGE_SECONDS_MAX} s after {under_way}: {json.dumps(status)}")
@@ -214,8 +224,8 @@ def soak(mdspace, seconds, choice):
         sys.exit(f"fio: {clients.returncode}\n{clients.stderr.read()}")
     while not is_at_rest(status):
         status = clock.tick()
-    changes.clean_up(status)
-    status = clock.tick()
+    changes.clean_up(control.ask("/v1/status"))
+    status = control.ask("/v1/status")
     # A spare that is in use or not moves the number of members' descriptors, and connections end a moment later.
     used = len(status["members"]) - SLOTS
     while server.descriptors() > descriptors + used:
@@ -232,7 +242,7 @@ def soak(mdspace, seconds, choice):
     server.process.stdout.read()
     if server.process.wait() != 0:
         sys.exit(f"the server ended with {server.process.returncode}")
-    names = [member["name"] for member in status["members"]]
+    names = [member["name"] for member in status["members"] if member["state"] != "faulty"]
     subprocess.run([mdspace, "scrub", *names], check=True, stdout=subprocess.DEVNULL)
     with open("fio.json") as report:
         text = report.read()

@@ -108,6 +108,12 @@ pub(crate) const STEPS: &[Step] = &[
         killed,
     )),
     beside(step(
+        "soak",
+        "many clients verify what they wrote while members fail and return, and scrubs run",
+        &["fio", "python3"],
+        soak,
+    )),
+    beside(step(
         "interrupted",
         "one side stops in the middle, the other goes on: crashes, members left behind, recovery",
         CLIENTS,
@@ -402,6 +408,16 @@ fn killed(log: &mut Log) -> Result<Verdict> {
     let guest = members.fold(Guest::default(), |guest, member| guest.disk(&place.path.join(member)));
     run_guest(log, &guest, "killed.sh", &[script.as_os_str(), place.path.as_os_str()])?;
     Ok(Verdict::Passed(format!("{ours}; {}", log.last_line()?)))
+}
+
+/// Seconds of tests/soak.py; by hand it is run for longer.
+const SOAK_SECONDS: &str = "40";
+
+fn soak(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    let place = Scratch::create("soak")?;
+    log.run(Command::new(root().join("tests/soak.py")).arg(root().join(MDSPACE)).arg(&place.path).arg(SOAK_SECONDS))?;
+    Ok(Verdict::Passed(log.last_line()?))
 }
 
 /// The number in `line` directly before `word`; 0 if there is none.

@@ -13,7 +13,7 @@
 use crate::array::{Array, Inner};
 use crate::buffer::Pool;
 use crate::clock::Clock;
-use crate::device::Device;
+use crate::device::{Device, DeviceState};
 use crate::member::{Member, MemberError, MemberErrorKind, Operation};
 use crate::signal::Signal;
 use format::units::MemberByte;
@@ -141,7 +141,11 @@ impl<M: Member> Device<M> {
         })
         .await
         .map_err(|()| {
-            let source = Rc::new(std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer in time"));
+            let reason = match self.state.get() {
+                DeviceState::Faulty => "given up, as the member has left the array",
+                _ => "no answer in time",
+            };
+            let source = Rc::new(std::io::Error::new(std::io::ErrorKind::TimedOut, reason));
             MemberError { kind: MemberErrorKind::TimedOut, operation, at, bytes, source }
         })
     }

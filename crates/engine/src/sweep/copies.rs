@@ -58,8 +58,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 tally.mended += piece.bytes;
             }
         }
+        self.learn_runs(&runs).await; // before it is written over: a write that fails may be done in part
         self.write_runs(wrong).await?;
-        self.learn_runs(&runs).await;
         Ok(tally)
     }
 
