@@ -89,6 +89,8 @@ enum Fault {
     Superblock,
     /// A bitmap is added, or where there is one removed.
     BitmapChanged,
+    /// A bitmap is added while the first writes wait for the array to be marked dirty.
+    BitmapAddedFirst,
     /// The bitmap's file is gone.
     File,
 }
@@ -251,17 +253,20 @@ fn live(setup: Setup, fault: Fault, pace: Pace, seed: u64, cut: u64) -> Life {
             .map(|part| write_and_flush(array.clone(), part.clone(), clock.clone(), Random::new(random.number()), pace))
             .collect();
         let breaker = {
-            let moment = clock.now() + 4 * pace.pause(&mut random);
+            let moment = match fault {
+                Fault::BitmapAddedFirst => clock.now() + Duration::from_micros(random.within(0..100)),
+                _ => clock.now() + 4 * pace.pause(&mut random),
+            };
             let (array, clock, victim, file) = (array.clone(), clock.clone(), victim.clone(), file.clone());
             async move {
                 clock.sleep_until(moment).await;
                 match fault {
                     Fault::None => {}
                     Fault::Failed => array.fail(&victim.name()).await.expect("the level bears it"),
-                    Fault::BitmapChanged if setup.bitmap == Bitmap::None => {
+                    Fault::BitmapChanged | Fault::BitmapAddedFirst if setup.bitmap == Bitmap::None => {
                         array.add_bitmap(Some(CHUNK_BYTES), BitmapPolicy::default()).await.expect("there is room");
                     }
-                    Fault::BitmapChanged => array.remove_bitmap().await.expect("there is one"),
+                    Fault::BitmapChanged | Fault::BitmapAddedFirst => array.remove_bitmap().await.expect("there is one"),
                     Fault::File => file.faults().gone.set(true),
                     Fault::Gone => victim.faults().gone.set(true),
                     Fault::Superblock => victim.faults().bad_writes.borrow_mut().push(4096..8192),
@@ -483,6 +488,7 @@ fn cut_everywhere(fault: Fault, pace: Pace) {
         let has_bitmap = pace == Pace::Busy || setup.bitmap != Bitmap::None;
         match fault {
             Fault::File => setup.bitmap == Bitmap::File,
+            Fault::BitmapAddedFirst => setup.bitmap == Bitmap::None,
             Fault::None | Fault::BitmapChanged => has_bitmap,
             _ => has_bitmap && bears_a_fault(setup),
         }
@@ -532,6 +538,11 @@ fn power_may_go_between_the_loss_of_a_member_and_the_clearing_of_bits() {
 #[test]
 fn power_may_go_while_a_bitmap_is_added_or_removed() {
     cut_everywhere(Fault::BitmapChanged, Pace::Busy);
+}
+
+#[test]
+fn power_may_go_while_a_bitmap_is_added_before_the_first_write() {
+    cut_everywhere(Fault::BitmapAddedFirst, Pace::Busy);
 }
 
 #[test]
