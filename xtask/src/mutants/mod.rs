@@ -49,6 +49,9 @@ const CRATES: [&str; 4] = ["parity", "format", "engine", "sim"];
 /// Tells a process which mutant it is.
 const VARIABLE: &str = "MDSPACE_MUTANT";
 
+/// As much of a reason as fits a line.
+const REASON_CHARS: usize = 100;
+
 /// A test that takes longer does not end.
 const TEST_LIMIT: Duration = Duration::from_secs(300);
 
@@ -155,9 +158,10 @@ fn fail(mutant: Option<usize>, name: &str, tests: &Path) -> Result<Option<String
     if output.status.success() {
         return Ok(None);
     }
-    // What is said of a panic comes behind the line that says where.
-    let said = text.lines().skip_while(|line| !line.contains(" panicked at ")).nth(1);
-    Ok(Some(shortened(said.unwrap_or("fails"))))
+    // What is said of a panic comes behind the line that says where; and at its end, what went wrong.
+    let said = text.lines().skip_while(|line| !line.contains(" panicked at ")).nth(1).unwrap_or("it fails");
+    let skipped = said.chars().count().saturating_sub(REASON_CHARS);
+    Ok(Some(said.chars().skip(skipped).collect()))
 }
 
 /// Looks for the first history that catches each; gives those that survive them all.
@@ -207,18 +211,13 @@ fn catch(mutant: Option<usize>, from: u64, count: u64) -> Result<Option<Catch>> 
         .lines()
         .find_map(|line| line.strip_prefix("seed ")?.split_once(": "))
         .with_context(|| format!("the swarm says neither how it failed nor that it passed:\n{text}"))?;
-    Ok(Some(Catch { seed: seed.parse()?, reason: shortened(reason) }))
+    Ok(Some(Catch { seed: seed.parse()?, reason: reason.chars().take(REASON_CHARS).collect() }))
 }
 
 fn as_mutant(program: &Path, mutant: Option<usize>) -> Command {
     let mut command = Command::new(program);
     command.env_remove(VARIABLE).envs(mutant.map(|number| (VARIABLE, number.to_string())));
     command
-}
-
-/// As much of a reason as fits a line.
-fn shortened(reason: &str) -> String {
-    reason.chars().take(100).collect()
 }
 
 /// How a mutant was caught.

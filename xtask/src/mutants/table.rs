@@ -403,7 +403,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "absent-told-alone",
         broken: "who was not there at assembly is left two events behind, of which a round cut short may have told him one",
-        by: Seed(0),
+        by: Test("recovery::who_was_told_alone_of_the_next_event_is_left_behind_by_those_who_go_on_without_him"),
         file: "assemble.rs",
         old: "            owed = ROUNDS_TO_LEAVE_ABSENT;",
         new: "            owed = if BROKEN { ROUNDS_TO_LEAVE_BEHIND } else { ROUNDS_TO_LEAVE_ABSENT };",

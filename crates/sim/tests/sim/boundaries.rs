@@ -263,10 +263,12 @@ fn live(setup: Setup, fault: Fault, pace: Pace, seed: u64, cut: u64) -> Life {
                 match fault {
                     Fault::None => {}
                     Fault::Failed => array.fail(&victim.name()).await.expect("the level bears it"),
-                    Fault::BitmapChanged | Fault::BitmapAddedFirst if setup.bitmap == Bitmap::None => {
+                    Fault::BitmapChanged if setup.bitmap != Bitmap::None => {
+                        array.remove_bitmap().await.expect("there is one");
+                    }
+                    Fault::BitmapChanged | Fault::BitmapAddedFirst => {
                         array.add_bitmap(Some(CHUNK_BYTES), BitmapPolicy::default()).await.expect("there is room");
                     }
-                    Fault::BitmapChanged | Fault::BitmapAddedFirst => array.remove_bitmap().await.expect("there is one"),
                     Fault::File => file.faults().gone.set(true),
                     Fault::Gone => victim.faults().gone.set(true),
                     Fault::Superblock => victim.faults().bad_writes.borrow_mut().push(4096..8192),
