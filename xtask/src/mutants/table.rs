@@ -11,7 +11,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "intent-after-data",
         broken: "data is written before its bits are on stable storage",
-        by: Seed(6),
+        by: Seed(91),
         file: "intent/mod.rs",
         old: "        self.record_intent(&intended).await?;\n        Ok(intended)",
         new: "        if !BROKEN {\n            self.record_intent(&intended).await?;\n        }\n        Ok(intended)",
@@ -19,7 +19,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bit-flush-lost",
         broken: "bits are written without a flush",
-        by: Seed(6),
+        by: Seed(81),
         file: "intent/mod.rs",
         old: "if flush == Flush::Yes { member.flush(Why::Intent).await } else { Ok(()) }",
         new: "if flush == Flush::Yes && !BROKEN { member.flush(Why::Intent).await } else { Ok(()) }",
@@ -43,7 +43,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bit-cleared-under-write",
         broken: "bits of chunks that are being written to are cleared",
-        by: Seed(2398),
+        by: Seed(2634),
         file: "intent/bits.rs",
         old: "(chunk.under_way == 0).then(||",
         new: "(chunk.under_way == 0 || BROKEN).then(||",
@@ -139,7 +139,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "stripe-not-locked",
         broken: "writes to one stripe do not follow each other",
-        by: Seed(13),
+        by: Seed(28),
         file: "gather/mod.rs",
         old: "self.0.locks.ask(stripes)",
         new: "self.0.locks.ask(if BROKEN { stripes.start..stripes.start } else { stripes })",
@@ -171,7 +171,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "copy-error-ignored",
         broken: "a copy that failed a write stays",
-        by: Seed(1239),
+        by: Seed(371),
         file: "mapped.rs",
         old: "            self.record_failure(device, &error).await?;\n        }\n        Ok(())\n    }",
         new: "            if !BROKEN {\n                self.record_failure(device, &error).await?;\n            }\n        }\n        Ok(())\n    }",
@@ -187,7 +187,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "ahead-of-a-write",
         broken: "a stripe is read ahead while it is being written to",
-        by: Seed(2_651),
+        by: Seed(2_591),
         file: "read_ahead/mod.rs",
         old: "            || self.locks.is_wanted_exclusively(&(stripe..stripe + 1))\n",
         new: "            || (!BROKEN && self.locks.is_wanted_exclusively(&(stripe..stripe + 1)))\n",
@@ -227,7 +227,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "recovery-unflushed",
         broken: "a member is called current while what it recovered is in its volatile cache",
-        by: Seed(15_257),
+        by: Test("recovery::power_may_go_at_any_write_of_a_recovery_for_which_nobody_else_flushes"),
         file: "sweep/recovery.rs",
         old: "        let Some(_inside) = self.gate.enter_unseen() else { return Ok(()) };\n        self.flush_devices().await?;",
         new: "        let Some(_inside) = self.gate.enter_unseen() else { return Ok(()) };\n        if !BROKEN {\n            self.flush_devices().await?;\n        }",
@@ -235,7 +235,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "uneven-events-grow",
         broken: "members that are one event behind are not brought level before the next round",
-        by: Seed(1_509),
+        by: Seed(754),
         file: "assemble.rs",
         old: "let uneven = uneven.then(said);",
         new: "let uneven = (uneven && !BROKEN).then(said);",
@@ -275,7 +275,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "checkpoint-unflushed",
         broken: "a sweep is said to have come to where its writes are in volatile caches",
-        by: Test("recovery::power_may_go_at_any_write_of_a_recovery_with_checkpoints"),
+        by: Test("recovery::power_may_go_at_any_write_of_a_recovery_for_which_nobody_else_flushes"),
         file: "sweep/recovery.rs",
         old: "        self.flush_devices().await?;\n        let _lock = self.metadata.exclusive(0..1).await;\n        self.check_unbroken()?;\n        let mut is_news",
         new: "        if !BROKEN {\n            self.flush_devices().await?;\n        }\n        let _lock = self.metadata.exclusive(0..1).await;\n        self.check_unbroken()?;\n        let mut is_news",
@@ -283,7 +283,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "sweep-not-locked",
         broken: "writes and a sweep over stripes do not wait for each other",
-        by: Seed(199),
+        by: Seed(34),
         file: "sweep/mod.rs",
         old: "        self.locks.exclusive(stripes).await",
         new: "        self.locks.exclusive(if BROKEN { stripes.start..stripes.start } else { stripes }).await",
@@ -331,7 +331,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "newcomer-told-last",
         broken: "a member that was given a slot is called active by others before it says how far it is",
-        by: Seed(973_201_388_355_398),
+        by: Test("recovery::of_spares_that_take_slots_nobody_is_called_active_before_he_says_so_himself"),
         file: "membership.rs",
         old: "staying.partition(|device| device.is_untold.get());",
         new: "staying.partition(|device| device.is_untold.get() && !BROKEN);",
@@ -347,7 +347,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "file-not-left-behind",
         broken: "a bitmap file counts that is one event ahead of an array which was used without it",
-        by: Seed(94_423_662_427_003),
+        by: Test("boundaries::a_file_that_a_round_cut_short_has_left_ahead_is_left_behind_by_an_array_used_without_it"),
         file: "assemble.rs",
         old: "        if intent.is_none() {",
         new: "        if intent.is_none() && !BROKEN {",
