@@ -107,7 +107,7 @@ fn a_spare_that_takes_a_slot_has_all_bits() {
         let (pool, options) = (Pool::new(4 << 20), AssembleOptions::default());
         let array = Array::assemble(candidates(&members), options, pool.clone(), world.clock());
         let array = array.await.expect("it can be assembled");
-        let [newcomer] = <[_; 1]>::try_from(candidates(&[spare.clone()])).ok().expect("one");
+        let newcomer = Candidate { name: spare.name(), member: spare.clone() };
         array.add(newcomer, [9; 16], false).await.expect("it fits");
         array.write(BIT * CHUNK_BYTES, pool.zeroed(4096).freeze(), Durability::Stable).await.expect("healthy");
         array.fail(&members[1].name()).await.expect("one is left");
