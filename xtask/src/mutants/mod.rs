@@ -3,7 +3,8 @@
 //! A mutant is one change of text in a copy of the crates that the swarm is built of. All are made in one copy, each
 //! behind a question of its own, `BROKEN` in its text: so all are built at once, and a process is told which of them
 //! it is. The text that is changed must occur exactly once, or the suite fails: it cannot rot unseen. For each the table
-//! names a history that catches it: one that passes with the engine as it is and fails with the mutant. Where
+//! names what catches it, which passes with the engine as it is and fails with the mutant: a history by its seed, or one
+//! of the simulator's own tests where chance hardly comes to what it takes. Where
 //! histories have changed since, `--hunt` lives through them from the first on as each mutant, until one
 //! fails. The working tree is never changed.
 
@@ -25,13 +26,21 @@ pub(crate) struct Mutant {
     name: &'static str,
     /// What is wrong with it.
     broken: &'static str,
-    /// The seed of the first history that catches it, where one was found.
-    seed: Option<u64>,
+    by: By,
     /// In crates/engine/src.
     file: &'static str,
     old: &'static str,
     /// With `BROKEN` for whether it is to be so.
     new: &'static str,
+}
+
+/// What catches a mutant.
+#[derive(Clone, Copy)]
+enum By {
+    /// The history of this seed.
+    Seed(u64),
+    /// A test of crates/sim/tests/sim, by its full name.
+    Test(&'static str),
 }
 
 /// What the swarm is built of.
@@ -40,12 +49,18 @@ const CRATES: [&str; 4] = ["parity", "format", "engine", "sim"];
 /// Tells a process which mutant it is.
 const VARIABLE: &str = "MDSPACE_MUTANT";
 
+/// As much of a reason as fits a line.
+const REASON_CHARS: usize = 100;
+
+/// A test that takes longer does not end.
+const TEST_LIMIT: Duration = Duration::from_secs(300);
+
 /// What is asked of the mutants.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Which of them; all if none is given.
     names: Vec<String>,
-    /// Look for the histories that catch them, to be written into the table.
+    /// Look for histories that catch them, to be written into the table.
     #[arg(long)]
     hunt: bool,
     /// Among so many.
@@ -67,19 +82,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if survivors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The step: each mutant that has a history is caught by it.
+/// The step: each mutant is caught by what the table names.
 pub(crate) fn step(log: &mut Log) -> Result<Verdict> {
-    let (mutants, others): (Vec<_>, Vec<_>) = named(&[])?.into_iter().partition(|(_, mutant)| mutant.seed.is_some());
+    let mutants = named(&[])?;
     let survivors = confirm(&mutants, &mut |line| log.write(&format!("{line}\n")))?;
     ensure!(
         survivors.is_empty(),
         "not caught: {}; cargo xtask mutants --hunt NAME finds another history",
         survivors.join(" ")
     );
-    let (caught, others) = (mutants.len(), others.len());
-    Ok(Verdict::Passed(format!(
-        "{caught} broken engines caught by histories that the whole one passes; of {others} none is known"
-    )))
+    let caught = mutants.len();
+    Ok(Verdict::Passed(format!("{caught} broken engines caught by histories and tests that the whole one passes")))
 }
 
 /// Mutants with their numbers.
@@ -95,13 +108,15 @@ fn named(names: &[String]) -> Result<Vec<(usize, &'static Mutant)>> {
 /// Where it is told how each was caught.
 type Say<'a> = dyn FnMut(String) -> Result<()> + 'a;
 
-/// Lives through the history of each, with and without it; gives those that it does not catch.
+/// Tries what is to catch each, with and without it; gives those that are not caught.
 fn confirm(mutants: &[(usize, &'static Mutant)], say: &mut Say<'_>) -> Result<Vec<&'static str>> {
-    Copy::make()?.build()?;
+    let copy = Copy::make()?;
+    copy.build()?;
+    let tests = copy.build_tests()?;
     let mut survivors = Vec::new();
     for (number, mutant) in mutants {
-        let told = match mutant.seed.map(|seed| catch_by(*number, seed)).transpose()?.flatten() {
-            Some(Catch { seed, reason }) => format!("caught by {seed}: {reason}"),
+        let told = match catch_by(*number, mutant.by, &tests)? {
+            Some(reason) => format!("caught by {reason}"),
             None => {
                 survivors.push(mutant.name);
                 format!("NOT CAUGHT: {}", mutant.broken)
@@ -112,12 +127,41 @@ fn confirm(mutants: &[(usize, &'static Mutant)], say: &mut Say<'_>) -> Result<Ve
     Ok(survivors)
 }
 
-/// How its history catches a mutant, and not the engine as it is.
-fn catch_by(number: usize, seed: u64) -> Result<Option<Catch>> {
-    if let Some(Catch { reason, .. }) = catch(None, seed, 1)? {
-        bail!("seed {seed}: the engine as it is fails already: {reason}");
+/// How a mutant is caught by that, and not the engine as it is.
+fn catch_by(number: usize, by: By, tests: &Path) -> Result<Option<String>> {
+    match by {
+        By::Seed(seed) => {
+            if let Some(Catch { reason, .. }) = catch(None, seed, 1)? {
+                bail!("seed {seed}: the engine as it is fails already: {reason}");
+            }
+            Ok(catch(Some(number), seed, 1)?.map(|Catch { reason, .. }| format!("{seed}: {reason}")))
+        }
+        By::Test(name) => {
+            if let Some(reason) = fail(None, name, tests)? {
+                bail!("{name}: the engine as it is fails already: {reason}");
+            }
+            Ok(fail(Some(number), name, tests)?.map(|reason| format!("{name}: {reason}")))
+        }
     }
-    catch(Some(number), seed, 1)
+}
+
+/// Runs one of the simulator's tests as a mutant, or as the engine is; how it fails.
+fn fail(mutant: Option<usize>, name: &str, tests: &Path) -> Result<Option<String>> {
+    let mut test = as_mutant(tests, mutant);
+    test.args(["--exact", name]);
+    let output = limited(&test, TEST_LIMIT).output()?;
+    if output.status.code() == Some(TIMED_OUT) {
+        return Ok(Some(format!("does not end within {} s", TEST_LIMIT.as_secs())));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(text.contains("running 1 test\n"), "{name}: the simulator has no such test");
+    if output.status.success() {
+        return Ok(None);
+    }
+    // What is said of a panic comes behind the line that says where; and at its end, what went wrong.
+    let said = text.lines().skip_while(|line| !line.contains(" panicked at ")).nth(1).unwrap_or("it fails");
+    let skipped = said.chars().count().saturating_sub(REASON_CHARS);
+    Ok(Some(said.chars().skip(skipped).collect()))
 }
 
 /// Looks for the first history that catches each; gives those that survive them all.
@@ -151,11 +195,8 @@ fn target() -> PathBuf {
 
 /// Lets the swarm live through histories as a mutant, or as the engine is, until one fails.
 fn catch(mutant: Option<usize>, from: u64, count: u64) -> Result<Option<Catch>> {
-    let mut swarm = Command::new(target().join("mutant/examples/swarm"));
-    swarm.args(["--brief", "--from", &from.to_string(), "--count", &count.to_string()]).env_remove(VARIABLE);
-    if let Some(number) = mutant {
-        swarm.env(VARIABLE, number.to_string());
-    }
+    let mut swarm = as_mutant(&target().join("mutant/examples/swarm"), mutant);
+    swarm.args(["--brief", "--from", &from.to_string(), "--count", &count.to_string()]);
     let limit = Duration::from_secs(60 + count / 20);
     let output = limited(&swarm, limit).output()?;
     if output.status.code() == Some(TIMED_OUT) {
@@ -170,8 +211,13 @@ fn catch(mutant: Option<usize>, from: u64, count: u64) -> Result<Option<Catch>> 
         .lines()
         .find_map(|line| line.strip_prefix("seed ")?.split_once(": "))
         .with_context(|| format!("the swarm says neither how it failed nor that it passed:\n{text}"))?;
-    let reason: String = reason.chars().take(100).collect();
-    Ok(Some(Catch { seed: seed.parse()?, reason }))
+    Ok(Some(Catch { seed: seed.parse()?, reason: reason.chars().take(REASON_CHARS).collect() }))
+}
+
+fn as_mutant(program: &Path, mutant: Option<usize>) -> Command {
+    let mut command = Command::new(program);
+    command.env_remove(VARIABLE).envs(mutant.map(|number| (VARIABLE, number.to_string())));
+    command
 }
 
 /// How a mutant was caught.
@@ -206,13 +252,28 @@ impl Copy {
     }
 
     fn build(&self) -> Result<()> {
+        self.cargo(&["--example", "swarm"]).map(drop)
+    }
+
+    /// The program of the simulator's own tests.
+    fn build_tests(&self) -> Result<PathBuf> {
+        let said = self.cargo(&["--test", "sim", "--message-format", "json"])?;
+        let said = String::from_utf8(said)?;
+        let artifacts = said.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let mut tests = artifacts.filter(|artifact| artifact["target"]["name"] == "sim");
+        let program = tests.find_map(|artifact| artifact["executable"].as_str().map(PathBuf::from));
+        program.context("cargo does not say where it put the tests")
+    }
+
+    /// Builds targets of the simulator; gives what cargo said.
+    fn cargo(&self, targets: &[&str]) -> Result<Vec<u8>> {
         let build = ["build", "--quiet", "--offline", "--profile", "mutant", "--package", "mdspace-sim"];
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(build).args(["--example", "swarm"]).current_dir(&self.place);
+        cargo.args(build).args(targets).current_dir(&self.place);
         cargo.env("CARGO_TARGET_DIR", target()).env("RUSTFLAGS", "-Awarnings");
         let built = cargo.output()?;
         ensure!(built.status.success(), "it does not build:\n{}", String::from_utf8_lossy(&built.stderr));
-        Ok(())
+        Ok(built.stdout)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Each breaks one promise of the engine that the simulated world holds it to. Where the engine's text changes, its
 //! mutant changes with it; one whose change no longer breaks anything is replaced by another that does.
 
+use super::By::{Seed, Test};
 use super::Mutant;
 
 /// All of them.
@@ -10,7 +11,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "intent-after-data",
         broken: "data is written before its bits are on stable storage",
-        seed: Some(6),
+        by: Seed(91),
         file: "intent/mod.rs",
         old: "        self.record_intent(&intended).await?;\n        Ok(intended)",
         new: "        if !BROKEN {\n            self.record_intent(&intended).await?;\n        }\n        Ok(intended)",
@@ -18,7 +19,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bit-flush-lost",
         broken: "bits are written without a flush",
-        seed: Some(6),
+        by: Seed(81),
         file: "intent/mod.rs",
         old: "if flush == Flush::Yes { member.flush(Why::Intent).await } else { Ok(()) }",
         new: "if flush == Flush::Yes && !BROKEN { member.flush(Why::Intent).await } else { Ok(()) }",
@@ -26,7 +27,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bit-stable-too-early",
         broken: "a bit counts as stable as soon as somebody is about to write it",
-        seed: Some(3_255),
+        by: Seed(3_255),
         file: "intent/bits.rs",
         old: "        pages.extend(more);\n        self.round(pages)",
         new: "        pages.extend(more);\n        if BROKEN {\n            self.stable = self.image.clone();\n        }\n        self.round(pages)",
@@ -34,7 +35,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bit-cleared-unflushed",
         broken: "idle bits are cleared without a flush of the data",
-        seed: Some(3_072),
+        by: Seed(3_072),
         file: "intent/clearing.rs",
         old: "        self.flush_devices().await?;\n        let _lock",
         new: "        if !BROKEN {\n            self.flush_devices().await?;\n        }\n        let _lock",
@@ -42,7 +43,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bit-cleared-under-write",
         broken: "bits of chunks that are being written to are cleared",
-        seed: Some(2398),
+        by: Seed(2634),
         file: "intent/bits.rs",
         old: "(chunk.under_way == 0).then(||",
         new: "(chunk.under_way == 0 || BROKEN).then(||",
@@ -50,7 +51,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bits-of-disagreement-cleared",
         broken: "bits are cleared although a resync is still to come",
-        seed: Some(6),
+        by: Seed(6),
         file: "intent/clearing.rs",
         old: "self.whole.get() && self.agreed.get() && self.record.borrow().owed == 0",
         new: "self.whole.get() && (self.agreed.get() || BROKEN) && self.record.borrow().owed == 0",
@@ -58,7 +59,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "dirty-mark-skipped",
         broken: "the array is not marked dirty before the first write",
-        seed: Some(6),
+        by: Seed(6),
         file: "membership.rs",
         old: "            self.record.borrow_mut().dirty = true;\n            self.publish().await",
         new: "            self.record.borrow_mut().dirty = true;\n            if BROKEN {\n                return Ok(());\n            }\n            self.publish().await",
@@ -66,7 +67,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "clean-without-flush",
         broken: "the array is marked clean while writes are in volatile caches",
-        seed: Some(32),
+        by: Seed(32),
         file: "membership.rs",
         old: "        let agreed_below = self.agreed_below.get();\n        self.flush_devices().await?;",
         new: "        let agreed_below = self.agreed_below.get();\n        if !BROKEN {\n            self.flush_devices().await?;\n        }",
@@ -74,7 +75,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "events-not-bumped",
         broken: "superblocks change without new events",
-        seed: Some(18),
+        by: Seed(18),
         file: "membership.rs",
         old: "let events = self.record.borrow().events + 1;",
         new: "let events = self.record.borrow().events + u64::from(!BROKEN);",
@@ -82,7 +83,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "one-round",
         broken: "a member that leaves stays only one event behind, which older kernels accept",
-        seed: Some(355),
+        by: Seed(355),
         file: "membership.rs",
         old: "record.owed = ROUNDS_TO_LEAVE_BEHIND;",
         new: "record.owed = if BROKEN { 1 } else { ROUNDS_TO_LEAVE_BEHIND };",
@@ -90,7 +91,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "superblock-flush-lost",
         broken: "superblocks are written without a flush",
-        seed: Some(111),
+        by: Seed(111),
         file: "device.rs",
         old: "        self.member.flush(Why::Superblock).await\n",
         new: "        if BROKEN { Ok(()) } else { self.member.flush(Why::Superblock).await }\n",
@@ -98,7 +99,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "answered-before-recorded",
         broken: "a write that went round a failed member is answered before the superblocks say that it left",
-        seed: Some(4_712),
+        by: Seed(4_712),
         file: "membership.rs",
         old: "if self.record.borrow().owed > 0 { self.publish().await } else { Ok(()) }",
         new: "if self.record.borrow().owed > 0 && !BROKEN { self.publish().await } else { Ok(()) }",
@@ -106,7 +107,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "stale-member-taken",
         broken: "a member that was left behind is believed to be what it calls itself",
-        seed: Some(18),
+        by: Seed(18),
         file: "assemble.rs",
         old: "    if best.events.saturating_sub(own.events) > 1 {\n        return Ok(Err(format!(\"stale: its events are {}, the array's {}\", own.events, best.events)));\n    }\n    let role = best.role(own.device_number);",
         new: "    let broken = BROKEN;\n    if best.events.saturating_sub(own.events) > 1 && !broken {\n        return Ok(Err(format!(\"stale: its events are {}, the array's {}\", own.events, best.events)));\n    }\n    let role = if broken { own.own_role() } else { best.role(own.device_number) };",
@@ -114,7 +115,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "write-hole-taken",
         broken: "a dirty and degraded parity array is assembled without being asked to",
-        seed: Some(163),
+        by: Seed(163),
         file: "assemble.rs",
         old: "Geometry::Parity(_) if options.force =>",
         new: "Geometry::Parity(_) if options.force || BROKEN =>",
@@ -122,7 +123,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "flush-lost",
         broken: "a flush is answered without one",
-        seed: Some(6),
+        by: Seed(6),
         file: "array.rs",
         old: "            return Ok(()); // nothing was written, and a failure could not be noted\n        }\n        self.flush_devices().await?;",
         new: "            return Ok(()); // nothing was written, and a failure could not be noted\n        }\n        if !BROKEN {\n            self.flush_devices().await?;\n        }",
@@ -130,7 +131,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "stable-write-unflushed",
         broken: "a write with FUA is answered from volatile caches",
-        seed: Some(140),
+        by: Seed(140),
         file: "array.rs",
         old: "            Durability::Stable => Box::pin(inner.flush_members()).await,",
         new: "            Durability::Stable if BROKEN => Ok(()),\n            Durability::Stable => Box::pin(inner.flush_members()).await,",
@@ -138,7 +139,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "stripe-not-locked",
         broken: "writes to one stripe do not follow each other",
-        seed: Some(13),
+        by: Seed(28),
         file: "gather/mod.rs",
         old: "self.0.locks.ask(stripes)",
         new: "self.0.locks.ask(if BROKEN { stripes.start..stripes.start } else { stripes })",
@@ -146,7 +147,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "copies-not-locked",
         broken: "overlapping writes of copies do not follow each other",
-        seed: Some(5),
+        by: Seed(5),
         file: "array.rs",
         old: "let _lock = self.locks.exclusive(outer.clone()).await;",
         new: "let _lock = match BROKEN {\n            true => self.locks.shared(outer.clone()).await,\n            false => self.locks.exclusive(outer.clone()).await,\n        };",
@@ -154,7 +155,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "untrusted-parity-used",
         broken: "after an unclean stop data is reconstructed from parity that no resync has been over",
-        seed: Some(2386),
+        by: Seed(2386),
         file: "striped.rs",
         old: "parity_trusted: self.is_agreed((stripe.number() + 1) * parity.stripe_bytes()),",
         new: "parity_trusted: BROKEN || self.is_agreed((stripe.number() + 1) * parity.stripe_bytes()),",
@@ -162,7 +163,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "write-error-ignored",
         broken: "a member of a parity array that failed a write stays",
-        seed: Some(287),
+        by: Seed(287),
         file: "striped.rs",
         old: "                Box::pin(self.record_failure(&device, &error)).await?;\n            }\n        }\n        Ok(())\n    }",
         new: "                if !BROKEN {\n                    Box::pin(self.record_failure(&device, &error)).await?;\n                }\n            }\n        }\n        Ok(())\n    }",
@@ -170,7 +171,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "copy-error-ignored",
         broken: "a copy that failed a write stays",
-        seed: Some(1239),
+        by: Seed(371),
         file: "mapped.rs",
         old: "            self.record_failure(device, &error).await?;\n        }\n        Ok(())\n    }",
         new: "            if !BROKEN {\n                self.record_failure(device, &error).await?;\n            }\n        }\n        Ok(())\n    }",
@@ -178,7 +179,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "ahead-not-forgotten",
         broken: "what was read ahead of a stripe stays when the stripe is written to",
-        seed: Some(1243),
+        by: Seed(1243),
         file: "recall.rs",
         old: "        self.read_ahead.forget(stripe.number()..stripe.number() + 1);\n",
         new: "        if !BROKEN {\n            self.read_ahead.forget(stripe.number()..stripe.number() + 1);\n        }\n",
@@ -186,7 +187,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "ahead-of-a-write",
         broken: "a stripe is read ahead while it is being written to",
-        seed: Some(2_651),
+        by: Seed(2_591),
         file: "read_ahead/mod.rs",
         old: "            || self.locks.is_wanted_exclusively(&(stripe..stripe + 1))\n",
         new: "            || (!BROKEN && self.locks.is_wanted_exclusively(&(stripe..stripe + 1)))\n",
@@ -194,7 +195,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "stale-parity",
         broken: "read-modify-write forgets what the old data adds to parity",
-        seed: Some(0),
+        by: Seed(0),
         file: "syndrome.rs",
         old: "            terms.push((weight, known.old(role, range).expect(\"modifying reads the old data\")));\n",
         new: "            if !BROKEN {\n                terms.push((weight, known.old(role, range).expect(\"modifying reads the old data\")));\n            }\n",
@@ -202,7 +203,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "resync-skips",
         broken: "a resync leaves the first chunk out",
-        seed: Some(6),
+        by: Seed(6),
         file: "sweep/resync.rs",
         old: "let from = self.position_of(self.agreed_below.get());",
         new: "let from = self.position_of(self.agreed_below.get()) + if BROKEN { self.chunk_bytes() } else { 0 };",
@@ -210,7 +211,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "spare-called-current",
         broken: "a spare that takes a slot is not called current nowhere",
-        seed: Some(62),
+        by: Seed(62),
         file: "joining.rs",
         old: "superblock.recovery_offset = Some(Sectors(0));",
         new: "superblock.recovery_offset = (!BROKEN).then_some(Sectors(0));",
@@ -218,7 +219,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "read-beyond-recovery",
         broken: "what a member has not recovered yet is read from it",
-        seed: Some(18),
+        by: Seed(18),
         file: "device.rs",
         old: "DeviceState::Recovering { current } => range.end <= current,",
         new: "DeviceState::Recovering { current } => range.end <= current + if BROKEN { 1 << 20 } else { 0 },",
@@ -226,7 +227,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "recovery-unflushed",
         broken: "a member is called current while what it recovered is in its volatile cache",
-        seed: Some(15_257),
+        by: Test("recovery::power_may_go_at_any_write_of_a_recovery_for_which_nobody_else_flushes"),
         file: "sweep/recovery.rs",
         old: "        let Some(_inside) = self.gate.enter_unseen() else { return Ok(()) };\n        self.flush_devices().await?;",
         new: "        let Some(_inside) = self.gate.enter_unseen() else { return Ok(()) };\n        if !BROKEN {\n            self.flush_devices().await?;\n        }",
@@ -234,7 +235,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "uneven-events-grow",
         broken: "members that are one event behind are not brought level before the next round",
-        seed: Some(1_509),
+        by: Seed(754),
         file: "assemble.rs",
         old: "let uneven = uneven.then(said);",
         new: "let uneven = (uneven && !BROKEN).then(said);",
@@ -242,7 +243,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "cache-not-told",
         broken: "a write of a part of a stripe does not tell the cache to forget first",
-        seed: Some(1_455),
+        by: Seed(1_455),
         file: "recall.rs",
         old: "        self.cache.borrow_mut().forget(base(stripe), changes);",
         new: "        if !BROKEN {\n            self.cache.borrow_mut().forget(base(stripe), changes);\n        }",
@@ -250,7 +251,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "cache-not-told-of-stripes",
         broken: "full stripes and zeros do not tell the cache to forget",
-        seed: Some(122),
+        by: Seed(122),
         file: "recall.rs",
         old: "        if !cache.is_empty() {\n            let rows",
         new: "        if !cache.is_empty() && !BROKEN {\n            let rows",
@@ -258,7 +259,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "writeback-not-written",
         broken: "a flush does not wait for what is kept in memory",
-        seed: Some(241),
+        by: Seed(241),
         file: "array.rs",
         old: "        let _inside = inner.enter(0, 0)?;\n        inner.write_out_all().await?;",
         new: "        let _inside = inner.enter(0, 0)?;\n        if !BROKEN {\n            inner.write_out_all().await?;\n        }",
@@ -266,7 +267,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "kept-not-read",
         broken: "a read does not see what is kept in memory",
-        seed: Some(41),
+        by: Seed(41),
         file: "array.rs",
         old: "if inner.gathering.keeps_any() {",
         new: "if inner.gathering.keeps_any() && !BROKEN {",
@@ -274,7 +275,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "checkpoint-unflushed",
         broken: "a sweep is said to have come to where its writes are in volatile caches",
-        seed: None,
+        by: Test("recovery::power_may_go_at_any_write_of_a_recovery_for_which_nobody_else_flushes"),
         file: "sweep/recovery.rs",
         old: "        self.flush_devices().await?;\n        let _lock = self.metadata.exclusive(0..1).await;\n        self.check_unbroken()?;\n        let mut is_news",
         new: "        if !BROKEN {\n            self.flush_devices().await?;\n        }\n        let _lock = self.metadata.exclusive(0..1).await;\n        self.check_unbroken()?;\n        let mut is_news",
@@ -282,7 +283,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "sweep-not-locked",
         broken: "writes and a sweep over stripes do not wait for each other",
-        seed: Some(199),
+        by: Seed(34),
         file: "sweep/mod.rs",
         old: "        self.locks.exclusive(stripes).await",
         new: "        self.locks.exclusive(if BROKEN { stripes.start..stripes.start } else { stripes }).await",
@@ -290,7 +291,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bitmap-under-writes",
         broken: "a bitmap is added while writes without bits are under way",
-        seed: None,
+        by: Test("boundaries::power_may_go_while_a_bitmap_is_added_before_the_first_write"),
         file: "intent/change.rs",
         old: "let _nobody_writes = self.locks.exclusive(0..u64::MAX).await;",
         new: "let _nobody_writes = self.locks.exclusive(0..if BROKEN { 0 } else { u64::MAX }).await;",
@@ -298,7 +299,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "absent-not-shut-out",
         broken: "bits are cleared, and whoever left before could still be taken back by them",
-        seed: None,
+        by: Test("recovery::a_member_that_left_long_before_bits_were_cleared_is_not_taken_back"),
         file: "intent/clearing.rs",
         old: "        intent.cleared_everywhere.get() + 1 >= self.record.borrow().events",
         new: "        BROKEN || intent.cleared_everywhere.get() + 1 >= self.record.borrow().events",
@@ -306,7 +307,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bitmap-not-carried",
         broken: "a spare takes a slot without the bitmap",
-        seed: None,
+        by: Test("intent::a_spare_that_takes_a_slot_has_all_bits"),
         file: "joining.rs",
         old: "            match self.write_whole_bitmap(&device).await {",
         new: "            match if BROKEN { Ok(()) } else { self.write_whole_bitmap(&device).await } {",
@@ -314,7 +315,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "returns-not-forgotten",
         broken: "a member that came back relies on a bitmap that was made after it had been away",
-        seed: None,
+        by: Test("recovery::a_member_that_came_back_gets_everything_when_its_bitmap_goes"),
         file: "intent/change.rs",
         old: "            device.superblock.borrow_mut().recovery_from_bitmap = false;",
         new: "            device.superblock.borrow_mut().recovery_from_bitmap &= BROKEN;",
@@ -322,7 +323,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "read-of-what-is-written-out",
         broken: "a read passes over what was kept in memory when it began and was written out meanwhile",
-        seed: Some(193),
+        by: Seed(193),
         file: "gather/writeback.rs",
         old: "keepers.iter().position(|(entry, _)| entry.is_done())",
         new: "keepers.iter().position(|(entry, _)| entry.is_done() && !BROKEN)",
@@ -330,7 +331,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "newcomer-told-last",
         broken: "a member that was given a slot is called active by others before it says how far it is",
-        seed: Some(973_201_388_355_398),
+        by: Test("recovery::of_spares_that_take_slots_nobody_is_called_active_before_he_says_so_himself"),
         file: "membership.rs",
         old: "staying.partition(|device| device.is_untold.get());",
         new: "staying.partition(|device| device.is_untold.get() && !BROKEN);",
@@ -338,7 +339,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "removed-not-left-behind",
         broken: "a spare that was removed can be taken for whoever gets its number",
-        seed: Some(94_423_662_448_490),
+        by: Seed(94_423_662_448_490),
         file: "membership.rs",
         old: "        if device.state.get() != DeviceState::Spare || inner.read_only || inner.broken.borrow().is_some() {",
         new: "        if device.state.get() != DeviceState::Spare || inner.read_only || inner.broken.borrow().is_some() || BROKEN {",
@@ -346,7 +347,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "file-not-left-behind",
         broken: "a bitmap file counts that is one event ahead of an array which was used without it",
-        seed: Some(94_423_662_427_003),
+        by: Test("boundaries::a_file_that_a_round_cut_short_has_left_ahead_is_left_behind_by_an_array_used_without_it"),
         file: "assemble.rs",
         old: "        if intent.is_none() {",
         new: "        if intent.is_none() && !BROKEN {",
@@ -354,7 +355,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "done-and-given-work",
         broken: "an entry that another caller has carried out is given work, which holds the array for ever",
-        seed: Some(3),
+        by: Seed(3),
         file: "gather/mod.rs",
         old: "        if is_waiting && !entry.has_work() {",
         new: "        if (is_waiting || BROKEN) && !entry.has_work() {",
@@ -362,7 +363,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "clean-before-left-behind",
         broken: "a resync without a member is over on superblocks that it is only one event behind of",
-        seed: Some(25_908),
+        by: Seed(25_908),
         file: "membership.rs",
         old: "            false if record.owed > 1 => superblock.resync,",
         new: "            false if record.owed > 1 && !BROKEN => superblock.resync,",
@@ -370,9 +371,49 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "flush-without-absent",
         broken: "a flush of a dirty array counts, and who is absent is taken back as current",
-        seed: Some(375_274_292_384_249),
+        by: Seed(375_274_292_384_249),
         file: "membership.rs",
         old: "        if !self.is_redundant() || !is_absent_owed() {",
         new: "        if !self.is_redundant() || !is_absent_owed() || BROKEN {",
+    },
+    Mutant {
+        name: "found-unflushed",
+        broken: "superblocks are built on others that an earlier user left in volatile caches",
+        by: Seed(992_957_094_468_932),
+        file: "assemble.rs",
+        old: "        is_flush_owed: true,",
+        new: "        is_flush_owed: !BROKEN,",
+    },
+    Mutant {
+        name: "level-before-told",
+        broken: "a member that was given a slot is first told what the others said before",
+        by: Seed(474_088_832_401_620),
+        file: "membership.rs",
+        old: "is_told && !device.is_untold.get()\n",
+        new: "is_told && (BROKEN || !device.is_untold.get())\n",
+    },
+    Mutant {
+        name: "unknown-not-left-behind",
+        broken: "a slot is given away that somebody may have who is not here and was told alone",
+        by: Seed(474_088_832_404_273),
+        file: "membership.rs",
+        old: "        let owed = {\n            let mut record = self.record.borrow_mut();\n            let least",
+        new: "        if BROKEN {\n            return Ok(());\n        }\n        let owed = {\n            let mut record = self.record.borrow_mut();\n            let least",
+    },
+    Mutant {
+        name: "absent-told-alone",
+        broken: "who was not there at assembly is left two events behind, of which a round cut short may have told him one",
+        by: Test("recovery::who_was_told_alone_of_the_next_event_is_left_behind_by_those_who_go_on_without_him"),
+        file: "assemble.rs",
+        old: "            owed = ROUNDS_TO_LEAVE_ABSENT;",
+        new: "            owed = if BROKEN { ROUNDS_TO_LEAVE_BEHIND } else { ROUNDS_TO_LEAVE_ABSENT };",
+    },
+    Mutant {
+        name: "found-bits-stable",
+        broken: "a bit that one member has counts as stable on all",
+        by: Test("intent::a_bit_that_one_member_has_is_on_all_of_them_before_data_is_written_under_it"),
+        file: "intent/bits.rs",
+        old: "            stable: vec![0; image.len()],",
+        new: "            stable: if BROKEN { image.clone() } else { vec![0; image.len()] },",
     },
 ];

@@ -89,6 +89,8 @@ enum Fault {
     Superblock,
     /// A bitmap is added, or where there is one removed.
     BitmapChanged,
+    /// A bitmap is added while the first writes wait for the array to be marked dirty.
+    BitmapAddedFirst,
     /// The bitmap's file is gone.
     File,
 }
@@ -251,17 +253,22 @@ fn live(setup: Setup, fault: Fault, pace: Pace, seed: u64, cut: u64) -> Life {
             .map(|part| write_and_flush(array.clone(), part.clone(), clock.clone(), Random::new(random.number()), pace))
             .collect();
         let breaker = {
-            let moment = clock.now() + 4 * pace.pause(&mut random);
+            let moment = match fault {
+                Fault::BitmapAddedFirst => clock.now() + Duration::from_micros(random.within(0..100)),
+                _ => clock.now() + 4 * pace.pause(&mut random),
+            };
             let (array, clock, victim, file) = (array.clone(), clock.clone(), victim.clone(), file.clone());
             async move {
                 clock.sleep_until(moment).await;
                 match fault {
                     Fault::None => {}
                     Fault::Failed => array.fail(&victim.name()).await.expect("the level bears it"),
-                    Fault::BitmapChanged if setup.bitmap == Bitmap::None => {
+                    Fault::BitmapChanged if setup.bitmap != Bitmap::None => {
+                        array.remove_bitmap().await.expect("there is one");
+                    }
+                    Fault::BitmapChanged | Fault::BitmapAddedFirst => {
                         array.add_bitmap(Some(CHUNK_BYTES), BitmapPolicy::default()).await.expect("there is room");
                     }
-                    Fault::BitmapChanged => array.remove_bitmap().await.expect("there is one"),
                     Fault::File => file.faults().gone.set(true),
                     Fault::Gone => victim.faults().gone.set(true),
                     Fault::Superblock => victim.faults().bad_writes.borrow_mut().push(4096..8192),
@@ -483,6 +490,7 @@ fn cut_everywhere(fault: Fault, pace: Pace) {
         let has_bitmap = pace == Pace::Busy || setup.bitmap != Bitmap::None;
         match fault {
             Fault::File => setup.bitmap == Bitmap::File,
+            Fault::BitmapAddedFirst => setup.bitmap == Bitmap::None,
             Fault::None | Fault::BitmapChanged => has_bitmap,
             _ => has_bitmap && bears_a_fault(setup),
         }
@@ -535,6 +543,41 @@ fn power_may_go_while_a_bitmap_is_added_or_removed() {
 }
 
 #[test]
+fn power_may_go_while_a_bitmap_is_added_before_the_first_write() {
+    cut_everywhere(Fault::BitmapAddedFirst, Pace::Busy);
+}
+
+#[test]
 fn power_may_go_while_the_bitmap_s_file_goes() {
     cut_everywhere(Fault::File, Pace::Busy);
+}
+
+/// What was written without it has no bits there, so it must not count again.
+#[test]
+fn a_file_that_a_round_cut_short_has_left_ahead_is_left_behind_by_an_array_used_without_it() {
+    let setup = Setup { bitmap: Bitmap::File, ..RAID1 };
+    let mut left_ahead = 0;
+    for (seed, cut) in (0..10).flat_map(|seed| (1..12).map(move |cut| (seed, cut))) {
+        let (world, boundaries) = (World::new(seed), Rc::new(Cell::new(0)));
+        let mut random = Random::new(seed ^ cut);
+        let member = |name: &str, bytes| SimMember::new(name.to_owned(), &world, vec![0; bytes], boundaries.clone());
+        let members = ["member0", "member1"].map(|name| member(name, DATA_OFFSET + COMPONENT_BYTES as usize));
+        let file = member("bitmap", FILE_BYTES);
+        world.run(make(&setup, &members, &file, &world), || false);
+        boundaries.set(0);
+        let write = async |with_file, at| {
+            let array = assemble(&members, with_file, &world, false).await.expect("whole");
+            array.write(at, array.pool().zeroed(4096).freeze(), Durability::Ordinary).await.expect("whole");
+        };
+        world.run(write(Some(&file), 0), || boundaries.get() >= cut);
+        world.forget_all();
+        members.iter().chain([&file]).for_each(|member| member.lose_power(&mut random));
+        let events = || members.iter().map(|member| superblock(&member.contents()).events).max().expect("two");
+        let of_file = BitmapSuper::decode(&file.contents(), FILE_BYTES as u64).expect("never torn").events;
+        left_ahead += usize::from(of_file > events());
+        world.run(write(None, 8 * CHUNK_BYTES), || false);
+        world.forget_all();
+        assert!(events() > of_file, "seed {seed} cut {cut}: the members are at {}, the file at {of_file}", events());
+    }
+    assert!(left_ahead > 0, "the power never went at that moment");
 }

@@ -1,9 +1,10 @@
-//! A bitmap of several pages, of which a round cut short has left a bit on one
-//! member alone: md reads the bitmap of a single one, so all must have it before
-//! data is written that relies on it. The simulated histories have bitmaps of one page.
+//! Bitmaps of several pages: md reads the bitmap of a single member, so all must have
+//! a bit before data is written that relies on it. Of these a round cut short has left a bit on one
+//! member alone; or a spare takes a slot when the bit is there already.
+//! The simulated histories have bitmaps of one page, which goes with every header.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::{Array, AssembleOptions, BitmapPolicy, Candidate, Durability, Pool};
+use engine::{Array, AssembleOptions, BitmapPolicy, Candidate, Clock, Durability, Pool, SyncSpeed};
 use format::bitmap::{SUPER_BYTES, is_set};
 use format::geometry::Level;
 use format::placement::BitmapChoice;
@@ -11,14 +12,19 @@ use format::superblock::{Superblock, Version, decode};
 use format::units::MemberByte;
 use mdspace_sim::{SimMember, World};
 use std::rc::Rc;
+use std::time::Duration;
 
 const MEMBERS: usize = 2;
 const SUPERBLOCK_AT: u64 = 4096;
 const CHUNK_BYTES: u64 = 4096;
 const DATA_OFFSET: u64 = 1 << 20;
-const COMPONENT: u64 = 160 << 20;
+const COMPONENT: u64 = 124 << 20;
 /// On the second page of the bitmap.
-const BIT: u64 = 40_000;
+const BIT: u64 = 31_000;
+
+fn member(name: String, world: &World) -> SimMember {
+    SimMember::new(name, world, vec![0; (DATA_OFFSET + COMPONENT) as usize], Rc::default())
+}
 
 fn candidates(members: &[SimMember]) -> Vec<Candidate<SimMember>> {
     members.iter().map(|member| Candidate { name: member.name(), member: member.clone() }).collect()
@@ -70,9 +76,7 @@ fn place_of_bit(member: &SimMember) -> u64 {
 fn a_bit_that_one_member_has_is_on_all_of_them_before_data_is_written_under_it() {
     for owner in 0..MEMBERS {
         let world = World::new(1);
-        let contents = || vec![0; (DATA_OFFSET + COMPONENT) as usize];
-        let member = |index| SimMember::new(format!("member{index}"), &world, contents(), Rc::default());
-        let members: Vec<_> = (0..MEMBERS).map(member).collect();
+        let members: Vec<_> = (0..MEMBERS).map(|index| member(format!("member{index}"), &world)).collect();
         world.run(make(&members, &world), || false);
         let place = place_of_bit(&members[owner]);
         members[owner].plant(place, &[1 << (BIT % 8)]);
@@ -90,5 +94,33 @@ fn a_bit_that_one_member_has_is_on_all_of_them_before_data_is_written_under_it()
             let is_there = is_set(&member.image()[place as usize..], BIT % 8);
             assert!(is_there, "{} has no bit, as it was on member{owner} alone", member.name());
         }
+    }
+}
+
+#[test]
+fn a_spare_that_takes_a_slot_has_all_bits() {
+    let world = World::new(2);
+    let members: Vec<_> = (0..MEMBERS).map(|index| member(format!("member{index}"), &world)).collect();
+    let spare = member("spare".to_owned(), &world);
+    world.run(make(&members, &world), || false);
+    let scene = async {
+        let (pool, options) = (Pool::new(4 << 20), AssembleOptions::default());
+        let array = Array::assemble(candidates(&members), options, pool.clone(), world.clock());
+        let array = array.await.expect("it can be assembled");
+        let newcomer = Candidate { name: spare.name(), member: spare.clone() };
+        array.add(newcomer, [9; 16], false).await.expect("it fits");
+        array.write(BIT * CHUNK_BYTES, pool.zeroed(4096).freeze(), Durability::Stable).await.expect("healthy");
+        array.fail(&members[1].name()).await.expect("one is left");
+        array.set_sync_speed(SyncSpeed { min: 1000, max: Some(1000) }).expect("it is not zero");
+        let (keeper, clock) = (array.clone(), world.clock());
+        world.spawn(async move { keeper.keep_whole().await });
+        clock.sleep_until(clock.now() + Duration::from_millis(100)).await;
+        let state = array.status().members.into_iter().find(|member| member.name == "spare").map(|member| member.state);
+        assert_eq!(state, Some("recovering"));
+    };
+    world.run(scene, || false);
+    for member in [&members[0], &spare] {
+        let place = place_of_bit(member);
+        assert!(is_set(&member.image()[place as usize..], BIT % 8), "{} has no bit", member.name());
     }
 }

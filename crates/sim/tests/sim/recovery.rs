@@ -7,10 +7,11 @@
 //! follows from the others when any one member is left out.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::{Array, AssembleOptions, BitmapPolicy, Candidate, Clock, Durability, Pool, Refusal};
+use engine::{Array, AssembleOptions, BitmapPolicy, Candidate, Clock, Durability, Pool, Refusal, SyncSpeed};
 use format::geometry::Level;
 use format::placement::BitmapChoice;
-use format::superblock::Version;
+use format::superblock::{DeviceRole, Superblock, Version, decode};
+use format::units::MemberByte;
 use futures_util::future::join;
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::cell::{Cell, RefCell};
@@ -446,6 +447,49 @@ fn a_member_that_came_back_gets_everything_when_its_bitmap_goes() {
     }
 }
 
+/// An array can be whole with an `events_cleared` of long ago: that of before a member had a bad block, where the block
+/// was written to again just before the array was stopped. (md's own is always of long ago.)
+#[test]
+fn a_member_that_left_long_before_bits_were_cleared_is_not_taken_back() {
+    for setup in [RAID1, Setup { level: Level::Raid10, layout: 0x103, chunk_bytes: 4096, ..RAID1 }] {
+        let life = Life::new(Setup { bitmap: true, lost: 1, ..setup }, 10);
+        let world = life.world.clone();
+        let scene = async {
+            let (members, blanks) = life.create().await;
+            let array = life.assemble(&members, false).await.expect("whole");
+            life.fill(&array).await;
+            array.stop().await.expect("stops clean");
+            let array = life.assemble(&members, false).await.expect("whole");
+            let zeros = || array.pool().zeroed(4096).freeze();
+            let first = (DATA_OFFSET as u64, DATA_OFFSET as u64 + 4096);
+            members[2].faults().bad_writes.borrow_mut().push(first.0..first.1);
+            array.write(0, zeros(), Durability::Stable).await.expect("a bad block is borne");
+            members[2].faults().heal();
+            array.fail(&members[1].name()).await.expect("the level bears it");
+            array.remove(&members[1].name()).await.expect("it is faulty");
+            array.write(16 << 10, zeros(), Durability::Stable).await.expect("the level bears it");
+            array.add(candidate(&blanks[0]), [9; 16], false).await.expect("it fits");
+            assert!(array.recover(&|_, _| {}).await.expect("nothing fails"));
+            array.write(0, zeros(), Durability::Stable).await.expect("the bad block is good again");
+            array.stop().await.expect("stops clean");
+
+            let rest = [&members[0], &blanks[0], &members[2]].map(SimMember::clone);
+            let array = life.assemble(&rest, false).await.expect("whole");
+            let set = || array.status().bitmap.expect("it has one").set;
+            assert!(set() > 0, "{}: bits are cleared of a whole array alone", life.context());
+            let clearer = array.clone();
+            world.spawn(async move { clearer.clear_bitmap_lazily().await });
+            life.pause(Duration::from_secs(20)).await;
+            assert_eq!(set(), 0, "{}", life.context());
+            array.fail(&blanks[0].name()).await.expect("the level bears it");
+            array.remove(&blanks[0].name()).await.expect("it is faulty");
+            let refusal = array.re_add(candidate(&members[1])).await.expect_err("it lacks what no bit names any more");
+            assert!(refusal.reason.contains("before bits were cleared"), "{}: {refusal}", life.context());
+        };
+        world.run(scene, || false);
+    }
+}
+
 #[test]
 fn a_member_that_joins_twice_at_once_is_taken_once() {
     let life = Life::new(Setup { bitmap: true, ..RAID5 }, 9);
@@ -495,6 +539,85 @@ fn a_spare_takes_over_wherever_power_went_while_the_bitmap_was_removed() {
             || false,
         );
     }
+}
+
+fn superblock(member: &SimMember) -> Superblock {
+    let image = member.image();
+    let superblock = decode(Version::V1_2, MemberByte(4096), &image[4096..8192], image.len() as u64);
+    superblock.expect("sound").expect("there")
+}
+
+fn events(member: &SimMember) -> u64 {
+    superblock(member).events
+}
+
+/// md takes whom the others call active for current, if he does not say himself how far he is.
+#[test]
+fn of_spares_that_take_slots_nobody_is_called_active_before_he_says_so_himself() {
+    for (seed, cut) in (0..10).flat_map(|seed| (1..30).map(move |cut| (seed, cut))) {
+        let life = Life::new(RAID1, seed);
+        let (world, boundaries, is_seating) = (life.world.clone(), life.boundaries.clone(), Cell::new(false));
+        let mut devices = Vec::new();
+        let scene = async {
+            let (members, blanks) = life.create().await;
+            devices.extend(members.iter().chain(&blanks).cloned());
+            let array = life.assemble(&members, false).await.expect("whole");
+            for (blank, uuid) in blanks.iter().zip(8..) {
+                array.add(candidate(blank), [uuid; 16], false).await.expect("it fits");
+            }
+            for member in &members[1..] {
+                array.fail(&member.name()).await.expect("one is left");
+            }
+            boundaries.set(0);
+            is_seating.set(true);
+            world.spawn(async move { array.keep_whole().await });
+            life.pause(Duration::from_millis(100)).await;
+        };
+        world.run(scene, || is_seating.get() && boundaries.get() >= cut);
+        world.forget_all();
+        devices.iter().for_each(|member| member.lose_power(&mut life.random.borrow_mut()));
+        let superblocks: Vec<_> = devices.iter().map(superblock).collect();
+        let newest = superblocks.iter().map(|superblock| superblock.events).max().expect("five");
+        let is_active = |role| matches!(role, DeviceRole::Active(_));
+        for teller in superblocks.iter().filter(|teller| teller.events == newest) {
+            for own in superblocks.iter().filter(|own| own.events + 1 >= newest) {
+                let is_sure = !is_active(teller.role(own.device_number)) || is_active(own.own_role());
+                assert!(is_sure, "seed {seed} cut {cut}: {:?} is called active and does not know", own.device_number);
+            }
+        }
+    }
+}
+
+/// Older kernels believe whoever is one event behind, even where the others call him faulty.
+#[test]
+fn who_was_told_alone_of_the_next_event_is_left_behind_by_those_who_go_on_without_him() {
+    let mut told_alone = 0;
+    for (seed, cut) in (0..20).flat_map(|seed| (1..8).map(move |cut| (seed, cut))) {
+        let life = Life::new(RAID1, seed);
+        let (world, boundaries) = (life.world.clone(), life.boundaries.clone());
+        let (members, _) = world.run(life.create(), || false).expect("not stopped");
+        boundaries.set(0);
+        let first = async {
+            let array = life.assemble(&members, false).await.expect("whole");
+            array.write(0, array.pool().zeroed(4096).freeze(), Durability::Ordinary).await.expect("whole");
+        };
+        world.run(first, || boundaries.get() >= cut);
+        world.forget_all();
+        members.iter().for_each(|member| member.lose_power(&mut life.random.borrow_mut()));
+        let (absent, rest) = members.split_first().expect("three");
+        told_alone += usize::from(rest.iter().all(|member| events(member) < events(absent)));
+        let second = async {
+            let array = life.assemble(rest, false).await.expect("degraded");
+            array.write(0, array.pool().zeroed(4096).freeze(), Durability::Ordinary).await.expect("degraded");
+        };
+        world.run(second, || false);
+        world.forget_all();
+        for member in rest {
+            let (ahead, behind) = (events(member), events(absent));
+            assert!(ahead > behind + 1, "seed {seed} cut {cut}: at {ahead}, and the one who is absent at {behind}");
+        }
+    }
+    assert!(told_alone > 0, "the power never went at that moment");
 }
 
 #[test]
@@ -614,9 +737,30 @@ fn a_recovery_goes_round_what_cannot_be_read_and_past_what_nobody_can_give() {
     }
 }
 
+/// How members are lost, and got again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Story {
+    Replacement,
+    /// So slow that there are checkpoints in it.
+    SlowReplacement,
+    Return,
+}
+
+/// A member is replaced, at a speed at which a window takes longer than a checkpoint waits.
+async fn replace_slowly(life: &Life, array: &Simulated, members: &[SimMember], blanks: &[SimMember]) {
+    let speed = SyncSpeed { min: 40_000, max: Some(40_000) };
+    array.set_sync_speed(speed).expect("it is not zero");
+    array.fail(&members[0].name()).await.expect("the level bears it");
+    array.remove(&members[0].name()).await.expect("it is faulty");
+    array.add(candidate(&blanks[0]), [0x80; 16], false).await.expect("it fits");
+    life.pause(Duration::from_secs(60)).await;
+    let status = array.status();
+    assert_eq!(status.in_sync, status.raid_disks, "{}: it is not recovered in time", life.context());
+}
+
 /// Lives until the power goes at boundary `cut` of the members' writes; then
 /// what is left must go on to a whole array. The number of boundaries there were.
-fn cut_and_go_on(setup: Setup, seed: u64, cut: u64, is_re_add: bool) -> u64 {
+fn cut_and_go_on(setup: Setup, seed: u64, cut: u64, story: Story) -> u64 {
     let life = Life::new(setup, seed);
     let world = life.world.clone();
     let all: RefCell<Vec<SimMember>> = RefCell::default();
@@ -631,20 +775,22 @@ fn cut_and_go_on(setup: Setup, seed: u64, cut: u64, is_re_add: bool) -> u64 {
         || false,
     );
     let (members, blanks) = made.expect("not stopped");
-    all.borrow_mut().extend(members.iter().chain(blanks.iter().filter(|_| !is_re_add)).cloned());
+    all.borrow_mut().extend(members.iter().chain(blanks.iter().filter(|_| story != Story::Return)).cloned());
     life.boundaries.set(0);
     let lived = async {
         let array = life.serve(&members, false).await.expect("whole");
-        if is_re_add {
-            let away = members[1].name();
-            array.fail(&away).await.expect("the level bears it");
-            array.remove(&away).await.expect("faulty");
-            life.write(&array).await;
-            array.re_add(candidate(&members[1])).await.expect("the bitmap says what it lacks");
-            life.write(&array).await;
-            life.until_whole(&array).await;
-        } else {
-            lose_and_replace(&life, &array, &members, &blanks).await;
+        match story {
+            Story::Replacement => lose_and_replace(&life, &array, &members, &blanks).await,
+            Story::SlowReplacement => replace_slowly(&life, &array, &members, &blanks).await,
+            Story::Return => {
+                let away = members[1].name();
+                array.fail(&away).await.expect("the level bears it");
+                array.remove(&away).await.expect("faulty");
+                life.write(&array).await;
+                array.re_add(candidate(&members[1])).await.expect("the bitmap says what it lacks");
+                life.write(&array).await;
+                life.until_whole(&array).await;
+            }
         }
         array.stop().await.expect("stops clean");
     };
@@ -697,22 +843,31 @@ async fn go_on(life: &Life, left: &[SimMember], cut: u64) {
     array.stop().await.unwrap_or_else(|error| panic!("{context}: {error}"));
 }
 
-fn cut_everywhere(setups: &[Setup], is_re_add: bool) {
+fn cut_everywhere(setups: &[Setup], story: Story) {
     for (seed, setup) in setups.iter().enumerate() {
-        let end = cut_and_go_on(*setup, seed as u64, u64::MAX, is_re_add);
+        let end = cut_and_go_on(*setup, seed as u64, u64::MAX, story);
         for cut in 0..=end {
-            cut_and_go_on(*setup, seed as u64, cut, is_re_add);
+            cut_and_go_on(*setup, seed as u64, cut, story);
         }
     }
 }
 
 #[test]
 fn power_may_go_at_any_write_of_a_replacement() {
-    cut_everywhere(&SETUPS, false);
+    cut_everywhere(&SETUPS, Story::Replacement);
+}
+
+#[test]
+fn power_may_go_at_any_write_of_a_recovery_for_which_nobody_else_flushes() {
+    // One window; and four, with checkpoints. Without a bitmap, whose rounds would flush what was recovered.
+    let short = Setup { component_bytes: 256 << 10, slots: 2, lost: 1, ..RAID1 };
+    let copies = Setup { component_bytes: 2 << 20, ..short };
+    let parity = Setup { component_bytes: 2 << 20, slots: 3, chunk_bytes: 64 << 10, ..RAID5 };
+    cut_everywhere(&[short, short, copies, parity], Story::SlowReplacement);
 }
 
 #[test]
 fn power_may_go_at_any_write_of_a_return() {
     let setups: Vec<_> = SETUPS.into_iter().filter(|setup| setup.bitmap).collect();
-    cut_everywhere(&setups, true);
+    cut_everywhere(&setups, Story::Return);
 }
