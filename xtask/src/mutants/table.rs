@@ -409,6 +409,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
         new: "            owed = if BROKEN { ROUNDS_TO_LEAVE_BEHIND } else { ROUNDS_TO_LEAVE_ABSENT };",
     },
     Mutant {
+        name: "driver-not-woken",
+        broken: "whoever drives a read-ahead is not told when it is given up, and waits for ever",
+        by: Seed(922924336368417),
+        file: "read_ahead/mod.rs",
+        old: "            waiting.push((waiter.id, context.waker().clone()));",
+        new: "            if !BROKEN || *driver != Some(waiter.id) { waiting.push((waiter.id, context.waker().clone())); }",
+    },
+    Mutant {
+        name: "learned-too-late",
+        broken: "checksums are learned from what was read, after a failed write may have changed a part of it",
+        by: Seed(619300663399597),
+        file: "sweep/copies.rs",
+        old: "        self.write_runs(wrong).await?;\n        Ok(tally)",
+        new: "        self.write_runs(wrong).await?;\n        if BROKEN { self.learn_runs(&runs).await; }\n        Ok(tally)",
+    },
+    Mutant {
         name: "found-bits-stable",
         broken: "a bit that one member has counts as stable on all",
         by: Test("intent::a_bit_that_one_member_has_is_on_all_of_them_before_data_is_written_under_it"),
