@@ -12,6 +12,7 @@ SMALL_BYTES=$((6 << 20)) LARGE_BYTES=$((14 << 20)) # of a member
 USED_KIB=$((5 << 10))                              # of md's members, before it grows
 MODEL_BYTES=$((3 << 20))                           # is written, and has to be there ever after
 MEMBER_BYTES=$SMALL_BYTES
+echo 1000000 >/proc/sys/dev/raid/speed_limit_min # nobody else is here
 
 where() { echo "$what"; }
 evidence() { "$mdspace" examine "${members[@]}"; }
@@ -126,6 +127,7 @@ grown_by_md() {
     size=$(<$md/component_size)
     stop_md
     until_true released
+    "$mdspace" examine "${members[@]}" | grep -q 'state  *dirty from byte' || fail "md was not in the middle"
     [ "$(component)" = "$size" ] || fail "$size KiB for md, $(component) here"
     "$mdspace" scrub "${members[@]}" --repair >scrubbed 2>&1 || fail "not resynced here: $(<scrubbed)"
     "$mdspace" read "${members[@]}" --length $MODEL_BYTES | cmp - model || fail "other bytes here"
@@ -136,6 +138,50 @@ grown_by_md() {
     stop_md
 }
 
+# Copies: a third slot by us, which md fills; the first two copies are given up by md, and two slots by us: so the
+# one that is left moves.
+copies() {
+    what="copies, bitmap $1" level=1
+    local third
+    blank 3
+    third=${members[2]}
+    members=("${members[@]:0:2}")
+    "$mdspace" create --level 1 --bitmap "$1" "${members[@]}" >/dev/null
+    head -c $MODEL_BYTES /dev/urandom >model
+    "$mdspace" write "${members[@]}" <model
+    until_true released
+    "$mdspace" grow "${members[@]}" --raid-devices 3 >/dev/null || fail "no third copy"
+    blockdev --flushbufs "${members[@]}"
+    assemble "${members[@]}"
+    is $md/raid_disks 3 || fail "$(<$md/raid_disks) slots for md"
+    is $md/degraded 1 || fail "no empty slot for md"
+    mdadm --quiet /dev/md0 --add "$third"
+    recovered
+    checked "with three copies"
+    mdadm --quiet /dev/md0 --fail "${members[0]}"
+    mdadm --quiet /dev/md0 --remove "${members[0]}"
+    put_mib $((1 << 20)) /dev/md0
+    stop_md
+    mdadm --zero-superblock "${members[0]}"
+    members=("${members[1]}" "$third")
+    until_true released
+    "$mdspace" grow "${members[@]}" --raid-devices 2 >/dev/null || fail "not two copies"
+    blockdev --flushbufs "${members[@]}"
+    assemble_and_finish "${members[@]}"
+    is $md/raid_disks 2 || fail "$(<$md/raid_disks) slots for md"
+    is $md/degraded 0 || fail "md finds a copy missing"
+    checked "with two copies"
+    cmp -n $MODEL_BYTES model /dev/md0 || fail "other bytes"
+    # And by md, for us to read.
+    mdadm --grow --quiet /dev/md0 --raid-devices=3 || fail "md makes no third copy"
+    stop_md
+    until_true released
+    "$mdspace" examine --json "${members[@]}" | jq -e '.arrays[0].status | .raid_disks == 3 and .in_sync == 2' >/dev/null ||
+        fail "not as md left it"
+    "$mdspace" read "${members[@]}" --length $MODEL_BYTES | cmp - model || fail "other bytes here"
+}
+
+for bitmap in none internal; do copies $bitmap; done
 for bitmap in none 64K; do
     ours 1 1.2 $bitmap
     ours 5 1.2 $bitmap

@@ -156,7 +156,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// Nobody is on the way to become another's successor, and there is no bitmap that is not grown with the array.
-    fn check_at_rest(&self) -> Result<(), Refusal> {
+    pub(crate) fn check_at_rest(&self) -> Result<(), Refusal> {
         if self.read_only {
             return Err(Refusal::new("the array is read-only"));
         }

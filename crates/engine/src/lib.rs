@@ -23,6 +23,7 @@ mod at_once;
 mod bad_blocks;
 mod blocks;
 mod cache;
+mod copies;
 mod degraded;
 mod device;
 mod direct;

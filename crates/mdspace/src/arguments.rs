@@ -704,6 +704,7 @@ pub(crate) struct SetArguments {
 Examples:
   mdspace grow '*.img' --size max                  the members are longer than what the array uses of them
   mdspace grow a.img b.img c.img --size 20G
+  mdspace grow a.img b.img --raid-devices 3        RAID-1: a third copy, for `mdspace add` or a spare
 
 What is new has to be brought into agreement. It is begun by whoever serves the array next, `mdspace serve` or
 the kernel's md, and shown by `status`; the array can be used meanwhile. An array is never made smaller.")]
@@ -712,8 +713,12 @@ pub(crate) struct GrowArguments {
     pub(crate) members: MemberArguments,
 
     /// Bytes to use of each member, rounded down to chunks; max: as much as all of them have
-    #[arg(long, value_name = "max|SIZE", value_parser = parse_component)]
-    pub(crate) size: NewSize,
+    #[arg(long, value_name = "max|SIZE", value_parser = parse_component, required_unless_present = "raid_devices")]
+    pub(crate) size: Option<NewSize>,
+
+    /// Copies that a RAID-1 has: more, which are filled when the array is served, or fewer, if as many slots are empty
+    #[arg(long, value_name = "N", conflicts_with = "size")]
+    pub(crate) raid_devices: Option<u16>,
 }
 
 /// How much of each member is to be used.

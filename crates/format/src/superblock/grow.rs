@@ -66,6 +66,21 @@ impl Superblock {
         Ok(changed)
     }
 
+    /// Whether md lets such an array have more slots or fewer without moving what is there.
+    ///
+    /// # Errors
+    /// The field that forbids it.
+    pub fn check_copies_change(&self) -> Result<(), Defect> {
+        let defect = |field, reason: &str| Err(Defect::new(field, reason));
+        match self.level {
+            Level::Raid1 if self.version == Version::V0_90 => {
+                defect("superblock.minor_version", "0.90 is kept up to date, but not grown")
+            }
+            Level::Raid1 => Ok(()),
+            _ => defect("superblock.level", "only RAID-1 takes more slots where it stands; md reshapes other levels"),
+        }
+    }
+
     /// A component that such an array can have: rounded down to the unit in which components are made.
     pub fn rounded_component(&self, component: Sectors) -> Sectors {
         let unit = component_unit(self.level, self.chunk);
@@ -76,9 +91,14 @@ impl Superblock {
     /// that only some were told of; `None` when it says nothing else already, or it is no growth that sets them apart.
     pub fn caught_up(&self, freshest: &Self, member_bytes: u64) -> Option<Self> {
         let is_behind = self.set_uuid == freshest.set_uuid && self.events.checked_add(1) == Some(freshest.events);
-        if !is_behind || self.component >= freshest.component {
+        let has_other_copies = self.level == Level::Raid1 && self.raid_disks != freshest.raid_disks;
+        if !is_behind
+            || self.component > freshest.component
+            || (self.component == freshest.component && !has_other_copies)
+        {
             return None;
         }
-        self.with_all_room(member_bytes).ok()?.with_component(freshest.component, member_bytes).ok()
+        let roomy = Self { raid_disks: freshest.raid_disks, ..self.clone() }.with_all_room(member_bytes).ok()?;
+        roomy.with_component(freshest.component, member_bytes).ok()
     }
 }

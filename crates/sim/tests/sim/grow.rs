@@ -1,4 +1,4 @@
-//! Arrays that grow where they stand, with the power gone at every write and flush, and once more, at a moment by chance,
+//! Arrays that grow where they stand, and RAID-1 with more copies or fewer, with the power gone at every write and flush, and once more, at a moment by chance,
 //! when the array that was left is used: it is there with its old size or its new one, its data is what it was, and
 //! after a resync all of it agrees.
 
@@ -26,10 +26,19 @@ struct Setup {
     slots: usize,
     version: Version,
     bitmap: BitmapChoice,
+    /// Slots that are empty.
+    missing: &'static [usize],
 }
 
-const RAID5: Setup =
-    Setup { level: Level::Raid5, layout: 2, slots: 3, version: Version::V1_2, bitmap: BitmapChoice::None };
+const RAID5: Setup = Setup {
+    level: Level::Raid5,
+    layout: 2,
+    slots: 3,
+    version: Version::V1_2,
+    bitmap: BitmapChoice::None,
+    missing: &[],
+};
+const RAID1: Setup = Setup { level: Level::Raid1, layout: 0, slots: 2, ..RAID5 };
 const BITMAP: BitmapChoice = BitmapChoice::Chunk(CHUNK_BYTES);
 const SETUPS: [Setup; 8] = [
     RAID5,
@@ -37,8 +46,8 @@ const SETUPS: [Setup; 8] = [
     Setup { bitmap: BITMAP, version: Version::V1_0, ..RAID5 },
     Setup { level: Level::Raid6, slots: 4, bitmap: BITMAP, version: Version::V1_1, ..RAID5 },
     Setup { level: Level::Raid6, slots: 4, version: Version::V1_0, ..RAID5 },
-    Setup { level: Level::Raid1, layout: 0, slots: 2, ..RAID5 },
-    Setup { level: Level::Raid1, layout: 0, slots: 2, bitmap: BITMAP, version: Version::V1_0, ..RAID5 },
+    RAID1,
+    Setup { bitmap: BITMAP, version: Version::V1_0, ..RAID1 },
     Setup { level: Level::Raid10, layout: 0x102, bitmap: BITMAP, ..RAID5 },
 ];
 
@@ -67,8 +76,13 @@ async fn make(setup: &Setup, members: &[SimMember], data: &mut Vec<u8>, random: 
         integrity: false,
         overwrite: false,
     };
-    let newcomer = |(index, candidate)| Some(Newcomer { candidate, device_uuid: [index as u8; 16] });
-    let newcomers: Vec<_> = candidates(members).into_iter().enumerate().map(newcomer).collect();
+    let mut offered = candidates(members).into_iter();
+    let newcomer = |slot| {
+        let is_missing = setup.missing.contains(&slot);
+        (!is_missing)
+            .then(|| Newcomer { candidate: offered.next().expect("one for each"), device_uuid: [slot as u8; 16] })
+    };
+    let newcomers: Vec<_> = (0..setup.slots).map(newcomer).collect();
     let pool = Pool::new(1 << 20);
     create(&recipe, &newcomers, &[], &pool, &world.clock(), &|_, _| {}).await.expect("it can be made");
     let unused = if setup.version.is_at_end() { OLD_COMPONENT } else { (64 << 10) + OLD_COMPONENT };
@@ -84,10 +98,24 @@ async fn make(setup: &Setup, members: &[SimMember], data: &mut Vec<u8>, random: 
     array.stop().await.expect("whole");
 }
 
-async fn grow(members: &[SimMember], world: &World) {
+/// What becomes of an array.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Component,
+    Copies(u16),
+}
+
+async fn change(change: Change, members: &[SimMember], world: &World) {
     let array = assemble(members, world).await;
-    if let Some(growth) = array.plan_growth(Some(NEW_COMPONENT)).expect("it can grow") {
-        array.grow(growth).await.expect("nothing fails");
+    match change {
+        Change::Component => {
+            let growth = array.plan_growth(Some(NEW_COMPONENT)).expect("it can grow").expect("it is larger");
+            array.grow(growth).await.expect("nothing fails");
+        }
+        Change::Copies(copies) => {
+            assert!(array.check_copies(copies).expect("it can have as many"));
+            array.set_copies(copies).await.expect("nothing fails");
+        }
     }
 }
 
@@ -109,8 +137,8 @@ fn after_power_loss(members: &[SimMember], random: &mut Random) -> (World, Vec<S
     (world, left, boundaries)
 }
 
-/// The size, after everything was read, resynced and checked.
-async fn found_well(members: &[SimMember], data: &[u8], world: &World, context: &str) -> u64 {
+/// The array, stopped, after everything was read, resynced and checked.
+async fn found_well(members: &[SimMember], data: &[u8], world: &World, context: &str) -> Simulated {
     let array = assemble(members, world).await;
     let same = async |when: &str| {
         let bytes = array.read(0, array.pool().take(data.len())).await.expect("the members are there");
@@ -125,29 +153,37 @@ async fn found_well(members: &[SimMember], data: &[u8], world: &World, context: 
     assert_eq!(report.found.counts.found(), 0, "{context}: not all agrees after a resync");
     same("after a resync").await;
     array.stop().await.expect("nothing fails");
-    array.bytes()
+    array
 }
 
-/// Grows an array until the power goes, which is `cut` writes and flushes later; whether it was over by then, and how large it is.
-fn cut_at(setup: &Setup, cut: u64) -> (bool, u64, u64) {
+/// An array after a change that the power ended.
+struct Left {
+    /// The change was over by then.
+    is_over: bool,
+    /// Bytes of the array before.
+    old_bytes: u64,
+    array: Simulated,
+}
+
+/// Changes an array until the power goes, which is `cut` writes and flushes later.
+fn cut_at(setup: &Setup, what: Change, cut: u64) -> Left {
     let mut random = Random::new(cut);
     let (world, boundaries) = (World::new(random.number()), Rc::<Cell<u64>>::default());
     let member = |index| SimMember::new(format!("member{index}"), &world, vec![0; MEMBER_BYTES], boundaries.clone());
-    let members: Vec<_> = (0..setup.slots).map(member).collect();
+    let members: Vec<_> = (0..setup.slots - setup.missing.len()).map(member).collect();
     let mut data = Vec::new();
     world.run(make(setup, &members, &mut data, &mut random, &world), || false);
     boundaries.set(0);
-    let done = world.run(grow(&members, &world), || boundaries.get() >= cut);
+    let done = world.run(change(what, &members, &world), || boundaries.get() >= cut);
 
     let (world, left, boundaries) = after_power_loss(&members, &mut random);
     let second = random.within(1..60);
     world.run(use_it(&left, &data, &world), || boundaries.get() >= second);
     let (world, left, _) = after_power_loss(&left, &mut random);
-    // What was overwritten last is new where the array has grown.
-    let context = format!("{setup:?} cut {cut}");
-    let old_bytes = data.len() as u64;
-    let found = world.run(found_well(&left, &data, &world, &context), || false).expect("not stopped");
-    (done.is_some(), old_bytes, found)
+    let context = format!("{setup:?} {what:?} cut {cut}");
+    let array = world.run(found_well(&left, &data, &world, &context), || false).expect("not stopped");
+    assert_eq!(usize::from(array.status().in_sync), members.len(), "{context}: not all members take part");
+    Left { is_over: done.is_some(), old_bytes: data.len() as u64, array }
 }
 
 #[test]
@@ -155,11 +191,35 @@ fn an_array_that_grows_has_its_old_size_or_its_new_one_and_its_data_whenever_the
     for setup in SETUPS {
         let mut seen = [0; 2];
         for cut in 1.. {
-            let (is_over, old, found) = cut_at(&setup, cut);
+            let Left { is_over, old_bytes: old, array } = cut_at(&setup, Change::Component, cut);
+            let found = array.bytes();
             assert!(found == old || found == 2 * old, "{setup:?} cut {cut}: {found} bytes of {old}");
             seen[usize::from(found > old)] += 1;
             if is_over {
                 assert_eq!(found, 2 * old, "{setup:?}: grown, and not larger");
+                break;
+            }
+        }
+        assert!(seen.iter().all(|count| *count > 0), "{setup:?}: {seen:?} is not all there is");
+    }
+}
+
+#[test]
+fn a_raid_1_has_its_old_number_of_copies_or_its_new_one_and_all_its_members_whenever_the_power_goes() {
+    for (setup, wanted) in [
+        (RAID1, 3),
+        (Setup { bitmap: BITMAP, ..RAID1 }, 4),
+        (Setup { slots: 3, missing: &[0], ..RAID1 }, 2),
+        (Setup { slots: 5, missing: &[0, 1], bitmap: BITMAP, version: Version::V1_0, ..RAID1 }, 3),
+    ] {
+        let mut seen = [0; 2];
+        for cut in 1.. {
+            let Left { is_over, array, .. } = cut_at(&setup, Change::Copies(wanted), cut);
+            let found = array.status().raid_disks;
+            assert!([setup.slots as u16, wanted].contains(&found), "{setup:?} cut {cut}: {found} slots");
+            seen[usize::from(found == wanted)] += 1;
+            if is_over {
+                assert_eq!(found, wanted, "{setup:?}: changed, and not so");
                 break;
             }
         }
