@@ -226,7 +226,7 @@ copies() {
     checked "with two copies"
     cmp -n $MODEL_BYTES model /dev/md0 || fail "other bytes"
     # And by md, for us to read.
-    until_true mdadm --grow --quiet /dev/md0 --raid-devices=3 --force # its check may be ending still
+    mdadm --grow --quiet /dev/md0 --raid-devices=3 --force || fail "md makes no third copy"
     stop_md
     until_true released
     "$mdspace" examine --json "${members[@]}" | jq -e '.arrays[0].status | .raid_disks == 3 and .in_sync == 2' >/dev/null ||
