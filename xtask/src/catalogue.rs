@@ -61,6 +61,12 @@ pub(crate) const STEPS: &[Step] = &[
         CLIENTS,
         checksums,
     )),
+    beside(step(
+        "grow",
+        "arrays that one side has made larger are resynced by the other, and hold what they held",
+        &["linux.uml", "mdadm", "modprobe", "jq", "python3"],
+        grow,
+    )),
     beside(step("fuzz", "no decoder panics on foreign bytes, for a bounded time", &["c++"], fuzz::run)),
     beside(step(
         "end-to-end",
@@ -349,6 +355,13 @@ fn scrub(log: &mut Log) -> Result<Verdict> {
 fn checksums(log: &mut Log) -> Result<Verdict> {
     build(log)?;
     run_guest(log, &Guest::default().memory("1G"), "checksums.sh", &[root().join(MDSPACE).as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+fn grow(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
+    run_guest(log, &guest, "grow.sh", &[root().join(MDSPACE).as_os_str()])?;
     Ok(Verdict::Passed(log.last_line()?))
 }
 

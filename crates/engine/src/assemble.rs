@@ -146,6 +146,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             let found = find_superblock(&name, &member, &pool).await?;
             offered.push(Offered { name, member, found });
         }
+        catch_up(&mut offered);
         let election = elect(&offered)?;
         let surroundings = Surroundings::new(pool.clone());
         let freshest = offered[election.freshest].found.superblock.clone();
@@ -252,11 +253,28 @@ struct Election {
     owed: u32,
 }
 
+/// The candidate whose word counts.
+fn freshest<M>(offered: &[Offered<M>]) -> Option<usize> {
+    let superblock = |index: &usize| &offered[*index].found.superblock;
+    (0..offered.len())
+        .filter(|index| !superblock(index).replacement)
+        .max_by_key(|index| (superblock(index).events, std::cmp::Reverse(*index)))
+}
+
+/// Members that a growth cut short left an event behind know of it from here on: the kernel, too, goes by the freshest.
+/// The round that brings them level writes it down.
+fn catch_up<M: Member>(offered: &mut [Offered<M>]) {
+    let Some(best) = freshest(offered).map(|index| offered[index].found.superblock.clone()) else { return };
+    for Offered { member, found, .. } in offered {
+        if let Some(superblock) = found.superblock.caught_up(&best, member.limits().bytes) {
+            found.superblock = superblock;
+        }
+    }
+}
+
 fn elect<M>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
     let superblock = |index: usize| &offered[index].found.superblock;
-    let freshest = (0..offered.len())
-        .filter(|&index| !superblock(index).replacement)
-        .max_by_key(|&index| (superblock(index).events, std::cmp::Reverse(index)))
+    let freshest = freshest(offered)
         .ok_or_else(|| Refusal::new("no members were given").advice("name the files or devices, in any order"))?;
     let first = superblock(0);
     for (index, candidate) in offered.iter().enumerate() {

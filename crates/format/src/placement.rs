@@ -172,12 +172,17 @@ fn free_sectors(version: Version, sectors: u64, data_offset: u64) -> Option<u64>
     }
 }
 
-fn component(request: &Request, members: &[u64], data_offset: u64) -> Result<u64, Defect> {
-    // Whole KiB, whole chunks; level 1 in 64 KiB, in case it is reshaped to a level with chunks.
-    let unit = match request.level {
+/// What a component is a multiple of, in sectors: whole KiB, whole chunks; level 1 in 64 KiB, in case it is
+/// reshaped to a level with chunks.
+pub(crate) fn component_unit(level: Level, chunk: Sectors) -> u64 {
+    match level {
         Level::Raid1 => 128,
-        _ => (request.chunk_bytes / SECTOR_BYTES).max(2),
-    };
+        _ => chunk.0.max(2),
+    }
+}
+
+fn component(request: &Request, members: &[u64], data_offset: u64) -> Result<u64, Defect> {
+    let unit = component_unit(request.level, Sectors(request.chunk_bytes / SECTOR_BYTES));
     let mut free = u64::MAX;
     for sectors in members {
         match free_sectors(request.version, *sectors, data_offset).map(|free| free / unit * unit) {

@@ -94,6 +94,8 @@ pub(crate) enum Command {
     Replace(ReplaceArguments),
     /// Change settings of a served array while it works
     Set(SetArguments),
+    /// Make an array that is not served larger: more of each member, or more copies
+    Grow(GrowArguments),
     /// Compare all copies and parity, say which member is wrong, and with --repair make it right
     ///
     /// Without members: of a served array, which goes on being used. With members: of one that is not served.
@@ -694,6 +696,42 @@ pub(crate) struct SetArguments {
 
     #[command(flatten)]
     pub(crate) control: ControlArguments,
+}
+
+/// `grow`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace grow '*.img' --size max                  the members are longer than what the array uses of them
+  mdspace grow a.img b.img c.img --size 20G
+  mdspace grow a.img b.img --raid-devices 3        RAID-1: a third copy, for `mdspace add` or a spare
+
+What is new has to be brought into agreement. It is begun by whoever serves the array next, `mdspace serve` or
+the kernel's md, and shown by `status`; the array can be used meanwhile. An array is never made smaller.")]
+pub(crate) struct GrowArguments {
+    #[command(flatten)]
+    pub(crate) members: MemberArguments,
+
+    /// Bytes to use of each member, rounded down to chunks; max: as much as all of them have
+    #[arg(long, value_name = "max|SIZE", value_parser = parse_component, required_unless_present = "raid_devices")]
+    pub(crate) size: Option<NewSize>,
+
+    /// Copies that a RAID-1 has: more, which are filled when the array is served, or fewer, if as many slots are empty
+    #[arg(long, value_name = "N", conflicts_with = "size")]
+    pub(crate) raid_devices: Option<u16>,
+}
+
+/// How much of each member is to be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NewSize {
+    /// As much as all have
+    Max,
+    /// So many bytes
+    Bytes(Size),
+}
+
+fn parse_component(text: &str) -> Result<NewSize, String> {
+    if text == "max" { Ok(NewSize::Max) } else { text.parse().map(NewSize::Bytes) }
 }
 
 /// `scrub`

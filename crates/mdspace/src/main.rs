@@ -15,6 +15,7 @@ mod examine;
 mod failure;
 mod figures;
 mod generate;
+mod grow;
 mod html;
 mod interval;
 mod iostat;
@@ -90,6 +91,7 @@ fn run(line: &CommandLine) -> Result<(), Failure> {
         Command::ReAdd(arguments) => control::re_add(arguments),
         Command::Replace(arguments) => control::replace(arguments),
         Command::Set(arguments) => control::set(arguments),
+        Command::Grow(arguments) => grow::run(arguments, kernel),
         Command::Scrub(arguments) => scrub::run(arguments, kernel),
         Command::Stop(arguments) => control::stop(arguments),
         Command::Bench(arguments) => bench::run(arguments, kernel),

@@ -15,12 +15,26 @@ use crate::clock::Clock;
 use crate::device::Device;
 use crate::error::Refusal;
 use crate::member::Member;
-use format::bitmap::{BitmapSuper, SUPER_BYTES};
+use format::bitmap::{BitmapSuper, SUPER_BYTES, set_range};
 use format::geometry::{Geometry, Level};
 use format::placement::bitmap_chunk;
 use format::superblock::Superblock;
 use format::units::{SECTOR_BYTES, Sectors};
+use std::ops::Range;
 use std::rc::Rc;
+
+/// The largest chunk: its bytes have 32 bits.
+const BITMAP_CHUNK_MAX: u64 = 1 << 31;
+
+/// A device, and its superblock as it will be.
+pub(crate) type Planned<M> = (Rc<Device<M>>, Superblock);
+
+/// A bitmap that the members are to get.
+#[derive(Debug)]
+pub(crate) struct NewBitmap {
+    header: BitmapSuper,
+    policy: BitmapPolicy,
+}
 
 impl<M: Member, C: Clock> Array<M, C> {
     /// Adds a write-intent bitmap to the array, on its members. `chunk_bytes` is a power of two
@@ -113,6 +127,34 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
     }
 
+    /// The bitmap that the members hold, made anew for superblocks as they will be, over `covers`: as the kernel does,
+    /// with the same chunk or, where its bits would not fit, the smallest with which they do.
+    ///
+    /// # Errors
+    /// When a member has no room for it.
+    pub(crate) fn plan_bitmap(&self, planned: &[Planned<M>], covers: Sectors) -> Result<Option<NewBitmap>, Refusal> {
+        let Some(intent) = self.intent().filter(|intent| intent.is_on_members()) else { return Ok(None) };
+        let own_room = |(device, superblock): &Planned<M>| superblock.bitmap_room_max(device.member.limits().bytes);
+        let room = planned.iter().map(own_room).min().unwrap_or(0);
+        let former = intent.bits.borrow().header.clone();
+        let mut chunks = std::iter::successors(Some(former.chunk_bytes), |chunk| chunk.checked_mul(2))
+            .take_while(|chunk| *chunk <= BITMAP_CHUNK_MAX);
+        let chunk_bytes = chunks.find(|chunk| bitmap_chunk(covers, Some(*chunk), room).is_ok());
+        let chunk_bytes = chunk_bytes.ok_or_else(|| {
+            let refusal = Refusal::new(format!("a bitmap for that size does not fit the {room} bytes that there are"));
+            refusal.field("superblock.bitmap_offset").advice("remove it first: `mdspace set bitmap=none`")
+        })?;
+        let mut header = BitmapSuper::new(former.uuid, covers, chunk_bytes, 0);
+        (header.daemon_sleep_seconds, header.write_behind) = (former.daemon_sleep_seconds, former.write_behind);
+        Ok(Some(NewBitmap { header, policy: intent.policy }))
+    }
+
+    /// Puts a bitmap that was planned on the members, with the bits from `from` on set.
+    pub(crate) async fn put_new_bitmap(&self, bitmap: NewBitmap, from: u64) -> Result<(), Refusal> {
+        let doubtful = from..bitmap.header.sync_size.bytes();
+        self.put_bitmap(Home::Members, bitmap.header, bitmap.policy, doubtful).await
+    }
+
     /// The least room that any member has, in bytes.
     fn room_for_bitmap(&self) -> Result<u64, Refusal> {
         let mut least = u64::MAX;
@@ -135,16 +177,30 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let superblock = self.check_bitmap_can_be_added()?;
         self.forget_returns(); // of a bitmap whose file failed
         let covers = self.bitmap_covers(&superblock);
+        let doubtful = if self.agreed.get() { 0..0 } else { 0..covers.bytes() };
+        self.put_bitmap(home, BitmapSuper::new(superblock.set_uuid, covers, chunk_bytes, 0), policy, doubtful).await
+    }
+
+    /// Puts a bitmap on the members or into a file, with the bits of `doubtful` set, a part of what it covers, and then has
+    /// the superblocks name it. The caller holds the metadata lock, and nobody writes.
+    async fn put_bitmap(
+        &self,
+        home: Home<M>,
+        mut header: BitmapSuper,
+        policy: BitmapPolicy,
+        doubtful: Range<u64>,
+    ) -> Result<(), Refusal> {
         // Whoever is absent now is shut out: it is two events behind this, at least.
         let events = self.record.borrow().events + u64::from(self.record.borrow().owed.max(1));
-        let header = BitmapSuper::new(superblock.set_uuid, covers, chunk_bytes, events);
+        (header.events, header.events_cleared) = (events, events);
         let room = match &home {
             Home::Members => self.name_bitmap(SUPER_BYTES as u64 + header.bits().div_ceil(8))?,
             Home::File(file) => file.member.limits().bytes,
         };
         let mut image = vec![0; header.bytes_on_disk(room) as usize];
         image[..SUPER_BYTES].copy_from_slice(&header.encode());
-        let intent = Rc::new(Intent::new(home, header, image, self.agreed.get(), self.agreed.get(), policy));
+        set_range(&mut image[SUPER_BYTES..], header.bits_of(doubtful));
+        let intent = Rc::new(Intent::new(home, header, image, true, self.agreed.get(), policy));
         self.watch_file(&intent);
         self.intent.replace(Some(intent.clone()));
         let failures = {
@@ -210,7 +266,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         Ok(room)
     }
 
-    fn enter_to_change(&self) -> Result<crate::gate::Inside<'_>, Refusal> {
+    pub(crate) fn enter_to_change(&self) -> Result<crate::gate::Inside<'_>, Refusal> {
         if self.read_only {
             return Err(Refusal::new("the array is read-only"));
         }

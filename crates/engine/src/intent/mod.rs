@@ -17,7 +17,7 @@
 //! Format: [`format::bitmap`].
 
 mod bits;
-mod change;
+pub(crate) mod change;
 mod clearing;
 pub(crate) mod load;
 mod sizing;

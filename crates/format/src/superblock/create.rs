@@ -61,7 +61,9 @@ impl Superblock {
             version: blueprint.version,
             set_uuid: blueprint.set_uuid,
             set_name: blueprint.set_name,
-            created: blueprint.created,
+            // Whole seconds, as mdadm writes it: the kernel hands it to mdadm in 32 bits, and refuses it back if it was more
+            // (`update_array_info` in md.c), so that `mdadm --grow --raid-devices` would fail.
+            created: Timestamp { micros: 0, ..blueprint.created },
             updated: blueprint.created,
             level: blueprint.level,
             layout: blueprint.layout,

@@ -17,6 +17,7 @@
 mod area;
 mod checksum;
 mod create;
+mod grow;
 mod places;
 mod types;
 mod v0;

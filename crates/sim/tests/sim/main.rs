@@ -4,6 +4,7 @@ mod boundaries;
 mod checksums;
 mod creation;
 mod gathering;
+mod grow;
 mod healing;
 mod histories;
 mod intent;

@@ -1,0 +1,228 @@
+//! Arrays that grow where they stand, and RAID-1 with more copies or fewer, with the power gone at every write and flush, and once more, at a moment by chance,
+//! when the array that was left is used: it is there with its old size or its new one, its data is what it was, and
+//! after a resync all of it agrees.
+
+use engine::create::{Contents, Newcomer, Recipe, create};
+use engine::{Array, AssembleOptions, Candidate, Durability, Member, Pool, ScrubAction, ScrubRequest};
+use format::geometry::Level;
+use format::placement::BitmapChoice;
+use format::superblock::Version;
+use format::units::MemberByte;
+use mdspace_sim::{Random, SimMember, VirtualClock, World};
+use std::cell::Cell;
+use std::rc::Rc;
+
+type Simulated = Array<SimMember, VirtualClock>;
+
+const MEMBER_BYTES: usize = 256 << 10;
+const CHUNK_BYTES: u64 = 4096;
+const OLD_COMPONENT: u64 = 64 << 10;
+const NEW_COMPONENT: u64 = 128 << 10;
+
+#[derive(Debug, Clone, Copy)]
+struct Setup {
+    level: Level,
+    layout: u32,
+    slots: usize,
+    version: Version,
+    bitmap: BitmapChoice,
+    /// Slots that are empty.
+    missing: &'static [usize],
+}
+
+const RAID5: Setup = Setup {
+    level: Level::Raid5,
+    layout: 2,
+    slots: 3,
+    version: Version::V1_2,
+    bitmap: BitmapChoice::None,
+    missing: &[],
+};
+const RAID1: Setup = Setup { level: Level::Raid1, layout: 0, slots: 2, ..RAID5 };
+const BITMAP: BitmapChoice = BitmapChoice::Chunk(CHUNK_BYTES);
+const SETUPS: [Setup; 8] = [
+    RAID5,
+    Setup { bitmap: BITMAP, ..RAID5 },
+    Setup { bitmap: BITMAP, version: Version::V1_0, ..RAID5 },
+    Setup { level: Level::Raid6, slots: 4, bitmap: BITMAP, version: Version::V1_1, ..RAID5 },
+    Setup { level: Level::Raid6, slots: 4, version: Version::V1_0, ..RAID5 },
+    RAID1,
+    Setup { bitmap: BITMAP, version: Version::V1_0, ..RAID1 },
+    Setup { level: Level::Raid10, layout: 0x102, bitmap: BITMAP, ..RAID5 },
+];
+
+fn candidates(members: &[SimMember]) -> Vec<Candidate<SimMember>> {
+    members.iter().map(|member| Candidate { name: member.name(), member: member.clone() }).collect()
+}
+
+async fn assemble(members: &[SimMember], world: &World) -> Simulated {
+    let array = Array::assemble(candidates(members), AssembleOptions::default(), Pool::new(1 << 20), world.clock());
+    array.await.unwrap_or_else(|refusal| panic!("{refusal}"))
+}
+
+/// An array that uses a part of its members, `data` in it, and anything at all in what it does not use.
+async fn make(setup: &Setup, members: &[SimMember], data: &mut Vec<u8>, random: &mut Random, world: &World) {
+    let recipe = Recipe {
+        version: setup.version,
+        level: setup.level,
+        layout: setup.layout,
+        chunk_bytes: if setup.level == Level::Raid1 { 0 } else { CHUNK_BYTES },
+        name: "sim:small".to_owned(),
+        data_offset_bytes: (!setup.version.is_at_end()).then_some(64 << 10),
+        component_bytes: Some(OLD_COMPONENT),
+        bitmap: setup.bitmap,
+        set_uuid: [7; 16],
+        contents: Contents::Zeros,
+        integrity: false,
+        overwrite: false,
+    };
+    let mut offered = candidates(members).into_iter();
+    let newcomer = |slot| {
+        let is_missing = setup.missing.contains(&slot);
+        (!is_missing)
+            .then(|| Newcomer { candidate: offered.next().expect("one for each"), device_uuid: [slot as u8; 16] })
+    };
+    let newcomers: Vec<_> = (0..setup.slots).map(newcomer).collect();
+    let pool = Pool::new(1 << 20);
+    create(&recipe, &newcomers, &[], &pool, &world.clock(), &|_, _| {}).await.expect("it can be made");
+    let unused = if setup.version.is_at_end() { OLD_COMPONENT } else { (64 << 10) + OLD_COMPONENT };
+    for member in members {
+        let mut anything = vec![0; (NEW_COMPONENT - OLD_COMPONENT) as usize];
+        random.fill(&mut anything);
+        member.write(MemberByte(unused), pool.copy_of(&anything)).await.expect("nothing fails");
+    }
+    let array = assemble(members, world).await;
+    *data = vec![0; array.bytes() as usize];
+    random.fill(data);
+    array.write(0, array.pool().copy_of(data), Durability::Stable).await.expect("whole");
+    array.stop().await.expect("whole");
+}
+
+/// What becomes of an array.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Component,
+    Copies(u16),
+}
+
+async fn change(change: Change, members: &[SimMember], world: &World) {
+    let array = assemble(members, world).await;
+    match change {
+        Change::Component => {
+            let growth = array.plan_growth(Some(NEW_COMPONENT)).expect("it can grow").expect("it is larger");
+            array.grow(growth).await.expect("nothing fails");
+        }
+        Change::Copies(copies) => {
+            assert!(array.check_copies(copies).expect("it can have as many"));
+            array.set_copies(copies).await.expect("nothing fails");
+        }
+    }
+}
+
+/// Overwrites a part at either end of the array with what is there; where it is new, with anything.
+async fn use_it(members: &[SimMember], data: &[u8], world: &World) {
+    let array = assemble(members, world).await;
+    let block = |at: usize| array.pool().copy_of(&data[at..at + 6000]);
+    array.write(1000, block(1000), Durability::Stable).await.expect("whole");
+    array.write(array.bytes() - 6000, block(data.len() - 6000), Durability::Ordinary).await.expect("whole");
+    array.stop().await.expect("whole");
+}
+
+/// What the power leaves.
+fn after_power_loss(members: &[SimMember], random: &mut Random) -> (World, Vec<SimMember>, Rc<Cell<u64>>) {
+    let (world, boundaries) = (World::new(random.number()), Rc::<Cell<u64>>::default());
+    let left =
+        |member: &SimMember| SimMember::new(member.name(), &world, member.after_power_loss(random), boundaries.clone());
+    let left = members.iter().map(left).collect();
+    (world, left, boundaries)
+}
+
+/// The array, stopped, after everything was read, resynced and checked.
+async fn found_well(members: &[SimMember], data: &[u8], world: &World, context: &str) -> Simulated {
+    let array = assemble(members, world).await;
+    let same = async |when: &str| {
+        let bytes = array.read(0, array.pool().take(data.len())).await.expect("the members are there");
+        assert!(bytes[..] == *data, "{context}: other data {when}");
+    };
+    same("as it was found").await;
+    array.resync(&|_, _| {}).await.expect("nothing fails");
+    assert!(array.status().in_agreement, "{context}: not in agreement after a resync");
+    array.begin_scrub(&ScrubRequest { action: ScrubAction::Check, range: None }).expect("it can be checked");
+    array.scrub(&|_, _| {}).await.expect("nothing fails");
+    let report = array.scrub_report().expect("it was begun");
+    assert_eq!(report.found.counts.found(), 0, "{context}: not all agrees after a resync");
+    same("after a resync").await;
+    array.stop().await.expect("nothing fails");
+    array
+}
+
+/// An array after a change that the power ended.
+struct Left {
+    /// The change was over by then.
+    is_over: bool,
+    /// Bytes of the array before.
+    old_bytes: u64,
+    array: Simulated,
+}
+
+/// Changes an array until the power goes, which is `cut` writes and flushes later.
+fn cut_at(setup: &Setup, what: Change, cut: u64) -> Left {
+    let mut random = Random::new(cut);
+    let (world, boundaries) = (World::new(random.number()), Rc::<Cell<u64>>::default());
+    let member = |index| SimMember::new(format!("member{index}"), &world, vec![0; MEMBER_BYTES], boundaries.clone());
+    let members: Vec<_> = (0..setup.slots - setup.missing.len()).map(member).collect();
+    let mut data = Vec::new();
+    world.run(make(setup, &members, &mut data, &mut random, &world), || false);
+    boundaries.set(0);
+    let done = world.run(change(what, &members, &world), || boundaries.get() >= cut);
+
+    let (world, left, boundaries) = after_power_loss(&members, &mut random);
+    let second = random.within(1..60);
+    world.run(use_it(&left, &data, &world), || boundaries.get() >= second);
+    let (world, left, _) = after_power_loss(&left, &mut random);
+    let context = format!("{setup:?} {what:?} cut {cut}");
+    let array = world.run(found_well(&left, &data, &world, &context), || false).expect("not stopped");
+    assert_eq!(usize::from(array.status().in_sync), members.len(), "{context}: not all members take part");
+    Left { is_over: done.is_some(), old_bytes: data.len() as u64, array }
+}
+
+#[test]
+fn an_array_that_grows_has_its_old_size_or_its_new_one_and_its_data_whenever_the_power_goes() {
+    for setup in SETUPS {
+        let mut seen = [0; 2];
+        for cut in 1.. {
+            let Left { is_over, old_bytes: old, array } = cut_at(&setup, Change::Component, cut);
+            let found = array.bytes();
+            assert!(found == old || found == 2 * old, "{setup:?} cut {cut}: {found} bytes of {old}");
+            seen[usize::from(found > old)] += 1;
+            if is_over {
+                assert_eq!(found, 2 * old, "{setup:?}: grown, and not larger");
+                break;
+            }
+        }
+        assert!(seen.iter().all(|count| *count > 0), "{setup:?}: {seen:?} is not all there is");
+    }
+}
+
+#[test]
+fn a_raid_1_has_its_old_number_of_copies_or_its_new_one_and_all_its_members_whenever_the_power_goes() {
+    for (setup, wanted) in [
+        (RAID1, 3),
+        (Setup { bitmap: BITMAP, ..RAID1 }, 4),
+        (Setup { slots: 3, missing: &[0], ..RAID1 }, 2),
+        (Setup { slots: 5, missing: &[0, 1], bitmap: BITMAP, version: Version::V1_0, ..RAID1 }, 3),
+    ] {
+        let mut seen = [0; 2];
+        for cut in 1.. {
+            let Left { is_over, array, .. } = cut_at(&setup, Change::Copies(wanted), cut);
+            let found = array.status().raid_disks;
+            assert!([setup.slots as u16, wanted].contains(&found), "{setup:?} cut {cut}: {found} slots");
+            seen[usize::from(found == wanted)] += 1;
+            if is_over {
+                assert_eq!(found, wanted, "{setup:?}: changed, and not so");
+                break;
+            }
+        }
+        assert!(seen.iter().all(|count| *count > 0), "{setup:?}: {seen:?} is not all there is");
+    }
+}

@@ -1,0 +1,256 @@
+#!/bin/bash
+# Arrays that grow where they stand, by mdspace and by the real driver: the one goes on with what the other has begun.
+#
+#   grow.sh MDSPACE
+#
+# Runs in a guest (tests/kernel/init.sh).
+set -euo pipefail
+mdspace=$1
+. "$(dirname "$0")/common.sh"
+modprobe nbd
+SMALL_BYTES=$((6 << 20)) LARGE_BYTES=$((14 << 20)) # of a member
+USED_KIB=$((5 << 10))                              # of md's members, before it grows
+MODEL_BYTES=$((3 << 20))                           # is written, and has to be there ever after
+MEMBER_BYTES=$SMALL_BYTES
+echo 1000000 >/proc/sys/dev/raid/speed_limit_min # nobody else is here
+
+where() { echo "$what"; }
+evidence() { "$mdspace" examine "${members[@]}"; }
+
+# longer: the members' files are, and the devices over them.
+longer() {
+    local member
+    for member in "${!members[@]}"; do
+        truncate -s $LARGE_BYTES "m$member"
+        losetup --set-capacity "${members[$member]}"
+    done
+}
+
+# What lies in the new part is anything, and differs from member to member.
+litter() {
+    local member
+    for member in "${!members[@]}"; do
+        dd if=/dev/urandom of="m$member" bs=1M seek=$((SMALL_BYTES >> 20)) count=4 conv=notrunc status=none
+    done
+}
+
+grow() {
+    until_true released
+    "$mdspace" grow "${members[@]}" --size max >grown 2>&1 || fail "not grown: $(<grown)"
+    grep -q '^next:' grown || fail "said: $(<grown)"
+    blockdev --flushbufs "${members[@]}"
+}
+
+# KiB that the superblocks say are used of each member.
+component() { "$mdspace" examine --json "${members[@]}" | jq ".members[0].component_bytes / 1024"; }
+
+# resynced_rest OLD_KIB: md finds the size it should, resyncs what is new and that alone, and then all agrees.
+resynced_rest() {
+    local size before read
+    size=$(component)
+    ((size > $1)) || fail "$size KiB of each member are used, it was $1"
+    before=$(sectors_read "${members[0]}")
+    dmesg --clear
+    assemble_and_finish "${members[@]}"
+    read=$((($(sectors_read "${members[0]}") - before) / 2))
+    is $md/component_size "$size" || fail "component_size is $(<$md/component_size), not $size"
+    is $md/degraded 0 || fail "degraded"
+    dmesg | grep -q 'resync of RAID array md0' || fail "no resync"
+    ((read < size - $1 + 2048)) || fail "$read KiB of the first member read, of $size, of which $1 agreed"
+    checked "after the resync"
+    cmp -n $MODEL_BYTES model /dev/md0 || fail "other bytes"
+}
+
+# Ours, made on members that were shorter then.
+ours() {
+    what="level $1, metadata $2, bitmap $3: made here"
+    level=$1
+    local chunk=(--chunk 64K) bitmap=(--bitmap none)
+    [ "$1" != 1 ] || chunk=()
+    [ "$3" = none ] || bitmap=(--bitmap internal --bitmap-chunk "$3")
+    blank "${MEMBERS[$1]:-4}"
+    "$mdspace" create --level "$1" --metadata "$2" "${bitmap[@]}" "${chunk[@]}" "${members[@]}" >/dev/null
+    local old
+    old=$(component)
+    head -c $MODEL_BYTES /dev/urandom >model
+    "$mdspace" write "${members[@]}" <model
+    longer
+    litter
+    grow
+    resynced_rest "$old"
+    put_mib $((1 << 20)) /dev/md0
+    # As far as it goes: all of the array can be written.
+    dd if=/dev/urandom of=/dev/md0 bs=1M seek=3 oflag=direct status=none 2>/dev/null || true
+    take_model
+    checked "full"
+    stop_md
+    until_true released
+    "$mdspace" read "${members[@]}" | cmp - model || fail "other bytes here"
+}
+
+# md's, of members that are longer than what it uses of them.
+made_by_md() {
+    what="level $1, metadata $2, bitmap $3: made by md"
+    level=$1 MEMBER_BYTES=$LARGE_BYTES
+    local chunk=(--chunk=64) bitmap=(--bitmap="$3")
+    [ "$1" != 1 ] || chunk=()
+    [ "$3" = none ] || bitmap+=(--bitmap-chunk=64K)
+    blank "${MEMBERS[$1]:-4}"
+    litter
+    mdadm --create /dev/md0 --quiet --run --metadata="$2" --level="$1" "${chunk[@]}" "${bitmap[@]}" \
+        --raid-devices=${#members[@]} --size=$USED_KIB --assume-clean "${members[@]}"
+    sweep repair
+    head -c $MODEL_BYTES /dev/urandom >model
+    dd if=model of=/dev/md0 bs=1M oflag=direct status=none
+    stop_md
+    MEMBER_BYTES=$SMALL_BYTES
+}
+theirs() {
+    made_by_md "$@"
+    grow
+    resynced_rest $USED_KIB
+    stop_md
+    until_true released
+    "$mdspace" read "${members[@]}" --length $MODEL_BYTES | cmp - model || fail "other bytes here"
+}
+
+# md grows it and is stopped in the middle: the rest is ours. Without a bitmap: with one, Linux 6.1 calls the new part
+# resynced at once, and its own check finds that it is not.
+grown_by_md() {
+    made_by_md "$@"
+    what="$what, and grown by it"
+    assemble "${members[@]}"
+    echo 200 >$md/sync_speed_max
+    echo 100 >$md/sync_speed_min
+    mdadm --grow --quiet /dev/md0 --size=max || fail "md does not grow it"
+    local size
+    size=$(<$md/component_size)
+    stop_md
+    until_true released
+    "$mdspace" examine "${members[@]}" | grep -q 'state  *dirty from byte' || fail "md was not in the middle"
+    [ "$(component)" = "$size" ] || fail "$size KiB for md, $(component) here"
+    "$mdspace" scrub "${members[@]}" --repair >scrubbed 2>&1 || fail "not resynced here: $(<scrubbed)"
+    "$mdspace" read "${members[@]}" --length $MODEL_BYTES | cmp - model || fail "other bytes here"
+    "$mdspace" grow "${members[@]}" --size max >grown || fail "refused: $(<grown)"
+    grep -q ^unchanged grown || fail "not used whole by md: $(<grown)"
+    assemble_and_finish "${members[@]}"
+    checked "after our resync"
+    stop_md
+}
+
+# one_round_back MEMBER KIB: its superblock, of metadata 1.2, as it was before the round that told of the new size.
+one_round_back() {
+    python3 - "$1" $(($2 * 2)) <<'END'
+import struct, sys
+with open(sys.argv[1], "r+b") as member:
+    member.seek(4096)
+    block = bytearray(member.read(4096))
+    struct.pack_into("<Q", block, 80, int(sys.argv[2]))
+    struct.pack_into("<Q", block, 200, struct.unpack_from("<Q", block, 200)[0] - 1)
+    struct.pack_into("<Q", block, 208, 2**64 - 1)
+    struct.pack_into("<I", block, 216, 0)
+    words = (256 + 2 * struct.unpack_from("<I", block, 220)[0]) // 4
+    total = sum(struct.unpack_from(f"<{words}I", block))
+    struct.pack_into("<I", block, 216, ((total & 0xFFFFFFFF) + (total >> 32)) & 0xFFFFFFFF)
+    member.seek(4096)
+    member.write(block)
+END
+}
+
+# half_told NUMBER...: these members of four were not told of the new size when the power went. The driver goes by the others;
+# mdadm, without which it is asked here, takes them once `grow` was run again.
+half_told() {
+    what="half told, not: $*" level=5
+    local old member number
+    blank 4
+    "$mdspace" create --level 5 --chunk 64K "${members[@]}" >/dev/null
+    old=$(component)
+    head -c $MODEL_BYTES /dev/urandom >model
+    "$mdspace" write "${members[@]}" <model
+    longer
+    litter
+    grow
+    for number in "$@"; do one_round_back "m$number" "$old"; done
+    blockdev --flushbufs "${members[@]}"
+    for number in 0 1 2 3; do cp --sparse=always "m$number" "kept$number"; done
+    [ -e /sys/block/md9 ] || echo md9 >/sys/module/md_mod/parameters/new_array
+    echo 1.2 >/sys/block/md9/md/metadata_version
+    for member in "${members[@]}"; do cat "/sys/block/${member#/dev/}/dev" >/sys/block/md9/md/new_dev; done
+    echo active >/sys/block/md9/md/array_state || fail "the driver does not start it"
+    is /sys/block/md9/md/degraded 0 || fail "the driver leaves members out"
+    is /sys/block/md9/md/resync_start $((old * 2)) || fail "in agreement to $(</sys/block/md9/md/resync_start)"
+    (($(</sys/block/md9/md/component_size) > old)) || fail "the old size for the driver"
+    echo clear >/sys/block/md9/md/array_state
+    for number in 0 1 2 3; do dd if="kept$number" of="m$number" bs=1M conv=notrunc status=none; done
+    blockdev --flushbufs "${members[@]}"
+    until_true released
+    "$mdspace" grow "${members[@]}" --size max | grep -q 'all members say so' || fail "not told by us"
+    blockdev --flushbufs "${members[@]}"
+    resynced_rest "$old"
+    stop_md
+    until_true released
+}
+
+# Copies: a third slot by us, which md fills; the first two copies are given up by md, and two slots by us: so the
+# one that is left moves.
+copies() {
+    what="copies, bitmap $1" level=1
+    local third
+    blank 3
+    third=${members[2]}
+    members=("${members[@]:0:2}")
+    "$mdspace" create --level 1 --bitmap "$1" "${members[@]}" >/dev/null
+    head -c $MODEL_BYTES /dev/urandom >model
+    "$mdspace" write "${members[@]}" <model
+    until_true released
+    "$mdspace" grow "${members[@]}" --raid-devices 3 >/dev/null || fail "no third copy"
+    blockdev --flushbufs "${members[@]}"
+    assemble "${members[@]}"
+    is $md/raid_disks 3 || fail "$(<$md/raid_disks) slots for md"
+    is $md/degraded 1 || fail "no empty slot for md"
+    mdadm --quiet /dev/md0 --add "$third"
+    recovered
+    checked "with three copies"
+    mdadm --quiet /dev/md0 --fail "${members[0]}"
+    mdadm --quiet /dev/md0 --remove "${members[0]}"
+    put_mib $((1 << 20)) /dev/md0
+    stop_md
+    mdadm --zero-superblock "${members[0]}"
+    members=("${members[1]}" "$third")
+    until_true released
+    "$mdspace" grow "${members[@]}" --raid-devices 2 >/dev/null || fail "not two copies"
+    blockdev --flushbufs "${members[@]}"
+    assemble_and_finish "${members[@]}"
+    is $md/raid_disks 2 || fail "$(<$md/raid_disks) slots for md"
+    is $md/degraded 0 || fail "md finds a copy missing"
+    checked "with two copies"
+    cmp -n $MODEL_BYTES model /dev/md0 || fail "other bytes"
+    # And by md, for us to read.
+    mdadm --grow --quiet /dev/md0 --raid-devices=3 --force || fail "md makes no third copy"
+    stop_md
+    until_true released
+    "$mdspace" examine --json "${members[@]}" | jq -e '.arrays[0].status | .raid_disks == 3 and .in_sync == 2' >/dev/null ||
+        fail "not as md left it"
+    "$mdspace" read "${members[@]}" --length $MODEL_BYTES | cmp - model || fail "other bytes here"
+}
+
+half_told 1 2 3
+half_told 0
+for bitmap in none internal; do copies $bitmap; done
+for bitmap in none 64K; do
+    ours 1 1.2 $bitmap
+    ours 5 1.2 $bitmap
+    ours 6 1.1 $bitmap
+done
+ours 4 1.2 none
+ours 10 1.2 64K
+for bitmap in none internal; do
+    theirs 5 1.0 $bitmap
+    theirs 1 1.0 $bitmap
+done
+theirs 6 1.2 internal
+theirs 10 1.0 none
+grown_by_md 5 1.2 none
+grown_by_md 1 1.2 none
+losetup --detach-all
+echo "arrays grown by mdspace and by md: the other one resyncs what is new, and finds all that was there"
