@@ -265,6 +265,7 @@ impl Sweeping<'_> {
 impl Drop for Sweeping<'_> {
     fn drop(&mut self) {
         self.0.under_way.set(None);
+        self.0.scrub_changed.raise(); // who keeps the scrub's report waits for all sweeps, when the array is stopped
     }
 }
 

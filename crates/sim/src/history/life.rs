@@ -5,28 +5,34 @@ use super::step::{Cut, Step};
 use crate::judge::is_newest_among;
 use crate::member::SimMember;
 use engine::{Array, Candidate, Clock, Offer, Refusal, SyncSpeed};
+use std::cell::Cell;
 use std::ops::Range;
+use std::rc::Rc;
 use std::time::Duration;
+
+/// How often the report of a scrub is kept.
+const SCRUB_KEPT: Duration = Duration::from_secs(5);
+
+/// One of the tasks beside the requests, until it ends or is dropped.
+struct AtWork(Rc<Cell<usize>>);
+
+impl AtWork {
+    fn new(keepers: &Rc<Cell<usize>>) -> Self {
+        keepers.set(keepers.get() + 1);
+        Self(keepers.clone())
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
 
 impl Runner<'_> {
     pub(super) async fn life(&self, steps: &[Step], end: &Step) {
         let Some(array) = self.assemble().await else { return };
-        if let Some(micros) = self.history.setup.safe_mode_micros {
-            let (keeper, delay) = (array.clone(), self.history.setup.micros(micros));
-            self.world.spawn(async move { keeper.mark_clean_when_idle(delay).await });
-        }
-        if self.history.setup.clearing.is_some() {
-            let keeper = array.clone();
-            self.world.spawn(async move { keeper.clear_bitmap_lazily().await });
-        }
-        if self.history.setup.kept_whole {
-            let keeper = array.clone();
-            self.world.spawn(async move { keeper.keep_whole().await });
-        }
-        if self.history.setup.writeback {
-            let keeper = array.clone();
-            self.world.spawn(async move { keeper.write_back().await });
-        }
+        self.keep(&array);
         if let Some(bytes) = self.history.setup.sync_speed {
             let speed = SyncSpeed { min: bytes, max: Some(bytes) };
             array.set_sync_speed(speed).expect("it is not zero");
@@ -45,6 +51,37 @@ impl Runner<'_> {
         }
     }
 
+    /// What whoever serves an array has run beside the requests.
+    fn keep(&self, array: &Simulated) {
+        let setup = &self.history.setup;
+        let keeper = || array.clone();
+        if let Some(micros) = setup.safe_mode_micros {
+            let (keeper, delay) = (keeper(), setup.micros(micros));
+            self.run_beside(async move { keeper.mark_clean_when_idle(delay).await });
+        }
+        if setup.clearing.is_some() {
+            let keeper = keeper();
+            self.run_beside(async move { keeper.clear_bitmap_lazily().await });
+        }
+        if setup.kept_whole {
+            let (keeper, watcher) = (keeper(), keeper());
+            self.run_beside(async move { keeper.keep_whole().await });
+            self.run_beside(async move { watcher.watch_scrub(SCRUB_KEPT, &|_| {}).await });
+        }
+        if setup.writeback {
+            let keeper = keeper();
+            self.run_beside(async move { keeper.write_back().await });
+        }
+    }
+
+    fn run_beside(&self, work: impl Future<Output = ()> + 'static) {
+        let at_work = AtWork::new(&self.keepers);
+        self.world.spawn(async move {
+            work.await;
+            drop(at_work);
+        });
+    }
+
     /// What is under way goes on, requests and what is done beside them.
     async fn linger(&self) {
         self.shared.join().await;
@@ -59,6 +96,9 @@ impl Runner<'_> {
             // As no later flush would succeed, what was answered from memory may be lost.
             None if self.history.setup.writeback => self.shared.truth.borrow_mut().interrupted(),
             None => {}
+        }
+        while self.keepers.get() > 0 {
+            self.wait(Duration::from_millis(1)).await;
         }
     }
 

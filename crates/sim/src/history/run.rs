@@ -93,6 +93,8 @@ pub(super) struct Runner<'a> {
     pub(super) is_any_replaced: Cell<bool>,
     /// Members that keep checksums hold wrong bytes: these are errors, as many as there are.
     pub(super) is_rotten: Cell<bool>,
+    /// Tasks that whoever serves an array runs beside the requests, and that end when it is stopped.
+    pub(super) keepers: Rc<Cell<usize>>,
     /// The power went at the end of the last life: nothing is in any cache.
     pub(super) after_power_cut: bool,
 }
@@ -155,6 +157,7 @@ impl<'a> Runner<'a> {
             impaired_once: Cell::new(setup.absent.is_some()),
             is_any_replaced: Cell::new(false),
             is_rotten: Cell::new(false),
+            keepers: Rc::default(),
             after_power_cut: false,
         }
     }
