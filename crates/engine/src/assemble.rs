@@ -253,12 +253,21 @@ struct Election {
     owed: u32,
 }
 
-/// The candidate whose word counts.
+/// The candidate whose word counts: the newest, and of several that whom most of its age call active. One that was told first that it
+/// takes another's place, and failed, is called faulty by those who were told next, under the same number.
 fn freshest<M>(offered: &[Offered<M>]) -> Option<usize> {
-    let superblock = |index: &usize| &offered[*index].found.superblock;
+    let superblock = |index: usize| &offered[index].found.superblock;
+    let supporters = |index: usize| {
+        let own = superblock(index);
+        let supports = |other: &Offered<M>| {
+            let other = &other.found.superblock;
+            other.events == own.events && matches!(other.role(own.device_number), DeviceRole::Active(_))
+        };
+        offered.iter().filter(|other| supports(other)).count()
+    };
     (0..offered.len())
-        .filter(|index| !superblock(index).replacement)
-        .max_by_key(|index| (superblock(index).events, std::cmp::Reverse(*index)))
+        .filter(|&index| !superblock(index).replacement)
+        .max_by_key(|&index| (superblock(index).events, supporters(index), std::cmp::Reverse(index)))
 }
 
 /// Members that a growth cut short left an event behind know of it from here on: the kernel, too, goes by the freshest.

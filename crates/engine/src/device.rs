@@ -81,6 +81,9 @@ pub(crate) struct Device<M> {
     pub(crate) failure: RefCell<Option<MemberError>>,
     /// Its successor is taking its place: the superblocks know it no more, writes still do.
     pub(crate) is_leaving: Cell<bool>,
+    /// Whoever was to take its place may have been told so, and failed: it is told last that this is off, so that it is not alone
+    /// in contradicting him.
+    pub(crate) is_contradicted: Cell<bool>,
     /// It was given a slot or has become current, and its superblock does not say so yet.
     pub(crate) is_untold: Cell<bool>,
     /// The last recovery began with it as a target.
@@ -138,6 +141,7 @@ impl<M: Member> Device<M> {
             successor: RefCell::default(),
             failure: RefCell::default(),
             is_leaving: Cell::new(false),
+            is_contradicted: Cell::new(false),
             is_untold: Cell::new(false),
             in_recovery: Cell::new(false),
             surroundings,

@@ -374,6 +374,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 || successors.iter().any(|(_, successor)| Rc::ptr_eq(successor, device))
         };
         let (first, rest): (Vec<_>, Vec<_>) = others.into_iter().partition(is_first);
+        let (last, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|device| device.is_contradicted.get());
         for devices in [changed, first] {
             let failures = self.write_superblocks(devices).await;
             if !failures.is_empty() {
@@ -381,7 +382,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 return failures;
             }
         }
-        self.write_superblocks(rest).await
+        let mut failures = self.write_superblocks(rest).await;
+        failures.extend(self.write_superblocks(last).await);
+        failures
     }
 
     async fn write_superblocks(&self, devices: Vec<Rc<Device<M>>>) -> Failures<M> {
@@ -390,6 +393,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let outcome = |(device, result): (Rc<Device<M>>, Result<(), MemberError>)| match result {
             Ok(()) => {
                 device.is_untold.set(false);
+                device.is_contradicted.set(false);
                 None
             }
             Err(error) => Some((device, error)),

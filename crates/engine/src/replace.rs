@@ -192,7 +192,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let place = slots.iter().zip(0..).find_map(|(old, slot)| Some((old.as_ref().filter(is_its)?, slot)));
         let Some((old, slot)) = place else { return };
         old.successor.take();
-        old.is_leaving.set(false);
+        old.is_contradicted.set(old.is_leaving.take());
         device.superblock.borrow_mut().replacement = false;
         self.record
             .borrow_mut()
