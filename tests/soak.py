@@ -59,12 +59,21 @@ class Control(http.client.HTTPConnection):
 class Server:
     def __init__(self, mdspace, members):
         words = [mdspace, "serve", *members, "--nbd", "unix:nbd.sock", "--control", "control.sock"]
-        self.log = open("server.log", "w+")
-        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        with open("server.log", "w") as log:
+            self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
         if not any(line.startswith("  control") for line in self.process.stdout):
-            self.log.seek(0)
-            sys.exit(f"{' '.join(words)}: {self.process.wait()}\n{self.log.read()}")
+            sys.exit(f"{' '.join(words)}: {self.what_it_said()}")
         self.control = Control("control.sock")
+
+    def what_it_said(self):
+        """What it wrote about its troubles, and how it ended; it is made to, if it has not."""
+        try:
+            ended = self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            ended = f"{self.process.wait()}, as it was killed"
+        with open("server.log") as log:
+            return f"the server ended with {ended}\n{log.read()}"
 
     def memory_kib(self):
         with open(f"/proc/{self.process.pid}/status") as lines:
@@ -206,9 +215,17 @@ def soak(mdspace, seconds, choice):
         with open(name, "wb") as file:
             file.truncate(os.path.getsize("m0"))
     server = Server(mdspace, members)
+    try:
+        endure(mdspace, server, Changes(server.control, files, choice), seconds)
+    except (SystemExit, Exception) as error:
+        sys.exit(f"{error or repr(error)}\n{server.what_it_said()}")
+
+
+def endure(mdspace, server, changes, seconds):
+    """Load and changes, until the time is over and the server has stopped."""
     control = server.control
     control.ask("/v1/set", {"sync-speed-min": "32M"})
-    clock, changes = Clock(mdspace), Changes(control, files, choice)
+    clock = Clock(mdspace)
     status = clock.tick()
     descriptors, clients = server.descriptors(), load(status["array_bytes"], seconds)
     memory, since, under_way = [], 0, "the beginning"

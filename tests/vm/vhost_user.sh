@@ -69,7 +69,9 @@ step "the server is killed, and another goes on"
 for _ in 1 2 3; do
     written=$("$mdspace" status --json --control control.socket | jq '[.members[].written_bytes] | add')
     # It has begun to write, so that requests are under way.
-    until [ "$("$mdspace" status --json --control control.socket | jq '[.members[].written_bytes] | add')" -gt "$written" ]; do :; done
+    until [ "$("$mdspace" status --json --control control.socket | jq '[.members[].written_bytes] | add')" -gt "$written" ]; do
+        kill -0 $guest || { echo "the guest has ended"; exit 1; }
+    done
     kill -KILL "$server"
     wait "$server" || true
     serve

@@ -58,7 +58,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         let inner = &*self.0;
         {
             let _lock = inner.metadata.exclusive(0..1).await;
-            inner.publish().await?; // whoever is absent is behind before his slot is another's
+            inner.leave_unknown_behind().await?; // whoever is absent, before his slot is another's
             while let Some((from, to)) = inner.next_move(wanted) {
                 inner.change_slot(from, to);
                 inner.publish().await?;

@@ -9,10 +9,19 @@ mod virtual_machine;
 use blkio::ReqFlags;
 use mdspace_export::vhost_user::Server;
 use running::Served;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use vhost::vhost_user::Frontend;
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtual_machine::VirtualMachine;
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 const BYTES: usize = 16 << 20;
 
@@ -194,6 +203,55 @@ fn a_client_that_vanishes_makes_room_for_the_next() {
         }
         // Requests are under way now, or about to be.
     }
+}
+
+/// A server that is killed may have put an answer into the ring without telling the client, who then waits
+/// for it; the next server finds nothing under way (QEMU's own servers call in any case, too).
+#[test]
+fn a_queue_that_is_taken_over_is_called_once_in_any_case() {
+    const SIZE: u16 = 16;
+    const MEMORY_BYTES: u64 = 1 << 16;
+    let [table, available, used] = [0, 0x1000, 0x2000];
+    let memory = memfd_create("memory", MemfdFlags::CLOEXEC).map(File::from).expect("memory");
+    memory.set_len(MEMORY_BYTES).expect("its size");
+    // One request was made and one answered: the index is the second field of either ring.
+    for ring in [available, used] {
+        memory.write_all_at(&1_u16.to_le_bytes(), ring + 2).expect("memory can be written");
+    }
+    let served = Served::new(false);
+    let client = Frontend::connect(served.socket(), 1).expect("it listens");
+    client.set_owner().expect("an owner");
+    let features = client.get_features().expect("features");
+    client.set_features(features & 1 << VIRTIO_F_VERSION_1).expect("they were offered");
+    let region = VhostUserMemoryRegionInfo {
+        guest_phys_addr: 0,
+        memory_size: MEMORY_BYTES,
+        userspace_addr: 0,
+        mmap_offset: 0,
+        mmap_handle: memory.as_raw_fd(),
+    };
+    client.set_mem_table(&[region]).expect("one region");
+    client.set_vring_num(0, SIZE).expect("a size");
+    let addresses = VringConfigData {
+        queue_max_size: SIZE,
+        queue_size: SIZE,
+        flags: 0,
+        desc_table_addr: table,
+        used_ring_addr: used,
+        avail_ring_addr: available,
+        log_addr: None,
+    };
+    client.set_vring_addr(0, &addresses).expect("addresses");
+    client.set_vring_base(0, 1).expect("a base");
+    let [call, kick] = [(); 2].map(|()| EventFd::new(EFD_NONBLOCK).expect("an eventfd"));
+    client.set_vring_call(0, &call).expect("whom to call");
+    client.set_vring_kick(0, &kick).expect("it starts");
+    let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
+    // SAFETY: `call` lives to the end of this function.
+    let called = unsafe { BorrowedFd::borrow_raw(call.as_raw_fd()) };
+    let ready = poll(&mut [PollFd::new(&called, PollFlags::IN)], Some(&patience)).expect("it can be waited for");
+    assert_eq!(ready, 1, "nobody calls");
+    assert_eq!(call.read().expect("it was called"), 1);
 }
 
 #[test]

@@ -66,6 +66,9 @@ pub(super) struct Ring<V: Volume> {
     again: RefCell<VecDeque<u16>>,
     kick: Event,
     call: RefCell<Option<Event>>,
+    /// Whoever is called has not been since it could be: answers that a predecessor
+    /// gave may lie in the ring without the client's having been told.
+    is_call_owed: Cell<bool>,
     enabled: Cell<bool>,
     stopping: Cell<bool>,
     bytes_under_way: Cell<u64>,
@@ -105,6 +108,7 @@ impl<V: Volume> Ring<V> {
             again: again.into(),
             kick,
             call: RefCell::default(),
+            is_call_owed: Cell::new(false),
             enabled: Cell::new(false),
             stopping: Cell::new(false),
             bytes_under_way: Cell::new(0),
@@ -118,9 +122,11 @@ impl<V: Volume> Ring<V> {
         self.memory.replace(memory);
     }
 
-    /// Whom to signal from now on.
+    /// Whom to signal from now on; it is done once in any case.
     pub(super) fn set_call(&self, call: Option<Event>) {
+        self.is_call_owed.set(call.is_some());
         self.call.replace(call);
+        self.driver.wake();
     }
 
     /// Requests are taken only from an enabled ring.
@@ -171,7 +177,7 @@ impl<V: Volume> Ring<V> {
 
     /// Answers what is done and begins what is there, until neither is left.
     fn turn(self: &Rc<Self>, steps: &mut Steps, cx: &mut Context<'_>) -> Result<(), RingError> {
-        let mut answered = false;
+        let mut answered = self.is_call_owed.get();
         loop {
             let mut moved = false;
             while let Poll::Ready(Some(step)) = steps.poll_next_unpin(cx) {
@@ -200,7 +206,7 @@ impl<V: Volume> Ring<V> {
     /// Tells the client of the answers, unless it does not want to know yet.
     fn signal(&self, steps: &Steps) -> Result<bool, RingError> {
         let call = self.call.borrow().clone();
-        let wanted = self.queue.borrow_mut().needs_notification(&**self.memory.borrow())?;
+        let wanted = self.queue.borrow_mut().needs_notification(&**self.memory.borrow())? | self.is_call_owed.take();
         let Some(call) = call.filter(|_| wanted) else { return Ok(false) };
         steps.push(Box::pin(async move { Step::Signalled(call.signal().await) }));
         Ok(true)
