@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::device::Device;
 use crate::member::{Member, MemberError};
 use crate::observe::Why;
-use crate::planner::{Plan, Span, Symbols, Transfer, Way};
+use crate::planner::{Column, Plan, Span, Symbols, Transfer, Way};
 use crate::syndrome::combination;
 use format::geometry::{Parity, Role, Stripe};
 use format::units::ComponentByte;
@@ -65,7 +65,12 @@ impl Reading {
             }
         }
         let asked = pieces.len();
-        let besides = |column: &crate::planner::Column| column.uses.minus(column.asked);
+        // A chunk that is read in whole units may have been asked for in a part of a column only.
+        let besides = |column: &Column| {
+            let covers =
+                |span: &&Span| span.within.start <= column.within.start && column.within.end <= span.within.end;
+            column.uses.minus(spans.iter().filter(covers).map(|span| Role::Data(span.data)).collect())
+        };
         let bytes = plan.columns.iter().map(|column| besides(column).len() as usize * column.within.len()).sum();
         let mut rest = if bytes > 0 { Some(pool.take(bytes)) } else { None };
         for (column, number) in plan.columns.iter().zip(0..) {
@@ -130,7 +135,8 @@ impl Reading {
 
     /// What was read of a chunk.
     fn contents(&self, column: usize, role: Role, within: &Range<u32>) -> &[u8] {
-        let is_it = |piece: &&Piece| piece.column == column && piece.role == role;
+        let covers = |piece: &Piece| piece.within.start <= within.start && within.end <= piece.within.end;
+        let is_it = |piece: &&Piece| piece.column == column && piece.role == role && covers(piece);
         let piece = self.pieces.iter().find(is_it).expect("the plan reads what it solves from");
         let buffer = piece.buffer.as_ref().expect("it was read");
         &buffer[(within.start - piece.within.start) as usize..(within.end - piece.within.start) as usize]
@@ -225,4 +231,118 @@ async fn read_pieces<M: Member>(
     let Some(device) = device else { return Done { result: Err((role, None)), pieces, buffers } };
     let (result, buffers) = device.read_vectored(at, buffers, Why::Reconstruct).await;
     Done { result: result.map_err(|error| (role, Some(error))), pieces, buffers }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::planner::{Code, Health, plan_read};
+    use crate::recall::in_units_where_lost;
+    use format::geometry::{Geometry, Level, Shape};
+    use parity::gf;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    const CHUNK: u32 = 32 << 10;
+    const PAGE: u32 = 4 << 10;
+    const SLOTS: u16 = 6;
+
+    fn raid6() -> Parity {
+        let shape = Shape {
+            level: Level::Raid6,
+            layout: 2, // left-symmetric
+            chunk_bytes: CHUNK.into(),
+            slots: SLOTS,
+            component_bytes: 1 << 20,
+            member_bytes: Vec::new(),
+        };
+        match Geometry::new(&shape).expect("a valid shape") {
+            Geometry::Parity(parity) => parity,
+            Geometry::Mapping(_) => unreachable!("RAID-6 has parity"),
+        }
+    }
+
+    /// What a stripe's chunks hold, by definition.
+    fn contents(stripe: &Stripe, role: Role, at: u32) -> u8 {
+        let data = |index: u16| (at.wrapping_mul(u32::from(index) * 2 + 7) >> 5) as u8 ^ index as u8;
+        match role {
+            Role::Data(index) => data(index),
+            Role::P => (0..SLOTS - 2).fold(0, |sum, index| sum ^ data(index)),
+            Role::Q => {
+                (0..SLOTS - 2).fold(0, |sum, index| sum ^ gf::mul(gf::pow2(stripe.q_exponent(index)), data(index)))
+            }
+        }
+    }
+
+    /// Spans of several chunks, in sectors.
+    fn some_spans() -> impl Strategy<Value = Vec<Span>> {
+        let ranges = prop::collection::vec((0..64_u32, 1..=64_u32), usize::from(SLOTS - 2));
+        let which = prop::sample::subsequence((0..SLOTS - 2).collect::<Vec<_>>(), 1..=usize::from(SLOTS - 2));
+        (which, ranges).prop_map(|(which, ranges)| {
+            let span = |(data, (start, sectors)): (u16, (u32, u32))| Span {
+                data,
+                within: start * 512..(start + sectors).min(64) * 512,
+            };
+            which.into_iter().zip(ranges).map(span).collect()
+        })
+    }
+
+    fn some_roles(at_most: usize) -> impl Strategy<Value = Vec<Role>> {
+        let all: Vec<Role> = (0..SLOTS - 2).map(Role::Data).chain([Role::P, Role::Q]).collect();
+        prop::sample::subsequence(all, 0..=at_most)
+    }
+
+    proptest! {
+        /// Whatever is lost, in memory though it is lost, and read in larger units than it is asked for.
+        #[test]
+        fn what_is_read_and_worked_out_is_what_is_there(
+            spans in some_spans(),
+            lost in some_roles(2),
+            in_memory in prop::collection::vec(some_roles(usize::from(SLOTS)), (CHUNK / PAGE) as usize),
+            unit in prop::option::of(prop::sample::select(vec![PAGE, 4 * PAGE, CHUNK])),
+        ) {
+            let parity = raid6();
+            let (stripe, pool) = (parity.stripe(3), Pool::new(0));
+            let unreadable: Symbols = lost.into_iter().collect();
+            let health = Health { unreadable, ..Health::GOOD };
+            let cached: Vec<Transfer> = in_memory
+                .into_iter()
+                .zip(0..)
+                .flat_map(|(roles, page)| {
+                    roles.into_iter().map(move |role| Transfer { role, within: page * PAGE..(page + 1) * PAGE })
+                })
+                .collect();
+            let units = in_units_where_lost(&spans, unit, unreadable);
+            let plan = plan_read(Code { data: SLOTS - 2, parities: 2 }, &units, &cached, &health).expect("two may be lost");
+            let asked: usize = spans.iter().map(|span| span.within.len()).sum();
+            let mut reading = Reading::new(&pool, stripe, &spans, plan, pool.take(asked));
+            let mut read = BTreeSet::new();
+            for (transfer, is_read) in std::mem::take(&mut reading.plan.recalls)
+                .into_iter()
+                .map(|transfer| (transfer, false))
+                .chain(std::mem::take(&mut reading.plan.reads).into_iter().map(|transfer| (transfer, true)))
+            {
+                let (pieces, mut buffers) = reading.take_pieces(&transfer);
+                let mut bytes = 0;
+                for (&index, buffer) in pieces.iter().zip(&mut buffers) {
+                    let within = reading.pieces[index].within.clone();
+                    bytes += within.len();
+                    buffer.iter_mut().zip(within).for_each(|(byte, at)| *byte = contents(&stripe, transfer.role, at));
+                }
+                if is_read {
+                    prop_assert_eq!(bytes, transfer.within.len(), "a member's transfer is its pieces, once each");
+                    prop_assert!(!unreadable.contains(transfer.role), "what is lost is not read");
+                    let slot = stripe.slot_of(transfer.role).expect("a role of this level");
+                    prop_assert!(transfer.within.step_by(512).all(|at| read.insert((slot, at))), "nothing is read twice");
+                }
+                pieces.into_iter().zip(buffers).for_each(|(index, buffer)| reading.pieces[index].buffer = Some(buffer));
+            }
+            prop_assert!(reading.finish(Kernel::best(), &parity, Vec::new()).is_ok());
+            let expected: Vec<u8> = spans
+                .iter()
+                .flat_map(|span| span.within.clone().map(|at| contents(&stripe, Role::Data(span.data), at)))
+                .collect();
+            prop_assert!(reading.into_buffer()[..] == expected[..]);
+        }
+    }
 }

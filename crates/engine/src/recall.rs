@@ -127,18 +127,17 @@ impl<M: Member, C: Clock> Inner<M, C> {
         rest.dedup();
         rest
     }
+}
 
-    /// A read of `spans` in whole units where they have to be reconstructed.
-    pub(crate) fn read_in_units(&self, spans: &[Span], unreadable: Symbols) -> Spans {
-        let unit = self.stripe_size_bytes();
-        let widened = |span: &Span| match unit {
-            Some(unit) if unreadable.contains(Role::Data(span.data)) => {
-                Span { within: in_units(&span.within, unit), ..*span }
-            }
-            _ => span.clone(),
-        };
-        spans.iter().map(widened).collect()
-    }
+/// A read of `spans` in whole units, if there are any, where they have to be reconstructed.
+pub(crate) fn in_units_where_lost(spans: &[Span], unit: Option<u32>, unreadable: Symbols) -> Spans {
+    let widened = |span: &Span| match unit {
+        Some(unit) if unreadable.contains(Role::Data(span.data)) => {
+            Span { within: in_units(&span.within, unit), ..*span }
+        }
+        _ => span.clone(),
+    };
+    spans.iter().map(widened).collect()
 }
 
 /// The whole units that a range touches.

@@ -18,7 +18,7 @@ use crate::member::{Member, MemberError};
 use crate::observe::Why;
 use crate::patchwork::Patch;
 use crate::planner::{Code, Health, Plan, Span, Symbols, Transfer, plan_read, plan_write};
-use crate::recall::hull;
+use crate::recall::{hull, in_units_where_lost};
 use crate::syndrome::{Known, compute};
 use format::geometry::{Parity, Role, Stripe};
 use format::units::ComponentByte;
@@ -173,7 +173,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 continue; // the array may have changed meanwhile
             } else {
                 let known = self.known(&share.stripe, &share.spans, &[]);
-                let spans = self.read_in_units(&share.spans, health.unreadable);
+                let spans = in_units_where_lost(&share.spans, self.stripe_size_bytes(), health.unreadable);
                 let Ok(plan) = plan_read(code(parity), &spans, &known, &health) else {
                     if let Some(unit) = self.finer_unit(&share.spans) {
                         return Box::pin(self.read_in_rows(parity, &share, unit, into, Locked::Exclusively)).await;
