@@ -16,6 +16,7 @@ use engine::StripeSize;
 use format::geometry::Level;
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 /// Linux software RAID, in user space
@@ -365,6 +366,10 @@ pub(crate) struct ServeArguments {
     /// Answer writes when the members have them, or from memory, as a disk does that has to be flushed
     #[arg(long, value_enum, default_value_t)]
     pub(crate) cache: CacheMode,
+
+    /// How many threads share the array's stripes; more than one is refused, as this version has but one
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) shards: NonZeroU16,
 }
 
 /// When `serve` answers a write.

@@ -52,6 +52,11 @@ const UP_MEMBER_BYTES: u64 = 256 << 20;
 
 /// Runs `mdspace serve`.
 pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
+    if arguments.shards.get() > 1 {
+        let refusal =
+            Failure::refused(format!("--shards: {}: this version serves an array by one thread", arguments.shards));
+        return Err(refusal.advise("leave it out; several arrays take a server each"));
+    }
     let purpose = if arguments.read_only { Purpose::Read } else { Purpose::Write };
     let machine = Machine::start(kernel, Arena::Large)?;
     machine.run(async {

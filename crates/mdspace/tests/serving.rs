@@ -356,6 +356,8 @@ fn addresses_that_others_reach_are_refused() {
         ("--tls-verify-peer", &["--tls-certificates"]),
         ("--tls-certificates .", &["--tls-certificates: nothing goes through TLS"]),
         ("--ublk", &["--ublk: this version does not speak ublk", "loop device"]),
+        ("--shards 2", &["--shards: 2: this version serves an array by one thread"]),
+        ("--shards 0", &["--shards"]),
         ("--tls require --tls-certificates .", &["./server-cert.pem: No such file"]),
     ] {
         here.run(&format!("serve a b --nbd tcp:127.0.0.1:0 {flags}")).expect(2, words);

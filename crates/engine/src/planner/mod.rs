@@ -36,11 +36,12 @@ pub struct Code {
 
 impl Code {
     fn all_data(self) -> Symbols {
-        (0..self.data).map(Role::Data).collect()
+        Symbols::data(self.data)
     }
 
     fn all_parities(self) -> Symbols {
-        [Role::P, Role::Q].into_iter().take(self.parities.into()).collect()
+        let p = Symbols::of(Role::P);
+        if self.parities > 1 { p.with(Role::Q) } else { p }
     }
 }
 

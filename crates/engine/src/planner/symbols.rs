@@ -33,6 +33,19 @@ impl Symbols {
         Self::EMPTY.with(role)
     }
 
+    /// The first `count` data chunks.
+    ///
+    /// # Panics
+    /// When that is more than [`DATA_CHUNKS_MAX`].
+    pub fn data(count: u16) -> Self {
+        assert!(count <= DATA_CHUNKS_MAX, "{count} data chunks of a stripe");
+        let word = |index: u16| match count.saturating_sub(index * 64) {
+            64.. => u64::MAX,
+            low => (1 << low) - 1,
+        };
+        Self([word(0), word(1), word(2), word(3)])
+    }
+
     /// This set and `role`.
     pub fn with(mut self, role: Role) -> Self {
         self.0[bit(role) / 64] |= 1 << (bit(role) % 64);
@@ -72,15 +85,17 @@ impl Symbols {
 
     /// Each chunk: data in ascending order, then P, then Q.
     pub fn iter(self) -> impl Iterator<Item = Role> {
-        self.0.into_iter().enumerate().flat_map(|(word, mut bits)| {
-            std::iter::from_fn(move || {
-                let low = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
-                bits &= bits - 1;
-                Some(match word * 64 + low {
-                    P_BIT => Role::P,
-                    Q_BIT => Role::Q,
-                    data => Role::Data(data as u16),
-                })
+        let (mut words, mut word) = (self.0, 0);
+        std::iter::from_fn(move || {
+            while *words.get(word)? == 0 {
+                word += 1;
+            }
+            let low = words[word].trailing_zeros() as usize;
+            words[word] &= words[word] - 1;
+            Some(match word * 64 + low {
+                P_BIT => Role::P,
+                Q_BIT => Role::Q,
+                data => Role::Data(data as u16),
             })
         })
     }
