@@ -23,7 +23,7 @@ use crate::sockets::{Sockets, UP_DIRECTORY};
 use crate::volume::Exported;
 use crate::ways::{NbdSource, WayStatus, Ways};
 use engine::status::Status;
-use engine::{ArrayError, BitmapClearing, BitmapPolicy, BitmapWrites, Refusal};
+use engine::{ArrayError, BitmapClearing, BitmapPolicy, BitmapWrites, Candidate, Clock, Refusal};
 use export::control::{
     AddRequest, ApiError, Command, ControlBackend, ControlServer, MemberRequest, ReplaceRequest, Socket, Token,
 };
@@ -31,10 +31,12 @@ use export::measure::{Gauges, Measured};
 use futures_channel::{mpsc, oneshot};
 use futures_util::future::{Either, join, join3, select};
 use futures_util::{FutureExt, StreamExt};
+use io::AnyMember;
 use parity::Kernel;
 use serde::Serialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
@@ -45,6 +47,10 @@ use std::time::Duration;
 
 /// How long nothing is written before the array is marked clean: md's `safe_mode_delay`.
 const SAFE_MODE_DELAY: Duration = Duration::from_millis(200);
+
+/// How long a member that was let go may be open until its last transfers have ended, and how often is looked.
+const LET_GO_PATIENCE: Duration = Duration::from_secs(5);
+const LET_GO_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Members of `up`, and their size.
 const UP_MEMBERS: usize = 4;
@@ -286,6 +292,8 @@ struct ArrayServer<'a> {
     /// Where control is reached, by kind and address.
     control_called: Vec<(&'static str, String)>,
     asked: mpsc::UnboundedReceiver<Asked>,
+    /// Files that were members until they were removed; they may be given again at once.
+    let_go: RefCell<BTreeSet<PathBuf>>,
     terminated: std::pin::Pin<Box<dyn Future<Output = std::io::Result<io::signal::Signal>>>>,
 }
 
@@ -317,7 +325,8 @@ impl<'a> ArrayServer<'a> {
         let (sender, asked) = mpsc::unbounded();
         let (control, control_called) = control.start(Backend(sender)).map_err(refused)?;
         let terminated = Box::pin(terminated);
-        Ok(Self { machine, array, gauges, ways, background, control, control_called, asked, terminated })
+        let let_go = RefCell::default();
+        Ok(Self { machine, array, gauges, ways, background, control, control_called, asked, let_go, terminated })
     }
 
     /// What is served, and how to connect.
@@ -387,7 +396,7 @@ impl<'a> ArrayServer<'a> {
             Command::AddMember(request) => self.add(&request).await,
             Command::ReAddMember(request) => self.re_add(&request).await,
             Command::ReplaceMember(request) => self.replace(&request).await,
-            Command::RemoveMember(member) => self.change(&member, self.array.remove(&member.member)).await,
+            Command::RemoveMember(member) => self.remove(&member).await,
             Command::Status | Command::Measures | Command::Metrics | Command::Trace(_) | Command::Stop => Ok(()),
             Command::Scrub(_) | Command::ScrubReport => Ok(()),
         }
@@ -405,14 +414,41 @@ impl<'a> ArrayServer<'a> {
         change.await.map_err(|refusal| refused(status, refusal))
     }
 
+    async fn remove(&self, request: &MemberRequest) -> Result<(), ApiError> {
+        let names = || self.array.status().members.into_iter().map(|member| member.name);
+        let before: BTreeSet<String> = names().collect();
+        self.change(request, self.array.remove(&request.member)).await?;
+        let after: BTreeSet<String> = names().collect();
+        let gone = before.difference(&after).filter_map(|name| std::fs::canonicalize(name).ok());
+        self.let_go.borrow_mut().extend(gone);
+        Ok(())
+    }
+
+    /// Opens a file that is to join.
+    async fn open(&self, name: &str) -> Result<Candidate<AnyMember>, ApiError> {
+        let file = std::fs::canonicalize(name).unwrap_or_default();
+        let deadline = self.machine.clock.now() + LET_GO_PATIENCE;
+        loop {
+            match self.machine.open(Path::new(name), Purpose::Write) {
+                Err(_) if self.let_go.borrow().contains(&file) && self.machine.clock.now() < deadline => {
+                    self.machine.clock.sleep_until(self.machine.clock.now() + LET_GO_INTERVAL).await;
+                }
+                opened => {
+                    self.let_go.borrow_mut().remove(&file);
+                    return opened.map_err(not_opened);
+                }
+            }
+        }
+    }
+
     async fn add(&self, request: &AddRequest) -> Result<(), ApiError> {
-        let candidate = self.machine.open(Path::new(&request.member), Purpose::Write).map_err(not_opened)?;
+        let candidate = self.open(&request.member).await?;
         let device_uuid = random().map_err(not_opened)?;
         self.array.add(candidate, device_uuid, request.force).await.map_err(|refusal| refused(409, refusal))
     }
 
     async fn re_add(&self, request: &MemberRequest) -> Result<(), ApiError> {
-        let candidate = self.machine.open(Path::new(&request.member), Purpose::Write).map_err(not_opened)?;
+        let candidate = self.open(&request.member).await?;
         self.array.re_add(candidate).await.map_err(|refusal| refused(409, refusal))
     }
 
@@ -423,7 +459,7 @@ impl<'a> ArrayServer<'a> {
         let replaced = match spare {
             Some(spare) => self.array.replace_with_spare(&request.member, &spare.name).await,
             None => {
-                let candidate = self.machine.open(Path::new(&request.with), Purpose::Write).map_err(not_opened)?;
+                let candidate = self.open(&request.with).await?;
                 let device_uuid = random().map_err(not_opened)?;
                 self.array.replace(&request.member, candidate, device_uuid, request.force).await
             }
