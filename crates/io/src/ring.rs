@@ -282,9 +282,10 @@ impl Ring {
 
     /// Refuses new operations, cancels what is in flight, waits until the
     /// kernel is done with all of it, and gives every registered file back.
+    /// What only a device would end is left to the kernel, which has none of our memory for it.
     pub(crate) fn close(&self) {
         self.closed.set(true);
-        let in_flight = |slot: &Slot| !matches!(slot.state, State::Finished(_));
+        let in_flight = |slot: &Slot| !matches!(slot.state, State::Finished(_)) && !slot.held.is_endless();
         let indices: Vec<usize> =
             self.slots.borrow().iter().filter(|(_, slot)| in_flight(slot)).map(|(index, _)| index).collect();
         for index in indices {
@@ -293,9 +294,29 @@ impl Ring {
         while self.slots.borrow().iter().any(|(_, slot)| in_flight(slot)) {
             self.enter(Wait::Forever);
         }
+        self.forget_endless();
         // Left to the ring's own end the kernel would let go of registered files some time after the process has
         // ended, and whoever wants a block device next would find it in use. Without a table it fails, which is as good.
         let _ = self.uring.borrow().submitter().unregister_files();
+    }
+}
+
+impl Ring {
+    /// On a closed ring: ends what only a device would, as no completion is looked at any more. Each lets go of its
+    /// descriptor, which leads back to this ring.
+    fn forget_endless(&self) {
+        let mut abandoned = Vec::new();
+        for (index, slot) in self.slots.borrow_mut().iter_mut().filter(|(_, slot)| slot.held.is_endless()) {
+            match slot.state {
+                State::Abandoned => abandoned.push(index),
+                State::InFlight(_) => slot.state = State::Finished(-libc::ECANCELED),
+                State::Finished(_) => {}
+            }
+        }
+        for index in abandoned {
+            let slot = self.slots.borrow_mut().remove(index);
+            drop(slot);
+        }
     }
 }
 
