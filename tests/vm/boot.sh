@@ -11,6 +11,9 @@ directory=$1 script=$2 modules=$3 programs=$4
 shift 4
 kernel=$(cd "$(dirname "$0")/../.." && pwd)/target/xtask/vm-kernel
 
+# Another guest may begin at the same time.
+exec {lock}>"$kernel.lock"
+flock "$lock"
 if [ ! -d "$kernel" ]; then
     # The meta-package names the newest kernel.
     package=$(apt-cache depends linux-image-6.12-cloud-amd64 | awk '/Depends:.*linux-image/ { print $2; exit }')
@@ -19,6 +22,7 @@ if [ ! -d "$kernel" ]; then
     (cd "$kernel.part" && apt-get -q download "$package" && dpkg-deb -x ./*.deb . && rm ./*.deb)
     mv "$kernel.part" "$kernel"
 fi
+exec {lock}>&-
 
 root=$directory/root
 rm -rf "$root" && mkdir -p "$root"/{bin,host,proc,sys,dev,tmp,modules}

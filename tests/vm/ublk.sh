@@ -100,6 +100,10 @@ wait $server
 is_gone
 mdspace scrub /dev/vda /dev/vdb /dev/vdd
 
+step "a server that is refused something else leaves no device"
+fails mdspace serve /dev/vda /dev/vdb /dev/vdd --ublk --nbd unix:nbd --control said.to.people
+is_gone
+
 step "a device that cannot be written"
 serve --read-only /dev/vda /dev/vdb /dev/vdd
 [ "$(blockdev --getro $device)" = 1 ]

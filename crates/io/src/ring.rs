@@ -366,3 +366,33 @@ fn register_arena(uring: &IoUring, base: *mut u8, bytes: usize) -> usize {
     }
     0
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::descriptor::Descriptor;
+    use crate::operation::{Endless, Submitted};
+    use crate::{Executor, Options};
+    use io_uring::opcode;
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    #[test]
+    fn what_only_a_device_ends_does_not_outlive_its_ring() {
+        let executor = Executor::new(&Options::new(engine::Pool::new(4096))).expect("an executor");
+        let file = Descriptor::new(eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"));
+        let wait = || {
+            let entry = opcode::PollAdd::new(file.target(), libc::POLLIN as u32).build();
+            // SAFETY: the entry has no addresses.
+            unsafe { Submitted::new(&file, entry, Endless) }
+        };
+        let (abandoned, mut kept) = (wait(), pin!(wait()));
+        executor.block_on(crate::yield_now());
+        drop(abandoned);
+        drop(executor);
+        let mut context = Context::from_waker(Waker::noop());
+        let Poll::Ready((Err(error), Endless)) = kept.as_mut().poll(&mut context) else { panic!("it has ended") };
+        assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
+    }
+}

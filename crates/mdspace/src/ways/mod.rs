@@ -82,6 +82,10 @@ impl Ways {
         }
         #[cfg(any(feature = "fuse", feature = "vhost-user"))]
         let refused = |error: std::io::Error| Failure::refused(error.to_string());
+        #[cfg_attr(
+            not(any(feature = "fuse", feature = "ublk", feature = "vhost-user")),
+            expect(unused_mut, reason = "there is no other")
+        )]
         let mut ways: Vec<Box<dyn Way>> = vec![Box::new(nbd::NbdWay::open(name, volume, nbd, arguments)?)];
         #[cfg(feature = "vhost-user")]
         for path in &arguments.vhost_user {
