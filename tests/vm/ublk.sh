@@ -46,14 +46,14 @@ queue=/sys/block/${device#/dev/}/queue
 status --exit-status ".served.ways[] | select(.kind == \"ublk\") | .address == \"$device\"" >/dev/null
 
 step "several writers, of 512 bytes to 256 KiB"
-run --name=random --rw=randrw --bsrange=512-256k --iodepth=16 --numjobs=2 --size=4M --offset_increment=8M --verify=crc32c
+run --name=random --rw=randrw --bsrange=512-256k --iodepth=16 --numjobs=2 --size=2M --offset_increment=8M --verify=crc32c
 blkdiscard -o 0 -l 1048576 $device
 blkdiscard -z -o 1048576 -l 1048576 $device
 head -c 2097152 $device | tail -c 1048576 | cmp -n 1048576 - /dev/zero
 
 step "a member fails meanwhile, and another takes its place"
 written=$(status '[.members[].written_bytes] | add')
-run --name=failing --rw=randwrite --bs=4k --iodepth=32 --size=8M --loops=2 --fsync=64 --verify=crc32c &
+run --name=failing --rw=randwrite --bs=4k --iodepth=32 --size=4M --loops=2 --fsync=64 --verify=crc32c &
 writer=$!
 # It has begun to write, so that requests are under way.
 until [ "$(status '[.members[].written_bytes] | add')" -gt "$written" ]; do kill -0 $writer; done
