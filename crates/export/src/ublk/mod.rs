@@ -5,7 +5,7 @@
 //! request's pages and a buffer of the volume's. Only making, starting and stopping a device happens on threads of its
 //! own, since the driver does those while requests are answered.
 //!
-//! Payload under way is bounded by [`DEPTH`] requests of [`REQUEST_BYTES_MAX`].
+//! Payload under way is bounded by `DEPTH` requests of `REQUEST_BYTES_MAX`.
 //!
 //! It never serves a device that somebody else made: a server that is killed takes its device with it, and what is left
 //! of that (a number, no block device) is cleared up by the next one.
