@@ -3,7 +3,7 @@
 #
 #   boot.sh DIRECTORY SCRIPT "MODULE..." "PROGRAM..." QEMU-ARGUMENT...
 #
-# SCRIPT is run by busybox in the guest, with the modules loaded and the host's programs in /host. The guest's
+# SCRIPT is run by busybox in the guest, with the modules loaded in that order and the host's programs in /host. The guest's
 # console goes to standard output; a guest that does not end with the line `guest: done` is a failure.
 # The kernel is downloaded as a package by apt-get, not installed, and kept in target/xtask/vm-kernel.
 set -euo pipefail
@@ -11,6 +11,9 @@ directory=$1 script=$2 modules=$3 programs=$4
 shift 4
 kernel=$(cd "$(dirname "$0")/../.." && pwd)/target/xtask/vm-kernel
 
+# Another guest may begin at the same time.
+exec {lock}>"$kernel.lock"
+flock "$lock"
 if [ ! -d "$kernel" ]; then
     # The meta-package names the newest kernel.
     package=$(apt-cache depends linux-image-6.12-cloud-amd64 | awk '/Depends:.*linux-image/ { print $2; exit }')
@@ -19,10 +22,12 @@ if [ ! -d "$kernel" ]; then
     (cd "$kernel.part" && apt-get -q download "$package" && dpkg-deb -x ./*.deb . && rm ./*.deb)
     mv "$kernel.part" "$kernel"
 fi
+exec {lock}>&-
 
 root=$directory/root
 rm -rf "$root" && mkdir -p "$root"/{bin,host,proc,sys,dev,tmp,modules}
 cp /bin/busybox "$root/bin/"
+echo "$modules" >"$root/modules/order"
 for module in $modules; do
     found=$(find "$kernel" -name "$module.ko*" | head -1)
     case $found in
@@ -44,7 +49,7 @@ cat >"$root/init" <<'INIT'
 /bin/busybox --install -s /bin
 export PATH=/bin
 mount -t proc proc /proc && mount -t sysfs sys /sys && mount -t devtmpfs dev /dev && mount -t tmpfs tmp /tmp
-for module in /modules/*.ko; do insmod "$module"; done
+for module in $(cat /modules/order); do insmod "/modules/$module.ko"; done
 sh -eu /script && echo "guest: done" || echo "guest: FAILED"
 poweroff -f
 INIT

@@ -1,4 +1,4 @@
-//! How others reach an array: NBD, vhost-user-blk, FUSE, and the control interface.
+//! How others reach an array: NBD, vhost-user-blk, FUSE, ublk, and the control interface.
 //!
 //! Everything here serves a [`Volume`], never an array itself. The NBD
 //! protocol is decoded and judged by code that does no I/O ([`nbd`]); sessions
@@ -16,6 +16,8 @@ pub mod fuse;
 pub mod measure;
 pub mod memory;
 pub mod nbd;
+#[cfg(feature = "ublk")]
+pub mod ublk;
 #[cfg(feature = "vhost-user")]
 pub mod vhost_user;
 pub mod volume;

@@ -1,5 +1,6 @@
 //! Members that exist (regular files, block devices, memory), and the
-//! io_uring executor, clock and sockets that serve them.
+//! io_uring executor, clock and sockets that serve them; and, as it takes
+//! long commands and mapped memory, what the kernel's ublk driver understands.
 //!
 //! One thread is one shard: one [`Executor`] with one ring, and everything
 //! made on that thread belongs to it and never leaves it. Other threads reach
@@ -29,6 +30,7 @@ pub mod signal;
 mod stamp;
 mod time;
 mod transfer;
+pub mod ublk;
 mod wake;
 
 pub use any::AnyMember;

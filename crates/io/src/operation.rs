@@ -39,6 +39,11 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// Whether the operation ends when its device likes, and the kernel has no memory of it.
+    pub(crate) fn is_endless(&self) -> bool {
+        matches!(self.resource, Resource::Endless(_))
+    }
+
     /// Lets go of what an operation held that nobody waits for.
     pub(crate) fn discard(self, result: i32) {
         if let (Resource::Accepted(_), 0..) = (&self.resource, result) {
@@ -66,6 +71,9 @@ pub(crate) struct Message {
 /// The marker of an operation whose result is a new descriptor.
 pub(crate) struct Accepted;
 
+/// The marker of an operation that only a device ends, and that has no address: nobody need wait for it.
+pub(crate) struct Endless;
+
 /// Everything an operation can own, so that one slab holds all kinds.
 pub(crate) enum Resource {
     Nothing(()),
@@ -77,6 +85,7 @@ pub(crate) enum Resource {
     Bytes(Box<[u8]>),
     Address(Box<rustix::net::SocketAddrAny>),
     Accepted(Accepted),
+    Endless(Endless),
 }
 
 /// A type that can be an operation's [`Resource`], there and back.
@@ -113,6 +122,7 @@ owned! {
     Box<[u8]> => Bytes,
     Box<rustix::net::SocketAddrAny> => Address,
     Accepted => Accepted,
+    Endless => Endless,
 }
 
 /// An operation under way. Completes with the kernel's result and gives back

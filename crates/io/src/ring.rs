@@ -282,9 +282,10 @@ impl Ring {
 
     /// Refuses new operations, cancels what is in flight, waits until the
     /// kernel is done with all of it, and gives every registered file back.
+    /// What only a device would end is left to the kernel, which has none of our memory for it.
     pub(crate) fn close(&self) {
         self.closed.set(true);
-        let in_flight = |slot: &Slot| !matches!(slot.state, State::Finished(_));
+        let in_flight = |slot: &Slot| !matches!(slot.state, State::Finished(_)) && !slot.held.is_endless();
         let indices: Vec<usize> =
             self.slots.borrow().iter().filter(|(_, slot)| in_flight(slot)).map(|(index, _)| index).collect();
         for index in indices {
@@ -293,9 +294,29 @@ impl Ring {
         while self.slots.borrow().iter().any(|(_, slot)| in_flight(slot)) {
             self.enter(Wait::Forever);
         }
+        self.forget_endless();
         // Left to the ring's own end the kernel would let go of registered files some time after the process has
         // ended, and whoever wants a block device next would find it in use. Without a table it fails, which is as good.
         let _ = self.uring.borrow().submitter().unregister_files();
+    }
+}
+
+impl Ring {
+    /// On a closed ring: ends what only a device would, as no completion is looked at any more. Each lets go of its
+    /// descriptor, which leads back to this ring.
+    fn forget_endless(&self) {
+        let mut abandoned = Vec::new();
+        for (index, slot) in self.slots.borrow_mut().iter_mut().filter(|(_, slot)| slot.held.is_endless()) {
+            match slot.state {
+                State::Abandoned => abandoned.push(index),
+                State::InFlight(_) => slot.state = State::Finished(-libc::ECANCELED),
+                State::Finished(_) => {}
+            }
+        }
+        for index in abandoned {
+            let slot = self.slots.borrow_mut().remove(index);
+            drop(slot);
+        }
     }
 }
 
@@ -344,4 +365,34 @@ fn register_arena(uring: &IoUring, base: *mut u8, bytes: usize) -> usize {
         bytes = (bytes / 2).next_multiple_of(engine::buffer::ALIGNMENT);
     }
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::descriptor::Descriptor;
+    use crate::operation::{Endless, Submitted};
+    use crate::{Executor, Options};
+    use io_uring::opcode;
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    #[test]
+    fn what_only_a_device_ends_does_not_outlive_its_ring() {
+        let executor = Executor::new(&Options::new(engine::Pool::new(4096))).expect("an executor");
+        let file = Descriptor::new(eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"));
+        let wait = || {
+            let entry = opcode::PollAdd::new(file.target(), libc::POLLIN as u32).build();
+            // SAFETY: the entry has no addresses.
+            unsafe { Submitted::new(&file, entry, Endless) }
+        };
+        let (abandoned, mut kept) = (wait(), pin!(wait()));
+        executor.block_on(crate::yield_now());
+        drop(abandoned);
+        drop(executor);
+        let mut context = Context::from_waker(Waker::noop());
+        let Poll::Ready((Err(error), Endless)) = kept.as_mut().poll(&mut context) else { panic!("it has ended") };
+        assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
+    }
 }

@@ -413,7 +413,7 @@ pub(crate) struct WayArguments {
     #[arg(long, value_name = "MOUNTPOINT")]
     pub(crate) fuse: Option<PathBuf>,
 
-    /// Refused, with what to use instead: this version makes no block devices by the kernel's ublk driver
+    /// Also make the array a block device of this machine, /dev/ublkb0 or the next, by the kernel's ublk driver; as root
     #[arg(long)]
     pub(crate) ublk: bool,
 }

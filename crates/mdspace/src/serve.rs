@@ -91,7 +91,7 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
             (None, None) => ControlSource::Path(own()?.control),
         };
         let control = Control { source: path, http: http(arguments, inherited.http)? };
-        let server = ArrayServer::start(&machine, array, nbd, &arguments.ways, control)?;
+        let server = ArrayServer::start(&machine, array, nbd, &arguments.ways, control).await?;
         print(&server.greeting())?;
         activation::ready(&server.headline());
         let served = server.run().await;
@@ -195,7 +195,7 @@ pub(crate) fn up(kernel: Option<&'static Kernel>) -> Result<(), Failure> {
         let array = machine.assemble_paths(&members, false, Purpose::Write).await?;
         let nbd = NbdSource::Address(NbdAddress::Unix(sockets.nbd));
         let control = Control { source: ControlSource::Path(sockets.control), http: None };
-        let server = ArrayServer::start(&machine, array, nbd, &WayArguments::default(), control)?;
+        let server = ArrayServer::start(&machine, array, nbd, &WayArguments::default(), control).await?;
         print(&server.greeting())?;
         print(&what_to_try(&server, &members))?;
         server.run().await
@@ -299,7 +299,7 @@ struct ArrayServer<'a> {
 
 impl<'a> ArrayServer<'a> {
     /// Opens the ways in, and the control socket.
-    fn start(
+    async fn start(
         machine: &'a Machine,
         array: Array,
         nbd: NbdSource,
@@ -312,18 +312,25 @@ impl<'a> ArrayServer<'a> {
         let gauges = Gauges::new();
         array.observe(Some(Rc::new(gauges.clone())));
         let volume = Measured::new(Exported(array.clone()), &gauges);
-        let ways = Ways::open(&array.status().name, &volume, nbd, ways)?;
+        let kept = scrub::Kept::of(&array)?;
+        let ways = Ways::open(&array.status().name, &volume, nbd, ways).await?;
+        let (sender, asked) = mpsc::unbounded();
+        let (control, control_called) = match control.start(Backend(sender)) {
+            Ok(started) => started,
+            Err(error) => {
+                // A block device would stay behind.
+                ways.stop(&machine.clock).await;
+                return Err(refused(error));
+            }
+        };
         let background = io::spawn({
             let array = array.clone();
-            let kept = scrub::Kept::of(&array)?;
             kept.restore(&array);
             async move {
                 let sweeps = join(array.keep_whole(), kept.keep(&array));
                 join3(array.mark_clean_when_idle(SAFE_MODE_DELAY), array.clear_bitmap_lazily(), sweeps).await;
             }
         });
-        let (sender, asked) = mpsc::unbounded();
-        let (control, control_called) = control.start(Backend(sender)).map_err(refused)?;
         let terminated = Box::pin(terminated);
         let let_go = RefCell::default();
         Ok(Self { machine, array, gauges, ways, background, control, control_called, asked, let_go, terminated })

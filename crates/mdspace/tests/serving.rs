@@ -355,7 +355,6 @@ fn addresses_that_others_reach_are_refused() {
         ("--tls on", &["--tls-certificates"]),
         ("--tls-verify-peer", &["--tls-certificates"]),
         ("--tls-certificates .", &["--tls-certificates: nothing goes through TLS"]),
-        ("--ublk", &["--ublk: this version does not speak ublk", "loop device"]),
         ("--shards 2", &["--shards: 2: this version serves an array by one thread"]),
         ("--shards 0", &["--shards"]),
         ("--tls require --tls-certificates .", &["./server-cert.pem: No such file"]),
@@ -369,6 +368,23 @@ fn addresses_that_others_reach_are_refused() {
     here.run("serve a b --nbd nowhere").expect(2, &["unix:PATH or tcp:HOST:PORT"]);
     here.run("serve a b --control a").expect(2, &["a"]);
     here.run("examine a b").ok();
+}
+
+/// A kernel with the driver has a test of its own, tests/vm/ublk.sh.
+#[test]
+fn a_block_device_that_cannot_be_had_is_refused_with_what_to_do() {
+    if std::fs::exists("/dev/ublk-control").unwrap_or(true) {
+        return;
+    }
+    let here = Workplace::new();
+    here.run("create --level 1 --size 8M a b").ok();
+    let before = std::fs::read(here.path().join("a")).expect("a member");
+    let reason = match cfg!(feature = "ublk") {
+        true => &["--ublk: this kernel has no ublk driver", "modprobe ublk_drv", "--fuse and a loop device"],
+        false => &["--ublk: this build leaves it out", "--features ublk", "--fuse and a loop device"],
+    };
+    here.run("serve a b --ublk").expect(2, reason);
+    assert!(before == std::fs::read(here.path().join("a")).expect("a member"), "nothing is changed");
 }
 
 #[test]

@@ -7,6 +7,8 @@
 #[cfg(feature = "fuse")]
 mod fuse;
 mod nbd;
+#[cfg(feature = "ublk")]
+mod ublk;
 #[cfg(feature = "vhost-user")]
 mod vhost_user;
 
@@ -23,6 +25,9 @@ use std::time::Duration;
 
 /// How long clients may take to accept their last answers.
 const STOP_GRACE: Duration = Duration::from_secs(5);
+
+/// What else makes a block device of an array.
+const OTHER_BLOCK_DEVICES: &str = "take --fuse and a loop device (docs/fuse.md), or --nbd and the kernel's nbd";
 
 /// A way in that is open.
 trait Way {
@@ -64,14 +69,23 @@ pub(crate) struct Ways(Vec<Box<dyn Way>>);
 
 impl Ways {
     /// Opens NBD at `nbd`, and what `arguments` ask for, for the array called `name`.
-    pub(crate) fn open(name: &str, volume: &Served, nbd: NbdSource, arguments: &WayArguments) -> Result<Self, Failure> {
+    pub(crate) async fn open(
+        name: &str,
+        volume: &Served,
+        nbd: NbdSource,
+        arguments: &WayArguments,
+    ) -> Result<Self, Failure> {
+        #[cfg(not(feature = "ublk"))]
         if arguments.ublk {
-            return Err(Failure::refused("--ublk: this version does not speak ublk").advise(
-                "for a block device, take --fuse and a loop device (docs/fuse.md), or --nbd and the kernel's nbd",
-            ));
+            return Err(Failure::refused("--ublk: this build leaves it out")
+                .advise(format!("build it in with `cargo build --features ublk`; or {OTHER_BLOCK_DEVICES}")));
         }
         #[cfg(any(feature = "fuse", feature = "vhost-user"))]
         let refused = |error: std::io::Error| Failure::refused(error.to_string());
+        #[cfg_attr(
+            not(any(feature = "fuse", feature = "ublk", feature = "vhost-user")),
+            expect(unused_mut, reason = "there is no other")
+        )]
         let mut ways: Vec<Box<dyn Way>> = vec![Box::new(nbd::NbdWay::open(name, volume, nbd, arguments)?)];
         #[cfg(feature = "vhost-user")]
         for path in &arguments.vhost_user {
@@ -80,6 +94,11 @@ impl Ways {
         #[cfg(feature = "fuse")]
         if let Some(mountpoint) = &arguments.fuse {
             ways.push(Box::new(fuse::FuseWay::open(volume, mountpoint).map_err(refused)?));
+        }
+        // The last, as it is the only one that wants to be stopped when another is refused.
+        #[cfg(feature = "ublk")]
+        if arguments.ublk {
+            ways.push(Box::new(ublk::UblkWay::open(volume).await?));
         }
         Ok(Self(ways))
     }
