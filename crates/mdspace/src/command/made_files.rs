@@ -1,0 +1,56 @@
+//! Files that a command makes, and removes again when what they are for is refused: so a refusal leaves nothing behind.
+
+use crate::command::failure::Failure;
+use crate::command::size::Size;
+use std::path::{Path, PathBuf};
+
+/// Files that were made, removed unless they are kept.
+#[derive(Default)]
+pub(crate) struct MadeFiles(Vec<PathBuf>);
+
+impl MadeFiles {
+    /// Makes a sparse member of `size` unless there is a file or device already.
+    pub(crate) fn make_if_absent(&mut self, path: &Path, size: Option<Size>) -> Result<(), Failure> {
+        if path.symlink_metadata().is_ok() {
+            return Ok(());
+        }
+        let shown = path.display();
+        let Some(size) = size else {
+            return Err(Failure::refused(format!("{shown}: no such file or device"))
+                .advise("--size SIZE makes a sparse file of it"));
+        };
+        self.make(path, |path| io::create_sparse(path, size.0))
+            .map_err(|error| Failure::refused(format!("{shown}: cannot create: {error}")))
+    }
+
+    /// Makes a file by `create`.
+    pub(crate) fn make(
+        &mut self,
+        path: &Path,
+        create: impl FnOnce(&Path) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        create(path)?;
+        self.0.push(path.to_owned());
+        Ok(())
+    }
+
+    /// How many were made.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// They are wanted.
+    pub(crate) fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for MadeFiles {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            if let Err(error) = std::fs::remove_file(path) {
+                eprintln!("note: {}: left behind: {error}", path.display());
+            }
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Linux software RAID, in user space.
+#![forbid(unsafe_code)]
+
+pub mod command;
