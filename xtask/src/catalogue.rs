@@ -160,6 +160,9 @@ fn house_rules(_: &mut Log) -> Result<Verdict> {
 
 fn clippy(log: &mut Log) -> Result<Verdict> {
     log.run(&mut cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    let library =
+        ["clippy", "--locked", "--package", "mdspace", "--lib", "--no-default-features", "--", "-D", "warnings"];
+    log.run(&mut cargo(&library))?;
     Ok(Verdict::Passed(String::new()))
 }
 

@@ -2,9 +2,8 @@
 //!
 //! The file never replaces another, and does not stay when the array does not take it.
 
-use crate::command::failure::Failure;
-use crate::command::machine::{Array, Machine, Purpose};
-use crate::command::made_files::MadeFiles;
+use crate::machine::{Array, Machine, Purpose};
+use crate::made_files::MadeFiles;
 use engine::{BitmapPolicy, Refusal};
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -34,7 +33,7 @@ impl BitmapFile {
                 self.refused(format!("cannot create: {error}")).advice("name a new file in a directory of the server's")
             }
         })?;
-        let file = machine.open(&self.path, Purpose::Write).map_err(not_opened)?;
+        let file = machine.open(&self.path, Purpose::Write)?;
         array.add_bitmap_file(file, self.chunk_bytes, BitmapPolicy::default()).await?;
         made.keep();
         Ok(())
@@ -47,9 +46,4 @@ impl BitmapFile {
     fn refused(&self, reason: String) -> Refusal {
         Refusal::new(reason).of(self.path.display().to_string())
     }
-}
-
-/// Its reason names the file.
-fn not_opened(failure: Failure) -> Refusal {
-    Refusal { advice: failure.advice(), ..Refusal::new(failure.reason()) }
 }

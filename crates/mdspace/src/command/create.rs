@@ -1,31 +1,27 @@
 //! `create`: a new array of new or existing members.
 //!
-//! Files that it made are removed again when the array cannot be made, so that
-//! a refusal leaves nothing behind.
+//! What is asked for is made by [`crate::create`]; what is said about it, here.
 
 use crate::command::arguments::{Bitmap, CreateArguments, Metadata};
+use crate::command::assembly::resync;
 use crate::command::bitmap_file::BitmapFile;
 use crate::command::failure::Failure;
 use crate::command::level::level_name;
-use crate::command::machine::{Arena, Machine, Purpose, resync};
-use crate::command::made_files::MadeFiles;
 use crate::command::members::expand;
 use crate::command::output::print;
 use crate::command::progress::Progress;
 use crate::command::size::Size;
-use engine::create::{Contents, Newcomer, Recipe};
+use crate::create::{default_recipe, has_chunks};
+use crate::machine::{Arena, Machine};
+use engine::create::{Contents, Recipe};
 use engine::status::Status;
-use format::geometry::{Level, default_layout};
+use format::geometry::Level;
 use format::placement::BitmapChoice;
 use format::superblock::Version;
-use io::AnyMember;
 use parity::Kernel;
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-
-/// mdadm's default.
-const CHUNK_BYTES: u64 = 512 << 10;
 
 /// Runs `mdspace create`.
 pub(crate) fn run(arguments: &CreateArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
@@ -37,31 +33,25 @@ pub(crate) fn run(arguments: &CreateArguments, kernel: Option<&'static Kernel>) 
     print(&summary(arguments, &status, &slots))
 }
 
-/// Makes the array that `recipe` describes, with `None` for a missing member,
-/// and members that do not exist as sparse files of `size`. The array's status afterwards.
+/// Makes the array that `recipe` describes, and resyncs it if it has to be. Its status afterwards.
 pub(crate) async fn create(
     machine: &Machine,
-    mut recipe: Recipe,
+    recipe: Recipe,
     slots: &[Option<PathBuf>],
     spares: &[PathBuf],
     size: Option<Size>,
     bitmap: Option<BitmapFile>,
 ) -> Result<Status, Failure> {
-    let mut made = MadeFiles::default();
-    for path in slots.iter().flatten().chain(spares) {
-        made.make_if_absent(path, size)?;
-    }
-    if made.count() == slots.iter().flatten().count() + spares.len() {
-        recipe.contents = Contents::Zeros;
-    }
-    let open = |path: &PathBuf| -> Result<Newcomer<AnyMember>, Failure> {
-        Ok(Newcomer { candidate: machine.open(path, Purpose::Write)?, device_uuid: random()? })
+    let shown = RefCell::new(None);
+    let progress = |done: u64, total: u64| {
+        let mut shown = shown.borrow_mut();
+        let (bar, before) = shown.get_or_insert_with(|| (Progress::start("zeroing", Some(total)), 0));
+        bar.advance(done - *before);
+        *before = done;
     };
-    let slots = slots.iter().map(|slot| slot.as_ref().map(open).transpose()).collect::<Result<Vec<_>, _>>()?;
-    let spares = spares.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    write(machine, &recipe, &slots, &spares).await?;
-    let candidates = slots.into_iter().flatten().chain(spares).map(|newcomer| newcomer.candidate).collect();
-    let array = machine.assemble_candidates(candidates, true, Purpose::Write).await?;
+    let created = crate::create::create(machine, recipe, slots, spares, size.map(|size| size.0), &progress).await;
+    drop(shown.take()); // off the terminal before anything else is on it
+    let (array, made) = created?;
     if let Some(bitmap) = bitmap {
         bitmap.add_to(&array, machine).await?;
     }
@@ -81,22 +71,6 @@ fn bitmap_file(arguments: &CreateArguments) -> Result<Option<BitmapFile>, Failur
     Ok(Some(file))
 }
 
-async fn write(
-    machine: &Machine,
-    recipe: &Recipe,
-    slots: &[Option<Newcomer<AnyMember>>],
-    spares: &[Newcomer<AnyMember>],
-) -> Result<(), Failure> {
-    let shown = RefCell::new(None);
-    let progress = |done: u64, total: u64| {
-        let mut shown = shown.borrow_mut();
-        let (bar, before) = shown.get_or_insert_with(|| (Progress::start("zeroing", Some(total)), 0));
-        bar.advance(done - *before);
-        *before = done;
-    };
-    Ok(engine::create::create(recipe, slots, spares, &machine.pool, &machine.clock, &progress).await?)
-}
-
 /// What `arguments` ask for.
 fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
     let level = arguments.level;
@@ -109,34 +83,30 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
             return Err(Failure::refused("--bitmap-chunk: there is no bitmap").advise("add --bitmap internal"));
         }
     };
+    let default = default_recipe(level)?;
     Ok(Recipe {
         version: match arguments.metadata {
             Metadata::V1_0 => Version::V1_0,
             Metadata::V1_1 => Version::V1_1,
             Metadata::V1_2 => Version::V1_2,
         },
-        level,
-        layout: layout.unwrap_or_else(|| default_layout(level)),
-        chunk_bytes: chunk_bytes(level, arguments.chunk)?,
+        layout: layout.unwrap_or(default.layout),
+        chunk_bytes: chunk_bytes(level, arguments.chunk)?.unwrap_or(default.chunk_bytes),
         name: arguments.name.clone().unwrap_or_default(),
         data_offset_bytes: arguments.data_offset.map(|offset| offset.0),
-        component_bytes: None,
         bitmap,
-        set_uuid: random()?,
         contents: if arguments.assume_clean { Contents::Consistent } else { Contents::Unknown },
         integrity: arguments.integrity,
         overwrite: arguments.force,
+        ..default
     })
 }
 
-fn chunk_bytes(level: Level, asked: Option<Size>) -> Result<u64, Failure> {
-    match (level, asked) {
-        (Level::Linear | Level::Raid1, None) => Ok(0),
-        (Level::Linear | Level::Raid1, Some(_)) => {
-            Err(Failure::refused(format!("--chunk: {} has no chunks", level_name(level))))
-        }
-        (_, asked) => Ok(asked.map_or(CHUNK_BYTES, |size| size.0)),
+fn chunk_bytes(level: Level, asked: Option<Size>) -> Result<Option<u64>, Failure> {
+    if asked.is_some() && !has_chunks(level) {
+        return Err(Failure::refused(format!("--chunk: {} has no chunks", level_name(level))));
     }
+    Ok(asked.map(|size| size.0))
 }
 
 /// The members by slot, `None` for the word `missing`.
@@ -160,13 +130,6 @@ fn slots(arguments: &CreateArguments) -> Result<Vec<Option<PathBuf>>, Failure> {
     Ok(slots)
 }
 
-/// Random bytes for a uuid.
-pub(crate) fn random() -> Result<[u8; 16], Failure> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| Failure::refused(format!("random numbers: {error}")))?;
-    Ok(bytes)
-}
-
 /// What was made, and what to type next.
 fn summary(arguments: &CreateArguments, status: &Status, slots: &[Option<PathBuf>]) -> String {
     let members: Vec<OsString> = slots.iter().flatten().map(|path| path.clone().into_os_string()).collect();
@@ -185,22 +148,4 @@ fn summary(arguments: &CreateArguments, status: &Status, slots: &[Option<PathBuf
         Size(status.array_bytes),
         members.join(" "),
     )
-}
-
-/// The recipe of `mdspace up`: RAID-5 with every default, of files that hold zeros.
-pub(crate) fn recipe_of_up(name: &str) -> Result<Recipe, Failure> {
-    Ok(Recipe {
-        version: Version::V1_2,
-        level: Level::Raid5,
-        layout: default_layout(Level::Raid5),
-        chunk_bytes: CHUNK_BYTES,
-        name: name.to_owned(),
-        data_offset_bytes: None,
-        component_bytes: None,
-        bitmap: BitmapChoice::None,
-        set_uuid: random()?,
-        contents: Contents::Zeros,
-        integrity: false,
-        overwrite: false,
-    })
 }

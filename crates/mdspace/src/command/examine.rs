@@ -5,10 +5,10 @@
 
 use crate::command::arguments::ExamineArguments;
 use crate::command::failure::Failure;
-use crate::command::machine::{Arena, Machine, Purpose};
 use crate::command::mdadm_conf::array_lines;
 use crate::command::output::{print, print_json};
 use crate::command::report::{describe, examination};
+use crate::machine::{Arena, Machine, Purpose};
 use engine::Candidate;
 use engine::inspect::find_superblock;
 use engine::status::{Examination, Status};
@@ -64,8 +64,9 @@ async fn examine(machine: &Machine, arguments: &ExamineArguments) -> Result<Repo
     for path in machine.find(&arguments.members).await? {
         let candidate = match machine.open(&path, Purpose::Look) {
             Ok(candidate) => candidate,
-            Err(failure) => {
-                report.unusable.push(Unusable { name: path.display().to_string(), reason: failure.reason() });
+            Err(refusal) => {
+                let reason = Failure::from(refusal).reason();
+                report.unusable.push(Unusable { name: path.display().to_string(), reason });
                 continue;
             }
         };
@@ -84,7 +85,7 @@ async fn examine(machine: &Machine, arguments: &ExamineArguments) -> Result<Repo
         let members = candidates.iter().map(|candidate| candidate.name.clone()).collect();
         let (status, failure) = match machine.assemble_candidates(candidates, false, Purpose::Look).await {
             Ok(array) => (Some(array.status()), None),
-            Err(failure) => (None, Some(failure)),
+            Err(refusal) => (None, Some(Failure::from(refusal))),
         };
         let refusal = failure.as_ref().map(Failure::reason);
         let advice = failure.as_ref().and_then(Failure::advice);

@@ -4,6 +4,7 @@
 //! its data is not well (1), or the request was refused and nothing changed
 //! (2). Whoever cannot promise the second returns the first.
 
+use crate::machine::not_opened;
 use engine::{ArrayError, ArrayErrorKind, Refusal};
 use std::fmt;
 use std::process::ExitCode;
@@ -85,23 +86,18 @@ impl From<Refusal> for Failure {
     }
 }
 
+impl From<io::OpenError> for Failure {
+    fn from(error: io::OpenError) -> Self {
+        not_opened(&error).into()
+    }
+}
+
 impl From<ArrayError> for Failure {
     fn from(error: ArrayError) -> Self {
         match error.kind {
             ArrayErrorKind::OutOfRange | ArrayErrorKind::ReadOnly => Self::refused(error.reason),
             ArrayErrorKind::Io | ArrayErrorKind::Stopped => Self::unwell(error.reason),
         }
-    }
-}
-
-impl From<io::OpenError> for Failure {
-    fn from(error: io::OpenError) -> Self {
-        let advice = match &error {
-            io::OpenError::Locked { .. } => Some("stop whoever uses it; `mdspace status` finds a server of yours"),
-            io::OpenError::Busy { .. } => Some("unmount it, or stop the array that holds it (mdadm --stop)"),
-            io::OpenError::NotAMember { .. } | io::OpenError::System { .. } => None,
-        };
-        Self { kind: Kind::Refused, message: error.to_string(), advice: advice.map(str::to_owned) }
     }
 }
 

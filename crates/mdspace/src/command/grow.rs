@@ -5,9 +5,9 @@
 
 use crate::command::arguments::{AssembleArguments, GrowArguments, NewSize};
 use crate::command::failure::Failure;
-use crate::command::machine::{Arena, Array, Machine, Purpose};
 use crate::command::output::print;
 use crate::command::size::Size;
+use crate::machine::{Arena, Array, Machine, Purpose};
 use engine::BitmapPolicy;
 use engine::status::Status;
 use parity::Kernel;

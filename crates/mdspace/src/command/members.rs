@@ -5,6 +5,7 @@
 //! and a member that is named twice, are refused.
 
 use crate::command::failure::Failure;
+use crate::machine::refuse_duplicates;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -106,18 +107,6 @@ fn files_of(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     }
     files.sort();
     Ok(files)
-}
-
-fn refuse_duplicates(paths: &[PathBuf]) -> Result<(), Failure> {
-    let mut seen = std::collections::HashMap::new();
-    for path in paths {
-        let Ok(target) = path.canonicalize() else { continue };
-        if let Some(first) = seen.insert(target, path) {
-            let message = format!("{}: the same member as {}, given before", path.display(), first.display());
-            return Err(Failure::refused(message).advise("name each member once"));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 mod activation;
 mod arguments;
+mod assembly;
 mod bench;
 mod bitmap_file;
 mod control;
@@ -20,8 +21,6 @@ mod interval;
 mod iostat;
 mod lab;
 mod level;
-mod machine;
-mod made_files;
 mod mdadm_conf;
 mod members;
 mod metrics;

@@ -8,9 +8,8 @@
 
 use crate::command::activation::{self, Inherited};
 use crate::command::arguments::{CacheMode, Clearing, ServeArguments, WayArguments, WriteSize};
-use crate::command::create::{create, random, recipe_of_up};
+use crate::command::create::create;
 use crate::command::failure::Failure;
-use crate::command::machine::{Arena, Array, Machine, Purpose};
 use crate::command::members::{ArrayUuid, expand};
 use crate::command::metrics;
 use crate::command::nbd_address::NbdAddress;
@@ -22,14 +21,18 @@ use crate::command::size::Size;
 use crate::command::sockets::{Sockets, UP_DIRECTORY};
 use crate::command::volume::Exported;
 use crate::command::ways::{NbdSource, WayStatus, Ways};
+use crate::create::default_recipe;
+use crate::machine::{Arena, Array, Machine, Purpose, keep_up, random};
+use engine::create::Recipe;
 use engine::status::Status;
 use engine::{ArrayError, BitmapClearing, BitmapPolicy, BitmapWrites, Refusal};
 use export::control::{
     AddRequest, ApiError, Command, ControlBackend, ControlServer, MemberRequest, ReplaceRequest, Socket, Token,
 };
 use export::measure::{Gauges, Measured};
+use format::geometry::Level;
 use futures_channel::{mpsc, oneshot};
-use futures_util::future::{Either, join, join3, select};
+use futures_util::future::{Either, join, select};
 use futures_util::{FutureExt, StreamExt};
 use parity::Kernel;
 use serde::Serialize;
@@ -41,10 +44,6 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::Rc;
-use std::time::Duration;
-
-/// How long nothing is written before the array is marked clean: md's `safe_mode_delay`.
-const SAFE_MODE_DELAY: Duration = Duration::from_millis(200);
 
 /// Members of `up`, and their size.
 const UP_MEMBERS: usize = 4;
@@ -181,7 +180,8 @@ pub(crate) fn up(kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let machine = Machine::start(kernel, Arena::Large)?;
     machine.run(async {
         let members = members_of_up(&machine, directory).await?;
-        let array = machine.assemble_paths(&members, false, Purpose::Write).await?;
+        let candidates = machine.open_all(&members, Purpose::Write)?;
+        let array = machine.assemble_candidates(candidates, false, Purpose::Write).await?;
         let nbd = NbdSource::Address(NbdAddress::Unix(sockets.nbd));
         let control = Control { source: ControlSource::Path(sockets.control), http: None };
         let server = ArrayServer::start(&machine, array, nbd, &WayArguments::default(), control)?;
@@ -201,7 +201,8 @@ async fn members_of_up(machine: &Machine, directory: &Path) -> Result<Vec<PathBu
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
     let members: Vec<PathBuf> = (0..UP_MEMBERS).map(|index| directory.join(format!("member{index}.img"))).collect();
     let slots: Vec<_> = members.iter().cloned().map(Some).collect();
-    create(machine, recipe_of_up("mdspace")?, &slots, &[], Some(Size(UP_MEMBER_BYTES)), None).await?;
+    let recipe = Recipe { name: "mdspace".to_owned(), ..default_recipe(Level::Raid5)? };
+    create(machine, recipe, &slots, &[], Some(Size(UP_MEMBER_BYTES)), None).await?;
     Ok(members)
 }
 
@@ -305,8 +306,7 @@ impl<'a> ArrayServer<'a> {
             let kept = scrub::Kept::of(&array)?;
             kept.restore(&array);
             async move {
-                let sweeps = join(array.keep_whole(), kept.keep(&array));
-                join3(array.mark_clean_when_idle(SAFE_MODE_DELAY), array.clear_bitmap_lazily(), sweeps).await;
+                join(keep_up(&array), kept.keep(&array)).await;
             }
         });
         let (sender, asked) = mpsc::unbounded();
@@ -445,7 +445,8 @@ impl<'a> ArrayServer<'a> {
     }
 }
 
-fn not_opened(failure: Failure) -> ApiError {
+fn not_opened(refusal: Refusal) -> ApiError {
+    let failure = Failure::from(refusal);
     let error = ApiError::new(409, failure.reason());
     match failure.advice() {
         Some(advice) => error.advice(advice),

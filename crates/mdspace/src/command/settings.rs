@@ -4,8 +4,8 @@
 //! force; so a request with one bad pair changes nothing.
 
 use crate::command::bitmap_file::BitmapFile;
-use crate::command::machine::{Array, Machine};
 use crate::command::size::Size;
+use crate::machine::{Array, Machine};
 use engine::{BitmapPolicy, Refusal, ScrubAction, ScrubRequest, StripeSize, SyncSpeed, Verify};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;

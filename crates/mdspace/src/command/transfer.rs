@@ -7,10 +7,12 @@
 //! members allow it.
 
 use crate::command::arguments::{ReadArguments, WriteArguments};
+use crate::command::assembly::resync;
 use crate::command::failure::Failure;
-use crate::command::machine::{Arena, Array, Machine, Purpose, resync};
 use crate::command::progress::Progress;
 use crate::command::size::Size;
+use crate::machine::{Arena, Array, Machine, Purpose};
+use crate::pieces::{DEPTH, pieces};
 use engine::{BitmapPolicy, Block, Durability};
 use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
 use parity::Kernel;
@@ -22,10 +24,6 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// About how long a piece is.
-const PIECE_BYTES: u64 = 2 << 20;
-/// Pieces in flight.
-const DEPTH: usize = 4;
 /// How much of a pipe is read before anything is written, so that one which
 /// does not fit is refused with nothing changed; of a longer one, what fits is written.
 const READ_AHEAD_BYTES: u64 = 64 << 20;
@@ -163,18 +161,6 @@ fn length_of(file: &mut File) -> Option<u64> {
     Some(metadata.len().saturating_sub(position))
 }
 
-/// Cuts `range` where stripes end, into pieces of about [`PIECE_BYTES`].
-fn pieces(range: Range<u64>, stripe_bytes: u64) -> impl Iterator<Item = Range<u64>> {
-    let unit = stripe_bytes.max(1) * (PIECE_BYTES / stripe_bytes.max(1)).max(1);
-    let mut start = range.start;
-    std::iter::from_fn(move || {
-        let end = (start / unit + 1).saturating_mul(unit).min(range.end);
-        let piece = start..end;
-        start = end;
-        (!piece.is_empty()).then_some(piece)
-    })
-}
-
 /// Copies `range` of the array to `sink`.
 async fn copy_out(array: &Array, range: Range<u64>, sink: &mut End) -> Result<(), Failure> {
     let mut progress = Progress::start("read", Some(range.end - range.start));
@@ -270,27 +256,4 @@ fn fill(array: &Array, source: &mut End, wanted: u64) -> Result<Option<Block>, F
 fn has_more(source: &mut End) -> Result<bool, Failure> {
     let read = source.read(&mut [0]);
     read.map(|bytes| bytes > 0).map_err(|error| source.failed(&error))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_cover_the_range_and_end_where_stripes_end() {
-        for (range, stripe) in [
-            (0..10 << 20, 192 << 10),
-            (12345..(7 << 20) + 1, 192 << 10),
-            (5..6, 64 << 10),
-            (0..100 << 20, 31 << 20),
-            (7..7, 4096),
-        ] {
-            let cut: Vec<_> = pieces(range.clone(), stripe).collect();
-            let covered: u64 = cut.iter().map(|piece| piece.end - piece.start).sum();
-            assert_eq!(covered, range.end - range.start);
-            assert!(cut.windows(2).all(|pair| pair[0].end == pair[1].start && pair[0].end.is_multiple_of(stripe)));
-            assert!(cut.iter().all(|piece| piece.end - piece.start <= PIECE_BYTES.max(stripe)));
-            assert!(cut.first().is_none_or(|piece| piece.start == range.start));
-        }
-    }
 }

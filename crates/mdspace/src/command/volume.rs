@@ -1,6 +1,6 @@
 //! An array as what is exported.
 
-use crate::command::machine::Array;
+use crate::machine::Array;
 use engine::{ArrayError, ArrayErrorKind, Block, Buffer, Pool};
 use export::measure::Measured;
 use export::{Durability, Volume, VolumeError, VolumeErrorKind};

@@ -9,7 +9,7 @@
 use super::members::Shared;
 use super::{candidates, options};
 use crate::command::failure::Failure;
-use crate::command::machine::Machine;
+use crate::machine::Machine;
 use engine::{Array, Block, Durability};
 use format::geometry::Geometry;
 use futures_util::{StreamExt, TryStreamExt, stream};

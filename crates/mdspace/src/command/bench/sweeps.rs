@@ -10,7 +10,7 @@ use super::members::Shared;
 use super::workload::{Limit, Transfer};
 use super::{candidates, make_array, name, options};
 use crate::command::failure::Failure;
-use crate::command::machine::Machine;
+use crate::machine::Machine;
 use engine::create::Contents;
 use engine::{Array, Candidate, Clock, Durability};
 use format::geometry::{Geometry, Level};

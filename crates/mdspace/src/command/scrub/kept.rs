@@ -5,7 +5,7 @@
 //! replaced as a whole. Losing it loses nothing but the way already gone.
 
 use crate::command::failure::Failure;
-use crate::command::machine::{Array, Machine, Purpose};
+use crate::machine::{Array, Machine, Purpose};
 use engine::ScrubReport;
 use engine::inspect::find_superblock;
 use engine::status::uuid_text;

@@ -10,11 +10,12 @@ mod show;
 pub(crate) use kept::Kept;
 
 use crate::command::arguments::{AssembleArguments, MemberArguments, RepairChoice, ScrubArguments};
+use crate::command::assembly::resync;
 use crate::command::control::client;
 use crate::command::failure::Failure;
-use crate::command::machine::{Arena, Array, Machine, Purpose, resync};
 use crate::command::output::{print, print_json};
 use crate::command::serve::{json, refused};
+use crate::machine::{Arena, Array, Machine, Purpose};
 use engine::{BitmapPolicy, Refusal, ScrubAction, ScrubReport, ScrubRequest, ScrubState, SweepStatus};
 use export::control::{ApiError, Client, ScrubCommand};
 use futures_util::future::{Either, join, select};

@@ -1,0 +1,211 @@
+//! A new array: what an order for one has by default, and how it is carried out.
+//!
+//! Members that it made are removed again when the array cannot be made, so that
+//! a refusal leaves nothing behind.
+
+use crate::error::Error;
+use crate::machine::{Arena, Array, Machine, Purpose, random, refuse_duplicates};
+use crate::made_files::MadeFiles;
+use engine::Refusal;
+use engine::create::{Contents, Newcomer, Recipe};
+use engine::status::{Status, level_name};
+use format::geometry::{Level, default_layout, parse_layout};
+use format::placement::BitmapChoice;
+use format::superblock::Version;
+use io::AnyMember;
+use std::path::{Path, PathBuf};
+
+/// A new array, to be made of files or block devices.
+///
+/// What is not set is as mdadm has it: metadata 1.2, chunks of 512 KiB, the level's usual layout, no bitmap. The command
+/// `mdspace create` knows more: spares, missing members, other metadata.
+///
+/// # Example
+/// ```
+/// # let place = tempfile::tempdir()?;
+/// # let members = ["a.img", "b.img", "c.img"].map(|name| place.path().join(name));
+/// use mdspace::{Create, Level};
+///
+/// let status = Create::new(Level::Raid5).chunk_bytes(64 << 10).member_bytes(16 << 20).create(&members)?;
+/// assert_eq!(status.state, "clean");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Create {
+    level: Level,
+    layout: Option<String>,
+    chunk_bytes: Option<u64>,
+    name: String,
+    member_bytes: Option<u64>,
+    bitmap: bool,
+    integrity: bool,
+    overwrite: bool,
+}
+
+impl Create {
+    /// An array of this level.
+    pub fn new(level: Level) -> Self {
+        Self {
+            level,
+            layout: None,
+            chunk_bytes: None,
+            name: String::new(),
+            member_bytes: None,
+            bitmap: false,
+            integrity: false,
+            overwrite: false,
+        }
+    }
+
+    /// The layout, by mdadm's name: `left-symmetric`, `n2`.
+    pub fn layout(mut self, name: impl Into<String>) -> Self {
+        self.layout = Some(name.into());
+        self
+    }
+
+    /// Bytes in a chunk.
+    pub fn chunk_bytes(mut self, bytes: u64) -> Self {
+        self.chunk_bytes = Some(bytes);
+        self
+    }
+
+    /// The array's name.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Makes each member that does not exist a sparse file of so many bytes.
+    pub fn member_bytes(mut self, bytes: u64) -> Self {
+        self.member_bytes = Some(bytes);
+        self
+    }
+
+    /// Whether it has a write-intent bitmap on its members, so that after an unclean stop only what was being written has to
+    /// be resynced.
+    pub fn bitmap(mut self, bitmap: bool) -> Self {
+        self.bitmap = bitmap;
+        self
+    }
+
+    /// Whether it keeps checksums of all blocks, beside what md knows: a block that rots is a read error, not wrong data.
+    pub fn integrity(mut self, integrity: bool) -> Self {
+        self.integrity = integrity;
+        self
+    }
+
+    /// Whether to take members that belong to an array already. What is on them is lost.
+    pub fn overwrite(mut self, overwrite: bool) -> Self {
+        self.overwrite = overwrite;
+        self
+    }
+
+    /// Makes the array of these members, in the order of its slots, and leaves it clean: parity is made if they are not all
+    /// new, which goes over all of them. Its status at the end.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) with nothing changed, and no file left that was made, or when a member
+    /// failed while it was written to; [`ErrorKind::Io`](crate::ErrorKind::Io) when copies could not be brought into
+    /// agreement: whoever opens the array for writing goes on with that.
+    ///
+    /// # Panics
+    /// When a thread to do it on cannot be started.
+    pub fn create<P: AsRef<Path>>(&self, members: impl IntoIterator<Item = P>) -> Result<Status, Error> {
+        let slots: Vec<_> = members.into_iter().map(|member| Some(member.as_ref().to_owned())).collect();
+        // A thread has one executor, and the caller's may have one already.
+        let made = std::thread::scope(|scope| scope.spawn(|| self.make(&slots)).join());
+        made.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    fn make(&self, slots: &[Option<PathBuf>]) -> Result<Status, Error> {
+        let paths: Vec<_> = slots.iter().flatten().cloned().collect();
+        refuse_duplicates(&paths)?;
+        let recipe = self.recipe()?;
+        let machine = Machine::start(None, Arena::Middling)?;
+        machine.run(async {
+            let (array, made) = create(&machine, recipe, slots, &[], self.member_bytes, &|_, _| {}).await?;
+            made.keep();
+            let resynced = array.resync(&|_, _| {}).await;
+            let stopped = array.stop().await;
+            resynced.and(stopped)?;
+            Ok(array.status())
+        })
+    }
+
+    fn recipe(&self) -> Result<Recipe, Refusal> {
+        let level = level_name(self.level);
+        let default = default_recipe(self.level)?;
+        let layout = |name: &String| {
+            let unknown = || Refusal::new(format!("{level} has no layout {name:?}")).field("layout");
+            parse_layout(self.level, name).ok_or_else(unknown)
+        };
+        if self.chunk_bytes.is_some() && !has_chunks(self.level) {
+            return Err(Refusal::new(format!("{level} has no chunks")).field("chunk"));
+        }
+        Ok(Recipe {
+            layout: self.layout.as_ref().map_or(Ok(default.layout), layout)?,
+            chunk_bytes: self.chunk_bytes.unwrap_or(default.chunk_bytes),
+            name: self.name.clone(),
+            bitmap: if self.bitmap { BitmapChoice::DefaultChunk } else { BitmapChoice::None },
+            integrity: self.integrity,
+            overwrite: self.overwrite,
+            ..default
+        })
+    }
+}
+
+/// mdadm's default.
+pub(crate) const CHUNK_BYTES: u64 = 512 << 10;
+
+/// Whether `level` has chunks that can be chosen.
+pub(crate) fn has_chunks(level: Level) -> bool {
+    !matches!(level, Level::Linear | Level::Raid1)
+}
+
+/// An array of `level` with every default, over members that may hold anything.
+pub(crate) fn default_recipe(level: Level) -> Result<Recipe, Refusal> {
+    Ok(Recipe {
+        version: Version::V1_2,
+        level,
+        layout: default_layout(level),
+        chunk_bytes: if has_chunks(level) { CHUNK_BYTES } else { 0 },
+        name: String::new(),
+        data_offset_bytes: None,
+        component_bytes: None,
+        bitmap: BitmapChoice::None,
+        set_uuid: random()?,
+        contents: Contents::Unknown,
+        integrity: false,
+        overwrite: false,
+    })
+}
+
+/// Makes the array that `recipe` describes, with `None` for a missing member,
+/// and members that do not exist as sparse files of `member_bytes`. The array is running
+/// and may have to be resynced; the files are still to be kept.
+pub(crate) async fn create(
+    machine: &Machine,
+    mut recipe: Recipe,
+    slots: &[Option<PathBuf>],
+    spares: &[PathBuf],
+    member_bytes: Option<u64>,
+    progress: &dyn Fn(u64, u64),
+) -> Result<(Array, MadeFiles), Refusal> {
+    let mut made = MadeFiles::default();
+    for path in slots.iter().flatten().chain(spares) {
+        made.make_if_absent(path, member_bytes)?;
+    }
+    if made.count() == slots.iter().flatten().count() + spares.len() {
+        recipe.contents = Contents::Zeros;
+    }
+    let open = |path: &PathBuf| -> Result<Newcomer<AnyMember>, Refusal> {
+        Ok(Newcomer { candidate: machine.open(path, Purpose::Write)?, device_uuid: random()? })
+    };
+    let slots = slots.iter().map(|slot| slot.as_ref().map(open).transpose()).collect::<Result<Vec<_>, _>>()?;
+    let spares = spares.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    engine::create::create(&recipe, &slots, &spares, &machine.pool, &machine.clock, progress).await?;
+    let candidates = slots.into_iter().flatten().chain(spares).map(|newcomer| newcomer.candidate).collect();
+    let array = machine.assemble_candidates(candidates, true, Purpose::Write).await?;
+    Ok((array, made))
+}

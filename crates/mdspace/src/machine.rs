@@ -1,0 +1,188 @@
+//! The thread that does the work: its executor and memory, and how members
+//! come to it.
+//!
+//! Members are held exclusively when they may be written to, shared when they
+//! are only read, and not at all when they are merely looked at. What is
+//! refused here is refused with nothing changed.
+
+use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
+use futures_util::future::join3;
+use io::{AnyMember, Executor, FileMember, Lock, OpenError, OpenOptions, RealClock};
+use parity::Kernel;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// An array of members that exist.
+pub(crate) type Array = engine::Array<AnyMember, RealClock>;
+
+/// How much memory is registered for transfers. It is pinned at the start, which takes its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "command"), expect(dead_code, reason = "the command has more uses"))]
+pub(crate) enum Arena {
+    /// To look at metadata.
+    Small,
+    /// For transfers one after another.
+    Middling,
+    /// For many clients.
+    Large,
+    /// For measurements, in which no side may ever find it full.
+    Huge,
+}
+
+impl Arena {
+    fn bytes(self) -> usize {
+        match self {
+            Self::Small => 1 << 20,
+            Self::Middling => 16 << 20,
+            Self::Large => 64 << 20,
+            Self::Huge => 256 << 20,
+        }
+    }
+}
+
+/// How long nothing is written before the array is marked clean: md's `safe_mode_delay`.
+const SAFE_MODE_DELAY: Duration = Duration::from_millis(200);
+
+/// What goes on beside the requests of an array that is open, until it is stopped: it is marked clean whenever it is idle,
+/// bits of the bitmap are cleared, spares take over, and what is due is swept.
+pub(crate) async fn keep_up(array: &Array) {
+    join3(array.mark_clean_when_idle(SAFE_MODE_DELAY), array.clear_bitmap_lazily(), array.keep_whole()).await;
+}
+
+/// Unit of a bitmap file's length.
+const BITMAP_BLOCK_BYTES: u64 = 4096;
+
+/// One thread's executor and what goes with it.
+pub(crate) struct Machine {
+    executor: Executor,
+    /// Where buffers come from.
+    pub(crate) pool: Pool,
+    /// The time.
+    pub(crate) clock: RealClock,
+    /// The parity kernel that was asked for.
+    pub(crate) kernel: Option<&'static Kernel>,
+}
+
+/// What is going to happen to members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "command"), expect(dead_code, reason = "the command has more uses"))]
+pub(crate) enum Purpose {
+    /// They may be written to.
+    Write,
+    /// They are only read, as parts of an array.
+    Read,
+    /// They are looked at, whoever uses them.
+    Look,
+}
+
+impl Machine {
+    /// Makes this thread's.
+    pub(crate) fn start(kernel: Option<&'static Kernel>, arena: Arena) -> Result<Self, Refusal> {
+        let pool = Pool::new(arena.bytes());
+        let executor = Executor::new(&io::Options::new(pool.clone())).map_err(|error| {
+            Refusal::new(format!("io_uring: {error}")).advice(
+                "Linux 5.11 or later is needed; see `sysctl kernel.io_uring_disabled`, and a container's limits",
+            )
+        })?;
+        Ok(Self { executor, pool, clock: RealClock::new(), kernel })
+    }
+
+    /// Runs `work` to its end.
+    pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
+        self.executor.block_on(work)
+    }
+
+    /// Opens one member.
+    pub(crate) fn open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, Refusal> {
+        let (read_only, lock) = match purpose {
+            Purpose::Write => (false, Lock::Exclusive),
+            Purpose::Read => (true, Lock::Shared),
+            Purpose::Look => (true, Lock::None),
+        };
+        let options = OpenOptions { read_only, lock, ..OpenOptions::default() };
+        let member = FileMember::open(path, &options).map_err(|error| not_opened(&error))?;
+        Ok(Candidate { name: path.display().to_string(), member: member.into() })
+    }
+
+    /// Opens all of them.
+    pub(crate) fn open_all(&self, paths: &[PathBuf], purpose: Purpose) -> Result<Vec<Candidate<AnyMember>>, Refusal> {
+        paths.iter().map(|path| self.open(path, purpose)).collect()
+    }
+
+    /// Assembles the array on members that are open.
+    pub(crate) async fn assemble_candidates(
+        &self,
+        candidates: Vec<Candidate<AnyMember>>,
+        force: bool,
+        purpose: Purpose,
+    ) -> Result<Array, Refusal> {
+        let offer = Offer { members: candidates, bitmap: None };
+        self.assemble_offer(offer, force, purpose, BitmapPolicy::default()).await
+    }
+
+    /// Assembles the array on what is offered.
+    pub(crate) async fn assemble_offer(
+        &self,
+        offer: Offer<AnyMember>,
+        force: bool,
+        purpose: Purpose,
+        bitmap: BitmapPolicy,
+    ) -> Result<Array, Refusal> {
+        let read_only = purpose != Purpose::Write;
+        let options = AssembleOptions { force, read_only, bitmap, kernel: self.kernel, ..AssembleOptions::default() };
+        Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone()).await
+    }
+
+    /// Opens the file of a write-intent bitmap. mdadm ends one with its last bit; here it is written in whole blocks,
+    /// so it is lengthened, which nobody minds.
+    pub(crate) fn open_bitmap(&self, path: &Path) -> Result<Candidate<AnyMember>, Refusal> {
+        let name = || path.display().to_string();
+        let failed = |error: std::io::Error| Refusal::new(error.to_string()).of(name());
+        let mut file = std::fs::File::options().read(true).write(true).open(path).map_err(failed)?;
+        let mut magic = [0; 4];
+        let is_bitmap = file.read_exact(&mut magic).is_ok() && magic == *b"bitm";
+        if !is_bitmap {
+            return Err(Refusal::new("there is no write-intent bitmap")
+                .of(name())
+                .field("bitmap.magic")
+                .advice("a new one is made by `mdspace create --bitmap` and `mdspace set bitmap=/FILE`"));
+        }
+        let status = file.metadata().map_err(failed)?;
+        let whole_blocks = status.len().next_multiple_of(BITMAP_BLOCK_BYTES);
+        if status.is_file() && status.len() != whole_blocks {
+            file.set_len(whole_blocks).map_err(failed)?;
+        }
+        self.open(path, Purpose::Write)
+    }
+}
+
+/// Says so with what to do about it.
+pub(crate) fn not_opened(error: &OpenError) -> Refusal {
+    let refusal = Refusal::new(error.reason()).of(error.path().display().to_string());
+    match error {
+        OpenError::Locked { .. } => refusal.advice("stop whoever uses it; `mdspace status` finds a server of yours"),
+        OpenError::Busy { .. } => refusal.advice("unmount it, or stop the array that holds it (mdadm --stop)"),
+        OpenError::NotAMember { .. } | OpenError::System { .. } => refusal,
+    }
+}
+
+/// Refuses a file that two of the paths lead to.
+pub(crate) fn refuse_duplicates(paths: &[PathBuf]) -> Result<(), Refusal> {
+    let mut seen = std::collections::HashMap::new();
+    for path in paths {
+        let Ok(target) = path.canonicalize() else { continue };
+        if let Some(first) = seen.insert(target, path) {
+            let reason = format!("the same member as {}, given before", first.display());
+            return Err(Refusal::new(reason).of(path.display().to_string()).advice("name each member once"));
+        }
+    }
+    Ok(())
+}
+
+/// Random bytes for a uuid.
+pub(crate) fn random() -> Result<[u8; 16], Refusal> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| Refusal::new(format!("random numbers: {error}")))?;
+    Ok(bytes)
+}
