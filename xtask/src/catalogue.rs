@@ -74,6 +74,7 @@ pub(crate) const STEPS: &[Step] = &[
         CLIENTS,
         end_to_end,
     )),
+    beside(step("rescue", "files come back from members that mdadm made, as docs/rescue.md says", RESCUE, rescue)),
     beside(step("fuse", "file systems through a loop device on the array as a file, and no root", FUSE, fuse)),
     beside(step("page", "the page in a browser, and its metrics by a strict parser", BROWSER, page)),
     beside(step("machine", "a virtual machine's disk by vhost-user, its server killed meanwhile", MACHINE, machine)),
@@ -132,6 +133,9 @@ const CLIENTS: &[&str] = &["linux.uml", "mdadm", "modprobe", "nbdcopy", "nbdinfo
 
 /// A client whose requests are known one by one, and the judge.
 const KILLED: &[&str] = &["linux.uml", "mdadm", "modprobe", "nbdsh", "python3"];
+
+/// The members of a NAS, and the commands of the page.
+const RESCUE: &[&str] = &["linux.uml", "mdadm", "modprobe", "mke2fs", "debugfs", "nbdcopy", "jq"];
 
 /// What an array as a file is tested with.
 const FUSE: &[&str] =
@@ -279,6 +283,15 @@ fn end_to_end(log: &mut Log) -> Result<Verdict> {
     log.run(Command::new("tests/end_to_end.sh").arg(root().join(MDSPACE)).arg(&place.path))?;
     run_guest(log, &Guest::default(), "end_to_end.sh", &[place.path.as_os_str()])?;
     Ok(Verdict::Passed(log.last_line()?))
+}
+
+fn rescue(log: &mut Log) -> Result<Verdict> {
+    let place = Scratch::create("rescue")?;
+    run_guest(log, &Guest::default(), "nas.sh", &[place.path.as_os_str()])?;
+    let mut page = cargo(&["test", "--locked", "--workspace", "--exclude", "mdspace-sim", "--test", "docs"]);
+    page.args(["--", "--exact", "files_are_rescued_from_what_a_nas_left"]);
+    log.run(page.env("MDSPACE_TEST_NAS", &place.path))?;
+    Ok(Verdict::Passed("the page's commands, on mdadm's members".to_owned()))
 }
 
 fn fuse(log: &mut Log) -> Result<Verdict> {
