@@ -110,6 +110,20 @@ fn what_can_be_tuned_can_be_set() {
     assert_eq!(run_page("docs/tuning.md"), 5);
 }
 
+#[test]
+fn a_virtual_machine_finds_its_socket_where_the_page_says() {
+    assert_eq!(run_page("docs/vhost-user.md"), 3);
+}
+
+#[test]
+fn the_array_is_a_file_as_the_page_says() {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("not run: there is no /dev/fuse");
+        return;
+    }
+    assert_eq!(run_page("docs/fuse.md"), 2);
+}
+
 /// A directory with `disk1.img` to `disk4.img` of an array that the kernel's md made and degraded (tests/kernel/nas.sh).
 const MADE_BY_MD: &str = "MDSPACE_TEST_NAS";
 
