@@ -94,8 +94,8 @@ impl Array {
     /// Fills `into` with what is at byte `at`; any position and length.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfRange`] when that runs past the end, [`ErrorKind::Io`] when the members left cannot give it. What is
-    /// in `into` then is of no use.
+    /// [`ErrorKind::OutOfRange`](crate::ErrorKind::OutOfRange) when that runs past the end,
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when the members left cannot give it. What is in `into` then is of no use.
     pub fn read_exact_at(&self, into: &mut [u8], at: u64) -> Result<(), Error> {
         let range = self.range(at, into.len())?;
         let begin = |piece: Range<u64>| {
@@ -113,8 +113,9 @@ impl Array {
     /// Writes all of `from` at byte `at`; any position and length. It is safe from a loss of power after a [`Array::flush`].
     ///
     /// # Errors
-    /// [`ErrorKind::ReadOnly`]; [`ErrorKind::OutOfRange`] when it would run past the end, with nothing written;
-    /// [`ErrorKind::Io`] when too many members have failed.
+    /// [`ErrorKind::ReadOnly`](crate::ErrorKind::ReadOnly);
+    /// [`ErrorKind::OutOfRange`](crate::ErrorKind::OutOfRange) when it would run past the end, with nothing written;
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when too many members have failed.
     pub fn write_all_at(&self, from: &[u8], at: u64) -> Result<(), Error> {
         let range = self.range(at, from.len())?;
         let begin = |piece: Range<u64>| {
@@ -139,7 +140,7 @@ impl Array {
     /// Every write that was answered before this call is on stable storage after it.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] when too many members have failed.
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when too many members have failed.
     pub fn flush(&self) -> Result<(), Error> {
         self.begin(async |array| array.flush().await).wait()
     }
@@ -147,7 +148,7 @@ impl Array {
     /// How the array and its members are: what `mdspace status --json` prints, without its server.
     ///
     /// # Errors
-    /// [`ErrorKind::Stopped`], if the array's thread has ended by a bug.
+    /// [`ErrorKind::Stopped`](crate::ErrorKind::Stopped), if the array's thread has ended by a bug.
     pub fn status(&self) -> Result<Status, Error> {
         self.begin(async |array| Ok(array.status())).wait()
     }
@@ -160,7 +161,7 @@ impl Array {
     /// Flushes, marks the array clean, and lets go of its members. Gives the state that it was left in.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] when it could not be marked clean: it is resynced when it is opened next.
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when it could not be marked clean: it is resynced when it is opened next.
     pub fn close(mut self) -> Result<Status, Error> {
         self.end()
     }
