@@ -74,6 +74,7 @@ pub(crate) const STEPS: &[Step] = &[
         CLIENTS,
         end_to_end,
     )),
+    beside(step("rescue", "files come back from members that mdadm made, as docs/rescue.md says", RESCUE, rescue)),
     beside(step("fuse", "file systems through a loop device on the array as a file, and no root", FUSE, fuse)),
     beside(step("page", "the page in a browser, and its metrics by a strict parser", BROWSER, page)),
     beside(step("machine", "a virtual machine's disk by vhost-user, its server killed meanwhile", MACHINE, machine)),
@@ -139,6 +140,9 @@ const CLIENTS: &[&str] = &["linux.uml", "mdadm", "modprobe", "nbdcopy", "nbdinfo
 /// A client whose requests are known one by one, and the judge.
 const KILLED: &[&str] = &["linux.uml", "mdadm", "modprobe", "nbdsh", "python3"];
 
+/// The members of a NAS, and the commands of the page.
+const RESCUE: &[&str] = &["linux.uml", "mdadm", "modprobe", "mke2fs", "debugfs", "nbdcopy", "jq"];
+
 /// What an array as a file is tested with.
 const FUSE: &[&str] =
     &["fusermount3", "losetup", "fio", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "nbdcopy", "nbdinfo", "setpriv"];
@@ -181,8 +185,10 @@ fn house_rules(_: &mut Log) -> Result<Verdict> {
 
 fn clippy(log: &mut Log) -> Result<Verdict> {
     log.run(&mut cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
-    let least = ["clippy", "--locked", "--package", "mdspace", "--no-default-features", "--", "-D", "warnings"];
-    log.run(&mut cargo(&least))?;
+    let least = ["clippy", "--locked", "--package", "mdspace", "--no-default-features"];
+    for features in [&["--features", "command"] as &[&str], &["--lib"]] {
+        log.run(cargo(&least).args(features).args(["--", "-D", "warnings"]))?;
+    }
     Ok(Verdict::Passed(String::new()))
 }
 
@@ -207,7 +213,16 @@ fn tests(log: &mut Log) -> Result<Verdict> {
         log.run(command.args(which))
     };
     // What a build without its features refuses; first, as it leaves its own command where the others are tested.
-    let least = ["--package", "mdspace", "--no-default-features", "--test", "serving", "cannot_be_had"];
+    let least = [
+        "--package",
+        "mdspace",
+        "--no-default-features",
+        "--features",
+        "command",
+        "--test",
+        "serving",
+        "cannot_be_had",
+    ];
     let most = run(log, &least).and(run(log, &["--workspace", "--exclude", "mdspace-sim"]));
     let result = most.and(run(log, &["--package", "mdspace-sim", "--profile", "swarm"]));
     let mut passed = 0;
@@ -301,6 +316,15 @@ fn end_to_end(log: &mut Log) -> Result<Verdict> {
     log.run(Command::new("tests/end_to_end.sh").arg(root().join(MDSPACE)).arg(&place.path))?;
     run_guest(log, &Guest::default(), "end_to_end.sh", &[place.path.as_os_str()])?;
     Ok(Verdict::Passed(log.last_line()?))
+}
+
+fn rescue(log: &mut Log) -> Result<Verdict> {
+    let place = Scratch::create("rescue")?;
+    run_guest(log, &Guest::default(), "nas.sh", &[place.path.as_os_str()])?;
+    let mut page = cargo(&["test", "--locked", "--workspace", "--exclude", "mdspace-sim", "--test", "docs"]);
+    page.args(["--", "--exact", "files_are_rescued_from_what_a_nas_left"]);
+    log.run(page.env("MDSPACE_TEST_NAS", &place.path))?;
+    Ok(Verdict::Passed("the page's commands, on mdadm's members".to_owned()))
 }
 
 fn fuse(log: &mut Log) -> Result<Verdict> {

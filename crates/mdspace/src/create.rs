@@ -1,206 +1,211 @@
-//! `create`: a new array of new or existing members.
+//! A new array: what an order for one has by default, and how it is carried out.
 //!
-//! Files that it made are removed again when the array cannot be made, so that
+//! Members that it made are removed again when the array cannot be made, so that
 //! a refusal leaves nothing behind.
 
-use crate::arguments::{Bitmap, CreateArguments, Metadata};
-use crate::bitmap_file::BitmapFile;
-use crate::failure::Failure;
-use crate::level::level_name;
-use crate::machine::{Arena, Machine, Purpose, resync};
+use crate::error::Error;
+use crate::machine::{Arena, Array, Machine, Purpose, random, refuse_duplicates};
 use crate::made_files::MadeFiles;
-use crate::members::expand;
-use crate::output::print;
-use crate::progress::Progress;
-use crate::size::Size;
+use engine::Refusal;
 use engine::create::{Contents, Newcomer, Recipe};
-use engine::status::Status;
-use format::geometry::{Level, default_layout};
+use engine::status::{Status, level_name};
+use format::geometry::{Level, default_layout, parse_layout};
 use format::placement::BitmapChoice;
 use format::superblock::Version;
 use io::AnyMember;
-use parity::Kernel;
-use std::cell::RefCell;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// mdadm's default.
-const CHUNK_BYTES: u64 = 512 << 10;
+/// A new array, to be made of files or block devices.
+///
+/// What is not set is as mdadm has it: metadata 1.2, chunks of 512 KiB, the level's usual layout, no bitmap. The command
+/// `mdspace create` knows more: spares, missing members, other metadata.
+///
+/// # Example
+/// ```
+/// # let place = tempfile::tempdir()?;
+/// # let members = ["a.img", "b.img", "c.img"].map(|name| place.path().join(name));
+/// use mdspace::{Create, Level};
+///
+/// let status = Create::new(Level::Raid5).chunk_bytes(64 << 10).member_bytes(16 << 20).create(&members)?;
+/// assert_eq!(status.state, "clean");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Create {
+    level: Level,
+    layout: Option<String>,
+    chunk_bytes: Option<u64>,
+    name: String,
+    member_bytes: Option<u64>,
+    bitmap: bool,
+    integrity: bool,
+    overwrite: bool,
+}
 
-/// Runs `mdspace create`.
-pub(crate) fn run(arguments: &CreateArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
-    let slots = slots(arguments)?;
-    let recipe = recipe(arguments)?;
-    let machine = Machine::start(kernel, Arena::Middling)?;
-    let status =
-        machine.run(create(&machine, recipe, &slots, &arguments.spare, arguments.size, bitmap_file(arguments)?))?;
-    print(&summary(arguments, &status, &slots))
+impl Create {
+    /// An array of this level.
+    pub fn new(level: Level) -> Self {
+        Self {
+            level,
+            layout: None,
+            chunk_bytes: None,
+            name: String::new(),
+            member_bytes: None,
+            bitmap: false,
+            integrity: false,
+            overwrite: false,
+        }
+    }
+
+    /// The layout, by mdadm's name: `left-symmetric`, `n2`.
+    pub fn layout(mut self, name: impl Into<String>) -> Self {
+        self.layout = Some(name.into());
+        self
+    }
+
+    /// Bytes in a chunk.
+    pub fn chunk_bytes(mut self, bytes: u64) -> Self {
+        self.chunk_bytes = Some(bytes);
+        self
+    }
+
+    /// The array's name.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Makes each member that does not exist a sparse file of so many bytes.
+    pub fn member_bytes(mut self, bytes: u64) -> Self {
+        self.member_bytes = Some(bytes);
+        self
+    }
+
+    /// Whether it has a write-intent bitmap on its members, so that after an unclean stop only what was being written has to
+    /// be resynced.
+    pub fn bitmap(mut self, bitmap: bool) -> Self {
+        self.bitmap = bitmap;
+        self
+    }
+
+    /// Whether it keeps checksums of all blocks, beside what md knows: a block that rots is a read error, not wrong data.
+    pub fn integrity(mut self, integrity: bool) -> Self {
+        self.integrity = integrity;
+        self
+    }
+
+    /// Whether to take members that belong to an array already. What is on them is lost.
+    pub fn overwrite(mut self, overwrite: bool) -> Self {
+        self.overwrite = overwrite;
+        self
+    }
+
+    /// Makes the array of these members, in the order of its slots, and leaves it clean: parity is made if they are not all
+    /// new, which goes over all of them. Its status at the end.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) with nothing changed, and no file left that was made, or when a member
+    /// failed while it was written to; [`ErrorKind::Io`](crate::ErrorKind::Io) when copies could not be brought into
+    /// agreement: whoever opens the array for writing goes on with that.
+    ///
+    /// # Panics
+    /// When a thread to do it on cannot be started.
+    pub fn create<P: AsRef<Path>>(&self, members: impl IntoIterator<Item = P>) -> Result<Status, Error> {
+        let slots: Vec<_> = members.into_iter().map(|member| Some(member.as_ref().to_owned())).collect();
+        // A thread has one executor, and the caller's may have one already.
+        let made = std::thread::scope(|scope| scope.spawn(|| self.make(&slots)).join());
+        made.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    fn make(&self, slots: &[Option<PathBuf>]) -> Result<Status, Error> {
+        let paths: Vec<_> = slots.iter().flatten().cloned().collect();
+        refuse_duplicates(&paths)?;
+        let recipe = self.recipe()?;
+        let machine = Machine::start(None, Arena::Middling)?;
+        machine.run(async {
+            let (array, made) = create(&machine, recipe, slots, &[], self.member_bytes, &|_, _| {}).await?;
+            made.keep();
+            let resynced = array.resync(&|_, _| {}).await;
+            let stopped = array.stop().await;
+            resynced.and(stopped)?;
+            Ok(array.status())
+        })
+    }
+
+    fn recipe(&self) -> Result<Recipe, Refusal> {
+        let level = level_name(self.level);
+        let default = default_recipe(self.level)?;
+        let layout = |name: &String| {
+            let unknown = || Refusal::new(format!("{level} has no layout {name:?}")).field("layout");
+            parse_layout(self.level, name).ok_or_else(unknown)
+        };
+        if self.chunk_bytes.is_some() && !has_chunks(self.level) {
+            return Err(Refusal::new(format!("{level} has no chunks")).field("chunk"));
+        }
+        Ok(Recipe {
+            layout: self.layout.as_ref().map_or(Ok(default.layout), layout)?,
+            chunk_bytes: self.chunk_bytes.unwrap_or(default.chunk_bytes),
+            name: self.name.clone(),
+            bitmap: if self.bitmap { BitmapChoice::DefaultChunk } else { BitmapChoice::None },
+            integrity: self.integrity,
+            overwrite: self.overwrite,
+            ..default
+        })
+    }
+}
+
+/// mdadm's default.
+pub(crate) const CHUNK_BYTES: u64 = 512 << 10;
+
+/// Whether `level` has chunks that can be chosen.
+pub(crate) fn has_chunks(level: Level) -> bool {
+    !matches!(level, Level::Linear | Level::Raid1)
+}
+
+/// An array of `level` with every default, over members that may hold anything.
+pub(crate) fn default_recipe(level: Level) -> Result<Recipe, Refusal> {
+    Ok(Recipe {
+        version: Version::V1_2,
+        level,
+        layout: default_layout(level),
+        chunk_bytes: if has_chunks(level) { CHUNK_BYTES } else { 0 },
+        name: String::new(),
+        data_offset_bytes: None,
+        component_bytes: None,
+        bitmap: BitmapChoice::None,
+        set_uuid: random()?,
+        contents: Contents::Unknown,
+        integrity: false,
+        overwrite: false,
+    })
 }
 
 /// Makes the array that `recipe` describes, with `None` for a missing member,
-/// and members that do not exist as sparse files of `size`. The array's status afterwards.
+/// and members that do not exist as sparse files of `member_bytes`. The array is running
+/// and may have to be resynced; the files are still to be kept.
 pub(crate) async fn create(
     machine: &Machine,
     mut recipe: Recipe,
     slots: &[Option<PathBuf>],
     spares: &[PathBuf],
-    size: Option<Size>,
-    bitmap: Option<BitmapFile>,
-) -> Result<Status, Failure> {
+    member_bytes: Option<u64>,
+    progress: &dyn Fn(u64, u64),
+) -> Result<(Array, MadeFiles), Refusal> {
     let mut made = MadeFiles::default();
     for path in slots.iter().flatten().chain(spares) {
-        made.make_if_absent(path, size)?;
+        made.make_if_absent(path, member_bytes)?;
     }
     if made.count() == slots.iter().flatten().count() + spares.len() {
         recipe.contents = Contents::Zeros;
     }
-    let open = |path: &PathBuf| -> Result<Newcomer<AnyMember>, Failure> {
+    let open = |path: &PathBuf| -> Result<Newcomer<AnyMember>, Refusal> {
         Ok(Newcomer { candidate: machine.open(path, Purpose::Write)?, device_uuid: random()? })
     };
     let slots = slots.iter().map(|slot| slot.as_ref().map(open).transpose()).collect::<Result<Vec<_>, _>>()?;
     let spares = spares.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    write(machine, &recipe, &slots, &spares).await?;
+    engine::create::create(&recipe, &slots, &spares, &machine.pool, &machine.clock, progress).await?;
     let candidates = slots.into_iter().flatten().chain(spares).map(|newcomer| newcomer.candidate).collect();
     let array = machine.assemble_candidates(candidates, true, Purpose::Write).await?;
-    if let Some(bitmap) = bitmap {
-        bitmap.add_to(&array, machine).await?;
-    }
-    made.keep();
-    resync(&array).await;
-    array.stop().await?;
-    Ok(array.status())
-}
-
-fn bitmap_file(arguments: &CreateArguments) -> Result<Option<BitmapFile>, Failure> {
-    let Bitmap::File(path) = &arguments.bitmap else { return Ok(None) };
-    if matches!(arguments.level, Level::Linear | Level::Raid0) {
-        return Err(Failure::refused("--bitmap: a level without redundancy has no bitmap"));
-    }
-    let file = BitmapFile { path: path.clone(), chunk_bytes: arguments.bitmap_chunk.map(|size| size.0) };
-    file.check_is_new()?; // before members are made
-    Ok(Some(file))
-}
-
-async fn write(
-    machine: &Machine,
-    recipe: &Recipe,
-    slots: &[Option<Newcomer<AnyMember>>],
-    spares: &[Newcomer<AnyMember>],
-) -> Result<(), Failure> {
-    let shown = RefCell::new(None);
-    let progress = |done: u64, total: u64| {
-        let mut shown = shown.borrow_mut();
-        let (bar, before) = shown.get_or_insert_with(|| (Progress::start("zeroing", Some(total)), 0));
-        bar.advance(done - *before);
-        *before = done;
-    };
-    Ok(engine::create::create(recipe, slots, spares, &machine.pool, &machine.clock, &progress).await?)
-}
-
-/// What `arguments` ask for.
-fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
-    let level = arguments.level;
-    let layout = arguments.layout_code().map_err(|error| Failure::refused(format!("--layout: {error}")))?;
-    let bitmap = match (&arguments.bitmap, arguments.bitmap_chunk) {
-        (Bitmap::None, None) | (Bitmap::File(_), _) => BitmapChoice::None,
-        (Bitmap::Internal, None) => BitmapChoice::DefaultChunk,
-        (Bitmap::Internal, Some(chunk)) => BitmapChoice::Chunk(chunk.0),
-        (Bitmap::None, Some(_)) => {
-            return Err(Failure::refused("--bitmap-chunk: there is no bitmap").advise("add --bitmap internal"));
-        }
-    };
-    Ok(Recipe {
-        version: match arguments.metadata {
-            Metadata::V1_0 => Version::V1_0,
-            Metadata::V1_1 => Version::V1_1,
-            Metadata::V1_2 => Version::V1_2,
-        },
-        level,
-        layout: layout.unwrap_or_else(|| default_layout(level)),
-        chunk_bytes: chunk_bytes(level, arguments.chunk)?,
-        name: arguments.name.clone().unwrap_or_default(),
-        data_offset_bytes: arguments.data_offset.map(|offset| offset.0),
-        component_bytes: None,
-        bitmap,
-        set_uuid: random()?,
-        contents: if arguments.assume_clean { Contents::Consistent } else { Contents::Unknown },
-        integrity: arguments.integrity,
-        overwrite: arguments.force,
-    })
-}
-
-fn chunk_bytes(level: Level, asked: Option<Size>) -> Result<u64, Failure> {
-    match (level, asked) {
-        (Level::Linear | Level::Raid1, None) => Ok(0),
-        (Level::Linear | Level::Raid1, Some(_)) => {
-            Err(Failure::refused(format!("--chunk: {} has no chunks", level_name(level))))
-        }
-        (_, asked) => Ok(asked.map_or(CHUNK_BYTES, |size| size.0)),
-    }
-}
-
-/// The members by slot, `None` for the word `missing`.
-fn slots(arguments: &CreateArguments) -> Result<Vec<Option<PathBuf>>, Failure> {
-    let mut slots: Vec<Option<PathBuf>> = Vec::new();
-    for word in &arguments.members {
-        if word == "missing" {
-            slots.push(None);
-        } else if Path::new(word).exists() || !word.to_string_lossy().contains(['*', '?', '[']) {
-            slots.push(Some(word.into()));
-        } else {
-            slots.extend(expand(std::slice::from_ref(word))?.into_iter().map(Some));
-        }
-    }
-    let mut seen = std::collections::HashSet::new();
-    for path in slots.iter().flatten().chain(&arguments.spare) {
-        if !seen.insert(path) {
-            return Err(Failure::refused(format!("{}: given twice", path.display())).advise("name each member once"));
-        }
-    }
-    Ok(slots)
-}
-
-/// Random bytes for a uuid.
-pub(crate) fn random() -> Result<[u8; 16], Failure> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| Failure::refused(format!("random numbers: {error}")))?;
-    Ok(bytes)
-}
-
-/// What was made, and what to type next.
-fn summary(arguments: &CreateArguments, status: &Status, slots: &[Option<PathBuf>]) -> String {
-    let members: Vec<OsString> = slots.iter().flatten().map(|path| path.clone().into_os_string()).collect();
-    let members: Vec<_> = members.iter().map(|member| member.to_string_lossy()).collect();
-    let chunk = if status.chunk_bytes > 0 { format!(", chunk {}", Size(status.chunk_bytes)) } else { String::new() };
-    let layout = status.layout.as_ref().map(|layout| format!(", {layout}")).unwrap_or_default();
-    let uuid = &status.uuid;
-    let bitmap = match &arguments.bitmap {
-        Bitmap::File(path) => format!(" --bitmap {}", path.display()),
-        Bitmap::Internal | Bitmap::None => String::new(),
-    };
-    format!(
-        "{} of {} members, {}{chunk}{layout}, uuid {uuid}\nnext: mdspace serve {}{bitmap}\n",
-        level_name(arguments.level),
-        status.raid_disks,
-        Size(status.array_bytes),
-        members.join(" "),
-    )
-}
-
-/// The recipe of `mdspace up`: RAID-5 with every default, of files that hold zeros.
-pub(crate) fn recipe_of_up(name: &str) -> Result<Recipe, Failure> {
-    Ok(Recipe {
-        version: Version::V1_2,
-        level: Level::Raid5,
-        layout: default_layout(Level::Raid5),
-        chunk_bytes: CHUNK_BYTES,
-        name: name.to_owned(),
-        data_offset_bytes: None,
-        component_bytes: None,
-        bitmap: BitmapChoice::None,
-        set_uuid: random()?,
-        contents: Contents::Zeros,
-        integrity: false,
-        overwrite: false,
-    })
+    Ok((array, made))
 }

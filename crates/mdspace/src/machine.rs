@@ -2,25 +2,23 @@
 //! come to it.
 //!
 //! Members are held exclusively when they may be written to, shared when they
-//! are only read, and not at all when they are merely looked at.
+//! are only read, and not at all when they are merely looked at. What is
+//! refused here is refused with nothing changed.
 
-use crate::arguments::{AssembleArguments, MemberArguments};
-use crate::failure::Failure;
-use crate::members::{ArrayUuid, expand, expand_with_directories};
-use crate::progress::Progress;
-use engine::inspect::find_superblock;
-use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool};
-use io::{AnyMember, Executor, FileMember, Lock, OpenOptions, RealClock};
+use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
+use futures_util::future::join3;
+use io::{AnyMember, Executor, FileMember, Lock, OpenError, OpenOptions, RealClock};
 use parity::Kernel;
-use std::cell::RefCell;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// An array of members that exist.
 pub(crate) type Array = engine::Array<AnyMember, RealClock>;
 
 /// How much memory is registered for transfers. It is pinned at the start, which takes its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "command"), expect(dead_code, reason = "the command has more uses"))]
 pub(crate) enum Arena {
     /// To look at metadata.
     Small,
@@ -43,22 +41,13 @@ impl Arena {
     }
 }
 
-/// Brings parity and copies into agreement, where an unclean stop may have left them without. What cannot be
-/// done now, for want of a member, is noted and stays for later: the data can be used meanwhile.
-pub(crate) async fn resync(array: &Array) {
-    if array.status().in_agreement || array.is_read_only() {
-        return;
-    }
-    let shown = RefCell::new(None);
-    let progress = |done: u64, total: u64| {
-        let mut shown = shown.borrow_mut();
-        let (bar, before) = shown.get_or_insert_with(|| (Progress::start("resync", Some(total)), 0));
-        bar.advance(done - *before);
-        *before = done;
-    };
-    if let Err(error) = array.resync(&progress).await {
-        eprintln!("note: resync: {error}");
-    }
+/// How long nothing is written before the array is marked clean: md's `safe_mode_delay`.
+const SAFE_MODE_DELAY: Duration = Duration::from_millis(200);
+
+/// What goes on beside the requests of an array that is open, until it is stopped: it is marked clean whenever it is idle,
+/// bits of the bitmap are cleared, spares take over, and what is due is swept.
+pub(crate) async fn keep_up(array: &Array) {
+    join3(array.mark_clean_when_idle(SAFE_MODE_DELAY), array.clear_bitmap_lazily(), array.keep_whole()).await;
 }
 
 /// Unit of a bitmap file's length.
@@ -77,6 +66,7 @@ pub(crate) struct Machine {
 
 /// What is going to happen to members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "command"), expect(dead_code, reason = "the command has more uses"))]
 pub(crate) enum Purpose {
     /// They may be written to.
     Write,
@@ -88,10 +78,10 @@ pub(crate) enum Purpose {
 
 impl Machine {
     /// Makes this thread's.
-    pub(crate) fn start(kernel: Option<&'static Kernel>, arena: Arena) -> Result<Self, Failure> {
+    pub(crate) fn start(kernel: Option<&'static Kernel>, arena: Arena) -> Result<Self, Refusal> {
         let pool = Pool::new(arena.bytes());
         let executor = Executor::new(&io::Options::new(pool.clone())).map_err(|error| {
-            Failure::refused(format!("io_uring: {error}")).advise(
+            Refusal::new(format!("io_uring: {error}")).advice(
                 "Linux 5.11 or later is needed; see `sysctl kernel.io_uring_disabled`, and a container's limits",
             )
         })?;
@@ -104,66 +94,20 @@ impl Machine {
     }
 
     /// Opens one member.
-    pub(crate) fn open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, Failure> {
+    pub(crate) fn open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, Refusal> {
         let (read_only, lock) = match purpose {
             Purpose::Write => (false, Lock::Exclusive),
             Purpose::Read => (true, Lock::Shared),
             Purpose::Look => (true, Lock::None),
         };
-        let member = FileMember::open(path, &OpenOptions { read_only, lock, ..OpenOptions::default() })?;
+        let options = OpenOptions { read_only, lock, ..OpenOptions::default() };
+        let member = FileMember::open(path, &options).map_err(|error| not_opened(&error))?;
         Ok(Candidate { name: path.display().to_string(), member: member.into() })
     }
 
-    /// The paths that `arguments` name; of those, with `--uuid`, the array's own.
-    pub(crate) async fn find(&self, arguments: &MemberArguments) -> Result<Vec<PathBuf>, Failure> {
-        let Some(uuid) = arguments.uuid else { return expand(&arguments.members) };
-        let mut own = Vec::new();
-        for path in expand_with_directories(&arguments.members)? {
-            if self.belongs_to(uuid, &path).await {
-                own.push(path);
-            }
-        }
-        if own.is_empty() {
-            return Err(Failure::refused(format!("no member of array {uuid} is there"))
-                .advise("`mdspace examine` prints which array a member belongs to"));
-        }
-        Ok(own)
-    }
-
-    async fn belongs_to(&self, uuid: ArrayUuid, path: &Path) -> bool {
-        let Ok(Candidate { name, member }) = self.open(path, Purpose::Look) else { return false };
-        let found = find_superblock(&name, &member, &self.pool).await;
-        found.is_ok_and(|found| found.superblock.set_uuid == uuid.0)
-    }
-
-    /// Assembles the array that `arguments` name.
-    pub(crate) async fn assemble(
-        &self,
-        arguments: &AssembleArguments,
-        purpose: Purpose,
-        policy: BitmapPolicy,
-    ) -> Result<Array, Failure> {
-        let (members, bitmap_file) = arguments.resolve()?;
-        let paths = self.find(&members).await?;
-        let members = paths.iter().map(|path| self.open(path, purpose)).collect::<Result<Vec<_>, _>>()?;
-        let file = bitmap_file.as_deref().filter(|_| purpose == Purpose::Write);
-        let bitmap = file.map(|path| self.open_bitmap(path)).transpose()?;
-        let array = self.assemble_offer(Offer { members, bitmap }, arguments.force, purpose, policy).await?;
-        for left_out in array.status().left_out {
-            eprintln!("note: {}: not used: {}", left_out.name, left_out.reason);
-        }
-        Ok(array)
-    }
-
-    /// Assembles the array on `paths`.
-    pub(crate) async fn assemble_paths(
-        &self,
-        paths: &[PathBuf],
-        force: bool,
-        purpose: Purpose,
-    ) -> Result<Array, Failure> {
-        let candidates = paths.iter().map(|path| self.open(path, purpose)).collect::<Result<Vec<_>, _>>()?;
-        self.assemble_candidates(candidates, force, purpose).await
+    /// Opens all of them.
+    pub(crate) fn open_all(&self, paths: &[PathBuf], purpose: Purpose) -> Result<Vec<Candidate<AnyMember>>, Refusal> {
+        paths.iter().map(|path| self.open(path, purpose)).collect()
     }
 
     /// Assembles the array on members that are open.
@@ -172,33 +116,37 @@ impl Machine {
         candidates: Vec<Candidate<AnyMember>>,
         force: bool,
         purpose: Purpose,
-    ) -> Result<Array, Failure> {
+    ) -> Result<Array, Refusal> {
         let offer = Offer { members: candidates, bitmap: None };
         self.assemble_offer(offer, force, purpose, BitmapPolicy::default()).await
     }
 
-    async fn assemble_offer(
+    /// Assembles the array on what is offered.
+    pub(crate) async fn assemble_offer(
         &self,
         offer: Offer<AnyMember>,
         force: bool,
         purpose: Purpose,
         bitmap: BitmapPolicy,
-    ) -> Result<Array, Failure> {
+    ) -> Result<Array, Refusal> {
         let read_only = purpose != Purpose::Write;
         let options = AssembleOptions { force, read_only, bitmap, kernel: self.kernel, ..AssembleOptions::default() };
-        Ok(Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone()).await?)
+        Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone()).await
     }
 
     /// Opens the file of a write-intent bitmap. mdadm ends one with its last bit; here it is written in whole blocks,
     /// so it is lengthened, which nobody minds.
-    fn open_bitmap(&self, path: &Path) -> Result<Candidate<AnyMember>, Failure> {
-        let failed = |error: std::io::Error| Failure::refused(format!("{}: {error}", path.display()));
+    pub(crate) fn open_bitmap(&self, path: &Path) -> Result<Candidate<AnyMember>, Refusal> {
+        let name = || path.display().to_string();
+        let failed = |error: std::io::Error| Refusal::new(error.to_string()).of(name());
         let mut file = std::fs::File::options().read(true).write(true).open(path).map_err(failed)?;
         let mut magic = [0; 4];
         let is_bitmap = file.read_exact(&mut magic).is_ok() && magic == *b"bitm";
         if !is_bitmap {
-            return Err(Failure::refused(format!("{}: bitmap.magic: there is no write-intent bitmap", path.display()))
-                .advise("a new one is made by `mdspace create --bitmap` and `mdspace set bitmap=/FILE`"));
+            return Err(Refusal::new("there is no write-intent bitmap")
+                .of(name())
+                .field("bitmap.magic")
+                .advice("a new one is made by `mdspace create --bitmap` and `mdspace set bitmap=/FILE`"));
         }
         let status = file.metadata().map_err(failed)?;
         let whole_blocks = status.len().next_multiple_of(BITMAP_BLOCK_BYTES);
@@ -207,4 +155,34 @@ impl Machine {
         }
         self.open(path, Purpose::Write)
     }
+}
+
+/// Says so with what to do about it.
+pub(crate) fn not_opened(error: &OpenError) -> Refusal {
+    let refusal = Refusal::new(error.reason()).of(error.path().display().to_string());
+    match error {
+        OpenError::Locked { .. } => refusal.advice("stop whoever uses it; `mdspace status` finds a server of yours"),
+        OpenError::Busy { .. } => refusal.advice("unmount it, or stop the array that holds it (mdadm --stop)"),
+        OpenError::NotAMember { .. } | OpenError::System { .. } => refusal,
+    }
+}
+
+/// Refuses a file that two of the paths lead to.
+pub(crate) fn refuse_duplicates(paths: &[PathBuf]) -> Result<(), Refusal> {
+    let mut seen = std::collections::HashMap::new();
+    for path in paths {
+        let Ok(target) = path.canonicalize() else { continue };
+        if let Some(first) = seen.insert(target, path) {
+            let reason = format!("the same member as {}, given before", first.display());
+            return Err(Refusal::new(reason).of(path.display().to_string()).advice("name each member once"));
+        }
+    }
+    Ok(())
+}
+
+/// Random bytes for a uuid.
+pub(crate) fn random() -> Result<[u8; 16], Refusal> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| Refusal::new(format!("random numbers: {error}")))?;
+    Ok(bytes)
 }

@@ -1,7 +1,6 @@
-//! Files that a command makes, and removes again when what they are for is refused: so a refusal leaves nothing behind.
+//! Files that are made, and removed again when what they are for is refused: so a refusal leaves nothing behind.
 
-use crate::failure::Failure;
-use crate::size::Size;
+use engine::Refusal;
 use std::path::{Path, PathBuf};
 
 /// Files that were made, removed unless they are kept.
@@ -9,18 +8,17 @@ use std::path::{Path, PathBuf};
 pub(crate) struct MadeFiles(Vec<PathBuf>);
 
 impl MadeFiles {
-    /// Makes a sparse member of `size` unless there is a file or device already.
-    pub(crate) fn make_if_absent(&mut self, path: &Path, size: Option<Size>) -> Result<(), Failure> {
+    /// Makes a sparse member of `bytes` unless there is a file or device already.
+    pub(crate) fn make_if_absent(&mut self, path: &Path, bytes: Option<u64>) -> Result<(), Refusal> {
         if path.symlink_metadata().is_ok() {
             return Ok(());
         }
-        let shown = path.display();
-        let Some(size) = size else {
-            return Err(Failure::refused(format!("{shown}: no such file or device"))
-                .advise("--size SIZE makes a sparse file of it"));
+        let refused = |reason: String| Refusal::new(reason).of(path.display().to_string());
+        let Some(bytes) = bytes else {
+            return Err(refused("no such file or device".to_owned()).advice("--size SIZE makes a sparse file of it"));
         };
-        self.make(path, |path| io::create_sparse(path, size.0))
-            .map_err(|error| Failure::refused(format!("{shown}: cannot create: {error}")))
+        self.make(path, |path| io::create_sparse(path, bytes))
+            .map_err(|error| refused(format!("cannot create: {error}")))
     }
 
     /// Makes a file by `create`.
@@ -49,7 +47,7 @@ impl Drop for MadeFiles {
     fn drop(&mut self) {
         for path in &self.0 {
             if let Err(error) = std::fs::remove_file(path) {
-                eprintln!("note: {}: left behind: {error}", path.display());
+                tracing::warn!("{}: left behind: {error}", path.display());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The commands in the README and in the tour are run as they stand there.
+//! The commands in the README and in the book (docs/) are run as they stand there.
 //!
 //! A block of `sh` is a script that must succeed; one of `sh server` goes on
 //! in the background from when it says that it serves, and must have ended
@@ -47,21 +47,25 @@ fn serve(here: &Workplace, script: &str) -> Server {
     server
 }
 
+/// Runs a page in an empty directory; how many scripts there were.
 fn run_page(name: &str) -> usize {
+    run_page_in(&Workplace::new(), name)
+}
+
+fn run_page_in(here: &Workplace, name: &str) -> usize {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = std::fs::read_to_string(root.join(name)).expect("the page is there");
-    let here = Workplace::new();
     let mut servers = Vec::new();
     let mut scripts = 0;
     for (kind, script) in blocks(&page) {
         match kind {
             "sh" => {
-                let output = bash(&here, script).output().expect("bash starts");
+                let output = bash(here, script).output().expect("bash starts");
                 let text = String::from_utf8_lossy(&output.stderr);
                 assert!(output.status.success(), "{name}: {script}\n{}{text}", String::from_utf8_lossy(&output.stdout));
                 scripts += 1;
             }
-            "sh server" => servers.push(serve(&here, script.trim())),
+            "sh server" => servers.push(serve(here, script.trim())),
             _ => {}
         }
     }
@@ -94,4 +98,53 @@ fn certificates_are_made_and_asked_for_as_the_page_says() {
 #[test]
 fn the_tour_can_be_taken() {
     assert_eq!(run_page("docs/tour.md"), 12);
+}
+
+#[test]
+fn rot_is_found_named_and_healed_as_the_page_says() {
+    assert_eq!(run_page("docs/scrub.md"), 3);
+}
+
+#[test]
+fn what_can_be_tuned_can_be_set() {
+    assert_eq!(run_page("docs/tuning.md"), 5);
+}
+
+#[test]
+fn a_virtual_machine_finds_its_socket_where_the_page_says() {
+    assert_eq!(run_page("docs/vhost-user.md"), 3);
+}
+
+#[test]
+fn the_array_is_a_file_as_the_page_says() {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("not run: there is no /dev/fuse");
+        return;
+    }
+    assert_eq!(run_page("docs/fuse.md"), 2);
+}
+
+/// A directory with `disk1.img` to `disk4.img` of an array that the kernel's md made and degraded (tests/kernel/nas.sh).
+const MADE_BY_MD: &str = "MDSPACE_TEST_NAS";
+
+/// The same, made here: a RAID-5 with a file system in it, and one member left behind.
+const NAS: &str = "
+mkdir -p tree/photos
+echo 'summer, winter' > tree/photos/list
+mke2fs -q -t ext4 -d tree fs.img 32M
+mdspace create --level 5 --chunk 64K --name nas:data --size 16M disk1.img disk2.img disk3.img disk4.img
+mdspace write 'disk?.img' -i fs.img
+echo later | mdspace write disk1.img disk3.img disk4.img --offset 40M
+";
+
+#[test]
+fn files_are_rescued_from_what_a_nas_left() {
+    let here = Workplace::new();
+    let make = match std::env::var(MADE_BY_MD) {
+        Ok(directory) => format!("cp {directory}/disk?.img ."),
+        Err(_) => NAS.to_owned(),
+    };
+    let output = bash(&here, &format!("{make}\nsha256sum disk?.img > before")).output().expect("bash starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(run_page_in(&here, "docs/rescue.md"), 5);
 }

@@ -3,9 +3,11 @@
 //! Each rule reads files or cargo's metadata and names what breaks it, with file and line. Nothing is changed and
 //! nothing is built. The rules' own tests are tables of what must pass and what must not.
 
+mod book;
 mod packages;
 mod text;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::process::Command;
@@ -36,11 +38,16 @@ impl fmt::Display for Violation {
 pub(crate) fn check() -> Result<String> {
     let mut violations = Vec::new();
     let files = source_files()?;
+    let mut pages = BTreeMap::new();
     for path in &files {
         let Ok(contents) = fs::read(root().join(path)) else { continue }; // deleted, but not yet in git
         let Ok(contents) = String::from_utf8(contents) else { continue }; // not a text
         violations.extend(text::check(path, &contents));
+        if path.starts_with("docs/") && path.ends_with(".md") {
+            pages.insert(path.clone(), contents);
+        }
     }
+    violations.extend(book::check(&pages));
     let packages = packages::check(&mut violations)?;
     if violations.is_empty() {
         return Ok(format!("{} files, {packages} packages", files.len()));

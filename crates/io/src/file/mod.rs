@@ -55,10 +55,9 @@ pub enum Direct {
 }
 
 /// Why a member could not be opened; each names the member.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum OpenError {
     /// Somebody else, or this process itself, holds the lock.
-    #[error("{path}: in use{by}", path = .path.display(), by = lock::by(.holder))]
     Locked {
         /// The member.
         path: PathBuf,
@@ -66,19 +65,16 @@ pub enum OpenError {
         holder: Option<u32>,
     },
     /// The kernel or another process holds the block device exclusively.
-    #[error("{path}: in use: mounted, part of a kernel array or mapping, swap, or held by another process", path = .path.display())]
     Busy {
         /// The member.
         path: PathBuf,
     },
     /// Neither a regular file nor a block device.
-    #[error("{path}: neither a regular file nor a block device", path = .path.display())]
     NotAMember {
         /// What was to be the member.
         path: PathBuf,
     },
     /// The system refuses.
-    #[error("{path}: cannot {action}: {source}", path = .path.display())]
     System {
         /// The member.
         path: PathBuf,
@@ -92,6 +88,42 @@ pub enum OpenError {
 impl OpenError {
     fn system(path: &Path, action: &'static str, source: impl Into<io::Error>) -> Self {
         Self::System { path: path.to_owned(), action, source: source.into() }
+    }
+
+    /// The member.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Locked { path, .. } | Self::Busy { path } | Self::NotAMember { path } | Self::System { path, .. } => {
+                path
+            }
+        }
+    }
+
+    /// What is the matter, without the member.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Locked { holder, .. } => format!("in use{}", lock::by(holder)),
+            Self::Busy { .. } => {
+                "in use: mounted, part of a kernel array or mapping, swap, or held by another process".to_owned()
+            }
+            Self::NotAMember { .. } => "neither a regular file nor a block device".to_owned(),
+            Self::System { action, source, .. } => format!("cannot {action}: {source}"),
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path().display(), self.reason())
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::System { source, .. } => Some(source),
+            Self::Locked { .. } | Self::Busy { .. } | Self::NotAMember { .. } => None,
+        }
     }
 }
 

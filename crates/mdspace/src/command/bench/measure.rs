@@ -1,0 +1,196 @@
+//! Rounds of measuring: array and limit in turn, so that both see the same
+//! machine, and the median of their ratios.
+
+use super::members::Shared;
+use super::workload::{Kind, Limit, Transfer, Workload};
+use crate::command::failure::Failure;
+use engine::{Array, Block, Buffer, Clock, Durability, Member, MemberError, Moment, Pool};
+use format::units::MemberByte;
+use futures_util::future::join_all;
+use io::RealClock;
+use serde::Serialize;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Rounds of each side; odd, so that a median is a round's own.
+pub(super) const ROUNDS: u32 = 21;
+
+/// Requests of a worker's turn, and between two looks at the clock.
+const BATCH: u64 = 16;
+
+/// What was measured. Its fields are a stable interface (docs/json.md).
+#[derive(Debug, Serialize)]
+pub(super) struct Figure {
+    /// What was asked.
+    pub(super) workload: &'static str,
+    /// Bytes of each request.
+    pub(super) request_bytes: usize,
+    /// Requests a second, the median of the rounds.
+    pub(super) array_per_second: f64,
+    /// The same of the members without RAID.
+    pub(super) limit_per_second: f64,
+    /// The median of the rounds' ratios, array to limit.
+    pub(super) ratio: f64,
+    /// Of a degraded array: its rate to the whole array's for the same requests, in the same run.
+    pub(super) of_whole: Option<f64>,
+}
+
+/// What requests are made to.
+pub(super) struct Bench {
+    pub(super) array: Array<Shared, RealClock>,
+    pub(super) members: Vec<Shared>,
+    /// Where data begins on each member.
+    pub(super) data_at: Vec<u64>,
+    pub(super) pool: Pool,
+    pub(super) clock: RealClock,
+    /// Requests under way at a time.
+    pub(super) depth: usize,
+    /// What is written: as long as the longest request or transfer.
+    pub(super) template: Block,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Array,
+    Limit,
+}
+
+/// One round's workers, sharing the work.
+struct Round {
+    bench: Rc<Bench>,
+    workload: Rc<Workload>,
+    side: Side,
+    deadline: Moment,
+    next: Cell<u64>,
+    failed: RefCell<Option<String>>,
+}
+
+/// Measures `workload` for about `time`.
+pub(super) async fn measure(bench: &Rc<Bench>, workload: Workload, time: Duration) -> Result<Figure, Failure> {
+    let workload = Rc::new(workload);
+    let slice = time / (2 * ROUNDS + 2);
+    let mut rates: Vec<(f64, f64)> = Vec::new();
+    for round in 0..=ROUNDS {
+        let array = rate(bench, &workload, Side::Array, slice).await?;
+        let limit = rate(bench, &workload, Side::Limit, slice).await?;
+        if round > 0 {
+            // The first warms up.
+            rates.push((array, limit));
+        }
+    }
+    Ok(Figure {
+        workload: workload.name,
+        request_bytes: workload.bytes,
+        array_per_second: median(rates.iter().map(|(array, _)| *array)),
+        limit_per_second: median(rates.iter().map(|(_, limit)| *limit)),
+        ratio: median(rates.iter().map(|(array, limit)| array / limit)),
+        of_whole: None,
+    })
+}
+
+pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Requests a second of one side in one round.
+pub(super) async fn rate(
+    bench: &Rc<Bench>,
+    workload: &Rc<Workload>,
+    side: Side,
+    slice: Duration,
+) -> Result<f64, Failure> {
+    let start = bench.clock.now();
+    let round = Rc::new(Round {
+        bench: bench.clone(),
+        workload: workload.clone(),
+        side,
+        deadline: start + slice,
+        next: Cell::new(0),
+        failed: RefCell::new(None),
+    });
+    let workers: Vec<_> = (0..bench.depth).map(|_| io::spawn(work(round.clone()))).collect();
+    let done: u64 = join_all(workers).await.into_iter().sum();
+    if let Some(reason) = round.failed.take() {
+        return Err(Failure::unwell(format!("{}: {reason}", workload.name)));
+    }
+    Ok(done as f64 / bench.clock.now().since(start).as_secs_f64())
+}
+
+/// One worker: requests one after another, until the time is over. Members in memory answer at once, so
+/// that no turn would end by itself.
+async fn work(round: Rc<Round>) -> u64 {
+    let requests = &round.workload.requests;
+    let mut done = 0;
+    while done % BATCH != 0 || round.bench.clock.now() < round.deadline {
+        let number = round.next.replace(round.next.get() + 1);
+        let (at, limit) = &requests[(number % requests.len() as u64) as usize];
+        let result = match round.side {
+            Side::Array => round.bench.request(round.workload.kind, *at, round.workload.bytes).await,
+            Side::Limit => round.bench.transfer(limit).await,
+        };
+        if let Err(reason) = result {
+            round.failed.replace(Some(reason));
+            break;
+        }
+        done += 1;
+        if done % BATCH == 0 {
+            io::yield_now().await;
+        }
+    }
+    done
+}
+
+impl Bench {
+    async fn request(&self, kind: Kind, at: u64, bytes: usize) -> Result<(), String> {
+        let done = match kind {
+            Kind::Read => self.array.read(at, self.pool.take(bytes)).await.map(drop),
+            Kind::Write => self.array.write(at, self.template.slice(0..bytes), Durability::Ordinary).await,
+        };
+        done.map_err(|error| error.to_string())
+    }
+
+    /// Reads into parts of one buffer, as the array does, then writes from one block.
+    pub(super) async fn transfer(&self, limit: &Limit) -> Result<(), String> {
+        let mut rest = self.pool.take(limit.reads.iter().map(|transfer| transfer.bytes).sum());
+        let reads = limit.reads.iter().map(|transfer| self.read(transfer, rest.split_to(transfer.bytes)));
+        at_once(reads).await.map_err(|error| error.to_string())?;
+        at_once(limit.writes.iter().map(|transfer| self.write(transfer))).await.map_err(|error| error.to_string())
+    }
+
+    async fn read(&self, transfer: &Transfer, into: Buffer) -> Result<(), MemberError> {
+        self.members[transfer.slot].read(self.place_of(transfer), into).await.0
+    }
+
+    async fn write(&self, transfer: &Transfer) -> Result<(), MemberError> {
+        self.members[transfer.slot].write(self.place_of(transfer), self.template.slice(0..transfer.bytes)).await
+    }
+
+    fn place_of(&self, transfer: &Transfer) -> MemberByte {
+        MemberByte(self.data_at[transfer.slot] + transfer.at)
+    }
+}
+
+/// All of them at once; of a single one no list is made.
+async fn at_once<F>(mut transfers: impl ExactSizeIterator<Item = F>) -> Result<(), MemberError>
+where
+    F: Future<Output = Result<(), MemberError>>,
+{
+    match transfers.len() {
+        0 => Ok(()),
+        1 => transfers.next().expect("there is one").await,
+        _ => join_all(transfers).await.into_iter().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_is_not_moved_by_one_wild_round() {
+        assert_eq!(median([3.0, 1.0, 1000.0].into_iter()), 3.0);
+    }
+}

@@ -1,0 +1,302 @@
+//! `bench`: the engine on this machine, beside what its members give without
+//! RAID, measured in the same run.
+//!
+//! The limit moves the same bytes between the same pool and the same members,
+//! on the same executor, with as many requests under way. What it leaves out is
+//! everything that RAID is: mapping, locking, parity, superblocks. It writes
+//! rubbish into the array, so nothing is measured on members that hold data:
+//! they are made for the purpose, or block devices that belong to no array.
+
+mod counts;
+mod measure;
+mod members;
+mod scrub;
+mod sweeps;
+mod workload;
+
+use crate::command::arguments::BenchArguments;
+use crate::command::failure::Failure;
+use crate::command::html::{Bar, Page};
+use crate::command::output::{columns, print, print_json};
+use crate::command::size::Size;
+use crate::machine::{Arena, Machine};
+use counts::{Count, count_all};
+use engine::create::{Contents, Newcomer, Recipe, create};
+use engine::inspect::find_superblock;
+use engine::status::level_name;
+use engine::{Array, AssembleOptions, Candidate, Durability, Member};
+use format::geometry::{Geometry, Level, default_layout};
+use format::placement::BitmapChoice;
+use format::superblock::Version;
+use format::units::MemberByte;
+use measure::{Bench, Figure, measure};
+use members::Shared;
+use parity::Kernel;
+use serde::Serialize;
+use std::rc::Rc;
+use std::time::Duration;
+use sweeps::{Sweep, measure_sweeps};
+
+/// Everything that was measured. Its fields are a stable interface (docs/json.md).
+#[derive(Serialize)]
+struct Report {
+    /// What members are made of, as asked for.
+    member: String,
+    /// Requests under way at a time.
+    depth: usize,
+    levels: Vec<LevelReport>,
+}
+
+#[derive(Serialize)]
+struct LevelReport {
+    level: &'static str,
+    members: usize,
+    chunk_bytes: u64,
+    array_bytes: u64,
+    kernel: &'static str,
+    /// With times; none with `--count`.
+    figures: Vec<Figure>,
+    /// Of the sweeps over it when it is idle; none with `--count`.
+    sweeps: Vec<Sweep>,
+    /// Without; only with `--count`.
+    counts: Vec<Count>,
+}
+
+/// Runs `mdspace bench`.
+pub(crate) fn run(arguments: &BenchArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
+    let time = Duration::try_from_secs_f64(arguments.seconds)
+        .ok()
+        .filter(|time| (Duration::from_millis(1)..=Duration::from_secs(3600)).contains(time))
+        .ok_or_else(|| Failure::refused("--seconds: expected 0.001 to 3600"))?;
+    if arguments.depth == 0 {
+        return Err(Failure::refused("--depth: expected 1 or more"));
+    }
+    let machine = Machine::start(kernel, Arena::Huge)?;
+    let words: Vec<_> = arguments.member.iter().map(|path| path.display().to_string()).collect();
+    let mut report = Report { member: words.join(" "), depth: arguments.depth, levels: Vec::new() };
+    machine.run(async {
+        let members = members::make(arguments)?;
+        for (index, level) in arguments.level.iter().enumerate() {
+            report.levels.push(bench_level(&machine, &members, *level, index > 0, arguments, time).await?);
+        }
+        Ok::<(), Failure>(())
+    })?;
+    if arguments.json {
+        print_json(&report)?
+    } else {
+        print(&report.text())?
+    }
+    arguments.report.as_deref().map_or(Ok(()), |path| report.page().write(path))
+}
+
+async fn bench_level(
+    machine: &Machine,
+    members: &[Shared],
+    level: Level,
+    overwrite: bool,
+    arguments: &BenchArguments,
+    time: Duration,
+) -> Result<LevelReport, Failure> {
+    let chunk_bytes = if matches!(level, Level::Linear | Level::Raid1) { 0 } else { arguments.chunk.0 };
+    let integrity = arguments.integrity && !matches!(level, Level::Linear | Level::Raid0);
+    // Filled through the array before anything is measured.
+    make_array(machine, members, level, chunk_bytes, integrity, overwrite, Contents::Consistent).await?;
+    let (geometry, data_at) = geometry(machine, members).await?;
+    let array = Array::assemble(candidates(members), options(machine), machine.pool.clone(), machine.clock.clone());
+    let array = array.await?;
+    let longest = array.preferred_bytes().max(counts::REQUEST_BYTES_MAX as u64) as usize;
+    let template = machine.pool.zeroed(longest).freeze();
+    fill(&array, &template).await?;
+    let mut report = LevelReport {
+        level: level_name(level),
+        members: members.len(),
+        chunk_bytes,
+        array_bytes: array.bytes(),
+        kernel: array.status().kernel,
+        figures: Vec::new(),
+        sweeps: Vec::new(),
+        counts: Vec::new(),
+    };
+    if arguments.count {
+        array.stop().await?;
+        report.counts = count_all(machine, members, &geometry, &template).await?;
+        forget_array(machine, members).await?;
+        return Ok(report);
+    }
+    let bench = Rc::new(Bench {
+        array,
+        members: members.to_vec(),
+        data_at,
+        pool: machine.pool.clone(),
+        clock: machine.clock.clone(),
+        depth: arguments.depth,
+        template,
+    });
+    for workload in workload::healthy(&geometry) {
+        report.figures.push(measure(&bench, workload, time).await?);
+    }
+    if !matches!(level, Level::Linear | Level::Raid0) {
+        report.figures.push(scrub::check(&bench, &geometry).await?);
+        let reads = workload::healthy(&geometry).swap_remove(0);
+        report.figures.push(scrub::beside_a_check(&bench, reads, time).await?);
+    }
+    if bench.array.fail(&name(0)).await.is_ok() {
+        let whole = std::mem::take(&mut report.figures);
+        let mut degraded = Vec::new();
+        for workload in workload::degraded(&geometry) {
+            let mut figure = measure(&bench, workload, time).await?;
+            let same = whole.iter().find(|whole| figure.workload.strip_prefix("degraded ") == Some(whole.workload));
+            figure.of_whole = same.map(|whole| figure.array_per_second / whole.array_per_second);
+            degraded.push(figure);
+        }
+        report.figures = whole.into_iter().chain(degraded).collect();
+    }
+    bench.array.stop().await?;
+    report.sweeps = measure_sweeps(machine, members, level, chunk_bytes, integrity, &bench, &geometry).await?;
+    forget_array(machine, members).await?;
+    Ok(report)
+}
+
+fn options(machine: &Machine) -> AssembleOptions {
+    AssembleOptions { kernel: machine.kernel, ..AssembleOptions::default() }
+}
+
+fn name(index: usize) -> String {
+    format!("member {index}")
+}
+
+fn candidates(members: &[Shared]) -> Vec<Candidate<Shared>> {
+    let candidate = |(index, member): (usize, &Shared)| Candidate { name: name(index), member: member.clone() };
+    members.iter().enumerate().map(candidate).collect()
+}
+
+async fn make_array(
+    machine: &Machine,
+    members: &[Shared],
+    level: Level,
+    chunk_bytes: u64,
+    integrity: bool,
+    overwrite: bool,
+    contents: Contents,
+) -> Result<(), Failure> {
+    let recipe = Recipe {
+        version: Version::V1_2,
+        level,
+        layout: default_layout(level),
+        chunk_bytes,
+        name: "bench".to_owned(),
+        data_offset_bytes: None,
+        component_bytes: None,
+        bitmap: BitmapChoice::None,
+        set_uuid: *b"mdspace's bench.",
+        contents,
+        integrity,
+        overwrite,
+    };
+    let newcomer =
+        |(candidate, number): (Candidate<Shared>, u8)| Some(Newcomer { candidate, device_uuid: [number; 16] });
+    let slots: Vec<_> = candidates(members).into_iter().zip(1..).map(newcomer).collect();
+    Ok(create(&recipe, &slots, &[], &machine.pool, &machine.clock, &|_, _| {}).await?)
+}
+
+/// Where things are on the members.
+async fn geometry(machine: &Machine, members: &[Shared]) -> Result<(Geometry, Vec<u64>), Failure> {
+    let mut found = Vec::new();
+    for (index, member) in members.iter().enumerate() {
+        found.push(find_superblock(&name(index), member, &machine.pool).await?.superblock);
+    }
+    let data_bytes: Vec<u64> = found.iter().map(|superblock| superblock.data_bytes()).collect();
+    let data_at = found.iter().map(|superblock| superblock.data_at().0).collect();
+    let refused = |defect: format::Defect| Failure::refused(defect.to_string());
+    Ok((Geometry::new(&found[0].shape(&data_bytes)).map_err(refused)?, data_at))
+}
+
+/// Writes everywhere once, so that no file has holes and no page is missing.
+async fn fill(array: &Array<Shared, io::RealClock>, template: &engine::Block) -> Result<(), Failure> {
+    let piece = array.preferred_bytes().min(template.len() as u64);
+    for at in (0..array.bytes()).step_by(piece as usize) {
+        let bytes = piece.min(array.bytes() - at) as usize;
+        array.write(at, template.slice(0..bytes), Durability::Ordinary).await?;
+    }
+    Ok(array.flush().await?)
+}
+
+/// Leaves no superblock behind.
+async fn forget_array(machine: &Machine, members: &[Shared]) -> Result<(), Failure> {
+    for (index, member) in members.iter().enumerate() {
+        let found = find_superblock(&name(index), member, &machine.pool).await?;
+        let at = MemberByte(found.superblock.super_at().0);
+        let written = member.write(at, machine.pool.zeroed(4096).freeze()).await;
+        written.map_err(|error| Failure::unwell(format!("{}: {error}", name(index))))?;
+    }
+    Ok(())
+}
+
+impl LevelReport {
+    fn headline(&self) -> String {
+        let (chunk, size) = (Size(self.chunk_bytes), Size(self.array_bytes));
+        format!("{}, {} members, chunk {chunk}, {size}, parity by {}", self.level, self.members, self.kernel)
+    }
+
+    /// Its tables, their columns' names first.
+    fn tables(&self) -> Vec<Vec<Vec<String>>> {
+        let heading = ["", "array", "limit", "array/limit", "degraded/whole"].map(str::to_owned).to_vec();
+        let tables = [
+            (Count::heading(), self.counts.iter().map(Count::row).collect::<Vec<_>>()),
+            (heading, self.figures.iter().map(Figure::row).collect()),
+            (Sweep::heading(), self.sweeps.iter().map(Sweep::row).collect()),
+        ];
+        let filled = tables.into_iter().filter(|(_, rows)| !rows.is_empty());
+        filled.map(|(heading, rows)| std::iter::once(heading).chain(rows).collect()).collect()
+    }
+}
+
+impl Figure {
+    fn row(&self) -> Vec<String> {
+        let side = |per_second: f64| amount(per_second, self.request_bytes);
+        let of_whole = self.of_whole.map_or(String::new(), |share| format!("{share:.2}"));
+        let (array, limit) = (side(self.array_per_second), side(self.limit_per_second));
+        vec![self.workload.to_owned(), array, limit, format!("{:.2}", self.ratio), of_whole]
+    }
+
+    /// The array's share of what its members do without RAID.
+    fn bar(&self) -> Bar {
+        Bar { label: self.workload.to_owned(), here: (self.ratio, format!("{:.2}", self.ratio)), there: None }
+    }
+}
+
+impl Report {
+    fn about(&self) -> String {
+        format!("members: {}; {} requests under way", self.member, self.depth)
+    }
+
+    fn text(&self) -> String {
+        let mut text = self.about() + "\n";
+        for level in &self.levels {
+            text += &format!("\n{}\n", level.headline());
+            level.tables().iter().for_each(|table| text += &columns(table));
+        }
+        text
+    }
+
+    fn page(&self) -> Page {
+        let mut page = Page::new("mdspace bench", &self.about());
+        for level in &self.levels {
+            page.section(level.level, &level.headline());
+            level.tables().iter().for_each(|table| page.table(table, 1));
+            let bars: Vec<Bar> = level.figures.iter().map(Figure::bar).collect();
+            if !bars.is_empty() {
+                page.bars("array / limit", "", &bars);
+            }
+        }
+        page
+    }
+}
+
+/// Small requests are counted, of large ones the bytes.
+fn amount(per_second: f64, request_bytes: usize) -> String {
+    if request_bytes <= 4096 {
+        return format!("{:.0} k/s", per_second / 1e3);
+    }
+    format!("{:.2} GB/s", per_second * request_bytes as f64 / 1e9)
+}

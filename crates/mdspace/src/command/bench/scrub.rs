@@ -1,0 +1,107 @@
+//! How fast a check goes, and what requests lose beside one.
+//!
+//! A check's limit is the same transfers of the same members with nothing
+//! compared. What requests lose is told by the same requests without a check.
+
+use super::measure::{Bench, Figure, ROUNDS, Side, median, rate};
+use super::members::Shared;
+use super::workload::Workload;
+use crate::command::failure::Failure;
+use engine::{Clock, Member, MemberError, ScrubAction, ScrubRequest};
+use format::geometry::Geometry;
+use format::units::{MemberByte, Slot};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A transfer of a check, and how many of them are under way on each member.
+const TRANSFER_BYTES: u64 = 512 << 10;
+const DEPTH: usize = 16;
+
+const CHECK: ScrubRequest = ScrubRequest { action: ScrubAction::Check, range: None };
+
+/// Bytes of all members that a check reads in a second, as so many of its transfers.
+pub(super) async fn check(bench: &Rc<Bench>, geometry: &Geometry) -> Result<Figure, Failure> {
+    let used = geometry.used_bytes(Slot(0));
+    let transfers = (used * u64::from(geometry.slots())) as f64 / TRANSFER_BYTES as f64;
+    let mut rates: Vec<(f64, f64)> = Vec::new();
+    for round in 0..=ROUNDS {
+        let begun = bench.clock.now();
+        bench.array.begin_scrub(&CHECK)?;
+        bench.array.scrub(&|_, _| {}).await?;
+        let array = bench.clock.now().since(begun).as_secs_f64();
+        let report = bench.array.scrub_report().expect("one was begun");
+        if report.found.counts.found() > 0 {
+            return Err(Failure::unwell("the check found something in an array that was just made"));
+        }
+        let begun = bench.clock.now();
+        read_all(bench, used).await.map_err(|error| Failure::unwell(error.to_string()))?;
+        let limit = bench.clock.now().since(begun).as_secs_f64();
+        if round > 0 {
+            rates.push((transfers / array, transfers / limit));
+        }
+    }
+    Ok(Figure {
+        workload: "check, bytes of all members",
+        request_bytes: TRANSFER_BYTES as usize,
+        array_per_second: median(rates.iter().map(|(array, _)| *array)),
+        limit_per_second: median(rates.iter().map(|(_, limit)| *limit)),
+        ratio: median(rates.iter().map(|(array, limit)| array / limit)),
+        of_whole: None,
+    })
+}
+
+/// Reads so much of every member, and does nothing with it.
+async fn read_all(bench: &Bench, used: u64) -> Result<(), MemberError> {
+    let read = async |member: &Shared, at: u64, bytes: u64| {
+        member.read(MemberByte(at), bench.pool.take(bytes as usize)).await.0
+    };
+    let window = async |start: u64| {
+        let bytes = TRANSFER_BYTES.min(used - start);
+        let reads =
+            bench.members.iter().zip(&bench.data_at).map(|(member, data_at)| read(member, data_at + start, bytes));
+        futures_util::future::join_all(reads).await.into_iter().collect::<Result<(), MemberError>>()
+    };
+    let windows = stream::iter((0..used).step_by(TRANSFER_BYTES as usize)).map(window);
+    windows.buffered(DEPTH).try_collect().await
+}
+
+/// One check after the other: of small members one alone is over before anything is measured beside it.
+async fn check_until(bench: Rc<Bench>, enough: Rc<Cell<bool>>) -> Result<(), Failure> {
+    while !enough.get() {
+        bench.array.begin_scrub(&CHECK)?;
+        bench.array.scrub(&|_, _| {}).await?;
+        // Over memory all of it may have been one turn.
+        io::yield_now().await;
+    }
+    Ok(())
+}
+
+/// What `workload` does beside a check at the speed that is set when nothing is set; the limit: without one.
+pub(super) async fn beside_a_check(bench: &Rc<Bench>, workload: Workload, time: Duration) -> Result<Figure, Failure> {
+    let (workload, slice) = (Rc::new(workload), time / (2 * ROUNDS + 2));
+    let mut rates: Vec<(f64, f64)> = Vec::new();
+    for round in 0..=ROUNDS {
+        let enough = Rc::new(Cell::new(false));
+        let checks = io::spawn(check_until(bench.clone(), enough.clone()));
+        let beside = rate(bench, &workload, Side::Array, slice).await;
+        enough.set(true);
+        // One that has just ended by itself cannot be cancelled, which is as good.
+        drop(bench.array.cancel_scrub());
+        checks.await?;
+        let beside = beside?;
+        let alone = rate(bench, &workload, Side::Array, slice).await?;
+        if round > 0 {
+            rates.push((beside, alone));
+        }
+    }
+    Ok(Figure {
+        workload: "read 4 KiB random beside a check",
+        request_bytes: workload.bytes,
+        array_per_second: median(rates.iter().map(|(beside, _)| *beside)),
+        limit_per_second: median(rates.iter().map(|(_, alone)| *alone)),
+        ratio: median(rates.iter().map(|(beside, alone)| beside / alone)),
+        of_whole: None,
+    })
+}

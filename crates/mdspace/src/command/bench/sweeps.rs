@@ -1,0 +1,155 @@
+//! Resync and recovery of an idle array, beside what their transfers take
+//! without RAID: the same bytes read from and written to the same members, in
+//! windows of the same size, as many under way.
+//!
+//! A resync is of members that agree: everything is read and compared, nothing
+//! written. A recovery is of the first slot.
+
+use super::measure::{Bench, median};
+use super::members::Shared;
+use super::workload::{Limit, Transfer};
+use super::{candidates, make_array, name, options};
+use crate::command::failure::Failure;
+use crate::machine::Machine;
+use engine::create::Contents;
+use engine::{Array, Candidate, Clock, Durability};
+use format::geometry::{Geometry, Level};
+use format::units::Slot;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use io::RealClock;
+use serde::Serialize;
+
+/// Rounds of each side; odd, so that a median is a round's own.
+const ROUNDS: usize = 9;
+
+/// Bytes of each member in a window, and windows under way, as the engine has it.
+const WINDOW_BYTES: u64 = 512 << 10;
+const WINDOWS: usize = 8;
+
+/// What was measured. Its fields are a stable interface (docs/json.md).
+#[derive(Debug, Serialize)]
+pub(super) struct Sweep {
+    /// `resync` or `recover`.
+    action: &'static str,
+    /// Bytes of each member that are gone over.
+    pub(super) member_bytes: u64,
+    /// Bytes of each member a second, the median of the rounds.
+    array_per_second: f64,
+    /// The same of the members without RAID.
+    limit_per_second: f64,
+    /// The median of the rounds' ratios, array to limit.
+    ratio: f64,
+}
+
+/// Measures both sweeps of an array that is made for it; nothing at levels without redundancy.
+pub(super) async fn measure_sweeps(
+    machine: &Machine,
+    members: &[Shared],
+    level: Level,
+    chunk_bytes: u64,
+    integrity: bool,
+    bench: &Bench,
+    geometry: &Geometry,
+) -> Result<Vec<Sweep>, Failure> {
+    if matches!(level, Level::Linear | Level::Raid0) {
+        return Ok(Vec::new());
+    }
+    make_array(machine, members, level, chunk_bytes, integrity, true, Contents::Unknown).await?;
+    let resync = async || {
+        // Written to and not stopped: whether its members agree is what a resync finds out.
+        let array = assemble(machine, members).await?;
+        array.write(0, bench.template.slice(0..4096), Durability::Ordinary).await?;
+        drop(array);
+        let array = assemble(machine, members).await?;
+        let start = machine.clock.now();
+        let resynced = array.resync(&|_, _| {}).await?;
+        let seconds = machine.clock.now().since(start).as_secs_f64();
+        array.stop().await?;
+        if !resynced.complete || resynced.compared == 0 {
+            return Err(Failure::unwell("the resync compared nothing"));
+        }
+        Ok(seconds)
+    };
+    let resyncs = rounds(bench, geometry, "resync", resync).await?;
+    let array = assemble(machine, members).await?;
+    let recover = async || {
+        array.fail(&name(0)).await?;
+        array.remove(&name(0)).await?;
+        let candidate = Candidate { name: name(0), member: members[0].clone() };
+        array.add(candidate, *b"mdspace's bench.", true).await?;
+        let start = machine.clock.now();
+        array.recover(&|_, _| {}).await?;
+        Ok(machine.clock.now().since(start).as_secs_f64())
+    };
+    let recoveries = rounds(bench, geometry, "recover", recover).await?;
+    array.stop().await?;
+    Ok(vec![resyncs, recoveries])
+}
+
+async fn assemble(machine: &Machine, members: &[Shared]) -> Result<Array<Shared, RealClock>, Failure> {
+    let array = Array::assemble(candidates(members), options(machine), machine.pool.clone(), machine.clock.clone());
+    Ok(array.await?)
+}
+
+/// The array's sweep, which gives its seconds, and its limit in turn.
+async fn rounds(
+    bench: &Bench,
+    geometry: &Geometry,
+    action: &'static str,
+    sweep: impl AsyncFn() -> Result<f64, Failure>,
+) -> Result<Sweep, Failure> {
+    let member_bytes = geometry.used_bytes(Slot(0));
+    let windows: Vec<Limit> =
+        (0..member_bytes).step_by(WINDOW_BYTES as usize).map(|at| window(geometry, action, at, member_bytes)).collect();
+    let mut rates = Vec::new();
+    for round in 0..=ROUNDS {
+        let array = member_bytes as f64 / sweep().await?;
+        let start = bench.clock.now();
+        stream::iter(&windows)
+            .map(|limit| bench.transfer(limit))
+            .buffered(WINDOWS)
+            .try_collect::<()>()
+            .await
+            .map_err(|reason| Failure::unwell(format!("{action}: {reason}")))?;
+        let limit = member_bytes as f64 / bench.clock.now().since(start).as_secs_f64();
+        if round > 0 {
+            // The first warms up.
+            rates.push((array, limit));
+        }
+    }
+    Ok(Sweep {
+        action,
+        member_bytes,
+        array_per_second: median(rates.iter().map(|(array, _)| *array)),
+        limit_per_second: median(rates.iter().map(|(_, limit)| *limit)),
+        ratio: median(rates.iter().map(|(array, limit)| array / limit)),
+    })
+}
+
+/// What a window of a sweep moves at the least.
+fn window(geometry: &Geometry, action: &str, at: u64, end: u64) -> Limit {
+    let transfer = |slot: u16| Transfer { slot: slot.into(), at, bytes: WINDOW_BYTES.min(end - at) as usize };
+    let reads = match (action, geometry) {
+        ("resync", _) => 0..geometry.slots(),
+        (_, Geometry::Parity(parity)) => 1..parity.data_chunks() + 1,
+        (_, Geometry::Mapping(_)) => 1..2,
+    };
+    let writes = if action == "resync" { 0..0 } else { 0..1 };
+    Limit { reads: reads.map(transfer).collect(), writes: writes.map(transfer).collect() }
+}
+
+impl Sweep {
+    pub(super) fn heading() -> Vec<String> {
+        ["", "array", "limit", "array/limit"].map(str::to_owned).to_vec()
+    }
+
+    pub(super) fn row(&self) -> Vec<String> {
+        let side = |per_second: f64| format!("{:.2} GB/s", per_second / 1e9);
+        vec![
+            format!("{} of each member", self.action),
+            side(self.array_per_second),
+            side(self.limit_per_second),
+            format!("{:.2}", self.ratio),
+        ]
+    }
+}

@@ -1,0 +1,49 @@
+//! A write-intent bitmap in a new file, for an array that is created or served.
+//!
+//! The file never replaces another, and does not stay when the array does not take it.
+
+use crate::machine::{Array, Machine, Purpose};
+use crate::made_files::MadeFiles;
+use engine::{BitmapPolicy, Refusal};
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+/// A bitmap that is to be made.
+pub(crate) struct BitmapFile {
+    /// Where.
+    pub(crate) path: PathBuf,
+    /// What a bit stands for; as mdadm would choose when `None`.
+    pub(crate) chunk_bytes: Option<u64>,
+}
+
+impl BitmapFile {
+    /// Refuses a file that exists.
+    pub(crate) fn check_is_new(&self) -> Result<(), Refusal> {
+        if self.path.symlink_metadata().is_ok() { Err(self.exists()) } else { Ok(()) }
+    }
+
+    /// Makes the file, held by the thread of `machine`, and gives it to `array`.
+    pub(crate) async fn add_to(&self, array: &Array, machine: &Machine) -> Result<(), Refusal> {
+        let bytes = array.bitmap_file_bytes(self.chunk_bytes)?;
+        let mut made = MadeFiles::default();
+        // With its space: a file system that is full is to refuse it now, and not while clients wait for its writes.
+        made.make(&self.path, |path| io::create_preallocated(path, bytes)).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => self.exists(),
+            _ => {
+                self.refused(format!("cannot create: {error}")).advice("name a new file in a directory of the server's")
+            }
+        })?;
+        let file = machine.open(&self.path, Purpose::Write)?;
+        array.add_bitmap_file(file, self.chunk_bytes, BitmapPolicy::default()).await?;
+        made.keep();
+        Ok(())
+    }
+
+    fn exists(&self) -> Refusal {
+        self.refused("exists already".to_owned()).advice("name a new file")
+    }
+
+    fn refused(&self, reason: String) -> Refusal {
+        Refusal::new(reason).of(self.path.display().to_string())
+    }
+}

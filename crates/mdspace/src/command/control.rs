@@ -1,0 +1,159 @@
+//! `status`, `fail`, `remove`, `add`, `re-add`, `replace`, `set` and `stop`: the control socket's clients.
+
+use crate::command::arguments::{
+    AddArguments, ControlArguments, MemberOfServedArguments, ReAddArguments, ReplaceArguments, SetArguments,
+    StatusArguments,
+};
+use crate::command::failure::Failure;
+use crate::command::figures::Figures;
+use crate::command::interval::Intervals;
+use crate::command::iostat::measures;
+use crate::command::output::{print, print_json};
+use crate::command::report::StatusView;
+use crate::command::sockets;
+use export::control::{AddRequest, ApiError, Client, ClientError, MemberRequest, ReplaceRequest};
+use export::measure::Measures;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::io::IsTerminal;
+use std::path::Path;
+
+/// Runs `mdspace status`.
+pub(crate) fn status(arguments: &StatusArguments) -> Result<(), Failure> {
+    let client = client(&arguments.control)?;
+    let is_screen = std::io::stdout().is_terminal();
+    let mut before: Option<Measures> = None;
+    let mut broken = None;
+    for _ in Intervals::new(arguments.watch, arguments.count) {
+        let body = client.get("/v1/status")?;
+        let view = view(&body)?;
+        if arguments.json {
+            print_json(&body)?;
+        } else {
+            let now = measures(&client)?;
+            let figures = match &before {
+                None => Figures::sums(now.clone()),
+                Some(before) => Figures::between(before, &now),
+            };
+            before = Some(now);
+            let (clear, behind) = match arguments.watch {
+                Some(_) if is_screen => (CLEAR, ""),
+                Some(_) => ("", "\n"),
+                None => ("", ""),
+            };
+            print(&format!("{clear}{}{behind}", view.report(&figures)))?;
+        }
+        broken = view.broken;
+    }
+    match broken {
+        Some(reason) => Err(Failure::unwell(reason).advise("stop it, and look at each member with `mdspace examine`")),
+        None => Ok(()),
+    }
+}
+
+/// Clears a terminal, and goes to its first line.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Runs `mdspace fail` (`route` `fail`) and `mdspace remove` (`remove`).
+pub(crate) fn change_member(arguments: &MemberOfServedArguments, route: &str) -> Result<(), Failure> {
+    let request = json!(MemberRequest { member: arguments.member.clone() });
+    let body = client(&arguments.control)?.post(&format!("/v1/members/{route}"), &request)?;
+    print(&view(&body)?.text())
+}
+
+/// Runs `mdspace add`.
+pub(crate) fn add(arguments: &AddArguments) -> Result<(), Failure> {
+    let request = json!(AddRequest { member: absolute(&arguments.member)?, force: arguments.force });
+    let body = client(&arguments.control)?.post("/v1/members/add", &request)?;
+    print(&view(&body)?.text())
+}
+
+/// Runs `mdspace re-add`.
+pub(crate) fn re_add(arguments: &ReAddArguments) -> Result<(), Failure> {
+    let request = json!(MemberRequest { member: absolute(&arguments.member)? });
+    let body = client(&arguments.control)?.post("/v1/members/re-add", &request)?;
+    print(&view(&body)?.text())
+}
+
+/// Runs `mdspace replace`.
+pub(crate) fn replace(arguments: &ReplaceArguments) -> Result<(), Failure> {
+    let ReplaceArguments { old, new, force, control } = arguments;
+    let request = json!(ReplaceRequest { member: old.clone(), with: absolute(new)?, force: *force });
+    let body = client(control)?.post("/v1/members/replace", &request)?;
+    print(&view(&body)?.text())
+}
+
+/// A path as the server finds it, whose working directory may be another.
+fn absolute(path: &Path) -> Result<String, Failure> {
+    let refused = |reason: String| Failure::refused(format!("{}: {reason}", path.display()));
+    let absolute = std::path::absolute(path).map_err(|error| refused(error.to_string()))?;
+    absolute.into_os_string().into_string().map_err(|_| refused("the name is not UTF-8".to_owned()))
+}
+
+/// Runs `mdspace set`.
+pub(crate) fn set(arguments: &SetArguments) -> Result<(), Failure> {
+    let mut wanted = serde_json::Map::new();
+    for (key, value) in &arguments.settings {
+        if wanted.insert(key.clone(), value.clone().into()).is_some() {
+            return Err(Failure::refused(format!("{key}: given twice")));
+        }
+    }
+    let sets_bitmap = wanted.contains_key("bitmap");
+    let view = view(&client(&arguments.control)?.post("/v1/set", &wanted.into())?)?;
+    let next = match view.bitmap_file() {
+        Some(file) if sets_bitmap => format!("next: from now on, add --bitmap {file} whenever the array is served\n"),
+        _ => String::new(),
+    };
+    print(&format!("{}{next}", view.text()))
+}
+
+/// Runs `mdspace stop`; when it returns, the members are free.
+pub(crate) fn stop(arguments: &ControlArguments) -> Result<(), Failure> {
+    let body = client(arguments)?.post("/v1/stop", &json!({}))?;
+    let pid = body["pid"].as_i64().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+    if let Some(pid) = pid {
+        wait_for_end(pid);
+    }
+    print(&format!("stopped, {}\n", body["state"].as_str().unwrap_or("state unknown")))
+}
+
+/// Waits until the process `pid` has ended and let go of its members. It may have done so already.
+fn wait_for_end(pid: Pid) {
+    if let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) {
+        let mut events = [PollFd::new(&process, PollFlags::IN)];
+        while poll(&mut events, None) == Err(rustix::io::Errno::INTR) {}
+    }
+}
+
+/// A client of the server that `arguments` name.
+pub(crate) fn client(arguments: &ControlArguments) -> Result<Client, Failure> {
+    Ok(Client::connect(&sockets::control(arguments.control.as_deref())?)?)
+}
+
+/// A status, of which what is printed is known.
+pub(crate) fn view(body: &Value) -> Result<StatusView, Failure> {
+    StatusView::deserialize(body)
+        .map_err(|error| Failure::unwell(format!("the server's answer is not a status: {error}")))
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Connect { .. } => {
+                Self::refused(error.to_string()).advise("start the array with `mdspace serve` or `mdspace up`")
+            }
+            ClientError::Protocol { .. } => Self::unwell(error.to_string()),
+            ClientError::Api(ApiError { status, message, member, field, advice }) => {
+                let place: Vec<String> = member.into_iter().chain(field).chain([message]).collect();
+                let message = place.join(": ");
+                let failure = if status == 500 { Self::unwell(message) } else { Self::refused(message) };
+                match advice {
+                    Some(advice) => failure.advise(advice),
+                    None => failure,
+                }
+            }
+        }
+    }
+}

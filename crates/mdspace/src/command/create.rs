@@ -1,0 +1,151 @@
+//! `create`: a new array of new or existing members.
+//!
+//! What is asked for is made by [`crate::create`]; what is said about it, here.
+
+use crate::command::arguments::{Bitmap, CreateArguments, Metadata};
+use crate::command::assembly::resync;
+use crate::command::bitmap_file::BitmapFile;
+use crate::command::failure::Failure;
+use crate::command::level::level_name;
+use crate::command::members::expand;
+use crate::command::output::print;
+use crate::command::progress::Progress;
+use crate::command::size::Size;
+use crate::create::{default_recipe, has_chunks};
+use crate::machine::{Arena, Machine};
+use engine::create::{Contents, Recipe};
+use engine::status::Status;
+use format::geometry::Level;
+use format::placement::BitmapChoice;
+use format::superblock::Version;
+use parity::Kernel;
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Runs `mdspace create`.
+pub(crate) fn run(arguments: &CreateArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
+    let slots = slots(arguments)?;
+    let recipe = recipe(arguments)?;
+    let machine = Machine::start(kernel, Arena::Middling)?;
+    let status =
+        machine.run(create(&machine, recipe, &slots, &arguments.spare, arguments.size, bitmap_file(arguments)?))?;
+    print(&summary(arguments, &status, &slots))
+}
+
+/// Makes the array that `recipe` describes, and resyncs it if it has to be. Its status afterwards.
+pub(crate) async fn create(
+    machine: &Machine,
+    recipe: Recipe,
+    slots: &[Option<PathBuf>],
+    spares: &[PathBuf],
+    size: Option<Size>,
+    bitmap: Option<BitmapFile>,
+) -> Result<Status, Failure> {
+    let shown = RefCell::new(None);
+    let progress = |done: u64, total: u64| {
+        let mut shown = shown.borrow_mut();
+        let (bar, before) = shown.get_or_insert_with(|| (Progress::start("zeroing", Some(total)), 0));
+        bar.advance(done - *before);
+        *before = done;
+    };
+    let created = crate::create::create(machine, recipe, slots, spares, size.map(|size| size.0), &progress).await;
+    drop(shown.take()); // off the terminal before anything else is on it
+    let (array, made) = created?;
+    if let Some(bitmap) = bitmap {
+        bitmap.add_to(&array, machine).await?;
+    }
+    made.keep();
+    resync(&array).await;
+    array.stop().await?;
+    Ok(array.status())
+}
+
+fn bitmap_file(arguments: &CreateArguments) -> Result<Option<BitmapFile>, Failure> {
+    let Bitmap::File(path) = &arguments.bitmap else { return Ok(None) };
+    if matches!(arguments.level, Level::Linear | Level::Raid0) {
+        return Err(Failure::refused("--bitmap: a level without redundancy has no bitmap"));
+    }
+    let file = BitmapFile { path: path.clone(), chunk_bytes: arguments.bitmap_chunk.map(|size| size.0) };
+    file.check_is_new()?; // before members are made
+    Ok(Some(file))
+}
+
+/// What `arguments` ask for.
+fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
+    let level = arguments.level;
+    let layout = arguments.layout_code().map_err(|error| Failure::refused(format!("--layout: {error}")))?;
+    let bitmap = match (&arguments.bitmap, arguments.bitmap_chunk) {
+        (Bitmap::None, None) | (Bitmap::File(_), _) => BitmapChoice::None,
+        (Bitmap::Internal, None) => BitmapChoice::DefaultChunk,
+        (Bitmap::Internal, Some(chunk)) => BitmapChoice::Chunk(chunk.0),
+        (Bitmap::None, Some(_)) => {
+            return Err(Failure::refused("--bitmap-chunk: there is no bitmap").advise("add --bitmap internal"));
+        }
+    };
+    let default = default_recipe(level)?;
+    Ok(Recipe {
+        version: match arguments.metadata {
+            Metadata::V1_0 => Version::V1_0,
+            Metadata::V1_1 => Version::V1_1,
+            Metadata::V1_2 => Version::V1_2,
+        },
+        layout: layout.unwrap_or(default.layout),
+        chunk_bytes: chunk_bytes(level, arguments.chunk)?.unwrap_or(default.chunk_bytes),
+        name: arguments.name.clone().unwrap_or_default(),
+        data_offset_bytes: arguments.data_offset.map(|offset| offset.0),
+        bitmap,
+        contents: if arguments.assume_clean { Contents::Consistent } else { Contents::Unknown },
+        integrity: arguments.integrity,
+        overwrite: arguments.force,
+        ..default
+    })
+}
+
+fn chunk_bytes(level: Level, asked: Option<Size>) -> Result<Option<u64>, Failure> {
+    if asked.is_some() && !has_chunks(level) {
+        return Err(Failure::refused(format!("--chunk: {} has no chunks", level_name(level))));
+    }
+    Ok(asked.map(|size| size.0))
+}
+
+/// The members by slot, `None` for the word `missing`.
+fn slots(arguments: &CreateArguments) -> Result<Vec<Option<PathBuf>>, Failure> {
+    let mut slots: Vec<Option<PathBuf>> = Vec::new();
+    for word in &arguments.members {
+        if word == "missing" {
+            slots.push(None);
+        } else if Path::new(word).exists() || !word.to_string_lossy().contains(['*', '?', '[']) {
+            slots.push(Some(word.into()));
+        } else {
+            slots.extend(expand(std::slice::from_ref(word))?.into_iter().map(Some));
+        }
+    }
+    let mut seen = std::collections::HashSet::new();
+    for path in slots.iter().flatten().chain(&arguments.spare) {
+        if !seen.insert(path) {
+            return Err(Failure::refused(format!("{}: given twice", path.display())).advise("name each member once"));
+        }
+    }
+    Ok(slots)
+}
+
+/// What was made, and what to type next.
+fn summary(arguments: &CreateArguments, status: &Status, slots: &[Option<PathBuf>]) -> String {
+    let members: Vec<OsString> = slots.iter().flatten().map(|path| path.clone().into_os_string()).collect();
+    let members: Vec<_> = members.iter().map(|member| member.to_string_lossy()).collect();
+    let chunk = if status.chunk_bytes > 0 { format!(", chunk {}", Size(status.chunk_bytes)) } else { String::new() };
+    let layout = status.layout.as_ref().map(|layout| format!(", {layout}")).unwrap_or_default();
+    let uuid = &status.uuid;
+    let bitmap = match &arguments.bitmap {
+        Bitmap::File(path) => format!(" --bitmap {}", path.display()),
+        Bitmap::Internal | Bitmap::None => String::new(),
+    };
+    format!(
+        "{} of {} members, {}{chunk}{layout}, uuid {uuid}\nnext: mdspace serve {}{bitmap}\n",
+        level_name(arguments.level),
+        status.raid_disks,
+        Size(status.array_bytes),
+        members.join(" "),
+    )
+}

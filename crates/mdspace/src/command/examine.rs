@@ -1,0 +1,147 @@
+//! `examine`: what is written on each member, and whether the members agree.
+//!
+//! Only reads, also members that are in use. Agreement is not judged here:
+//! each array found is assembled read-only, by the rules that `serve` goes by.
+
+use crate::command::arguments::ExamineArguments;
+use crate::command::failure::Failure;
+use crate::command::mdadm_conf::array_lines;
+use crate::command::output::{print, print_json};
+use crate::command::report::{describe, examination};
+use crate::machine::{Arena, Machine, Purpose};
+use engine::Candidate;
+use engine::inspect::find_superblock;
+use engine::status::{Examination, Status};
+use io::AnyMember;
+use parity::Kernel;
+use serde::Serialize;
+
+/// What was found. Its fields are a stable interface (docs/json.md).
+#[derive(Serialize)]
+struct Report {
+    members: Vec<Examination>,
+    unusable: Vec<Unusable>,
+    arrays: Vec<ArrayFound>,
+}
+
+/// A member that no array can be made of.
+#[derive(Serialize)]
+struct Unusable {
+    name: String,
+    reason: String,
+}
+
+/// One array that members belong to.
+#[derive(Serialize)]
+struct ArrayFound {
+    uuid: String,
+    members: Vec<String>,
+    /// How it would be, started now.
+    status: Option<Status>,
+    /// Why it cannot be started.
+    refusal: Option<String>,
+    /// What to do about that.
+    advice: Option<String>,
+}
+
+/// Runs `mdspace examine`.
+pub(crate) fn run(arguments: &ExamineArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
+    let machine = Machine::start(kernel, Arena::Small)?;
+    let report = machine.run(examine(&machine, arguments))?;
+    if arguments.scan {
+        print(&array_lines(&report.members))?;
+    } else if arguments.json {
+        print_json(&report)?;
+    } else {
+        print(&report.text())?;
+    }
+    report.verdict()
+}
+
+async fn examine(machine: &Machine, arguments: &ExamineArguments) -> Result<Report, Failure> {
+    let mut report = Report { members: Vec::new(), unusable: Vec::new(), arrays: Vec::new() };
+    let mut arrays: Vec<(String, Vec<Candidate<AnyMember>>)> = Vec::new();
+    for path in machine.find(&arguments.members).await? {
+        let candidate = match machine.open(&path, Purpose::Look) {
+            Ok(candidate) => candidate,
+            Err(refusal) => {
+                let reason = Failure::from(refusal).reason();
+                report.unusable.push(Unusable { name: path.display().to_string(), reason });
+                continue;
+            }
+        };
+        match look(machine, &candidate).await {
+            Err(unusable) => report.unusable.push(unusable),
+            Ok(member) => {
+                match arrays.iter_mut().find(|(uuid, _)| *uuid == member.array_uuid) {
+                    Some((_, candidates)) => candidates.push(candidate),
+                    None => arrays.push((member.array_uuid.clone(), vec![candidate])),
+                }
+                report.members.push(member);
+            }
+        }
+    }
+    for (uuid, candidates) in arrays {
+        let members = candidates.iter().map(|candidate| candidate.name.clone()).collect();
+        let (status, failure) = match machine.assemble_candidates(candidates, false, Purpose::Look).await {
+            Ok(array) => (Some(array.status()), None),
+            Err(refusal) => (None, Some(Failure::from(refusal))),
+        };
+        let refusal = failure.as_ref().map(Failure::reason);
+        let advice = failure.as_ref().and_then(Failure::advice);
+        report.arrays.push(ArrayFound { uuid, members, status, refusal, advice });
+    }
+    Ok(report)
+}
+
+async fn look(machine: &Machine, candidate: &Candidate<AnyMember>) -> Result<Examination, Unusable> {
+    use engine::Member;
+    let Candidate { name, member } = candidate;
+    let found = find_superblock(name, member, &machine.pool).await;
+    found
+        .map(|found| Examination::of(name, member.limits().bytes, &found))
+        .map_err(|refusal| Unusable { name: name.clone(), reason: Failure::from(refusal).reason() })
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let mut text: String = self.members.iter().map(|member| examination(member) + "\n").collect();
+        for array in &self.arrays {
+            match (&array.status, &array.refusal) {
+                (Some(status), _) => {
+                    text += &describe(&status.name, status.level, status.array_bytes, &status.state);
+                    text.push('\n');
+                    if let Some(checksums) = &status.checksums {
+                        let (current, members) = (checksums.current, checksums.members);
+                        text += &format!("  checksums: on {members} members, current on {current}\n");
+                    }
+                    for left_out in &status.left_out {
+                        text += &format!("  would not be used: {}: {}\n", left_out.name, left_out.reason);
+                    }
+                    for slot in &status.missing {
+                        text += &format!("  missing: slot {slot}\n");
+                    }
+                }
+                (None, refusal) => {
+                    let refusal = refusal.as_deref().unwrap_or_default();
+                    text += &format!("array {} cannot be started: {refusal}\n", array.uuid);
+                }
+            }
+        }
+        text
+    }
+
+    /// The exit status: unusable members are refused, arrays that cannot be started are not well.
+    fn verdict(&self) -> Result<(), Failure> {
+        if !self.unusable.is_empty() {
+            let reasons: Vec<&str> = self.unusable.iter().map(|member| &*member.reason).collect();
+            return Err(Failure::refused(reasons.join("\n  and: ")).advise("name only members of arrays"));
+        }
+        let Some(array) = self.arrays.iter().find(|array| array.status.is_none()) else { return Ok(()) };
+        let failure = Failure::unwell(array.refusal.as_deref().unwrap_or_default());
+        Err(match &array.advice {
+            Some(advice) => failure.advise(advice),
+            None => failure,
+        })
+    }
+}

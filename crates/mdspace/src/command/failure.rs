@@ -1,0 +1,119 @@
+//! Why a command did not do what was asked: what, where, and what to do next.
+//!
+//! Every failure is one of two kinds, which is the exit status: the array or
+//! its data is not well (1), or the request was refused and nothing changed
+//! (2). Whoever cannot promise the second returns the first.
+
+use crate::machine::not_opened;
+use engine::{ArrayError, ArrayErrorKind, Refusal};
+use std::fmt;
+use std::process::ExitCode;
+
+/// The two ways to fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Something was tried and the array, a member or the data failed.
+    Unwell,
+    /// Nothing was changed.
+    Refused,
+}
+
+/// A failure, for a person.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    kind: Kind,
+    /// What failed and where: the member or file first.
+    message: String,
+    /// What to do next.
+    advice: Option<String>,
+}
+
+impl Failure {
+    /// A refusal: nothing was changed.
+    pub(crate) fn refused(message: impl Into<String>) -> Self {
+        Self { kind: Kind::Refused, message: message.into(), advice: None }
+    }
+
+    /// The array or its data is not well, or a change was only half made.
+    pub(crate) fn unwell(message: impl Into<String>) -> Self {
+        Self { kind: Kind::Unwell, message: message.into(), advice: None }
+    }
+
+    /// Adds what to do next.
+    pub(crate) fn advise(mut self, advice: impl Into<String>) -> Self {
+        self.advice = Some(advice.into());
+        self
+    }
+
+    /// What failed and where, without the advice.
+    pub(crate) fn reason(&self) -> String {
+        self.message.clone()
+    }
+
+    /// What to do next.
+    pub(crate) fn advice(&self) -> Option<String> {
+        self.advice.clone()
+    }
+
+    /// The exit status that says which kind it was.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self.kind {
+            Kind::Unwell => ExitCode::from(1),
+            Kind::Refused => ExitCode::from(2),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let label = match self.kind {
+            Kind::Unwell => "error",
+            Kind::Refused => "refused",
+        };
+        write!(f, "{label}: {}", self.message)?;
+        if let Some(advice) = &self.advice {
+            write!(f, "\n  next: {advice}")?;
+        }
+        Ok(())
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let Refusal { member, field, reason, advice } = refusal;
+        let place: Vec<String> = member.into_iter().chain(field).chain([reason]).collect();
+        Self { kind: Kind::Refused, message: place.join(": "), advice }
+    }
+}
+
+impl From<io::OpenError> for Failure {
+    fn from(error: io::OpenError) -> Self {
+        not_opened(&error).into()
+    }
+}
+
+impl From<ArrayError> for Failure {
+    fn from(error: ArrayError) -> Self {
+        match error.kind {
+            ArrayErrorKind::OutOfRange | ArrayErrorKind::ReadOnly => Self::refused(error.reason),
+            ArrayErrorKind::Io | ArrayErrorKind::Stopped => Self::unwell(error.reason),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_says_what_and_what_to_do_next() {
+        let failure = Failure::refused("a.img: no superblock").advise("name another member");
+        assert_eq!(failure.to_string(), "refused: a.img: no superblock\n  next: name another member");
+        assert_eq!(failure.exit_code(), ExitCode::from(2));
+        let failure = Failure::unwell("b.img: read failed");
+        assert_eq!(failure.to_string(), "error: b.img: read failed");
+        assert_eq!(failure.exit_code(), ExitCode::from(1));
+        let failure = Failure::from(Refusal::new("is 0").of("a.img").field("superblock.chunksize"));
+        assert_eq!(failure.to_string(), "refused: a.img: superblock.chunksize: is 0");
+    }
+}

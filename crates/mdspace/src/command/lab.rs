@@ -1,0 +1,63 @@
+//! `lab`: published measurements, made again on modelled drives in virtual time.
+//!
+//! The experiments are [`sim::lab`]'s; here they are chosen and printed. They
+//! touch nothing on this machine.
+
+use crate::command::arguments::LabArguments;
+use crate::command::failure::Failure;
+use crate::command::html::{Bar, Page};
+use crate::command::output::{print, print_json};
+use sim::lab::{EXPERIMENTS, Figure, Report, number};
+
+/// Runs `mdspace lab`.
+pub(crate) fn run(arguments: &LabArguments) -> Result<(), Failure> {
+    let is_wanted = |name: &str| arguments.experiments.iter().any(|wanted| wanted == name || wanted == "all");
+    let wanted = EXPERIMENTS.iter().filter(|experiment| is_wanted(experiment.name));
+    let mut reports: Vec<Report> = Vec::new();
+    for (index, experiment) in wanted.enumerate() {
+        let report = (experiment.run)();
+        if !arguments.json {
+            let text = report.text();
+            print(&if index == 0 { text } else { format!("\n{text}") })?;
+        }
+        reports.push(report);
+    }
+    if arguments.json {
+        print_json(&reports)?;
+    }
+    arguments.report.as_deref().map_or(Ok(()), |path| page(&reports).write(path))
+}
+
+/// The same as a page with plots.
+fn page(reports: &[Report]) -> Page {
+    let mut page = Page::new(
+        "mdspace lab",
+        "Published measurements of software RAID, made again with this engine on modelled drives in virtual time: the \
+         same figures on every machine. docs/lab.md says what is modelled.",
+    );
+    for report in reports {
+        page.section(&format!("{}: {}", report.experiment.to_uppercase(), report.title), &report.setup);
+        for same in report.figures.chunk_by(|a, b| a.workload == b.workload && a.unit == b.unit) {
+            plot(&mut page, same);
+        }
+        for rows in report.rows() {
+            if let Some(title) = rows.title {
+                page.caption(title);
+            }
+            page.table(&rows.rows, rows.words);
+        }
+    }
+    page
+}
+
+/// Settings beside each other, where there is more than one.
+fn plot(page: &mut Page, figures: &[Figure]) {
+    let [first, _, ..] = figures else { return };
+    let bar = |figure: &Figure| Bar {
+        label: figure.setting.clone(),
+        here: (figure.measured, number(figure.measured)),
+        there: figure.published.map(|published| (published, number(published))),
+    };
+    let title = format!("{}, {}", first.workload, first.unit);
+    page.bars(&title, "published", &figures.iter().map(bar).collect::<Vec<_>>());
+}

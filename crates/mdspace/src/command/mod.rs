@@ -1,0 +1,100 @@
+//! The command `mdspace`.
+//!
+//! It turns arguments into calls of the engine, and results into text, JSON
+//! and an exit status. It knows nothing about RAID that the engine does not
+//! tell it, and never writes to a member itself.
+
+mod activation;
+mod arguments;
+mod assembly;
+mod bench;
+mod bitmap_file;
+mod control;
+mod create;
+mod examine;
+mod failure;
+mod figures;
+mod generate;
+mod grow;
+mod html;
+mod interval;
+mod iostat;
+mod lab;
+mod level;
+mod mdadm_conf;
+mod members;
+mod metrics;
+mod monitor;
+mod nbd_address;
+mod output;
+mod progress;
+mod report;
+mod scrub;
+mod serve;
+mod settings;
+mod size;
+mod sockets;
+mod top;
+mod trace;
+mod transfer;
+mod volume;
+mod ways;
+
+use arguments::{Command, CommandLine, LogFormat};
+use clap::Parser;
+use failure::Failure;
+use parity::Kernel;
+use std::process::ExitCode;
+use tracing_subscriber::filter::LevelFilter;
+
+/// Does what the process's arguments say: all that the program is.
+pub fn run() -> ExitCode {
+    let line = CommandLine::parse();
+    log(line.log);
+    match carry_out(&line) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+/// What servers have to say while they run: warnings, on standard error.
+fn log(format: LogFormat) {
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(LevelFilter::WARN);
+    match format {
+        LogFormat::Human => log.without_time().init(),
+        LogFormat::Json => log.json().init(),
+    }
+}
+
+fn carry_out(line: &CommandLine) -> Result<(), Failure> {
+    let kernel = line.kernel.as_deref().map(Kernel::by_name).transpose();
+    let kernel = kernel.map_err(|error| Failure::refused(format!("--kernel: {error}")))?;
+    match &line.command {
+        Command::Up => serve::up(kernel),
+        Command::Create(arguments) => create::run(arguments, kernel),
+        Command::Examine(arguments) => examine::run(arguments, kernel),
+        Command::Serve(arguments) => serve::serve(arguments, kernel),
+        Command::Read(arguments) => transfer::read(arguments, kernel),
+        Command::Write(arguments) => transfer::write(arguments, kernel),
+        Command::Status(arguments) => control::status(arguments),
+        Command::Iostat(arguments) => iostat::run(arguments),
+        Command::Top(arguments) => top::run(arguments),
+        Command::Monitor(arguments) => monitor::run(arguments),
+        Command::Trace(arguments) => trace::run(arguments),
+        Command::Fail(arguments) => control::change_member(arguments, "fail"),
+        Command::Remove(arguments) => control::change_member(arguments, "remove"),
+        Command::Add(arguments) => control::add(arguments),
+        Command::ReAdd(arguments) => control::re_add(arguments),
+        Command::Replace(arguments) => control::replace(arguments),
+        Command::Set(arguments) => control::set(arguments),
+        Command::Grow(arguments) => grow::run(arguments, kernel),
+        Command::Scrub(arguments) => scrub::run(arguments, kernel),
+        Command::Stop(arguments) => control::stop(arguments),
+        Command::Bench(arguments) => bench::run(arguments, kernel),
+        Command::Lab(arguments) => lab::run(arguments),
+        Command::Generate(arguments) => generate::run(arguments),
+    }
+}

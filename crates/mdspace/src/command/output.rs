@@ -1,0 +1,50 @@
+//! Standard output, for people and for pipes.
+//!
+//! A reader that has seen enough (`| head`) is not a failure: output just ends.
+
+use crate::command::failure::Failure;
+use serde::Serialize;
+use std::io::{ErrorKind, Write};
+
+/// Prints `text` as it is.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut output = std::io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::unwell(format!("standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints `value` as indented JSON and a line feed.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).expect("our own types have string keys");
+    print(&format!("{text}\n"))
+}
+
+/// Columns of text, each as wide as its widest cell, two spaces apart.
+pub(crate) fn columns(rows: &[Vec<String>]) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..count).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [vec!["slot".to_owned(), "member".to_owned()], vec!["0".to_owned(), "a.img".to_owned()]];
+        assert_eq!(columns(&rows), "slot  member\n0     a.img\n");
+        assert_eq!(columns(&[]), "");
+    }
+}

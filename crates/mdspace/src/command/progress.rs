@@ -1,0 +1,117 @@
+//! How far long work has come, on standard error: a bar on a terminal, a plain
+//! line every few seconds elsewhere, nothing for work that ends before that.
+
+use crate::command::report::minutes;
+use crate::command::size::Size;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+/// Time between two plain lines, and before the first.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// One piece of long work.
+pub(crate) struct Progress(Display);
+
+enum Display {
+    Bar(ProgressBar),
+    Lines(Lines),
+}
+
+impl Progress {
+    /// Work called `verb` on `bytes`, when that is known beforehand.
+    pub(crate) fn start(verb: &'static str, bytes: Option<u64>) -> Self {
+        if !std::io::stderr().is_terminal() {
+            return Self(Display::Lines(Lines::start(verb, bytes, Instant::now())));
+        }
+        let bar = ProgressBar::with_draw_target(bytes, ProgressDrawTarget::stderr());
+        let template = match bytes {
+            Some(_) => "{prefix} [{bar:40}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left",
+            None => "{prefix} {binary_bytes}, {binary_bytes_per_sec}",
+        };
+        let style = ProgressStyle::with_template(template).expect("the template is a constant");
+        bar.set_style(style.progress_chars("=> "));
+        bar.set_prefix(verb);
+        Self(Display::Bar(bar))
+    }
+
+    /// `bytes` more are done.
+    pub(crate) fn advance(&mut self, bytes: u64) {
+        match &mut self.0 {
+            Display::Bar(bar) => bar.inc(bytes),
+            Display::Lines(lines) => {
+                if let Some(line) = lines.advance(bytes, Instant::now()) {
+                    eprintln!("{line}");
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Progress {
+    /// Leaves the terminal's line to whatever is printed next.
+    fn drop(&mut self) {
+        if let Display::Bar(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// The plain form; told the time, so that it can be tested.
+struct Lines {
+    verb: &'static str,
+    done: u64,
+    total: Option<u64>,
+    started: Instant,
+    last: Instant,
+}
+
+impl Lines {
+    fn start(verb: &'static str, total: Option<u64>, now: Instant) -> Self {
+        Self { verb, done: 0, total, started: now, last: now }
+    }
+
+    /// Counts `bytes`; the line to print, when one is due.
+    fn advance(&mut self, bytes: u64, now: Instant) -> Option<String> {
+        self.done += bytes;
+        if now.duration_since(self.last) < INTERVAL {
+            return None;
+        }
+        self.last = now;
+        let seconds = now.duration_since(self.started).as_secs_f64();
+        let rate = Size((self.done as f64 / seconds) as u64);
+        let verb = self.verb;
+        let done = Size(self.done);
+        Some(match self.total.filter(|&total| total > 0) {
+            Some(total) => {
+                let percent = self.done as f64 * 100.0 / total as f64;
+                let left = minutes((total.saturating_sub(self.done)) / rate.0.max(1));
+                format!("{verb}: {done} of {} ({percent:.0} %), {rate}/s, {left} left", Size(total))
+            }
+            None => format!("{verb}: {done}, {rate}/s"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_line_appears_once_an_interval() {
+        let start = Instant::now();
+        let mut lines = Lines::start("write", Some(4 << 20), start);
+        assert_eq!(lines.advance(1 << 20, start + INTERVAL / 2), None);
+        let line = lines.advance(1 << 20, start + INTERVAL);
+        assert_eq!(line.as_deref(), Some("write: 2 MiB of 4 MiB (50 %), 410 KiB/s, 0:05 min left"));
+        assert_eq!(lines.advance(1 << 20, start + INTERVAL + INTERVAL / 2), None);
+        assert!(lines.advance(1 << 20, start + INTERVAL * 2).is_some());
+    }
+
+    #[test]
+    fn work_of_unknown_length_has_no_percentage() {
+        let start = Instant::now();
+        let mut lines = Lines::start("read", None, start);
+        assert_eq!(lines.advance(5 << 20, start + INTERVAL).as_deref(), Some("read: 5 MiB, 1 MiB/s"));
+    }
+}

@@ -1,0 +1,130 @@
+//! A scrub for a person: how far it is, and what it found.
+
+use crate::command::progress::Progress;
+use crate::command::size::Size;
+use engine::verdict::Evidence;
+use engine::{Finding, FindingVerdict, MemberPart, Outcome, ScrubAction, ScrubReport, ScrubState, SweepStatus};
+use std::time::{Duration, Instant};
+
+/// Findings that are printed; JSON has more.
+const FINDINGS_SHOWN: usize = 20;
+
+/// Time between two lines of JSON.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// How far it is, on standard error.
+pub(super) enum Shown {
+    /// Bar or lines, once it is known how far there is to go; and how far that is shown.
+    Person(Option<(Progress, u64)>),
+    /// When the last line was printed.
+    Json(Option<Instant>),
+}
+
+impl Shown {
+    pub(super) fn start(as_json: bool) -> Self {
+        if as_json { Self::Json(None) } else { Self::Person(None) }
+    }
+
+    pub(super) fn show(&mut self, sweep: &SweepStatus) {
+        match self {
+            Self::Person(shown) => {
+                let total = sweep.total_bytes;
+                let (progress, before) = shown.get_or_insert_with(|| (Progress::start("scrub", Some(total)), 0));
+                progress.advance(sweep.done_bytes.saturating_sub(*before));
+                *before = sweep.done_bytes.max(*before);
+            }
+            Self::Json(last) => {
+                if last.is_none_or(|last| last.elapsed() >= INTERVAL) {
+                    *last = Some(Instant::now());
+                    eprintln!("{}", serde_json::to_string(sweep).expect("our own types have string keys"));
+                }
+            }
+        }
+    }
+}
+
+/// The whole report.
+pub(super) fn text(report: &ScrubReport) -> String {
+    let counts = &report.found.counts;
+    let what = match report.action {
+        ScrubAction::Check => "check",
+        ScrubAction::Repair => "repair",
+        ScrubAction::RepairParity => "repair, md's choice where nothing is decided",
+    };
+    let state = match report.state {
+        ScrubState::Waiting => "waiting".to_owned(),
+        ScrubState::Running => "running".to_owned(),
+        ScrubState::Paused => "paused".to_owned(),
+        ScrubState::Complete => "complete".to_owned(),
+        ScrubState::Cancelled => "cancelled".to_owned(),
+        ScrubState::Failed => "failed".to_owned(),
+    };
+    let (start, end) = (report.positions.start, report.positions.end);
+    let mut text = format!("{what}: {state}, {} of {} done\n", Size(report.position - start), Size(end - start));
+    if counts.learned > 0 {
+        text += &format!("  checksums of {} blocks were unknown, and are learned\n", counts.learned);
+    }
+    if counts.found() == 0 {
+        return text + "  all that was compared agrees\n";
+    }
+    text += &format!("  {} rows of 4 KiB are wrong (mismatch_cnt {}):\n", counts.found(), counts.mismatch_cnt);
+    text +=
+        &format!("    {} decided, {} undecidable, {} beyond repair\n", counts.decided, counts.undecidable, counts.lost);
+    if report.action != ScrubAction::Check {
+        text += &format!(
+            "    {} healed, {} rewritten by md's choice, {} left",
+            counts.healed,
+            counts.rewritten,
+            counts.left()
+        );
+        text +=
+            &if counts.failed > 0 { format!(", {} of them tried in vain\n", counts.failed) } else { "\n".to_owned() };
+    }
+    for member in &counts.members {
+        text += &format!("  {} (slot {}): {} wrong blocks\n", member.name, member.slot, member.blocks);
+    }
+    for finding in report.found.findings.iter().take(FINDINGS_SHOWN) {
+        text += &format!("  {}\n", line(finding));
+    }
+    let more = report.found.findings.len().saturating_sub(FINDINGS_SHOWN) as u64 + report.found.findings_omitted;
+    if more > 0 {
+        text += &format!("  and {more} more; --json lists the first {}\n", engine::FINDINGS_LISTED_MAX);
+    }
+    text
+}
+
+fn line(finding: &Finding) -> String {
+    let stripe = finding.stripe.map(|stripe| format!("stripe {stripe}: ")).unwrap_or_default();
+    let part = |part: &MemberPart| {
+        let MemberPart { name, slot, role, member_at, bytes } = part;
+        format!("{name} (slot {slot}, {role}) at byte {member_at}, {}", Size(*bytes))
+    };
+    let members: Vec<String> = finding.members.iter().map(part).collect();
+    let verdict = match finding.verdict {
+        FindingVerdict::Decided(Evidence::Unreadable) => "cannot be read",
+        FindingVerdict::Decided(Evidence::Checksum) => "wrong by its checksum",
+        FindingVerdict::Decided(Evidence::Parity) => "wrong by P and Q",
+        FindingVerdict::Decided(Evidence::Majority) => "wrong by the majority",
+        FindingVerdict::Undecidable => "undecidable",
+        FindingVerdict::Lost => "wrong or unreadable, and cannot be made good",
+    };
+    let who = match finding.verdict {
+        FindingVerdict::Undecidable => format!("{} members", members.len()),
+        _ => members.join("; "),
+    };
+    let array: Vec<String> =
+        finding.array.iter().map(|part| format!("{} at byte {}", Size(part.bytes), part.at)).collect();
+    let array = match &array[..] {
+        [] => "no data of the array".to_owned(),
+        [first] => format!("of the array {first}"),
+        [first, rest @ ..] => format!("of the array {first} and {} parts more", rest.len()),
+    };
+    let outcome = match finding.outcome {
+        Outcome::Left => "left",
+        Outcome::Healed => "healed",
+        Outcome::Rewritten => "rewritten",
+        Outcome::Gone => "gone by a write of others",
+        Outcome::Failed => "could not be healed",
+    };
+    format!("{stripe}{who}: {verdict}; {array}; {outcome}")
+}

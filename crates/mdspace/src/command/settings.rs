@@ -1,0 +1,251 @@
+//! What `mdspace set` can change on a running array: one table.
+//!
+//! Every value is checked against the array before any of them is put in
+//! force; so a request with one bad pair changes nothing.
+
+use crate::command::bitmap_file::BitmapFile;
+use crate::command::size::Size;
+use crate::machine::{Array, Machine};
+use engine::{BitmapPolicy, Refusal, ScrubAction, ScrubRequest, StripeSize, SyncSpeed, Verify};
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A change that was checked and has not begun.
+pub(crate) type Change<'a> = LocalBoxFuture<'a, Result<(), Refusal>>;
+
+/// One thing that can be set.
+pub(crate) struct Setting {
+    /// Its name: `KEY` of `KEY=VALUE`.
+    pub(crate) key: &'static str,
+    /// The values that it takes, for a person.
+    pub(crate) values: &'static str,
+    /// Checks a value for this array; what it has to open is opened by this machine.
+    prepare: for<'a> fn(&'a Machine, &'a Array, &str) -> Result<Change<'a>, Refusal>,
+}
+
+/// Everything that can be set, by key.
+pub(crate) const SETTINGS: [Setting; 9] = [
+    Setting {
+        key: "bitmap",
+        values: "none, internal[:CHUNK], or /FILE[:CHUNK]",
+        prepare: |machine, array, value| {
+            let change = parse_bitmap(value)?;
+            if array.is_read_only() {
+                return Err(Refusal::new("the array is read-only"));
+            }
+            Ok(async move {
+                match change {
+                    BitmapChange::Remove => array.remove_bitmap().await,
+                    BitmapChange::Internal { chunk_bytes } => {
+                        array.add_bitmap(chunk_bytes, BitmapPolicy::default()).await
+                    }
+                    BitmapChange::File(file) => file.add_to(array, machine).await,
+                }
+            }
+            .boxed_local())
+        },
+    },
+    Setting {
+        key: "integrity",
+        values: "on",
+        prepare: |_, array, value| {
+            if value != "on" {
+                return Err(Refusal::new(format!("{value:?} is not \"on\"")));
+            }
+            let array = array.clone();
+            Ok(async move { array.add_checksums().await }.boxed_local())
+        },
+    },
+    Setting {
+        key: "stripe-size",
+        values: "auto, or a power of two from 4K to the chunk",
+        prepare: |_, array, value| {
+            let stripe_size = parse_stripe_size(value).map_err(Refusal::new)?;
+            array.check_stripe_size(stripe_size)?;
+            let array = array.clone();
+            Ok(async move { array.set_stripe_size(stripe_size) }.boxed_local())
+        },
+    },
+    Setting {
+        key: "max-corr-read-errors",
+        values: "a count",
+        prepare: |_, array, value| {
+            let count = value.parse().map_err(|_| Refusal::new(format!("{value:?} is no count")))?;
+            let array = array.clone();
+            Ok(async move {
+                array.set_read_errors_max(count);
+                Ok(())
+            }
+            .boxed_local())
+        },
+    },
+    Setting {
+        key: "member-timeout",
+        values: "none, or seconds",
+        prepare: |_, array, value| {
+            let timeout = match value {
+                "none" => None,
+                _ => Some(parse_seconds(value)?),
+            };
+            let array = array.clone();
+            Ok(async move {
+                array.set_member_timeout(timeout);
+                Ok(())
+            }
+            .boxed_local())
+        },
+    },
+    Setting {
+        key: "sync-action",
+        values: "check, repair, idle, or frozen",
+        prepare: |_, array, value| {
+            let scrub = match value {
+                "frozen" | "idle" => None,
+                "check" => Some(ScrubAction::Check),
+                "repair" => Some(ScrubAction::Repair),
+                _ => return Err(Refusal::new(format!("{value:?} is none of them"))),
+            };
+            let (array, frozen) = (array.clone(), value == "frozen");
+            Ok(async move {
+                match scrub {
+                    Some(action) => array.begin_scrub(&ScrubRequest { action, range: None })?,
+                    // As md: what was asked for ends; what is due goes on.
+                    None if !frozen => drop(array.cancel_scrub()),
+                    None => {}
+                }
+                array.freeze_sweeps(frozen);
+                Ok(())
+            }
+            .boxed_local())
+        },
+    },
+    Setting {
+        key: "sync-speed-min",
+        values: "bytes a second, 1 or more",
+        prepare: |_, array, value| {
+            let Size(min) = parse_rate(value)?;
+            let array = array.clone();
+            Ok(async move { array.set_sync_speed(SyncSpeed { min, ..array.sync_speed() }) }.boxed_local())
+        },
+    },
+    Setting {
+        key: "sync-speed-max",
+        values: "none, or bytes a second, 1 or more",
+        prepare: |_, array, value| {
+            let max = if value == "none" { None } else { Some(parse_rate(value)?.0) };
+            let array = array.clone();
+            Ok(async move { array.set_sync_speed(SyncSpeed { max, ..array.sync_speed() }) }.boxed_local())
+        },
+    },
+    Setting {
+        key: "verify",
+        values: "always, or scrub",
+        prepare: |_, array, value| {
+            let verify = Verify::from_name(value).ok_or_else(|| Refusal::new(format!("{value:?} is neither")))?;
+            if !array.has_checksums() {
+                return Err(Refusal::new("the array keeps no checksums"));
+            }
+            let array = array.clone();
+            Ok(async move {
+                array.set_verify(verify);
+                Ok(())
+            }
+            .boxed_local())
+        },
+    },
+];
+
+/// What becomes of the write-intent bitmap.
+enum BitmapChange {
+    Internal { chunk_bytes: Option<u64> },
+    File(BitmapFile),
+    Remove,
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, Refusal> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| Refusal::new(format!("{text:?} is no time from 0.1 to 86400 s")))
+}
+
+fn parse_bitmap(text: &str) -> Result<BitmapChange, Refusal> {
+    let (place, chunk_bytes) = match text.rsplit_once(':') {
+        // A chunk has no slash, so one behind the colon is the path's.
+        Some((place, chunk)) if !chunk.contains('/') => (place, Some(chunk.parse::<Size>().map_err(Refusal::new)?.0)),
+        _ => (text, None),
+    };
+    match (place, chunk_bytes) {
+        ("none", None) => Ok(BitmapChange::Remove),
+        ("internal", chunk_bytes) => Ok(BitmapChange::Internal { chunk_bytes }),
+        (path, chunk_bytes) if path.starts_with('/') => {
+            Ok(BitmapChange::File(BitmapFile { path: path.into(), chunk_bytes }))
+        }
+        (path, _) if path.contains('/') => {
+            Err(Refusal::new(format!("{path:?} is not absolute, and the server may run in another directory"))
+                .advice("give the file's path from / on"))
+        }
+        _ => Err(Refusal::new(format!("{text:?} is no bitmap"))),
+    }
+}
+
+/// Checks everything that is to be set; what comes back has not begun.
+pub(crate) fn prepare<'a>(
+    machine: &'a Machine,
+    array: &'a Array,
+    wanted: &BTreeMap<String, String>,
+) -> Result<Vec<Change<'a>>, Refusal> {
+    let check = |(key, value): (&String, &String)| {
+        let setting = SETTINGS.iter().find(|setting| setting.key == key).ok_or_else(|| unknown(key))?;
+        (setting.prepare)(machine, array, value).map_err(|refusal| {
+            let advice = refusal.advice.clone().unwrap_or_else(|| format!("values: {}", setting.values));
+            refusal.field(key).advice(advice)
+        })
+    };
+    wanted.iter().map(check).collect()
+}
+
+fn unknown(key: &str) -> Refusal {
+    let keys: Vec<_> = SETTINGS.iter().map(|setting| setting.key).collect();
+    Refusal::new("there is no such setting").field(key).advice(format!("there are: {}", keys.join(", ")))
+}
+
+/// `auto`, or a size.
+pub(crate) fn parse_stripe_size(text: &str) -> Result<StripeSize, String> {
+    if text == "auto" {
+        return Ok(StripeSize::Auto);
+    }
+    let Size(bytes) = text.parse()?;
+    u32::try_from(bytes).map(StripeSize::Fixed).map_err(|_| format!("{bytes} bytes is more than any chunk"))
+}
+
+fn parse_rate(text: &str) -> Result<Size, Refusal> {
+    let rate: Size = text.parse().map_err(|error: String| Refusal::new(error))?;
+    if rate.0 == 0 { Err(Refusal::new("a sweep that may not move never ends")) } else { Ok(rate) }
+}
+
+/// `KEY=VALUE`.
+pub(crate) fn parse_pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::arguments::CommandLine;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_help_names_every_setting_and_its_values() {
+        let mut line = CommandLine::command();
+        let set = line.find_subcommand_mut("set").expect("there is such a command");
+        let help = set.render_long_help().to_string();
+        for Setting { key, values, .. } in SETTINGS {
+            let line = help.lines().find(|line| line.trim_start().starts_with(key));
+            assert!(line.is_some_and(|line| line.contains(values)), "{key}: {help}");
+        }
+    }
+}

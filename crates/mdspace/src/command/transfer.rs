@@ -1,0 +1,259 @@
+//! `read` and `write`: an array's bytes to and from a file or pipe, with no
+//! server.
+//!
+//! Several pieces are in flight, so that members work while the other end
+//! does. Pieces end where stripes end, so that a long write has nothing to
+//! read. Whatever happens, the array is stopped, and left clean when its
+//! members allow it.
+
+use crate::command::arguments::{ReadArguments, WriteArguments};
+use crate::command::assembly::resync;
+use crate::command::failure::Failure;
+use crate::command::progress::Progress;
+use crate::command::size::Size;
+use crate::machine::{Arena, Array, Machine, Purpose};
+use crate::pieces::{DEPTH, pieces};
+use engine::{BitmapPolicy, Block, Durability};
+use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
+use parity::Kernel;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// How much of a pipe is read before anything is written, so that one which
+/// does not fit is refused with nothing changed; of a longer one, what fits is written.
+const READ_AHEAD_BYTES: u64 = 64 << 20;
+
+/// Runs `mdspace read`.
+pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
+    let machine = Machine::start(kernel, Arena::Middling)?;
+    machine.run(async {
+        let array = machine.assemble(&arguments.assemble, Purpose::Read, BitmapPolicy::default()).await?;
+        let range = range_to_read(arguments, array.bytes())?;
+        let mut sink = sink(arguments.output.as_deref(), &array)?;
+        let copied = copy_out(&array, range, &mut sink).await;
+        let stopped = array.stop().await;
+        copied.and(stopped.map_err(Failure::from))
+    })
+}
+
+/// Runs `mdspace write`.
+pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
+    let mut source = source(arguments.input.as_deref())?;
+    let machine = Machine::start(kernel, Arena::Middling)?;
+    machine.run(async {
+        let array = machine.assemble(&arguments.assemble, Purpose::Write, BitmapPolicy::default()).await?;
+        let at = arguments.offset.0;
+        let room = array.bytes().checked_sub(at).ok_or_else(|| past_the_end("--offset", at, array.bytes()))?;
+        let length = match length_of(&mut source.file) {
+            Some(length) => Some(length),
+            None => source.read_ahead(room.saturating_add(1).min(READ_AHEAD_BYTES))?,
+        };
+        if length.is_some_and(|length| length > room) {
+            return Err(too_long(&source.name, room));
+        }
+        let copied = copy_in(&array, at, &mut source, length).await;
+        if copied.is_ok() {
+            resync(&array).await;
+        }
+        let stopped = array.stop().await;
+        copied.and(stopped.map_err(Failure::from))
+    })
+}
+
+/// A file or pipe, and what messages call it.
+struct End {
+    file: File,
+    name: String,
+    /// Read from the file already, and not yet taken.
+    ahead: VecDeque<u8>,
+}
+
+impl End {
+    fn new(file: File, name: String) -> Self {
+        Self { file, name, ahead: VecDeque::new() }
+    }
+
+    fn failed(&self, error: &std::io::Error) -> Failure {
+        Failure::unwell(format!("{}: {error}", self.name))
+    }
+
+    /// Reads up to `limit` bytes ahead. Returns how long it is, if that is all,
+    /// or if it is known to be longer than `limit`, which is what there is room for.
+    fn read_ahead(&mut self, limit: u64) -> Result<Option<u64>, Failure> {
+        let mut ahead = Vec::new();
+        let read = (&self.file).take(limit).read_to_end(&mut ahead);
+        let bytes = read.map_err(|error| self.failed(&error))? as u64;
+        self.ahead = ahead.into();
+        Ok((bytes < limit || limit < READ_AHEAD_BYTES).then_some(bytes))
+    }
+}
+
+impl Read for End {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        match self.ahead.is_empty() {
+            true => self.file.read(into),
+            false => self.ahead.read(into),
+        }
+    }
+}
+
+fn range_to_read(arguments: &ReadArguments, array_bytes: u64) -> Result<Range<u64>, Failure> {
+    let start = arguments.offset.0;
+    let room = array_bytes.checked_sub(start).ok_or_else(|| past_the_end("--offset", start, array_bytes))?;
+    let length = arguments.length.map_or(room, |length| length.0);
+    if length > room {
+        return Err(past_the_end("--offset and --length", start.saturating_add(length), array_bytes));
+    }
+    Ok(start..start + length)
+}
+
+fn past_the_end(what: &str, at: u64, array_bytes: u64) -> Failure {
+    Failure::refused(format!("{what}: byte {at} is past the array's end"))
+        .advise(format!("the array has {array_bytes} bytes ({})", Size(array_bytes)))
+}
+
+fn too_long(source: &str, room: u64) -> Failure {
+    Failure::refused(format!("{source}: longer than the {room} bytes from --offset to the array's end"))
+        .advise("write less, or to a smaller --offset")
+}
+
+/// Where `read` writes to.
+fn sink(path: Option<&Path>, array: &Array) -> Result<End, Failure> {
+    let Some(path) = path else {
+        let stdout = std::io::stdout().as_fd().try_clone_to_owned();
+        let file = stdout.map_err(|error| Failure::refused(format!("standard output: {error}")))?.into();
+        return Ok(End::new(file, "standard output".to_owned()));
+    };
+    let name = path.display().to_string();
+    if array.status().members.iter().any(|member| is_same_file(path, Path::new(&member.name))) {
+        return Err(Failure::refused(format!("{name}: a member of this array")).advise("choose another --output"));
+    }
+    let file = File::create(path).map_err(|error| Failure::refused(format!("{name}: cannot create: {error}")))?;
+    Ok(End::new(file, name))
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| path.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
+    identity(one).is_some_and(|one| identity(other) == Some(one))
+}
+
+/// Where `write` reads from.
+fn source(path: Option<&Path>) -> Result<End, Failure> {
+    let Some(path) = path else {
+        let stdin = std::io::stdin().as_fd().try_clone_to_owned();
+        let file = stdin.map_err(|error| Failure::refused(format!("standard input: {error}")))?.into();
+        return Ok(End::new(file, "standard input".to_owned()));
+    };
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|error| Failure::refused(format!("{name}: cannot open: {error}")))?;
+    Ok(End::new(file, name))
+}
+
+/// What is left to read of a regular file; unknown for a pipe or device.
+fn length_of(file: &mut File) -> Option<u64> {
+    let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let position = file.stream_position().ok()?;
+    Some(metadata.len().saturating_sub(position))
+}
+
+/// Copies `range` of the array to `sink`.
+async fn copy_out(array: &Array, range: Range<u64>, sink: &mut End) -> Result<(), Failure> {
+    let mut progress = Progress::start("read", Some(range.end - range.start));
+    let mut rest = pieces(range, array.preferred_bytes());
+    let mut in_flight = FuturesOrdered::new();
+    loop {
+        while in_flight.len() < DEPTH {
+            let Some(piece) = rest.next() else { break };
+            let buffer = array.pool().take((piece.end - piece.start) as usize);
+            in_flight.push_back(array.read(piece.start, buffer));
+        }
+        let Some(read) = in_flight.next().await else { break };
+        let buffer = read?;
+        match sink.file.write_all(&buffer) {
+            Ok(()) => progress.advance(buffer.len() as u64),
+            // Whoever reads has seen enough.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) => return Err(Failure::unwell(format!("{}: {error}", sink.name))),
+        }
+    }
+    Ok(())
+}
+
+/// Copies all of `source` into the array, from `at`.
+async fn copy_in(array: &Array, at: u64, source: &mut End, length: Option<u64>) -> Result<(), Failure> {
+    let mut progress = Progress::start("write", length);
+    let mut in_flight = FuturesUnordered::new();
+    let mut end = at;
+    let mut copied = Ok(());
+    for piece in pieces(at..array.bytes(), array.preferred_bytes()) {
+        let wanted = piece.end - piece.start;
+        match fill(array, source, wanted) {
+            Ok(Some(block)) => {
+                let is_last = (block.len() as u64) < wanted;
+                end += block.len() as u64;
+                in_flight.push(write_piece(array, piece.start, block));
+                if is_last {
+                    break;
+                }
+            }
+            Ok(None) => break,
+            Err(failure) => {
+                copied = Err(failure);
+                break;
+            }
+        }
+        if in_flight.len() == DEPTH {
+            match in_flight.next().await {
+                Some(Err(failure)) => {
+                    copied = Err(failure);
+                    break;
+                }
+                written => progress.advance(written.map_or(0, |written| written.unwrap_or(0))),
+            }
+        }
+    }
+    // A write that was begun is driven to its end, whatever became of the others.
+    while let Some(written) = in_flight.next().await {
+        match written {
+            Ok(bytes) => progress.advance(bytes),
+            Err(failure) => copied = copied.and(Err(failure)),
+        }
+    }
+    copied?;
+    if end == array.bytes() && has_more(source)? {
+        let message = format!("{}: longer than the array: all up to its end is written, the rest is not", source.name);
+        return Err(Failure::unwell(message).advise("what fits can be told beforehand when the input is a file"));
+    }
+    Ok(())
+}
+
+async fn write_piece(array: &Array, at: u64, block: Block) -> Result<u64, Failure> {
+    let bytes = block.len() as u64;
+    array.write(at, block, Durability::Ordinary).await?;
+    Ok(bytes)
+}
+
+/// The next `wanted` bytes of `source`, fewer at its end, `None` when there are none.
+fn fill(array: &Array, source: &mut End, wanted: u64) -> Result<Option<Block>, Failure> {
+    let mut buffer = array.pool().take(wanted as usize);
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match source.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(bytes) => filled += bytes,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(source.failed(&error)),
+        }
+    }
+    Ok((filled > 0).then(|| buffer.split_to(filled).freeze()))
+}
+
+fn has_more(source: &mut End) -> Result<bool, Failure> {
+    let read = source.read(&mut [0]);
+    read.map(|bytes| bytes > 0).map_err(|error| source.failed(&error))
+}
