@@ -118,6 +118,7 @@ fn a_virtual_machine_finds_its_socket_where_the_page_says() {
 #[test]
 fn the_array_is_a_file_as_the_page_says() {
     if !Path::new("/dev/fuse").exists() {
+        assert!(std::env::var_os("CI").is_none(), "there is no /dev/fuse");
         eprintln!("not run: there is no /dev/fuse");
         return;
     }
