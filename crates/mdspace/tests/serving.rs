@@ -346,6 +346,31 @@ fn up_makes_an_array_and_goes_on_where_it_left_off() {
 }
 
 #[test]
+fn whatever_changes_an_array_tells_its_status_afterwards_as_json() {
+    let here = Workplace::new();
+    let status_of = |line: &str| parsed(&here.run(line).ok().text());
+    let made = status_of("create --json --level 1 --size 16M a b c");
+    assert_eq!((&made["level"], &made["raid_disks"], &made["state"]), (&"raid1".into(), &3.into(), &"clean".into()));
+    for name in ["a", "b", "c"] {
+        let file = std::fs::File::options().write(true).open(here.path().join(name)).expect("a member");
+        file.set_len(24 << 20).expect("it can be longer");
+    }
+    let grown = status_of("grow --json --size max a b c");
+    assert_eq!(grown["uuid"], made["uuid"]);
+    assert!(grown["array_bytes"].as_u64() > made["array_bytes"].as_u64());
+    let server = Server::of(&here, "serve --json a b c");
+    let served = parsed(&server.greeting);
+    assert_eq!((&served["array_bytes"], &served["served"]["clients"]), (&grown["array_bytes"], &0.into()));
+    assert!(served["served"]["nbd"].as_str().is_some_and(|uri| uri.starts_with("nbd+unix:")));
+    assert_eq!(status_of("fail --json c")["missing"], parsed("[2]"));
+    assert_eq!(status_of("remove --json c")["members"].as_array().map(Vec::len), Some(2));
+    assert_eq!(status_of("add --json --force c")["members"].as_array().map(Vec::len), Some(3));
+    assert_eq!(status_of("set --json sync-action=frozen")["sync_action"], "frozen");
+    assert_eq!(status_of("stop --json")["pid"], served["served"]["pid"]);
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
 fn addresses_that_others_reach_are_refused() {
     let here = Workplace::new();
     here.run("create --level 1 --size 8M a b").ok();

@@ -102,7 +102,7 @@ pub(crate) enum Command {
     /// Without members: of a served array, which goes on being used. With members: of one that is not served.
     Scrub(ScrubArguments),
     /// Stop a served array: finish what was begun, mark it clean, end its server
-    Stop(ControlArguments),
+    Stop(StopArguments),
     /// Measure this machine: the engine against its own members without RAID
     Bench(BenchArguments),
     /// Make published measurements of software RAID again, on modelled drives in virtual time
@@ -217,6 +217,9 @@ pub(crate) struct CreateArguments {
     /// The members in the order of their slots; the word `missing` leaves a slot empty
     #[arg(value_name = "MEMBER", required = true)]
     pub(crate) members: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(crate) told: Told,
 }
 
 impl CreateArguments {
@@ -370,6 +373,10 @@ pub(crate) struct ServeArguments {
     /// How many threads share the array's stripes; more than one is refused, as this version has but one
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) shards: NonZeroU16,
+
+    /// Print the array's status as JSON (docs/json.md), in one line, once clients can connect
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// When `serve` answers a write.
@@ -481,6 +488,25 @@ pub(crate) struct ControlArguments {
     /// The server's control socket; when just one server of yours is running, it is found by itself
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+}
+
+/// How the outcome of a change is told.
+#[derive(Debug, Args)]
+pub(crate) struct Told {
+    /// Print the array's status afterwards as JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `stop`
+#[derive(Debug, Args)]
+pub(crate) struct StopArguments {
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+
+    /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `status`
@@ -624,6 +650,9 @@ pub(crate) struct MemberOfServedArguments {
 
     #[command(flatten)]
     pub(crate) control: ControlArguments,
+
+    #[command(flatten)]
+    pub(crate) told: Told,
 }
 
 /// `add`
@@ -639,6 +668,9 @@ pub(crate) struct AddArguments {
 
     #[command(flatten)]
     pub(crate) control: ControlArguments,
+
+    #[command(flatten)]
+    pub(crate) told: Told,
 }
 
 /// `re-add`
@@ -650,6 +682,9 @@ pub(crate) struct ReAddArguments {
 
     #[command(flatten)]
     pub(crate) control: ControlArguments,
+
+    #[command(flatten)]
+    pub(crate) told: Told,
 }
 
 /// `replace`
@@ -672,6 +707,9 @@ pub(crate) struct ReplaceArguments {
 
     #[command(flatten)]
     pub(crate) control: ControlArguments,
+
+    #[command(flatten)]
+    pub(crate) told: Told,
 }
 
 /// `set`
@@ -701,6 +739,9 @@ pub(crate) struct SetArguments {
 
     #[command(flatten)]
     pub(crate) control: ControlArguments,
+
+    #[command(flatten)]
+    pub(crate) told: Told,
 }
 
 /// `grow`
@@ -724,6 +765,9 @@ pub(crate) struct GrowArguments {
     /// Copies that a RAID-1 has: more, which are filled when the array is served, or fewer, if as many slots are empty
     #[arg(long, value_name = "N", conflicts_with = "size")]
     pub(crate) raid_devices: Option<u16>,
+
+    #[command(flatten)]
+    pub(crate) told: Told,
 }
 
 /// How much of each member is to be used.

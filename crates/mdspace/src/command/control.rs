@@ -2,7 +2,7 @@
 
 use crate::command::arguments::{
     AddArguments, ControlArguments, MemberOfServedArguments, ReAddArguments, ReplaceArguments, SetArguments,
-    StatusArguments,
+    StatusArguments, StopArguments, Told,
 };
 use crate::command::failure::Failure;
 use crate::command::figures::Figures;
@@ -60,29 +60,34 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 pub(crate) fn change_member(arguments: &MemberOfServedArguments, route: &str) -> Result<(), Failure> {
     let request = json!(MemberRequest { member: arguments.member.clone() });
     let body = client(&arguments.control)?.post(&format!("/v1/members/{route}"), &request)?;
-    print(&view(&body)?.text())
+    tell(&arguments.told, &body)
 }
 
 /// Runs `mdspace add`.
 pub(crate) fn add(arguments: &AddArguments) -> Result<(), Failure> {
     let request = json!(AddRequest { member: absolute(&arguments.member)?, force: arguments.force });
     let body = client(&arguments.control)?.post("/v1/members/add", &request)?;
-    print(&view(&body)?.text())
+    tell(&arguments.told, &body)
 }
 
 /// Runs `mdspace re-add`.
 pub(crate) fn re_add(arguments: &ReAddArguments) -> Result<(), Failure> {
     let request = json!(MemberRequest { member: absolute(&arguments.member)? });
     let body = client(&arguments.control)?.post("/v1/members/re-add", &request)?;
-    print(&view(&body)?.text())
+    tell(&arguments.told, &body)
 }
 
 /// Runs `mdspace replace`.
 pub(crate) fn replace(arguments: &ReplaceArguments) -> Result<(), Failure> {
-    let ReplaceArguments { old, new, force, control } = arguments;
+    let ReplaceArguments { old, new, force, control, told } = arguments;
     let request = json!(ReplaceRequest { member: old.clone(), with: absolute(new)?, force: *force });
     let body = client(control)?.post("/v1/members/replace", &request)?;
-    print(&view(&body)?.text())
+    tell(told, &body)
+}
+
+/// The array after a change.
+fn tell(told: &Told, body: &Value) -> Result<(), Failure> {
+    if told.json { print_json(body) } else { print(&view(body)?.text()) }
 }
 
 /// A path as the server finds it, whose working directory may be another.
@@ -101,20 +106,24 @@ pub(crate) fn set(arguments: &SetArguments) -> Result<(), Failure> {
         }
     }
     let sets_bitmap = wanted.contains_key("bitmap");
-    let view = view(&client(&arguments.control)?.post("/v1/set", &wanted.into())?)?;
-    let next = match view.bitmap_file() {
+    let body = client(&arguments.control)?.post("/v1/set", &wanted.into())?;
+    tell(&arguments.told, &body)?;
+    let next = match view(&body)?.bitmap_file().filter(|_| !arguments.told.json) {
         Some(file) if sets_bitmap => format!("next: from now on, add --bitmap {file} whenever the array is served\n"),
         _ => String::new(),
     };
-    print(&format!("{}{next}", view.text()))
+    print(&next)
 }
 
 /// Runs `mdspace stop`; when it returns, the members are free.
-pub(crate) fn stop(arguments: &ControlArguments) -> Result<(), Failure> {
-    let body = client(arguments)?.post("/v1/stop", &json!({}))?;
+pub(crate) fn stop(arguments: &StopArguments) -> Result<(), Failure> {
+    let body = client(&arguments.control)?.post("/v1/stop", &json!({}))?;
     let pid = body["pid"].as_i64().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
     if let Some(pid) = pid {
         wait_for_end(pid);
+    }
+    if arguments.json {
+        return print_json(&body);
     }
     print(&format!("stopped, {}\n", body["state"].as_str().unwrap_or("state unknown")))
 }

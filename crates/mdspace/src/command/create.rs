@@ -8,7 +8,7 @@ use crate::command::bitmap_file::BitmapFile;
 use crate::command::failure::Failure;
 use crate::command::level::level_name;
 use crate::command::members::expand;
-use crate::command::output::print;
+use crate::command::output::{print, print_json};
 use crate::command::progress::Progress;
 use crate::command::size::Size;
 use crate::create::{default_recipe, has_chunks};
@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &CreateArguments, kernel: Option<&'static Kernel>) 
     let machine = Machine::start(kernel, Arena::Middling)?;
     let status =
         machine.run(create(&machine, recipe, &slots, &arguments.spare, arguments.size, bitmap_file(arguments)?))?;
-    print(&summary(arguments, &status, &slots))
+    if arguments.told.json { print_json(&status) } else { print(&summary(arguments, &status, &slots)) }
 }
 
 /// Makes the array that `recipe` describes, and resyncs it if it has to be. Its status afterwards.

@@ -5,7 +5,7 @@
 
 use crate::command::arguments::{AssembleArguments, GrowArguments, NewSize};
 use crate::command::failure::Failure;
-use crate::command::output::print;
+use crate::command::output::{print, print_json};
 use crate::command::size::Size;
 use crate::machine::{Arena, Array, Machine, Purpose};
 use engine::BitmapPolicy;
@@ -15,16 +15,20 @@ use parity::Kernel;
 /// Runs `mdspace grow`.
 pub(crate) fn run(arguments: &GrowArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let machine = Machine::start(kernel, Arena::Middling)?;
-    let said = machine.run(async {
-        let assemble = AssembleArguments::of(&arguments.members, None);
+    let assemble = AssembleArguments::of(&arguments.members, None);
+    machine.run(async {
         let array = machine.assemble(&assemble, Purpose::Write, BitmapPolicy::default()).await?;
-        match (arguments.raid_devices, arguments.size) {
+        let said = match (arguments.raid_devices, arguments.size) {
             (Some(copies), _) => set_copies(&array, copies).await,
             (None, Some(NewSize::Bytes(size))) => grow_component(&array, Some(size.0)).await,
             (None, Some(NewSize::Max) | None) => grow_component(&array, None).await,
+        }?;
+        if !arguments.told.json {
+            return print(&said);
         }
-    })?;
-    print(&said)
+        drop(array); // which is of the old size for as long as it lives
+        print_json(&machine.assemble(&assemble, Purpose::Read, BitmapPolicy::default()).await?.status())
+    })
 }
 
 async fn grow_component(array: &Array, wanted: Option<u64>) -> Result<String, Failure> {

@@ -92,7 +92,10 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
         };
         let control = Control { source: path, http: http(arguments, inherited.http)? };
         let server = ArrayServer::start(&machine, array, nbd, &arguments.ways, control).await?;
-        print(&server.greeting())?;
+        match arguments.json {
+            true => print(&format!("{}\n", server.status()))?,
+            false => print(&server.greeting())?,
+        }
         activation::ready(&server.headline());
         let served = server.run().await;
         if let Some(keeper) = keeper {

@@ -110,7 +110,9 @@ impl Server {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("mdspace starts");
         let mut output = BufReader::new(child.stdout.take().expect("its output is a pipe"));
         let mut greeting = String::new();
-        while !greeting.contains("\n  control") {
+        // JSON is all in one line.
+        let is_whole = |text: &str| text.contains("\n  control") || (text.starts_with('{') && text.ends_with('\n'));
+        while !is_whole(&greeting) {
             let read = output.read_line(&mut greeting).expect("its output is text");
             assert!(read > 0, "it ended: {greeting}");
         }
