@@ -2,7 +2,7 @@
 //! through NBD over a unix socket (asked by our client), in turns in one run.
 //!
 //! `cargo bench -p mdspace-export --bench vhost_user` prints operations a
-//! second and the ratio.
+//! second and the ratio; `... -- SOCKET SOCKET` those of two servers that are there already (`tests/ways.py`).
 
 #[expect(dead_code, reason = "the tests use the rest of it")]
 #[path = "../tests/support/virtual_machine.rs"]
@@ -26,7 +26,36 @@ const VOLUME_BYTES: usize = 256 << 20;
 const ROUND: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 9;
 
+/// Sizes and depths of reads.
+const LOADS: [(usize, usize); 3] = [(4096, 32), (4096, 1), (1 << 20, 4)];
+
 fn main() {
+    // Cargo adds `--bench`.
+    let sockets: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    match &sockets[..] {
+        [first, second] => beside(first.as_ref(), second.as_ref()),
+        _ => beside_nbd(),
+    }
+}
+
+/// Two vhost-user servers of at least as many bytes as the volume has.
+fn beside(first: &Path, second: &Path) {
+    let connect = |socket: &Path| VirtualMachine::connect(socket, 1, 64 << 20).expect("a client");
+    let mut machines = [connect(first), connect(second)];
+    println!("reads: bytes  depth     first/s    second/s  ratio   (medians of {ROUNDS} rounds of {ROUND:?})");
+    for (bytes, depth) in LOADS {
+        let mut rates = [Vec::new(), Vec::new()];
+        for _ in 0..ROUNDS {
+            machines.iter_mut().zip(&mut rates).for_each(|(machine, rates)| {
+                rates.push(by_vhost_user(machine, bytes, depth));
+            });
+        }
+        let [first, second] = rates.map(median);
+        println!("     {bytes:7}  {depth:5}  {first:10.0}  {second:10.0}  {:5.2}", first / second);
+    }
+}
+
+fn beside_nbd() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let (vhost, nbd) = (directory.path().join("vhost"), directory.path().join("nbd"));
     serve(&vhost, &nbd);
@@ -40,7 +69,7 @@ fn main() {
         client
     });
     println!("reads: bytes  depth  vhost-user/s       NBD/s  ratio   (medians of {ROUNDS} rounds of {ROUND:?})");
-    for (bytes, depth) in [(4096, 32), (4096, 1), (1 << 20, 4)] {
+    for (bytes, depth) in LOADS {
         let mut rates = [Vec::new(), Vec::new()];
         for _ in 0..ROUNDS {
             rates[0].push(by_vhost_user(&mut machine, bytes, depth));

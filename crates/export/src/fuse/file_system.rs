@@ -4,9 +4,9 @@ use super::FILE_NAME;
 use super::drive::Job;
 use crate::volume::{Durability, Volume};
 use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, KernelConfig,
-    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
-    TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 use futures_channel::mpsc;
 use rustix::fs::{FallocateFlags, OFlags};
@@ -92,6 +92,8 @@ impl Filesystem for FileSystem {
         // Each is the most that we want; the kernel's own limits hold where they are lower.
         let _ = config.set_max_write(WRITE_BYTES_MAX);
         let _ = config.set_max_background(UNDER_WAY_MAX);
+        // Without it each request of a client's queue occupies a kernel thread until it is answered.
+        let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
         Ok(())
     }
 

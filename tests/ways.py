@@ -1,0 +1,141 @@
+#!/usr/bin/python3
+"""How fast the ways in are, beside qemu-storage-daemon's own exports of a block device of the same kind.
+
+    ways.py MDSPACE DIRECTORY [SECONDS]
+
+Root's, for its loop devices over tmpfs: one is exported by qemu-storage-daemon as it is, the other is the only member of a
+linear array. Both are served at the same time and asked in turns by the same client (fio for SECONDS, 2, a time; nbdcopy where
+there is TLS; for vhost-user the bench of that name, which links libblkio), five times; medians are printed. A figure says something beside
+its neighbour alone. By hand, not in CI: it measures, and judges nothing.
+"""
+
+import contextlib
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+BYTES = 512 << 20
+ROUNDS = 5
+FUSE_LOADS = [("read 4 KiB random", "randread", "4k", 32), ("write 4 KiB random", "randwrite", "4k", 32),
+              ("read 1 MiB linear", "read", "1M", 4), ("write 1 MiB linear", "write", "1M", 4)]
+
+
+
+def run(*words, **options):
+    return subprocess.run(words, check=True, text=True, stdout=subprocess.PIPE, **options).stdout
+
+
+def loop_device(stack, name):
+    """A loop device over a file in memory, which transfers pass without the page cache's help."""
+    path = f"/dev/shm/ways-{os.getpid()}-{name}"
+    with open(path, "wb") as file:
+        stack.callback(os.unlink, path)
+        file.truncate(BYTES)
+    device = run("losetup", "--find", "--show", "--direct-io=on", path).strip()
+    stack.callback(run, "losetup", "--detach", device)
+    return device
+
+
+def started(stack, words, is_ready):
+    """A server that runs until the end; `is_ready` is asked of each line that it prints."""
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    stack.callback(process.wait)
+    stack.callback(process.terminate)
+    if not any(is_ready(line) for line in process.stdout):
+        sys.exit(f"{' '.join(words)}: ended with {process.wait()}")
+
+
+def certificates():
+    """An authority, and a server of that authority."""
+    os.mkdir("tls")
+    new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc"]
+    run("openssl", "req", "-x509", *new, "-subj", "/CN=authority", "-keyout", "ca-key.pem", "-out", "tls/ca-cert.pem",
+        "-addext", "keyUsage=keyCertSign", stderr=subprocess.DEVNULL)
+    run("openssl", "req", "-x509", *new, "-CA", "tls/ca-cert.pem", "-CAkey", "ca-key.pem", "-subj", "/CN=localhost",
+        "-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE",
+        "-keyout", "tls/server-key.pem", "-out", "tls/server-cert.pem", stderr=subprocess.DEVNULL)
+
+
+def serve_ours(stack, mdspace, device):
+    run(mdspace, "create", "--level", "linear", device)
+    os.mkdir("ours")
+    # A server prints its ways in line by line, control last.
+    lines = []
+    words = [mdspace, "serve", device, "--fuse", "ours", "--vhost-user", "ours.vhost", "--control", "control",
+             "--nbd", "tcp:localhost:0", "--tls", "require", "--tls-certificates", "tls"]
+    started(stack, words, lambda line: lines.append(line) or line.startswith("  control"))
+    port = re.search(r"nbds://[^:/]+:(\d+)", "".join(lines)).group(1)
+    return {"FUSE": os.path.abspath("ours/array"), "NBD through TLS": port, "vhost-user": os.path.abspath("ours.vhost")}
+
+
+def serve_theirs(stack, device, device_of_fuse):
+    """Its FUSE shares a device with nothing else."""
+    open("theirs", "w").close()
+    disk = "driver=host_device,cache.direct=on,aio=io_uring"
+    words = ["qemu-storage-daemon", "--object", "tls-creds-x509,id=tls,dir=tls,endpoint=server,verify-peer=off",
+             "--blockdev", f"{disk},node-name=disk,filename={device}",
+             "--blockdev", f"{disk},node-name=alone,filename={device_of_fuse}",
+             "--nbd-server", "addr.type=inet,addr.host=localhost,addr.port=29899,tls-creds=tls",
+             "--export", "type=nbd,id=nbd,node-name=disk,name=,writable=on",
+             "--export", "type=fuse,id=fuse,node-name=alone,mountpoint=theirs,writable=on",
+             "--export", "type=vhost-user-blk,id=vhost,node-name=disk,addr.type=unix,addr.path=theirs.vhost,writable=on",
+             "--chardev", "stdio,id=said", "--monitor", "said"]
+    started(stack, words, lambda line: '"QMP"' in line)
+    return {"FUSE": os.path.abspath("theirs"), "NBD through TLS": "29899", "vhost-user": os.path.abspath("theirs.vhost")}
+
+
+def by_fio(file, rw, block, depth, seconds):
+    """Requests a second."""
+    words = ["fio", "--name=ways", "--ioengine=io_uring", "--direct=1", f"--filename={file}", f"--rw={rw}", f"--bs={block}",
+             f"--iodepth={depth}", f"--size={BYTES - (64 << 20)}", "--time_based", f"--runtime={seconds}", "--randrepeat=0",
+             "--output-format=json"]
+    text = run(*words)
+    job = json.loads(text[text.index("{"):])["jobs"][0]
+    return job["write" if "write" in rw else "read"]["iops"]
+
+
+def by_nbdcopy(port, source, destination):
+    """Times that everything is copied in a second; fio's NBD client knows no certificates."""
+    uri = f"nbds://localhost:{port}/?tls-certificates={os.path.abspath('tls')}"
+    began = time.monotonic()
+    run("nbdcopy", "--no-extents", "--connections=1", source or uri, destination or uri)
+    return 1 / (time.monotonic() - began)
+
+
+def by_libblkio(places):
+    """What the bench prints: reads a second of each size and depth, of either server in turns."""
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+    return run("cargo", "bench", "--quiet", "--package", "mdspace-export", "--bench", "vhost_user", "--", *places, cwd=root)
+
+
+def compare(way, name, rate, ours, theirs):
+    rounds = [[rate(side) for side in (ours, theirs)] for _ in range(ROUNDS)]
+    own, other = (statistics.median(rates) for rates in zip(*rounds))
+    ratio = statistics.median(a / b for a, b in rounds)
+    print(f"{way:16} {name:20} {own:9.2f} /s   qemu-storage-daemon {other:9.2f} /s   {ratio:5.2f}", flush=True)
+
+
+def measure(mdspace, seconds, stack):
+    certificates()
+    ours = serve_ours(stack, mdspace, loop_device(stack, "ours"))
+    theirs = serve_theirs(stack, loop_device(stack, "theirs"), loop_device(stack, "alone"))
+    for name, *load in FUSE_LOADS:
+        compare("FUSE", name, lambda side: by_fio(side["FUSE"], *load, seconds), ours, theirs)
+    run("dd", "if=/dev/urandom", "of=random", "bs=1M", f"count={(BYTES >> 20) - 16}", "status=none")
+    for name, *ends in [("copied out", None, "null:"), ("copied in", "random", None)]:
+        compare("NBD through TLS", name, lambda side: by_nbdcopy(side["NBD through TLS"], *ends), ours, theirs)
+    print(by_libblkio([ours["vhost-user"], theirs["vhost-user"]]))
+
+
+def main():
+    mdspace, directory = os.path.abspath(sys.argv[1]), sys.argv[2]
+    os.chdir(directory)
+    with contextlib.ExitStack() as stack:
+        measure(mdspace, sys.argv[3] if len(sys.argv) > 3 else "2", stack)
+
+
+main()
