@@ -185,7 +185,9 @@ class Changes:
 
 
 def is_at_rest(status):
-    return status["in_sync"] == SLOTS and status["sync_action"] == "idle" and status["in_agreement"]
+    # A replacement that was appointed a moment ago has not begun to be filled.
+    is_moving = any(member["state"] in ("recovering", "replacement") for member in status["members"])
+    return status["in_sync"] == SLOTS and status["sync_action"] == "idle" and status["in_agreement"] and not is_moving
 
 
 def load(array_bytes, seconds):

@@ -365,7 +365,7 @@ fn whatever_changes_an_array_tells_its_status_afterwards_as_json() {
     assert_eq!(status_of("fail --json c")["missing"], parsed("[2]"));
     assert_eq!(status_of("remove --json c")["members"].as_array().map(Vec::len), Some(2));
     assert_eq!(status_of("add --json --force c")["members"].as_array().map(Vec::len), Some(3));
-    assert_eq!(status_of("set --json sync-action=frozen")["sync_action"], "frozen");
+    assert_eq!(status_of("set --json sync-speed-min=2M")["uuid"], made["uuid"]);
     assert_eq!(status_of("stop --json")["pid"], served["served"]["pid"]);
     assert_eq!(server.wait(), Some(0));
 }

@@ -435,7 +435,7 @@ impl<'a> ArrayServer<'a> {
         Ok(())
     }
 
-    /// Opens a file that is to join.
+    /// Opens a file that is to join. It is held for a moment by who had it: as a member, or to be refused.
     async fn open(&self, name: &str) -> Result<Candidate<AnyMember>, ApiError> {
         let file = std::fs::canonicalize(name).unwrap_or_default();
         let deadline = self.machine.clock.now() + LET_GO_PATIENCE;
@@ -444,23 +444,29 @@ impl<'a> ArrayServer<'a> {
                 Err(_) if self.let_go.borrow().contains(&file) && self.machine.clock.now() < deadline => {
                     self.machine.clock.sleep_until(self.machine.clock.now() + LET_GO_INTERVAL).await;
                 }
-                opened => {
-                    self.let_go.borrow_mut().remove(&file);
-                    return opened.map_err(not_opened);
-                }
+                opened => return opened.map_err(not_opened),
             }
         }
+    }
+
+    /// Of a file that has joined nobody waits to have it.
+    fn note_joined(&self, name: &str) {
+        self.let_go.borrow_mut().remove(&std::fs::canonicalize(name).unwrap_or_default());
     }
 
     async fn add(&self, request: &AddRequest) -> Result<(), ApiError> {
         let candidate = self.open(&request.member).await?;
         let device_uuid = random().map_err(not_opened)?;
-        self.array.add(candidate, device_uuid, request.force).await.map_err(|refusal| refused(409, refusal))
+        self.array.add(candidate, device_uuid, request.force).await.map_err(|refusal| refused(409, refusal))?;
+        self.note_joined(&request.member);
+        Ok(())
     }
 
     async fn re_add(&self, request: &MemberRequest) -> Result<(), ApiError> {
         let candidate = self.open(&request.member).await?;
-        self.array.re_add(candidate).await.map_err(|refusal| refused(409, refusal))
+        self.array.re_add(candidate).await.map_err(|refusal| refused(409, refusal))?;
+        self.note_joined(&request.member);
+        Ok(())
     }
 
     async fn replace(&self, request: &ReplaceRequest) -> Result<(), ApiError> {
@@ -475,7 +481,9 @@ impl<'a> ArrayServer<'a> {
                 self.array.replace(&request.member, candidate, device_uuid, request.force).await
             }
         };
-        replaced.map_err(|refusal| refused(409, refusal))
+        replaced.map_err(|refusal| refused(409, refusal))?;
+        self.note_joined(&request.with);
+        Ok(())
     }
 
     async fn set(&self, wanted: &BTreeMap<String, String>) -> Result<(), ApiError> {
