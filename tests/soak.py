@@ -226,10 +226,11 @@ def endure(mdspace, server, changes, seconds):
     clock = Clock(mdspace)
     status = clock.tick()
     descriptors, clients = server.descriptors(), load(status["array_bytes"], seconds)
-    memory, since, under_way = [], 0, "the beginning"
+    memory, connected, since, under_way = [], 0, 0, "the beginning"
     while clients.poll() is None:
         status = clock.tick()
         memory.append(server.memory_kib())
+        connected = max(connected, status["served"]["clients"])
         since += 1
         if is_at_rest(status):
             changes.clean_up(control.ask("/v1/status"))
@@ -238,6 +239,8 @@ def endure(mdspace, server, changes, seconds):
             sys.exit(f"not whole {CHANGE_SECONDS_MAX} s after {under_way}: {json.dumps(status)}")
     if clients.returncode != 0:
         sys.exit(f"fio: {clients.returncode}\n{clients.stderr.read()}")
+    if connected < CLIENTS:
+        sys.exit(f"at most {connected} of {CLIENTS} clients were served at the same time")
     while not is_at_rest(status):
         status = clock.tick()
     changes.clean_up(control.ask("/v1/status"))

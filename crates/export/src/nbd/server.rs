@@ -42,7 +42,7 @@ pub struct ServerLimits {
 
 impl Default for ServerLimits {
     fn default() -> Self {
-        Self { connections: 32, handshake: Duration::from_secs(10), connection: Limits::default() }
+        Self { connections: 128, handshake: Duration::from_secs(10), connection: Limits::default() }
     }
 }
 
