@@ -67,7 +67,7 @@ pub(crate) enum Command {
     Create(CreateArguments),
     /// Print what is written on each member, and whether the members agree
     Examine(ExamineArguments),
-    /// Serve an array over NBD, vhost-user or FUSE until interrupted
+    /// Serve an array over NBD, vhost-user, FUSE or ublk until interrupted
     Serve(ServeArguments),
     /// Copy an array's bytes to standard output or a file, with no server
     Read(ReadArguments),
