@@ -47,6 +47,7 @@ use crate::member::{Member, MemberError};
 use crate::signal::Signal;
 use format::geometry::Geometry;
 use format::units::Slot;
+use futures_util::future::join;
 use futures_util::{Stream, StreamExt, stream};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -147,11 +148,24 @@ enum Ending {
 /// How far a sweep has come, and what it met.
 struct Way {
     position: Cell<u64>,
+    /// All windows that were begun have ended, and none will be.
+    is_over: Cell<bool>,
+    /// Raised when either changes.
+    moved: Signal,
     /// Nothing is begun after this; what is under way ends.
     failure: RefCell<Option<ArrayError>>,
 }
 
 impl Way {
+    fn from(position: u64) -> Self {
+        Self {
+            position: Cell::new(position),
+            is_over: Cell::new(false),
+            moved: Signal::default(),
+            failure: RefCell::default(),
+        }
+    }
+
     fn is_clear(&self) -> bool {
         self.failure.borrow().is_none()
     }
@@ -290,9 +304,28 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let course = self.course(purpose);
         self.sweeps.failure.take();
         let sweeping = self.sweeps.begin(purpose, course, self.clock.now());
+        let way = Way::from(course.from);
+        let told = |position| {
+            sweeping.advance(position, self.clock.now());
+            progress(position, course.end);
+        };
+        let (swept, ()) =
+            join(self.visit_all(purpose, course, &way, &told), self.keep_checkpoints(purpose, course, &way)).await;
+        let (ending, tally) = swept;
+        match way.failure.take() {
+            Some(error) => Err(error),
+            None if ending == Ending::Complete && !self.is_interrupted(purpose) => {
+                self.advance(purpose, way.position.get()..course.end);
+                Ok((Ending::Complete, tally))
+            }
+            None => Ok((Ending::Interrupted, tally)),
+        }
+    }
+
+    /// Visits all windows, some at a time. `told` is each position at which all before it are done.
+    async fn visit_all(&self, purpose: Purpose, course: Course, way: &Way, told: &dyn Fn(u64)) -> (Ending, Tally) {
         let depth = (BYTES_IN_FLIGHT / course.member_bytes).max(1) as usize;
-        let way = Way { position: Cell::new(course.from), failure: RefCell::default() };
-        let windows = self.windows(purpose, course, &way);
+        let windows = self.windows(purpose, course, way);
         let mut done = pin!(windows.map(async |range| (range.end, self.visit(purpose, &range).await)).buffered(depth));
         let mut tally = Tally::default();
         let mut ending = Ending::Complete;
@@ -302,21 +335,33 @@ impl<M: Member, C: Clock> Inner<M, C> {
                     self.note_findings(more.found);
                     tally += Tally { found: Findings::default(), ..more };
                     self.advance(purpose, way.position.replace(end)..end);
-                    sweeping.advance(end, self.clock.now());
-                    progress(end, course.end);
+                    way.moved.raise();
+                    told(end);
                 }
                 Ok(Some(more)) => self.note_findings(more.found), // behind one that is not done
                 Ok(None) => ending = Ending::Interrupted,
                 Err(error) => way.block(error),
             }
         }
-        match way.failure.take() {
-            Some(error) => Err(error),
-            None if ending == Ending::Complete && !self.is_interrupted(purpose) => {
-                self.advance(purpose, way.position.get()..course.end);
-                Ok((Ending::Complete, tally))
+        way.is_over.set(true);
+        way.moved.raise();
+        (ending, tally)
+    }
+
+    /// Keeps how far a sweep has come, now and then, until it is over. Windows go on meanwhile: a flush waits for what
+    /// its member was asked before, so that they would all have ended. Of a scrub its user keeps how far it is.
+    async fn keep_checkpoints(&self, purpose: Purpose, course: Course, way: &Way) {
+        if matches!(purpose, Purpose::Check | Purpose::Repair) {
+            return;
+        }
+        let mut last = (course.from, self.clock.now());
+        while !way.is_over.get() {
+            if way.is_clear() && self.is_checkpoint_due(course, last, way.position.get()) {
+                last = (way.position.get(), self.clock.now());
+                self.checkpoint().await.unwrap_or_else(|error| way.block(error));
+            } else {
+                way.moved.changed_since(way.moved.seen()).await;
             }
-            None => Ok((Ending::Interrupted, tally)),
         }
     }
 
@@ -339,18 +384,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// Ranges of positions to visit, each when the time for it has come; ends
-    /// early when the array is stopped or a window failed. Checkpoints are made
-    /// in between: those under way are driven on meanwhile.
+    /// early when the array is stopped or a window failed.
     fn windows<'a>(&'a self, purpose: Purpose, course: Course, way: &'a Way) -> impl Stream<Item = Range<u64>> + 'a {
-        let now = self.clock.now();
-        let start = (course.from, Throttle::new(now, self.gate.load()), (course.from, now));
-        stream::unfold(start, move |(at, mut throttle, mut checkpoint)| async move {
-            // Of a scrub its user keeps how far it is.
-            let is_kept = matches!(purpose, Purpose::Resync | Purpose::Recovery);
-            if is_kept && self.is_checkpoint_due(course, checkpoint, way.position.get()) {
-                checkpoint = (way.position.get(), self.clock.now());
-                self.checkpoint().await.unwrap_or_else(|error| way.block(error));
-            }
+        let throttle = Throttle::new(self.clock.now(), self.gate.load());
+        stream::unfold((course.from, throttle), move |(at, mut throttle)| async move {
             let due = if at < course.end { self.next_due(purpose, at..course.end, course.step)? } else { return None };
             // Members that answer at once would let a sweep have the thread, and never be told that requests came.
             others_first().await;
@@ -365,7 +402,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
             throttle.start(self.clock.now(), course.member_bytes, self.sweeps.speed.get());
             let end = ((due.start / course.step + 1) * course.step).min(due.end);
-            Some((due.start..end, (end, throttle, checkpoint)))
+            Some((due.start..end, (end, throttle)))
         })
     }
 
