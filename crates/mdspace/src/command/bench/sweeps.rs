@@ -8,7 +8,7 @@
 use super::measure::{Bench, median};
 use super::members::Shared;
 use super::workload::{Limit, Transfer};
-use super::{candidates, make_array, name, options};
+use super::{candidates, fill, make_array, name, options};
 use crate::command::failure::Failure;
 use crate::machine::Machine;
 use engine::create::Contents;
@@ -24,7 +24,7 @@ const ROUNDS: usize = 9;
 
 /// Bytes of each member in a window, and windows under way, as the engine has it.
 const WINDOW_BYTES: u64 = 512 << 10;
-const WINDOWS: usize = 8;
+const WINDOWS: usize = 16;
 
 /// What was measured. Its fields are a stable interface (docs/json.md).
 #[derive(Debug, Serialize)]
@@ -55,6 +55,10 @@ pub(super) async fn measure_sweeps(
         return Ok(Vec::new());
     }
     make_array(machine, members, level, chunk_bytes, integrity, true, Contents::Unknown).await?;
+    // What was zeroed is holes, which cost nothing to read: both sides would be of that.
+    let array = assemble(machine, members).await?;
+    fill(&array, &bench.template).await?;
+    array.stop().await?;
     let resync = async || {
         // Written to and not stopped: whether its members agree is what a resync finds out.
         let array = assemble(machine, members).await?;
