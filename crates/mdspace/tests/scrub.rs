@@ -2,6 +2,7 @@
 
 mod support;
 
+use rustix::fs::FlockOperation;
 use serde_json::Value;
 use std::os::unix::fs::FileExt;
 use support::Workplace;
@@ -37,6 +38,29 @@ fn a_check_changes_nothing_and_a_repair_only_what_is_wrong() {
         |members: Vec<Vec<u8>>| members.into_iter().map(|member| member[1 << 20..].to_vec()).collect::<Vec<_>>();
     assert!(data_of(here.contents(&MEMBERS)) == data_of(right), "not as it was");
     here.run("scrub a b c d e").ok();
+}
+
+#[test]
+fn a_check_keeps_the_checksums_that_it_learns_where_it_may() {
+    let here = Workplace::new();
+    // What was there before is not known to be zeros, whatever it is.
+    MEMBERS[..3].iter().for_each(|member| std::fs::write(here.path().join(member), vec![0; 8 << 20]).expect("room"));
+    here.run("create --level 5 --integrity --assume-clean --chunk 64K a b c").ok();
+    let before = here.contents(&MEMBERS[..3]);
+    {
+        let reader = std::fs::File::open(here.path().join("a")).expect("a member");
+        rustix::fs::flock(&reader, FlockOperation::LockShared).expect("nobody else has it");
+        let run = here.run("scrub a b c");
+        run.expect(0, &["not kept"]);
+        assert!(run.text().contains("were unknown"), "{}", run.text());
+        assert!(here.contents(&MEMBERS[..3]) == before, "a check wrote to what somebody else reads");
+    }
+    assert!(here.run("scrub a b c").ok().text().contains("were unknown, and are learned"));
+    assert!(!here.run("scrub a b c").ok().text().contains("unknown"), "what was learned is not kept");
+    spoil(&here, "b", 5 << 20);
+    let run = here.run("scrub a b c");
+    run.expect(1, &["1 rows were found wrong"]);
+    assert!(run.text().contains("by its checksum"), "{}", run.text());
 }
 
 #[test]

@@ -23,6 +23,7 @@ use parity::Kernel;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use show::{Shown, text};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -86,8 +87,7 @@ fn offline(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Resul
         let paths = machine.find(&members).await?;
         let asked = if arguments.resume { Some(Kept::resumed(&machine, &paths).await?) } else { None };
         let action = asked.as_ref().map_or(action(arguments), |report: &ScrubReport| report.action);
-        let purpose = if action == ScrubAction::Check { Purpose::Read } else { Purpose::Write };
-        let array = machine.assemble(&assemble, purpose, BitmapPolicy::default()).await?;
+        let array = assemble_for(&machine, &assemble, &paths, action).await?;
         let kept = Kept::of(&array)?;
         let begun = begin(&array, asked, arguments).await;
         if begun.is_ok() {
@@ -97,12 +97,44 @@ fn offline(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Resul
         let stopped = array.stop().await;
         begun?;
         let report = array.scrub_report().expect("it was begun");
+        if report.found.counts.learned > 0 && array.status().read_only {
+            tracing::warn!("the members may not be written to: the checksums that were learned are not kept");
+        }
         finish(&report, arguments.json)?;
         stopped?;
         if report.state.is_over() {
             return Ok(());
         }
         Err(Failure::unwell("interrupted").advise("`mdspace scrub --resume` with the same members goes on from there"))
+    })
+}
+
+/// Opens for writing what is to be healed, and what a check may learn checksums of.
+async fn assemble_for(
+    machine: &Machine,
+    members: &AssembleArguments,
+    paths: &[PathBuf],
+    action: ScrubAction,
+) -> Result<Array, Failure> {
+    let assemble = async |purpose| machine.assemble(members, purpose, BitmapPolicy::default()).await;
+    if action != ScrubAction::Check {
+        return assemble(Purpose::Write).await;
+    }
+    if may_learn(machine, paths).await
+        && let Ok(array) = assemble(Purpose::Write).await
+    {
+        return Ok(array);
+    }
+    assemble(Purpose::Read).await
+}
+
+/// Whether a check would learn: members have checksums, and no resync is due, which a check does not begin.
+async fn may_learn(machine: &Machine, paths: &[PathBuf]) -> bool {
+    let Ok(members) = machine.open_all(paths, Purpose::Look) else { return false };
+    let array = machine.assemble_candidates(members, false, Purpose::Look).await;
+    array.is_ok_and(|array| {
+        let status = array.status();
+        status.checksums.is_some() && status.in_agreement
     })
 }
 
