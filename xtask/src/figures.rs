@@ -6,8 +6,8 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::guest::Guest;
+use crate::loops::{HELD_BYTES_PER_SECOND, Held, Loops};
 use crate::root;
 use crate::setup::is_there;
 
@@ -43,6 +44,15 @@ const TIMED: [(&str, u16, &str, &str, u16); 5] = [
 
 /// Of these figures, the level and number of members whose sweeps stand beside the driver's.
 const SWEPT: (&str, u16) = ("5", 8);
+
+/// Bytes of a loop device: so many that a sweep's first and last windows are few among them.
+const LOOP_BYTES: u64 = 256 << 20;
+
+/// MiB of a RAM disk of the guest's.
+const DRIVER_MIB: u64 = 64;
+
+/// Levels and numbers of members that are scrubbed beside btrfs.
+const BESIDE_BTRFS: [(&str, u16); 2] = [("raid5", 8), ("raid10", 8)];
 
 /// Runs the chore.
 ///
@@ -80,7 +90,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         let common =
             ["--level", level, "--members", &members, "--chunk", chunk, "--depth", &depth, "--seconds", &seconds];
         let result = if kind == "loop" {
-            match Loops::create(members.parse()?) {
+            match Loops::create(members.parse()?, LOOP_BYTES) {
                 Ok(loops) => bench(&common, &loops.devices)?,
                 Err(error) => {
                     writeln!(text, "\nNot measured, {kind}: {error:#}")?;
@@ -106,6 +116,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     text += ROT;
     text += &rot_table()?;
     text += &sweeps_table(&swept, &driver_sweeps()?)?;
+    text += &held_sweeps(&swept_while_held());
+    text += BTRFS;
+    for (level, members) in BESIDE_BTRFS {
+        text += &btrfs_rows(level, members)?;
+    }
     if arguments.print {
         print!("{text}");
     } else {
@@ -174,7 +189,7 @@ fn checks_table(level: &str, members: u16) -> Result<String> {
     };
     let (memory, ratio) = check(&bench(&common, &[])?)?;
     let driver = driver_check(level, members)?;
-    let looped = match Loops::create(members) {
+    let looped = match Loops::create(members, LOOP_BYTES) {
         Ok(loops) => format!("{:.2} GB/s", check(&bench(&common, &loops.devices)?)?.0),
         Err(error) => format!("not measured: {error:#}"),
     };
@@ -220,6 +235,26 @@ fn checksums_table(level: &str, members: u16, seconds: f64) -> Result<String> {
     Ok(text)
 }
 
+const HELD: &str = "
+The same sweeps over loop devices of which each is held to 200 MB/s by the kernel's block layer (a control group), as slow
+drives are: there the members are waited for, and not the processors.
+
+| | of each member | of its speed |
+|---|---|---|
+";
+
+const BTRFS: &str = "
+## Scrubs beside btrfs
+
+`btrfs scrub` and `mdspace scrub` of an array with checksums, in turn, over 8 loop devices over tmpfs of 512 MiB each, filled
+with the same random bytes (tests/btrfs.sh); the medians of five rounds. A second's bytes are of the file or array that is
+verified, and of what members read for it; the last column is bytes read for each second that a processor of the machine
+worked, the kernel's threads and loop devices included.
+
+| | | verified | read of all members | read / verified | read, per processor |
+|---|---|---|---|---|---|
+";
+
 const ROT: &str = "
 ## What a repair makes of silent corruption
 
@@ -259,14 +294,20 @@ fn driver_check(level: &str, members: u16) -> Result<f64> {
 
 /// `mdspace bench --json` with these arguments and members.
 fn bench(arguments: &[&str], members: &[PathBuf]) -> Result<Value> {
+    json(&mut bench_command(arguments, members))
+}
+
+fn bench_command(arguments: &[&str], members: &[PathBuf]) -> Command {
     let members = members.iter().flat_map(|member| [OsString::from("--member"), member.into()]);
-    let output = Command::new(root().join("target/release/mdspace"))
-        .args(["bench", "--json"])
-        .args(arguments)
-        .args(members)
-        .output()?;
+    let mut command = Command::new(root().join("target/release/mdspace"));
+    command.args(["bench", "--json"]).args(arguments).args(members);
+    command
+}
+
+fn json(command: &mut Command) -> Result<Value> {
+    let output = command.output()?;
     if !output.status.success() {
-        bail!("mdspace bench {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+        bail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(serde_json::from_slice(&output.stdout)?)
 }
@@ -291,7 +332,7 @@ fn driver_counts(level: &str, members: u16, ours: &Value) -> Result<Vec<[f64; 4]
 /// What the driver's sweeps do, by tests/kernel/sweeps.sh: each with bytes of each member and seconds.
 fn driver_sweeps() -> Result<Vec<(String, f64, f64)>> {
     let (level, members) = SWEPT;
-    let arguments = [level.to_owned(), members.to_string(), "64".to_owned(), (Loops::BYTES >> 20).to_string()];
+    let arguments = [level.to_owned(), members.to_string(), "64".to_owned(), DRIVER_MIB.to_string()];
     let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
     let output = guest.run(&root().join("tests/kernel/sweeps.sh"), &arguments)?.success()?;
     let row = |line: &str| {
@@ -319,6 +360,64 @@ fn sweeps_table(ours: &[(&str, Value)], theirs: &[(String, f64, f64)]) -> Result
     }
     for (action, bytes, seconds) in theirs {
         writeln!(text, "| {action}, md | RAM disks | {} | | |", speed(bytes / seconds))?;
+    }
+    Ok(text)
+}
+
+/// The sweeps of an array whose members are held to a speed that the processor can keep up with.
+fn swept_while_held() -> Result<Vec<Value>> {
+    let (level, members) = SWEPT;
+    let loops = Loops::create(members, LOOP_BYTES)?;
+    let held = Held::start(&loops)?;
+    let count = members.to_string();
+    let arguments = ["--level", level, "--members", &count, "--depth", "8", "--seconds", "0.05"];
+    let result = json(&mut held.within(&bench_command(&arguments, &loops.devices)))?;
+    Ok(result["levels"][0]["sweeps"].as_array().context("no sweeps")?.clone())
+}
+
+fn held_sweeps(sweeps: &Result<Vec<Value>>) -> String {
+    let row = |sweep: &Value| -> Result<String> {
+        let rate = number(&sweep["array_per_second"])?;
+        let share = rate / HELD_BYTES_PER_SECOND as f64;
+        Ok(format!("| {} | {:.0} MB/s | {share:.2} |\n", sweep["action"].as_str().context("no action")?, rate / 1e6))
+    };
+    let rows = sweeps
+        .as_ref()
+        .map_err(|error| format!("{error:#}"))
+        .and_then(|sweeps| sweeps.iter().map(row).collect::<Result<String>>().map_err(|error| format!("{error:#}")));
+    match rows {
+        Ok(rows) => format!("{HELD}{rows}"),
+        Err(reason) => format!("\nNot measured, members held to a speed: {reason}\n"),
+    }
+}
+
+/// Scrubs of both kinds, by tests/btrfs.sh: medians of the rounds.
+fn btrfs_rows(level: &str, members: u16) -> Result<String> {
+    let output = Command::new(root().join("tests/btrfs.sh"))
+        .arg(root().join("target/release/mdspace"))
+        .args([level, &members.to_string(), "512"])
+        .output()?;
+    if !output.status.success() {
+        return Ok(format!("\nNot measured, {level}: {}\n", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    let mut text = String::new();
+    for name in ["btrfs", "mdspace"] {
+        let mut rounds: Vec<[f64; 4]> = Vec::new();
+        for line in String::from_utf8(output.stdout.clone())?.lines().filter_map(|line| line.strip_prefix(name)) {
+            let numbers = line.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>()?;
+            rounds.push(numbers.try_into().map_err(|_| anyhow::anyhow!("tests/btrfs.sh printed {line:?}"))?);
+        }
+        rounds.sort_by(|a, b| a[0].total_cmp(&b[0]));
+        let [seconds, verified, read, busy] =
+            *rounds.get(rounds.len() / 2).context("tests/btrfs.sh printed nothing")?;
+        writeln!(
+            text,
+            "| {level}, {members} members | {name} | {:.2} GB/s | {:.2} GB/s | {:.2} | {:.2} GB/s |",
+            verified / seconds / 1e9,
+            read / seconds / 1e9,
+            read / verified,
+            read / busy / 1e9
+        )?;
     }
     Ok(text)
 }
@@ -387,38 +486,4 @@ fn times_table(result: &Value, kind: &str, depth: &str) -> Result<String> {
 /// `raid5` as `RAID-5`.
 fn title(level: &Value) -> Result<String> {
     Ok(level["level"].as_str().context("no level")?.replace("raid", "RAID-"))
-}
-
-/// Loop devices over files in memory, taken apart at the end.
-struct Loops {
-    devices: Vec<PathBuf>,
-    directory: tempfile::TempDir,
-}
-
-impl Loops {
-    const BYTES: u64 = 64 << 20;
-
-    fn create(count: u16) -> Result<Loops> {
-        let directory = tempfile::tempdir_in("/dev/shm")?;
-        let mut loops = Loops { devices: Vec::new(), directory };
-        for number in 0..count {
-            let file = loops.directory.path().join(format!("m{number}"));
-            File::create(&file)?.set_len(Self::BYTES)?;
-            let output = Command::new("losetup").args(["--find", "--show", "--direct-io=off"]).arg(&file).output()?;
-            if !output.status.success() {
-                bail!("losetup: {}", String::from_utf8_lossy(&output.stderr).trim());
-            }
-            loops.devices.push(Path::new(String::from_utf8(output.stdout)?.trim()).to_owned());
-        }
-        Ok(loops)
-    }
-}
-
-impl Drop for Loops {
-    fn drop(&mut self) {
-        for device in &self.devices {
-            // What stays attached is gone with the machine's next start.
-            let _ = Command::new("losetup").arg("--detach").arg(device).status();
-        }
-    }
 }

@@ -9,6 +9,7 @@ mod figures;
 mod fuzz;
 mod guest;
 mod lab;
+mod loops;
 mod matrix;
 mod mutants;
 mod package;
