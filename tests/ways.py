@@ -1,12 +1,19 @@
 #!/usr/bin/python3
-"""How fast the ways in are, beside qemu-storage-daemon's own exports of a block device of the same kind.
+"""How fast the ways in are: those that are served beside qemu-storage-daemon's own exports of a block device of the same kind,
+`read` and `write` beside dd.
 
-    ways.py MDSPACE DIRECTORY [SECONDS]
+    ways.py MDSPACE DIRECTORY [SECONDS [offline | served]]
 
-Root's, for its loop devices over tmpfs: one is exported by qemu-storage-daemon as it is, the other is the only member of a
-linear array. Both are served at the same time and asked in turns by the same client (fio for SECONDS, 2, a time; nbdcopy where
-there is TLS; for vhost-user the bench of that name, which links libblkio), five times; medians are printed. A figure says something beside
-its neighbour alone. By hand, not in CI: it measures, and judges nothing.
+`offline` copies the same bytes out of and into a RAID-5 of three files by `mdspace read` and `write`, and one plain file by dd
+with blocks of 1 MiB. All of them are in tmpfs, so nobody waits for a disk; each command is timed whole, with what it does to
+start and stop the array.
+
+`served` is root's, for its loop devices over tmpfs: one is exported by qemu-storage-daemon as it is, the other is the only member of a
+linear array. Both are served at the same time and asked in turns by the same client: fio for SECONDS, 2, a time; nbdcopy where
+there is TLS; for vhost-user the bench of that name, which links libblkio.
+
+Everything is done five times in turns, and medians are printed. A figure says something beside its neighbour alone. By hand,
+not in CI: it measures, and judges nothing.
 """
 
 import contextlib
@@ -24,16 +31,21 @@ FUSE_LOADS = [("read 4 KiB random", "randread", "4k", 32), ("write 4 KiB random"
               ("read 1 MiB linear", "read", "1M", 4), ("write 1 MiB linear", "write", "1M", 4)]
 
 
-
 def run(*words, **options):
     return subprocess.run(words, check=True, text=True, stdout=subprocess.PIPE, **options).stdout
 
 
+def in_memory(stack, name):
+    """The name of a file in tmpfs, which need not be there yet."""
+    path = f"/dev/shm/ways-{os.getpid()}-{name}"
+    stack.callback(lambda: os.path.exists(path) and os.unlink(path))
+    return path
+
+
 def loop_device(stack, name):
     """A loop device over a file in memory, which transfers pass without the page cache's help."""
-    path = f"/dev/shm/ways-{os.getpid()}-{name}"
+    path = in_memory(stack, name)
     with open(path, "wb") as file:
-        stack.callback(os.unlink, path)
         file.truncate(BYTES)
     device = run("losetup", "--find", "--show", "--direct-io=on", path).strip()
     stack.callback(run, "losetup", "--detach", device)
@@ -106,20 +118,42 @@ def by_nbdcopy(port, source, destination):
     return 1 / (time.monotonic() - began)
 
 
+def by_command(words):
+    """Times that it can be run in a second."""
+    began = time.monotonic()
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return 1 / (time.monotonic() - began)
+
+
 def by_libblkio(places):
     """What the bench prints: reads a second of each size and depth, of either server in turns."""
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
     return run("cargo", "bench", "--quiet", "--package", "mdspace-export", "--bench", "vhost_user", "--", *places, cwd=root)
 
 
-def compare(way, name, rate, ours, theirs):
+def compare(way, name, rate, ours, theirs, other="qemu-storage-daemon"):
     rounds = [[rate(side) for side in (ours, theirs)] for _ in range(ROUNDS)]
-    own, other = (statistics.median(rates) for rates in zip(*rounds))
+    own, its = (statistics.median(rates) for rates in zip(*rounds))
     ratio = statistics.median(a / b for a, b in rounds)
-    print(f"{way:16} {name:20} {own:9.2f} /s   qemu-storage-daemon {other:9.2f} /s   {ratio:5.2f}", flush=True)
+    print(f"{way:16} {name:20} {own:9.2f} /s   {other} {its:9.2f} /s   {ratio:5.2f}", flush=True)
 
 
-def measure(mdspace, seconds, stack):
+def measure_offline(mdspace, stack):
+    """The files are written once before, so that no page of theirs is new."""
+    members = [in_memory(stack, f"member{index}") for index in range(3)]
+    plain, source = in_memory(stack, "plain"), in_memory(stack, "source")
+    copied = ["bs=1M", "status=none", "conv=notrunc,fsync"]
+    run(mdspace, "create", "--level", "5", "--size", str((BYTES >> 1) + (16 << 20)), *members, stderr=subprocess.DEVNULL)
+    run("dd", "if=/dev/urandom", f"of={source}", f"count={BYTES >> 20}", *copied)
+    ours, theirs = [mdspace, "write", *members, "--input", source], ["dd", f"if={source}", f"of={plain}", *copied]
+    for words in ours, theirs:
+        by_command(words)
+    compare("offline", "write", by_command, ours, theirs, "dd")
+    ours = [mdspace, "read", *members, "--length", str(BYTES)]
+    compare("offline", "read", by_command, ours, ["dd", f"if={plain}", "bs=1M", "status=none"], "dd")
+
+
+def measure_served(mdspace, seconds, stack):
     certificates()
     ours = serve_ours(stack, mdspace, loop_device(stack, "ours"))
     theirs = serve_theirs(stack, loop_device(stack, "theirs"), loop_device(stack, "alone"))
@@ -133,9 +167,14 @@ def measure(mdspace, seconds, stack):
 
 def main():
     mdspace, directory = os.path.abspath(sys.argv[1]), sys.argv[2]
+    seconds = sys.argv[3] if len(sys.argv) > 3 else "2"
+    part = sys.argv[4] if len(sys.argv) > 4 else None
     os.chdir(directory)
     with contextlib.ExitStack() as stack:
-        measure(mdspace, sys.argv[3] if len(sys.argv) > 3 else "2", stack)
+        if part != "served":
+            measure_offline(mdspace, stack)
+        if part != "offline":
+            measure_served(mdspace, seconds, stack)
 
 
 main()

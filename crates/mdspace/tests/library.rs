@@ -8,6 +8,7 @@ use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 use support::{Server, Workplace, parsed};
 
 const MEMBERS: [&str; 3] = ["m0", "m1", "m2"];
@@ -28,6 +29,19 @@ fn made() -> (Workplace, Vec<PathBuf>) {
 
 fn open_to_write(members: &[PathBuf]) -> Array {
     Options::new().write(true).open(members).expect("it opens")
+}
+
+/// Asks until there is an answer: what is waited for happens by itself, and within two minutes on the slowest of machines.
+#[track_caller]
+fn in_time<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "still not: {what}");
+        std::thread::yield_now();
+    }
 }
 
 /// Bytes that repeat at no power of two, different for each `seed`.
@@ -213,9 +227,7 @@ fn an_array_that_is_open_is_marked_clean_whenever_it_is_idle_and_when_it_is_drop
     let (here, members) = made();
     let array = open_to_write(&members);
     array.write_all_at(&pattern(1, 100_000), 5).expect("it is written");
-    while array.status().expect("it runs").state != "clean" {
-        std::thread::yield_now();
-    }
+    in_time("clean", || (array.status().expect("it runs").state == "clean").then_some(()));
     assert_eq!(state(&here), "clean", "on its members too, while it is open");
     array.write_all_at(&pattern(2, 100_000), 5).expect("it is written");
     drop(array);
@@ -245,15 +257,12 @@ fn a_process_that_dies_leaves_what_it_flushed_and_the_next_to_write_resyncs() {
     drop(Options::new().force(true).open(&members[1..]).expect("it is taken if it has to be"));
 
     // The ring of a process that was killed lets go of its members some time after it.
-    let array = loop {
-        match Options::new().write(true).open(&members) {
-            Ok(array) => break array,
-            Err(error) => assert!(error.reason().contains("in use"), "{error}"),
-        }
-    };
-    while !array.status().expect("it runs").in_agreement {
-        std::thread::yield_now();
-    }
+    let array = in_time("free", || match Options::new().write(true).open(&members) {
+        Ok(array) => Some(array),
+        Err(error) if error.reason().contains("in use") => None,
+        Err(error) => panic!("{error}"),
+    });
+    in_time("in agreement", || array.status().expect("it runs").in_agreement.then_some(()));
     let mut found = vec![0; 1 << 20];
     array.read_exact_at(&mut found, 12_345).expect("it is read");
     assert!(found == pattern(3, 1 << 20));

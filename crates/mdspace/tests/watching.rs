@@ -105,6 +105,8 @@ fn prometheus_reads_and_only_the_token_changes() {
     let server = Server::of(&here, "serve a b\"quoted\\ --http 127.0.0.1:0 --http-token-file token");
     copy_in(&here, &server, 4096);
     let url = server.word("http://");
+    let status = parsed(&here.run("status --json").ok().text());
+    assert_eq!(status["served"]["http"], url.trim_end_matches("/metrics"));
     let address = url.trim_start_matches("http://").trim_end_matches("/metrics");
     let (status, text) = http(address, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     assert_eq!(status, 200);

@@ -109,6 +109,12 @@ fn chunk_head(kind: u16, cookie: u64, bytes: u32) -> Head {
     Head::from_slice(header.as_bytes())
 }
 
+/// Bytes of the longest answer about what is allocated in `bytes`, or of the `one` extent that was asked for.
+pub(crate) fn status_bytes(bytes: u32, one: bool) -> u64 {
+    let extents = if one { 1 } else { u64::from(bytes).min(EXTENTS_MAX as u64) };
+    extents * size_of::<(u32, u32)>() as u64
+}
+
 /// A volume's extents as descriptors: neighbours of one kind merged, cut to
 /// the `bytes` that were asked about, and to `one` if that was asked for.
 pub(crate) fn descriptors(extents: &[Extent], bytes: u32, one: bool) -> Vec<(u32, u32)> {

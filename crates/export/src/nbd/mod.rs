@@ -14,6 +14,7 @@
 mod answer;
 pub mod client;
 pub mod handshake;
+pub mod memory;
 pub mod reply;
 pub mod request;
 pub mod server;

@@ -4,6 +4,7 @@
 //! client that breaks the protocol or disappears loses its connection, and
 //! nobody else notices.
 
+use super::memory::Memory;
 use super::session::{Export, Limits, serve};
 use super::stream::{ByteStream, Closing};
 use super::tls::Security;
@@ -31,9 +32,10 @@ impl ByteStream for Stream {
 /// What a server takes on at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Connections; more wait to be accepted. Together they hold no more memory than this many times
-    /// [`Limits::payload_bytes`], or a request of the protocol's greatest length each.
+    /// Connections; more wait to be accepted.
     pub connections: usize,
+    /// Bytes of payloads that all of them together may have under way; [`Memory`] says who gets them.
+    pub payload_bytes: u64,
     /// How long a client may take for the handshake.
     pub handshake: Duration,
     /// What each of them may have under way.
@@ -42,7 +44,12 @@ pub struct ServerLimits {
 
 impl Default for ServerLimits {
     fn default() -> Self {
-        Self { connections: 128, handshake: Duration::from_secs(10), connection: Limits::default() }
+        Self {
+            connections: 128,
+            payload_bytes: 512 << 20,
+            handshake: Duration::from_secs(10),
+            connection: Limits::default(),
+        }
     }
 }
 
@@ -53,6 +60,7 @@ pub struct Server<V: Volume>(Rc<Inner<V>>);
 struct Inner<V: Volume> {
     exports: Rc<[Export<V>]>,
     limits: ServerLimits,
+    memory: Rc<Memory>,
     security: Security,
     stopping: Cell<bool>,
     connections: RefCell<Vec<Connection>>,
@@ -90,6 +98,7 @@ impl<V: Volume> Server<V> {
         Self(Rc::new(Inner {
             exports: exports.into(),
             limits,
+            memory: Rc::new(Memory::new(limits.payload_bytes, limits.connections)),
             security,
             stopping: Cell::new(false),
             connections: RefCell::default(),
@@ -182,8 +191,8 @@ impl<V: Volume> Server<V> {
             let limits = server.0.limits;
             let clock = RealClock::new();
             let patience = clock.sleep_until(clock.now() + limits.handshake);
-            let Inner { exports, security, .. } = &*server.0;
-            let ended = serve(&stream, exports, limits.connection, &closing, security, patience).await;
+            let Inner { exports, memory, security, .. } = &*server.0;
+            let ended = serve(&stream, exports, limits.connection, memory, &closing, security, patience).await;
             match ended {
                 Ok(ended) => tracing::debug!(?ended, "an NBD session ended"),
                 Err(error) => tracing::warn!(%error, "an NBD session ended"),

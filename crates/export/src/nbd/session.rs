@@ -4,13 +4,14 @@
 //! starts requests, one drives those that did not finish at once, one sends
 //! replies, all that are ready at a time.
 //!
-//! Invariants: a request holds its share of [`Limits`] from before its payload
-//! is received until its reply is sent, so a client that does not read what it
-//! asked for stops being read itself. A request that was started is finished,
+//! Invariants: a request holds its part of [`Limits`] and of the server's
+//! [`Memory`] from before its payload is received until its reply is sent, so a
+//! client that does not read what it asked for stops being read itself. A request that was started is finished,
 //! whatever becomes of the connection.
 
-use super::answer::{Answer, descriptors};
+use super::answer::{Answer, descriptors, status_bytes};
 use super::handshake::{ExportInfo, Negotiated, ServerHandshake, ServerProgress};
+use super::memory::{Account, Memory, Source};
 use super::request::{Command, Request, RequestDecoder, RequestEvent};
 use super::stream::{Batch, ByteStream, Closing, Outbox, ReceiveError, Receiver, Waiter};
 use super::tls::Security;
@@ -82,6 +83,7 @@ pub async fn serve<S: ByteStream, V: Volume>(
     stream: &S,
     exports: &[Export<V>],
     limits: Limits,
+    memory: &Rc<Memory>,
     closing: &Closing,
     security: &Security,
     patience: impl Future<Output = ()>,
@@ -93,7 +95,7 @@ pub async fn serve<S: ByteStream, V: Volume>(
     let shaken = in_time(greet(stream, &mut receiver, &mut handshake, pool), patience.as_mut()).await;
     match shaken {
         Ok(Shaken::StartTls) => {}
-        shaken => return converse(stream, &mut receiver, exports, limits, closing, shaken).await,
+        shaken => return converse(stream, &mut receiver, exports, limits, memory.account(), closing, shaken).await,
     }
     #[cfg(feature = "tls")]
     if let Security::Offered(credentials) | Security::Required(credentials) = security {
@@ -105,7 +107,7 @@ pub async fn serve<S: ByteStream, V: Volume>(
         let mut receiver = Receiver::new(&secured, closing, pool);
         let mut handshake = handshake.secured();
         let shaken = in_time(shake_hands(&secured, &mut receiver, &mut handshake, pool), patience).await;
-        let ended = converse(&secured, &mut receiver, exports, limits, closing, shaken).await;
+        let ended = converse(&secured, &mut receiver, exports, limits, memory.account(), closing, shaken).await;
         // Manners; a client that has gone does not need it.
         drop(secured.finish().await);
         return ended;
@@ -152,6 +154,7 @@ async fn converse<S: ByteStream, V: Volume>(
     receiver: &mut Receiver<'_, S>,
     exports: &[Export<V>],
     limits: Limits,
+    account: Account,
     closing: &Closing,
     shaken: Result<Shaken, ReceiveError>,
 ) -> Result<Ended, ReceiveError> {
@@ -162,7 +165,7 @@ async fn converse<S: ByteStream, V: Volume>(
         Err(ReceiveError::Closed) => return Ok(Ended::ByServer),
         Err(error) => return Err(error),
     };
-    let session = Rc::new(Session::new(exports[agreed.export].volume.clone(), agreed, limits));
+    let session = Rc::new(Session::new(exports[agreed.export].volume.clone(), agreed, limits, account));
     let _dropped = Dropped(session.clone());
     let (received, sent, ()) = futures_util::future::join3(
         session.receive_requests(receiver),
@@ -236,12 +239,14 @@ async fn shake_hands<S: ByteStream>(
 struct Permit<V: Volume> {
     session: Rc<Session<V>>,
     bytes: u64,
+    source: Source,
 }
 
 impl<V: Volume> Drop for Permit<V> {
     fn drop(&mut self) {
         self.session.requests.set(self.session.requests.get() - 1);
         self.session.payload_bytes.set(self.session.payload_bytes.get() - self.bytes);
+        self.session.account.put_back(self.bytes, self.source);
         self.session.receiver.wake();
     }
 }
@@ -250,6 +255,7 @@ struct Session<V: Volume> {
     volume: V,
     agreed: Negotiated,
     limits: Limits,
+    account: Account,
     /// Requests that hold a permit, and the bytes that they hold.
     requests: Cell<usize>,
     payload_bytes: Cell<u64>,
@@ -263,11 +269,12 @@ struct Session<V: Volume> {
 }
 
 impl<V: Volume> Session<V> {
-    fn new(volume: V, agreed: Negotiated, limits: Limits) -> Self {
+    fn new(volume: V, agreed: Negotiated, limits: Limits, account: Account) -> Self {
         Self {
             volume,
             agreed,
             limits,
+            account,
             requests: Cell::new(0),
             payload_bytes: Cell::new(0),
             received_all: Cell::new(false),
@@ -333,10 +340,11 @@ impl<V: Volume> Session<V> {
         let checked = Command::check(request, &self.agreed);
         let bytes = match checked {
             Ok(Command::Disconnect) => return Ok(ControlFlow::Break(())),
-            Ok(Command::Read { bytes, .. } | Command::Write { bytes, .. }) => bytes,
+            Ok(Command::Read { bytes, .. } | Command::Write { bytes, .. }) => bytes.into(),
+            Ok(Command::BlockStatus { bytes, one, .. }) => status_bytes(bytes, one),
             _ => 0,
         };
-        let permit = self.permit(bytes.into()).await;
+        let permit = self.permit(bytes).await;
         match checked {
             Err(refusal) => self.reply(request.cookie, refusal.into(), permit),
             Ok(command) => {
@@ -349,21 +357,18 @@ impl<V: Volume> Session<V> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Waits for room among the [`Limits`].
+    /// Waits for room among the [`Limits`], and then in the server's memory.
     async fn permit(self: &Rc<Self>, bytes: u64) -> Permit<V> {
-        poll_fn(|cx| {
+        let source = poll_fn(|cx| {
+            self.receiver.register(cx);
             let fits = self.requests.get() < self.limits.requests
                 && self.payload_bytes.get() + bytes <= self.limits.payload_bytes;
-            if fits || self.requests.get() == 0 {
-                return Poll::Ready(());
-            }
-            self.receiver.register(cx);
-            Poll::Pending
+            if fits || self.requests.get() == 0 { self.account.poll_take(bytes, cx) } else { Poll::Pending }
         })
         .await;
         self.requests.set(self.requests.get() + 1);
         self.payload_bytes.set(self.payload_bytes.get() + bytes);
-        Permit { session: self.clone(), bytes }
+        Permit { session: self.clone(), bytes, source }
     }
 
     /// Runs a command as far as it goes at once, and hands the rest to the driver.

@@ -498,6 +498,16 @@ pub(crate) struct Told {
     pub(crate) json: bool,
 }
 
+/// What every command that changes a served array takes.
+#[derive(Debug, Args)]
+pub(crate) struct ChangeArguments {
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+
+    #[command(flatten)]
+    pub(crate) told: Told,
+}
+
 /// `stop`
 #[derive(Debug, Args)]
 pub(crate) struct StopArguments {
@@ -649,10 +659,7 @@ pub(crate) struct MemberOfServedArguments {
     pub(crate) member: String,
 
     #[command(flatten)]
-    pub(crate) control: ControlArguments,
-
-    #[command(flatten)]
-    pub(crate) told: Told,
+    pub(crate) change: ChangeArguments,
 }
 
 /// `add`
@@ -667,10 +674,7 @@ pub(crate) struct AddArguments {
     pub(crate) force: bool,
 
     #[command(flatten)]
-    pub(crate) control: ControlArguments,
-
-    #[command(flatten)]
-    pub(crate) told: Told,
+    pub(crate) change: ChangeArguments,
 }
 
 /// `re-add`
@@ -681,10 +685,7 @@ pub(crate) struct ReAddArguments {
     pub(crate) member: PathBuf,
 
     #[command(flatten)]
-    pub(crate) control: ControlArguments,
-
-    #[command(flatten)]
-    pub(crate) told: Told,
+    pub(crate) change: ChangeArguments,
 }
 
 /// `replace`
@@ -706,10 +707,7 @@ pub(crate) struct ReplaceArguments {
     pub(crate) force: bool,
 
     #[command(flatten)]
-    pub(crate) control: ControlArguments,
-
-    #[command(flatten)]
-    pub(crate) told: Told,
+    pub(crate) change: ChangeArguments,
 }
 
 /// `set`
@@ -738,10 +736,7 @@ pub(crate) struct SetArguments {
     pub(crate) settings: Vec<(String, String)>,
 
     #[command(flatten)]
-    pub(crate) control: ControlArguments,
-
-    #[command(flatten)]
-    pub(crate) told: Told,
+    pub(crate) change: ChangeArguments,
 }
 
 /// `grow`

@@ -1,8 +1,8 @@
 //! `status`, `fail`, `remove`, `add`, `re-add`, `replace`, `set` and `stop`: the control socket's clients.
 
 use crate::command::arguments::{
-    AddArguments, ControlArguments, MemberOfServedArguments, ReAddArguments, ReplaceArguments, SetArguments,
-    StatusArguments, StopArguments, Told,
+    AddArguments, ChangeArguments, ControlArguments, MemberOfServedArguments, ReAddArguments, ReplaceArguments,
+    SetArguments, StatusArguments, StopArguments,
 };
 use crate::command::failure::Failure;
 use crate::command::figures::Figures;
@@ -59,35 +59,37 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 /// Runs `mdspace fail` (`route` `fail`) and `mdspace remove` (`remove`).
 pub(crate) fn change_member(arguments: &MemberOfServedArguments, route: &str) -> Result<(), Failure> {
     let request = json!(MemberRequest { member: arguments.member.clone() });
-    let body = client(&arguments.control)?.post(&format!("/v1/members/{route}"), &request)?;
-    tell(&arguments.told, &body)
+    change(&arguments.change, &format!("/v1/members/{route}"), &request).map(drop)
 }
 
 /// Runs `mdspace add`.
 pub(crate) fn add(arguments: &AddArguments) -> Result<(), Failure> {
     let request = json!(AddRequest { member: absolute(&arguments.member)?, force: arguments.force });
-    let body = client(&arguments.control)?.post("/v1/members/add", &request)?;
-    tell(&arguments.told, &body)
+    change(&arguments.change, "/v1/members/add", &request).map(drop)
 }
 
 /// Runs `mdspace re-add`.
 pub(crate) fn re_add(arguments: &ReAddArguments) -> Result<(), Failure> {
     let request = json!(MemberRequest { member: absolute(&arguments.member)? });
-    let body = client(&arguments.control)?.post("/v1/members/re-add", &request)?;
-    tell(&arguments.told, &body)
+    change(&arguments.change, "/v1/members/re-add", &request).map(drop)
 }
 
 /// Runs `mdspace replace`.
 pub(crate) fn replace(arguments: &ReplaceArguments) -> Result<(), Failure> {
-    let ReplaceArguments { old, new, force, control, told } = arguments;
+    let ReplaceArguments { old, new, force, change: by } = arguments;
     let request = json!(ReplaceRequest { member: old.clone(), with: absolute(new)?, force: *force });
-    let body = client(control)?.post("/v1/members/replace", &request)?;
-    tell(told, &body)
+    change(by, "/v1/members/replace", &request).map(drop)
 }
 
-/// The array after a change.
-fn tell(told: &Told, body: &Value) -> Result<(), Failure> {
-    if told.json { print_json(body) } else { print(&view(body)?.text()) }
+/// Has the server make a change, and tells what the array is afterwards.
+fn change(by: &ChangeArguments, route: &str, request: &Value) -> Result<Value, Failure> {
+    let body = client(&by.control)?.post(route, request)?;
+    if by.told.json {
+        print_json(&body)?
+    } else {
+        print(&view(&body)?.text())?
+    }
+    Ok(body)
 }
 
 /// A path as the server finds it, whose working directory may be another.
@@ -106,9 +108,8 @@ pub(crate) fn set(arguments: &SetArguments) -> Result<(), Failure> {
         }
     }
     let sets_bitmap = wanted.contains_key("bitmap");
-    let body = client(&arguments.control)?.post("/v1/set", &wanted.into())?;
-    tell(&arguments.told, &body)?;
-    let next = match view(&body)?.bitmap_file().filter(|_| !arguments.told.json) {
+    let body = change(&arguments.change, "/v1/set", &wanted.into())?;
+    let next = match view(&body)?.bitmap_file().filter(|_| !arguments.change.told.json) {
         Some(file) if sets_bitmap => format!("next: from now on, add --bitmap {file} whenever the array is served\n"),
         _ => String::new(),
     };

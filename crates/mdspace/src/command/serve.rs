@@ -144,30 +144,34 @@ fn http(
     Ok(Some((listener, arguments.http_token_file.as_ref().map(token).transpose()?)))
 }
 
+/// Where the control interface is reached: the port that the system chose, if it was to.
+struct Called {
+    http: Option<String>,
+    control: String,
+}
+
 impl Control {
-    /// Serves it; what it is called, by line.
-    fn start(self, backend: Backend) -> std::io::Result<(ControlServer, Vec<(&'static str, String)>)> {
+    /// Serves it.
+    fn start(self, backend: Backend) -> std::io::Result<(ControlServer, Called)> {
         let mut others = Vec::new();
-        let mut called = Vec::new();
+        let mut http = None;
         if let Some((listener, token)) = self.http {
-            called.push(("HTTP", format!("http://{}/metrics", listener.local_addr()?)));
+            http = Some(format!("http://{}", listener.local_addr()?));
             others.push(Socket::Tcp(listener, token));
         }
-        let server = match self.source {
+        let (server, control) = match self.source {
             ControlSource::Path(path) => {
                 let path = std::path::absolute(path)?;
-                called.push(("control", path.display().to_string()));
-                ControlServer::start_with(&path, others, backend)?
+                (ControlServer::start_with(&path, others, backend)?, path.display().to_string())
             }
             ControlSource::Inherited(listener) => {
                 let address = listener.local_addr()?;
                 let path = address.as_pathname().map_or("handed over".to_owned(), |path| path.display().to_string());
-                called.push(("control", path));
                 others.push(Socket::Unix(listener));
-                ControlServer::start_on(others, backend)?
+                (ControlServer::start_on(others, backend)?, path)
             }
         };
-        Ok((server, called))
+        Ok((server, Called { http, control }))
     }
 }
 
@@ -254,6 +258,8 @@ struct Served {
     clients: usize,
     /// All ways in that are open, NBD too.
     ways: Vec<WayStatus>,
+    /// The URL of control, metrics and the page, where there is a port for them.
+    http: Option<String>,
     /// The server's process.
     pid: u32,
 }
@@ -294,8 +300,7 @@ struct ArrayServer<'a> {
     /// of the bitmap cleared; all end by themselves when the array is stopped.
     background: io::JoinHandle<()>,
     control: ControlServer,
-    /// Where control is reached, by kind and address.
-    control_called: Vec<(&'static str, String)>,
+    called: Called,
     asked: mpsc::UnboundedReceiver<Asked>,
     /// Files that were members until they were removed; they may be given again at once.
     let_go: RefCell<BTreeSet<PathBuf>>,
@@ -320,7 +325,7 @@ impl<'a> ArrayServer<'a> {
         let kept = scrub::Kept::of(&array)?;
         let ways = Ways::open(&array.status().name, &volume, nbd, ways).await?;
         let (sender, asked) = mpsc::unbounded();
-        let (control, control_called) = match control.start(Backend(sender)) {
+        let (control, called) = match control.start(Backend(sender)) {
             Ok(started) => started,
             Err(error) => {
                 // A block device would stay behind.
@@ -337,14 +342,15 @@ impl<'a> ArrayServer<'a> {
         });
         let terminated = Box::pin(terminated);
         let let_go = RefCell::default();
-        Ok(Self { machine, array, gauges, ways, background, control, control_called, asked, let_go, terminated })
+        Ok(Self { machine, array, gauges, ways, background, control, called, asked, let_go, terminated })
     }
 
     /// What is served, and how to connect.
     fn greeting(&self) -> String {
         let ways: String = self.ways.status().iter().map(WayStatus::line).collect();
-        let control = self.control_called.iter().map(|(kind, address)| format!("  {kind:<10} {address}\n"));
-        format!("{}\n{ways}{}", self.headline(), control.collect::<String>())
+        let Called { http, control } = &self.called;
+        let http = http.as_ref().map_or(String::new(), |url| format!("  {:<10} {url}/metrics\n", "HTTP"));
+        format!("{}\n{ways}{http}  {:<10} {control}\n", self.headline(), "control")
     }
 
     /// What is served.
@@ -499,6 +505,7 @@ impl<'a> ArrayServer<'a> {
             nbd: self.ways.nbd(),
             clients: self.ways.nbd_clients(),
             ways: self.ways.status(),
+            http: self.called.http.clone(),
             pid: std::process::id(),
         };
         json(&ServedStatus { array: self.array.status(), served })

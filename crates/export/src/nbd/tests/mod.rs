@@ -6,3 +6,11 @@ mod pipe;
 mod session;
 #[cfg(feature = "tls")]
 mod tls;
+
+use super::memory::Memory;
+use std::rc::Rc;
+
+/// As much as a server has.
+fn memory() -> Rc<Memory> {
+    Rc::new(Memory::new(512 << 20, 128))
+}

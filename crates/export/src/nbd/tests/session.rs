@@ -1,10 +1,12 @@
 //! Sessions with our client: every command, every error, limits, a disconnect
 //! at every byte of a conversation, closing, and many clients against a model.
 
+use super::memory;
 use super::pipe::{End, pipe};
 use crate::memory::MemoryVolume;
 use crate::nbd::client::{Client, ClientError, connect};
 use crate::nbd::handshake::ClientOptions;
+use crate::nbd::memory::{Account, Memory, Source};
 use crate::nbd::session::{Ended, Export, Limits, serve};
 use crate::nbd::stream::{ByteStream, Closing, ReceiveError};
 use crate::nbd::tls::Security;
@@ -40,6 +42,8 @@ struct Gate {
     waiting: RefCell<Vec<Waker>>,
     under_way: Cell<usize>,
     most: Cell<usize>,
+    /// Bytes that were read, or are to be read into.
+    read_bytes: Cell<u64>,
     failing: Cell<Option<VolumeErrorKind>>,
 }
 
@@ -92,6 +96,7 @@ impl Volume for Slow {
         self.memory.pool()
     }
     async fn read(&self, at: u64, into: Buffer) -> Result<Buffer, VolumeError> {
+        self.state.read_bytes.set(self.state.read_bytes.get() + into.len() as u64);
         self.wait().await?;
         self.memory.read(at, into).await
     }
@@ -131,7 +136,7 @@ fn with_session<F: Future<Output = T>, T>(
     let exports = exports(volume);
     let (sender, ended) = oneshot::channel();
     let session = async move {
-        let ended = serve(&there, &exports, limits, &Closing::default(), &Security::Plain, pending()).await;
+        let ended = serve(&there, &exports, limits, &memory(), &Closing::default(), &Security::Plain, pending()).await;
         sender.send(ended.map_err(|error| error.to_string())).expect("the test waits");
     };
     let mut pool = LocalPool::new();
@@ -172,7 +177,8 @@ fn a_client_that_says_too_little_is_not_waited_for() {
         let (give_up, patience) = oneshot::channel::<()>();
         let closing = Closing::default();
         let patience = async { patience.await.unwrap_or_default() };
-        let session = serve(&there, &exports, Limits::default(), &closing, &Security::Plain, patience);
+        let memory = memory();
+        let session = serve(&there, &exports, Limits::default(), &memory, &closing, &Security::Plain, patience);
         let client = async {
             here.send(vec![Pool::new(1 << 20).copy_of(said)]).await.expect("the pipe takes it");
             give_up.send(()).expect("the session waits");
@@ -306,6 +312,115 @@ fn a_client_that_takes_no_replies_is_heard_no_more() {
     assert_eq!(ended, Err("the connection failed: broken pipe".into()));
 }
 
+/// Starts a session that shares `memory`; what a client sends is the test's business.
+fn spawn_session(pool: &LocalPool, volume: &Slow, memory: &Rc<Memory>) -> End {
+    let (here, there) = pipe(100_000, 0);
+    let (exports, memory) = (exports(volume), memory.clone());
+    let session = async move {
+        let closing = Closing::default();
+        drop(serve(&there, &exports, Limits::default(), &memory, &closing, &Security::Plain, pending()).await);
+    };
+    pool.spawner().spawn_local(session).expect("the pool takes tasks");
+    here
+}
+
+/// A client that asks for `count` reads of `bytes` and takes no answer; it leaves when it is dropped.
+fn hoard(pool: &mut LocalPool, volume: &Slow, memory: &Rc<Memory>, count: usize, bytes: u32) -> End {
+    let here = spawn_session(pool, volume, memory);
+    let mut asked = 3u32.to_be_bytes().to_vec();
+    asked.extend([&b"IHAVEOPT"[..], &1u32.to_be_bytes(), &5u32.to_be_bytes(), b"array"].concat());
+    for cookie in 0..count as u64 {
+        let (flags, kind, cookie) = (0.into(), command::READ.into(), cookie.into());
+        let (magic, offset, bytes) = (REQUEST_MAGIC.into(), 0.into(), bytes.into());
+        asked.extend_from_slice(RequestHeader { magic, flags, kind, cookie, offset, bytes }.as_bytes());
+    }
+    pool.run_until(here.send(vec![Pool::new(1 << 20).copy_of(&asked)])).expect("the session lives");
+    pool.run_until_stalled();
+    here
+}
+
+/// Whether a further client gets `bytes` written and read, when nobody else does anything.
+fn is_served(pool: &mut LocalPool, volume: &Slow, memory: &Rc<Memory>, bytes: usize) -> bool {
+    let here = spawn_session(pool, volume, memory);
+    let served = Rc::new(Cell::new(false));
+    let told = served.clone();
+    let asking = with_client(here, options(true), move |client| async move {
+        client.write(0, filled(client.pool(), bytes, 1), Durability::Ordinary).await.expect("a write");
+        client.read(0, client.pool().take(bytes)).await.expect("a read");
+        told.set(true);
+    });
+    pool.spawner().spawn_local(asking).expect("the pool takes tasks");
+    pool.run_until_stalled();
+    served.get()
+}
+
+#[test]
+fn all_clients_together_hold_no_more_than_the_total_and_others_are_served_meanwhile() {
+    const TOTAL: u64 = 64 << 20;
+    const CLIENTS: usize = 32;
+    const SHARE: usize = (TOTAL / 4) as usize / CLIENTS;
+    const LONGEST: usize = 32 << 20;
+    let short = [SHARE as u32, 65536, 100_001];
+    for (bytes, longest_of_other) in short.map(|bytes| (bytes, LONGEST)).into_iter().chain([(1 << 20, SHARE)]) {
+        let volume = Slow::new(LONGEST);
+        let memory = Rc::new(Memory::new(TOTAL, CLIENTS));
+        let mut pool = LocalPool::new();
+        let count = (16 << 20) / bytes as usize;
+        let hoarders = |pool: &mut LocalPool| -> Vec<End> {
+            (1..CLIENTS).map(|_| hoard(pool, &volume, &memory, count, bytes)).collect()
+        };
+        let first = hoarders(&mut pool);
+        // Nothing that was read is away, but for what is in the pipes.
+        let held = volume.state.read_bytes.get();
+        let kept_for_others = SHARE as u64 + if longest_of_other == LONGEST { LONGEST as u64 } else { 0 };
+        let unused = (CLIENTS as u64) * u64::from(bytes);
+        assert!(held <= TOTAL - kept_for_others, "{bytes}: {held}");
+        assert!(held + kept_for_others + unused >= TOTAL, "{bytes}: {held} is less than there is");
+
+        for asked in [1, 4096, SHARE, longest_of_other] {
+            assert!(is_served(&mut pool, &volume, &memory, asked), "{asked} beside {bytes}");
+        }
+
+        drop(first);
+        pool.run_until_stalled();
+        volume.state.read_bytes.set(0);
+        let alone = hoard(&mut pool, &volume, &memory, 100, 1 << 20);
+        assert_eq!(volume.state.read_bytes.get(), Limits::default().payload_bytes, "{bytes}: one alone");
+        drop(alone);
+        pool.run_until_stalled();
+        volume.state.read_bytes.set(0);
+        drop(hoarders(&mut pool));
+        assert_eq!(volume.state.read_bytes.get(), held, "{bytes}: all came back");
+    }
+}
+
+#[test]
+fn a_long_request_is_not_passed_by_others_for_ever() {
+    let memory = Rc::new(Memory::new(64 << 20, 32));
+    let [first, second, long] = [(); 3].map(|()| memory.account());
+    let context = std::task::Context::from_waker(Waker::noop());
+    let take = |account: &Account, bytes| match account.poll_take(bytes, &context) {
+        Poll::Ready(source) => Some(source),
+        Poll::Pending => None,
+    };
+    // Both places are taken: the one for long requests, and most of what is common.
+    assert_eq!(take(&first, 12 << 20), Some(Source::Common));
+    assert_eq!(take(&second, 32 << 20), Some(Source::Long));
+    assert_eq!(take(&long, 16 << 20), None);
+    // There would be room for these, but somebody was there before; only their shares are theirs.
+    assert_eq!(take(&first, 1 << 20), None);
+    assert_eq!(take(&first, 512 << 10), Some(Source::Share));
+    second.put_back(32 << 20, Source::Long);
+    assert_eq!(take(&second, 1 << 20), None);
+    assert_eq!(take(&long, 16 << 20), Some(Source::Long));
+    // Whoever has gone is not waited for.
+    assert_eq!(take(&long, 16 << 20), None);
+    assert_eq!(take(&second, 1 << 20), Some(Source::Common));
+    assert_eq!(take(&first, 1 << 20), None);
+    drop(long);
+    assert_eq!(take(&first, 1 << 20), Some(Source::Common));
+}
+
 /// An end that somebody else keeps, too.
 struct Shared(Rc<End>);
 
@@ -375,7 +490,8 @@ fn a_disconnect_at_any_byte_harms_nobody() {
             let mut pool = LocalPool::new();
             let closing = Closing::default();
             let pieces = vec![volume.pool().copy_of(&whole[..cut])];
-            let session = serve(&there, &exports, Limits::default(), &closing, &Security::Plain, pending());
+            let memory = memory();
+            let session = serve(&there, &exports, Limits::default(), &memory, &closing, &Security::Plain, pending());
             let client = async {
                 here.send(pieces).await.expect("there is room");
                 here.finish();
@@ -430,7 +546,9 @@ fn closing_finishes_what_was_received_and_answers_it() {
     pool.spawner()
         .spawn_local(async move {
             session_ended.set(
-                serve(&there, &exports, Limits::default(), &session_closing, &Security::Plain, pending()).await.ok(),
+                serve(&there, &exports, Limits::default(), &memory(), &session_closing, &Security::Plain, pending())
+                    .await
+                    .ok(),
             );
         })
         .unwrap();
@@ -524,7 +642,7 @@ proptest! {
             let exports = &exports;
             let session = async move {
                 let closing = Closing::default();
-                serve(&there, exports, limits, &closing, &Security::Plain, pending()).await.expect("the session ends well")
+                serve(&there, exports, limits, &memory(), &closing, &Security::Plain, pending()).await.expect("the session ends well")
             };
             let client = with_client(here, options(structured), move |client| async move {
                 join_all(steps.iter().enumerate().map(|(place, steps)| {

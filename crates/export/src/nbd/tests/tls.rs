@@ -4,6 +4,7 @@
 #[path = "../../../tests/support/certificates.rs"]
 mod certificates;
 
+use super::memory;
 use super::pipe::pipe;
 use crate::memory::MemoryVolume;
 use crate::nbd::session::{Ended, Export, Limits, serve};
@@ -118,7 +119,8 @@ fn what_is_said_in_one_breath_with_the_wish_for_tls_is_not_taken_for_secured() {
     let list = [&OPTION_MAGIC.to_be_bytes()[..], &option::LIST.to_be_bytes(), &[0; 4]].concat();
     let (here, there) = pipe(1 << 16, 0);
     let closing = Closing::default();
-    let session = serve(&there, &exports, Limits::default(), &closing, &security, pending());
+    let memory = memory();
+    let session = serve(&there, &exports, Limits::default(), &memory, &closing, &security, pending());
     let (sent, ended) = block_on(join(here.send(vec![pool.copy_of(&begin_tls(&list))]), session));
     sent.expect("the server receives");
     let error = ended.expect_err("it is no beginning of TLS").to_string();
@@ -158,7 +160,8 @@ fn who_begins_tls_and_then_says_nothing_or_nonsense_is_not_waited_for() {
             }
         };
         let patience = async { patience.await.unwrap_or_default() };
-        let session = serve(&there, &exports, Limits::default(), &closing, &security, patience);
+        let memory = memory();
+        let session = serve(&there, &exports, Limits::default(), &memory, &closing, &security, patience);
         LocalPool::new().run_until(join(session, client)).0
     };
     assert!(matches!(run(Then::Nonsense), Err(ReceiveError::Tls(_))));
