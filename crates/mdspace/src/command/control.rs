@@ -86,7 +86,7 @@ pub(crate) fn replace(arguments: &ReplaceArguments) -> Result<(), Failure> {
 }
 
 /// The array after a change.
-fn tell(told: &Told, body: &Value) -> Result<(), Failure> {
+pub(crate) fn tell(told: &Told, body: &Value) -> Result<(), Failure> {
     if told.json { print_json(body) } else { print(&view(body)?.text()) }
 }
 
