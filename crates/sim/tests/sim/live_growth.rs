@@ -5,7 +5,7 @@
 //! array has its old size or its new one, and the new one when the growth was over; after a resync all of it agrees.
 
 use crate::grow::{
-    BITMAP, Change, RAID1, SETUPS, Setup, Simulated, after_power_loss, agrees_after_a_resync, assemble, blank,
+    BITMAP, Change, RAID1, RAID5, SETUPS, Setup, Simulated, after_power_loss, agrees_after_a_resync, assemble, blank,
     candidates, change, make,
 };
 use engine::{Array, AssembleOptions, Clock, Durability, Pool};
@@ -53,10 +53,18 @@ impl Part {
     }
 }
 
-/// An array in use.
-struct Life {
+/// What grows, and how.
+#[derive(Debug, Clone, Copy)]
+struct Case {
     setup: Setup,
     what: Change,
+    /// Writes are answered from memory.
+    is_back: bool,
+}
+
+/// An array in use.
+struct Life {
+    case: Case,
     world: World,
     boundaries: Rc<Cell<u64>>,
     members: Vec<SimMember>,
@@ -71,15 +79,15 @@ struct Life {
 
 impl Life {
     /// The same every time, as far as nothing happens to it.
-    fn prepare(setup: Setup, what: Change) -> Self {
+    fn prepare(case: Case) -> Self {
         let mut random = Random::new(1);
         let (world, boundaries) = (World::new(random.number()), Rc::<Cell<u64>>::default());
-        let members = blank(&setup, &world, &boundaries);
+        let members = blank(&case.setup, &world, &boundaries);
         let mut data = Vec::new();
-        world.run(make(&setup, &members, &mut data, &mut random, &world), || false);
+        world.run(make(&case.setup, &members, &mut data, &mut random, &world), || false);
         boundaries.set(0);
         let (new, growth, errors) = Default::default();
-        Self { setup, what, world, boundaries, members, old: Part::new(0, &data), new, growth, errors }
+        Self { case, world, boundaries, members, old: Part::new(0, &data), new, growth, errors }
     }
 
     /// Uses it until the end, or until the power goes.
@@ -93,11 +101,15 @@ impl Life {
         self.world.spawn(async move { keeper.keep_whole().await });
         self.world.spawn(async move { cleaner.mark_clean_when_idle(Duration::from_micros(300)).await });
         self.world.spawn(async move { clearer.clear_bitmap_lazily().await });
+        if self.case.is_back {
+            let answerer = array.clone();
+            self.world.spawn(async move { answerer.write_back().await });
+        }
         let writers = (2..5).map(|seed| self.write(&array, &self.old, seed));
         let readers = (5..7).map(|seed| self.read(&array, seed));
         join(join(join_all(writers), join_all(readers)), self.grow(&array)).await;
         let stopped = array.stop().await;
-        assert!(stopped.is_ok() || self.errors.get() > 0, "{:?}: {stopped:?}", self.setup);
+        assert!(stopped.is_ok() || self.errors.get() > 0, "{:?}: {stopped:?}", self.case);
     }
 
     async fn pause(&self, random: &mut Random, micros: Range<u64>) {
@@ -141,7 +153,9 @@ impl Life {
             match read {
                 Ok(found) => {
                     let checked = truth.check(range.start as usize, &found, Look::Reader(asked));
-                    checked.unwrap_or_else(|wrong| panic!("{:?}: a reader finds what it may not: {wrong}", self.setup));
+                    checked.unwrap_or_else(|wrong| {
+                        panic!("{:?}: a reader finds what it may not: {wrong}", self.case.setup)
+                    });
                 }
                 Err(_) => self.errors.set(self.errors.get() + 1),
             }
@@ -156,15 +170,15 @@ impl Life {
         self.growth.set((self.boundaries.get(), u64::MAX));
         let old_bytes = array.bytes();
         let has_failed = |member: &SimMember| member.faults().gone.get();
-        if let Err(error) = change(array, self.what).await {
-            assert!(self.members.iter().any(has_failed), "{:?}: {error}", self.setup);
+        if let Err(error) = change(array, self.case.what).await {
+            assert!(self.members.iter().any(has_failed), "{:?}: {error}", self.case.setup);
             return;
         }
         self.growth.set((self.growth.get().0, self.boundaries.get()));
-        match self.what {
+        match self.case.what {
             Change::Copies(copies) => assert_eq!(array.status().raid_disks, copies),
             Change::Component => {
-                assert_eq!(array.bytes(), 2 * old_bytes, "{:?}", self.setup);
+                assert_eq!(array.bytes(), 2 * old_bytes, "{:?}", self.case.setup);
                 let read = array.read(old_bytes, array.pool().take(old_bytes as usize)).await;
                 let Ok(found) = read else { return self.errors.set(self.errors.get() + 1) };
                 let new = self.new.get_or_init(|| Part::new(old_bytes, &found));
@@ -188,14 +202,14 @@ impl Life {
         let found = array.read(0, array.pool().take(array.bytes() as usize)).await.expect("its members are there");
         self.old.check(&found, context);
         let is_grown = self.growth.get().1 != u64::MAX && self.growth.get().0 != 0;
-        match self.what {
+        match self.case.what {
             Change::Component => {
                 assert!([old_bytes, 2 * old_bytes].contains(&array.bytes()), "{context}: {} bytes", array.bytes());
                 assert!(!is_grown || array.bytes() > old_bytes, "{context}: it had grown, and has not");
             }
             Change::Copies(copies) => {
                 let slots = array.status().raid_disks;
-                assert!([self.setup.slots as u16, copies].contains(&slots), "{context}: {slots} slots");
+                assert!([self.case.setup.slots as u16, copies].contains(&slots), "{context}: {slots} slots");
                 assert!(!is_grown || slots == copies, "{context}: it had {copies} slots, and has not");
             }
         }
@@ -218,32 +232,33 @@ const COPIES: [(Setup, u16); 3] = [
     (Setup { slots: 4, missing: &[0], bitmap: BITMAP, ..RAID1 }, 3),
 ];
 
-/// What is grown, and how.
-fn growths() -> impl Iterator<Item = (Setup, Change)> {
+fn cases() -> impl Iterator<Item = Case> {
     let components = SETUPS.into_iter().map(|setup| (setup, Change::Component));
-    components.chain(COPIES.into_iter().map(|(setup, copies)| (setup, Change::Copies(copies))))
+    let changes = components.chain(COPIES.into_iter().map(|(setup, copies)| (setup, Change::Copies(copies))));
+    let back = Case { setup: Setup { bitmap: BITMAP, ..RAID5 }, what: Change::Component, is_back: true };
+    changes.map(|(setup, what)| Case { setup, what, is_back: false }).chain([back])
 }
 
 /// The moments at which something may happen to a growth.
-fn moments(setup: Setup, what: Change) -> Range<u64> {
-    let life = Life::prepare(setup, what);
-    assert!(life.run(|_| false), "{setup:?}: it ends by itself");
+fn moments(case: Case) -> Range<u64> {
+    let life = Life::prepare(case);
+    assert!(life.run(|_| false), "{case:?}: it ends by itself");
     let (begun, over) = life.growth.get();
-    assert!(begun > 0 && over < u64::MAX && life.errors.get() == 0, "{setup:?}: grown amid requests");
-    assert!(life.boundaries.get() > over + BEHIND, "{setup:?}: and used afterwards");
+    assert!(begun > 0 && over < u64::MAX && life.errors.get() == 0, "{case:?}: grown amid requests");
+    assert!(life.boundaries.get() > over + BEHIND, "{case:?}: and used afterwards");
     begun..over + BEHIND
 }
 
 #[test]
 fn an_array_that_grows_in_use_keeps_what_was_flushed_whenever_the_power_goes() {
-    for (setup, what) in growths() {
-        for cut in moments(setup, what) {
-            let life = Life::prepare(setup, what);
+    for case in cases() {
+        for cut in moments(case) {
+            let life = Life::prepare(case);
             assert!(!life.run(|life| life.boundaries.get() >= cut), "the power goes");
-            assert_eq!(life.errors.get(), 0, "{setup:?} {what:?} cut {cut}: requests failed");
+            assert_eq!(life.errors.get(), 0, "{case:?} cut {cut}: requests failed");
             let mut random = Random::new(cut);
             let (world, left, _) = after_power_loss(&life.members, &mut random);
-            let context = format!("{setup:?} {what:?} cut {cut}");
+            let context = format!("{case:?} cut {cut}");
             let look = async {
                 let array = assemble(&left, &world).await;
                 assert_eq!(usize::from(array.status().in_sync), left.len(), "{context}: not all members take part");
@@ -257,18 +272,19 @@ fn an_array_that_grows_in_use_keeps_what_was_flushed_whenever_the_power_goes() {
 
 #[test]
 fn an_array_that_grows_in_use_keeps_all_that_was_answered_whenever_a_member_fails() {
-    for (setup, what) in growths() {
-        for moment in moments(setup, what) {
-            let life = Life::prepare(setup, what);
+    for case in cases() {
+        for moment in moments(case) {
+            let life = Life::prepare(case);
             let victim = &life.members[moment as usize % life.members.len()];
             let fail = |life: &Life| {
                 victim.faults().gone.set(life.boundaries.get() >= moment);
                 false
             };
             assert!(life.run(fail), "it ends by itself");
-            let context = format!("{setup:?} {what:?} moment {moment}");
-            // Parity that is not in agreement stands in for nobody: then writes end.
-            let may_break = !matches!(setup.level, Level::Raid1 | Level::Raid10);
+            let context = format!("{case:?} moment {moment}");
+            // Parity that is not in agreement, as none is of what is new, stands in for nobody: then writes end.
+            let is_grown = life.growth.get().1 < u64::MAX;
+            let may_break = is_grown && !matches!(case.setup.level, Level::Raid1 | Level::Raid10);
             assert!(may_break || life.errors.get() == 0, "{context}: requests failed");
             life.members.iter().for_each(|member| member.faults().heal());
             let look = async {
