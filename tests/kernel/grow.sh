@@ -44,7 +44,8 @@ grow() {
 # KiB that the superblocks say are used of each member.
 component() { "$mdspace" examine --json "${members[@]}" | jq ".members[0].component_bytes / 1024"; }
 
-# resynced_rest OLD_KIB: md finds the size it should, resyncs what is new and that alone, and then all agrees.
+# resynced_rest OLD_KIB [WRITTEN_KIB]: md finds the size it should, resyncs what is new and that alone, but for what was
+# being written when the server ended, and then all agrees.
 resynced_rest() {
     local size before read
     size=$(component)
@@ -56,7 +57,7 @@ resynced_rest() {
     is $md/component_size "$size" || fail "component_size is $(<$md/component_size), not $size"
     is $md/degraded 0 || fail "degraded"
     dmesg | grep -q 'resync of RAID array md0' || fail "no resync"
-    ((read < size - $1 + 2048)) || fail "$read KiB of the first member read, of $size, of which $1 agreed"
+    ((read < size - $1 + ${2:-0} + 2048)) || fail "$read KiB of the first member read, of $size, of which $1 agreed"
     checked "after the resync"
     cmp -n $MODEL_BYTES model /dev/md0 || fail "other bytes"
 }
@@ -240,6 +241,7 @@ served() {
     what="level $1, metadata $2, bitmap $3: grown while it was served, until SIG$4"
     level=$1
     local old old_bytes new_bytes chunk=(--chunk 64K) bitmap=(--bitmap none) writer
+    local MODEL_BYTES=$((1 << 20)) # which may have to be resynced too
     [ "$1" != 1 ] || chunk=()
     [ "$3" = none ] || bitmap=(--bitmap internal --bitmap-chunk "$3")
     blank "${MEMBERS[$1]:-4}"
@@ -269,7 +271,7 @@ served() {
     if [ "$4" = TERM ]; then end_nbd0; else kill_nbd0; fi
     blockdev --flushbufs "${members[@]}"
     # Without a bitmap, md resyncs all of an array that was not stopped.
-    if [ "$3$4" = noneKILL ]; then assemble_and_finish "${members[@]}"; else resynced_rest "$old"; fi
+    if [ "$3$4" = noneKILL ]; then assemble_and_finish "${members[@]}"; else resynced_rest "$old" $((MODEL_BYTES >> 10)); fi
     checked "after the resync"
     cmp -n $MODEL_BYTES model /dev/md0 || fail "other bytes"
     cmp -n $((1 << 20)) -i 0:$((new_bytes - (1 << 20))) mib /dev/md0 || fail "other bytes in what is new"
