@@ -44,7 +44,8 @@ grow() {
 # KiB that the superblocks say are used of each member.
 component() { "$mdspace" examine --json "${members[@]}" | jq ".members[0].component_bytes / 1024"; }
 
-# resynced_rest OLD_KIB: md finds the size it should, resyncs what is new and that alone, and then all agrees.
+# resynced_rest OLD_KIB [WRITTEN_KIB]: md finds the size it should, resyncs what is new and that alone, but for what was
+# being written when the server ended, and then all agrees.
 resynced_rest() {
     local size before read
     size=$(component)
@@ -56,7 +57,7 @@ resynced_rest() {
     is $md/component_size "$size" || fail "component_size is $(<$md/component_size), not $size"
     is $md/degraded 0 || fail "degraded"
     dmesg | grep -q 'resync of RAID array md0' || fail "no resync"
-    ((read < size - $1 + 2048)) || fail "$read KiB of the first member read, of $size, of which $1 agreed"
+    ((read < size - $1 + ${2:-0} + 2048)) || fail "$read KiB of the first member read, of $size, of which $1 agreed"
     checked "after the resync"
     cmp -n $MODEL_BYTES model /dev/md0 || fail "other bytes"
 }
@@ -234,6 +235,87 @@ copies() {
     "$mdspace" read "${members[@]}" --length $MODEL_BYTES | cmp - model || fail "other bytes here"
 }
 
+# served LEVEL METADATA BITMAP SIGNAL: grown by us while it is served and a client writes; another client finds the new size and uses
+# it. The server ends by SIGNAL before it has resynced anything, so md does, and by the bitmap alone where there is one.
+served() {
+    what="level $1, metadata $2, bitmap $3: grown while it was served, until SIG$4"
+    level=$1
+    local old old_bytes new_bytes chunk=(--chunk 64K) bitmap=(--bitmap none) writer
+    local MODEL_BYTES=$((1 << 20)) # which may have to be resynced too
+    [ "$1" != 1 ] || chunk=()
+    [ "$3" = none ] || bitmap=(--bitmap internal --bitmap-chunk "$3")
+    blank "${MEMBERS[$1]:-4}"
+    "$mdspace" create --level "$1" --metadata "$2" "${bitmap[@]}" "${chunk[@]}" "${members[@]}" >/dev/null
+    old=$(component)
+    head -c $MODEL_BYTES /dev/urandom >model
+    until_true released
+    serve_as_nbd0 "${members[@]}"
+    dd if=model of=/dev/nbd0 bs=1M oflag=direct conv=fsync status=none
+    old_bytes=$(blockdev --getsize64 /dev/nbd0)
+    "$mdspace" set --control control.socket sync-action=frozen >/dev/null
+    longer
+    litter
+    rm -f enough
+    while [ ! -e enough ]; do dd if=model of=/dev/nbd0 bs=16K oflag=direct conv=notrunc status=none || exit 1; done &
+    writer=$!
+    "$mdspace" grow --size max --control control.socket >grown 2>&1 || fail "not grown: $(<grown)"
+    touch enough
+    wait $writer || fail "the client that wrote meanwhile was refused"
+    new_bytes=$(nbdinfo --size "$url")
+    ((new_bytes > old_bytes)) || fail "$new_bytes bytes for a new client, it was $old_bytes"
+    [ "$(blockdev --getsize64 /dev/nbd0)" = "$old_bytes" ] || fail "another size for a client that was there"
+    nbd-client -d /dev/nbd0 >/dev/null
+    nbd-client -unix "$PWD/nbd.socket" /dev/nbd0 -block-size 4096 >/dev/null
+    head -c $((1 << 20)) /dev/urandom >mib
+    dd if=mib of=/dev/nbd0 bs=64K oflag=direct,seek_bytes seek=$((new_bytes - (1 << 20))) conv=fsync status=none
+    if [ "$4" = TERM ]; then end_nbd0; else kill_nbd0; fi
+    blockdev --flushbufs "${members[@]}"
+    # Without a bitmap, md resyncs all of an array that was not stopped.
+    if [ "$3$4" = noneKILL ]; then assemble_and_finish "${members[@]}"; else resynced_rest "$old" $((MODEL_BYTES >> 10)); fi
+    checked "after the resync"
+    cmp -n $MODEL_BYTES model /dev/md0 || fail "other bytes"
+    cmp -n $((1 << 20)) -i 0:$((new_bytes - (1 << 20))) mib /dev/md0 || fail "other bytes in what is new"
+    stop_md
+    until_true released
+}
+
+# A third copy of an array that is served: the slot by `grow`, what is in it by `add`; md finds it whole.
+served_copies() {
+    what="copies while it is served, bitmap $1" level=1
+    local third
+    blank 3
+    third=${members[2]}
+    members=("${members[@]:0:2}")
+    "$mdspace" create --level 1 --bitmap "$1" "${members[@]}" >/dev/null
+    until_true released
+    serve_as_nbd0 "${members[@]}"
+    "$mdspace" grow --raid-devices 3 --control control.socket >/dev/null || fail "no third copy"
+    "$mdspace" add "$third" --control control.socket >/dev/null || fail "not taken in"
+    head -c $MODEL_BYTES /dev/urandom >model
+    dd if=model of=/dev/nbd0 bs=64K oflag=direct conv=fsync status=none
+    until_true says '.in_sync == 3'
+    end_nbd0
+    members+=("$third")
+    until_true released
+    blockdev --flushbufs "${members[@]}"
+    assemble_and_finish "${members[@]}"
+    is $md/raid_disks 3 || fail "$(<$md/raid_disks) slots for md"
+    is $md/degraded 0 || fail "md finds a copy missing"
+    checked "with three copies"
+    cmp -n $MODEL_BYTES model /dev/md0 || fail "other bytes"
+    stop_md
+    until_true released
+}
+
+for signal in TERM KILL; do
+    for bitmap in none 64K; do
+        served 5 1.2 $bitmap $signal
+        served 1 1.1 $bitmap $signal
+    done
+    served 6 1.2 64K $signal
+    served 10 1.2 64K $signal
+done
+for bitmap in none internal; do served_copies $bitmap; done
 half_told 1 2 3
 half_told 0
 for bitmap in none internal; do copies $bitmap; done
@@ -253,4 +335,4 @@ theirs 10 1.0 none
 grown_by_md 5 1.2 none
 grown_by_md 1 1.2 none
 losetup --detach-all
-echo "arrays grown by mdspace and by md: the other one resyncs what is new, and finds all that was there"
+echo "arrays grown by mdspace, served or not, and by md: the other one resyncs what is new, and finds all that was there"

@@ -64,7 +64,7 @@ pub(crate) const STEPS: &[Step] = &[
     beside(step(
         "grow",
         "arrays that one side has made larger are resynced by the other, and hold what they held",
-        &["linux.uml", "mdadm", "modprobe", "jq", "python3"],
+        &["linux.uml", "mdadm", "modprobe", "nbd-client", "nbdinfo", "jq", "python3"],
         grow,
     )),
     beside(step("fuzz", "no decoder panics on foreign bytes, for a bounded time", &["c++"], fuzz::run)),

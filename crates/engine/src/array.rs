@@ -20,6 +20,7 @@ use crate::device::Device;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::gate::{Gate, Inside};
 use crate::gather::Gathering;
+use crate::growing::Growing;
 use crate::healing::Healing;
 use crate::integrity::Verify;
 use crate::intent::Intent;
@@ -59,7 +60,8 @@ impl<M: Member, C: Clock> Clone for Array<M, C> {
 }
 
 pub(crate) struct Inner<M: Member, C: Clock> {
-    pub(crate) geometry: Geometry,
+    /// The latest is the array's. Who still goes by one before it is right in all that there was then.
+    pub(crate) geometries: Growing<Geometry>,
     pub(crate) kernel: &'static parity::Kernel,
     pub(crate) pool: Pool,
     pub(crate) clock: C,
@@ -138,9 +140,9 @@ impl Drop for Writing<'_> {
 }
 
 impl<M: Member, C: Clock> Array<M, C> {
-    /// Length of the array in bytes.
+    /// Length of the array in bytes. It may grow; it never shrinks.
     pub fn bytes(&self) -> u64 {
-        self.0.geometry.array_bytes()
+        self.0.geometry().array_bytes()
     }
 
     /// The unit in which requests need no extra reads: the members' largest logical block.
@@ -211,7 +213,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             return Ok(());
         }
         let _writing = inner.writers.begin();
-        match &inner.geometry {
+        match inner.geometry() {
             Geometry::Parity(parity) => {
                 self.gather(parity, at, from, durability).await?;
                 inner.keep_within_memory().await?;
@@ -284,13 +286,18 @@ impl<M: Member, C: Clock> Drop for Halfway<'_, M, C> {
 
 impl<M: Member, C: Clock> Inner<M, C> {
     fn enter(&self, at: u64, bytes: u64) -> Result<Inside<'_>, ArrayError> {
-        let end = at.checked_add(bytes).filter(|&end| end <= self.geometry.array_bytes());
+        let end = at.checked_add(bytes).filter(|&end| end <= self.geometry().array_bytes());
         if end.is_none() {
-            let size = self.geometry.array_bytes();
+            let size = self.geometry().array_bytes();
             let reason = format!("{bytes} bytes at byte {at} run past the array's end at {size}");
             return Err(ArrayError::new(ArrayErrorKind::OutOfRange, reason));
         }
         self.gate.enter().ok_or_else(|| ArrayError::new(ArrayErrorKind::Stopped, "the array is stopped"))
+    }
+
+    /// What is where.
+    pub(crate) fn geometry(&self) -> &Geometry {
+        self.geometries.latest()
     }
 
     pub(crate) fn enter_to_write(&self, at: u64, bytes: u64) -> Result<Inside<'_>, ArrayError> {
@@ -322,7 +329,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// The device that fills `slot` and takes part.
     pub(crate) fn device(&self, slot: Slot) -> Option<Rc<Device<M>>> {
-        self.slots.borrow()[slot.index()].as_ref().filter(|device| device.is_active()).cloned()
+        let slots = self.slots.borrow();
+        in_slot(&slots, slot).filter(|device| device.is_active()).cloned()
     }
 
     pub(crate) fn is_aligned(&self, at: u64, bytes: u64) -> bool {
@@ -347,7 +355,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             Ok(filled) => return Ok(filled),
             Err(into) => into,
         };
-        match &self.geometry {
+        match self.geometry() {
             Geometry::Mapping(mapping) => self.read_mapped(mapping, at, into).await,
             Geometry::Parity(parity) => self.read_striped(parity, at, into, locked).await,
         }
@@ -463,6 +471,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let reason = format!("{bytes} bytes at byte {at} cannot be had from the members left{cause}");
         ArrayError::new(ArrayErrorKind::Io, reason)
     }
+}
+
+/// Who fills a slot. One that there is no more, of copies that were given up while somebody read, is empty.
+pub(crate) fn in_slot<T>(slots: &[Option<T>], slot: Slot) -> Option<&T> {
+    slots.get(slot.index())?.as_ref()
 }
 
 /// Whether a caller already keeps writes off the stripes it reads.

@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
 use crate::error::Refusal;
 use crate::gather::Gathering;
+use crate::growing::Growing;
 use crate::healing::Healing;
 use crate::inspect::{Found, find_superblock, read_bad_blocks};
 use crate::integrity::Verify;
@@ -211,7 +212,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         Ok(Self(Rc::new(Inner {
             gathering: Gathering::new(&geometry, optimal_bytes.into(), options.gather_bytes),
             read_ahead: ReadAhead::new(&geometry, options.read_ahead_bytes),
-            geometry,
+            geometries: Growing::new(geometry),
             kernel: options.kernel.unwrap_or_else(parity::Kernel::best),
             pool,
             clock,

@@ -39,7 +39,7 @@ struct Transfer<M> {
 impl<M: Member, C: Clock> Inner<M, C> {
     /// The member to read `at` from, a part of `read`.
     fn place(&self, at: u64, read: &Range<u64>) -> Option<Place<M>> {
-        match &self.geometry {
+        match self.geometry() {
             Geometry::Parity(parity) => {
                 let (slot, at, bytes) = parity.locate(ArrayByte(at));
                 Some(Place { device: self.device(slot)?, at, bytes })

@@ -1,6 +1,8 @@
-//! A stopped array that grows where it stands: more of each member is used.
+//! An array that grows where it stands: more of each member is used.
 //!
-//! First it is planned, and nothing is written: [`Array::plan_growth`]. Then [`Array::grow`] tells the members, in three rounds of
+//! First it is planned, and nothing is written: [`Array::plan_growth`]. Then [`Array::grow`] holds writes back, marks the array
+//! clean, and plans once more, as much may have happened since. From there on it makes no difference whether the array is
+//! in use or was just assembled: what the members say is the same. They are told in three rounds of
 //! superblocks, each of which leaves an array behind at whatever write the power goes:
 //!
 //! 1. The bitmap is removed: its bits are of the old shape, and members with bits of two shapes are no array.
@@ -8,8 +10,8 @@
 //! 3. The new size, in agreement up to the old one, together with a bitmap of the new shape whose bits are set from there
 //!    on. Members that were not told are one event behind, and follow the others (`catch_up` in `assemble`).
 //!
-//! No data is written. What the new part needs is an ordinary resync, begun by whoever serves the array next, md or this engine.
-//! The array that grew is to be assembled anew: its geometry here is the old one.
+//! Then the array itself has the new geometry, and whoever waited goes on. Reads never wait: all that was there is where it was.
+//! No data is written. What the new part needs is an ordinary resync, by whoever serves the array, now or next, md or this engine.
 //!
 //! Facts: `update_size` in `drivers/md/md.c`, `raid5_resize`, `raid1_resize` and `raid10_resize`; `md_bitmap_resize`.
 
@@ -17,25 +19,25 @@ use crate::array::{Array, Inner};
 use crate::blocks::check_blocks;
 use crate::clock::Clock;
 use crate::error::{ArrayError, ArrayErrorKind, Refusal};
+use crate::gate::Inside;
 use crate::intent::change::{NewBitmap, Planned};
+use crate::locks::RangeGuard;
 use crate::member::Member;
 use format::geometry::{Geometry, Level};
 use format::superblock::Resync;
 use format::units::{SECTOR_BYTES, Sectors};
 
 /// A growth that was found possible.
-pub struct Growth<M: Member> {
-    planned: Vec<Planned<M>>,
-    bitmap: Option<NewBitmap>,
-    /// Of each member, in bytes.
-    component: u64,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Growth {
+    component: Sectors,
     array_bytes: u64,
 }
 
-impl<M: Member> Growth<M> {
+impl Growth {
     /// Bytes that will be used of each member.
     pub fn component_bytes(&self) -> u64 {
-        self.component
+        self.component.bytes()
     }
 
     /// Bytes that the array will offer.
@@ -44,15 +46,94 @@ impl<M: Member> Growth<M> {
     }
 }
 
+/// What it takes to carry one out.
+struct Plan<M> {
+    component: Sectors,
+    planned: Vec<Planned<M>>,
+    bitmap: Option<NewBitmap>,
+    geometry: Geometry,
+}
+
+/// Nobody writes while this lives.
+pub(crate) struct Held<'a> {
+    _inside: Inside<'a>,
+    _writes: RangeGuard<'a>,
+}
+
 impl<M: Member, C: Clock> Array<M, C> {
-    /// What it takes to use `wanted` bytes of each member, or as much as all of them have. `None`: they are used so far already.
+    /// Whether `wanted` bytes of each member can be used, or as much as all of them have; those that were made longer have
+    /// more. `None`: they are used so far already.
     ///
     /// # Errors
     /// When the array cannot grow, or not so far.
-    pub fn plan_growth(&self, wanted: Option<u64>) -> Result<Option<Growth<M>>, Refusal> {
+    pub fn plan_growth(&self, wanted: Option<u64>) -> Result<Option<Growth>, Refusal> {
+        let growth = |Plan { component, geometry, .. }| Growth { component, array_bytes: geometry.array_bytes() };
+        Ok(self.0.plan(wanted)?.map(growth))
+    }
+
+    /// Tells members of a growth that was cut short what the others say already. The driver goes by the freshest, as
+    /// this engine does; but mdadm assembles no members whose superblocks differ in size. False: all say the same.
+    ///
+    /// # Errors
+    /// When the superblocks could not be written.
+    pub async fn end_growth(&self) -> Result<bool, ArrayError> {
         let inner = &*self.0;
-        inner.check_kind()?;
-        let roomy = inner.with_all_room()?;
+        let _lock = inner.metadata.exclusive(0..1).await;
+        let is_uneven = !inner.read_only && inner.record.borrow().uneven.is_some();
+        if is_uneven {
+            inner.publish().await?;
+        }
+        Ok(is_uneven)
+    }
+
+    /// Carries out what was planned, whatever else goes on. To be driven to its end, as all changes of superblocks.
+    ///
+    /// # Errors
+    /// When something has happened meanwhile that forbids it, or a member failed. Then the array is as it was, without its
+    /// bitmap perhaps, or has grown: the members left say so.
+    pub async fn grow(&self, growth: Growth) -> Result<(), ArrayError> {
+        let inner = &*self.0;
+        let _held = inner.hold_writes().await?;
+        let _lock = inner.metadata.exclusive(0..1).await;
+        let Some(plan) = inner.plan(Some(growth.component_bytes())).map_err(unwell)? else { return Ok(()) };
+        if plan.bitmap.is_some() {
+            inner.let_go_of_bitmap().await.map_err(unwell)?;
+        }
+        for (device, planned) in &plan.planned {
+            device.superblock.borrow_mut().data_size = planned.data_size;
+        }
+        inner.publish().await?;
+        if inner.devices().len() != plan.planned.len() {
+            return Err(ArrayError::new(ArrayErrorKind::Io, "a member failed, and the array did not grow"));
+        }
+        inner.tell_of_growth(&plan).await?;
+        inner.begin_to_offer(plan.geometry);
+        Ok(())
+    }
+}
+
+/// A refusal that came after the plan.
+pub(crate) fn unwell(refusal: Refusal) -> ArrayError {
+    ArrayError::new(ArrayErrorKind::Io, refusal.to_string())
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// Has writes wait, those that were begun end, and the array marked clean. Until then nothing is held back for
+    /// longer than a write takes; afterwards the members say what those of an array say that was stopped.
+    pub(crate) async fn hold_writes(&self) -> Result<Held<'_>, ArrayError> {
+        let inside = self.enter_to_change().map_err(unwell)?;
+        let writes = self.locks.exclusive(0..u64::MAX);
+        self.gathering.close_all(); // what is kept back is written out
+        let held = Held { _inside: inside, _writes: writes.await };
+        self.flush_and_mark_clean(|| true).await?;
+        Ok(held)
+    }
+
+    /// As [`Array::plan_growth`].
+    fn plan(&self, wanted: Option<u64>) -> Result<Option<Plan<M>>, Refusal> {
+        self.check_kind()?;
+        self.devices().iter().for_each(|device| device.member.measure());
+        let roomy = self.with_all_room()?;
         let now = roomy[0].1.component;
         let least = roomy.iter().min_by_key(|(_, superblock)| superblock.data_size).expect("an array has members");
         let room = least.1.rounded_component(least.1.data_size);
@@ -71,54 +152,9 @@ impl<M: Member, C: Clock> Array<M, C> {
         if component == now {
             return Ok(None);
         }
-        inner.check_state()?;
-        inner.plan_component(roomy, component).map(Some)
+        self.plan_component(component).map(Some)
     }
 
-    /// Tells members of a growth that was cut short what the others say already. The driver goes by the freshest, as
-    /// this engine does; but mdadm assembles no members whose superblocks differ in size. False: all say the same.
-    ///
-    /// # Errors
-    /// When the superblocks could not be written.
-    pub async fn end_growth(&self) -> Result<bool, ArrayError> {
-        let inner = &*self.0;
-        let _lock = inner.metadata.exclusive(0..1).await;
-        let is_uneven = !inner.read_only && inner.record.borrow().uneven.is_some();
-        if is_uneven {
-            inner.publish().await?;
-        }
-        Ok(is_uneven)
-    }
-
-    /// Carries out what was planned, and stops the array. Driven to its end, as all changes of superblocks.
-    ///
-    /// # Errors
-    /// When a member failed meanwhile. Then the array is as it was, or has grown: the members left say so.
-    pub async fn grow(&self, growth: Growth<M>) -> Result<(), ArrayError> {
-        let inner = &*self.0;
-        let unwell = |refusal: Refusal| ArrayError::new(ArrayErrorKind::Io, refusal.to_string());
-        if growth.bitmap.is_some() {
-            self.remove_bitmap().await.map_err(unwell)?;
-        }
-        {
-            let _inside = inner.enter_to_change().map_err(unwell)?;
-            let _nobody_writes = inner.locks.exclusive(0..u64::MAX).await;
-            inner.flush_devices().await?;
-            let _lock = inner.metadata.exclusive(0..1).await;
-            for (device, planned) in &growth.planned {
-                device.superblock.borrow_mut().data_size = planned.data_size;
-            }
-            inner.publish().await?;
-            if inner.devices().len() != growth.planned.len() {
-                return Err(ArrayError::new(ArrayErrorKind::Io, "a member failed, and the array did not grow"));
-            }
-            inner.tell_of_growth(growth).await?;
-        }
-        self.stop().await
-    }
-}
-
-impl<M: Member, C: Clock> Inner<M, C> {
     /// Level, layout and format can grow.
     fn check_kind(&self) -> Result<(), Refusal> {
         let devices = self.devices();
@@ -160,6 +196,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if self.read_only {
             return Err(Refusal::new("the array is read-only"));
         }
+        self.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
         if let Some((_, successor)) = self.successors().first() {
             let refusal = Refusal::new("is on the way to replace another member").of(&successor.name);
             return Err(refusal.advice("`mdspace serve` ends that first"));
@@ -183,8 +220,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         roomy.collect()
     }
 
-    fn plan_component(&self, roomy: Vec<Planned<M>>, component: Sectors) -> Result<Growth<M>, Refusal> {
-        let grown = roomy.into_iter().map(|(device, superblock)| {
+    fn plan_component(&self, component: Sectors) -> Result<Plan<M>, Refusal> {
+        self.check_state()?;
+        let grown = self.with_all_room()?.into_iter().map(|(device, superblock)| {
             let superblock = superblock.with_component(component, device.member.limits().bytes);
             let superblock = superblock.map_err(|defect| Refusal::defect(&device.name, defect))?;
             Ok((device, superblock))
@@ -200,25 +238,30 @@ impl<M: Member, C: Clock> Inner<M, C> {
             _ => component,
         };
         let bitmap = self.plan_bitmap(&planned, covers)?;
-        Ok(Growth { planned, bitmap, component: component.bytes(), array_bytes: geometry.array_bytes() })
+        Ok(Plan { component, planned, bitmap, geometry })
     }
 
     /// The round in which the array grows. The caller holds the metadata lock, and nobody writes.
-    async fn tell_of_growth(&self, growth: Growth<M>) -> Result<(), ArrayError> {
-        let resync = self.resync_offset(self.geometry.array_bytes());
-        for (device, planned) in &growth.planned {
+    async fn tell_of_growth(&self, plan: &Plan<M>) -> Result<(), ArrayError> {
+        let resync = self.resync_offset(self.geometry().array_bytes());
+        for (device, planned) in &plan.planned {
             let mut superblock = device.superblock.borrow_mut();
             (superblock.component, superblock.resync) = (planned.component, resync);
         }
         self.record.borrow_mut().resync = resync;
-        self.agreed.set(false);
         let Resync::From(agreed) = resync else { unreachable!("a resync begins somewhere") };
-        match growth.bitmap {
+        match &plan.bitmap {
             None => self.publish().await,
-            Some(bitmap) => {
-                let put = self.put_new_bitmap(bitmap, agreed.bytes()).await;
-                put.map_err(|refusal| ArrayError::new(ArrayErrorKind::Io, refusal.to_string()))
-            }
+            Some(bitmap) => self.put_new_bitmap(bitmap, agreed.bytes()).await.map_err(unwell),
         }
+    }
+
+    /// All members know: so may everybody else, at one go. A resync that began before the geometry is the new one
+    /// would end at once, and call it all agreed.
+    fn begin_to_offer(&self, geometry: Geometry) {
+        self.agreed_below.set(self.geometry().array_bytes());
+        self.agreed.set(false);
+        self.geometries.grow(geometry);
+        self.sweeps.changed.raise();
     }
 }

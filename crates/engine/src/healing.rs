@@ -252,7 +252,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Keeps writes off what a range of one member, in one row, depends on.
     async fn lock_component(&self, slot: Slot, range: &Range<u64>) -> Option<RangeGuard<'_>> {
-        match &self.geometry {
+        match self.geometry() {
             Geometry::Parity(parity) => Some(self.lock_stripes(parity, range).await),
             Geometry::Mapping(mapping) => {
                 let at = mapping.held(slot, ComponentByte(range.start))?;
@@ -263,7 +263,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// What a member should hold, as the others have it, if they can give it for certain.
     pub(crate) async fn given_by_others(&self, slot: Slot, range: &Range<u64>) -> Option<Block> {
-        match &self.geometry {
+        match self.geometry() {
             Geometry::Parity(parity) => {
                 let stripe = range.start / parity.chunk_bytes();
                 let is_trusted = self.is_agreed((stripe + 1) * parity.stripe_bytes());
@@ -326,7 +326,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let slot = self.slot_of_device(device).filter(|_| is_change && error.bytes > 0)?;
         let start = error.at.0.checked_sub(device.data_at)?;
         let range = start..start + error.bytes;
-        (range.end <= self.geometry.used_bytes(slot)).then_some(range)
+        (range.end <= self.geometry().used_bytes(slot)).then_some(range)
     }
 
     pub(crate) fn slot_of_device(&self, device: &Rc<Device<M>>) -> Option<Slot> {
@@ -338,7 +338,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Whether all that a member holds in `range` can be had from the others.
     pub(crate) fn goes_on_without(&self, device: &Rc<Device<M>>, range: &Range<u64>) -> bool {
         let Some(slot) = self.slot_of_device(device) else { return true };
-        match &self.geometry {
+        match self.geometry() {
             Geometry::Parity(parity) => {
                 self.agreed.get()
                     && self.evenly_readable(range).iter().all(|part| {

@@ -170,7 +170,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             is_listed || self.members().iter().any(|device| device.superblock.borrow().device_number.0 == *number)
         };
         // Numbers below that were given to slots when the array was made.
-        let number = (self.geometry.slots()..u16::MAX).find(|number| !taken(number));
+        let number = (self.geometry().slots()..u16::MAX).find(|number| !taken(number));
         let number = number.ok_or_else(|| Refusal::new("the array has too many devices").of(name))?;
         let bytes = member.limits().bytes;
         let superblock = self.any_superblock().for_newcomer(DeviceNumber(number), device_uuid, bytes);
@@ -189,13 +189,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 .advice("start the array with this member to serve it in larger blocks"));
         }
         let room = limits.bytes.saturating_sub(superblock.data_at().0);
-        let used = (0..self.geometry.slots()).map(|slot| self.geometry.used_bytes(Slot(slot))).max().unwrap_or(0);
+        let used = (0..self.geometry().slots()).map(|slot| self.geometry().used_bytes(Slot(slot))).max().unwrap_or(0);
         if room < used {
             let reason = format!("{used} bytes of data do not fit the {room} bytes behind the data offset");
             return Err(Refusal::new(reason).of(name).field("superblock.size"));
         }
         let party = (name, limits, superblock.clone());
-        check_blocks(&self.geometry, self.block_bytes, std::iter::once(party), true)
+        check_blocks(self.geometry(), self.block_bytes, std::iter::once(party), true)
     }
 
     /// Whether a member that was away may take its slot again and lack only what the bitmap names.
@@ -312,7 +312,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let room = device.member.limits().bytes.saturating_sub(device.data_at);
         device.state.get() == DeviceState::Spare
             && superblock.version != Version::V0_90
-            && self.geometry.used_bytes(slot) <= room
+            && self.geometry().used_bytes(slot) <= room
             && superblock.bitmap.is_some() == self.intent().is_some_and(|intent| intent.is_on_members())
     }
 

@@ -5,7 +5,7 @@
 //! shared out among copies that have nothing else to do. A write goes to all; one
 //! that fails leaves the array.
 
-use crate::array::Inner;
+use crate::array::{Inner, in_slot};
 use crate::buffer::{Block, Buffer};
 use crate::clock::Clock;
 use crate::error::ArrayError;
@@ -97,8 +97,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
     fn are_idle(&self, piece: &Piece, bytes: u64) -> bool {
         let slots = self.slots.borrow();
         piece.copies.iter().all(|&(slot, at)| {
-            let device = slots[slot.index()].as_ref();
-            device.is_some_and(|device| device.in_flight.get() == 0 && device.is_readable(at.0..at.0 + bytes))
+            in_slot(&slots, slot)
+                .is_some_and(|device| device.in_flight.get() == 0 && device.is_readable(at.0..at.0 + bytes))
         })
     }
 
@@ -112,7 +112,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     ) -> Option<(Slot, ComponentByte)> {
         let slots = self.slots.borrow();
         let load = |slot: Slot, at: ComponentByte| {
-            let device = slots[slot.index()].as_ref()?;
+            let device = in_slot(&slots, slot)?;
             let distance = device.head.get().abs_diff(at.0);
             device.is_readable(at.0..at.0 + bytes).then(|| (device.in_flight.get(), distance))
         };
@@ -147,7 +147,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let results = join_all(writes).await;
         for ((device, _), result) in copies.iter().zip(results) {
             let Err(error) = result else { continue };
-            if matches!(mapping_level(&self.geometry), Some(Level::Linear | Level::Raid0)) {
+            if matches!(mapping_level(self.geometry()), Some(Level::Linear | Level::Raid0)) {
                 return Err(self.io_error(piece.at.0, piece.bytes, Some(&error)));
             }
             self.record_failure(device, &error).await?;

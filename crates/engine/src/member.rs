@@ -1,4 +1,4 @@
-//! The seam to a member: a device-like thing of fixed size that reads, writes,
+//! The seam to a member: a device-like thing that never shrinks and that reads, writes,
 //! flushes and discards. Narrow on purpose, so that one fault double, one
 //! model and one real implementation serve every purpose.
 //!
@@ -11,7 +11,7 @@ use format::units::MemberByte;
 use std::fmt;
 use std::future::Future;
 
-/// What a member can do and prefers; fixed while it is open.
+/// What a member can do and prefers; fixed while it is open, but for a length that grows when it is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Length of the member.
@@ -38,6 +38,9 @@ pub struct Limits {
 pub trait Member: 'static {
     /// What this member can do.
     fn limits(&self) -> &Limits;
+
+    /// Looks whether the member was made longer. One whose length is fixed does nothing.
+    fn measure(&self) {}
 
     /// Fills `into` from `at`. On error the contents of `into` are unspecified.
     fn read(&self, at: MemberByte, into: Buffer) -> impl Future<Output = (Result<(), MemberError>, Buffer)>;

@@ -7,7 +7,7 @@
 //! accepted (by md, and by `assemble`); in two rounds, so that a loss of power
 //! in between leaves no two of the others more than one apart.
 
-use crate::array::{Array, Inner};
+use crate::array::{Array, Inner, in_slot};
 use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
 use crate::error::{ArrayError, ArrayErrorKind, Refusal};
@@ -71,7 +71,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Levels without redundancy have nothing to bring into agreement, and md
     /// never marks them dirty.
     pub(crate) fn is_redundant(&self) -> bool {
-        !matches!(self.geometry.level(), Level::Linear | Level::Raid0)
+        !matches!(self.geometry().level(), Level::Linear | Level::Raid0)
     }
 
     /// Before the first write: every member says that the array is in use.
@@ -150,7 +150,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// `at_rest` is asked after the flush whether anything was written since.
-    async fn flush_and_mark_clean(&self, at_rest: impl Fn() -> bool) -> Result<(), ArrayError> {
+    pub(crate) async fn flush_and_mark_clean(&self, at_rest: impl Fn() -> bool) -> Result<(), ArrayError> {
         let agreed_below = self.agreed_below.get();
         self.flush_devices().await?;
         let _lock = self.metadata.exclusive(0..1).await;
@@ -232,7 +232,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             return Err(self.break_off(device, error));
         }
         self.set_faulty(device);
-        let (left, slots) = (self.slots.borrow().iter().flatten().count(), self.geometry.slots());
+        let (left, slots) = (self.slots.borrow().iter().flatten().count(), self.geometry().slots());
         tracing::error!("{} leaves the array: {error}; it goes on with {left} of {slots} members", device.name);
         Ok(())
     }
@@ -280,12 +280,12 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if lost.state.get() != DeviceState::InSync || is_followed {
             return true;
         }
-        if matches!(self.geometry, Geometry::Parity(_)) && !self.agreed.get() {
+        if matches!(self.geometry(), Geometry::Parity(_)) && !self.agreed.get() {
             return false;
         }
         let slots = self.slots.borrow();
         let current = |device: &Rc<Device<M>>| device.state.get() == DeviceState::InSync && !Rc::ptr_eq(device, lost);
-        survives(&self.geometry, &|slot| !slots[slot.index()].as_ref().is_some_and(current))
+        survives(self.geometry(), &|slot| !in_slot(&slots, slot).is_some_and(current))
     }
 
     /// After a device's state changed: whether every slot is filled by one that is current.

@@ -144,6 +144,10 @@ impl<M: Member> Watched<M> {
         self.member.limits()
     }
 
+    pub(crate) fn measure(&self) {
+        self.member.measure();
+    }
+
     fn begin(&self, operation: Operation, at: MemberByte, bytes: u64, why: Why) -> Option<Watching> {
         let watch = self.watch.borrow().clone()?;
         let transfer = Transfer { operation, at, bytes, why };

@@ -228,7 +228,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         range: &Range<u64>,
     ) -> Result<Vec<(u64, Block)>, ArrayError> {
         let (mut blocks, mut parts) = (Vec::new(), vec![range.clone()]);
-        let chunk = match &self.geometry {
+        let chunk = match self.geometry() {
             Geometry::Parity(parity) => parity.chunk_bytes(),
             Geometry::Mapping(mapping) if mapping.chunk_bytes() > 0 => mapping.chunk_bytes(),
             Geometry::Mapping(_) => ROW_BYTES,
@@ -263,7 +263,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// RAID-10 leaves places unused.
     fn holds_anything(&self, slot: Slot, range: &Range<u64>) -> bool {
-        match &self.geometry {
+        match self.geometry() {
             Geometry::Parity(_) => true,
             Geometry::Mapping(mapping) => mapping.held(slot, ComponentByte(range.start)).is_some(),
         }

@@ -301,16 +301,16 @@ impl<M: Member, C: Clock> Array<M, C> {
             name: String::from_utf8_lossy(superblock.set_name.as_bytes()).into_owned(),
             metadata: superblock.version.to_string(),
             level: level_name(superblock.level),
-            layout: inner.geometry.layout_name(),
+            layout: inner.geometry().layout_name(),
             chunk_bytes: superblock.chunk.bytes(),
             stripe_size_bytes: inner.stripe_size_bytes(),
-            array_bytes: inner.geometry.array_bytes(),
+            array_bytes: inner.geometry().array_bytes(),
             component_bytes: superblock.component.bytes(),
             created: superblock.created.seconds,
             updated: superblock.updated.seconds,
-            raid_disks: inner.geometry.slots(),
+            raid_disks: inner.geometry().slots(),
             in_sync,
-            state: state(inner, in_sync < inner.geometry.slots()),
+            state: state(inner, in_sync < inner.geometry().slots()),
             broken: inner.broken.borrow().clone(),
             read_only: inner.read_only,
             events: inner.record.borrow().events,
@@ -331,7 +331,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// Bytes of a full stripe for parity levels, of a chunk elsewhere: what
     /// large requests are best made of.
     pub fn preferred_bytes(&self) -> u64 {
-        match &self.0.geometry {
+        match self.0.geometry() {
             Geometry::Parity(parity) => parity.stripe_bytes(),
             Geometry::Mapping(_) => 64 << 10,
         }

@@ -68,7 +68,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// # Errors
     /// When it cannot.
     pub fn check_stripe_size(&self, stripe_size: StripeSize) -> Result<(), Refusal> {
-        stripe_size.check(&self.0.geometry)
+        stripe_size.check(self.0.geometry())
     }
 }
 

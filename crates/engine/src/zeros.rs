@@ -80,7 +80,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             return if all_promise { self.punch_hole(at, bytes, Durability::Ordinary).await } else { Ok(()) };
         }
         let _writing = inner.writers.begin();
-        match &inner.geometry {
+        match inner.geometry() {
             Geometry::Mapping(mapping) => inner.discard_alone(mapping, at, bytes).await,
             Geometry::Parity(_) => unreachable!("parity is redundancy"),
         }
@@ -119,7 +119,7 @@ impl<M: Member, C: Clock> Array<M, C> {
 impl<M: Member, C: Clock> Inner<M, C> {
     /// What can be zeroed without reading anything.
     fn zero_unit(&self) -> u64 {
-        match &self.geometry {
+        match self.geometry() {
             Geometry::Parity(parity) => parity.stripe_bytes(),
             Geometry::Mapping(_) => self.block_bytes,
         }
@@ -133,7 +133,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Keeps others off whole units, and off all that shares their parity.
     async fn lock_whole(&self, range: &Range<u64>) -> RangeGuard<'_> {
-        match &self.geometry {
+        match self.geometry() {
             Geometry::Mapping(_) => self.locks.exclusive(range.clone()).await,
             Geometry::Parity(parity) => {
                 let stripes = range.start / parity.stripe_bytes()..range.end / parity.stripe_bytes();
@@ -144,7 +144,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     async fn zero_extents(&self, range: &Range<u64>, means: Means) -> Result<(), ArrayError> {
-        let extents = match &self.geometry {
+        let extents = match self.geometry() {
             Geometry::Parity(parity) => self.extents_of_stripes(parity, range),
             Geometry::Mapping(mapping) => self.extents_of_pieces(mapping, range),
         };

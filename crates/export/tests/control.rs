@@ -2,8 +2,8 @@
 //! everything that is no proper request.
 
 use mdspace_export::control::{
-    ApiError, Client, ClientError, Command, ControlBackend, ControlServer, Method, REQUEST_BYTES_MAX, ROUTES, Socket,
-    Token, TraceRequest,
+    ApiError, Client, ClientError, Command, ControlBackend, ControlServer, GrowRequest, Method, REQUEST_BYTES_MAX,
+    ROUTES, Socket, Token, TraceRequest,
 };
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -106,6 +106,9 @@ fn what_is_asked_reaches_the_backend_and_is_answered() {
     let replace = json!({"member": "a", "with": "b"});
     assert_eq!(client.post("/v1/members/replace", &replace).expect("an answer"), json!({}));
     assert_eq!(client.post("/v1/set", &json!({"stripe-size": "64K"})).expect("an answer"), json!({}));
+    for grow in [json!({"size": 4096}), json!({"size": null}), json!({"raid-devices": 3})] {
+        assert_eq!(client.post("/v1/grow", &grow).expect("an answer"), json!({}));
+    }
     assert_eq!(client.post("/v1/stop", &json!({})).expect("an answer"), json!({}));
     let request = serde_json::from_value::<mdspace_export::control::MemberRequest>(member).expect("a request");
     let settings = [("stripe-size".to_owned(), "64K".to_owned())].into();
@@ -120,6 +123,9 @@ fn what_is_asked_reaches_the_backend_and_is_answered() {
         Command::ReAddMember(request),
         Command::ReplaceMember(serde_json::from_value(replace).expect("a request")),
         Command::Set(settings),
+        Command::Grow(GrowRequest::Size(Some(4096))),
+        Command::Grow(GrowRequest::Size(None)),
+        Command::Grow(GrowRequest::RaidDevices(3)),
         Command::Stop,
     ];
     assert_eq!(*served.backend.asked.lock().expect("nobody panicked"), expected);
@@ -146,6 +152,9 @@ fn what_is_no_proper_request_is_refused_in_json_and_reaches_nobody() {
         (post("/v1/members/fail", "{\"member\": \"a\", \"x\": 1}"), 400, "the body cannot be used: unknown field `x`"),
         (post("/v1/members/fail", "{\"member\": \"a\"} {}"), 400, "the body cannot be used: trailing"),
         (post("/v1/set", "{\"a\": 1}"), 400, "the body cannot be used: invalid type"),
+        (post("/v1/grow", ""), 400, "the body cannot be used: "),
+        (post("/v1/grow", "{\"size\": null, \"raid-devices\": 3}"), 400, "the body cannot be used: "),
+        (post("/v1/grow", "{\"sizes\": 1}"), 400, "the body cannot be used: unknown variant `sizes`"),
         (post("/v1/stop", "{\"now\": true}"), 400, "the body cannot be used: unknown field `now`"),
         (post("/v1/members/fail", &huge), 413, "the body is cut off or longer than 65536 bytes"),
         (post("/v1/nothing", "{}"), 404, "there is no route /v1/nothing"),

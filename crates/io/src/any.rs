@@ -42,6 +42,10 @@ impl Member for AnyMember {
         delegate!(self, member => member.limits())
     }
 
+    fn measure(&self) {
+        delegate!(self, member => member.measure());
+    }
+
     async fn read(&self, at: MemberByte, into: Buffer) -> (Result<(), MemberError>, Buffer) {
         delegate!(self, member => member.read(at, into).await)
     }

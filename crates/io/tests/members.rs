@@ -169,6 +169,25 @@ fn nothing_beyond_the_end_is_read_or_written_and_a_member_does_not_grow() {
 }
 
 #[test]
+fn a_file_that_was_made_longer_is_so_once_it_is_measured() {
+    let _alone = alone();
+    let (executor, pool) = executor();
+    let directory = tempfile::tempdir().expect("a directory");
+    let member = file_in(directory.path(), &OpenOptions::default());
+    let file = std::fs::File::options().write(true).open(member.path()).expect("opened");
+    let write = || executor.block_on(member.write(MemberByte(MEMBER_BYTES), pool.zeroed(4096).freeze()));
+    file.set_len(2 * MEMBER_BYTES).expect("it can be longer");
+    let before = member.limits();
+    assert_eq!((before.bytes, write().expect_err("beyond the end").kind), (MEMBER_BYTES, MemberErrorKind::Short));
+    member.measure();
+    assert_eq!((before.bytes, member.limits().bytes), (MEMBER_BYTES, 2 * MEMBER_BYTES));
+    write().expect("within the member");
+    file.set_len(4096).expect("it can be shorter");
+    member.measure();
+    assert_eq!(member.limits().bytes, 2 * MEMBER_BYTES, "what is not there is an error when it is asked for");
+}
+
+#[test]
 fn a_file_that_has_become_shorter_gives_a_short_read() {
     let _alone = alone();
     let (executor, pool) = executor();

@@ -87,7 +87,7 @@ fn an_array_can_be_watched_as_the_page_says() {
 
 #[test]
 fn who_comes_from_mdadm_finds_its_configuration_understood() {
-    assert_eq!(run_page("docs/from-mdadm.md"), 3);
+    assert_eq!(run_page("docs/from-mdadm.md"), 5);
 }
 
 #[test]

@@ -41,7 +41,11 @@ fn a_server_is_found_tells_its_state_loses_a_member_and_stops_clean() {
 }
 
 /// A client that says no more than it must, and may hang up at any byte.
-struct Nbd(UnixStream);
+struct Nbd {
+    stream: UnixStream,
+    /// What it was told that there are.
+    bytes: u64,
+}
 
 impl Nbd {
     fn connect(socket: &str) -> Self {
@@ -50,21 +54,23 @@ impl Nbd {
         stream.read_exact(&mut [0; 18]).expect("a greeting");
         // The default export, in the way that needs no reply to an option.
         stream.write_all(&[&agreed[..], b"IHAVEOPT", &[0, 0, 0, 1, 0, 0, 0, 0]].concat()).expect("it listens");
-        stream.read_exact(&mut [0; 10]).expect("size and flags");
-        Self(stream)
+        let mut told = [0; 10];
+        stream.read_exact(&mut told).expect("size and flags");
+        let bytes = u64::from_be_bytes(told[..8].try_into().expect("eight bytes"));
+        Self { stream, bytes }
     }
 
     fn request(&mut self, kind: u16, at: u64, bytes: u32, payload: &[u8]) {
         let header = [&0x2560_9513_u32.to_be_bytes()[..], &[0, 0], &kind.to_be_bytes()];
         let cookie = at.to_be_bytes();
         let place = [&cookie[..], &at.to_be_bytes(), &bytes.to_be_bytes()].concat();
-        self.0.write_all(&[&header.concat(), &place, payload].concat()).expect("it listens");
+        self.stream.write_all(&[&header.concat(), &place, payload].concat()).expect("it listens");
     }
 
     /// Which request was answered: it was done.
     fn reply(&mut self) -> u64 {
         let mut reply = [0; 16];
-        self.0.read_exact(&mut reply).expect("an answer");
+        self.stream.read_exact(&mut reply).expect("an answer");
         assert_eq!(reply[..8], [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0], "no error");
         u64::from_be_bytes(reply[8..].try_into().expect("eight bytes"))
     }
@@ -73,7 +79,7 @@ impl Nbd {
         self.request(0, at, bytes, &[]);
         assert_eq!(self.reply(), at);
         let mut data = vec![0; bytes as usize];
-        self.0.read_exact(&mut data).expect("what was read");
+        self.stream.read_exact(&mut data).expect("what was read");
         data
     }
 }
@@ -444,6 +450,64 @@ fn a_served_array_is_scrubbed_beside_its_clients_and_goes_on_with_it_after_a_res
     here.run("scrub").ok();
     here.run("set sync-speed-min=64K sync-speed-max=64K sync-action=check").ok();
     assert!(here.run("scrub --cancel").ok().text().contains("cancelled"));
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+}
+
+/// Makes members longer, as whoever gave them more room does.
+fn lengthen(here: &Workplace, members: &[&str]) {
+    for member in members {
+        let file = std::fs::File::options().write(true).open(here.path().join(member)).expect("a member");
+        file.set_len(24 << 20).expect("it can be longer");
+    }
+}
+
+#[test]
+fn an_array_grows_while_it_is_served_and_clients_that_come_then_see_it() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --bitmap internal --size 8M a b c").ok();
+    let server = Server::of(&here, "serve a b c --nbd unix:nbd.socket");
+    let socket = here.path().join("nbd.socket").display().to_string();
+    let mut first = Nbd::connect(&socket);
+    first.request(1, 4096, 4096, &[7; 4096]);
+    first.reply();
+    here.run("grow --size 9M").expect(2, &["a: superblock.size", "has room for only"]);
+    here.run("grow --size 1M").expect(2, &["superblock.size", "not made smaller"]);
+    here.run("grow --raid-devices 4").expect(2, &["superblock.level", "only RAID-1"]);
+    lengthen(&here, &["a", "b", "c"]);
+    let grown = parsed(&here.run("grow --size max --json").ok().text());
+    let bytes = grown["array_bytes"].as_u64().expect("a number");
+    assert!(bytes > 2 * first.bytes, "{bytes} bytes, it was {}", first.bytes);
+    assert_eq!(first.read(4096, 4096), [7; 4096]);
+    let mut second = Nbd::connect(&socket);
+    assert_eq!(second.bytes, bytes);
+    second.request(1, bytes - 4096, 4096, &[8; 4096]);
+    second.reply();
+    let same = parsed(&here.run("grow --size max --json").ok().text());
+    assert_eq!(same["array_bytes"], bytes);
+    drop((first, second));
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+    let last = here.run(&format!("read a b c --offset {}", bytes - 4096));
+    assert_eq!(last.ok().stdout, [8; 4096]);
+}
+
+#[test]
+fn a_served_array_of_another_kind_is_refused_and_raid_1_has_more_copies() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --integrity --size 8M a b c").ok();
+    let server = Server::of(&here, "serve a b c");
+    lengthen(&here, &["a", "b", "c"]);
+    here.run("grow --size max").expect(2, &["keeps checksums"]);
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+
+    here.run("create --level 1 --size 8M d e").ok();
+    let server = Server::of(&here, "serve d e");
+    std::fs::File::create_new(here.path().join("f")).and_then(|file| file.set_len(24 << 20)).expect("a new file");
+    assert_eq!(parsed(&here.run("grow --raid-devices 3 --json").ok().text())["missing"], parsed("[2]"));
+    let added = parsed(&here.run("add f --json").ok().text());
+    assert_eq!((&added["raid_disks"], &added["missing"]), (&3.into(), &parsed("[]")));
     here.run("stop").ok();
     assert_eq!(server.wait(), Some(0));
 }

@@ -418,7 +418,7 @@ pub(super) async fn let_others_go_first() {
 
 /// An entry's work, from its making to its end.
 async fn carry_out<M: Member, C: Clock>(inner: Rc<Inner<M, C>>, entry: Rc<Entry>) -> Outcome {
-    let Geometry::Parity(parity) = &inner.geometry else { unreachable!("only parity is gathered for") };
+    let Geometry::Parity(parity) = inner.geometry() else { unreachable!("only parity is gathered for") };
     let _writing = inner.writers.begin();
     let_others_go_first().await;
     entry.locked().await;

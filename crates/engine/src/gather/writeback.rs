@@ -172,7 +172,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// writing through.
     pub async fn write_back(&self) {
         let inner = &*self.0;
-        if inner.read_only || matches!(inner.geometry, Geometry::Mapping(_)) {
+        if inner.read_only || matches!(inner.geometry(), Geometry::Mapping(_)) {
             return;
         }
         let kept = &inner.gathering.kept;

@@ -91,20 +91,25 @@ impl<M: Member, C: Clock> Array<M, C> {
         let inner = &*self.0;
         let _inside = inner.enter_to_change()?;
         let _lock = inner.metadata.exclusive(0..1).await;
-        let Some(intent) = inner.intent() else { return Ok(()) };
-        inner.disown_file(&intent).await;
-        intent.retired.set(true);
-        for device in inner.devices() {
-            device.superblock.borrow_mut().bitmap = None;
-        }
-        inner.forget_returns();
-        inner.publish_change().await?;
-        inner.intent.take();
-        Ok(())
+        inner.let_go_of_bitmap().await
     }
 }
 
 impl<M: Member, C: Clock> Inner<M, C> {
+    /// As [`Array::remove_bitmap`]. The caller holds the metadata lock.
+    pub(crate) async fn let_go_of_bitmap(&self) -> Result<(), Refusal> {
+        let Some(intent) = self.intent() else { return Ok(()) };
+        self.disown_file(&intent).await;
+        intent.retired.set(true);
+        for device in self.devices() {
+            device.superblock.borrow_mut().bitmap = None;
+        }
+        self.forget_returns();
+        self.publish_change().await?;
+        self.intent.take();
+        Ok(())
+    }
+
     /// Any superblock of the array.
     fn check_bitmap_can_be_added(&self) -> Result<Superblock, Refusal> {
         let superblock = self.devices().first().expect("a running array has a member").superblock.borrow().clone();
@@ -119,9 +124,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// What its bits cover: a component, or for level 10 the array.
     fn bitmap_covers(&self, superblock: &Superblock) -> Sectors {
-        match &self.geometry {
+        match self.geometry() {
             Geometry::Mapping(mapping) if mapping.level() == Level::Raid10 => {
-                Sectors(self.geometry.array_bytes() / SECTOR_BYTES)
+                Sectors(self.geometry().array_bytes() / SECTOR_BYTES)
             }
             _ => superblock.component,
         }
@@ -150,9 +155,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// Puts a bitmap that was planned on the members, with the bits from `from` on set.
-    pub(crate) async fn put_new_bitmap(&self, bitmap: NewBitmap, from: u64) -> Result<(), Refusal> {
+    pub(crate) async fn put_new_bitmap(&self, bitmap: &NewBitmap, from: u64) -> Result<(), Refusal> {
         let doubtful = from..bitmap.header.sync_size.bytes();
-        self.put_bitmap(Home::Members, bitmap.header, bitmap.policy, doubtful).await
+        self.put_bitmap(Home::Members, bitmap.header.clone(), bitmap.policy, doubtful).await
     }
 
     /// The least room that any member has, in bytes.
@@ -199,8 +204,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         };
         let mut image = vec![0; header.bytes_on_disk(room) as usize];
         image[..SUPER_BYTES].copy_from_slice(&header.encode());
+        let is_agreed = doubtful.is_empty();
         set_range(&mut image[SUPER_BYTES..], header.bits_of(doubtful));
-        let intent = Rc::new(Intent::new(home, header, image, true, self.agreed.get(), policy));
+        let intent = Rc::new(Intent::new(home, header, image, true, is_agreed, policy));
         self.watch_file(&intent);
         self.intent.replace(Some(intent.clone()));
         let failures = {

@@ -212,7 +212,7 @@ enum Flush {
 impl<M: Member, C: Clock> Inner<M, C> {
     /// The part of what the bitmap covers that a write to `range` of the array touches.
     pub(crate) fn covered(&self, range: &Range<u64>) -> Range<u64> {
-        match &self.geometry {
+        match self.geometry() {
             Geometry::Parity(parity) => {
                 let (chunk, width) = (parity.chunk_bytes(), parity.stripe_bytes());
                 range.start / width * chunk..range.end.div_ceil(width) * chunk

@@ -197,7 +197,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// A read of a degraded array is about to begin: begins to read the stripes that
     /// it needs in part, if its stream will want the rest.
     pub(crate) fn look_ahead(&self, at: u64, bytes: u64) {
-        let Geometry::Parity(parity) = &self.geometry else { return };
+        let Geometry::Parity(parity) = self.geometry() else { return };
         if self.read_ahead.bytes_max == 0 {
             return;
         }

@@ -111,7 +111,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// What to lock for a range of positions; writes that are gathered there are let go.
     fn locked_by(&self, range: &Range<u64>) -> Range<u64> {
-        match &self.geometry {
+        match self.geometry() {
             Geometry::Parity(parity) => {
                 let chunk = parity.chunk_bytes();
                 let stripes = range.start / chunk..range.end.div_ceil(chunk);
@@ -126,7 +126,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// The caller keeps writes off.
     pub(super) async fn look(&self, range: &Range<u64>, action: ScrubAction) -> Look {
         let mut look = Look::default();
-        match &self.geometry {
+        match self.geometry() {
             Geometry::Parity(parity) => {
                 let run = |slot| Run { slot: Slot(slot), range: range.clone() };
                 let runs = self.read_thoroughly((0..parity.slots()).map(run).collect()).await;
@@ -308,7 +308,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             .map(|(&(slot, at), block)| self.witness(slot, &(at..at + row.bytes), block.as_ref(), runs))
             .collect();
         let present = witnesses.iter().map(|witness| *witness != Witness::Absent).collect();
-        let (verdict, agrees, fixes) = match (&row.stripe, &self.geometry) {
+        let (verdict, agrees, fixes) = match (&row.stripe, self.geometry()) {
             (Some(stripe), Geometry::Parity(parity)) => {
                 let judged = StripeRow { exponents: exponents(parity, stripe), witnesses };
                 let solved = |index, who: &[usize]| judged.solved(self.kernel, index, who);
@@ -379,7 +379,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// The bytes of the array that the witnesses of a row hold of which `is_meant` is true.
     fn array_parts(&self, row: &Row, is_meant: &dyn Fn(&usize) -> bool) -> Vec<ArrayPart> {
-        match (&row.stripe, &self.geometry) {
+        match (&row.stripe, self.geometry()) {
             (Some(stripe), Geometry::Parity(parity)) => {
                 let start = stripe.number() * parity.stripe_bytes() + (row.at - stripe.component().0);
                 let data = (0..usize::from(parity.data_chunks())).filter(is_meant);

@@ -467,11 +467,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Bytes of the components that are in use.
     fn component_bytes(&self) -> u64 {
-        (0..self.geometry.slots()).map(|slot| self.geometry.used_bytes(Slot(slot))).max().unwrap_or(0)
+        (0..self.geometry().slots()).map(|slot| self.geometry().used_bytes(Slot(slot))).max().unwrap_or(0)
     }
 
     fn chunk_bytes(&self) -> u64 {
-        match &self.geometry {
+        match self.geometry() {
             Geometry::Parity(parity) => parity.chunk_bytes(),
             Geometry::Mapping(mapping) => mapping.chunk_bytes(),
         }

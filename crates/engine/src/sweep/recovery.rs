@@ -80,7 +80,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let by_bitmap = self.targets_of_sweep().iter().all(|target| target.is_by_bitmap());
         match self.intent() {
             // Of RAID-10 the bitmap covers the array, and each window asks for itself.
-            Some(intent) if by_bitmap && self.geometry.level() != Level::Raid10 => intent.next_set(range, most),
+            Some(intent) if by_bitmap && self.geometry().level() != Level::Raid10 => intent.next_set(range, most),
             _ => Some(range),
         }
     }
@@ -88,7 +88,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     pub(super) async fn recover_window(&self, range: &Range<u64>) -> Result<Tally, ArrayError> {
         let mut targets = self.targets_of_sweep();
         targets.retain(|target| current(&target.device).is_some_and(|current| current < range.end));
-        match &self.geometry {
+        match self.geometry() {
             Geometry::Parity(parity) => {
                 let _lock = self.lock_stripes(parity, range).await;
                 self.check_unbroken()?;

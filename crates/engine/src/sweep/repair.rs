@@ -69,7 +69,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Writes as a request does: the array is marked first, and what the cache knows of it is forgotten.
     async fn write_fixes(&self, range: &Range<u64>, fixes: Vec<Fix>) -> Result<(), ArrayError> {
-        let covered = match &self.geometry {
+        let covered = match self.geometry() {
             Geometry::Parity(parity) => {
                 let chunk = parity.chunk_bytes();
                 let stripes = range.start / chunk..range.end.div_ceil(chunk);

@@ -51,9 +51,9 @@ impl<M: Member, C: Clock> Array<M, C> {
 impl<M: Member, C: Clock> Inner<M, C> {
     pub(super) fn resync_course(&self) -> Course {
         let from = self.position_of(self.agreed_below.get());
-        let end = self.position_of(self.geometry.array_bytes());
+        let end = self.position_of(self.geometry().array_bytes());
         let chunk = self.chunk_bytes();
-        match &self.geometry {
+        match self.geometry() {
             Geometry::Mapping(mapping) if mapping.level() == Level::Raid10 => {
                 let array_bytes = |member: u64| member * u64::from(mapping.slots()) / u64::from(mapping.copies());
                 let step = (array_bytes(WINDOW_BYTES) / chunk).max(1) * chunk;
@@ -69,7 +69,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// A resync's position at a byte of the array; down to a whole stripe.
     fn position_of(&self, at: u64) -> u64 {
-        match &self.geometry {
+        match self.geometry() {
             Geometry::Parity(parity) => at / parity.stripe_bytes() * parity.chunk_bytes(),
             Geometry::Mapping(_) => at,
         }
@@ -77,7 +77,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// The byte of the array at a resync's position; down to a whole stripe.
     pub(crate) fn array_byte_of(&self, position: u64) -> u64 {
-        match &self.geometry {
+        match self.geometry() {
             Geometry::Parity(parity) => position / parity.chunk_bytes() * parity.stripe_bytes(),
             Geometry::Mapping(_) => position,
         }
@@ -100,7 +100,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     pub(super) async fn resync_window(&self, range: &Range<u64>) -> Result<Tally, ArrayError> {
-        match &self.geometry {
+        match self.geometry() {
             Geometry::Parity(parity) => {
                 let _lock = self.lock_stripes(parity, range).await;
                 self.check_unbroken()?;

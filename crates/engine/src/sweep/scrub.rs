@@ -51,7 +51,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             let advice = "cancel it first, or let it go on if it is paused";
             return Err(Refusal::new("a check or repair is under way").field("sync_action").advice(advice));
         }
-        let array_bytes = inner.geometry.array_bytes();
+        let array_bytes = inner.geometry().array_bytes();
         let array = request.range.clone().unwrap_or(0..array_bytes);
         if array.is_empty() || array.end > array_bytes {
             let reason = format!("bytes {} to {} are not a part of the array's {array_bytes}", array.start, array.end);
@@ -76,7 +76,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// As [`Array::begin_scrub`]; and when the report is not of an array of this shape.
     pub fn restore_scrub(&self, report: ScrubReport) -> Result<(), Refusal> {
         let inner = &*self.0;
-        let is_of_this_array = report.array.end <= inner.geometry.array_bytes()
+        let is_of_this_array = report.array.end <= inner.geometry().array_bytes()
             && !report.array.is_empty()
             && report.positions == inner.scrub_positions(&report.array)
             && (report.positions.start..=report.positions.end).contains(&report.position);
@@ -229,7 +229,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Whole stripes, or units, that hold a range of the array.
     fn scrub_positions(&self, array: &Range<u64>) -> Range<u64> {
-        match &self.geometry {
+        match self.geometry() {
             format::geometry::Geometry::Parity(_) => self.covered(array),
             format::geometry::Geometry::Mapping(mapping) => {
                 let unit = COPIES_UNIT_BYTES.max(mapping.chunk_bytes());

@@ -50,6 +50,8 @@ pub enum Command {
     ReplaceMember(ReplaceRequest),
     /// Change settings of the running array: key and value, all or none.
     Set(BTreeMap<String, String>),
+    /// Use more of each member, or have more copies or fewer.
+    Grow(GrowRequest),
     /// Begin a check or repair, or do something about the one that is under way.
     Scrub(ScrubRequest),
     /// What the check or repair under way, or the last one, found.
@@ -96,6 +98,16 @@ pub struct ReplaceRequest {
     /// Take a new one even if it carries a superblock.
     #[serde(default)]
     pub force: bool,
+}
+
+/// A body that says what an array is to grow to: one of these, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GrowRequest {
+    /// So many bytes of each member; as many as all of them have when there is no number.
+    Size(Option<u64>),
+    /// So many copies of a RAID-1.
+    RaidDevices(u16),
 }
 
 /// A body that asks for a check or repair.
@@ -207,7 +219,7 @@ const fn post(path: &'static str, decode: fn(&[u8]) -> Result<Command, ApiError>
 }
 
 /// Everything that can be asked.
-pub const ROUTES: [Route; 13] = [
+pub const ROUTES: [Route; 14] = [
     get("/v1/status", Content::Json, |query| asked(query).map(|NoFields {}| Command::Status)),
     get("/v1/measures", Content::Json, |query| asked(query).map(|NoFields {}| Command::Measures)),
     get("/v1/trace", Content::Json, |query| asked(query).map(Command::Trace)),
@@ -218,6 +230,7 @@ pub const ROUTES: [Route; 13] = [
     post("/v1/members/re-add", |body| parse(body).map(Command::ReAddMember)),
     post("/v1/members/replace", |body| parse(body).map(Command::ReplaceMember)),
     post("/v1/set", |body| parse(body).map(Command::Set)),
+    post("/v1/grow", |body| parse(body).map(Command::Grow)),
     get("/v1/scrub", Content::Json, |query| asked(query).map(|NoFields {}| Command::ScrubReport)),
     post("/v1/scrub", |body| parse(body).map(Command::Scrub)),
     post("/v1/stop", |body| parse(body).map(|NoFields {}| Command::Stop)),

@@ -3,7 +3,7 @@
 //! Transfers go straight to the device (`O_DIRECT`) where the file system
 //! takes that, and are read or written in place, from registered memory when
 //! the pool's arena is registered. A transfer that the kernel cuts short is
-//! continued; the end of the file is an error, and a member never grows.
+//! continued; the end of the file is an error, and a member grows only when it is measured after somebody made it longer.
 //!
 //! It never touches a member that it could not lock, if a lock was asked for
 //! (see [`Lock`]), and never creates one; [`create_sparse`] and [`create_preallocated`] do.
@@ -13,7 +13,7 @@ mod probe;
 
 use crate::descriptor::Descriptor;
 use crate::transfer;
-use engine::{Block, Buffer, Limits, Member, MemberError, MemberErrorKind, Operation};
+use engine::{Block, Buffer, Growing, Limits, Member, MemberError, MemberErrorKind, Operation};
 use format::units::MemberByte;
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use std::fmt;
@@ -131,7 +131,7 @@ impl std::error::Error for OpenError {
 pub struct FileMember {
     path: PathBuf,
     descriptor: Rc<Descriptor>,
-    limits: Limits,
+    limits: Growing<Limits>,
     is_block_device: bool,
     is_direct: bool,
 }
@@ -151,7 +151,7 @@ impl FileMember {
         Ok(Self {
             path: path.to_owned(),
             descriptor: Descriptor::registered(fd),
-            limits: probed.limits,
+            limits: Growing::new(probed.limits),
             is_block_device,
             is_direct: probed.is_direct,
         })
@@ -180,10 +180,11 @@ impl FileMember {
     /// Refuses what does not lie within the member.
     fn check(&self, request: Request) -> Result<(), MemberError> {
         let end = request.at.checked_add(request.bytes);
-        if end.is_some_and(|end| end <= self.limits.bytes) {
+        let bytes = self.limits().bytes;
+        if end.is_some_and(|end| end <= bytes) {
             return Ok(());
         }
-        let text = format!("beyond the member's end at byte {}", self.limits.bytes);
+        let text = format!("beyond the member's end at byte {bytes}");
         Err(self.failed(request, io::Error::new(io::ErrorKind::UnexpectedEof, text)))
     }
 
@@ -193,7 +194,7 @@ impl FileMember {
             Ok(moved) => {
                 *done += u64::from(moved);
                 // A direct transfer stops between blocks only where the file ends.
-                let between_blocks = done.is_multiple_of(u64::from(self.limits.logical_block_bytes));
+                let between_blocks = done.is_multiple_of(u64::from(self.limits().logical_block_bytes));
                 if moved == 0 || !between_blocks && *done < request.bytes {
                     let text = format!("only {done} of {} bytes", request.bytes);
                     return Err(self.failed(request, io::Error::new(io::ErrorKind::UnexpectedEof, text)));
@@ -226,7 +227,7 @@ impl FileMember {
 
 impl fmt::Debug for FileMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FileMember").field("path", &self.path).field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("FileMember").field("path", &self.path).field("limits", self.limits()).finish_non_exhaustive()
     }
 }
 
@@ -244,7 +245,17 @@ fn total<T: Deref<Target = [u8]>>(parts: &[T]) -> u64 {
 
 impl Member for FileMember {
     fn limits(&self) -> &Limits {
-        &self.limits
+        self.limits.latest()
+    }
+
+    /// One that cannot be measured, or became shorter, is as long as it was: what is not there is an error when it is asked for.
+    fn measure(&self) {
+        let limits = self.limits();
+        if let Ok(bytes) = probe::length(&*self.descriptor)
+            && bytes > limits.bytes
+        {
+            self.limits.grow(Limits { bytes, ..limits.clone() });
+        }
     }
 
     async fn read(&self, at: MemberByte, mut into: Buffer) -> (Result<(), MemberError>, Buffer) {

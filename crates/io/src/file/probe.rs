@@ -8,7 +8,7 @@ use super::{Direct, OpenOptions};
 use engine::Limits;
 use rustix::fs::{AtFlags, OFlags, SeekFrom, Statx, StatxFlags};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// The unit of md's format, and the block size of a file that takes any.
@@ -37,6 +37,11 @@ pub(super) fn probe(fd: &OwnedFd, is_block_device: bool, options: &OpenOptions) 
         }
         _ => Ok(Probed { limits, is_direct: false }),
     }
+}
+
+/// How long a file or device is now. Nothing here goes by the descriptor's position.
+pub(super) fn length(fd: &impl AsFd) -> io::Result<u64> {
+    Ok(rustix::fs::seek(fd, SeekFrom::End(0))?)
 }
 
 fn set_direct(fd: &OwnedFd) -> bool {
@@ -79,7 +84,7 @@ fn device_limits(fd: &OwnedFd, status: &Statx, options: &OpenOptions) -> io::Res
     let discards = !options.read_only && number("write_zeroes_max_bytes") > 0;
     let optimal_bytes = u32::try_from(number("optimal_io_size")).unwrap_or(0);
     Ok(Limits {
-        bytes: rustix::fs::seek(fd, SeekFrom::End(0))?,
+        bytes: length(fd)?,
         logical_block_bytes,
         physical_block_bytes: rustix::fs::ioctl_blkpbszget(fd)?.max(logical_block_bytes),
         optimal_bytes: if optimal_bytes % logical_block_bytes == 0 { optimal_bytes } else { 0 },

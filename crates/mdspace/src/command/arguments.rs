@@ -95,7 +95,9 @@ pub(crate) enum Command {
     Replace(ReplaceArguments),
     /// Change settings of a served array while it works
     Set(SetArguments),
-    /// Make an array that is not served larger: more of each member, or more copies
+    /// Make an array larger where it stands: more of each member, or more copies
+    ///
+    /// Without members: the served array, which goes on being used. With members: one that is not served.
     Grow(GrowArguments),
     /// Compare all copies and parity, say which member is wrong, and with --repair make it right
     ///
@@ -743,15 +745,21 @@ pub(crate) struct SetArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mdspace grow '*.img' --size max                  the members are longer than what the array uses of them
-  mdspace grow a.img b.img c.img --size 20G
-  mdspace grow a.img b.img --raid-devices 3        RAID-1: a third copy, for `mdspace add` or a spare
+  mdspace grow --size max                          the served array; its members were made longer
+  mdspace grow --raid-devices 3                    RAID-1: a third copy, for `mdspace add` or a spare
+  mdspace grow a.img b.img c.img --size 20G        an array that is not served
 
-What is new has to be brought into agreement. It is begun by whoever serves the array next, `mdspace serve` or
-the kernel's md, and shown by `status`; the array can be used meanwhile. An array is never made smaller.")]
+What is new has to be brought into agreement. It is begun by whoever serves the array, now or next, `mdspace serve` or
+the kernel's md, and shown by `status`; the array can be used meanwhile. An array is never made smaller.
+Clients of NBD see the new size when they connect anew, those of other ways in when the server is started anew.")]
 pub(crate) struct GrowArguments {
-    #[command(flatten)]
-    pub(crate) members: MemberArguments,
+    /// The members of an array that is not served, in any order; none: the served array
+    #[arg(value_name = "MEMBER")]
+    pub(crate) members: Vec<OsString>,
+
+    /// Take only members of the array with this UUID, and pass over everything else
+    #[arg(long, value_name = "UUID", requires = "members")]
+    pub(crate) uuid: Option<ArrayUuid>,
 
     /// Bytes to use of each member, rounded down to chunks; max: as much as all of them have
     #[arg(long, value_name = "max|SIZE", value_parser = parse_component, required_unless_present = "raid_devices")]
@@ -762,7 +770,7 @@ pub(crate) struct GrowArguments {
     pub(crate) raid_devices: Option<u16>,
 
     #[command(flatten)]
-    pub(crate) told: Told,
+    pub(crate) change: ChangeArguments,
 }
 
 /// How much of each member is to be used.

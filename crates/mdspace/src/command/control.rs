@@ -82,7 +82,7 @@ pub(crate) fn replace(arguments: &ReplaceArguments) -> Result<(), Failure> {
 }
 
 /// Has the server make a change, and tells what the array is afterwards.
-fn change(by: &ChangeArguments, route: &str, request: &Value) -> Result<Value, Failure> {
+pub(crate) fn change(by: &ChangeArguments, route: &str, request: &Value) -> Result<Value, Failure> {
     let body = client(&by.control)?.post(route, request)?;
     if by.told.json {
         print_json(&body)?

@@ -1,70 +1,126 @@
-//! `grow`: an array that is not served is made larger where it stands.
+//! `grow`: an array is made larger where it stands, one that is served or one that is not.
 //!
-//! The members' locks keep it from one that is served. Nothing is written before all is found possible. What
-//! is new is resynced by whoever serves the array next: so the command itself ends at once, whatever the size.
+//! Nothing is written before all is found possible. What is new is resynced by whoever serves the array, now or
+//! next: so the command itself ends at once, whatever the size.
 
-use crate::command::arguments::{AssembleArguments, GrowArguments, NewSize};
+use crate::command::arguments::{AssembleArguments, GrowArguments, MemberArguments, NewSize};
+use crate::command::control::change;
 use crate::command::failure::Failure;
 use crate::command::output::{print, print_json};
+use crate::command::serve::refused;
 use crate::command::size::Size;
 use crate::machine::{Arena, Array, Machine, Purpose};
-use engine::BitmapPolicy;
 use engine::status::Status;
+use engine::{ArrayError, BitmapPolicy, Refusal};
+use export::control::{ApiError, GrowRequest};
 use parity::Kernel;
+use serde_json::json;
 
 /// Runs `mdspace grow`.
 pub(crate) fn run(arguments: &GrowArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
-    let machine = Machine::start(kernel, Arena::Middling)?;
-    let assemble = AssembleArguments::of(&arguments.members, None);
-    machine.run(async {
-        let array = machine.assemble(&assemble, Purpose::Write, BitmapPolicy::default()).await?;
-        let said = match (arguments.raid_devices, arguments.size) {
-            (Some(copies), _) => set_copies(&array, copies).await,
-            (None, Some(NewSize::Bytes(size))) => grow_component(&array, Some(size.0)).await,
-            (None, Some(NewSize::Max) | None) => grow_component(&array, None).await,
-        }?;
-        if !arguments.told.json {
-            return print(&said);
-        }
-        drop(array); // which is of the old size for as long as it lives
-        print_json(&machine.assemble(&assemble, Purpose::Read, BitmapPolicy::default()).await?.status())
-    })
-}
-
-async fn grow_component(array: &Array, wanted: Option<u64>) -> Result<String, Failure> {
-    let before = array.status();
-    let Some(growth) = array.plan_growth(wanted)? else {
-        return unchanged(array, &format!("{} of each member are used already", Size(before.component_bytes))).await;
+    let request = match (arguments.raid_devices, arguments.size) {
+        (Some(copies), _) => GrowRequest::RaidDevices(copies),
+        (None, Some(NewSize::Bytes(size))) => GrowRequest::Size(Some(size.0)),
+        (None, Some(NewSize::Max) | None) => GrowRequest::Size(None),
     };
-    let (component, bytes) = (Size(growth.component_bytes()), Size(growth.array_bytes()));
-    array.grow(growth).await?;
-    Ok(format!(
-        "{bytes}, {component} of each member; it was {}, {}\nnext: mdspace serve {} resyncs what is new\n",
-        Size(before.array_bytes),
-        Size(before.component_bytes),
-        names(&before),
-    ))
-}
-
-async fn set_copies(array: &Array, wanted: u16) -> Result<String, Failure> {
-    let before = array.status();
-    if !array.check_copies(wanted)? {
-        return unchanged(array, &format!("it has {wanted} slots already")).await;
+    if arguments.members.is_empty() {
+        return change(&arguments.change, "/v1/grow", &json!(request)).map(drop);
     }
-    array.set_copies(wanted).await?;
-    let slots = format!("{wanted} slots, {} of them in use; before there were {}\n", before.in_sync, before.raid_disks);
-    Ok(match wanted > before.in_sync {
-        true => format!("{slots}next: mdspace serve {}, and `mdspace add` for an empty slot\n", names(&before)),
-        false => slots,
+    let machine = Machine::start(kernel, Arena::Middling)?;
+    let members = MemberArguments { members: arguments.members.clone(), uuid: arguments.uuid };
+    machine.run(async {
+        let assemble = AssembleArguments::of(&members, None);
+        let array = machine.assemble(&assemble, Purpose::Write, BitmapPolicy::default()).await?;
+        let before = array.status();
+        let done = grow(&array, request).await?;
+        array.stop().await?;
+        match arguments.change.told.json {
+            true => print_json(&array.status()),
+            false => print(&said(&done, &before, &array.status())),
+        }
     })
 }
 
-/// Nothing to do but for members that the same command, cut short, did not reach.
-async fn unchanged(array: &Array, why: &str) -> Result<String, Failure> {
-    Ok(match array.end_growth().await? {
-        true => format!("{why}; now all members say so\n"),
-        false => format!("unchanged: {why}\n"),
-    })
+/// Grows the served array; what its server is asked.
+pub(crate) async fn command(array: &Array, request: GrowRequest) -> Result<(), ApiError> {
+    match grow(array, request).await {
+        Ok(_) => Ok(()),
+        Err(NotGrown::Refused(refusal)) => Err(refused(409, refusal)),
+        Err(NotGrown::Failed(error)) => Err(ApiError::new(500, error.reason)),
+    }
+}
+
+/// What came of it.
+enum Done {
+    Grown,
+    /// It was so already; but members that the same command, cut short, did not reach were told.
+    Told,
+    Unchanged,
+}
+
+/// Nothing changed, or it failed on the way.
+enum NotGrown {
+    Refused(Refusal),
+    Failed(ArrayError),
+}
+
+impl From<Refusal> for NotGrown {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<ArrayError> for NotGrown {
+    fn from(error: ArrayError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<NotGrown> for Failure {
+    fn from(error: NotGrown) -> Self {
+        match error {
+            NotGrown::Refused(refusal) => refusal.into(),
+            NotGrown::Failed(error) => error.into(),
+        }
+    }
+}
+
+async fn grow(array: &Array, request: GrowRequest) -> Result<Done, NotGrown> {
+    match request {
+        GrowRequest::Size(wanted) => {
+            if let Some(growth) = array.plan_growth(wanted)? {
+                array.grow(growth).await?;
+                return Ok(Done::Grown);
+            }
+        }
+        GrowRequest::RaidDevices(wanted) => {
+            if array.check_copies(wanted)? {
+                array.set_copies(wanted).await?;
+                return Ok(Done::Grown);
+            }
+        }
+    }
+    Ok(if array.end_growth().await? { Done::Told } else { Done::Unchanged })
+}
+
+/// What an array became that nobody serves.
+fn said(done: &Done, before: &Status, after: &Status) -> String {
+    let is = |status: &Status| {
+        let (bytes, component) = (Size(status.array_bytes), Size(status.component_bytes));
+        format!("{bytes}, {component} of each member, {} of {} slots in use", status.in_sync, status.raid_disks)
+    };
+    match done {
+        Done::Unchanged => format!("unchanged: {}\n", is(after)),
+        Done::Told => format!("{}, as before; now all members say so\n", is(after)),
+        Done::Grown => {
+            let next = match after.in_sync < after.raid_disks {
+                true => ", and `mdspace add` for an empty slot",
+                false if after.in_agreement => "",
+                false => " resyncs what is new",
+            };
+            format!("{}\nit was: {}\nnext: mdspace serve {}{next}\n", is(after), is(before), names(after))
+        }
+    }
 }
 
 fn names(status: &Status) -> String {

@@ -10,6 +10,7 @@ use crate::command::activation::{self, Inherited};
 use crate::command::arguments::{CacheMode, Clearing, ServeArguments, WayArguments, WriteSize};
 use crate::command::create::create;
 use crate::command::failure::Failure;
+use crate::command::grow;
 use crate::command::members::{ArrayUuid, expand};
 use crate::command::metrics;
 use crate::command::nbd_address::NbdAddress;
@@ -414,6 +415,7 @@ impl<'a> ArrayServer<'a> {
             Command::ReAddMember(request) => self.re_add(&request).await,
             Command::ReplaceMember(request) => self.replace(&request).await,
             Command::RemoveMember(member) => self.remove(&member).await,
+            Command::Grow(request) => grow::command(&self.array, request).await,
             Command::Status | Command::Measures | Command::Metrics | Command::Trace(_) | Command::Stop => Ok(()),
             Command::Scrub(_) | Command::ScrubReport => Ok(()),
         }

@@ -3,7 +3,7 @@
 //! after a resync all of it agrees.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::{Array, AssembleOptions, Candidate, Durability, Member, Pool, ScrubAction, ScrubRequest};
+use engine::{Array, ArrayError, AssembleOptions, Candidate, Durability, Member, Pool, ScrubAction, ScrubRequest};
 use format::geometry::Level;
 use format::placement::BitmapChoice;
 use format::superblock::Version;
@@ -12,25 +12,25 @@ use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::cell::Cell;
 use std::rc::Rc;
 
-type Simulated = Array<SimMember, VirtualClock>;
+pub(super) type Simulated = Array<SimMember, VirtualClock>;
 
 const MEMBER_BYTES: usize = 256 << 10;
 const CHUNK_BYTES: u64 = 4096;
-const OLD_COMPONENT: u64 = 64 << 10;
+pub(super) const OLD_COMPONENT: u64 = 64 << 10;
 const NEW_COMPONENT: u64 = 128 << 10;
 
 #[derive(Debug, Clone, Copy)]
-struct Setup {
-    level: Level,
-    layout: u32,
-    slots: usize,
-    version: Version,
-    bitmap: BitmapChoice,
+pub(super) struct Setup {
+    pub(super) level: Level,
+    pub(super) layout: u32,
+    pub(super) slots: usize,
+    pub(super) version: Version,
+    pub(super) bitmap: BitmapChoice,
     /// Slots that are empty.
-    missing: &'static [usize],
+    pub(super) missing: &'static [usize],
 }
 
-const RAID5: Setup = Setup {
+pub(super) const RAID5: Setup = Setup {
     level: Level::Raid5,
     layout: 2,
     slots: 3,
@@ -38,9 +38,9 @@ const RAID5: Setup = Setup {
     bitmap: BitmapChoice::None,
     missing: &[],
 };
-const RAID1: Setup = Setup { level: Level::Raid1, layout: 0, slots: 2, ..RAID5 };
-const BITMAP: BitmapChoice = BitmapChoice::Chunk(CHUNK_BYTES);
-const SETUPS: [Setup; 8] = [
+pub(super) const RAID1: Setup = Setup { level: Level::Raid1, layout: 0, slots: 2, ..RAID5 };
+pub(super) const BITMAP: BitmapChoice = BitmapChoice::Chunk(CHUNK_BYTES);
+pub(super) const SETUPS: [Setup; 8] = [
     RAID5,
     Setup { bitmap: BITMAP, ..RAID5 },
     Setup { bitmap: BITMAP, version: Version::V1_0, ..RAID5 },
@@ -51,17 +51,17 @@ const SETUPS: [Setup; 8] = [
     Setup { level: Level::Raid10, layout: 0x102, bitmap: BITMAP, ..RAID5 },
 ];
 
-fn candidates(members: &[SimMember]) -> Vec<Candidate<SimMember>> {
+pub(super) fn candidates(members: &[SimMember]) -> Vec<Candidate<SimMember>> {
     members.iter().map(|member| Candidate { name: member.name(), member: member.clone() }).collect()
 }
 
-async fn assemble(members: &[SimMember], world: &World) -> Simulated {
+pub(super) async fn assemble(members: &[SimMember], world: &World) -> Simulated {
     let array = Array::assemble(candidates(members), AssembleOptions::default(), Pool::new(1 << 20), world.clock());
     array.await.unwrap_or_else(|refusal| panic!("{refusal}"))
 }
 
 /// An array that uses a part of its members, `data` in it, and anything at all in what it does not use.
-async fn make(setup: &Setup, members: &[SimMember], data: &mut Vec<u8>, random: &mut Random, world: &World) {
+pub(super) async fn make(setup: &Setup, members: &[SimMember], data: &mut Vec<u8>, random: &mut Random, world: &World) {
     let recipe = Recipe {
         version: setup.version,
         level: setup.level,
@@ -100,23 +100,29 @@ async fn make(setup: &Setup, members: &[SimMember], data: &mut Vec<u8>, random: 
 
 /// What becomes of an array.
 #[derive(Debug, Clone, Copy)]
-enum Change {
+pub(super) enum Change {
     Component,
     Copies(u16),
 }
 
-async fn change(change: Change, members: &[SimMember], world: &World) {
-    let array = assemble(members, world).await;
+pub(super) async fn change(array: &Simulated, change: Change) -> Result<(), ArrayError> {
     match change {
         Change::Component => {
             let growth = array.plan_growth(Some(NEW_COMPONENT)).expect("it can grow").expect("it is larger");
-            array.grow(growth).await.expect("nothing fails");
+            array.grow(growth).await
         }
         Change::Copies(copies) => {
             assert!(array.check_copies(copies).expect("it can have as many"));
-            array.set_copies(copies).await.expect("nothing fails");
+            array.set_copies(copies).await
         }
     }
+}
+
+/// Of an array that nobody uses.
+async fn change_at_rest(what: Change, members: &[SimMember], world: &World) {
+    let array = assemble(members, world).await;
+    change(&array, what).await.expect("nothing fails");
+    array.stop().await.expect("nothing fails");
 }
 
 /// Overwrites a part at either end of the array with what is there; where it is new, with anything.
@@ -128,8 +134,14 @@ async fn use_it(members: &[SimMember], data: &[u8], world: &World) {
     array.stop().await.expect("whole");
 }
 
+/// Members that an array can be made of.
+pub(super) fn blank(setup: &Setup, world: &World, boundaries: &Rc<Cell<u64>>) -> Vec<SimMember> {
+    let member = |index| SimMember::new(format!("member{index}"), world, vec![0; MEMBER_BYTES], boundaries.clone());
+    (0..setup.slots - setup.missing.len()).map(member).collect()
+}
+
 /// What the power leaves.
-fn after_power_loss(members: &[SimMember], random: &mut Random) -> (World, Vec<SimMember>, Rc<Cell<u64>>) {
+pub(super) fn after_power_loss(members: &[SimMember], random: &mut Random) -> (World, Vec<SimMember>, Rc<Cell<u64>>) {
     let (world, boundaries) = (World::new(random.number()), Rc::<Cell<u64>>::default());
     let left =
         |member: &SimMember| SimMember::new(member.name(), &world, member.after_power_loss(random), boundaries.clone());
@@ -140,6 +152,13 @@ fn after_power_loss(members: &[SimMember], random: &mut Random) -> (World, Vec<S
 /// The array, stopped, after everything was read, resynced and checked.
 async fn found_well(members: &[SimMember], data: &[u8], world: &World, context: &str) -> Simulated {
     let array = assemble(members, world).await;
+    agrees_after_a_resync(&array, data, context).await;
+    array.stop().await.expect("nothing fails");
+    array
+}
+
+/// And begins with `data`, before and afterwards.
+pub(super) async fn agrees_after_a_resync(array: &Simulated, data: &[u8], context: &str) {
     let same = async |when: &str| {
         let bytes = array.read(0, array.pool().take(data.len())).await.expect("the members are there");
         assert!(bytes[..] == *data, "{context}: other data {when}");
@@ -152,8 +171,6 @@ async fn found_well(members: &[SimMember], data: &[u8], world: &World, context: 
     let report = array.scrub_report().expect("it was begun");
     assert_eq!(report.found.counts.found(), 0, "{context}: not all agrees after a resync");
     same("after a resync").await;
-    array.stop().await.expect("nothing fails");
-    array
 }
 
 /// An array after a change that the power ended.
@@ -169,12 +186,11 @@ struct Left {
 fn cut_at(setup: &Setup, what: Change, cut: u64) -> Left {
     let mut random = Random::new(cut);
     let (world, boundaries) = (World::new(random.number()), Rc::<Cell<u64>>::default());
-    let member = |index| SimMember::new(format!("member{index}"), &world, vec![0; MEMBER_BYTES], boundaries.clone());
-    let members: Vec<_> = (0..setup.slots - setup.missing.len()).map(member).collect();
+    let members = blank(setup, &world, &boundaries);
     let mut data = Vec::new();
     world.run(make(setup, &members, &mut data, &mut random, &world), || false);
     boundaries.set(0);
-    let done = world.run(change(what, &members, &world), || boundaries.get() >= cut);
+    let done = world.run(change_at_rest(what, &members, &world), || boundaries.get() >= cut);
 
     let (world, left, boundaries) = after_power_loss(&members, &mut random);
     let second = random.within(1..60);

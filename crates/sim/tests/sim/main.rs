@@ -8,6 +8,7 @@ mod grow;
 mod healing;
 mod histories;
 mod intent;
+mod live_growth;
 mod observe;
 mod reads;
 mod recovery;
