@@ -326,6 +326,19 @@ fn elect<M>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
     Ok(Election { freshest, seats, owed: owed.try_into().unwrap_or(ROUNDS_TO_LEAVE_BEHIND) })
 }
 
+/// Whether a member takes part by its own word alone because it was told of that before the others, and failed, or the power
+/// did: what they were told next has the same number. Members that were used apart call each other faulty; a
+/// spare, which takes no part in anything, nobody calls so, and then whom it calls active is asked about.
+fn was_told_first(own: &Superblock, best: &Superblock) -> bool {
+    let is_active = |role: &DeviceRole| matches!(role, DeviceRole::Active(_));
+    let is_active_to_own = |(number, _): (usize, &DeviceRole)| own.roles.get(number).is_some_and(is_active);
+    let are_together = match is_active(&best.own_role()) {
+        true => is_active(&own.role(best.device_number)),
+        false => best.roles.iter().enumerate().filter(|(_, role)| is_active(role)).all(is_active_to_own),
+    };
+    !is_active(&best.role(own.device_number)) && are_together
+}
+
 /// What one candidate is, going by the freshest superblock.
 fn seat_of<M>(candidate: &Offered<M>, best: &Superblock) -> Result<Result<DeviceRole, String>, Refusal> {
     let own = &candidate.found.superblock;
@@ -333,11 +346,7 @@ fn seat_of<M>(candidate: &Offered<M>, best: &Superblock) -> Result<Result<Device
         return Ok(Err(format!("stale: its events are {}, the array's {}", own.events, best.events)));
     }
     let role = best.role(own.device_number);
-    // It was told first that it takes part, and failed, or the power did: what the others were told next has the
-    // same number. Members that were used apart call each other faulty.
-    let is_active = |role| matches!(role, DeviceRole::Active(_));
-    let is_told_first = !is_active(role) && is_active(own.role(best.device_number));
-    if own.events == best.events && own.own_role() != role && !is_told_first {
+    if own.events == best.events && own.own_role() != role && !was_told_first(own, best) {
         let reason = format!("calls itself {:?}, but a member of the same age calls it {role:?}", own.own_role());
         return Err(Refusal::new(reason)
             .of(&candidate.name)

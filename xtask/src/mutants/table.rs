@@ -449,6 +449,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         new: "            if !BROKEN || *driver != Some(waiter.id) { waiting.push((waiter.id, context.waker().clone())); }",
     },
     Mutant {
+        name: "spare-asked-alone",
+        broken: "a spare that a round cut short has told alone does not know who else takes part",
+        by: Seed(843363006451010),
+        file: "assemble.rs",
+        old: "        false => best.roles.iter()",
+        new: "        false => !BROKEN && best.roles.iter()",
+    },
+    Mutant {
         name: "learned-too-late",
         broken: "checksums are learned from what was read, after a failed write may have changed a part of it",
         by: Seed(619300663399597),
