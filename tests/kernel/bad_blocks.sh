@@ -28,13 +28,13 @@ evidence() {
 create_spoiled() { # KIND
     blank "$count"
     create_full
-    cover "$1"
-    [ "$1" != dust ] || make_dust_bad
+    cover "$1" 0
+    [ "$1" != dust ] || make_dust_bad 0
 }
 # The member as it was, with other bytes where it was bad.
 unspoil() {
     uncover
-    dd if=pool of="$sound" bs=512 seek=$((DATA_OFFSET + BAD)) count=$BAD_COUNT skip=77 conv=notrunc,fsync status=none
+    dd if=pool of="${members[0]}" bs=512 seek=$((DATA_OFFSET + BAD)) count=$BAD_COUNT skip=77 conv=notrunc,fsync status=none
 }
 
 # Of the first member: FIRST COUNT, from its data on; md counts from its start.
@@ -79,7 +79,7 @@ both_count_what_they_put_right() {
             we_read_all ".members[0].corrected_sectors > 0"
             stop_serving
         fi
-        counted[$side]=$(corrected "$sound")
+        counted[$side]=$(corrected "${sound[0]}")
         uncover
         judged
     done

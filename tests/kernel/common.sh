@@ -44,12 +44,11 @@ is() { [ "$(<"$1")" = "$2" ]; }
 blank() {
     losetup --detach-all
     members=()
-    local number
-    for ((number = 0; number < $1; number++)); do
-        rm -f "m$number"
-        truncate -s "$MEMBER_BYTES" "m$number"
-        members+=("$(losetup --find --show "m$number")")
-    done
+    local number files=()
+    for ((number = 0; number < $1; number++)); do files+=("m$number"); done
+    rm -f "${files[@]}"
+    truncate -s "$MEMBER_BYTES" "${files[@]}"
+    for number in "${files[@]}"; do members+=("$(losetup --find --show "$number")"); done
 }
 
 # The members are free again: the kernel takes an io_uring apart some time after its process has ended.
@@ -169,10 +168,10 @@ kill_nbd0() {
     until_true released
 }
 
-# ---------------------------------------------------------------- a first member that is bad in places
+# ---------------------------------------------------------------- members that are bad in places
 
 DATA_OFFSET=2048
-# Sectors of its data that go bad: a page of a chunk that holds data at every level.
+# Sectors of their data that go bad: a page of a chunk that holds data at every level.
 BAD=$((128 + 24)) BAD_COUNT=8
 
 # An array of `members`, full and stopped.
@@ -184,35 +183,45 @@ create_full() {
     stop_md
 }
 
-# table KIND: of a device over the first member. `dust` has sectors that cannot be read until they are written, `error`
+# By a member's number: the device under the one, `hurtNUMBER`, by which a member that is covered is reached.
+declare -A sound=()
+
+# table KIND NUMBER: of a device over that member. `dust` has sectors that cannot be read until they are written, `error`
 # has some that can be neither, `linear` has none.
 table() {
-    local from=$((DATA_OFFSET + BAD)) sectors=$((MEMBER_BYTES / 512))
+    local under=${sound[$2]} from=$((DATA_OFFSET + BAD)) sectors=$((MEMBER_BYTES / 512))
     local to=$((from + BAD_COUNT))
     case $1 in
-        linear) echo "0 $sectors linear $sound 0" ;;
-        dust) echo "0 $sectors dust $sound 0 512" ;;
+        linear) echo "0 $sectors linear $under 0" ;;
+        dust) echo "0 $sectors dust $under 0 512" ;;
         error)
-            echo "0 $from linear $sound 0"
+            echo "0 $from linear $under 0"
             echo "$from $BAD_COUNT error"
-            echo "$to $((sectors - to)) linear $sound $to"
+            echo "$to $((sectors - to)) linear $under $to"
             ;;
     esac
 }
-# cover KIND: the first member is reached through that device, `hurt`, from now on.
+# cover KIND NUMBER...: these members are reached through such devices from now on.
 cover() {
-    sound=${members[0]}
-    dmsetup create hurt --noudevsync --table "$(table "$1")"
-    dmsetup mknodes hurt
-    members[0]=/dev/mapper/hurt
+    local number
+    for number in "${@:2}"; do
+        sound[$number]=${members[number]}
+        dmsetup create "hurt$number" --noudevsync --table "$(table "$1" "$number")"
+        dmsetup mknodes "hurt$number"
+        members[number]=/dev/mapper/hurt$number
+    done
 }
 uncover() {
-    dmsetup remove --noudevsync hurt
-    members[0]=$sound
+    local number
+    for number in "${!sound[@]}"; do
+        dmsetup remove --noudevsync "hurt$number"
+        members[number]=${sound[$number]}
+    done
+    sound=()
 }
-# A new dust device has no bad sectors yet.
+# make_dust_bad NUMBER: a new dust device has no bad sectors yet.
 make_dust_bad() {
     local sector from=$((DATA_OFFSET + BAD))
-    for ((sector = from; sector < from + BAD_COUNT; sector++)); do dmsetup message hurt 0 addbadblock $sector; done
-    dmsetup message hurt 0 enable
+    for ((sector = from; sector < from + BAD_COUNT; sector++)); do dmsetup message "hurt$1" 0 addbadblock $sector; done
+    dmsetup message "hurt$1" 0 enable
 }

@@ -1,54 +1,65 @@
 #!/bin/bash
-# A member that really fails while it is used: the same faults, on the same devices, met by the real driver and by
-# mdspace, and what became of each. Level 5 by default; 1, 6 and 10 can be asked for.
+# Members that really fail while they are used: the same faults, on the same devices, met by the real driver and by
+# mdspace, and what became of each.
 #
-#   faults.sh MDSPACE [LEVEL...]
+#   faults.sh MDSPACE [ARRAY...]
 #
-# Runs in a guest (tests/kernel/init.sh). Prints "LEVEL|FAULT|md: OUTCOME|ours: OUTCOME" for each. Of both sides is demanded
-# that no byte which was answered is lost or wrong, while the member fails and afterwards; that md assembles what is
-# left without --force and, once the member is whole again, finds no mismatch; and that an outcome is one of those that the fault allows.
+# Runs in a guest (tests/kernel/init.sh). Prints "ARRAY|FAULT|md: OUTCOME|ours: OUTCOME" for each of ARRAYS below. Of both
+# sides is demanded that all is answered, and no byte that was answered is lost or wrong, while members fail and afterwards;
+# that md assembles what is left without --force and, once the members are whole again, finds no mismatch; and that each
+# of them came to what the fault allows. There is one such outcome for each fault, so the sides never differ in it.
 set -euo pipefail
 mdspace=$1
 shift
-[ $# -gt 0 ] || set -- 5
+# ARRAY: its level, how many members it has, and the numbers of those that fail. Where they are as many as it can do
+# without, what the sound ones hold is all there is.
+declare -A ARRAYS=(
+    [raid1]="1 2 0"
+    [raid1-two-of-three]="1 3 0 1"
+    [raid5]="5 4 0"
+    [raid6]="6 5 0"
+    [raid6-two]="6 5 0 1"
+    [raid10-one-of-each-pair]="10 4 0 2"
+)
+[ $# -gt 0 ] || set -- raid1 raid1-two-of-three raid5 raid6 raid6-two raid10-one-of-each-pair
 . "$(dirname "$0")/common.sh"
 export DM_DISABLE_UDEV=1
 for module in dm-mod dm-dust dm-flakey; do modprobe $module; done
 
-MEMBER_BYTES=$((16 << 20))
+MEMBER_BYTES=$((4 << 20))
 SECTORS=$((MEMBER_BYTES / 512))
-head -c $MEMBER_BYTES /dev/urandom >pool
+head -c $((12 << 20)) /dev/urandom >pool # more than any of the arrays holds, by as much as `next` is further on
 
-where() { echo "level $level, $fault, $side"; }
+where() { echo "$array, $fault, $side"; }
 evidence() {
     status || :
     cat serve.log client.log
 }
 
-# The first member's device: what it is made of can be changed while it is used.
-load() { # TABLE
-    dmsetup suspend --nolockfs --noflush hurt
-    dmsetup load hurt --table "$1"
-    dmsetup resume --noudevsync hurt
+# load NUMBER TABLE: what a member's device is made of can be changed while it is used.
+load() {
+    dmsetup load "hurt$1" --table "$2"
+    dmsetup resume --nolockfs --noflush --noudevsync "hurt$1"
 }
-hurt_it() {
+hurt() { # NUMBER
+    local flaky="0 $SECTORS flakey ${sound[$1]} 0 0 1000"
     case $fault in
         "reads of some sectors fail until written")
-            load "$(table dust)"
-            make_dust_bad
+            load "$1" "$(table dust "$1")"
+            make_dust_bad "$1"
             ;;
-        "some sectors fail") load "$(table error)" ;;
-        "everything fails") load "0 $SECTORS flakey $sound 0 0 1000" ;;
-        "writes fail") load "0 $SECTORS flakey $sound 0 0 1000 1 error_writes" ;;
+        "some sectors fail") load "$1" "$(table error "$1")" ;;
+        "everything fails") load "$1" "$flaky" ;;
+        "writes fail") load "$1" "$flaky 1 error_writes" ;;
     esac
 }
 
-is_all_written() { [[ "$(dmsetup message hurt 0 countbadblocks)" == *" 0 badblock"* ]]; }
+is_all_written() { [[ "$(dmsetup message "hurt$1" 0 countbadblocks)" == *" 0 badblock"* ]]; } # NUMBER
 
 create() {
     blank "$count"
     create_full
-    cover linear
+    cover linear "${hurt[@]}"
     bytes=$(stat --format=%s model)
 }
 
@@ -75,7 +86,7 @@ read_by_client() {
         md) dd if=/dev/md0 of=found bs=1M iflag=direct status=none 2>client.log ;;
         ours) qemu-img convert -f raw -O raw "$url" found 2>client.log ;;
     esac || return 1
-    cmp --silent --bytes="$bytes" model found || fail "other bytes are read"
+    cmp --silent model found || fail "other bytes are read"
 }
 write_all() {
     case $side in
@@ -91,83 +102,91 @@ end() {
     esac
 }
 
-# What became of the first member: in the array, in it with bad blocks, or out of it.
-outcome() {
+# What became of a member: in the array, in it with bad blocks, or out of it.
+outcome() { # NUMBER
+    local slot=$md/rd$1
     case $side in
         md)
-            if [ ! -e $md/rd0 ] || grep -q faulty $md/rd0/state; then echo "leaves"; return; fi
-            [ -z "$(<$md/rd0/bad_blocks)" ] || { echo "has bad blocks"; return; }
+            if [ ! -e "$slot" ] || grep -q faulty "$slot/state"; then
+                echo leaves
+            elif [ -n "$(<"$slot/bad_blocks")" ]; then
+                echo "has bad blocks"
+            else
+                echo stays
+            fi
             ;;
         ours)
-            status | jq -r '[.members[] | select(.slot == 0 and .state != "faulty")][0] |
+            status | jq -r --argjson slot "$1" '[.members[] | select(.slot == $slot and .state != "faulty")][0] |
                 if . == null then "leaves" elif .bad_bytes > 0 then "has bad blocks" else "stays" end'
-            return
             ;;
     esac
-    echo "stays"
 }
 
-# The member is sound again. What left is added anew; then md finds all well.
+# The members are sound again. Those that left are added anew; then md finds all well.
 judged() {
-    [[ $fault != *"until written" ]] || is_all_written || fail "the bad sectors were never met"
-    load "$(table linear)"
-    local rest=("${members[@]}")
-    [ "$1" != leaves ] || rest=("${members[@]:1}")
+    local number rest=("${members[@]}")
+    for number in "${hurt[@]}"; do
+        [[ $fault != *"until written" ]] || is_all_written "$number" || fail "the bad sectors of $number were never met"
+        load "$number" "$(table linear "$number")"
+        [ "$allowed" != leaves ] || unset "rest[number]"
+    done
     assemble_and_finish "${rest[@]}"
-    head -c "$bytes" /dev/md0 | cmp --silent - model || fail "md reads other bytes afterwards"
-    if [ "$1" = leaves ]; then
-        mdadm --zero-superblock --quiet "${members[0]}"
-        mdadm --add --quiet /dev/md0 "${members[0]}"
+    cmp --silent model /dev/md0 || fail "md reads other bytes afterwards"
+    if [ "$allowed" = leaves ]; then
+        for number in "${hurt[@]}"; do
+            mdadm --zero-superblock --quiet "${members[number]}"
+            mdadm --add --quiet /dev/md0 "${members[number]}"
+        done
         recovered
     fi
     dd if=model of=/dev/md0 bs=1M conv=notrunc,fsync status=none # what is bad is written again
     sweep repair
     checked
-    [ -z "$(<$md/rd0/bad_blocks)" ] || fail "bad blocks are left: $(<$md/rd0/bad_blocks)"
     is $md/degraded 0 || fail "md finds slots that are not current"
-    head -c "$bytes" /dev/md0 | cmp --silent - model || fail "md reads other bytes at last"
+    for ((number = 0; number < count; number++)); do
+        [ -z "$(<$md/rd$number/bad_blocks)" ] || fail "bad blocks of $number are left: $(<$md/rd$number/bad_blocks)"
+    done
+    cmp --silent model /dev/md0 || fail "md reads other bytes at last"
     stop_md
     uncover
 }
 
-# What happens while the member fails: all is read, or all is written and read.
+# What happens while members fail: all is read, or all is written and read.
 meet() {
     create
-    cp model next
-    dd if=pool of=next bs=1M skip=3 conv=notrunc status=none
+    dd if=pool of=next bs=1M skip=3 count="$bytes" iflag=count_bytes status=none
     begin
-    hurt_it
+    local number
+    for number in "${hurt[@]}"; do hurt "$number"; done
     local answer="all answered"
     case $fault in
         *"until written") read_all || answer="NOT READ" ;;
         *) write_all && read_all || answer="NOT ANSWERED" ;;
     esac
-    result[$side]=$(outcome)
+    result[$side]=$(for number in "${hurt[@]}"; do outcome "$number"; done | uniq | paste --serial --delimiters=/)
     end
-    [ "$answer" = "all answered" ] || fail "$answer, the member ${result[$side]}"
-    judged "${result[$side]}"
+    [ "$answer" = "all answered" ] || fail "$answer, member ${hurt[*]}: ${result[$side]}"
+    [ "${result[$side]}" = "$allowed" ] || fail "member ${hurt[*]}: ${result[$side]}, not: $allowed"
+    judged
 }
 
-# What a fault allows.
-allowed() {
-    case $fault in
-        *"until written") [ "$1" = stays ] ;;
-        "some sectors fail") [ "$1" = "has bad blocks" ] ;;
-        "writes fail" | "everything fails") [ "$1" = leaves ] ;; # nor can it keep a log of bad blocks
-    esac
-}
+# What a fault comes to. A member that takes no writes can keep no log of bad blocks either.
+declare -A OUTCOMES=(
+    ["reads of some sectors fail until written"]="stays"
+    ["some sectors fail"]="has bad blocks"
+    ["writes fail"]="leaves"
+    ["everything fails"]="leaves"
+)
 
 count_of_faults=0
-for level in "$@"; do
-    count=${MEMBERS[$level]}
-    for fault in "reads of some sectors fail until written" "some sectors fail" "writes fail" \
-        "everything fails"; do
+for array in "$@"; do
+    read -r level count numbers <<<"${ARRAYS[$array]}"
+    read -ra hurt <<<"$numbers"
+    for fault in "reads of some sectors fail until written" "some sectors fail" "writes fail" "everything fails"; do
+        allowed=${OUTCOMES[$fault]}
         declare -A result=()
-        for side in md ours; do
-            meet
-            allowed "${result[$side]}" || fail "the member ${result[$side]}"
-        done
-        echo "RAID-$level|$fault|md: ${result[md]}|ours: ${result[ours]}"
+        for side in md ours; do meet; done
+        echo "$array|$fault|md: ${result[md]}|ours: ${result[ours]}"
         count_of_faults=$((count_of_faults + 1))
     done
 done

@@ -396,7 +396,7 @@ fn bad_blocks(log: &mut Log) -> Result<Verdict> {
 
 fn faults(log: &mut Log) -> Result<Verdict> {
     build(log)?;
-    let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
+    let guest = Guest::default().memory("1G").limit(Duration::from_secs(900));
     run_guest(log, &guest, "faults.sh", &[root().join(MDSPACE).as_os_str()])?;
     Ok(Verdict::Passed(log.last_line()?))
 }

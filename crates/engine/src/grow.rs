@@ -171,21 +171,21 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 .field("superblock.resync_offset")
                 .advice("`mdspace serve` resyncs it first"));
         }
+        // First, for rows that a member cannot give make an array that is not whole, though no member is missing.
+        if let Some(device) = self.devices().iter().find(|device| !device.bad.is_empty()) {
+            let refusal = Refusal::new("names bad blocks: those rows have less redundancy already");
+            return Err(refusal.of(&device.name).field("bad-block log").advice("replace this member first"));
+        }
         if !self.whole.get() {
             let refusal = Refusal::new("the array is degraded: what is new would have no redundancy to be resynced");
             return Err(refusal.advice("give the missing member, or `mdspace add` one, first"));
         }
         for device in &self.devices() {
-            let component = device.superblock.borrow().component.bytes();
             if device.checksums.get().is_some() {
                 let refusal = Refusal::new("keeps checksums, whose place follows from the component size");
                 return Err(refusal.of(&device.name).field("superblock.size").advice(
                     "the kernel grows it without them (mdadm --grow --size); `mdspace set integrity=on` begins anew",
                 ));
-            }
-            if device.bad.ranges().iter().any(|bad| bad.end > component) {
-                let refusal = Refusal::new("names bad blocks in what would be used");
-                return Err(refusal.of(&device.name).field("bad-block log").advice("replace this member first"));
             }
         }
         Ok(())

@@ -1,13 +1,27 @@
 //! `mdspace grow`: what it refuses, with exit status 2 and no byte changed, and what it says.
 //!
-//! A black box over the command, on files. That what it makes is an array at every moment is the simulated world's
+//! A black box over the command, on files; members in states that the command itself does not leave are forged, or the
+//! real driver's (`crates/format/tests/fixtures`). That what it makes is an array at every moment is the simulated world's
 //! matter, and that md takes it, the kernel's (`tests/kernel/grow.sh`).
 
 mod support;
 
+use format::bad_blocks::{self, BadRange};
+use format::bitmap::BitmapSuper;
+use format::superblock::{PLACE_BYTES, Superblock, Version, decode};
+use format::units::{MemberByte, Sectors};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use support::{Server, Workplace};
 
 const MEMBERS: [&str; 4] = ["a.img", "b.img", "c.img", "d.img"];
+
+/// A sample of the real driver's metadata.
+macro_rules! fixture {
+    ($name:literal) => {
+        include_bytes!(concat!("../../format/tests/fixtures/", $name))
+    };
+}
 
 /// What makes the array, on members of 4 MiB that are 8 MiB long afterwards; what is asked; what the refusal says.
 const REFUSED: [(&str, &str, &[&str]); 11] = [
@@ -25,18 +39,40 @@ const REFUSED: [(&str, &str, &[&str]); 11] = [
 ];
 
 fn make(here: &Workplace, how: &str) {
+    make_long(here, how, 8 << 20);
+}
+
+/// The array, on members that are so many bytes long afterwards.
+fn make_long(here: &Workplace, how: &str, bytes: u64) {
     here.run(&format!("create {how} --size 4M {}", MEMBERS.join(" "))).ok();
     for member in MEMBERS {
-        let file = std::fs::File::options().write(true).open(here.path().join(member)).expect("it was made");
-        file.set_len(8 << 20).expect("it can be longer");
+        open(here, member).set_len(bytes).expect("it can be longer");
     }
+}
+
+/// A member, or a file that is to be one.
+fn open(here: &Workplace, member: &str) -> File {
+    let options = File::options().read(true).write(true).create(true).truncate(false).open(here.path().join(member));
+    options.expect("a file in a directory of our own")
+}
+
+fn read_at(file: &File, at: MemberByte) -> Vec<u8> {
+    let mut bytes = vec![0; PLACE_BYTES as usize];
+    file.read_exact_at(&mut bytes, at.0).expect("it is as long");
+    bytes
+}
+
+/// The superblock of a member with metadata 1.2.
+fn superblock(file: &File) -> Superblock {
+    let (at, bytes) = (MemberByte(4096), file.metadata().expect("it is open").len());
+    decode(Version::V1_2, at, &read_at(file, at), bytes).expect("ours are right").expect("it was made")
 }
 
 #[track_caller]
 fn refused(here: &Workplace, members: &[&str], asked: &str, words: &[&str]) {
-    let before = here.contents(&MEMBERS);
+    let before = here.contents(members);
     here.run(&format!("grow {} {asked}", members.join(" "))).expect(2, words);
-    assert!(here.contents(&MEMBERS) == before, "{asked}: members changed");
+    assert!(here.contents(members) == before, "{asked}: members changed");
 }
 
 #[test]
@@ -71,5 +107,105 @@ fn an_array_that_has_the_size_already_is_left_alone() {
         let before = here.contents(&MEMBERS);
         assert!(here.run(&line).ok().text().starts_with("unchanged"), "{asked}");
         assert!(here.contents(&MEMBERS) == before, "{asked}: members changed");
+    }
+}
+
+#[test]
+fn a_member_with_bad_blocks_is_refused_by_its_name() {
+    // Sectors from the data's start, of which 6144 are in use.
+    for (first, count) in [(0, 8), (6136, 9), (6144, 1), (10000, 600)] {
+        let here = Workplace::new();
+        make(&here, "--level 5 --chunk 64K");
+        let member = open(&here, MEMBERS[1]);
+        let mut changed = superblock(&member);
+        assert_eq!(changed.component, Sectors(6144));
+        let log = changed.bad_blocks.as_mut().expect("it has room for one");
+        log.in_use = true;
+        let bad = BadRange { first: Sectors(changed.data_offset.0 + first), count: Sectors(count) };
+        let entries = bad_blocks::encode(&[bad], log.shift, usize::from(log.sectors) * 512).expect("one entry");
+        let log_at = changed.bad_blocks_at().expect("it has one");
+        member.write_all_at(&entries, log_at.0).expect("it can be written");
+        member.write_all_at(&changed.encode(), changed.super_at().0).expect("it can be written");
+        refused(&here, &MEMBERS, "--size max", &["b.img: bad-block log: names bad blocks"]);
+    }
+}
+
+#[test]
+fn an_array_with_a_successor_on_its_way_is_refused_by_the_successors_name() {
+    let here = Workplace::new();
+    let members = ["old.img", "new.img"];
+    let superblocks = [fixture!("raid1-replacing/0.superblock"), fixture!("raid1-replacing/2.superblock")];
+    for (member, superblock) in members.into_iter().zip(superblocks) {
+        let member = open(&here, member);
+        member.set_len(40 << 20).expect("longer than md's, which were used whole");
+        member.write_all_at(superblock, 4096).expect("it can be written");
+    }
+    for asked in ["--size max", "--raid-devices 3"] {
+        refused(&here, &members, asked, &["new.img: is on the way to replace another member"]);
+    }
+}
+
+#[test]
+fn superblocks_0_90_are_refused_by_their_version() {
+    let here = Workplace::new();
+    let members = ["a.img", "spare.img"];
+    let superblocks = [fixture!("raid1-0.90-bitmap/0.superblock"), fixture!("raid1-0.90-bitmap/2.superblock")];
+    let bitmaps = [fixture!("raid1-0.90-bitmap/0.bitmap"), fixture!("raid1-0.90-bitmap/2.bitmap")];
+    for (number, member) in members.into_iter().enumerate() {
+        let member = open(&here, member);
+        member.set_len(8 << 20).expect("as long as md's");
+        let at = Version::V0_90.place(8 << 20).expect("there is room");
+        member.write_all_at(superblocks[number], at.0).expect("it can be written");
+        member.write_all_at(bitmaps[number], at.0 + 4096).expect("it can be written");
+    }
+    for asked in ["--size max", "--size 1M", "--raid-devices 3"] {
+        refused(&here, &members, asked, &["a.img: superblock.minor_version", "0.90"]);
+    }
+}
+
+/// The command takes no bitmap's file, so it meets none; the engine's own refusal is the simulated world's matter.
+#[test]
+fn a_bitmap_in_a_file_is_of_no_use_after_a_growth_without_it() {
+    let here = Workplace::new();
+    make(&here, "--level 5 --chunk 64K --bitmap ./bits");
+    here.run(&format!("grow {} --size max", MEMBERS.join(" "))).ok();
+    let before = here.contents(&MEMBERS);
+    let serve = "serve --nbd unix:nbd.socket --control control.socket --bitmap bits";
+    here.run(&format!("{serve} {}", MEMBERS.join(" "))).expect(2, &["bits: bitmap.sync_size"]);
+    assert!(here.contents(&MEMBERS) == before, "members changed");
+}
+
+#[test]
+fn a_bitmaps_chunk_doubles_until_its_bits_fit_the_room_they_had() {
+    // In the 4 KiB there are, less 256 bytes, are 30720 bits, and md keeps one more than it needs.
+    for (how, size, chunk_bytes, old_covered_bytes) in [
+        ("--level 1", "122816K", 4096, 3 << 20),
+        ("--level 1", "120M", 8192, 3 << 20),
+        ("--level 1", "240M", 16384, 3 << 20),
+        ("--level 5 --chunk 64K", "120M", 8192, 3 << 20),
+        ("--level 10 --chunk 64K", "60M", 8192, 6 << 20), // which covers the array: twice as much
+    ] {
+        let here = Workplace::new();
+        make_long(&here, &format!("{how} --bitmap internal --bitmap-chunk 4K"), 256 << 20);
+        let grow = format!("grow {} --size {size}", MEMBERS.join(" "));
+        here.run(&grow).ok();
+        for name in MEMBERS {
+            let member = open(&here, name);
+            let bitmap_at = superblock(&member).bitmap_at().expect("it has one still");
+            let page = read_at(&member, bitmap_at);
+            let header = BitmapSuper::decode(&page, page.len() as u64).expect("it fits");
+            assert_eq!(header.chunk_bytes, chunk_bytes, "{how} {size}: {name}");
+            // Only what is new is in doubt.
+            let old_bits = (old_covered_bytes / chunk_bytes) as usize;
+            let bits = &page[256..];
+            assert!(bits[..old_bits / 8].iter().all(|byte| *byte == 0), "{how} {size}: {name}: what was there is");
+            let set: u64 = bits.iter().map(|byte| u64::from(byte.count_ones())).sum();
+            assert_eq!(set, header.bits() - old_bits as u64, "{how} {size}: {name}");
+        }
+        // It is one that assembly takes: what is refused now comes after it.
+        let examine = format!("examine {}", MEMBERS.join(" "));
+        let before = here.run(&examine).ok().text();
+        here.run(&grow.replace(size, "max")).expect(2, &["superblock.resync_offset"]);
+        assert_eq!(here.run(&examine).ok().text(), before, "{how} {size}: the refusal changed it");
     }
 }

@@ -3,7 +3,10 @@
 //! after a resync all of it agrees.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::{Array, ArrayError, AssembleOptions, Candidate, Durability, Member, Pool, ScrubAction, ScrubRequest};
+use engine::{
+    Array, ArrayError, AssembleOptions, BitmapPolicy, Candidate, Durability, Member, Offer, Pool, ScrubAction,
+    ScrubRequest,
+};
 use format::geometry::Level;
 use format::placement::BitmapChoice;
 use format::superblock::Version;
@@ -240,5 +243,37 @@ fn a_raid_1_has_its_old_number_of_copies_or_its_new_one_and_all_its_members_when
             }
         }
         assert!(seen.iter().all(|count| *count > 0), "{setup:?}: {seen:?} is not all there is");
+    }
+}
+
+#[test]
+fn an_array_whose_bitmap_is_in_a_file_does_not_grow_and_nothing_is_written() {
+    for setup in [RAID5, RAID1] {
+        let (world, boundaries) = (World::new(1), Rc::<Cell<u64>>::default());
+        let member = |name| SimMember::new(name, &world, vec![0; MEMBER_BYTES], boundaries.clone());
+        let members: Vec<_> = (0..setup.slots).map(|index| member(format!("member{index}"))).collect();
+        let bits = member("bits".to_owned());
+        let file = || Candidate { name: bits.name(), member: bits.clone() };
+        let life = async {
+            make(&setup, &members, &mut Vec::new(), &mut Random::new(1), &world).await;
+            let array = assemble(&members, &world).await;
+            let policy = BitmapPolicy::default();
+            array.add_bitmap_file(file(), Some(CHUNK_BYTES), policy).await.expect("it can have one");
+            array.stop().await.expect("nothing fails");
+            let offer = Offer { members: candidates(&members), bitmap: Some(file()) };
+            let array = Array::assemble_offer(offer, AssembleOptions::default(), Pool::new(1 << 20), world.clock());
+            let array = array.await.unwrap_or_else(|refusal| panic!("{refusal}"));
+            let written = boundaries.get();
+            let mut refusals = vec![array.plan_growth(Some(NEW_COMPONENT)).err()];
+            if setup.level == Level::Raid1 {
+                refusals.push(array.check_copies(3).err());
+            }
+            for refusal in refusals {
+                let said = refusal.expect("it is refused").to_string();
+                assert!(said.contains("bitmap is in a file"), "{setup:?}: {said}");
+            }
+            assert_eq!(boundaries.get(), written, "{setup:?}: something was written");
+        };
+        world.run(life, || false).expect("not stopped");
     }
 }
