@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     /// Seconds for each figure that takes time.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Print the document instead of writing docs/bench.md.
+    /// Print the document only, as is done in any case, and leave docs/bench.md as it is.
     #[arg(long)]
     print: bool,
 }
@@ -70,22 +70,55 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if !status.success() {
         bail!("mdspace does not build");
     }
-    let mut text = HEAD.to_owned();
+    let mut document = Document::default();
+    document.add(HEAD);
     for (level, members) in COUNTED {
         let ours = bench(&["--count", "--level", level, "--members", &members.to_string(), "--size", "32M"], &[])?;
         let theirs = driver_counts(level, members, &ours["levels"][0])?;
-        text += &counts_table(&ours["levels"][0], &theirs)?;
+        document.add(counts_table(&ours["levels"][0], &theirs)?);
     }
-    text += TIMES;
+    add_times(&mut document, arguments.seconds)?;
+    document.add(CHECKSUMS);
+    for (level, members) in COUNTED {
+        document.add(checksums_table(level, members, arguments.seconds / 2.0)?);
+    }
+    document.add(CHECKS);
+    for (level, members) in COUNTED {
+        document.add(checks_table(level, members)?);
+    }
+    document.add(BTRFS);
+    for (level, members) in BESIDE_BTRFS {
+        document.add(btrfs_rows(level, members)?);
+    }
+    document.add(ROT);
+    document.add(rot_table()?);
+    if !arguments.print {
+        fs::write(root().join("docs/bench.md"), document.text)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is written, and shown as it is made: all of it takes half an hour.
+#[derive(Default)]
+struct Document {
+    text: String,
+}
+
+impl Document {
+    fn add(&mut self, part: impl AsRef<str>) {
+        print!("{}", part.as_ref());
+        self.text += part.as_ref();
+    }
+}
+
+/// The figures in time, and the sweeps among them beside the driver's.
+fn add_times(document: &mut Document, seconds: f64) -> Result<()> {
     let load = fs::read_to_string("/proc/loadavg")?;
-    writeln!(
-        text,
-        "Runnable threads before it began, the last minute's mean: {}.",
-        load.split(' ').next().unwrap_or("?")
-    )?;
+    let load = load.split(' ').next().unwrap_or("?");
+    document.add(format!("{TIMES}Runnable threads before it began, the last minute's mean: {load}.\n"));
     let mut swept = Vec::new();
+    let seconds = seconds.to_string();
     for (level, members, chunk, kind, depth) in TIMED {
-        let seconds = arguments.seconds.to_string();
         let (members, depth) = (members.to_string(), depth.to_string());
         let common =
             ["--level", level, "--members", &members, "--chunk", chunk, "--depth", &depth, "--seconds", &seconds];
@@ -93,40 +126,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             match Loops::create(members.parse()?, LOOP_BYTES) {
                 Ok(loops) => bench(&common, &loops.devices)?,
                 Err(error) => {
-                    writeln!(text, "\nNot measured, {kind}: {error:#}")?;
+                    document.add(format!("\nNot measured, {kind}: {error:#}\n"));
                     continue;
                 }
             }
         } else {
             bench(&common, &[])?
         };
-        text += &times_table(&result["levels"][0], kind, &depth)?;
+        document.add(times_table(&result["levels"][0], kind, &depth)?);
         if let (SWEPT, Some(sweeps)) = ((level, members.parse()?), result["levels"][0]["sweeps"].as_array()) {
             swept.extend(sweeps.iter().map(|sweep| (kind, sweep.clone())));
         }
     }
-    text += CHECKSUMS;
-    for (level, members) in COUNTED {
-        text += &checksums_table(level, members, arguments.seconds / 2.0)?;
-    }
-    text += CHECKS;
-    for (level, members) in COUNTED {
-        text += &checks_table(level, members)?;
-    }
-    text += ROT;
-    text += &rot_table()?;
-    text += &sweeps_table(&swept, &driver_sweeps()?)?;
-    text += &held_sweeps(&swept_while_held());
-    text += BTRFS;
-    for (level, members) in BESIDE_BTRFS {
-        text += &btrfs_rows(level, members)?;
-    }
-    if arguments.print {
-        print!("{text}");
-    } else {
-        fs::write(root().join("docs/bench.md"), text)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    document.add(sweeps_table(&swept, &driver_sweeps()?)?);
+    document.add(held_sweeps(&swept_while_held()));
+    Ok(())
 }
 
 const HEAD: &str = "\

@@ -1,15 +1,16 @@
-//! What measuring costs: the same reads and writes of an array of members in memory, measured and not, in turns.
+//! What measuring costs: the same reads and writes of an array of members in memory, not measured, measured, and
+//! measured while somebody asks for a trace as `mdspace trace` does, in turns.
 //!
 //! `cargo bench -p mdspace-export --bench measure` prints rates of the engine alone, and through the NBD server, and
 //! their ratios. `... -- count MEASURED LOAD` only does a fixed number of requests, for callgrind: MEASURED is `on`
 //! or `off`, LOAD `read` or `write`.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::{Array, AssembleOptions, Candidate, Pool};
+use engine::{Array, AssembleOptions, Candidate, Clock, Pool};
 use format::geometry::{Level, default_layout};
 use format::placement::BitmapChoice;
 use format::superblock::Version;
-use futures_util::future::join_all;
+use futures_util::future::{Either, join_all, select};
 use io::net::{Listener, Stream};
 use io::{AnyMember, Executor, MemoryMember, Options, RealClock};
 use mdspace_export::measure::{Gauges, Measured};
@@ -20,6 +21,7 @@ use mdspace_export::nbd::session::Export;
 use mdspace_export::{Durability, Volume, VolumeError, VolumeErrorKind};
 use std::cell::Cell;
 use std::path::Path;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -32,6 +34,19 @@ const DEPTH: usize = 32;
 const ROUND: Duration = Duration::from_millis(250);
 const ROUNDS: usize = 21;
 const COUNTED: u64 = 100_000;
+
+/// How often `mdspace trace` asks.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Who looks on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Watching {
+    Nobody,
+    Meters,
+    Trace,
+}
+
+const WATCHING: [Watching; 3] = [Watching::Nobody, Watching::Meters, Watching::Trace];
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Load {
@@ -152,18 +167,34 @@ async fn of_client(client: &Client, load: Load, is_over: impl Fn(u64) -> bool) -
     }
 }
 
-/// The same array, measured by `gauges` or not.
-async fn rate(array: &MemoryArray, gauges: Option<&Gauges>, load: Load) -> f64 {
+/// Asks for the trace again and again, and makes an answer of it as the server does.
+async fn ask_for_traces(gauges: Gauges) {
+    let clock = RealClock::new();
+    let mut next = None;
+    loop {
+        let traces = gauges.traces(next);
+        next = Some(traces.next);
+        std::hint::black_box(serde_json::to_vec(&traces).expect("it is JSON"));
+        clock.sleep_until(clock.now() + PAUSE).await;
+    }
+}
+
+/// The same array, however it is watched.
+async fn rate(array: &MemoryArray, gauges: &Gauges, watching: Watching, load: Load) -> f64 {
     let begun = Instant::now();
     let is_over = |_| begun.elapsed() >= ROUND;
-    let done = match gauges {
-        Some(gauges) => {
-            array.observe(Some(Rc::new(gauges.clone())));
-            of_volume(&Measured::new(Whole(array.clone()), gauges), load, is_over).await
-        }
-        None => {
-            array.observe(None);
-            of_volume(&Whole(array.clone()), load, is_over).await
+    let is_watched = watching != Watching::Nobody;
+    array.observe(is_watched.then(|| Rc::new(gauges.clone()) as _));
+    let whole = Whole(array.clone());
+    let done = match watching {
+        Watching::Nobody => of_volume(&whole, load, is_over).await,
+        Watching::Meters => of_volume(&Measured::new(whole, gauges), load, is_over).await,
+        Watching::Trace => {
+            let measured = Measured::new(whole, gauges);
+            match select(pin!(of_volume(&measured, load, is_over)), pin!(ask_for_traces(gauges.clone()))).await {
+                Either::Left((done, _)) => done,
+                Either::Right(((), _)) => unreachable!("it has no end"),
+            }
         }
     };
     done as f64 / begun.elapsed().as_secs_f64()
@@ -174,12 +205,12 @@ fn median(mut rates: Vec<f64>) -> f64 {
     rates[rates.len() / 2]
 }
 
-/// Rounds in turn; medians of both, and of their ratios.
-fn report(what: &str, load: Load, rounds: &[(f64, f64)]) {
-    let off = median(rounds.iter().map(|(off, _)| *off).collect());
-    let on = median(rounds.iter().map(|(_, on)| *on).collect());
-    let ratio = median(rounds.iter().map(|(off, on)| on / off).collect());
-    println!("{what:7} {:6} {off:12.0} {on:12.0}   {ratio:.3}", format!("{load:?}"));
+/// Rounds in turn; medians of each, and of what they are of the first.
+fn report(what: &str, load: Load, rounds: &[[f64; 3]]) {
+    let [off, on, traced] = [0, 1, 2].map(|side| median(rounds.iter().map(|round| round[side]).collect()));
+    let [on_off, traced_off] = [1, 2].map(|side| median(rounds.iter().map(|round| round[side] / round[0]).collect()));
+    let load = format!("{load:?}");
+    println!("{what:7} {load:6} {off:12.0} {on:12.0} {traced:12.0}   {on_off:.3}   {traced_off:.3}");
 }
 
 fn count(measured: &str, load: &str) {
@@ -200,8 +231,8 @@ fn count(measured: &str, load: &str) {
     });
 }
 
-/// Serves an array on a thread of its own, measured or not.
-fn serve(path: &Path, is_measured: bool) {
+/// Serves an array on a thread of its own, however it is watched.
+fn serve(path: &Path, watching: Watching) {
     let path = path.to_owned();
     let (ready, is_ready) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -212,15 +243,18 @@ fn serve(path: &Path, is_measured: bool) {
             let listener = Listener::unix(&path, 0o600).expect("a socket");
             ready.send(()).expect("somebody waits");
             let name = String::new();
-            if is_measured {
-                let gauges = Gauges::new();
-                array.observe(Some(Rc::new(gauges.clone())));
-                let export = Export { name, volume: Measured::new(Whole(array), &gauges) };
-                drop(Server::new(vec![export], ServerLimits::default()).accept_from(listener).await);
-            } else {
+            if watching == Watching::Nobody {
                 let export = Export { name, volume: Whole(array) };
                 drop(Server::new(vec![export], ServerLimits::default()).accept_from(listener).await);
+                return;
             }
+            let gauges = Gauges::new();
+            array.observe(Some(Rc::new(gauges.clone())));
+            if watching == Watching::Trace {
+                drop(io::spawn(ask_for_traces(gauges.clone())));
+            }
+            let export = Export { name, volume: Measured::new(Whole(array), &gauges) };
+            drop(Server::new(vec![export], ServerLimits::default()).accept_from(listener).await);
         });
     });
     is_ready.recv().expect("it serves");
@@ -233,19 +267,25 @@ fn main() {
         return count(measured, load);
     }
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let paths = ["off", "on"].map(|name| directory.path().join(name));
-    serve(&paths[0], false);
-    serve(&paths[1], true);
+    let paths = ["off", "on", "traced"].map(|name| directory.path().join(name));
+    for (path, watching) in paths.iter().zip(WATCHING) {
+        serve(path, watching);
+    }
     let pool = Pool::new(64 << 20);
     let executor = Executor::new(&Options::new(pool.clone())).expect("an executor");
     executor.block_on(async {
         println!("RAID-5 of {MEMBERS} members in memory, {REQUEST} B at random, depth {DEPTH}; {ROUNDS} rounds of {ROUND:?} in turn");
-        println!("                      off/s         on/s   on/off");
-        let (array, gauges) = (array(&pool).await, Gauges::new());
+        println!("                      off/s         on/s     traced/s  on/off  traced/off");
+        // Each its own: a trace goes on for seconds after somebody has asked for it.
+        let (array, gauges) = (array(&pool).await, WATCHING.map(|_| Gauges::new()));
         for load in [Load::Read, Load::Write] {
             let mut rounds = Vec::new();
             for _ in 0..=ROUNDS {
-                rounds.push((rate(&array, None, load).await, rate(&array, Some(&gauges), load).await));
+                let mut rates = [0.0; 3];
+                for ((watching, gauges), place) in WATCHING.into_iter().zip(&gauges).zip(&mut rates) {
+                    *place = rate(&array, gauges, watching, load).await;
+                }
+                rounds.push(rates);
             }
             report("engine", load, &rounds[1..]);
         }
@@ -260,13 +300,13 @@ fn main() {
         for load in [Load::Read, Load::Write] {
             let mut rounds = Vec::new();
             for _ in 0..=ROUNDS {
-                let mut rates = [0.0; 2];
+                let mut rates = [0.0; 3];
                 for (client, rate) in clients.iter().zip(&mut rates) {
                     let begun = Instant::now();
                     let done = of_client(client, load, |_| begun.elapsed() >= ROUND).await;
                     *rate = done as f64 / begun.elapsed().as_secs_f64();
                 }
-                rounds.push((rates[0], rates[1]));
+                rounds.push(rates);
             }
             report("NBD", load, &rounds[1..]);
         }

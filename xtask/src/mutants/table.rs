@@ -457,6 +457,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         new: "        false => !BROKEN && best.roles.iter()",
     },
     Mutant {
+        name: "file-ahead",
+        broken: "a new bitmap's file has the events of the last round that names it, which an array gone on without it reaches",
+        by: Seed(488_632_468_521_864),
+        file: "intent/change.rs",
+        old: "            header.events = record.events + 1;",
+        new: "            header.events = record.events + if BROKEN { u64::from(record.owed.max(1)) } else { 1 };",
+    },
+    Mutant {
         name: "learned-too-late",
         broken: "checksums are learned from what was read, after a failed write may have changed a part of it",
         by: Seed(619300663399597),

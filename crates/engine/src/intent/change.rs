@@ -195,9 +195,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
         policy: BitmapPolicy,
         doubtful: Range<u64>,
     ) -> Result<(), Refusal> {
-        // Whoever is absent now is shut out: it is two events behind this, at least.
-        let events = self.record.borrow().events + u64::from(self.record.borrow().owed.max(1));
-        (header.events, header.events_cleared) = (events, events);
+        {
+            let record = self.record.borrow();
+            // Of the next round, and no later: a file that no superblock follows is not to count once the array has gone on
+            // without it.
+            header.events = record.events + 1;
+            // Whoever is absent now is shut out: it is two events behind this, at least.
+            header.events_cleared = record.events + u64::from(record.owed.max(1));
+        }
         let room = match &home {
             Home::Members => self.name_bitmap(SUPER_BYTES as u64 + header.bits().div_ceil(8))?,
             Home::File(file) => file.member.limits().bytes,
