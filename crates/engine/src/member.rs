@@ -11,6 +11,9 @@ use format::units::MemberByte;
 use std::fmt;
 use std::future::Future;
 
+/// Bytes of a member in one window of a sweep, at the most.
+const WINDOW_BYTES_MAX: u64 = 512 << 10;
+
 /// What a member can do and prefers; fixed while it is open, but for a length that grows when it is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -23,12 +26,26 @@ pub struct Limits {
     /// The transfer size the device likes best (its optimal I/O size), a
     /// multiple of the logical block; 0 when it has no opinion.
     pub optimal_bytes: u32,
+    /// The longest transfer that gains by its length; beyond it neighbouring transfers need not become one. 0 when the
+    /// member has no opinion.
+    pub longest_bytes: u32,
     /// Whether [`Member::discard`] does anything.
     pub discards: bool,
     /// Whether a range that was discarded reads as zeros from then on.
     pub discards_to_zeros: bool,
     /// Whether a completed write may still be lost with power until a flush.
     pub volatile_cache: bool,
+}
+
+impl Limits {
+    /// Bytes of the member in one window of a sweep: 512 KiB, as few devices gain by longer transfers, or less where the
+    /// member does not gain by those.
+    pub fn window_bytes(&self) -> u64 {
+        match self.longest_bytes {
+            0 => WINDOW_BYTES_MAX,
+            bytes => WINDOW_BYTES_MAX.min(bytes.into()),
+        }
+    }
 }
 
 /// One member of an array.

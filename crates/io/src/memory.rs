@@ -14,6 +14,10 @@ use std::rc::Rc;
 
 const PAGE_BYTES: usize = 4096;
 
+/// A transfer costs little more than its bytes; of longer ones of several members at a time, a processor's cache does not
+/// keep what was just copied until it is used.
+const LONGEST_BYTES: u32 = 128 << 10;
+
 /// A member in anonymous memory; its contents go with it.
 pub struct MemoryMember {
     map: Map,
@@ -32,6 +36,7 @@ impl MemoryMember {
             logical_block_bytes: 512,
             physical_block_bytes: 512,
             optimal_bytes: 0,
+            longest_bytes: LONGEST_BYTES,
             discards: true,
             discards_to_zeros: true,
             volatile_cache: false,

@@ -85,6 +85,7 @@ impl SimMember {
             logical_block_bytes: 512,
             physical_block_bytes: 4096,
             optimal_bytes: 0,
+            longest_bytes: 0,
             discards: false,
             discards_to_zeros: false,
             volatile_cache: true,

@@ -79,6 +79,7 @@ mod tests {
             logical_block_bytes: logical,
             physical_block_bytes: physical,
             optimal_bytes: optimal,
+            longest_bytes: 0,
             discards: false,
             discards_to_zeros: false,
             volatile_cache: true,

@@ -58,9 +58,6 @@ use std::task::Poll;
 use std::time::Duration;
 use throttle::Throttle;
 
-/// Bytes of each member in a window, about: one transfer.
-const WINDOW_BYTES: u64 = 512 << 10;
-
 /// Bytes of each member that are under way at a time.
 const BYTES_IN_FLIGHT: u64 = 8 << 20;
 
@@ -437,12 +434,20 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// A window's length at a level where positions are component bytes:
     /// whole chunks, or parts of one that is larger.
-    fn component_step(chunk_bytes: u64) -> u64 {
-        match chunk_bytes {
-            0 => WINDOW_BYTES,
-            chunk if chunk <= WINDOW_BYTES => WINDOW_BYTES / chunk * chunk,
+    fn component_step(&self) -> u64 {
+        let window = self.window_bytes();
+        match self.chunk_bytes() {
+            0 => window,
+            chunk if chunk <= window => window / chunk * chunk,
             chunk => chunk.min(BYTES_IN_FLIGHT),
         }
+    }
+
+    /// Bytes of each member in a window, about: one transfer, as long as any of them gains by.
+    fn window_bytes(&self) -> u64 {
+        let devices = self.devices();
+        let longest = devices.iter().map(|device| device.member.limits().window_bytes()).max();
+        longest.expect("a running array has a member")
     }
 
     /// Keeps writes off the stripes of a range of components.

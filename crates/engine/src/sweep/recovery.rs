@@ -7,7 +7,7 @@
 //! offset (`recovery_offset` in its superblock).
 
 use super::copies::array_range;
-use super::{Course, Ending, Purpose, Tally, Target, WINDOW_BYTES};
+use super::{Course, Ending, Purpose, Tally, Target};
 use crate::array::{Array, Inner};
 use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
@@ -69,7 +69,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     pub(super) fn recovery_course(&self) -> Course {
-        let step = Self::component_step(self.chunk_bytes());
+        let step = self.component_step();
         let targets = self.targets();
         targets.iter().for_each(|target| target.device.in_recovery.set(true));
         let from = targets.iter().filter_map(|target| current(&target.device)).min().unwrap_or(0);
@@ -120,7 +120,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if targets.iter().all(Target::is_by_bitmap) {
             copies.retain(|copy| targets.iter().any(|target| self.is_due(target, &copy.held())));
         }
-        let turn = range.start / WINDOW_BYTES;
+        let turn = range.start / self.window_bytes();
         self.recover_copies(&copies, &targets, turn).await
     }
 

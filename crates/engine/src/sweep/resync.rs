@@ -3,7 +3,7 @@
 //! What lies behind the sweep is trusted from then on. With a write-intent
 //! bitmap that can be relied on, only what it names is visited.
 
-use super::{Course, Ending, Purpose, Tally, WINDOW_BYTES};
+use super::{Course, Ending, Purpose, Tally};
 use crate::array::{Array, Inner};
 use crate::clock::Clock;
 use crate::error::{ArrayError, ArrayErrorKind};
@@ -56,12 +56,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
         match self.geometry() {
             Geometry::Mapping(mapping) if mapping.level() == Level::Raid10 => {
                 let array_bytes = |member: u64| member * u64::from(mapping.slots()) / u64::from(mapping.copies());
-                let step = (array_bytes(WINDOW_BYTES) / chunk).max(1) * chunk;
-                let step = if chunk > WINDOW_BYTES { WINDOW_BYTES } else { step };
-                Course { from, end, step, member_bytes: WINDOW_BYTES }
+                let window = self.window_bytes();
+                let step = (array_bytes(window) / chunk).max(1) * chunk;
+                let step = if chunk > window { window } else { step };
+                Course { from, end, step, member_bytes: window }
             }
             _ => {
-                let step = Self::component_step(chunk);
+                let step = self.component_step();
                 Course { from, end, step, member_bytes: step }
             }
         }

@@ -8,7 +8,7 @@
 //! more by stripes, rows and blocks, so that little depends on what is lost.
 
 use super::runs::{Run, Runs};
-use super::{Tally, Target, WINDOW_BYTES};
+use super::{Tally, Target};
 use crate::array::Inner;
 use crate::buffer::Block;
 use crate::clock::Clock;
@@ -220,7 +220,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         };
         let readable: SmallVec<[Slot; 32]> = (0..parity.slots()).map(Slot).filter(is_readable).collect();
         let needed = usize::from(parity.data_chunks());
-        let first = (range.start / WINDOW_BYTES) as usize % readable.len().max(1);
+        let first = (range.start / self.window_bytes()) as usize % readable.len().max(1);
         (readable.len() >= needed).then(|| readable.iter().cycle().skip(first).take(needed).copied().collect())
     }
 

@@ -105,6 +105,7 @@ impl LabMember {
             logical_block_bytes: interface.logical_block_bytes,
             physical_block_bytes: interface.physical_block_bytes,
             optimal_bytes: interface.optimal_bytes,
+            longest_bytes: 0,
             discards: false,
             discards_to_zeros: false,
             volatile_cache: interface.volatile_cache,

@@ -144,6 +144,11 @@ async fn work(round: Rc<Round>) -> u64 {
 }
 
 impl Bench {
+    /// Bytes of each member in a window of a sweep.
+    pub(super) fn window_bytes(&self) -> u64 {
+        self.members[0].limits().window_bytes()
+    }
+
     async fn request(&self, kind: Kind, at: u64, bytes: usize) -> Result<(), String> {
         let done = match kind {
             Kind::Read => self.array.read(at, self.pool.take(bytes)).await.map(drop),

@@ -5,6 +5,7 @@
 
 use super::measure::{Bench, Figure, ROUNDS, Side, median, rate};
 use super::members::Shared;
+use super::sweeps::BYTES_IN_FLIGHT;
 use super::workload::Workload;
 use crate::command::failure::Failure;
 use engine::{Clock, Member, MemberError, ScrubAction, ScrubRequest};
@@ -15,16 +16,13 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A transfer of a check, and how many of them are under way on each member.
-const TRANSFER_BYTES: u64 = 512 << 10;
-const DEPTH: usize = 16;
-
 const CHECK: ScrubRequest = ScrubRequest { action: ScrubAction::Check, range: None };
 
 /// Bytes of all members that a check reads in a second, as so many of its transfers.
 pub(super) async fn check(bench: &Rc<Bench>, geometry: &Geometry) -> Result<Figure, Failure> {
     let used = geometry.used_bytes(Slot(0));
-    let transfers = (used * u64::from(geometry.slots())) as f64 / TRANSFER_BYTES as f64;
+    let window_bytes = bench.window_bytes();
+    let transfers = (used * u64::from(geometry.slots())) as f64 / window_bytes as f64;
     let mut rates: Vec<(f64, f64)> = Vec::new();
     for round in 0..=ROUNDS {
         let begun = bench.clock.now();
@@ -44,7 +42,7 @@ pub(super) async fn check(bench: &Rc<Bench>, geometry: &Geometry) -> Result<Figu
     }
     Ok(Figure {
         workload: "check, bytes of all members",
-        request_bytes: TRANSFER_BYTES as usize,
+        request_bytes: window_bytes as usize,
         array_per_second: median(rates.iter().map(|(array, _)| *array)),
         limit_per_second: median(rates.iter().map(|(_, limit)| *limit)),
         ratio: median(rates.iter().map(|(array, limit)| array / limit)),
@@ -57,14 +55,15 @@ async fn read_all(bench: &Bench, used: u64) -> Result<(), MemberError> {
     let read = async |member: &Shared, at: u64, bytes: u64| {
         member.read(MemberByte(at), bench.pool.take(bytes as usize)).await.0
     };
+    let window_bytes = bench.window_bytes();
     let window = async |start: u64| {
-        let bytes = TRANSFER_BYTES.min(used - start);
+        let bytes = window_bytes.min(used - start);
         let reads =
             bench.members.iter().zip(&bench.data_at).map(|(member, data_at)| read(member, data_at + start, bytes));
         futures_util::future::join_all(reads).await.into_iter().collect::<Result<(), MemberError>>()
     };
-    let windows = stream::iter((0..used).step_by(TRANSFER_BYTES as usize)).map(window);
-    windows.buffered(DEPTH).try_collect().await
+    let windows = stream::iter((0..used).step_by(window_bytes as usize)).map(window);
+    windows.buffered((BYTES_IN_FLIGHT / window_bytes) as usize).try_collect().await
 }
 
 /// One check after the other: of small members one alone is over before anything is measured beside it.

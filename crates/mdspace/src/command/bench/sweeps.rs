@@ -18,13 +18,13 @@ use format::units::Slot;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use io::RealClock;
 use serde::Serialize;
+use std::ops::Range;
 
 /// Rounds of each side; odd, so that a median is a round's own.
 const ROUNDS: usize = 9;
 
-/// Bytes of each member in a window, and windows under way, as the engine has it.
-const WINDOW_BYTES: u64 = 512 << 10;
-const WINDOWS: usize = 16;
+/// Bytes of each member that are under way, as the engine has it.
+pub(super) const BYTES_IN_FLIGHT: u64 = 8 << 20;
 
 /// What was measured. Its fields are a stable interface (docs/json.md).
 #[derive(Debug, Serialize)]
@@ -103,15 +103,16 @@ async fn rounds(
     sweep: impl AsyncFn() -> Result<f64, Failure>,
 ) -> Result<Sweep, Failure> {
     let member_bytes = geometry.used_bytes(Slot(0));
-    let windows: Vec<Limit> =
-        (0..member_bytes).step_by(WINDOW_BYTES as usize).map(|at| window(geometry, action, at, member_bytes)).collect();
+    let window_bytes = bench.window_bytes();
+    let window = |at| window(geometry, action, at..member_bytes.min(at + window_bytes));
+    let windows: Vec<Limit> = (0..member_bytes).step_by(window_bytes as usize).map(window).collect();
     let mut rates = Vec::new();
     for round in 0..=ROUNDS {
         let array = member_bytes as f64 / sweep().await?;
         let start = bench.clock.now();
         stream::iter(&windows)
             .map(|limit| bench.transfer(limit))
-            .buffered(WINDOWS)
+            .buffered((BYTES_IN_FLIGHT / window_bytes) as usize)
             .try_collect::<()>()
             .await
             .map_err(|reason| Failure::unwell(format!("{action}: {reason}")))?;
@@ -131,8 +132,9 @@ async fn rounds(
 }
 
 /// What a window of a sweep moves at the least.
-fn window(geometry: &Geometry, action: &str, at: u64, end: u64) -> Limit {
-    let transfer = |slot: u16| Transfer { slot: slot.into(), at, bytes: WINDOW_BYTES.min(end - at) as usize };
+fn window(geometry: &Geometry, action: &str, range: Range<u64>) -> Limit {
+    let bytes = (range.end - range.start) as usize;
+    let transfer = |slot: u16| Transfer { slot: slot.into(), at: range.start, bytes };
     let reads = match (action, geometry) {
         ("resync", _) => 0..geometry.slots(),
         (_, Geometry::Parity(parity)) => 1..parity.data_chunks() + 1,
