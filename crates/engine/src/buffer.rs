@@ -80,7 +80,7 @@ impl Pool {
             }
         };
         let allocation = Rc::new(Allocation { base, origin, pool: self.0.clone() });
-        Buffer(Part { allocation, start: 0, len: bytes })
+        Buffer::new(Part { allocation, start: 0, len: bytes })
     }
 
     /// A buffer of `bytes` zeros.
@@ -184,34 +184,96 @@ impl Part {
 }
 
 /// Exclusive bytes, to be filled.
-pub struct Buffer(Part);
+///
+/// Whoever judges what comes may ask for its checksums ([`Buffer::want_sums`]); a member through whose hands the bytes go
+/// takes them on the way ([`Buffer::fill_summed`]), as network cards do for packets. They are gone with the first change.
+pub struct Buffer {
+    part: Part,
+    sums: Sums,
+}
+
+/// CRC-32Cs of what a buffer holds, of each [`SUMMED_BYTES`].
+enum Sums {
+    Unwanted,
+    Wanted,
+    /// Of all of a buffer of that length.
+    One(u32),
+    Many(Box<[u32]>),
+}
+
+/// What one checksum of a buffer is of.
+pub const SUMMED_BYTES: usize = parity::CRC_BLOCK_BYTES;
 
 impl Buffer {
+    fn new(part: Part) -> Self {
+        Self { part, sums: Sums::Unwanted }
+    }
+
+    /// Asks whoever fills all of it next for the checksums of what comes; of a buffer of whole [`SUMMED_BYTES`].
+    pub(crate) fn want_sums(&mut self) {
+        let is_whole = self.part.len > 0 && self.part.len.is_multiple_of(SUMMED_BYTES);
+        self.sums = if is_whole { Sums::Wanted } else { Sums::Unwanted };
+    }
+
+    /// Whether somebody wants to know what it will hold: [`Buffer::fill_summed`] does both at once.
+    pub fn wants_sums(&self) -> bool {
+        matches!(self.sums, Sums::Wanted)
+    }
+
+    /// Fills it. `fill` is told where in the buffer a part begins, and gives that part's CRC-32C.
+    ///
+    /// # Panics
+    /// When the buffer is not of whole [`SUMMED_BYTES`].
+    pub fn fill_summed(&mut self, mut fill: impl FnMut(usize, &mut [u8; SUMMED_BYTES]) -> u32) {
+        let (parts, rest) = self.as_chunks_mut();
+        assert!(rest.is_empty(), "checksums are of whole blocks");
+        self.sums = match parts {
+            [one] => Sums::One(fill(0, one)),
+            many => {
+                let filled = many.iter_mut().enumerate().map(|(number, part)| fill(number * SUMMED_BYTES, part));
+                Sums::Many(filled.collect())
+            }
+        };
+    }
+
+    /// The checksums of what it holds, as far as they are known.
+    pub(crate) fn sums(&self) -> &[u32] {
+        match &self.sums {
+            Sums::Unwanted | Sums::Wanted => &[],
+            Sums::One(sum) => std::slice::from_ref(sum),
+            Sums::Many(sums) => sums,
+        }
+    }
+
     /// Takes the first `at` bytes off, as a buffer of their own.
     ///
     /// # Panics
     /// When `at` exceeds the length.
     pub fn split_to(&mut self, at: usize) -> Buffer {
-        assert!(at <= self.0.len, "split at {at} of a buffer of {}", self.0.len);
-        let front = Part { len: at, ..self.0.clone() };
-        self.0.start += at;
-        self.0.len -= at;
-        Buffer(front)
+        assert!(at <= self.part.len, "split at {at} of a buffer of {}", self.part.len);
+        let front = Part { len: at, ..self.part.clone() };
+        self.part.start += at;
+        self.part.len -= at;
+        self.sums = Sums::Unwanted;
+        Buffer::new(front)
     }
 
     /// Whether it is all that was taken from the pool: no other part of it is anywhere.
     pub(crate) fn is_alone(&self) -> bool {
-        Rc::strong_count(&self.0.allocation) == 1
+        Rc::strong_count(&self.part.allocation) == 1
     }
 
     /// Joins with the buffer that was split off right behind this one. Where it is another, as an I/O
     /// that hangs has kept the first, both are copied together.
     pub fn join(&mut self, next: Buffer) {
-        if Rc::ptr_eq(&self.0.allocation, &next.0.allocation) && self.0.start + self.0.len == next.0.start {
-            self.0.len += next.0.len;
+        if Rc::ptr_eq(&self.part.allocation, &next.part.allocation)
+            && self.part.start + self.part.len == next.part.start
+        {
+            self.part.len += next.part.len;
+            self.sums = Sums::Unwanted;
             return;
         }
-        let mut both = Pool(self.0.allocation.pool.clone()).take(self.len() + next.len());
+        let mut both = Pool(self.part.allocation.pool.clone()).take(self.len() + next.len());
         both[..self.len()].copy_from_slice(self);
         both[self.len()..].copy_from_slice(&next);
         *self = both;
@@ -219,12 +281,12 @@ impl Buffer {
 
     /// Gives up writing: from now on the bytes are shared and fixed.
     pub fn freeze(self) -> Block {
-        Block(self.0)
+        Block(self.part)
     }
 
     /// Whether the bytes lie in the pool's arena, which may be registered.
     pub fn is_registered(&self) -> bool {
-        self.0.is_registered()
+        self.part.is_registered()
     }
 }
 
@@ -233,20 +295,21 @@ impl Deref for Buffer {
     fn deref(&self) -> &[u8] {
         // SAFETY: in bounds, initialized (arenas are zeroed at birth), and
         // exclusive to self by the module's invariant.
-        unsafe { std::slice::from_raw_parts(self.0.address(), self.0.len) }
+        unsafe { std::slice::from_raw_parts(self.part.address(), self.part.len) }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
+        self.sums = Sums::Unwanted;
         // SAFETY: as in `deref`, and self is borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.0.address(), self.0.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.part.address(), self.part.len) }
     }
 }
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer({} bytes)", self.0.len)
+        write!(f, "Buffer({} bytes)", self.part.len)
     }
 }
 
@@ -272,7 +335,7 @@ impl Block {
     /// otherwise itself back.
     pub fn thaw(mut self) -> Result<Buffer, Block> {
         match Rc::get_mut(&mut self.0.allocation) {
-            Some(_) => Ok(Buffer(self.0)),
+            Some(_) => Ok(Buffer::new(self.0)),
             None => Err(self),
         }
     }
@@ -348,6 +411,39 @@ mod tests {
         let again = pool.take(100);
         assert!(again.is_registered() && again.as_ptr() == address);
         assert!(again.freeze().thaw().is_ok());
+    }
+
+    #[test]
+    fn checksums_are_of_what_a_buffer_holds_and_gone_with_any_change() {
+        let pool = Pool::new(1 << 20);
+        let summed = || {
+            let mut buffer = pool.take(3 * SUMMED_BYTES);
+            assert!(!buffer.wants_sums() && buffer.sums().is_empty());
+            buffer.want_sums();
+            assert!(buffer.wants_sums() && buffer.sums().is_empty());
+            buffer.fill_summed(|at, part| {
+                part.fill(1);
+                at as u32 + 1
+            });
+            assert_eq!(buffer.sums(), [1, 4097, 8193]);
+            buffer
+        };
+        let mut changed = summed();
+        changed[0] = 2;
+        let mut asked_again = summed();
+        asked_again.want_sums();
+        let mut split = summed();
+        let mut front = split.split_to(SUMMED_BYTES);
+        for buffer in [&changed, &asked_again, &split, &front] {
+            assert!(buffer.sums().is_empty());
+        }
+        front.fill_summed(|_, _| 1);
+        front.join(split);
+        assert!(front.sums().is_empty());
+        assert!(summed().freeze().thaw().expect("nobody else has it").sums().is_empty());
+        let mut ragged = pool.take(SUMMED_BYTES + 512);
+        ragged.want_sums();
+        assert!(!ragged.wants_sums(), "nobody can take them");
     }
 
     #[test]

@@ -55,7 +55,7 @@ mod zeros;
 
 pub use array::{Array, Durability};
 pub use assemble::{AssembleOptions, CACHE_BYTES, Candidate, Offer};
-pub use buffer::{Block, Buffer, Pool};
+pub use buffer::{Block, Buffer, Pool, SUMMED_BYTES};
 pub use clock::{Clock, Moment};
 pub use error::{ArrayError, ArrayErrorKind, Refusal};
 pub use grow::Growth;

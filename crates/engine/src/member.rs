@@ -59,7 +59,8 @@ pub trait Member: 'static {
     /// Looks whether the member was made longer. One whose length is fixed does nothing.
     fn measure(&self) {}
 
-    /// Fills `into` from `at`. On error the contents of `into` are unspecified.
+    /// Fills `into` from `at`. On error the contents of `into` are unspecified. A member that copies the bytes itself takes
+    /// their checksums on the way where the buffer wants them ([`Buffer::fill_summed`]); others leave that to who judges.
     fn read(&self, at: MemberByte, into: Buffer) -> impl Future<Output = (Result<(), MemberError>, Buffer)>;
 
     /// As [`Member::read`], scattering one contiguous transfer over several buffers.

@@ -1,11 +1,12 @@
 //! A member in memory: as fast as members get, for measurements and tests.
 //!
-//! Each operation completes when it is first polled, in one copy. Pages that
+//! Each operation completes when it is first polled, in one copy, which takes checksums on the way where they are wanted. Pages that
 //! were never written take no memory, and discarding gives them back.
 
-use engine::{Block, Buffer, Limits, Member, MemberError, MemberErrorKind, Operation};
+use engine::{Block, Buffer, Limits, Member, MemberError, MemberErrorKind, Operation, SUMMED_BYTES};
 use format::units::MemberByte;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -64,7 +65,7 @@ impl Member for MemoryMember {
 
     async fn read(&self, at: MemberByte, mut into: Buffer) -> (Result<(), MemberError>, Buffer) {
         let range = self.range(Operation::Read, at, into.len() as u64);
-        (range.map(|range| self.map.read(range, &mut into)), into)
+        (range.map(|range| self.map.fill(range, &mut into)), into)
     }
 
     async fn read_vectored(&self, at: MemberByte, mut into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
@@ -72,7 +73,7 @@ impl Member for MemoryMember {
         let copied = self.range(Operation::Read, at, bytes).map(|Range { mut start, .. }| {
             for part in &mut into {
                 let end = start + part.len();
-                self.map.read(start..end, part);
+                self.map.fill(start..end, part);
                 start = end;
             }
         });
@@ -115,7 +116,7 @@ impl fmt::Debug for MemoryMember {
     }
 }
 
-/// An anonymous mapping. Nobody gets a reference into it: contents are copied
+/// An anonymous mapping. Nobody keeps a reference into it: contents are copied
 /// in and out, on one thread, so that shared access is sound.
 struct Map {
     base: NonNull<u8>,
@@ -139,6 +140,20 @@ impl Map {
         assert!(range.start <= range.end && range.end <= self.bytes, "{range:?} in a map of {}", self.bytes);
         // SAFETY: just checked to lie within the mapping.
         unsafe { self.base.as_ptr().add(range.start) }
+    }
+
+    /// Reads, with the checksums of what is read where they are wanted.
+    fn fill(&self, range: Range<usize>, into: &mut Buffer) {
+        match into.wants_sums() {
+            true => into.fill_summed(|at, part| self.read_summed(range.start + at, part)),
+            false => self.read(range, into),
+        }
+    }
+
+    fn read_summed(&self, at: usize, into: &mut [u8; SUMMED_BYTES]) -> u32 {
+        let from = self.address(&(at..at + SUMMED_BYTES)).cast::<[Cell<u8>; SUMMED_BYTES]>();
+        // SAFETY: within the mapping, of which there are no other references.
+        parity::copy_with_crc32c(unsafe { &*from }, into)
     }
 
     fn read(&self, range: Range<usize>, into: &mut [u8]) {

@@ -10,6 +10,11 @@
 //! folded in vector registers while three more are taken by the processor's own
 //! `crc32`, which has a latency of three; both kinds of units are busy then.
 //! Constants are x^n modulo the polynomial, worked out when this is compiled.
+//!
+//! While a block is copied, processors with such registers take its checksum from what they hold anyway: the copy waits for
+//! memory, and the arithmetic costs next to nothing beside it.
+
+use std::cell::Cell;
 
 /// What one checksum of the fast way is of.
 pub const BLOCK_BYTES: usize = 4096;
@@ -22,6 +27,19 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
         return unsafe { x86::block(block) };
     }
     crc_fast::crc32_iscsi(bytes)
+}
+
+/// Copies a block that others may write to between two copies, and tells the CRC-32C of what was copied.
+pub fn copy_with_crc32c(from: &[Cell<u8>; BLOCK_BYTES], into: &mut [u8; BLOCK_BYTES]) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    if *wide::IS_THERE {
+        // SAFETY: the processor has what it needs.
+        return unsafe { wide::copy(from, into) };
+    }
+    // SAFETY: both have this length, and one that is borrowed mutably overlaps no other. Nobody writes to a cell that another
+    // thread could reach, and nothing else runs on this one meanwhile.
+    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().cast::<u8>(), into.as_mut_ptr(), BLOCK_BYTES) };
+    crc32c(into)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -65,7 +83,7 @@ mod x86 {
     }
 
     /// Factors that move a register's 16-byte lanes on by `bytes`, for their first and second half.
-    const fn fold_by(bytes: usize) -> [i64; 2] {
+    pub(super) const fn fold_by(bytes: usize) -> [i64; 2] {
         [power(bytes * 8 + 31), power(bytes * 8 - 33)]
     }
 
@@ -139,5 +157,79 @@ mod x86 {
         );
         let last = word(2, WORDS - 1) ^ _mm_cvtsi128_si64(before).cast_unsigned();
         !(_mm_crc32_u64(c, last) as u32)
+    }
+}
+
+/// A copy in 64-byte registers, each of which is folded on its way.
+#[cfg(target_arch = "x86_64")]
+mod wide {
+    use super::BLOCK_BYTES;
+    use super::x86::fold_by;
+    use std::arch::x86_64::*;
+    use std::cell::Cell;
+    use std::sync::LazyLock;
+
+    pub(super) static IS_THERE: LazyLock<bool> = LazyLock::new(|| {
+        is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("vpclmulqdq")
+            && is_x86_feature_detected!("pclmulqdq")
+            && is_x86_feature_detected!("sse4.2")
+    });
+
+    /// Bytes of a register, of one of its lanes, and the registers that are folded at once.
+    const REGISTER: usize = 64;
+    const LANE: usize = 16;
+    const FOLDED: usize = 4;
+    const _: () = assert!(BLOCK_BYTES.is_multiple_of(FOLDED * REGISTER));
+
+    /// `lanes`, moved on by what `by` stands for, and `next`.
+    #[target_feature(enable = "avx512f,vpclmulqdq")]
+    fn fold(lanes: __m512i, by: __m512i, next: __m512i) -> __m512i {
+        const SUM: i32 = 0x96;
+        let (first, second) = (_mm512_clmulepi64_epi128(lanes, by, 0x00), _mm512_clmulepi64_epi128(lanes, by, 0x11));
+        _mm512_ternarylogic_epi64(first, second, next, SUM)
+    }
+
+    #[target_feature(enable = "avx512f")]
+    fn factors([first, second]: [i64; 2]) -> __m512i {
+        _mm512_broadcast_i32x4(_mm_set_epi64x(second, first))
+    }
+
+    #[target_feature(enable = "pclmulqdq")]
+    fn fold_lane(lane: __m128i, next: __m128i) -> __m128i {
+        let [first, second] = const { fold_by(LANE) };
+        let by = _mm_set_epi64x(second, first);
+        let moved = _mm_xor_si128(_mm_clmulepi64_si128(lane, by, 0x00), _mm_clmulepi64_si128(lane, by, 0x11));
+        _mm_xor_si128(moved, next)
+    }
+
+    #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
+    pub(super) fn copy(from: &[Cell<u8>; BLOCK_BYTES], into: &mut [u8; BLOCK_BYTES]) -> u32 {
+        let (from, into) = (from.as_ptr().cast::<u8>(), into.as_mut_ptr());
+        let register = |at: usize| {
+            // SAFETY: so many bytes are there on both sides; they need not be aligned.
+            unsafe {
+                let bytes = _mm512_loadu_si512(from.add(at).cast());
+                _mm512_storeu_si512(into.add(at).cast(), bytes);
+                bytes
+            }
+        };
+        let mut folded: [__m512i; FOLDED] = std::array::from_fn(|number| register(number * REGISTER));
+        folded[0] = _mm512_xor_si512(folded[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128(-1))); // the initial value
+        let by = factors(const { fold_by(FOLDED * REGISTER) });
+        for at in (FOLDED * REGISTER..BLOCK_BYTES).step_by(FOLDED * REGISTER) {
+            for (number, lanes) in folded.iter_mut().enumerate() {
+                *lanes = fold(*lanes, by, register(at + number * REGISTER));
+            }
+        }
+        let by = factors(const { fold_by(REGISTER) });
+        let [a, b, c, d] = folded;
+        let lanes = fold(fold(fold(a, by, b), by, c), by, d);
+        let lane = _mm512_extracti32x4_epi32::<0>(lanes);
+        let lane = fold_lane(lane, _mm512_extracti32x4_epi32::<1>(lanes));
+        let lane = fold_lane(lane, _mm512_extracti32x4_epi32::<2>(lanes));
+        let lane = fold_lane(lane, _mm512_extracti32x4_epi32::<3>(lanes));
+        let crc = _mm_crc32_u64(0, _mm_extract_epi64::<0>(lane).cast_unsigned());
+        !(_mm_crc32_u64(crc, _mm_extract_epi64::<1>(lane).cast_unsigned()) as u32)
     }
 }

@@ -44,6 +44,6 @@ mod recovery;
 mod routines;
 mod vector;
 
-pub use crc32c::{BLOCK_BYTES as CRC_BLOCK_BYTES, crc32c};
+pub use crc32c::{BLOCK_BYTES as CRC_BLOCK_BYTES, copy_with_crc32c, crc32c};
 pub use kernel::{Kernel, UnknownOrUnsupported, kernels};
 pub use recovery::{Symbol, recovery};

@@ -277,15 +277,20 @@ impl Checksums {
     /// Whether all that is needed to judge what was read is here, and says nothing against it.
     pub(crate) fn is_right(&self, at: ComponentByte, parts: &[Buffer]) -> bool {
         let bytes = parts.iter().map(|part| part.len() as u64).sum();
-        self.is_prepared(at, bytes) && self.first_wrong(at, parts.iter().map(|part| &part[..])).is_none()
+        self.is_prepared(at, bytes) && self.first_wrong_of(at, parts).is_none()
     }
 
     /// The first block that is not what its checksum says.
-    pub(crate) fn first_wrong<'a>(&self, at: ComponentByte, parts: impl Iterator<Item = &'a [u8]>) -> Option<u64> {
+    pub(crate) fn first_wrong(&self, at: ComponentByte, bytes: &[u8]) -> Option<u64> {
+        self.table.borrow_mut().first_wrong(at.0 / BLOCK_BYTES, bytes, &[], BLOCK_BYTES as usize)
+    }
+
+    /// The same of what was read into several buffers, whose checksums may have been taken on the way.
+    pub(crate) fn first_wrong_of(&self, at: ComponentByte, parts: &[Buffer]) -> Option<u64> {
         let mut table = self.table.borrow_mut();
         let mut first = at.0 / BLOCK_BYTES;
         for part in parts {
-            let wrong = table.first_wrong(first, part, BLOCK_BYTES as usize);
+            let wrong = table.first_wrong(first, part, part.sums(), BLOCK_BYTES as usize);
             if wrong.is_some() {
                 return wrong;
             }

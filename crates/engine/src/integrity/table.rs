@@ -180,8 +180,13 @@ impl Table {
         }
     }
 
-    /// The first of the blocks from `first` on that is not what its checksum says.
-    pub(super) fn first_wrong(&mut self, first: u64, data: &[u8], block_bytes: usize) -> Option<u64> {
+    /// The first of the blocks from `first` on that is not what its checksum says. `sums` are those of `data`, as far as
+    /// somebody has taken them already.
+    pub(super) fn first_wrong(&mut self, first: u64, data: &[u8], sums: &[u32], block_bytes: usize) -> Option<u64> {
+        let sum = |number: usize, block: &[u8]| match sums.get(number) {
+            Some(crc) => Checksum::from_crc(*crc),
+            None => checksum(block),
+        };
         if data.len() == block_bytes {
             // The way of most reads.
             let expected = match &mut self.pages[Self::page_of(first)] {
@@ -191,14 +196,14 @@ impl Table {
                 }
                 Place::Stored | Place::Lost => None,
             };
-            return expected.filter(|expected| *expected != checksum(data)).map(|_| first);
+            return expected.filter(|expected| *expected != sum(0, data)).map(|_| first);
         }
-        let mut blocks = data.chunks_exact(block_bytes);
+        let mut blocks = data.chunks_exact(block_bytes).enumerate();
         let mut at = first;
         let mut wrong = None;
         self.visit(first..first + (data.len() / block_bytes) as u64, |entry, _| {
-            let block = blocks.next().expect("one for each entry");
-            if wrong.is_none() && entry.is_some_and(|expected| expected != checksum(block)) {
+            let (number, block) = blocks.next().expect("one for each entry");
+            if wrong.is_none() && entry.is_some_and(|expected| expected != sum(number, block)) {
                 wrong = Some(at);
             }
             at += 1;

@@ -69,7 +69,7 @@ impl<M: Member> Device<M> {
         if !checksums.is_prepared(at, bytes) {
             Box::pin(checksums.prepare(&self.member, at, bytes)).await;
         }
-        let Some(block) = checksums.first_wrong(at, parts.iter().map(|part| &part[..])) else { return Ok(true) };
+        let Some(block) = checksums.first_wrong_of(at, parts) else { return Ok(true) };
         let found = Some((block, checksums.get(block)));
         if rewrites == checksums.rewrites() || *suspect == found {
             let error = checksums.convict(self.absolute(at), bytes, block);
@@ -83,13 +83,13 @@ impl<M: Member> Device<M> {
     /// Whether the checksums take bytes for what should be there, or know nothing of it.
     pub(crate) fn takes(&self, at: ComponentByte, bytes: &[u8]) -> bool {
         let checksums = self.checksums.get();
-        checksums.is_none_or(|checksums| checksums.first_wrong(at, std::iter::once(bytes)).is_none())
+        checksums.is_none_or(|checksums| checksums.first_wrong(at, bytes).is_none())
     }
 
     /// Whether bytes that should be there, as the others have it, are not what the checksums say.
     pub(crate) fn contradicts(&self, at: ComponentByte, bytes: &[u8]) -> Option<MemberError> {
         let checksums = self.checksums.get()?;
-        let block = checksums.first_wrong(at, std::iter::once(bytes))?;
+        let block = checksums.first_wrong(at, bytes)?;
         Some(checksums.convict(self.absolute(at), bytes.len() as u64, block))
     }
 
@@ -114,10 +114,13 @@ impl<M: Member> Device<M> {
         &self,
         checksums: Option<&Checksums>,
         at: ComponentByte,
-        into: Buffer,
+        mut into: Buffer,
         why: Why,
     ) -> (Result<(), MemberError>, Buffer) {
         let rewrites = checksums.map_or(0, Checksums::rewrites);
+        if checksums.is_some() {
+            into.want_sums();
+        }
         let (result, buffer) = self.read_bare(at, into, why).await;
         match checksums.filter(|_| result.is_ok()) {
             Some(checksums) if !checksums.is_right(at, std::slice::from_ref(&buffer)) => {
@@ -142,6 +145,7 @@ impl<M: Member> Device<M> {
                 Ok(false) => rewrites = checksums.rewrites(),
                 outcome => return (outcome.map(|_| ()), buffer),
             }
+            buffer.want_sums();
             let (result, again) = self.read_bare(at, buffer, why).await;
             if result.is_err() {
                 return (result, again);
@@ -155,10 +159,13 @@ impl<M: Member> Device<M> {
         &self,
         checksums: Option<&Checksums>,
         at: ComponentByte,
-        into: Vec<Buffer>,
+        mut into: Vec<Buffer>,
         why: Why,
     ) -> (Result<(), MemberError>, Vec<Buffer>) {
         let rewrites = checksums.map_or(0, Checksums::rewrites);
+        if checksums.is_some() {
+            into.iter_mut().for_each(Buffer::want_sums);
+        }
         let (result, buffers) = self.read_vectored_bare(at, into, why).await;
         match checksums.filter(|_| result.is_ok()) {
             Some(checksums) if !checksums.is_right(at, &buffers) => {
@@ -183,6 +190,7 @@ impl<M: Member> Device<M> {
                 Ok(false) => rewrites = checksums.rewrites(),
                 outcome => return (outcome.map(|_| ()), buffers),
             }
+            buffers.iter_mut().for_each(Buffer::want_sums);
             let (result, again) = self.read_vectored_bare(at, buffers, why).await;
             if result.is_err() {
                 return (result, again);

@@ -1,7 +1,8 @@
 //! CRC-32C against the bits of its definition.
 
-use mdspace_parity::{CRC_BLOCK_BYTES, crc32c};
+use mdspace_parity::{CRC_BLOCK_BYTES, copy_with_crc32c, crc32c};
 use proptest::prelude::*;
+use std::cell::Cell;
 
 /// One bit after another.
 fn slow(bytes: &[u8]) -> u32 {
@@ -36,6 +37,16 @@ proptest! {
         at in 0..64_usize,
         is_whole in any::<bool>(),
     ) {
+        let mut from = bytes.clone();
+        let from = &Cell::from_mut(&mut from[..]).as_slice_of_cells()[at..at + CRC_BLOCK_BYTES];
+        let mut copy = vec![0; CRC_BLOCK_BYTES + 64];
+        let into = &mut copy[64 - at..64 - at + CRC_BLOCK_BYTES];
+        let sum = copy_with_crc32c(from.try_into().unwrap(), (&mut *into).try_into().unwrap());
+        prop_assert_eq!(sum, slow(into));
+        prop_assert_eq!(&*into, &bytes[at..at + CRC_BLOCK_BYTES]);
+        let around = copy[..64 - at].iter().chain(&copy[64 - at + CRC_BLOCK_BYTES..]);
+        prop_assert!(around.into_iter().all(|byte| *byte == 0), "nothing else was written");
+
         let bytes = if is_whole { &bytes[at..at + CRC_BLOCK_BYTES] } else { &bytes[at..] };
         prop_assert_eq!(crc32c(bytes), slow(bytes));
     }

@@ -1,0 +1,103 @@
+//! Arrays with checksums over members in memory, which take the checksums of what is read while they copy it: what was
+//! written is what is read, and a block that rots is found in reads of every length.
+
+mod support;
+
+use engine::create::{Contents, Newcomer, Recipe, create};
+use engine::{Array, AssembleOptions, Block, Buffer, Candidate, Durability, Limits, Member, MemberError};
+use format::geometry::{Level, default_layout};
+use format::placement::BitmapChoice;
+use format::superblock::Version;
+use format::units::MemberByte;
+use mdspace_io::{MemoryMember, RealClock};
+use std::rc::Rc;
+use support::{executor, filled};
+
+/// A member that the test can reach too.
+#[derive(Clone)]
+struct Shared(Rc<MemoryMember>);
+
+impl Member for Shared {
+    fn limits(&self) -> &Limits {
+        self.0.limits()
+    }
+    async fn read(&self, at: MemberByte, into: Buffer) -> (Result<(), MemberError>, Buffer) {
+        self.0.read(at, into).await
+    }
+    async fn read_vectored(&self, at: MemberByte, into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
+        self.0.read_vectored(at, into).await
+    }
+    async fn write(&self, at: MemberByte, from: Block) -> Result<(), MemberError> {
+        self.0.write(at, from).await
+    }
+    async fn write_vectored(&self, at: MemberByte, from: Vec<Block>) -> Result<(), MemberError> {
+        self.0.write_vectored(at, from).await
+    }
+    async fn flush(&self) -> Result<(), MemberError> {
+        self.0.flush().await
+    }
+    async fn discard(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
+        self.0.discard(at, bytes).await
+    }
+    async fn write_zeroes(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
+        self.0.write_zeroes(at, bytes).await
+    }
+}
+
+const CHUNK_BYTES: u64 = 64 << 10;
+const DATA_AT: u64 = 2 << 20;
+
+fn recipe() -> Recipe {
+    Recipe {
+        version: Version::V1_2,
+        level: Level::Raid5,
+        layout: default_layout(Level::Raid5),
+        chunk_bytes: CHUNK_BYTES,
+        name: "checksums".to_owned(),
+        data_offset_bytes: Some(DATA_AT),
+        component_bytes: None,
+        bitmap: BitmapChoice::None,
+        integrity: true,
+        set_uuid: [7; 16],
+        contents: Contents::Consistent,
+        overwrite: false,
+    }
+}
+
+#[test]
+fn what_rots_in_memory_is_found_and_healed_by_reads_of_every_length() {
+    let (executor, pool) = executor();
+    executor.block_on(async {
+        let members = [(); 3].map(|()| Shared(Rc::new(MemoryMember::new(8 << 20).expect("memory"))));
+        let candidate =
+            |(index, member): (usize, &Shared)| Candidate { name: format!("m{index}"), member: member.clone() };
+        let newcomer =
+            |of: (usize, &Shared)| Some(Newcomer { device_uuid: [of.0 as u8; 16], candidate: candidate(of) });
+        let newcomers: Vec<_> = members.iter().enumerate().map(newcomer).collect();
+        create(&recipe(), &newcomers, &[], &pool, &RealClock::new(), &|_, _| {}).await.expect("it is made");
+        let offered = members.iter().enumerate().map(candidate).collect();
+        let array = Array::assemble(offered, AssembleOptions::default(), pool.clone(), RealClock::new());
+        let array = array.await.expect("it is whole");
+        let data = filled(&pool, 1 << 20, 1).freeze();
+        array.write(0, data.clone(), Durability::Ordinary).await.expect("it is written");
+        let wrong = || array.status().checksums.expect("it has them").wrong;
+        let check = async |at: usize, bytes: usize| {
+            let read = array.read(at as u64, pool.take(bytes)).await.expect("it can be read");
+            assert!(read[..] == data[at..at + bytes], "{bytes} bytes at {at} are what was written");
+        };
+        // A block, several, and those of several members; each with a block of a member's data in it that is to rot.
+        let reads = [(60 << 10, 4096, (0, 60 << 10)), (96 << 10, 32 << 10, (1, 44 << 10)), (0, 1 << 20, (0, 8192))];
+        for (at, bytes, _) in reads {
+            check(at, bytes).await;
+        }
+        assert_eq!(wrong(), 0, "nothing has rotted yet");
+        for (at, bytes, (member, place)) in reads {
+            let before = wrong();
+            let member: &Shared = &members[member];
+            member.write(MemberByte(DATA_AT + place), filled(&pool, 4096, 2).freeze()).await.expect("memory");
+            check(at, bytes).await;
+            assert!(wrong() > before, "a read of {bytes} bytes was held against its checksums");
+        }
+        array.stop().await.expect("it stops");
+    });
+}
