@@ -180,6 +180,14 @@ impl Table {
         }
     }
 
+    /// Whether the page of a block is here, and says nothing against this checksum of it: the way of most reads.
+    pub(super) fn takes(&mut self, block: u64, sum: Checksum) -> bool {
+        let Place::Here(resident) = &mut self.pages[Self::page_of(block)] else { return false };
+        resident.used = true;
+        let entry = resident.page.entries()[(block % PAGE_ENTRIES) as usize];
+        entry.is_none_or(|expected| expected == sum)
+    }
+
     /// The first of the blocks from `first` on that is not what its checksum says. `sums` are those of `data`, as far as
     /// somebody has taken them already.
     pub(super) fn first_wrong(&mut self, first: u64, data: &[u8], sums: &[u32], block_bytes: usize) -> Option<u64> {
@@ -187,17 +195,6 @@ impl Table {
             Some(crc) => Checksum::from_crc(*crc),
             None => checksum(block),
         };
-        if data.len() == block_bytes {
-            // The way of most reads.
-            let expected = match &mut self.pages[Self::page_of(first)] {
-                Place::Here(resident) => {
-                    resident.used = true;
-                    resident.page.entries()[(first % PAGE_ENTRIES) as usize]
-                }
-                Place::Stored | Place::Lost => None,
-            };
-            return expected.filter(|expected| *expected != sum(0, data)).map(|_| first);
-        }
         let mut blocks = data.chunks_exact(block_bytes).enumerate();
         let mut at = first;
         let mut wrong = None;
