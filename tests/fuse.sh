@@ -1,11 +1,11 @@
 #!/bin/bash
 # An array as a file: real file systems through a loop device on it, with NBD open at the same time; afterwards fsck, and
 # the same bytes whichever member is left out, which is to say that parity is right. And all of it without root, but the
-# loop device.
+# loop device. At the end the commands that docs/fuse.md has for root.
 #
 #   fuse.sh MDSPACE DIRECTORY
 set -euo pipefail
-mdspace=$1 directory=$2 root=$(cd "$(dirname "$0")/.." && pwd)
+command=$1 mdspace=$1 directory=$2 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$directory"
 members=(m0 m1 m2)
 loop=
@@ -105,4 +105,39 @@ setpriv --reuid nobody --regid nogroup --clear-groups "$mdspace" stop --control 
 wait "$server"
 cd "$directory"
 rm -r "$place"
-echo "ext4, xfs and btrfs through a loop device, and the file without root"
+
+step "the page's commands for root"
+mdspace=$command
+export XDG_RUNTIME_DIR=$PWD
+mkdir here
+# What the page calls /dev/sd[b-e], /srv/here and /mnt is here: the members, which hold btrfs, and two directories.
+"$root/tests/console.sh" "$root/docs/fuse.md" >page
+[ "$(wc -l <page)" = 3 ]
+while read -r line <&4; do
+    line=${line//'/dev/sd[b-e]'/$PWD/m?}
+    line=${line//'/srv/here'/$PWD/here}
+    line=${line//'/mnt'/$PWD/mounted}
+    line=${line//'/dev/loop0'/$loop}
+    if [[ $line == */dev/sd* ]]; then exit 1; fi
+    echo "$line"
+    case $line in
+    mdspace*' &')
+        read -ra words <<<"${line% &}"
+        exec {said}< <(exec "$mdspace" ${words[@]:1})
+        server=$!
+        while read -r said_line <&"$said"; do
+            if [[ $said_line == *control* ]]; then break; fi
+        done
+        ;;
+    losetup*) loop=$($line) ;;
+    *) $line ;;
+    esac
+done 4<page
+cmp mounted/docs/fuse.md "$root/docs/fuse.md"
+umount mounted
+losetup -d "$loop"
+loop=
+"$mdspace" stop
+wait "$server"
+[ -z "$(ls here)" ]
+echo "ext4, xfs and btrfs through a loop device, the file without root, and the page's commands"

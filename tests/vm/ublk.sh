@@ -1,6 +1,7 @@
 #!/bin/bash
 # A RAID-5 as a block device of the machine that serves it, by a real kernel's ublk driver: what is verified on it while
-# a member fails, a file system, an orderly stop with unwritten pages, a kill in the middle, and the kernel's own md.
+# a member fails, a file system, an orderly stop with unwritten pages, a kill in the middle, and the kernel's own md. Then the
+# commands of docs/ublk.md as they stand there, and who is not root.
 #
 #   ublk.sh MDSPACE DIRECTORY
 set -euo pipefail
@@ -120,7 +121,66 @@ echo check >/sys/block/md0/md/sync_action
 until [ "$(cat /sys/block/md0/md/sync_action)" = idle ]; do sleep 0.2; done
 [ "$(cat /sys/block/md0/md/mismatch_cnt)" = 0 ]
 mdadm --stop /dev/md0
+
+step "the page's commands"
+# The disks are called as there. boot.sh has loaded the modules, in an order that modprobe would find.
+ln -s vda /dev/sdb && ln -s vdb /dev/sdc && ln -s vdc /dev/sdd && ln -s vdd /dev/sde
+modprobe() { [ -d /sys/module/$1 ]; }
+mkdir -p /mnt tree
+echo "from the page" >tree/note
+mke2fs -q -t ext4 -d tree fs.img 24M
+mdspace create --force --level 5 --chunk 64K --name data /dev/sd[b-e]
+mdspace write /dev/sd[b-e] -i fs.img
+commands=0
+while IFS= read -r line <&4; do
+    case $line in
+    "# "*" &")
+        line=${line#\# }
+        rm -f said
+        mkfifo said
+        eval "${line% &} >said &"
+        server=$!
+        exec 3<said
+        told=
+        while IFS= read -r told_line <&3; do
+            told="$told$told_line|"
+            case $told_line in *" control "*) break ;; esac
+        done
+        ;;
+    "# "*) eval "${line#\# }" ;;
+    *) case "|$told" in *"|${line%...}"*) continue ;; *) echo "not printed: $line: $told"; exit 1 ;; esac ;;
+    esac
+    commands=$((commands + 1))
+done 4<page
+[ "$commands" = 3 ]
+[ "$(cat /mnt/note)" = "from the page" ]
+umount /mnt
+mdspace stop
+wait $server
+is_gone
+
+step "who is not root"
+chmod 755 /host /host/*
+mkdir own
+chown 65534:65534 own
+cd own
+as_nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
+as_nobody /host/mdspace create --level 1 --size 16M a b
+sha256sum a b >before
+status=0
+as_nobody /host/mdspace serve a b --ublk --control control 2>refusal || status=$?
+[ "$status" = 2 ]
+grep -q "only root may; or take --fuse" refusal
+sha256sum -c before
+cd ..
+is_gone
 GUEST
+{
+    echo "cat >/tmp/page <<'PAGE'"
+    "$here/../console.sh" "$here/../../docs/ublk.md" --all
+    echo PAGE
+    cat guest.sh
+} >with_page.sh
 
 strip -o ./mdspace "$mdspace"
 disks=()
@@ -128,7 +188,7 @@ for member in a b c d; do
     truncate -s 32M $member
     disks+=(-drive "file=$member,format=raw,if=virtio")
 done
-PATH=$PWD:$PATH "$here/boot.sh" "$directory" guest.sh \
+PATH=$PWD:$PATH "$here/boot.sh" "$directory" with_page.sh \
     "ublk_drv virtio_blk xor raid6_pq libcrc32c async_tx async_memcpy async_xor async_pq async_raid6_recov md-mod raid456" \
-    "mdspace fio jq mdadm blkdiscard blockdev mke2fs e2fsck" "${disks[@]}"
+    "mdspace fio jq mdadm blkdiscard blockdev mke2fs e2fsck setpriv" "${disks[@]}"
 echo "a block device of a real kernel lost a member, its server, and nothing that was promised"

@@ -76,6 +76,12 @@ pub(crate) const STEPS: &[Step] = &[
     )),
     beside(step("rescue", "files come back from members that mdadm made, as docs/rescue.md says", RESCUE, rescue)),
     beside(step("fuse", "file systems through a loop device on the array as a file, and no root", FUSE, fuse)),
+    beside(step(
+        "unprivileged",
+        "everything that needs no root, by a user without rights; what does is refused with what to do",
+        UNPRIVILEGED,
+        unprivileged,
+    )),
     beside(step("page", "the page in a browser, and its metrics by a strict parser", BROWSER, page)),
     beside(step("machine", "a virtual machine's disk by vhost-user, its server killed meanwhile", MACHINE, machine)),
     beside(step(
@@ -146,6 +152,10 @@ const RESCUE: &[&str] = &["linux.uml", "mdadm", "modprobe", "mke2fs", "debugfs",
 /// What an array as a file is tested with.
 const FUSE: &[&str] =
     &["fusermount3", "losetup", "fio", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "nbdcopy", "nbdinfo", "setpriv"];
+
+/// The clients of a user without rights, and what makes one of root.
+const UNPRIVILEGED: &[&str] =
+    &["setpriv", "fusermount3", "nbdcopy", "nbdinfo", "qemu-io", "fio", "curl", "openssl", "/usr/bin/python3"];
 
 /// What the page of an array is tested with.
 const BROWSER: &[&str] = &["chromium", setup::OPENMETRICS_PARSER, "curl", "nbdcopy"];
@@ -335,6 +345,16 @@ fn fuse(log: &mut Log) -> Result<Verdict> {
     }
     let place = Scratch::create("fuse")?;
     log.run(Command::new("tests/fuse.sh").arg(root().join(MDSPACE)).arg(&place.path))?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+/// By whoever runs it: root becomes nobody.
+fn unprivileged(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    if !Path::new("/dev/fuse").exists() {
+        return Ok(Verdict::Skipped("needs /dev/fuse".into()));
+    }
+    log.run(Command::new("tests/unprivileged.py").arg(root().join(MDSPACE)))?;
     Ok(Verdict::Passed(log.last_line()?))
 }
 

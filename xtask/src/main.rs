@@ -13,6 +13,8 @@ mod loops;
 mod matrix;
 mod mutants;
 mod package;
+#[cfg(test)]
+mod pages;
 mod setup;
 mod sim;
 mod steps;

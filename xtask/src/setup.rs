@@ -21,6 +21,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("libnbd-bin", "nbdcopy"),
     ("python3-libnbd", "nbdsh"),
     ("qemu-utils", "qemu-io"),
+    ("util-linux", "setpriv"),
     ("fio", "fio"),
     ("openssl", "openssl"),
     ("dpkg-dev", "dpkg-shlibdeps"),

@@ -210,7 +210,8 @@ pub(crate) fn list() {
     }
 }
 
-fn select(names: &[String]) -> Result<Vec<&'static Step>> {
+/// The steps of these names, in the list's order; all for none.
+pub(crate) fn select(names: &[String]) -> Result<Vec<&'static Step>> {
     let known: BTreeSet<&str> = catalogue::STEPS.iter().map(|step| step.name).collect();
     if let Some(name) = names.iter().find(|name| !known.contains(name.as_str())) {
         return Err(anyhow!("no step is called {name}; cargo xtask test --list shows them"));

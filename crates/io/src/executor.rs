@@ -33,7 +33,8 @@ thread_local! {
 /// What to set an [`Executor`] up with.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Operations handed to the kernel at once; more are queued in user space.
+    /// Operations handed to the kernel at once; more are queued in user space. Fewer where the limit on locked memory
+    /// (`RLIMIT_MEMLOCK`) leaves no room for them.
     pub ring_entries: u32,
     /// Where the thread's buffers come from.
     pub pool: Pool,

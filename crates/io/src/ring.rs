@@ -36,6 +36,9 @@ const BUFFER_BYTES_MAX: usize = 1 << 30;
 /// When less than this can be pinned, registration is not worth an index.
 const BUFFER_BYTES_MIN: usize = 1 << 20;
 
+/// Both queues of a ring of so many entries take a page each; they are not smaller for fewer.
+const ENTRIES_MIN: u32 = 32;
+
 /// Marks a completion that nobody waits for: that of a cancellation.
 const NOBODY: u64 = u64::MAX;
 
@@ -326,8 +329,20 @@ impl Drop for Ring {
     }
 }
 
-/// The best set of flags that the kernel takes, from the newest on.
+/// A ring of `entries`, or of as many as the limit on locked memory leaves room for, down to [`ENTRIES_MIN`]: some kernels
+/// (5.11, and 6.14 or later) count the queues themselves. What finds no place in a short queue waits in the backlog.
 fn set_up(entries: u32) -> io::Result<IoUring> {
+    let mut entries = entries;
+    loop {
+        match set_up_with(entries) {
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory && entries > ENTRIES_MIN => entries /= 2,
+            result => return result,
+        }
+    }
+}
+
+/// The best set of flags that the kernel takes, from the newest on.
+fn set_up_with(entries: u32) -> io::Result<IoUring> {
     let ring = |configure: fn(&mut io_uring::Builder)| {
         let mut builder = IoUring::builder();
         builder.dontfork().setup_clamp().setup_cqsize(entries.saturating_mul(4));

@@ -9,9 +9,9 @@ use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
 use futures_util::future::join3;
 use io::{AnyMember, Executor, FileMember, Lock, OpenError, OpenOptions, RealClock};
 use parity::Kernel;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An array of members that exist.
 pub(crate) type Array = engine::Array<AnyMember, RealClock>;
@@ -43,6 +43,10 @@ impl Arena {
 
 /// How long nothing is written before the array is marked clean: md's `safe_mode_delay`.
 const SAFE_MODE_DELAY: Duration = Duration::from_millis(200);
+
+/// How long the kernel may take to give back the locked memory of a process that has ended, and how often is looked.
+const GIVEN_BACK_PATIENCE: Duration = Duration::from_secs(2);
+const GIVEN_BACK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What goes on beside the requests of an array that is open, until it is stopped: it is marked clean whenever it is idle,
 /// bits of the bitmap are cleared, spares take over, and what is due is swept.
@@ -80,10 +84,14 @@ impl Machine {
     /// Makes this thread's.
     pub(crate) fn start(kernel: Option<&'static Kernel>, arena: Arena) -> Result<Self, Refusal> {
         let pool = Pool::new(arena.bytes());
-        let executor = Executor::new(&io::Options::new(pool.clone())).map_err(|error| {
-            Refusal::new(format!("io_uring: {error}")).advice(
-                "Linux 5.11 or later is needed; see `sysctl kernel.io_uring_disabled`, and a container's limits",
-            )
+        let executor = executor(&io::Options::new(pool.clone())).map_err(|error| {
+            let advice = match error.kind() {
+                ErrorKind::OutOfMemory => {
+                    "raise the limit on locked memory (`ulimit -l`, LimitMEMLOCK= of a unit), or end what else of yours uses it"
+                }
+                _ => "Linux 5.11 or later is needed; see `sysctl kernel.io_uring_disabled`, and a container's limits",
+            };
+            Refusal::new(format!("io_uring: {error}")).advice(advice)
         })?;
         Ok(Self { executor, pool, clock: RealClock::new(), kernel })
     }
@@ -95,13 +103,18 @@ impl Machine {
 
     /// Opens one member.
     pub(crate) fn open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, Refusal> {
+        self.try_open(path, purpose).map_err(|error| not_opened(&error))
+    }
+
+    /// Opens one member, for who goes by the reason when that fails.
+    pub(crate) fn try_open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, OpenError> {
         let (read_only, lock) = match purpose {
             Purpose::Write => (false, Lock::Exclusive),
             Purpose::Read => (true, Lock::Shared),
             Purpose::Look => (true, Lock::None),
         };
         let options = OpenOptions { read_only, lock, ..OpenOptions::default() };
-        let member = FileMember::open(path, &options).map_err(|error| not_opened(&error))?;
+        let member = FileMember::open(path, &options)?;
         Ok(Candidate { name: path.display().to_string(), member: member.into() })
     }
 
@@ -157,12 +170,28 @@ impl Machine {
     }
 }
 
+/// An executor; waited for while the user's locked memory is all in use, as that of a process that has ended may still be.
+fn executor(options: &io::Options) -> std::io::Result<Executor> {
+    let deadline = Instant::now() + GIVEN_BACK_PATIENCE;
+    loop {
+        match Executor::new(options) {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory && Instant::now() < deadline => {
+                std::thread::sleep(GIVEN_BACK_INTERVAL);
+            }
+            result => return result,
+        }
+    }
+}
+
 /// Says so with what to do about it.
 pub(crate) fn not_opened(error: &OpenError) -> Refusal {
     let refusal = Refusal::new(error.reason()).of(error.path().display().to_string());
     match error {
         OpenError::Locked { .. } => refusal.advice("stop whoever uses it; `mdspace status` finds a server of yours"),
         OpenError::Busy { .. } => refusal.advice("unmount it, or stop the array that holds it (mdadm --stop)"),
+        OpenError::System { .. } if error.is_permission_denied() => refusal.advice(
+            "`ls -lL` tells whose it is: the owner or root lets you in (chmod, setfacl, or the group of disks)",
+        ),
         OpenError::NotAMember { .. } | OpenError::System { .. } => refusal,
     }
 }

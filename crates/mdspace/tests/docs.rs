@@ -2,7 +2,9 @@
 //!
 //! A block of `sh` is a script that must succeed; one of `sh server` goes on
 //! in the background from when it says that it serves, and must have ended
-//! well when the page ends. A missing program fails the test.
+//! well when the page ends. A missing program fails the test. Every block says
+//! what it is: commands that are not run here are of `console`, and run or
+//! compared by another test ([`CONSOLE`]).
 
 mod support;
 
@@ -86,6 +88,11 @@ fn an_array_can_be_watched_as_the_page_says() {
 }
 
 #[test]
+fn curl_is_a_client_as_the_page_says() {
+    assert_eq!(run_page("docs/control.md"), 1);
+}
+
+#[test]
 fn who_comes_from_mdadm_finds_its_configuration_understood() {
     assert_eq!(run_page("docs/from-mdadm.md"), 5);
 }
@@ -123,6 +130,35 @@ fn the_array_is_a_file_as_the_page_says() {
         return;
     }
     assert_eq!(run_page("docs/fuse.md"), 2);
+}
+
+/// Pages with blocks of `console`, how many, and the step of `cargo xtask test` that sees to them.
+const CONSOLE: &[(&str, usize, &str)] = &[
+    ("docs/fuse.md", 1, "fuse"),
+    ("docs/lab.md", 7, "lab"),
+    ("docs/testing.md", 10, "tests"),
+    ("docs/ublk.md", 1, "ublk"),
+    ("docs/vhost-user.md", 1, "machine"),
+    ("README.md", 1, "readme"),
+];
+
+#[test]
+fn every_block_of_every_page_is_seen_to_by_some_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let names =
+        root.join("docs").read_dir().expect("the book is there").map(|entry| entry.expect("a page").file_name());
+    let names = names.map(|name| format!("docs/{}", name.to_string_lossy())).filter(|name| name.ends_with(".md"));
+    let this = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/docs.rs")).expect("this file");
+    for name in names.chain(["README.md".to_owned()]) {
+        let page = std::fs::read_to_string(root.join(&name)).expect("a page");
+        let of = |kind: &str| blocks(&page).iter().filter(|(found, _)| *found == kind).count();
+        let known = of("sh") + of("sh server") + of("console") + of("text");
+        assert_eq!(blocks(&page).len(), known, "{name}: a block that nobody runs, compares, or says to be text");
+        let console = CONSOLE.iter().find(|(page, ..)| *page == name).map_or(0, |(_, count, _)| *count);
+        assert_eq!(of("console"), console, "{name}: blocks of commands that another step sees to");
+        let is_run = this.contains(&format!("run_page(\"{name}\")")) || this.contains(&format!("\"{name}\"), "));
+        assert!(of("sh") == 0 || is_run, "{name} is not run");
+    }
 }
 
 /// A directory with `disk1.img` to `disk4.img` of an array that the kernel's md made and degraded (tests/kernel/nas.sh).

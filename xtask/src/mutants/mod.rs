@@ -68,6 +68,12 @@ pub(crate) struct Arguments {
     histories: u64,
 }
 
+/// Whether there are mutants of these names.
+#[cfg(test)]
+pub(crate) fn are_known(arguments: &Arguments) -> Result<()> {
+    named(&arguments.names).map(drop)
+}
+
 /// Catches the mutants named, or all.
 ///
 /// # Errors

@@ -99,6 +99,11 @@ impl OpenError {
         }
     }
 
+    /// Whether another user might open it.
+    pub fn is_permission_denied(&self) -> bool {
+        matches!(self, Self::System { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
+    }
+
     /// What is the matter, without the member.
     pub fn reason(&self) -> String {
         match self {

@@ -61,7 +61,9 @@ pub(crate) fn run(arguments: &ExamineArguments, kernel: Option<&'static Kernel>)
 async fn examine(machine: &Machine, arguments: &ExamineArguments) -> Result<Report, Failure> {
     let mut report = Report { members: Vec::new(), unusable: Vec::new(), arrays: Vec::new() };
     let mut arrays: Vec<(String, Vec<Candidate<AnyMember>>)> = Vec::new();
-    for path in machine.find(&arguments.members).await? {
+    let found = machine.find(&arguments.members).await?;
+    found.note_unknown();
+    for path in found.own {
         let candidate = match machine.open(&path, Purpose::Look) {
             Ok(candidate) => candidate,
             Err(refusal) => {

@@ -27,6 +27,8 @@ mod metrics;
 mod monitor;
 mod nbd_address;
 mod output;
+#[cfg(test)]
+mod pages;
 mod progress;
 mod report;
 mod scrub;

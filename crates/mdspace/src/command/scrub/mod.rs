@@ -84,7 +84,7 @@ fn offline(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Resul
     let assemble = AssembleArguments::of(&members, arguments.bitmap.clone());
     machine.run(async {
         let terminated = io::signal::terminated().map_err(|error| Failure::refused(format!("signals: {error}")))?;
-        let paths = machine.find(&members).await?;
+        let paths = machine.find(&members).await?.own;
         let asked = if arguments.resume { Some(Kept::resumed(&machine, &paths).await?) } else { None };
         let action = asked.as_ref().map_or(action(arguments), |report: &ScrubReport| report.action);
         let array = assemble_for(&machine, &assemble, &paths, action).await?;
