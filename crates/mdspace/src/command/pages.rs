@@ -4,7 +4,7 @@
 //! not run: `...` and words in capitals stand for what a reader has. Blocks are left to tests/docs.rs, which runs them.
 
 use crate::command::arguments::CommandLine;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use std::path::{Path, PathBuf};
 
@@ -36,9 +36,14 @@ fn command(text: &str) -> Option<Vec<String>> {
 
 /// Whether the command takes these words, or would if more of them followed.
 fn is_taken(words: &[String]) -> Result<(), String> {
-    let enough = |kind| matches!(kind, ErrorKind::MissingRequiredArgument | ErrorKind::DisplayHelp);
+    let lacks_value = |error: &clap::Error| matches!(error.get(ContextKind::InvalidValue), Some(ContextValue::String(value)) if value.is_empty());
+    let lacks_more = |error: &clap::Error| match error.kind() {
+        ErrorKind::MissingRequiredArgument | ErrorKind::DisplayHelp => true,
+        ErrorKind::InvalidValue => lacks_value(error),
+        _ => false,
+    };
     match CommandLine::try_parse_from(words) {
-        Err(error) if !enough(error.kind()) => Err(error.to_string()),
+        Err(error) if !lacks_more(&error) => Err(error.to_string()),
         Ok(_) | Err(_) => Ok(()),
     }
 }
