@@ -6,14 +6,13 @@
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use smallvec::SmallVec;
 use std::future::poll_fn;
 use std::iter::once;
 use std::pin::pin;
 use std::task::Poll;
 
 /// What `futures` give, in the order of the futures.
-pub(crate) async fn at_once<F: Future>(mut futures: impl Iterator<Item = F>) -> SmallVec<[F::Output; 3]> {
+pub(crate) async fn at_once<F: Future>(mut futures: impl Iterator<Item = F>) -> impl Iterator<Item = F::Output> {
     let mut first = pin!(futures.next());
     let mut second = pin!(futures.next());
     let mut third = pin!(futures.next());
@@ -38,12 +37,7 @@ pub(crate) async fn at_once<F: Future>(mut futures: impl Iterator<Item = F>) -> 
         if is_over { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    let mut outputs = SmallVec::new();
-    for output in few {
-        outputs.extend(output);
-    }
-    outputs.extend(others.into_iter().flatten());
-    outputs
+    few.into_iter().flatten().chain(others.into_iter().flatten())
 }
 
 #[cfg(test)]
@@ -65,7 +59,7 @@ mod tests {
                 ended[index].set(true);
             }
             let outputs = (&mut all).now_or_never().expect("all have ended");
-            assert_eq!(outputs.to_vec(), (0..count).collect::<Vec<_>>());
+            assert_eq!(outputs.collect::<Vec<_>>(), (0..count).collect::<Vec<_>>());
         }
     }
 }

@@ -40,6 +40,7 @@ mod joining;
 mod locks;
 mod mapped;
 mod membership;
+mod modify;
 mod patchwork;
 mod ranges;
 mod read_ahead;

@@ -13,12 +13,14 @@ use crate::degraded::{Failed, Reading};
 use crate::device::Device;
 use crate::error::ArrayError;
 use crate::healing::ROW_BYTES;
+use crate::intent::Failures;
 use crate::mapped::join_parts;
 use crate::member::{Member, MemberError};
 use crate::observe::Why;
 use crate::patchwork::Patch;
 use crate::planner::{Code, Health, Plan, Span, Symbols, Transfer, plan_read, plan_write};
 use crate::recall::{hull, in_units_where_lost};
+use crate::signal::Seen;
 use crate::syndrome::{Known, compute};
 use format::geometry::{Parity, Role, Stripe};
 use format::units::ComponentByte;
@@ -329,12 +331,33 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Writes a part of one stripe, in whole blocks; the caller keeps others off the stripe.
     pub(crate) async fn write_part(&self, parity: &Parity, number: u64, patches: &[Patch]) -> Result<(), ArrayError> {
+        let mut unread = None;
+        let places = self.places.seen();
+        if let Some(change) = self.modification(parity, number, patches) {
+            match self.modify(parity, &change).await {
+                Ok(written) => return written,
+                Err(failed) => unread = Some(failed),
+            }
+        }
+        // Boxed: it is far larger than the above, and seldom.
+        Box::pin(self.write_any_part(parity, number, patches, places, unread)).await
+    }
+
+    /// As [`Inner::write_part`], whatever is asked for and whoever is missing. `unread` is what was tried in vain,
+    /// since `places` was seen.
+    async fn write_any_part(
+        &self,
+        parity: &Parity,
+        number: u64,
+        patches: &[Patch],
+        mut places: Seen,
+        unread: Option<Failed>,
+    ) -> Result<(), ArrayError> {
         let (share, new) = pieces(parity, number, patches);
         let is_whole = share.bytes as u64 == parity.stripe_bytes();
         let kept = if is_whole { Default::default() } else { self.rest_of_units(&share.spans) };
-        let mut failed = Symbols::EMPTY;
-        let mut last_error = None;
-        let mut places = self.places.seen();
+        let mut failed = unread.iter().map(|(role, _)| *role).collect();
+        let mut last_error = unread.and_then(|(_, error)| error);
         loop {
             if places != self.places.seen() {
                 (places, failed) = (self.places.seen(), Symbols::EMPTY); // another one is asked there now
@@ -407,28 +430,36 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let writes = transfers.iter().filter_map(|transfer| {
             let device = self.device_of(stripe, transfer.role)?;
             let (at, blocks) = (component(stripe, transfer.within.start), blocks(transfer));
-            let why = if matches!(transfer.role, Role::Data(_)) { Why::Data } else { Why::Parity };
             Some(async move {
-                let result = device.write(at, blocks, why).await;
-                (device, result)
+                let result = device.write(at, blocks, reason(transfer.role)).await;
+                result.err().map(|error| (device, error))
             })
         });
-        for (device, result) in at_once(writes).await {
-            if let Err(error) = result {
-                Box::pin(self.record_failure(&device, &error)).await?;
-            }
+        let failures = at_once(writes).await.flatten().collect();
+        self.leave_failed(failures).await
+    }
+
+    /// Members that failed a write leave the array.
+    pub(crate) async fn leave_failed(&self, failures: Failures<M>) -> Result<(), ArrayError> {
+        for (device, error) in failures {
+            Box::pin(self.record_failure(&device, &error)).await?;
         }
         Ok(())
     }
 }
 
 /// Parts of a stripe and what they hold.
-type Contents = SmallVec<[(Transfer, Block); 3]>;
+pub(crate) type Contents = SmallVec<[(Transfer, Block); 3]>;
 
 /// What goes to one member, block after block.
 type Pieces = SmallVec<[Block; 1]>;
 
-fn component(stripe: &Stripe, within: u32) -> ComponentByte {
+/// Why a chunk is written where a part of its stripe changes.
+pub(crate) fn reason(role: Role) -> Why {
+    if matches!(role, Role::Data(_)) { Why::Data } else { Why::Parity }
+}
+
+pub(crate) fn component(stripe: &Stripe, within: u32) -> ComponentByte {
     ComponentByte(stripe.component().0 + u64::from(within))
 }
 

@@ -44,7 +44,7 @@ impl<'a> Known<'a> {
 type Terms<'a> = SmallVec<[(u8, &'a [u8]); 16]>;
 
 /// The weight of data chunk `index` in P or Q.
-fn weight(stripe: &Stripe, parity: Role, index: u16) -> u8 {
+pub(crate) fn weight(stripe: &Stripe, parity: Role, index: u16) -> u8 {
     match parity {
         Role::Q => gf::pow2(stripe.q_exponent(index)),
         _ => 1,

@@ -165,8 +165,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         broken: "a member of a parity array that failed a write stays",
         by: Seed(287),
         file: "striped.rs",
-        old: "                Box::pin(self.record_failure(&device, &error)).await?;\n            }\n        }\n        Ok(())\n    }",
-        new: "                if !BROKEN {\n                    Box::pin(self.record_failure(&device, &error)).await?;\n                }\n            }\n        }\n        Ok(())\n    }",
+        old: "            Box::pin(self.record_failure(&device, &error)).await?;\n",
+        new: "            if !BROKEN {\n                Box::pin(self.record_failure(&device, &error)).await?;\n            }\n",
     },
     Mutant {
         name: "copy-error-ignored",
@@ -199,6 +199,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "syndrome.rs",
         old: "            terms.push((weight, known.old(role, range).expect(\"modifying reads the old data\")));\n",
         new: "            if !BROKEN {\n                terms.push((weight, known.old(role, range).expect(\"modifying reads the old data\")));\n            }\n",
+    },
+    Mutant {
+        name: "stale-parity-of-a-piece",
+        broken: "the short way of a small write forgets what the old data adds to parity",
+        by: Seed(130),
+        file: "modify.rs",
+        old: "&[(weight, &before), (weight, new)]",
+        new: "&[(if BROKEN { 0 } else { weight }, &before), (weight, new)]",
     },
     Mutant {
         name: "resync-skips",

@@ -194,11 +194,26 @@ fn plan_any_write(
     Ok(Plan { writes, ..Plan::of(columns) })
 }
 
-impl Plan {
-    /// The commonest write, of one piece of one chunk, where every chunk is there and each
-    /// is in memory throughout the piece or not at all: what choosing among candidates comes
-    /// to. `None` where they have to be looked at.
-    fn of_a_piece(code: Code, span: &Span, cached: &[Transfer]) -> Option<Plan> {
+/// Where a write of `span` alone, in a stripe whose chunks are all there, is planned as [`Way::Modify`] throughout:
+/// the chunks that are in memory there.
+pub(crate) fn modifies(code: Code, span: &Span, cached: &[Transfer]) -> Option<Symbols> {
+    let piece = Piece::new(code, span, cached).filter(|piece| piece.way == Way::Modify)?;
+    Some(piece.here)
+}
+
+/// The commonest write, of one piece of one chunk, where every chunk is there and each
+/// is in memory throughout the piece or not at all: what choosing among candidates comes to.
+struct Piece {
+    asked: Symbols,
+    changed: Symbols,
+    here: Symbols,
+    uses: Symbols,
+    way: Way,
+}
+
+impl Piece {
+    /// `None` where the candidates have to be looked at.
+    fn new(code: Code, span: &Span, cached: &[Transfer]) -> Option<Self> {
         let within = &span.within;
         let is_apart = |t: &Transfer| t.within.end <= within.start || within.end <= t.within.start;
         let mut here = Symbols::EMPTY;
@@ -217,6 +232,15 @@ impl Plan {
             return None;
         }
         let (uses, way) = if cost(rest) <= cost(changed) { (rest, Way::Reconstruct) } else { (changed, Way::Modify) };
+        Some(Self { asked, changed, here, uses, way })
+    }
+}
+
+impl Plan {
+    /// The plan of a [`Piece`].
+    fn of_a_piece(code: Code, span: &Span, cached: &[Transfer]) -> Option<Plan> {
+        let Piece { asked, changed, here, uses, way } = Piece::new(code, span, cached)?;
+        let within = &span.within;
         let transfers = |set: Symbols| set.iter().map(|role| Transfer { role, within: within.clone() }).collect();
         Some(Plan {
             reads: transfers(uses.minus(here)),

@@ -279,6 +279,17 @@ fn one_piece_is_planned_as_choosing_among_candidates_plans_it() {
         let span = [Span { data, within: 3..5 }];
         let short = plan_write(code, &span, &[], cached, &Health::GOOD);
         assert_eq!(short, plan_any_write(code, &span, &[], cached, &Health::GOOD), "{code:?} {data} {cached:?}");
+        let plan = short.expect("every chunk is there");
+        let changed = Symbols::of(Role::Data(data)).union(code.all_parities());
+        match (modifies(code, &span[0], cached), &plan.columns[..]) {
+            (Some(here), [column]) => assert_eq!(
+                (&column.way, &column.within, column.uses, column.reads()),
+                (&Way::Modify, &span[0].within, changed, changed.minus(here)),
+                "{code:?} {data} {cached:?}"
+            ),
+            (None, [column]) if cached.is_empty() => assert_ne!(column.way, Way::Modify, "{code:?} {data}"),
+            (here, _) => assert_eq!(here, None, "{code:?} {data} {cached:?}"),
+        }
     };
     for parities in 1..=2 {
         for data in (1..=12).chain([31, DATA_CHUNKS_MAX]) {
