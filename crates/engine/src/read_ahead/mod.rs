@@ -38,7 +38,7 @@ use std::task::{Context, Poll, Waker};
 use streams::Streams;
 
 /// Requests for at least this share of a stripe are given its memory instead of a copy.
-const SHARE_TO_HAND_OVER: u64 = 32;
+const SHARE_TO_HAND_OVER: u64 = 64;
 
 type Reads = Pin<Box<dyn Future<Output = Vec<Done>>>>;
 

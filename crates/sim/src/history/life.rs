@@ -5,6 +5,7 @@ use super::step::{Cut, Step};
 use crate::judge::is_newest_among;
 use crate::member::SimMember;
 use engine::{Array, Candidate, Clock, Offer, Refusal, SyncSpeed};
+use format::superblock::DeviceRole;
 use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
@@ -127,7 +128,7 @@ impl Runner<'_> {
                 self.tally.count("forced");
                 self.taint_doubtful_rows();
             } else {
-                if !self.history.beyond {
+                if !self.history.beyond && !self.lacks_who_is_away() {
                     self.shared.fail(|| format!("it cannot be assembled: {refusal}"));
                 }
                 self.tally.count("refusals");
@@ -169,6 +170,24 @@ impl Runner<'_> {
             self.present().map(|(slot, member)| (member.image(), !struck[slot] && !member.faults().gone.get())).unzip();
         let images: Vec<&[u8]> = images.iter().map(|image| &image[..]).collect();
         is_newest_among(&images, &offered)
+    }
+
+    /// Whether those who are offered are too few by what is on them, while what befell others in an earlier life keeps them
+    /// away: it was not too much then, but a recovery is lost that was not on stable storage.
+    fn lacks_who_is_away(&self) -> bool {
+        let struck = self.struck.borrow();
+        let (offered, away): (Vec<_>, Vec<_>) =
+            self.present().partition(|(number, member)| !struck[*number] && !member.faults().gone.get());
+        let current = offered.iter().filter_map(|(number, _)| {
+            let superblock = self.superblock(*number).ok()?;
+            let is_current = superblock.recovery_offset.is_none() && !superblock.replacement;
+            match superblock.own_role() {
+                DeviceRole::Active(slot) if is_current => Some(slot.index()),
+                _ => None,
+            }
+        });
+        let current: Vec<usize> = current.collect();
+        !away.is_empty() && !self.survives(&|slot| !current.contains(&slot))
     }
 
     /// The member that is offered and cannot be read, when that is why assembly was refused.
