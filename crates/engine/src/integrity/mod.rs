@@ -252,6 +252,24 @@ impl Checksums {
         self.wrong.get()
     }
 
+    /// Before a read that is to be held against `checksums`: those of what comes are asked for. Gives what
+    /// [`Self::rewrites`] was.
+    pub(crate) fn expect(checksums: Option<&Self>, into: &mut Buffer) -> u64 {
+        let Some(checksums) = checksums else { return 0 };
+        into.want_sums();
+        checksums.rewrites()
+    }
+
+    /// After it: those of `checksums` that may have something against what was read.
+    pub(crate) fn against<'a>(
+        checksums: Option<&'a Self>,
+        at: ComponentByte,
+        result: &Result<(), MemberError>,
+        read: &Buffer,
+    ) -> Option<&'a Self> {
+        checksums.filter(|checksums| result.is_ok() && !checksums.is_right(at, std::slice::from_ref(read)))
+    }
+
     /// To be asked before a read, for the device to judge by.
     pub(crate) fn rewrites(&self) -> u64 {
         self.table.borrow().rewrites()

@@ -117,21 +117,16 @@ impl<M: Member> Device<M> {
         mut into: Buffer,
         why: Why,
     ) -> (Result<(), MemberError>, Buffer) {
-        let rewrites = checksums.map_or(0, Checksums::rewrites);
-        if checksums.is_some() {
-            into.want_sums();
-        }
+        let rewrites = Checksums::expect(checksums, &mut into);
         let (result, buffer) = self.read_bare(at, into, why).await;
-        match checksums.filter(|_| result.is_ok()) {
-            Some(checksums) if !checksums.is_right(at, std::slice::from_ref(&buffer)) => {
-                Box::pin(self.settle(checksums, at, buffer, rewrites, why)).await
-            }
-            _ => (result, buffer),
+        match Checksums::against(checksums, at, &result, &buffer) {
+            Some(checksums) => Box::pin(self.settle(checksums, at, buffer, rewrites, why)).await,
+            None => (result, buffer),
         }
     }
 
     /// What was read may be wrong: finds out, and reads it once more if need be.
-    async fn settle(
+    pub(crate) async fn settle(
         &self,
         checksums: &Checksums,
         at: ComponentByte,
