@@ -185,7 +185,7 @@ impl Part {
 
 /// Exclusive bytes, to be filled.
 ///
-/// Whoever judges what comes may ask for its checksums ([`Buffer::want_sums`]); a member through whose hands the bytes go
+/// Whoever judges what comes may ask for its checksums; a member through whose hands the bytes go
 /// takes them on the way ([`Buffer::fill_summed`]), as network cards do for packets. They are gone with the first change.
 pub struct Buffer {
     part: Part,
