@@ -28,6 +28,9 @@ pub(crate) struct Arguments {
     /// Print the document only, as is done in any case, and leave docs/bench.md as it is.
     #[arg(long)]
     print: bool,
+    /// Measure only sections with this in their heading; the others stay as they are.
+    #[arg(long, value_name = "WORDS")]
+    only: Option<String>,
 }
 
 /// Levels and numbers of members that are counted.
@@ -70,41 +73,62 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if !status.success() {
         bail!("mdspace does not build");
     }
-    let mut document = Document::default();
-    document.add(HEAD);
-    for (level, members) in COUNTED {
-        let ours = bench(&["--count", "--level", level, "--members", &members.to_string(), "--size", "32M"], &[])?;
-        let theirs = driver_counts(level, members, &ours["levels"][0])?;
-        document.add(counts_table(&ours["levels"][0], &theirs)?);
+    let path = root().join("docs/bench.md");
+    let mut document = Document { text: String::new(), page: fs::read_to_string(&path)?, only: arguments.only.clone() };
+    if document.begin(HEAD) {
+        for (level, members) in COUNTED {
+            let ours = bench(&["--count", "--level", level, "--members", &members.to_string(), "--size", "32M"], &[])?;
+            let theirs = driver_counts(level, members, &ours["levels"][0])?;
+            document.add(counts_table(&ours["levels"][0], &theirs)?);
+        }
     }
-    add_times(&mut document, arguments.seconds)?;
-    document.add(CHECKSUMS);
-    for (level, members) in COUNTED {
-        document.add(checksums_table(level, members, arguments.seconds / 2.0)?);
+    if document.begin(TIMES) {
+        add_times(&mut document, arguments.seconds)?;
     }
-    document.add(CHECKS);
-    for (level, members) in COUNTED {
-        document.add(checks_table(level, members)?);
+    if document.begin(CHECKSUMS) {
+        for (level, members) in COUNTED {
+            document.add(checksums_table(level, members, arguments.seconds / 2.0)?);
+        }
     }
-    document.add(BTRFS);
-    for (level, members) in BESIDE_BTRFS {
-        document.add(btrfs_rows(level, members)?);
+    if document.begin(CHECKS) {
+        for (level, members) in COUNTED {
+            document.add(checks_table(level, members)?);
+        }
     }
-    document.add(ROT);
-    document.add(rot_table()?);
+    if document.begin(BTRFS) {
+        for (level, members) in BESIDE_BTRFS {
+            document.add(btrfs_rows(level, members)?);
+        }
+    }
+    if document.begin(ROT) {
+        document.add(rot_table()?);
+    }
     if !arguments.print {
-        fs::write(root().join("docs/bench.md"), document.text)?;
+        fs::write(path, document.text)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// What is written, and shown as it is made: all of it takes half an hour.
-#[derive(Default)]
 struct Document {
     text: String,
+    /// As it was.
+    page: String,
+    only: Option<String>,
 }
 
 impl Document {
+    /// Begins a section, whose text begins with its heading. False where the one that was there stays.
+    fn begin(&mut self, text: &str) -> bool {
+        let heading = text.lines().find(|line| line.starts_with("## ")).expect("a section has a heading");
+        if self.only.as_ref().is_none_or(|words| heading.contains(words)) {
+            self.add(text);
+            return true;
+        }
+        self.text += section(&self.page, heading);
+        false
+    }
+
     fn add(&mut self, part: impl AsRef<str>) {
         print!("{}", part.as_ref());
         self.text += part.as_ref();
@@ -115,7 +139,7 @@ impl Document {
 fn add_times(document: &mut Document, seconds: f64) -> Result<()> {
     let load = fs::read_to_string("/proc/loadavg")?;
     let load = load.split(' ').next().unwrap_or("?");
-    document.add(format!("{TIMES}Runnable threads before it began, the last minute's mean: {load}.\n"));
+    document.add(format!("Runnable threads before it began, the last minute's mean: {load}.\n"));
     let mut swept = Vec::new();
     let seconds = seconds.to_string();
     for (level, members, chunk, kind, depth) in TIMED {
@@ -497,7 +521,39 @@ fn times_table(result: &Value, kind: &str, depth: &str) -> Result<String> {
     Ok(text)
 }
 
+/// The section of a page with this heading, up to the next one's; with all that is before it, where it is the first.
+fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let starts: Vec<usize> = page.match_indices("\n## ").map(|(at, _)| at).collect();
+    let is_it = |at: &&usize| page[**at + 1..].lines().next() == Some(heading);
+    let Some(number) = starts.iter().position(|at| is_it(&at)) else { return "" };
+    let start = if number == 0 { 0 } else { starts[number] };
+    &page[start..starts.get(number + 1).copied().unwrap_or(page.len())]
+}
+
 /// `raid5` as `RAID-5`.
 fn title(level: &Value) -> Result<String> {
     Ok(level["level"].as_str().context("no level")?.replace("raid", "RAID-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "# Page\n\nMade.\n\n## One\n\na\n\n### Part\n\n## Two\nb\n\n## Twofold\n\nc\n";
+
+    #[test]
+    fn the_sections_of_a_page_are_all_of_it() {
+        let sections = ["## One", "## Two", "## Twofold"].map(|heading| section(PAGE, heading));
+        assert_eq!(sections, ["# Page\n\nMade.\n\n## One\n\na\n\n### Part\n", "\n## Two\nb\n", "\n## Twofold\n\nc\n"]);
+        assert_eq!(sections.concat(), PAGE);
+        assert_eq!(section(PAGE, "## Three"), "");
+    }
+
+    #[test]
+    fn only_what_was_asked_for_is_made_anew() {
+        let mut document = Document { text: String::new(), page: PAGE.to_owned(), only: Some("Two".to_owned()) };
+        assert!(!document.begin("# Page\n\n## One\n") && document.begin("\n## Two\n"));
+        document.add("d\n");
+        assert!(document.text.ends_with("### Part\n\n## Two\nd\n"), "{:?}", document.text);
+    }
 }
