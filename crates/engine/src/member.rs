@@ -10,6 +10,7 @@ use crate::buffer::{Block, Buffer};
 use format::units::MemberByte;
 use std::fmt;
 use std::future::Future;
+use std::rc::Rc;
 
 /// Bytes of a member in one window of a sweep, at the most.
 const WINDOW_BYTES_MAX: u64 = 512 << 10;
@@ -87,6 +88,45 @@ pub trait Member: 'static {
     /// The range reads as zeros afterwards. `Unsupported` when the member has
     /// no way cheaper than writing them.
     fn write_zeroes(&self, at: MemberByte, bytes: u64) -> impl Future<Output = Result<(), MemberError>>;
+}
+
+/// A member with several owners, such as an array and who measures beside it.
+impl<M: Member> Member for Rc<M> {
+    fn limits(&self) -> &Limits {
+        (**self).limits()
+    }
+
+    fn measure(&self) {
+        (**self).measure();
+    }
+
+    async fn read(&self, at: MemberByte, into: Buffer) -> (Result<(), MemberError>, Buffer) {
+        (**self).read(at, into).await
+    }
+
+    async fn read_vectored(&self, at: MemberByte, into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
+        (**self).read_vectored(at, into).await
+    }
+
+    async fn write(&self, at: MemberByte, from: Block) -> Result<(), MemberError> {
+        (**self).write(at, from).await
+    }
+
+    async fn write_vectored(&self, at: MemberByte, from: Vec<Block>) -> Result<(), MemberError> {
+        (**self).write_vectored(at, from).await
+    }
+
+    async fn flush(&self) -> Result<(), MemberError> {
+        (**self).flush().await
+    }
+
+    async fn discard(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
+        (**self).discard(at, bytes).await
+    }
+
+    async fn write_zeroes(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
+        (**self).write_zeroes(at, bytes).await
+    }
 }
 
 /// What was asked of a member.

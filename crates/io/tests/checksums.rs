@@ -4,7 +4,7 @@
 mod support;
 
 use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::{Array, AssembleOptions, Block, Buffer, Candidate, Durability, Limits, Member, MemberError};
+use engine::{Array, AssembleOptions, Candidate, Durability, Member};
 use format::geometry::{Level, default_layout};
 use format::placement::BitmapChoice;
 use format::superblock::Version;
@@ -14,35 +14,7 @@ use std::rc::Rc;
 use support::{executor, filled};
 
 /// A member that the test can reach too.
-#[derive(Clone)]
-struct Shared(Rc<MemoryMember>);
-
-impl Member for Shared {
-    fn limits(&self) -> &Limits {
-        self.0.limits()
-    }
-    async fn read(&self, at: MemberByte, into: Buffer) -> (Result<(), MemberError>, Buffer) {
-        self.0.read(at, into).await
-    }
-    async fn read_vectored(&self, at: MemberByte, into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
-        self.0.read_vectored(at, into).await
-    }
-    async fn write(&self, at: MemberByte, from: Block) -> Result<(), MemberError> {
-        self.0.write(at, from).await
-    }
-    async fn write_vectored(&self, at: MemberByte, from: Vec<Block>) -> Result<(), MemberError> {
-        self.0.write_vectored(at, from).await
-    }
-    async fn flush(&self) -> Result<(), MemberError> {
-        self.0.flush().await
-    }
-    async fn discard(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
-        self.0.discard(at, bytes).await
-    }
-    async fn write_zeroes(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
-        self.0.write_zeroes(at, bytes).await
-    }
-}
+type Shared = Rc<MemoryMember>;
 
 const CHUNK_BYTES: u64 = 64 << 10;
 const DATA_AT: u64 = 2 << 20;
@@ -68,7 +40,7 @@ fn recipe() -> Recipe {
 fn what_rots_in_memory_is_found_and_healed_by_reads_of_every_length() {
     let (executor, pool) = executor();
     executor.block_on(async {
-        let members = [(); 3].map(|()| Shared(Rc::new(MemoryMember::new(8 << 20).expect("memory"))));
+        let members = [(); 3].map(|()| Rc::new(MemoryMember::new(8 << 20).expect("memory")));
         let candidate =
             |(index, member): (usize, &Shared)| Candidate { name: format!("m{index}"), member: member.clone() };
         let newcomer =

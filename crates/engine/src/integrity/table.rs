@@ -180,12 +180,13 @@ impl Table {
         }
     }
 
-    /// Whether the page of a block is here, and says nothing against this checksum of it: the way of most reads.
-    pub(super) fn takes(&mut self, block: u64, sum: Checksum) -> bool {
+    /// Whether the page of a block is here, and says nothing against the checksum of what was read, which is only asked for
+    /// where one is known: the way of most reads.
+    pub(super) fn takes(&mut self, block: u64, sum: impl FnOnce() -> Checksum) -> bool {
         let Place::Here(resident) = &mut self.pages[Self::page_of(block)] else { return false };
         resident.used = true;
         let entry = resident.page.entries()[(block % PAGE_ENTRIES) as usize];
-        entry.is_none_or(|expected| expected == sum)
+        entry.is_none_or(|expected| expected == sum())
     }
 
     /// The first of the blocks from `first` on that is not what its checksum says. `sums` are those of `data`, as far as
