@@ -37,7 +37,7 @@ fn recipe() -> Recipe {
 }
 
 #[test]
-fn what_rots_in_memory_is_found_and_healed_by_reads_of_every_length() {
+fn what_rots_in_memory_is_found_by_reads_of_every_length_and_given_right() {
     let (executor, pool) = executor();
     executor.block_on(async {
         let members = [(); 3].map(|()| Rc::new(MemoryMember::new(8 << 20).expect("memory")));
