@@ -5,7 +5,7 @@
 //! is the work dropped as well. An entry that nobody joins needs none: its only
 //! caller writes it.
 
-use super::streams::StreamKey;
+use super::streams::{Arrival, StreamKey};
 use crate::error::ArrayError;
 use crate::locks::Asked;
 use crate::patchwork::Patchwork;
@@ -37,6 +37,8 @@ pub(super) enum Phase {
 
 struct Caller {
     request: RequestId,
+    /// `None` of one that only waits for others.
+    arrival: Option<Arrival>,
     waker: Option<Waker>,
 }
 
@@ -90,17 +92,19 @@ impl Entry {
         self.work.borrow().is_some()
     }
 
-    /// One more waits for it.
-    pub(super) fn add_caller(&self, request: RequestId) {
+    /// One more waits for it, with the write that arrived so, if any.
+    pub(super) fn add_caller(&self, request: RequestId, arrival: Option<Arrival>) {
         if let Some(carrier) = &*self.carrier.borrow() {
-            return carrier.add_caller(request);
+            return carrier.add_caller(request, arrival);
         }
-        self.callers.borrow_mut().push(Caller { request, waker: None });
+        self.callers.borrow_mut().push(Caller { request, arrival, waker: None });
     }
 
-    /// Adds the requests that wait here.
-    pub(super) fn list_requests(&self, to: &mut Vec<RequestId>) {
-        to.extend(self.callers.borrow().iter().map(|caller| caller.request));
+    /// Adds the requests that wait here and arrived as `is_meant` says.
+    pub(super) fn list_requests(&self, is_meant: impl Fn(Arrival) -> bool, to: &mut Vec<RequestId>) {
+        let callers = self.callers.borrow();
+        let meant = callers.iter().filter(|caller| caller.arrival.is_some_and(&is_meant));
+        to.extend(meant.map(|caller| caller.request));
     }
 
     pub(super) fn has_several_callers(&self) -> bool {

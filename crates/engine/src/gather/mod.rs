@@ -237,12 +237,13 @@ impl Gathering {
         is_over
     }
 
-    /// Whether all unanswered requests of a stream wait in entries.
+    /// Whether all unanswered requests of a stream wait in entries: its own, or those of another stream.
     fn is_stuck(&self, stream: StreamKey, unanswered: u32) -> bool {
         let mut waiting = Vec::new();
-        let entries = self.entries.borrow();
-        let is_its = |entry: &&Rc<Entry>| entry.stream.get() == Some(stream) && entry.phase.get() == Phase::Gathering;
-        entries.iter().filter(is_its).for_each(|entry| entry.list_requests(&mut waiting));
+        let (entries, streams) = (self.entries.borrow(), self.streams.borrow());
+        let is_its = |arrival| streams.stream_of(arrival) == Some(stream);
+        let gathers = |entry: &&Rc<Entry>| entry.phase.get() == Phase::Gathering;
+        entries.iter().filter(gathers).for_each(|entry| entry.list_requests(is_its, &mut waiting));
         waiting.sort_unstable();
         waiting.dedup();
         waiting.len() >= unanswered as usize
@@ -361,7 +362,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             if is_answered {
                 gathering.keep(&entry);
             } else {
-                entry.add_caller(answer.request);
+                entry.add_caller(answer.request, Some(arrival));
             }
             gathering.add(&entry, part);
             if !is_part || durability == Durability::Stable {

@@ -182,7 +182,11 @@ impl Streams {
         let (number, place) = (self.arrivals, self.next_single);
         let single = Single { number, end, in_flight, began: None };
         match self.singles.get_mut(place) {
-            Some(oldest) => self.ends[place_of(std::mem::replace(oldest, single).end)] -= 1,
+            Some(oldest) => {
+                let oldest = std::mem::replace(oldest, single);
+                self.ends[place_of(oldest.end)] -= 1;
+                self.forget(&oldest);
+            }
             None => self.singles.push(single),
         }
         self.ends[place_of(end)] += 1;
@@ -190,22 +194,38 @@ impl Streams {
         Arrival::Single { number, place }
     }
 
+    /// What a stream has under way without it: nobody will know whose it is when it is answered.
+    fn forget(&mut self, single: &Single) {
+        if single.in_flight > 0
+            && let Some(stream) = single.began.and_then(|key| self.get(key))
+        {
+            stream.requests -= 1;
+            stream.in_flight -= single.in_flight;
+        }
+    }
+
     fn get(&mut self, key: StreamKey) -> Option<&mut Stream> {
         self.streams.get_mut(usize::from(key.index)).filter(|stream| stream.generation == key.generation)
     }
 
-    /// A write of `bytes` was answered or given up.
-    pub(crate) fn answer(&mut self, arrival: Arrival, bytes: u64) {
-        let began = match arrival {
+    /// The stream that a write belongs to, as far as is known by now.
+    pub(crate) fn stream_of(&self, arrival: Arrival) -> Option<StreamKey> {
+        match arrival {
             Arrival::Following(key) => Some(key),
             Arrival::Single { number, place } => {
-                let single = self.singles.get_mut(place).filter(|single| single.number == number);
-                single.and_then(|single| {
-                    single.in_flight = 0;
-                    single.began
-                })
+                self.singles.get(place).filter(|single| single.number == number).and_then(|single| single.began)
             }
-        };
+        }
+    }
+
+    /// A write of `bytes` was answered or given up.
+    pub(crate) fn answer(&mut self, arrival: Arrival, bytes: u64) {
+        let began = self.stream_of(arrival);
+        if let Arrival::Single { number, place } = arrival
+            && let Some(single) = self.singles.get_mut(place).filter(|single| single.number == number)
+        {
+            single.in_flight = 0;
+        }
         if let Some(stream) = began.and_then(|key| self.get(key)) {
             stream.events += 1;
             stream.requests -= 1;
@@ -327,6 +347,18 @@ mod tests {
         assert!(!streams.is_patient(key), "as much as then");
         streams.arrive(40, 10, None);
         assert!(streams.is_patient(key), "more than then");
+    }
+
+    #[test]
+    fn a_streams_first_write_that_is_forgotten_is_nothing_that_it_has_under_way() {
+        let mut streams = Streams::new(STRIPE);
+        let first = streams.arrive(0, 10, None);
+        let key = follow(&mut streams, 10);
+        assert_eq!((streams.stream_of(first), streams.activity(key).1), (Some(key), 2));
+        (0..SINGLES_MAX as u64).for_each(|n| drop(streams.arrive(1_000_000 + n * 7919, 10, None)));
+        assert_eq!((streams.stream_of(first), streams.activity(key).1), (None, 1));
+        streams.answer(first, 10);
+        assert_eq!(streams.activity(key).1, 1, "not told twice");
     }
 
     #[test]

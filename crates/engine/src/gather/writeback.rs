@@ -76,7 +76,7 @@ impl Gathering {
             return;
         }
         let request = self.new_request();
-        entry.add_caller(request);
+        entry.add_caller(request, None);
         self.kept.count(entry.patches.borrow().bytes(), 0);
         self.kept.entries.borrow_mut().push((entry.clone(), request));
         self.kept.fresh.borrow_mut().push((entry.clone(), request));
@@ -131,7 +131,7 @@ impl Gathering {
         let mut answer = Answer::new(self, None, 0);
         for (entry, _) in self.kept.entries.borrow().iter().take(count) {
             self.close(entry);
-            entry.add_caller(answer.request);
+            entry.add_caller(answer.request, None);
             answer.entries.push(entry.clone());
         }
         answer

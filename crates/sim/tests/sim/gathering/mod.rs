@@ -10,6 +10,7 @@ use engine::Clock;
 use format::geometry::Level;
 use futures_util::future::join_all;
 use scene::{CHUNK_BYTES, KIB, Scene};
+use std::cell::Cell;
 use std::time::Duration;
 
 /// What full stripes cost: no reads, and n/(n-parities) of the user's bytes.
@@ -85,6 +86,24 @@ fn a_random_write_costs_what_it_must_and_waits_for_nobody() {
         assert!(took <= Duration::from_micros(600) * count as u32, "{level:?}: {took:?}");
         scene.world.run(scene.check(), || false);
     }
+}
+
+#[test]
+fn random_writes_that_look_like_streams_by_chance_are_not_held_up_for_long() {
+    let scene = Scene::new(Level::Raid5, 64);
+    let longest = Cell::new(Duration::ZERO);
+    let lane = async || {
+        for _ in 0..500 {
+            let at = scene.world.chance(0..scene.array.bytes() / 4096) * 4096;
+            let start = scene.world.clock().now();
+            scene.write(at, 4096).await;
+            longest.set(longest.get().max(scene.world.clock().now().since(start)));
+        }
+    };
+    scene.world.run(join_all((0..32).map(|_| lane())), || false);
+    // Several times the patience, where one that waits meets others that do.
+    assert!(longest.get() <= Duration::from_millis(12), "{:?}", longest.get());
+    scene.world.run(scene.check(), || false);
 }
 
 #[test]
