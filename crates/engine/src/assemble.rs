@@ -68,8 +68,9 @@ pub struct AssembleOptions {
     pub kernel: Option<&'static parity::Kernel>,
     /// The unit in which stripes that change in part are moved.
     pub stripe_size: StripeSize,
-    /// The most memory, in bytes, for old contents of stripes that are likely to be written again.
-    pub cache_bytes: usize,
+    /// The most memory, in bytes, for old contents of stripes that are likely to be written again. When `None`, [`CACHE_BYTES`],
+    /// and none for members that are memory themselves.
+    pub cache_bytes: Option<usize>,
     /// The most bytes of writes that may wait for others of their stripes.
     pub gather_bytes: u64,
     /// The most memory, in bytes, for what streams of a degraded array are about to read; 0 for no reading ahead.
@@ -82,7 +83,7 @@ const READ_AHEAD_BYTES: usize = 32 << 20;
 /// What [`AssembleOptions::gather_bytes`] is by default.
 const GATHER_BYTES: u64 = 64 << 20;
 
-/// What [`AssembleOptions::cache_bytes`] is by default.
+/// What [`AssembleOptions::cache_bytes`] is by default, where it pays.
 pub const CACHE_BYTES: usize = 32 << 20;
 
 impl Default for AssembleOptions {
@@ -95,7 +96,7 @@ impl Default for AssembleOptions {
             verify: Verify::default(),
             kernel: None,
             stripe_size: StripeSize::Auto,
-            cache_bytes: CACHE_BYTES,
+            cache_bytes: None,
             gather_bytes: GATHER_BYTES,
             read_ahead_bytes: READ_AHEAD_BYTES,
         }
@@ -207,7 +208,9 @@ impl<M: Member, C: Clock> Array<M, C> {
         check_blocks(&geometry, block_bytes, parties, !options.read_only)?;
         // Rows of the cache are whole pages of a chunk.
         let has_rows = matches!(&geometry, Geometry::Parity(p) if p.chunk_bytes().is_multiple_of(PAGE_BYTES as u64));
-        let cache_bytes = if has_rows { options.cache_bytes } else { 0 };
+        let pays = devices().any(|device| !device.member.limits().synchronous);
+        let wanted = options.cache_bytes.unwrap_or(if pays { CACHE_BYTES } else { 0 });
+        let cache_bytes = if has_rows { wanted } else { 0 };
         let optimal_bytes = devices().map(|device| device.member.limits().optimal_bytes).max().unwrap_or(0);
         Ok(Self(Rc::new(Inner {
             gathering: Gathering::new(&geometry, optimal_bytes.into(), options.gather_bytes),

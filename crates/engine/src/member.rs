@@ -30,6 +30,9 @@ pub struct Limits {
     /// The longest transfer that gains by its length; beyond it neighbouring transfers need not become one. 0 when the
     /// member has no opinion.
     pub longest_bytes: u32,
+    /// Transfers are copies in memory, made before the call returns (Linux's `BLK_FEAT_SYNCHRONOUS`, as of zram): to keep
+    /// what was read saves nothing.
+    pub synchronous: bool,
     /// Whether [`Member::discard`] does anything.
     pub discards: bool,
     /// Whether a range that was discarded reads as zeros from then on.

@@ -38,6 +38,7 @@ impl MemoryMember {
             physical_block_bytes: 512,
             optimal_bytes: 0,
             longest_bytes: LONGEST_BYTES,
+            synchronous: true,
             discards: true,
             discards_to_zeros: true,
             volatile_cache: false,

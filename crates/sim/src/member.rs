@@ -86,6 +86,7 @@ impl SimMember {
             physical_block_bytes: 4096,
             optimal_bytes: 0,
             longest_bytes: 0,
+            synchronous: false,
             discards: false,
             discards_to_zeros: false,
             volatile_cache: true,

@@ -355,7 +355,9 @@ mod tests {
         let first = streams.arrive(0, 10, None);
         let key = follow(&mut streams, 10);
         assert_eq!((streams.stream_of(first), streams.activity(key).1), (Some(key), 2));
-        (0..SINGLES_MAX as u64).for_each(|n| drop(streams.arrive(1_000_000 + n * 7919, 10, None)));
+        for n in 0..SINGLES_MAX as u64 {
+            streams.arrive(1_000_000 + n * 7919, 10, None);
+        }
         assert_eq!((streams.stream_of(first), streams.activity(key).1), (None, 1));
         streams.answer(first, 10);
         assert_eq!(streams.activity(key).1, 1, "not told twice");

@@ -80,6 +80,7 @@ mod tests {
             physical_block_bytes: physical,
             optimal_bytes: optimal,
             longest_bytes: 0,
+            synchronous: false,
             discards: false,
             discards_to_zeros: false,
             volatile_cache: true,

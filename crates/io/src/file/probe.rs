@@ -57,6 +57,7 @@ fn file_limits(status: &Statx, options: &OpenOptions) -> Limits {
         physical_block_bytes: status.stx_blksize.clamp(SECTOR_BYTES, 1 << 20).next_power_of_two(),
         optimal_bytes: 0,
         longest_bytes: 0,
+        synchronous: false,
         // Nearly every file system can; one that cannot says so when asked.
         discards: !options.read_only,
         // fallocate(2): a hole reads as zeros; so does one that is punched in a block device.
@@ -90,6 +91,7 @@ fn device_limits(fd: &OwnedFd, status: &Statx, options: &OpenOptions) -> io::Res
         physical_block_bytes: rustix::fs::ioctl_blkpbszget(fd)?.max(logical_block_bytes),
         optimal_bytes: if optimal_bytes % logical_block_bytes == 0 { optimal_bytes } else { 0 },
         longest_bytes: 0,
+        synchronous: false,
         discards,
         discards_to_zeros: discards,
         volatile_cache: queue_text(major, minor, "write_cache").is_none_or(|text| text != "write through"),

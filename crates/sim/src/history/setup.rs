@@ -228,7 +228,7 @@ impl Setup {
             force,
             bitmap: BitmapPolicy { clearing: self.clearing.unwrap_or_default(), ..BitmapPolicy::default() },
             stripe_size: self.stripe_size,
-            cache_bytes: self.cache_bytes,
+            cache_bytes: Some(self.cache_bytes),
             ..AssembleOptions::default()
         }
     }

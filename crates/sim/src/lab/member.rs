@@ -106,6 +106,7 @@ impl LabMember {
             physical_block_bytes: interface.physical_block_bytes,
             optimal_bytes: interface.optimal_bytes,
             longest_bytes: 0,
+            synchronous: false,
             discards: false,
             discards_to_zeros: false,
             volatile_cache: interface.volatile_cache,

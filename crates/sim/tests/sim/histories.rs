@@ -191,7 +191,7 @@ impl History {
     async fn assemble(&self, members: &[SimMember]) -> Simulated {
         let pool = Pool::new(4 << 20);
         let Setup { stripe_size, cache_bytes, .. } = self.setup;
-        let options = AssembleOptions { stripe_size, cache_bytes, ..AssembleOptions::default() };
+        let options = AssembleOptions { stripe_size, cache_bytes: Some(cache_bytes), ..AssembleOptions::default() };
         let assembled = Array::assemble(candidates(members), options, pool, self.world.clock());
         assembled.await.unwrap_or_else(|refusal| panic!("{}: {refusal}", self.context()))
     }

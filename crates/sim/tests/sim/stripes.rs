@@ -112,7 +112,7 @@ pub(super) fn with_array(level: Level, missing: usize, options: AssembleOptions,
 }
 
 pub(super) fn uncached() -> AssembleOptions {
-    AssembleOptions { cache_bytes: 0, ..AssembleOptions::default() }
+    AssembleOptions { cache_bytes: Some(0), ..AssembleOptions::default() }
 }
 
 fn fixed(bytes: u64) -> AssembleOptions {

@@ -10,7 +10,7 @@ use super::members::Shared;
 use super::{candidates, options};
 use crate::command::failure::Failure;
 use crate::machine::Machine;
-use engine::{Array, Block, Durability};
+use engine::{Array, AssembleOptions, Block, CACHE_BYTES, Durability};
 use format::geometry::Geometry;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
@@ -73,7 +73,8 @@ pub(super) async fn count_all(
             continue; // the array is too small
         }
         let array =
-            Array::assemble(candidates(members), options(machine), machine.pool.clone(), machine.clock.clone()).await?;
+            Array::assemble(candidates(members), of_drives(machine), machine.pool.clone(), machine.clock.clone())
+                .await?;
         let requests = places.len() as u64;
         let piece = template.slice(0..request_bytes as usize);
         stream::iter(places.into_iter().map(|at| array.write(at, piece.clone(), Durability::Ordinary)))
@@ -96,6 +97,11 @@ pub(super) async fn count_all(
         });
     }
     Ok(counts)
+}
+
+/// What is counted is what members would have to do that are drives, whatever these are.
+fn of_drives(machine: &Machine) -> AssembleOptions {
+    AssembleOptions { cache_bytes: Some(CACHE_BYTES), ..options(machine) }
 }
 
 /// Where requests begin.
