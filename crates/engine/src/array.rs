@@ -24,12 +24,14 @@ use crate::growing::Growing;
 use crate::healing::Healing;
 use crate::integrity::Verify;
 use crate::intent::Intent;
+use crate::licences::Licences;
 use crate::locks::RangeLocks;
 use crate::member::{Member, MemberError};
 use crate::membership::Record;
 use crate::observe::{Observer, Why};
 use crate::patchwork::{Patch, Patchwork};
 use crate::read_ahead::{Found, ReadAhead};
+use crate::shards::seam::Seam;
 use crate::signal::Signal;
 use crate::stripe_size::StripeSize;
 use crate::sweep::Sweeps;
@@ -109,6 +111,9 @@ pub(crate) struct Inner<M: Member, C: Clock> {
     /// The user has accepted parity that may be wrong, where a member of a dirty array has bad blocks.
     pub(crate) forced: bool,
     pub(crate) writers: Writers,
+    pub(crate) licences: Licences,
+    /// Of a further shard: how it asks the first for what there is one of.
+    pub(crate) seam: Option<Rc<Seam>>,
 }
 
 /// Writes since the array was assembled.
@@ -123,8 +128,17 @@ pub(crate) struct Writing<'a>(&'a Writers);
 
 impl Writers {
     pub(crate) fn begin(&self) -> Writing<'_> {
-        self.begun.set(self.begun.get() + 1);
+        self.enter();
         Writing(self)
+    }
+
+    /// As [`Writers::begin`], ended by [`Writers::leave`].
+    pub(crate) fn enter(&self) {
+        self.begun.set(self.begun.get() + 1);
+    }
+
+    pub(crate) fn leave(&self) {
+        self.ended.set(self.ended.get() + 1);
     }
 
     /// How many have begun, when none is under way.
@@ -135,7 +149,7 @@ impl Writers {
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        self.0.ended.set(self.0.ended.get() + 1);
+        self.0.leave();
     }
 }
 
@@ -241,6 +255,12 @@ impl<M: Member, C: Clock> Array<M, C> {
         inner.flush_members().await
     }
 
+    /// Every write answered before this call is on the members after it.
+    pub(crate) async fn write_out(&self) -> Result<(), ArrayError> {
+        let _inside = self.0.enter(0, 0)?;
+        self.0.write_out_all().await
+    }
+
     /// Finishes what is under way, flushes, and marks the array clean. Nothing
     /// is accepted afterwards. An array that is broken stays marked dirty.
     ///
@@ -252,14 +272,9 @@ impl<M: Member, C: Clock> Array<M, C> {
 
     async fn finish(&self) -> Result<(), ArrayError> {
         let inner = &*self.0;
-        inner.sweeps.changed.raise();
-        inner.surroundings.hurt.raise();
-        inner.gathering.close_all();
-        inner.gate.close().await;
-        inner.sweeps.scrub_changed.raise();
-        inner.read_ahead.clear();
-        inner.gathering.wake_keeper();
-        inner.write_out_all().await?;
+        let _alone = inner.licences.alone().await;
+        inner.drain().await?;
+        inner.licences.changed.raise();
         if !inner.read_only {
             inner.checkpoint().await?;
         }
@@ -280,7 +295,11 @@ impl<M: Member, C: Clock> Halfway<'_, M, C> {
 
 impl<M: Member, C: Clock> Drop for Halfway<'_, M, C> {
     fn drop(&mut self) {
-        self.0.broken.borrow_mut().get_or_insert_with(|| "a change was abandoned halfway".to_owned());
+        let reason =
+            self.0.broken.borrow_mut().get_or_insert_with(|| "a change was abandoned halfway".to_owned()).clone();
+        if let Some(seam) = &self.0.seam {
+            seam.broke(reason);
+        }
     }
 }
 
@@ -293,6 +312,18 @@ impl<M: Member, C: Clock> Inner<M, C> {
             return Err(ArrayError::new(ArrayErrorKind::OutOfRange, reason));
         }
         self.gate.enter().ok_or_else(|| ArrayError::new(ArrayErrorKind::Stopped, "the array is stopped"))
+    }
+
+    /// Lets nobody in any more, and ends what is under way.
+    pub(crate) async fn drain(&self) -> Result<(), ArrayError> {
+        self.sweeps.changed.raise();
+        self.surroundings.hurt.raise();
+        self.gathering.close_all();
+        self.gate.close().await;
+        self.sweeps.scrub_changed.raise();
+        self.read_ahead.clear();
+        self.gathering.wake_keeper();
+        self.write_out_all().await
     }
 
     /// What is where.

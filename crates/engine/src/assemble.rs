@@ -20,7 +20,7 @@ use crate::inspect::{Found, find_superblock, read_bad_blocks};
 use crate::integrity::Verify;
 use crate::intent::BitmapPolicy;
 use crate::intent::load::{Circumstances, load, load_file};
-use crate::member::Member;
+use crate::member::{Limits, Member};
 use crate::membership::{ROUNDS_TO_LEAVE_ABSENT, ROUNDS_TO_LEAVE_BEHIND, Record, Said, survives};
 use crate::planner::DATA_CHUNKS_MAX;
 use crate::read_ahead::ReadAhead;
@@ -206,11 +206,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         let parties =
             devices().map(|device| (&*device.name, device.member.limits(), device.superblock.borrow().clone()));
         check_blocks(&geometry, block_bytes, parties, !options.read_only)?;
-        // Rows of the cache are whole pages of a chunk.
-        let has_rows = matches!(&geometry, Geometry::Parity(p) if p.chunk_bytes().is_multiple_of(PAGE_BYTES as u64));
-        let pays = devices().any(|device| !device.member.limits().synchronous);
-        let wanted = options.cache_bytes.unwrap_or(if pays { CACHE_BYTES } else { 0 });
-        let cache_bytes = if has_rows { wanted } else { 0 };
+        let cache_bytes = cache_bytes(&geometry, options.cache_bytes, devices().map(|device| device.member.limits()));
         let optimal_bytes = devices().map(|device| device.member.limits().optimal_bytes).max().unwrap_or(0);
         Ok(Self(Rc::new(Inner {
             gathering: Gathering::new(&geometry, optimal_bytes.into(), options.gather_bytes),
@@ -243,8 +239,23 @@ impl<M: Member, C: Clock> Array<M, C> {
             surroundings,
             forced,
             writers: Default::default(),
+            licences: Default::default(),
+            seam: None,
         })))
     }
+}
+
+/// Memory for the stripe cache of an array with members of such limits, as [`AssembleOptions::cache_bytes`] has it.
+pub(crate) fn cache_bytes<'a>(
+    geometry: &Geometry,
+    wanted: Option<usize>,
+    mut members: impl Iterator<Item = &'a Limits>,
+) -> usize {
+    // Its rows are whole pages of a chunk.
+    let has_rows = matches!(geometry, Geometry::Parity(p) if p.chunk_bytes().is_multiple_of(PAGE_BYTES as u64));
+    let pays = members.any(|limits| !limits.synchronous);
+    let wanted = wanted.unwrap_or(if pays { CACHE_BYTES } else { 0 });
+    if has_rows { wanted } else { 0 }
 }
 
 /// What the members' superblocks amount to.

@@ -47,6 +47,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         let inner = &*self.0;
         let _inside = inner.enter_to_join(&candidate.name)?;
         inner.check_unused(&candidate, overwrite).await?;
+        let _alone = inner.licences.alone().await;
         let _lock = inner.metadata.exclusive(0..1).await;
         let device = inner.prepare_spare(candidate, device_uuid).await?;
         inner.join(device).await
@@ -63,6 +64,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         let Candidate { name, member } = candidate;
         let Found { superblock, place } = find_superblock(&name, &member, &inner.pool).await?;
         let bad = read_bad_blocks(&name, &member, &superblock, &inner.pool).await?;
+        let _alone = inner.licences.alone().await;
         let _lock = inner.metadata.exclusive(0..1).await;
         inner.check_absent(&name)?;
         let place_to_return = inner.check_return(&name, &superblock)?;
@@ -267,6 +269,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if !self.is_redundant() || self.next_to_seat().is_none() {
             return Ok(());
         }
+        let _alone = self.licences.alone().await;
         let _lock = self.metadata.exclusive(0..1).await;
         self.check_unbroken()?;
         self.seat_spares().await

@@ -37,6 +37,7 @@ mod healing;
 mod integrity;
 mod intent;
 mod joining;
+mod licences;
 mod locks;
 mod mapped;
 mod membership;
@@ -46,6 +47,7 @@ mod ranges;
 mod read_ahead;
 mod recall;
 mod replace;
+mod shards;
 mod signal;
 mod stripe_size;
 mod striped;
@@ -64,6 +66,7 @@ pub use growing::Growing;
 pub use integrity::Verify;
 pub use intent::{BitmapClearing, BitmapPolicy, BitmapWrites};
 pub use member::{Limits, Member, MemberError, MemberErrorKind, Operation};
+pub use shards::{Division, Letter, Post, Shard, ShardOptions, Shareable};
 pub use stripe_size::{STRIPE_SIZE_MIN, StripeSize};
 pub use sweep::{
     ArrayPart, FINDINGS_LISTED_MAX, Finding, FindingVerdict, Findings, MemberCount, MemberPart, Outcome, Resynced,

@@ -52,6 +52,20 @@ pub(crate) struct Said {
 }
 
 impl Record {
+    /// A further shard's: it writes no superblocks, and owes none.
+    pub(crate) fn of_shard() -> Self {
+        Self {
+            events: 0,
+            found: 0,
+            dirty: false,
+            resync: Resync::Clean,
+            roles: Vec::new(),
+            owed: 0,
+            uneven: None,
+            is_flush_owed: false,
+        }
+    }
+
     /// Says what a device is. Numbers that were never listed are spares.
     pub(crate) fn set_role(&mut self, number: usize, role: DeviceRole) {
         if self.roles.len() <= number {
@@ -146,6 +160,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if let Some(intent) = self.intent() {
             intent.forget_found();
         }
+        self.licences.changed.raise();
         self.publish().await
     }
 
@@ -184,6 +199,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// When the array cannot do without it; then it takes no more writes, and
     /// the superblocks stay as they are, dirty.
     pub(crate) async fn record_failure(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
+        if let Some(seam) = &self.seam {
+            return self.report_failure(seam, device, error).await;
+        }
         let _lock = self.metadata.exclusive(0..1).await;
         if let Some(range) = self.data_of(device, error).filter(|_| device.state.get() == DeviceState::InSync) {
             self.check_unbroken()?;
@@ -203,6 +221,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if self.broken.borrow().is_none() {
             tracing::error!("{reason}; the array takes no more writes");
             self.broken.replace(Some(reason.clone()));
+            self.licences.changed.raise();
         }
         ArrayError::new(ArrayErrorKind::Io, reason)
     }
@@ -271,6 +290,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         record.owed = ROUNDS_TO_LEAVE_BEHIND;
         self.sweeps.changed.raise(); // a spare may take over
+        self.licences.changed.raise();
     }
 
     /// Whether all data can still be had without a device. As at assembly,
@@ -292,6 +312,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     pub(crate) fn update_whole(&self) {
         let is_whole = |slot: &Option<Rc<Device<M>>>| slot.as_ref().is_some_and(|device| device.is_whole());
         self.whole.set(self.slots.borrow().iter().all(is_whole));
+        self.licences.changed.raise();
     }
 
     /// Active and spare devices, and successors: all that superblocks are kept on.
@@ -523,6 +544,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     pub async fn remove(&self, member: &str) -> Result<(), Refusal> {
         let inner = &*self.0;
         let device = inner.find(member)?;
+        let _alone = inner.licences.alone().await;
         let _lock = inner.metadata.exclusive(0..1).await;
         if device.is_active() {
             return Err(Refusal::new("the member is active").of(&device.name).advice("fail it first"));

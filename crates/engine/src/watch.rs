@@ -49,6 +49,15 @@ impl Surroundings {
         let (hurt, tick, patience) = (Signal::default(), Cell::new(0), Cell::new(Some(PATIENCE)));
         Rc::new(Self { pool, hurt, is_successor_lost: Cell::new(false), tick, patience })
     }
+
+    /// How long a member may take over one operation.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        self.patience.get()
+    }
+
+    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
+        self.patience.set(patience);
+    }
 }
 
 /// An operation that did not end at once.
@@ -154,12 +163,13 @@ impl<M: Member> Device<M> {
 impl<M: Member, C: Clock> Array<M, C> {
     /// Sets how long a member may take over one operation before it counts as failed; `None`: as long as it likes.
     pub fn set_member_timeout(&self, timeout: Option<Duration>) {
-        self.0.surroundings.patience.set(timeout.filter(|timeout| !timeout.is_zero()));
+        self.0.surroundings.set_patience(timeout.filter(|timeout| !timeout.is_zero()));
+        self.0.licences.renew();
     }
 
     /// How long a member may take over one operation.
     pub fn member_timeout(&self) -> Option<Duration> {
-        self.0.surroundings.patience.get()
+        self.0.surroundings.patience()
     }
 }
 
@@ -201,6 +211,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 tracing::warn!("{}: no answer in time", device.name);
                 device.is_silent.set(true);
                 self.whole.set(false);
+                self.licences.changed.raise();
             }
         }
     }
