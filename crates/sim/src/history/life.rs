@@ -1,6 +1,7 @@
 //! One life: an array is assembled, looked over, and lived with, step by step.
 
-use super::run::{Runner, Simulated};
+use super::run::Runner;
+use super::sharded::Simulated;
 use super::step::{Cut, Step};
 use crate::judge::is_newest_among;
 use crate::member::SimMember;
@@ -75,7 +76,7 @@ impl Runner<'_> {
         }
     }
 
-    fn run_beside(&self, work: impl Future<Output = ()> + 'static) {
+    pub(super) fn run_beside(&self, work: impl Future<Output = ()> + 'static) {
         let at_work = AtWork::new(&self.keepers);
         self.world.spawn(async move {
             work.await;
@@ -106,6 +107,7 @@ impl Runner<'_> {
     /// Assembles what is there and looks it over; `None` when that is refused with reason.
     pub(super) async fn assemble(&self) -> Option<Simulated> {
         self.struck.borrow_mut().fill(false);
+        self.shared.changing.take();
         self.shared.disturbed.set(false);
         let (mut forced, mut with_file) = (false, self.has_file.get() && !self.random.borrow_mut().once_in(3));
         let array = loop {
@@ -214,7 +216,8 @@ impl Runner<'_> {
         let members = offered.map(|(_, member)| candidate(member)).collect();
         let offer = Offer { members, bitmap: with_file.then(|| candidate(&self.file)) };
         let options = self.history.setup.options(force);
-        Array::assemble_offer(offer, options, self.pool.clone(), self.world.clock()).await
+        let array = Array::assemble_offer(offer, options, self.pool.clone(), self.world.clock()).await?;
+        Ok(self.divide(array))
     }
 
     /// Reads everything and checks it.
@@ -235,6 +238,7 @@ impl Runner<'_> {
         match *step {
             Step::Write { place, bytes, align, stable } => {
                 let range = self.range(place, bytes, align);
+                self.keep_order(array, &range).await;
                 let mut data = vec![0; range.len()];
                 self.random.borrow_mut().fill(&mut data);
                 self.write(array, range.start, data, stable);
@@ -242,6 +246,7 @@ impl Runner<'_> {
             Step::Burst { place, bytes, writes } => {
                 let first = self.range(place, bytes, bytes);
                 let end = self.shared.truth.borrow().bytes();
+                self.keep_order(array, &(first.start..end.min(first.start + (bytes * writes) as usize))).await;
                 for at in (first.start..end).step_by(bytes as usize).take(writes as usize) {
                     let mut data = vec![0; (bytes as usize).min(end - at)];
                     self.random.borrow_mut().fill(&mut data);
@@ -278,6 +283,15 @@ impl Runner<'_> {
                 drop(array.remove(&self.members[slot].name()).await); // only what has failed is let go
             }
             Step::Restart | Step::Kill | Step::PowerCut(_) => unreachable!("the end of a life"),
+        }
+    }
+
+    /// Between requests that shards have under way there is no order: whoever wants one waits.
+    async fn keep_order(&self, array: &Simulated, range: &Range<usize>) {
+        let is_changing =
+            self.shared.changing.borrow().iter().any(|other| other.start < range.end && range.start < other.end);
+        if array.is_sharded() && is_changing {
+            self.shared.join().await;
         }
     }
 

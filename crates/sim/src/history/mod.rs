@@ -7,6 +7,7 @@ mod old_superblock;
 mod requests;
 mod run;
 mod setup;
+mod sharded;
 mod step;
 mod tally;
 

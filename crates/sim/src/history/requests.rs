@@ -1,6 +1,7 @@
 //! Requests under way beside each other, and what the truth is told of them.
 
-use super::run::{Runner, Simulated};
+use super::run::Runner;
+use super::sharded::Simulated;
 use super::step::Means;
 use crate::member::SimMember;
 use crate::truth::{Look, Stamp, Truth};
@@ -25,6 +26,8 @@ pub(super) struct Shared {
     pub(super) discarded: Cell<bool>,
     pub(super) under_way: Cell<usize>,
     pub(super) waiting: RefCell<Option<Waker>>,
+    /// What writes under way change.
+    pub(super) changing: RefCell<Vec<Range<usize>>>,
 }
 
 impl Shared {
@@ -89,6 +92,8 @@ impl Runner<'_> {
     pub(super) fn write(&self, array: &Simulated, at: usize, data: Vec<u8>, stable: bool) {
         let (array, shared, under_way) = (array.clone(), self.shared.clone(), UnderWay::new(&self.shared));
         let block = array.pool().copy_of(&data);
+        let range = at..at + data.len();
+        shared.changing.borrow_mut().push(range.clone());
         let id = shared.truth.borrow_mut().begin(at, data);
         self.tally.count("writes");
         self.world.spawn(async move {
@@ -101,7 +106,10 @@ impl Runner<'_> {
                     shared.failed.set(true);
                 }
             }
-            drop(under_way);
+            let mut changing = shared.changing.borrow_mut();
+            let place = changing.iter().position(|other| *other == range).expect("it is under way");
+            changing.swap_remove(place);
+            drop((changing, under_way));
         });
     }
 

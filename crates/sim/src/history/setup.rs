@@ -58,6 +58,8 @@ pub struct Setup {
     pub patience_micros: Option<u64>,
     /// Whether members keep checksums.
     pub integrity: bool,
+    /// How many shards serve it.
+    pub shards: u16,
 }
 
 /// Where data begins with metadata 1.1 and 1.2; and the room behind it with 1.0.
@@ -164,6 +166,7 @@ impl Setup {
             patience_micros: (kept_whole && random.once_in(2)).then_some(200_000),
             // At levels with redundancy, and with superblocks before the data.
             integrity: !is_old && random.once_in(6) && redundant && !version.is_at_end(),
+            shards: 1,
         }
     }
 
