@@ -1,9 +1,9 @@
 //! One type for every kind of member, so that an array can mix them without
 //! boxing each transfer's future.
 
-use crate::file::FileMember;
-use crate::memory::MemoryMember;
-use engine::{Block, Buffer, Limits, Member, MemberError};
+use crate::file::{FileHandle, FileMember};
+use crate::memory::{MemoryHandle, MemoryMember};
+use engine::{Block, Buffer, Limits, Member, MemberError, Shareable};
 use format::units::MemberByte;
 
 /// A member of any kind that this crate has.
@@ -24,6 +24,33 @@ impl From<FileMember> for AnyMember {
 impl From<MemoryMember> for AnyMember {
     fn from(member: MemoryMember) -> Self {
         Self::Memory(member)
+    }
+}
+
+/// What a member of another thread is made of.
+#[derive(Debug)]
+pub enum AnyHandle {
+    /// Of a [`FileMember`].
+    File(FileHandle),
+    /// Of a [`MemoryMember`].
+    Memory(MemoryHandle),
+}
+
+impl Shareable for AnyMember {
+    type Handle = AnyHandle;
+
+    fn share(&self) -> Option<AnyHandle> {
+        match self {
+            Self::File(member) => member.share().map(AnyHandle::File),
+            Self::Memory(member) => member.share().map(AnyHandle::Memory),
+        }
+    }
+
+    fn open(handle: AnyHandle) -> Self {
+        match handle {
+            AnyHandle::File(handle) => Self::File(Shareable::open(handle)),
+            AnyHandle::Memory(handle) => Self::Memory(Shareable::open(handle)),
+        }
     }
 }
 

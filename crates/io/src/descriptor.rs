@@ -17,6 +17,8 @@ use std::rc::Rc;
 pub(crate) struct Descriptor {
     fd: OwnedFd,
     slot: Option<u32>,
+    /// Its lock is another's, who is not done with it.
+    is_shared: bool,
     core: Rc<Core>,
 }
 
@@ -26,7 +28,7 @@ impl Descriptor {
     /// # Panics
     /// When the thread has no executor.
     pub(crate) fn new(fd: OwnedFd) -> Rc<Self> {
-        Rc::new(Self { fd, slot: None, core: Core::current() })
+        Rc::new(Self { fd, slot: None, is_shared: false, core: Core::current() })
     }
 
     /// The same, registered: for what has no operations without an end.
@@ -34,9 +36,21 @@ impl Descriptor {
     /// # Panics
     /// When the thread has no executor.
     pub(crate) fn registered(fd: OwnedFd) -> Rc<Self> {
+        Self::registered_as(fd, false)
+    }
+
+    /// The same, of a file whose lock its first user keeps.
+    ///
+    /// # Panics
+    /// When the thread has no executor.
+    pub(crate) fn shared(fd: OwnedFd) -> Rc<Self> {
+        Self::registered_as(fd, true)
+    }
+
+    fn registered_as(fd: OwnedFd, is_shared: bool) -> Rc<Self> {
         let core = Core::current();
         let slot = core.ring.register_file(fd.as_raw_fd());
-        Rc::new(Self { fd, slot, core })
+        Rc::new(Self { fd, slot, is_shared, core })
     }
 
     pub(crate) fn core(&self) -> &Rc<Core> {
@@ -64,7 +78,9 @@ impl Drop for Descriptor {
         if let Some(slot) = self.slot {
             // Others wait for the lock, which must not wait for other members' operations. Where there is none, this
             // fails, which is as good.
-            let _ = rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::Unlock);
+            if !self.is_shared {
+                let _ = rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::Unlock);
+            }
             self.core.ring.unregister_file(slot);
         }
     }

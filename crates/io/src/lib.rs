@@ -33,11 +33,11 @@ mod transfer;
 pub mod ublk;
 mod wake;
 
-pub use any::AnyMember;
+pub use any::{AnyHandle, AnyMember};
 pub use event::Event;
 pub use executor::{Executor, JoinHandle, Options, spawn, yield_now};
-pub use file::{Direct, FileMember, Lock, OpenError, OpenOptions, create_preallocated, create_sparse};
-pub use memory::MemoryMember;
+pub use file::{Direct, FileHandle, FileMember, Lock, OpenError, OpenOptions, create_preallocated, create_sparse};
+pub use memory::{MemoryHandle, MemoryMember};
 pub use remote::{Remote, Stopped};
 pub use stamp::Stamps;
 pub use time::RealClock;

@@ -3,7 +3,7 @@
 //! Each operation completes when it is first polled, in one copy, which takes checksums on the way where they are wanted. Pages that
 //! were never written take no memory, and discarding gives them back.
 
-use engine::{Block, Buffer, Limits, Member, MemberError, MemberErrorKind, Operation, SUMMED_BYTES};
+use engine::{Block, Buffer, Limits, Member, MemberError, MemberErrorKind, Operation, SUMMED_BYTES, Shareable};
 use format::units::MemberByte;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::cell::Cell;
@@ -12,6 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::Arc;
 
 const PAGE_BYTES: usize = 4096;
 
@@ -21,7 +22,7 @@ const LONGEST_BYTES: u32 = 128 << 10;
 
 /// A member in anonymous memory; its contents go with it.
 pub struct MemoryMember {
-    map: Map,
+    map: Arc<Map>,
     limits: Limits,
 }
 
@@ -43,7 +44,7 @@ impl MemoryMember {
             discards_to_zeros: true,
             volatile_cache: false,
         };
-        Ok(Self { map: Map::new(length)?, limits })
+        Ok(Self { map: Arc::new(Map::new(length)?), limits })
     }
 
     /// The request's place in memory, if it lies within the member.
@@ -111,18 +112,47 @@ impl Member for MemoryMember {
     }
 }
 
+/// What a member of another thread is made of: the same memory.
+pub struct MemoryHandle {
+    map: Arc<Map>,
+    limits: Limits,
+}
+
+impl Shareable for MemoryMember {
+    type Handle = MemoryHandle;
+
+    fn share(&self) -> Option<MemoryHandle> {
+        Some(MemoryHandle { map: self.map.clone(), limits: self.limits.clone() })
+    }
+
+    fn open(MemoryHandle { map, limits }: MemoryHandle) -> Self {
+        Self { map, limits }
+    }
+}
+
+impl fmt::Debug for MemoryHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryHandle").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for MemoryMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryMember").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 
-/// An anonymous mapping. Nobody keeps a reference into it: contents are copied
-/// in and out, on one thread, so that shared access is sound.
+/// An anonymous mapping. Nobody keeps a reference into it: contents are copied in and out. Of several threads that have it
+/// none may write where another reads or writes, as with a device that several use: a stripe belongs to one shard.
 struct Map {
     base: NonNull<u8>,
     bytes: usize,
 }
+
+// SAFETY: the mapping belongs to no thread, and is unmapped by whoever is the last to have it.
+unsafe impl Send for Map {}
+// SAFETY: see the type; what is copied in and out at the same time lies in different places.
+unsafe impl Sync for Map {}
 
 impl Map {
     fn new(bytes: usize) -> io::Result<Self> {

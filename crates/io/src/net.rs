@@ -145,6 +145,22 @@ impl Stream {
         Self::connect(fd, address.into()).await
     }
 
+    /// A connection on the current thread's executor that was [detached](Stream::detach) from another's.
+    ///
+    /// # Panics
+    /// When the thread has no executor.
+    pub fn attached(fd: OwnedFd) -> Self {
+        Self::new(fd)
+    }
+
+    /// The connection, for another thread's executor; nothing may be under way.
+    ///
+    /// # Errors
+    /// When there are too many descriptors.
+    pub fn detach(self) -> io::Result<OwnedFd> {
+        self.descriptor.as_fd().try_clone_to_owned()
+    }
+
     async fn connect(fd: OwnedFd, address: SocketAddrAny) -> io::Result<Self> {
         let stream = Self::new(fd);
         let (result, _) = transfer::connect(&stream.descriptor, address).await;

@@ -13,14 +13,14 @@ mod probe;
 
 use crate::descriptor::Descriptor;
 use crate::transfer;
-use engine::{Block, Buffer, Growing, Limits, Member, MemberError, MemberErrorKind, Operation};
+use engine::{Block, Buffer, Growing, Limits, Member, MemberError, MemberErrorKind, Operation, Shareable};
 use format::units::MemberByte;
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -139,6 +139,32 @@ pub struct FileMember {
     limits: Growing<Limits>,
     is_block_device: bool,
     is_direct: bool,
+}
+
+/// What a member of another thread's executor is made of; it lasts no longer than the one that it is of.
+#[derive(Debug)]
+pub struct FileHandle {
+    path: PathBuf,
+    fd: OwnedFd,
+    limits: Limits,
+    is_block_device: bool,
+    is_direct: bool,
+}
+
+impl Shareable for FileMember {
+    type Handle = FileHandle;
+
+    fn share(&self) -> Option<FileHandle> {
+        let fd = self.descriptor.as_fd().try_clone_to_owned().ok()?;
+        let Self { is_block_device, is_direct, .. } = *self;
+        Some(FileHandle { path: self.path.clone(), fd, limits: self.limits().clone(), is_block_device, is_direct })
+    }
+
+    fn open(handle: FileHandle) -> Self {
+        let FileHandle { path, fd, limits, is_block_device, is_direct } = handle;
+        let (descriptor, limits) = (Descriptor::shared(fd), Growing::new(limits));
+        Self { path, descriptor, limits, is_block_device, is_direct }
+    }
 }
 
 impl FileMember {
