@@ -10,12 +10,16 @@ use super::stream::{ByteStream, Closing};
 use super::tls::Security;
 use crate::volume::Volume;
 use engine::{Block, Buffer, Clock};
+use futures_util::task::AtomicWaker;
 use io::RealClock;
 use io::net::{Listener, Stream};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -57,6 +61,43 @@ impl Default for ServerLimits {
 /// Belongs to the thread of its volumes, which has an [`io::Executor`].
 pub struct Server<V: Volume>(Rc<Inner<V>>);
 
+/// Connections of several servers, each on a thread of its own, that are one to their clients.
+#[derive(Clone, Default)]
+pub struct Together(Arc<Count>);
+
+#[derive(Default)]
+struct Count {
+    connections: AtomicUsize,
+    /// Who waits for one to end.
+    full: AtomicWaker,
+}
+
+impl Together {
+    fn count(&self) -> usize {
+        self.0.connections.load(Ordering::Relaxed)
+    }
+}
+
+/// A connection that counts while this lives, wherever it is served.
+pub struct Counted(Together);
+
+impl Counted {
+    fn new(together: &Together) -> Self {
+        together.0.connections.fetch_add(1, Ordering::Relaxed);
+        Self(together.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.0.connections.fetch_sub(1, Ordering::Relaxed);
+        self.0.0.full.wake();
+    }
+}
+
+/// Takes connections that were accepted here to a server on another thread ([`Server::take_over`]).
+pub type Other = Box<dyn Fn(OwnedFd, Counted)>;
+
 struct Inner<V: Volume> {
     exports: Rc<[Export<V>]>,
     limits: ServerLimits,
@@ -64,6 +105,10 @@ struct Inner<V: Volume> {
     security: Security,
     stopping: Cell<bool>,
     connections: RefCell<Vec<Connection>>,
+    together: Together,
+    /// Where connections go in turn, besides here, and whose turn is next.
+    others: RefCell<Vec<Other>>,
+    turn: Cell<usize>,
     /// Woken when a connection ends, and when the server stops.
     changed: RefCell<Vec<Waker>>,
 }
@@ -102,13 +147,28 @@ impl<V: Volume> Server<V> {
             security,
             stopping: Cell::new(false),
             connections: RefCell::default(),
+            together: Together::default(),
+            others: RefCell::default(),
+            turn: Cell::new(0),
             changed: RefCell::default(),
         }))
     }
 
-    /// Connections that are being served.
+    /// Connections that are being served, here and by the others.
     pub fn connections(&self) -> usize {
-        self.0.connections.borrow().len()
+        self.0.together.count()
+    }
+
+    /// Has connections that are accepted here served by others, too, in turn.
+    pub fn share_with(&self, others: Vec<Other>) {
+        self.0.others.replace(others);
+    }
+
+    /// Serves a connection that another server, on another thread, has accepted.
+    pub fn take_over(&self, connection: OwnedFd, counted: Counted) {
+        if !self.0.stopping.get() {
+            self.serve(Stream::attached(connection), counted);
+        }
     }
 
     /// Accepts connections until [`Server::stop`] is called.
@@ -122,12 +182,16 @@ impl<V: Volume> Server<V> {
             let accepted = self.until(|cx| self.poll_accept(accepting.as_mut(), cx)).await;
             match accepted {
                 None => return Ok(()),
-                Some(Ok(stream)) => self.serve(stream),
+                Some(Ok(stream)) => self.place(stream),
                 Some(Err(error)) if self.connections() == 0 => return Err(error),
                 Some(Err(error)) => {
                     tracing::warn!(%error, "a connection was not accepted; waiting for another to end");
                     let before = self.connections();
-                    self.until(|_| if self.connections() < before { Poll::Ready(()) } else { Poll::Pending }).await;
+                    self.until(|cx| {
+                        self.0.together.0.full.register(cx.waker());
+                        if self.connections() < before { Poll::Ready(()) } else { Poll::Pending }
+                    })
+                    .await;
                 }
             }
         }
@@ -148,12 +212,13 @@ impl<V: Volume> Server<V> {
                 self.0.connections.borrow().iter().for_each(|connection| connection.stream.shutdown());
             }
             self.register(cx);
-            if self.connections() == 0 { Poll::Ready(()) } else { Poll::Pending }
+            if self.0.connections.borrow().is_empty() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
 
     fn poll_accept<F: Future>(&self, accepting: std::pin::Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.0.together.0.full.register(cx.waker());
         if self.connections() < self.0.limits.connections { accepting.poll(cx) } else { Poll::Pending }
     }
 
@@ -181,7 +246,21 @@ impl<V: Volume> Server<V> {
         changed.into_iter().for_each(Waker::wake);
     }
 
-    fn serve(&self, stream: Stream) {
+    /// Serves a connection here, or has another do so whose turn it is.
+    fn place(&self, stream: Stream) {
+        let counted = Counted::new(&self.0.together);
+        let others = self.0.others.borrow();
+        let turn = self.0.turn.replace((self.0.turn.get() + 1) % (others.len() + 1));
+        match turn.checked_sub(1).map(|other| &others[other]) {
+            None => self.serve(stream, counted),
+            Some(other) => match stream.detach() {
+                Ok(connection) => other(connection, counted),
+                Err(error) => tracing::warn!(%error, "a connection was not handed over"),
+            },
+        }
+    }
+
+    fn serve(&self, stream: Stream, counted: Counted) {
         let connection = Connection { closing: Rc::default(), stream };
         self.0.connections.borrow_mut().push(connection.clone());
         let server = self.clone();
@@ -198,6 +277,7 @@ impl<V: Volume> Server<V> {
                 Err(error) => tracing::warn!(%error, "an NBD session ended"),
             }
             server.0.connections.borrow_mut().retain(|other| !Rc::ptr_eq(&other.closing, &closing));
+            drop(counted);
             server.wake();
         }));
     }
