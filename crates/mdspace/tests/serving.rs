@@ -376,6 +376,63 @@ fn whatever_changes_an_array_tells_its_status_afterwards_as_json() {
     assert_eq!(server.wait(), Some(0));
 }
 
+/// Writes and reads back pages of a region of its own, through a connection of its own.
+fn churn(socket: &str, region: std::ops::Range<u64>, salt: u8) {
+    const PAGE: u64 = 4096;
+    let mut client = Nbd::connect(socket);
+    let places: Vec<u64> =
+        (0..200_u64).map(|number| region.start + number * 37 % (region.end - region.start)).collect();
+    let page = |place: u64, turn: u64| vec![(place + turn) as u8 ^ salt; PAGE as usize];
+    for turn in 0..2 {
+        for place in &places {
+            client.request(1, place * PAGE, PAGE as u32, &page(*place, turn));
+            assert_eq!(client.reply(), place * PAGE);
+        }
+        // Larger than a run of stripes that belong to one shard.
+        let long = vec![salt; 9 << 20];
+        client.request(1, region.start * PAGE, long.len() as u32, &long);
+        client.reply();
+        assert!(client.read(region.start * PAGE, long.len() as u32) == long);
+        for place in &places {
+            client.request(1, place * PAGE, PAGE as u32, &page(*place, turn));
+            client.reply();
+        }
+        client.request(3, 0, 0, &[]);
+        assert_eq!(client.reply(), 0, "flushed");
+        assert!(places.iter().all(|place| client.read(place * PAGE, PAGE as u32) == page(*place, turn)));
+    }
+}
+
+#[test]
+fn shards_share_an_array_that_loses_a_member_and_stops_clean() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --size 40M --bitmap internal --name data a b c").ok();
+    for (cache, fails) in [("writethrough", false), ("writeback", true)] {
+        let server = Server::of(&here, &format!("serve a b c --shards 3 --cache {cache}"));
+        let status = parsed(&here.run("status --json").ok().text());
+        let nbd = status["served"]["nbd"].as_str().expect("an address");
+        let socket = nbd.strip_prefix("nbd+unix:///?socket=").expect("a unix socket").to_owned();
+        let clients: Vec<_> = (0..4_u64)
+            .map(|number| {
+                let socket = socket.clone();
+                std::thread::spawn(move || churn(&socket, number * 4096..number * 4096 + 3000, number as u8))
+            })
+            .collect();
+        if fails {
+            here.run("fail b").ok();
+        }
+        clients.into_iter().for_each(|client| client.join().expect("it read what it wrote"));
+        let status = parsed(&here.run("status --json").ok().text());
+        let written = |slot: usize| status["members"][slot]["written_bytes"].as_u64().expect("a count");
+        assert!(fails || (0..3).all(|slot| written(slot) > 30 << 20), "transfers of all shards count: {status}");
+        let stopped = here.run("stop").ok().text();
+        assert_eq!(stopped, if fails { "stopped, clean, degraded\n" } else { "stopped, clean\n" });
+        assert_eq!(server.wait(), Some(0));
+        let scrubbed = here.run(if fails { "scrub a c" } else { "scrub a b c" }).ok().text();
+        assert!(scrubbed.contains("all that was compared agrees"), "{scrubbed}");
+    }
+}
+
 #[test]
 fn addresses_that_others_reach_are_refused() {
     let here = Workplace::new();
@@ -386,7 +443,6 @@ fn addresses_that_others_reach_are_refused() {
         ("--tls on", &["--tls-certificates"]),
         ("--tls-verify-peer", &["--tls-certificates"]),
         ("--tls-certificates .", &["--tls-certificates: nothing goes through TLS"]),
-        ("--shards 2", &["--shards: 2: this version serves an array by one thread"]),
         ("--shards 0", &["--shards"]),
         ("--tls require --tls-certificates .", &["./server-cert.pem: No such file"]),
     ] {

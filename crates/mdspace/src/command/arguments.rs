@@ -372,7 +372,7 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_enum, default_value_t)]
     pub(crate) cache: CacheMode,
 
-    /// How many threads share the array's stripes; more than one is refused, as this version has but one
+    /// How many threads share the array's stripes, each with 64 MiB of locked memory of its own
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) shards: NonZeroU16,
 
@@ -910,6 +910,10 @@ pub(crate) struct BenchArguments {
     /// Count the members' transfers for writes of many kinds, exactly, instead of measuring time
     #[arg(long)]
     pub(crate) count: bool,
+
+    /// Measure so many shards beside one, by requests of 4 KiB that each thread issues itself, instead of the rest
+    #[arg(long, value_name = "N", default_value = "1", conflicts_with_all = ["count", "integrity"])]
+    pub(crate) shards: NonZeroU16,
 
     /// Seconds that each figure is measured for
     #[arg(long, value_name = "N", default_value_t = 1.0)]

@@ -11,6 +11,7 @@ mod bench;
 mod bitmap_file;
 mod control;
 mod create;
+mod crew;
 mod examine;
 mod failure;
 mod figures;

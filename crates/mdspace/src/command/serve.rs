@@ -1,6 +1,6 @@
 //! `serve` and `up`: an array and the ways into it, until somebody says stop.
 //!
-//! One thread owns the array. The control socket has another, which hands each
+//! One thread owns the array, alone or with others that share its stripes ([`crate::command::crew`]). The control socket has another, which hands each
 //! command over and waits for the answer; so may ways in ([`crate::command::ways`]). Whoever ends it (SIGINT, SIGTERM or
 //! the `stop` command), the order is the same: no new requests, those that
 //! were received are answered, everything is flushed, the array is marked
@@ -9,6 +9,7 @@
 use crate::command::activation::{self, Inherited};
 use crate::command::arguments::{CacheMode, Clearing, ServeArguments, WayArguments, WriteSize};
 use crate::command::create::create;
+use crate::command::crew::{Crew, Orders, deliver};
 use crate::command::failure::Failure;
 use crate::command::grow;
 use crate::command::members::{ArrayUuid, expand};
@@ -30,7 +31,7 @@ use engine::{ArrayError, BitmapClearing, BitmapPolicy, BitmapWrites, Candidate, 
 use export::control::{
     AddRequest, ApiError, Command, ControlBackend, ControlServer, MemberRequest, ReplaceRequest, Socket, Token,
 };
-use export::measure::{Gauges, Measured};
+use export::measure::{Gauges, Measured, Measures};
 use format::geometry::Level;
 use futures_channel::{mpsc, oneshot};
 use futures_util::future::{Either, join, select};
@@ -59,11 +60,6 @@ const UP_MEMBER_BYTES: u64 = 256 << 20;
 
 /// Runs `mdspace serve`.
 pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
-    if arguments.shards.get() > 1 {
-        let refusal =
-            Failure::refused(format!("--shards: {}: this version serves an array by one thread", arguments.shards));
-        return Err(refusal.advise("leave it out; several arrays take a server each"));
-    }
     let purpose = if arguments.read_only { Purpose::Read } else { Purpose::Write };
     let machine = Machine::start(kernel, Arena::Large)?;
     machine.run(async {
@@ -92,7 +88,13 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
             (None, None) => ControlSource::Path(own()?.control),
         };
         let control = Control { source: path, http: http(arguments, inherited.http)? };
-        let server = ArrayServer::start(&machine, array, nbd, &arguments.ways, control).await?;
+        let orders = Orders {
+            shards: arguments.shards,
+            kernel,
+            writeback: arguments.cache == CacheMode::Writeback,
+            arena: Arena::Large,
+        };
+        let server = ArrayServer::start(&machine, array, nbd, &arguments.ways, control, Some(orders)).await?;
         match arguments.json {
             true => print(&format!("{}\n", server.status()))?,
             false => print(&server.greeting())?,
@@ -204,7 +206,7 @@ pub(crate) fn up(kernel: Option<&'static Kernel>) -> Result<(), Failure> {
         let array = machine.assemble_candidates(candidates, false, Purpose::Write).await?;
         let nbd = NbdSource::Address(NbdAddress::Unix(sockets.nbd));
         let control = Control { source: ControlSource::Path(sockets.control), http: None };
-        let server = ArrayServer::start(&machine, array, nbd, &WayArguments::default(), control).await?;
+        let server = ArrayServer::start(&machine, array, nbd, &WayArguments::default(), control, None).await?;
         print(&server.greeting())?;
         print(&what_to_try(&server, &members))?;
         server.run().await
@@ -296,6 +298,8 @@ struct ArrayServer<'a> {
     array: Array,
     /// What requests and members do, in figures.
     gauges: Gauges,
+    /// The threads of other shards, where there are any, and what has them work.
+    crew: Option<(Crew, io::JoinHandle<()>)>,
     ways: Ways,
     /// Sweeps, where one is due, the clean mark whenever the array is idle, and bits
     /// of the bitmap cleared; all end by themselves when the array is stopped.
@@ -316,15 +320,17 @@ impl<'a> ArrayServer<'a> {
         nbd: NbdSource,
         ways: &WayArguments,
         control: Control,
+        orders: Option<Orders>,
     ) -> Result<Self, Failure> {
         // Signals first: threads that exist before would take them.
         let terminated = io::signal::terminated().map_err(|error| Failure::refused(format!("signals: {error}")))?;
         let refused = |error: std::io::Error| Failure::refused(error.to_string());
         let gauges = Gauges::new();
         array.observe(Some(Rc::new(gauges.clone())));
-        let volume = Measured::new(Exported(array.clone()), &gauges);
         let kept = scrub::Kept::of(&array)?;
-        let ways = Ways::open(&array.status().name, &volume, nbd, ways).await?;
+        let (exported, crew) = exported(&array, orders).await?;
+        let hands = crew.as_ref().map_or(Vec::new(), |(crew, _)| crew.hands());
+        let ways = Ways::open(&array.status().name, &Measured::new(exported, &gauges), nbd, ways, hands).await?;
         let (sender, asked) = mpsc::unbounded();
         let (control, called) = match control.start(Backend(sender)) {
             Ok(started) => started,
@@ -343,7 +349,7 @@ impl<'a> ArrayServer<'a> {
         });
         let terminated = Box::pin(terminated);
         let let_go = RefCell::default();
-        Ok(Self { machine, array, gauges, ways, background, control, called, asked, let_go, terminated })
+        Ok(Self { machine, array, gauges, crew, ways, background, control, called, asked, let_go, terminated })
     }
 
     /// What is served, and how to connect.
@@ -364,10 +370,14 @@ impl<'a> ArrayServer<'a> {
     async fn run(mut self) -> Result<(), Failure> {
         let ending = self.until_ending().await;
         activation::stopping();
-        let Self { machine, array, ways, background, control, asked, .. } = self;
+        let Self { machine, array, crew, ways, background, control, asked, .. } = self;
         ways.stop(&machine.clock).await;
         let stopped = array.stop().await;
         background.await;
+        if let Some((crew, giving)) = crew {
+            giving.await;
+            crew.end();
+        }
         let status = array.status();
         drop((asked, array));
         let result = finish(ending, &stopped, &status);
@@ -393,8 +403,8 @@ impl<'a> ArrayServer<'a> {
             };
             let Asked { command, answer } = asked;
             let done = match command {
-                Command::Measures => Ok(json(&self.gauges.measures())),
-                Command::Metrics => Ok(metrics::text(self.array.status(), self.gauges.measures()).into()),
+                Command::Measures => Ok(json(&self.measures().await)),
+                Command::Metrics => Ok(metrics::text(self.array.status(), self.measures().await).into()),
                 Command::Trace(request) => Ok(json(&self.gauges.traces(request.from))),
                 Command::Stop => return Ending::Command(answer),
                 Command::ScrubReport => scrub::served_report(&self.array),
@@ -403,6 +413,15 @@ impl<'a> ArrayServer<'a> {
             };
             // A client that has gone does not need its answer.
             drop(answer.send(done));
+        }
+    }
+
+    /// Of all threads.
+    async fn measures(&self) -> Measures {
+        let own = self.gauges.measures();
+        match &self.crew {
+            None => own,
+            Some((crew, _)) => crew.measures().await.iter().fold(own, |all, other| all.with(other)),
         }
     }
 
@@ -512,6 +531,23 @@ impl<'a> ArrayServer<'a> {
         };
         json(&ServedStatus { array: self.array.status(), served })
     }
+}
+
+/// What ways in have of the array; with the threads that share it, where there are several.
+async fn exported(
+    array: &Array,
+    orders: Option<Orders>,
+) -> Result<(Exported, Option<(Crew, io::JoinHandle<()>)>), Failure> {
+    let Some(orders) = orders.filter(|orders| orders.shards.get() > 1) else {
+        return Ok((Exported::Array(array.clone()), None));
+    };
+    let (crew, first, line) = Crew::start(array, &orders).await?;
+    drop(io::spawn(deliver(first.clone(), line)));
+    let giving = io::spawn({
+        let first = first.clone();
+        async move { first.give_licences().await }
+    });
+    Ok((Exported::Shard(first), Some((crew, giving))))
 }
 
 fn not_opened(refusal: Refusal) -> ApiError {

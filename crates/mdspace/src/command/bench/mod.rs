@@ -11,6 +11,7 @@ mod counts;
 mod measure;
 mod members;
 mod scrub;
+mod shards;
 mod sweeps;
 mod workload;
 
@@ -33,6 +34,8 @@ use measure::{Bench, Figure, measure};
 use members::Shared;
 use parity::Kernel;
 use serde::Serialize;
+use shards::{ShardFigure, measure_shards};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 use sweeps::{Sweep, measure_sweeps};
@@ -60,6 +63,8 @@ struct LevelReport {
     sweeps: Vec<Sweep>,
     /// Without; only with `--count`.
     counts: Vec<Count>,
+    /// Of several shards beside one; only with `--shards`.
+    shards: Vec<ShardFigure>,
 }
 
 /// Runs `mdspace bench`.
@@ -70,6 +75,9 @@ pub(crate) fn run(arguments: &BenchArguments, kernel: Option<&'static Kernel>) -
         .ok_or_else(|| Failure::refused("--seconds: expected 0.001 to 3600"))?;
     if arguments.depth == 0 {
         return Err(Failure::refused("--depth: expected 1 or more"));
+    }
+    if arguments.shards.get() > 1 && arguments.member.iter().any(|member| member != Path::new("memory")) {
+        return Err(Failure::refused("--shards: takes members in memory").advise("leave --member out"));
     }
     let machine = Machine::start(kernel, Arena::Huge)?;
     let words: Vec<_> = arguments.member.iter().map(|path| path.display().to_string()).collect();
@@ -116,10 +124,21 @@ async fn bench_level(
         figures: Vec::new(),
         sweeps: Vec::new(),
         counts: Vec::new(),
+        shards: Vec::new(),
     };
     if arguments.count {
         array.stop().await?;
         report.counts = count_all(machine, members, &geometry, &template).await?;
+        forget_array(machine, members).await?;
+        return Ok(report);
+    }
+    if arguments.shards.get() > 1 {
+        let others = members::make(arguments)?;
+        make_array(machine, &others, level, chunk_bytes, integrity, overwrite, Contents::Consistent).await?;
+        let one = Array::assemble(candidates(&others), options(machine), machine.pool.clone(), machine.clock.clone());
+        let one = one.await?;
+        fill(&one, &template).await?;
+        report.shards = measure_shards(machine, &one, &array, (arguments.shards, arguments.depth, time)).await?;
         forget_array(machine, members).await?;
         return Ok(report);
     }
@@ -245,6 +264,7 @@ impl LevelReport {
             (Count::heading(), self.counts.iter().map(Count::row).collect::<Vec<_>>()),
             (heading, self.figures.iter().map(Figure::row).collect()),
             (Sweep::heading(), self.sweeps.iter().map(Sweep::row).collect()),
+            (ShardFigure::heading(), self.shards.iter().map(ShardFigure::row).collect()),
         ];
         let filled = tables.into_iter().filter(|(_, rows)| !rows.is_empty());
         filled.map(|(heading, rows)| std::iter::once(heading).chain(rows).collect()).collect()
