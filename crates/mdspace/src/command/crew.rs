@@ -20,6 +20,9 @@ use std::num::NonZeroU16;
 use std::rc::Rc;
 use std::thread::JoinHandle;
 
+/// The exit status of a process whose first thread has panicked.
+const PANICKED: i32 = 101;
+
 /// Array bytes that belong to one shard, in turn: long enough that few requests meet an edge.
 const RUN_BYTES: u64 = 8 << 20;
 
@@ -120,7 +123,10 @@ impl Crew {
             let place =
                 Place { number, division: division.clone(), orders: orders.clone(), lines: lines.clone(), line };
             let thread = std::thread::Builder::new().name(format!("shard {number}"));
-            let thread = thread.spawn(move || place.work(queue, ready));
+            let thread = thread.spawn(move || {
+                let _whole = OneForAll;
+                place.work(queue, ready);
+            });
             let thread = thread.map_err(|error| Failure::refused(format!("a thread: {error}")))?;
             workers.push(Worker { jobs, thread });
             is_ready.await.unwrap_or_else(|oneshot::Canceled| Err("it ended".to_owned())).map_err(Failure::refused)?;
@@ -150,9 +156,19 @@ impl Crew {
             })
             .collect();
         for thread in threads {
-            if thread.join().is_err() {
-                tracing::error!("a shard's thread panicked");
-            }
+            thread.join().expect("a thread that panics ends the process");
+        }
+    }
+}
+
+/// Ends the process when a shard's thread panics, as the only thread of an array without shards would: the others would wait
+/// for its answers for ever. Members stay marked dirty.
+struct OneForAll;
+
+impl Drop for OneForAll {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::exit(PANICKED);
         }
     }
 }
