@@ -58,7 +58,8 @@ class Control(http.client.HTTPConnection):
 
 class Server:
     def __init__(self, mdspace, members):
-        words = [mdspace, "serve", *members, "--nbd", "unix:nbd.sock", "--control", "control.sock"]
+        # Two threads where they may, one while something is amiss, and the changes between.
+        words = [mdspace, "serve", *members, "--shards", "2", "--nbd", "unix:nbd.sock", "--control", "control.sock"]
         with open("server.log", "w") as log:
             self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
         if not any(line.startswith("  control") for line in self.process.stdout):
