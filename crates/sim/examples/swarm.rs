@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use mdspace_sim::history::{History, Tally};
-use mdspace_sim::swarm::{attempt, trace, try_seed};
+use mdspace_sim::swarm::{attempt, trace, try_out};
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
@@ -13,6 +13,9 @@ struct Arguments {
     /// Only the history of this seed.
     #[arg(long)]
     seed: Option<u64>,
+    /// Have all arrays served by so many shards, whatever their histories say.
+    #[arg(long)]
+    shards: Option<u16>,
     /// How many histories.
     #[arg(long, default_value_t = 10_000)]
     count: u64,
@@ -53,15 +56,17 @@ fn main() -> ExitCode {
             break;
         }
         done += 1;
+        let mut history = History::random(seed);
+        history.setup.shards = arguments.shards.unwrap_or(history.setup.shards);
         if arguments.keep_going || arguments.brief {
-            if let Err(reason) = attempt(&History::random(seed), &tally) {
+            if let Err(reason) = attempt(&history, &tally) {
                 failed += 1;
                 println!("seed {seed}: {reason}");
                 if arguments.brief {
                     break;
                 }
             }
-        } else if let Err(failure) = try_seed(seed, &tally) {
+        } else if let Err(failure) = try_out(history, &tally) {
             println!("{}", failure.history);
             println!("seed {seed}: {}\n", failure.reason);
             println!("a smaller history that fails:\n{}", failure.smaller);

@@ -20,12 +20,11 @@ pub struct Failure {
     pub smaller_reason: String,
 }
 
-/// Lives through the history of `seed`.
+/// Lives through a history.
 ///
 /// # Errors
 /// The history and what went wrong, shrunk.
-pub fn try_seed(seed: u64, tally: &Tally) -> Result<(), Box<Failure>> {
-    let history = History::random(seed);
+pub fn try_out(history: History, tally: &Tally) -> Result<(), Box<Failure>> {
     let Err(reason) = attempt(&history, tally) else { return Ok(()) };
     let (smaller, smaller_reason) = shrink(&history, &reason);
     Err(Box::new(Failure { history, reason, smaller, smaller_reason }))

@@ -12,6 +12,7 @@ mod table;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -39,6 +40,8 @@ pub(crate) struct Mutant {
 enum By {
     /// The history of this seed.
     Seed(u64),
+    /// The same, whatever it says served by one shard.
+    SeedOfOneShard(u64),
     /// A test of crates/sim/tests/sim, by its full name.
     Test(&'static str),
 }
@@ -136,11 +139,12 @@ fn confirm(mutants: &[(usize, &'static Mutant)], say: &mut Say<'_>) -> Result<Ve
 /// How a mutant is caught by that, and not the engine as it is.
 fn catch_by(number: usize, by: By, tests: &Path) -> Result<Option<String>> {
     match by {
-        By::Seed(seed) => {
-            if let Some(Catch { reason, .. }) = catch(None, seed, 1)? {
+        By::Seed(seed) | By::SeedOfOneShard(seed) => {
+            let shards = matches!(by, By::SeedOfOneShard(_)).then_some(1);
+            if let Some(Catch { reason, .. }) = catch(None, seed..seed + 1, shards)? {
                 bail!("seed {seed}: the engine as it is fails already: {reason}");
             }
-            Ok(catch(Some(number), seed, 1)?.map(|Catch { reason, .. }| format!("{seed}: {reason}")))
+            Ok(catch(Some(number), seed..seed + 1, shards)?.map(|Catch { reason, .. }| format!("{seed}: {reason}")))
         }
         By::Test(name) => {
             if let Some(reason) = fail(None, name, tests)? {
@@ -176,11 +180,11 @@ fn hunt(mutants: &[(usize, &'static Mutant)], histories: u64, say: &mut Say<'_>)
     let mut survivors = Vec::new();
     for (number, mutant) in mutants {
         let start = Instant::now();
-        let mut caught = catch(Some(*number), 0, histories)?;
+        let mut caught = catch(Some(*number), 0..histories, None)?;
         while let Some(Catch { seed, .. }) = caught
-            && catch(None, seed, 1)?.is_some()
+            && catch(None, seed..seed + 1, None)?.is_some()
         {
-            caught = catch(Some(*number), seed + 1, histories.saturating_sub(seed + 1))?; // that one tells nothing
+            caught = catch(Some(*number), seed + 1..histories, None)?; // that one tells nothing
         }
         let told = match caught {
             Some(Catch { seed, reason }) => format!("caught by {seed}: {reason}"),
@@ -200,9 +204,13 @@ fn target() -> PathBuf {
 }
 
 /// Lets the swarm live through histories as a mutant, or as the engine is, until one fails.
-fn catch(mutant: Option<usize>, from: u64, count: u64) -> Result<Option<Catch>> {
+fn catch(mutant: Option<usize>, seeds: Range<u64>, shards: Option<u16>) -> Result<Option<Catch>> {
+    let (from, count) = (seeds.start, seeds.end.saturating_sub(seeds.start));
     let mut swarm = as_mutant(&target().join("mutant/examples/swarm"), mutant);
     swarm.args(["--brief", "--from", &from.to_string(), "--count", &count.to_string()]);
+    if let Some(shards) = shards {
+        swarm.args(["--shards", &shards.to_string()]);
+    }
     let limit = Duration::from_secs(60 + count / 20);
     let output = limited(&swarm, limit).output()?;
     if output.status.code() == Some(TIMED_OUT) {

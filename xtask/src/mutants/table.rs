@@ -3,7 +3,7 @@
 //! Each breaks one promise of the engine that the simulated world holds it to. Where the engine's text changes, its
 //! mutant changes with it; one whose change no longer breaks anything is replaced by another that does.
 
-use super::By::{Seed, Test};
+use super::By::{Seed, SeedOfOneShard, Test};
 use super::Mutant;
 
 /// All of them.
@@ -459,7 +459,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "spare-asked-alone",
         broken: "a spare that a round cut short has told alone does not know who else takes part",
-        by: Seed(843363006451010),
+        by: SeedOfOneShard(843363006451010),
         file: "assemble.rs",
         old: "        false => best.roles.iter()",
         new: "        false => !BROKEN && best.roles.iter()",
