@@ -8,15 +8,17 @@
 use crate::array::{Inner, in_slot};
 use crate::buffer::{Block, Buffer};
 use crate::clock::Clock;
+use crate::device::Device;
 use crate::error::ArrayError;
 use crate::healing::ROW_BYTES;
 use crate::member::Member;
 use crate::observe::Why;
-use format::geometry::{Level, Mapping, Piece};
+use format::geometry::{Mapping, Piece};
 use format::units::{ArrayByte, ComponentByte, Slot};
 use futures_util::future::join_all;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
+use std::rc::Rc;
 
 /// A long read takes at least so much from each copy.
 const SHARE_MIN: u64 = 256 << 10;
@@ -126,41 +128,55 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     pub(crate) async fn write_mapped(&self, mapping: &Mapping, at: u64, from: Block) -> Result<(), ArrayError> {
-        let mut start = 0;
-        let writes = mapping.pieces(ArrayByte(at), from.len() as u64).map(|piece| {
-            let end = start + piece.bytes as usize;
-            let part = from.slice(start..end);
-            start = end;
-            async move { self.write_piece(&piece, part).await }
-        });
-        let writes: Vec<_> = writes.collect();
-        join_all(writes).await.into_iter().collect()
+        let bytes = from.len() as u64;
+        let runs = self.cut_into_runs(mapping, at, from)?;
+        let writes = runs.iter().map(|run| run.device.write(run.at, run.blocks.clone(), Why::Data));
+        let results = join_all(writes.collect::<Vec<_>>()).await;
+        let mut outcome = Ok(());
+        for (run, result) in runs.iter().zip(results) {
+            let Err(error) = result else { continue };
+            let recorded = match self.is_redundant() {
+                true => self.record_failure(&run.device, &error).await,
+                false => Err(self.io_error(at, bytes, Some(&error))),
+            };
+            outcome = outcome.and(recorded);
+        }
+        outcome
     }
 
-    async fn write_piece(&self, piece: &Piece, from: Block) -> Result<(), ArrayError> {
-        let copies = piece.copies.iter().filter_map(|&(slot, at)| Some((self.device(slot)?, at)));
-        let copies: SmallVec<[_; 4]> = copies.collect();
-        if copies.is_empty() {
-            return Err(self.io_error(piece.at.0, piece.bytes, None));
-        }
-        let writes = copies.iter().map(|(device, at)| device.write(*at, smallvec![from.clone()], Why::Data));
-        let results = join_all(writes).await;
-        for ((device, _), result) in copies.iter().zip(results) {
-            let Err(error) = result else { continue };
-            if matches!(mapping_level(self.geometry()), Some(Level::Linear | Level::Raid0)) {
-                return Err(self.io_error(piece.at.0, piece.bytes, Some(&error)));
+    /// A write's copies, those as one that follow each other on a member.
+    fn cut_into_runs(&self, mapping: &Mapping, at: u64, from: Block) -> Result<Vec<Run<M>>, ArrayError> {
+        let mut runs: Vec<Run<M>> = Vec::new();
+        for piece in mapping.pieces(ArrayByte(at), from.len() as u64) {
+            let start = (piece.at.0 - at) as usize;
+            let part = from.slice(start..start + piece.bytes as usize);
+            let mut copies = 0;
+            for &(slot, at) in &piece.copies {
+                let Some(device) = self.device(slot) else { continue };
+                copies += 1;
+                match runs.iter_mut().rev().find(|run| run.end == at.0 && Rc::ptr_eq(&run.device, &device)) {
+                    Some(run) => {
+                        run.end += piece.bytes;
+                        run.blocks.push(part.clone());
+                    }
+                    None => runs.push(Run { device, at, end: at.0 + piece.bytes, blocks: smallvec![part.clone()] }),
+                }
             }
-            self.record_failure(device, &error).await?;
+            if copies == 0 {
+                return Err(self.io_error(piece.at.0, piece.bytes, None));
+            }
         }
-        Ok(())
+        Ok(runs)
     }
 }
 
-fn mapping_level(geometry: &format::geometry::Geometry) -> Option<Level> {
-    match geometry {
-        format::geometry::Geometry::Mapping(mapping) => Some(mapping.level()),
-        format::geometry::Geometry::Parity(_) => None,
-    }
+/// What goes to one place of a member.
+struct Run<M> {
+    device: Rc<Device<M>>,
+    at: ComponentByte,
+    /// Behind its last byte.
+    end: u64,
+    blocks: SmallVec<[Block; 1]>,
 }
 
 /// The parts of one buffer, in order, as one again.

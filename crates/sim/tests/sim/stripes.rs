@@ -1,4 +1,4 @@
-//! How many bytes and transfers stripes that change in part cost their members,
+//! How many bytes and transfers writes cost the members, stripes that change in part above all,
 //! counted at the members: exactly so many, never more.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
@@ -130,6 +130,16 @@ fn a_small_write_costs_its_own_bytes_of_data_and_parity_and_no_more() {
                 assert_eq!(array.write(150 * PAGE, 512).await, each(transfers, transfers, 512), "{level:?}");
             });
         }
+    }
+}
+
+#[test]
+fn a_write_of_several_chunks_of_each_member_is_one_transfer_for_each() {
+    for (level, copies) in [(Level::Raid0, 1), (Level::Raid10, 2), (Level::Raid1, MEMBERS as u64)] {
+        with_array(level, 0, AssembleOptions::default(), async |array| {
+            let written = Cost { writes: MEMBERS as u64, written_bytes: 14 * CHUNK * copies, ..each(0, 0, 0) };
+            assert_eq!(array.write(0, 14 * CHUNK).await, written, "{level:?}");
+        });
     }
 }
 

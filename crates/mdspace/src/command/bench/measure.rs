@@ -46,7 +46,7 @@ pub(super) struct Bench {
     pub(super) clock: RealClock,
     /// Requests under way at a time.
     pub(super) depth: usize,
-    /// What is written: as long as the longest request or transfer.
+    /// What is written: as long as the longest request with its parity, and any transfer.
     pub(super) template: Block,
 }
 
@@ -170,7 +170,9 @@ impl Bench {
     }
 
     async fn write(&self, transfer: &Transfer) -> Result<(), MemberError> {
-        self.members[transfer.slot].write(self.place_of(transfer), self.template.slice(0..transfer.bytes)).await
+        let from = transfer.from.min(self.template.len() - transfer.bytes);
+        let block = self.template.slice(from..from + transfer.bytes);
+        self.members[transfer.slot].write(self.place_of(transfer), block).await
     }
 
     fn place_of(&self, transfer: &Transfer) -> MemberByte {

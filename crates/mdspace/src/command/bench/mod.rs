@@ -40,6 +40,9 @@ use std::rc::Rc;
 use std::time::Duration;
 use sweeps::{Sweep, measure_sweeps};
 
+/// The most parity chunks of a stripe.
+const PARITIES_MAX: u64 = 2;
+
 /// Everything that was measured. Its fields are a stable interface (docs/json.md).
 #[derive(Serialize)]
 struct Report {
@@ -112,7 +115,8 @@ async fn bench_level(
     let (geometry, data_at) = geometry(machine, members).await?;
     let array = Array::assemble(candidates(members), options(machine), machine.pool.clone(), machine.clock.clone());
     let array = array.await?;
-    let longest = array.preferred_bytes().max(counts::REQUEST_BYTES_MAX as u64) as usize;
+    let with_parity = array.preferred_bytes() + PARITIES_MAX * chunk_bytes;
+    let longest = with_parity.max(counts::REQUEST_BYTES_MAX as u64) as usize;
     let template = machine.pool.zeroed(longest).freeze();
     fill(&array, &template).await?;
     let mut report = LevelReport {

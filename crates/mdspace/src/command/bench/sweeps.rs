@@ -134,7 +134,7 @@ async fn rounds(
 /// What a window of a sweep moves at the least.
 fn window(geometry: &Geometry, action: &str, range: Range<u64>) -> Limit {
     let bytes = (range.end - range.start) as usize;
-    let transfer = |slot: u16| Transfer { slot: slot.into(), at: range.start, bytes };
+    let transfer = |slot: u16| Transfer { slot: slot.into(), at: range.start, bytes, from: 0 };
     let reads = match (action, geometry) {
         ("resync", _) => 0..geometry.slots(),
         (_, Geometry::Parity(parity)) => 1..parity.data_chunks() + 1,

@@ -15,6 +15,9 @@ pub(super) struct Transfer {
     pub(super) slot: usize,
     pub(super) at: u64,
     pub(super) bytes: usize,
+    /// Of a write: where in the request's bytes, with its parity behind them, those are that it moves; as in the array,
+    /// few of them are in the processor's nearest cache.
+    pub(super) from: usize,
 }
 
 /// What one request costs the members at the least.
@@ -141,7 +144,9 @@ fn limit(geometry: &Geometry, kind: Kind, at: u64, bytes: u64, missing: Option<S
     match geometry {
         Geometry::Mapping(mapping) => {
             for piece in mapping.pieces(ArrayByte(at), bytes) {
-                let transfer = |slot: Slot, at: u64| Transfer { slot: slot.index(), at, bytes: piece.bytes as usize };
+                let from = (piece.at.0 - at) as usize;
+                let transfer =
+                    |slot: Slot, at: u64| Transfer { slot: slot.index(), at, bytes: piece.bytes as usize, from };
                 let copies = piece.copies.iter().filter(|(slot, _)| Some(*slot) != missing);
                 match kind {
                     Kind::Write => copies.for_each(|(slot, at)| add(&mut limit.writes, transfer(*slot, at.0))),
@@ -180,7 +185,8 @@ fn chunk_ranges(parity: &Parity, within: &Range<u64>) -> Vec<(u16, Range<u64>)> 
 fn role_transfer(parity: &Parity, stripe: u64, role: Role, range: &Range<u64>) -> Option<Transfer> {
     let stripe = parity.stripe(stripe);
     let slot = stripe.slot_of(role)?.index();
-    Some(Transfer { slot, at: stripe.component().0 + range.start, bytes: (range.end - range.start) as usize })
+    let bytes = (range.end - range.start) as usize;
+    Some(Transfer { slot, at: stripe.component().0 + range.start, bytes, from: 0 })
 }
 
 /// Data chunks as they are; for a missing one the same range of all others and of P.
@@ -220,7 +226,10 @@ fn write_stripe(limit: &mut Limit, parity: &Parity, stripe: u64, within: Range<u
         let fewest = if reconstruct.len() < modify.len() { reconstruct } else { modify };
         limit.reads.extend(fewest.into_iter().filter_map(|role| role_transfer(parity, stripe, role, &range)));
     }
-    for transfer in data.chain(parities).filter_map(|role| role_transfer(parity, stripe, role, &range)) {
+    let mut from = limit.writes.iter().map(|transfer| transfer.bytes).sum();
+    for mut transfer in data.chain(parities).filter_map(|role| role_transfer(parity, stripe, role, &range)) {
+        transfer.from = from;
+        from += transfer.bytes;
         add(&mut limit.writes, transfer);
     }
 }
