@@ -98,6 +98,20 @@ impl Gathering {
             || self.kept.entries.borrow().iter().any(|(entry, _)| has_failed(entry))
     }
 
+    /// What was answered and could not be written.
+    pub(crate) fn lost(&self) -> Vec<Range<u64>> {
+        let mut lost = self.kept.lost.borrow().clone();
+        for (entry, _) in self.kept.entries.borrow().iter().filter(|(entry, _)| entry.has_failed()) {
+            lost.extend(entry.patches.borrow().patches().iter().map(|patch| patch.at..patch.end()));
+        }
+        lost
+    }
+
+    /// A further shard has answered what could not be written: no read may find what was there before.
+    pub(crate) fn add_lost(&self, ranges: Vec<Range<u64>>) {
+        self.kept.lost.borrow_mut().extend(ranges);
+    }
+
     /// The entries that keep data of a range which the members may not have, and where: in whole
     /// blocks, as a write that joins one later is not to be seen in a part of a block.
     fn keepers_of(&self, at: u64, bytes: u64, block_bytes: u64) -> Vec<(Rc<Entry>, Vec<Range<u64>>)> {

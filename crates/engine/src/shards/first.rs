@@ -193,6 +193,7 @@ impl<M: Shareable, C: Clock> First<M, C> {
                     device.iter().for_each(|device| device.counters.add(counts));
                 }
             }
+            Report::Lost(ranges) => inner.gathering.add_lost(ranges),
             Report::Broke(reason) => {
                 inner.broken.borrow_mut().get_or_insert(reason);
                 inner.licences.changed.raise();

@@ -111,6 +111,8 @@ pub(crate) enum Report {
     Unread(Unread),
     /// What members did since the last such letter.
     Moved(Vec<Moved>),
+    /// Array bytes that were answered from memory and could not be written.
+    Lost(Vec<Range<u64>>),
     /// A write was abandoned, or what was answered is lost.
     Broke(String),
     /// The licence is given back, nothing is under way, and nothing is marked.
