@@ -173,8 +173,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         broken: "a copy that failed a write stays",
         by: Seed(371),
         file: "mapped.rs",
-        old: "            self.record_failure(device, &error).await?;\n        }\n        Ok(())\n    }",
-        new: "            if !BROKEN {\n                self.record_failure(device, &error).await?;\n            }\n        }\n        Ok(())\n    }",
+        old: "                true => self.record_failure(&run.device, &error).await,",
+        new: "                true if BROKEN => Ok(()),\n                true => self.record_failure(&run.device, &error).await,",
     },
     Mutant {
         name: "ahead-not-forgotten",
@@ -463,6 +463,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "assemble.rs",
         old: "        false => best.roles.iter()",
         new: "        false => !BROKEN && best.roles.iter()",
+    },
+    Mutant {
+        name: "lost-of-a-shard",
+        broken: "what a further shard answered and could not write is forgotten with its licence, and read as it was before",
+        by: Seed(676610398468716),
+        file: "shards/further.rs",
+        old: "                if !lost.is_empty() {",
+        new: "                if !lost.is_empty() && !BROKEN {",
     },
     Mutant {
         name: "file-ahead",
