@@ -1,5 +1,5 @@
 //! Shards: one array by several threads. A stripe belongs to one shard, and a shard is one thread with its own members, pool,
-//! cache and executor; no lock is shared between them.
+//! cache and executor; a request that stays with its shard meets no lock of another's.
 //!
 //! The first shard is the [`Array`] itself. It alone writes superblocks and bitmaps, sweeps, heals, and changes what the
 //! array is. Further shards are arrays with a data plane alone, over handles of their own of the same members; they ask
