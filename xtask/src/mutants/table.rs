@@ -552,4 +552,28 @@ pub(super) const MUTANTS: &[Mutant] = &[
         old: "            if self.held.get() == 0 {",
         new: "            if BROKEN || self.held.get() == 0 {",
     },
+    Mutant {
+        name: "unread-regions-believed",
+        broken: "open regions that could not be read are not open any more when they can be",
+        by: Test("checksums::what_could_not_be_read_once_is_not_believed_afterwards"),
+        file: "integrity/mod.rs",
+        old: "header.vouches_for(superblock) && noted.is_ok();",
+        new: "header.vouches_for(superblock) && (BROKEN || noted.is_ok());",
+    },
+    Mutant {
+        name: "open-region-unflushed",
+        broken: "a write begins before its regions are noted as open on stable storage",
+        by: Test("boundaries::power_may_go_at_any_write"),
+        file: "integrity/mod.rs",
+        old: "        self.write_open(member, &open).await?;\n        member.flush().await?;",
+        new: "        self.write_open(member, &open).await?;\n        if !BROKEN {\n            member.flush().await?;\n        }",
+    },
+    Mutant {
+        name: "closed-before-its-pages",
+        broken: "a region is closed while its pages of checksums are in volatile caches",
+        by: Test("boundaries::power_may_go_at_any_write"),
+        file: "integrity/mod.rs",
+        old: "        member.flush().await?;\n        let open = self.table",
+        new: "        if !BROKEN {\n            member.flush().await?;\n        }\n        let open = self.table",
+    },
 ];

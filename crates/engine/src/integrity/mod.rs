@@ -164,14 +164,13 @@ impl Checksums {
         }
         header.check(superblock, &layout)?;
         check_apart_from_bitmap(member, superblock, &layout, pool).await?;
-        let vouched = header.vouches_for(superblock);
+        let noted = read_page(member, pool, layout.open_at()).await;
+        let vouched = header.vouches_for(superblock) && noted.is_ok();
         if !vouched {
+            // With what could not be read too: it may be readable the next time, and say of today's writes what it says now.
             header.epoch = epoch(now, header.epoch);
         }
-        let open = match read_page(member, pool, layout.open_at()).await {
-            Ok(page) => Open::decode(&page, &header.binding()),
-            Err(_) => Open::decode(&[0; PAGE_BYTES], &header.binding()),
-        };
+        let open = Open::decode(&noted.unwrap_or_else(|_| vec![0; PAGE_BYTES]), &header.binding());
         Ok(Some(Self::new(pool.clone(), layout, header, open, vouched)))
     }
 

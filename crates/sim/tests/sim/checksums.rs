@@ -204,6 +204,40 @@ fn what_does_not_agree_is_not_learned() {
     }
 }
 
+/// Each page of a member's checksums fails its reads in one life, which writes and is ended by a loss of power.
+#[test]
+fn what_could_not_be_read_once_is_not_believed_afterwards() {
+    for setup in [RAID1, RAID5, RAID6, RAID10] {
+        for unread in ["first header", "second header", "open regions", "page of the table"] {
+            play(setup, true, async |scene| {
+                let layout = Layout::of(&superblock(&scene.members[0])).expect("there is room");
+                let at = match unread {
+                    "first header" => layout.headers_at()[0],
+                    "second header" => layout.headers_at()[1],
+                    "open regions" => layout.open_at(),
+                    _ => layout.page_at(0),
+                };
+                let faults = scene.members[0].faults();
+                faults.bad_reads.borrow_mut().push(at.0..at.0 + PAGE_BYTES as u64);
+                let array = scene.assemble(&scene.members, Verify::Always).await;
+                scene.random.borrow_mut().fill(&mut scene.truth.borrow_mut());
+                let bytes = array.pool().copy_of(&scene.truth.borrow());
+                array.write(0, bytes, Durability::Stable).await.expect("its members take writes");
+                faults.heal();
+                scene.members.iter().for_each(|member| member.lose_power(&mut scene.random.borrow_mut()));
+                drop(array);
+                for member in &scene.members {
+                    let found = examine(&member.image(), &superblock(member)).expect("it keeps checksums");
+                    assert_eq!(found.wrong, [], "{setup:?}, {unread}, {}", member.name());
+                }
+                let array = scene.assemble(&scene.members, Verify::Always).await;
+                scene.read(&array, 0..array.bytes()).await.expect("nothing is wrong with the data");
+                array.stop().await.expect("nobody has failed");
+            });
+        }
+    }
+}
+
 #[test]
 fn those_who_are_vouched_for_convict_one_whose_checksums_are_lost() {
     for setup in [Setup { slots: 2, ..RAID1 }, RAID5, RAID6, RAID10] {
