@@ -205,9 +205,13 @@ impl<M: Member, C: Clock> Array<M, C> {
             place => place,
         };
         if let Some((device, position)) = place {
-            match device.read(position, into, Why::Data).await {
-                (Ok(()), filled) => return Ok(filled),
-                (Err(_), buffer) => into = buffer,
+            let mut result = device.read_now(position, &mut into);
+            if result.is_none() {
+                let (later, buffer) = device.read_later(position, into, Why::Data).await;
+                (result, into) = (Some(later), buffer);
+            }
+            if let Some(Ok(())) = result {
+                return Ok(into);
             }
         }
         // Boxed, so that the short way above stays small enough to be cheap.

@@ -192,7 +192,9 @@ pub struct Buffer {
     sums: Sums,
 }
 
-/// CRC-32Cs of what a buffer holds, of each [`SUMMED_BYTES`].
+/// CRC-32Cs of what a buffer holds, of each [`SUMMED_BYTES`]. Its tag is a whole word, as a buffer and the results that have
+/// one are moved many times for each transfer: odd bytes, stored apart, would be waited for when they are loaded as a part of a word.
+#[repr(u64)]
 enum Sums {
     Unwanted,
     Wanted,

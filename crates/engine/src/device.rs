@@ -238,6 +238,19 @@ impl<M: Member> Device<M> {
         mut into: Buffer,
         why: Why,
     ) -> (Result<(), MemberError>, Buffer) {
+        match self.read_now(at, &mut into) {
+            Some(result) => (result, into),
+            None => self.read_later(at, into, why).await,
+        }
+    }
+
+    /// As [`Device::read`], after [`Device::read_now`].
+    pub(crate) async fn read_later(
+        &self,
+        at: ComponentByte,
+        mut into: Buffer,
+        why: Why,
+    ) -> (Result<(), MemberError>, Buffer) {
         let (checksums, bytes) = (self.judge(), into.len() as u64);
         // As [`Device::read_judged`], in place: the way of most reads.
         let rewrites = Checksums::expect(checksums, &mut into);
@@ -247,6 +260,22 @@ impl<M: Member> Device<M> {
         }
         self.note_unread(at, bytes, &result);
         (result, into)
+    }
+
+    /// As [`Device::read`], without waiting: `None` where that cannot be, or where the checksums may have something against it.
+    pub(crate) fn read_now(&self, at: ComponentByte, into: &mut Buffer) -> Option<Result<(), MemberError>> {
+        let (checksums, bytes) = (self.judge(), into.len() as u64);
+        Checksums::expect(checksums, into);
+        let result = self.member.read_now(self.absolute(at), into)?;
+        self.head.set(at.0 + bytes);
+        count(&self.counters.reads, 1);
+        count(&self.counters.read_bytes, bytes);
+        if Checksums::against(checksums, at, &result, into).is_some() {
+            return None;
+        }
+        self.note(&result);
+        self.note_unread(at, bytes, &result);
+        Some(result)
     }
 
     /// As [`Device::read`], held against its checksums whatever the setting.
@@ -347,10 +376,27 @@ impl<M: Member> Device<M> {
 
     /// As [`Device::write`], of one block.
     pub(crate) async fn write_one(&self, at: ComponentByte, from: Block, why: Why) -> Result<(), MemberError> {
-        if self.successor.borrow().is_none() {
-            return self.write_one_own(at, from, why).await;
+        if self.successor.borrow().is_some() {
+            return Box::pin(self.write(at, smallvec![from], why)).await;
         }
-        Box::pin(self.write(at, smallvec![from], why)).await
+        match self.write_now(at, &from) {
+            Some(result) => result,
+            None => self.write_one_own(at, from, why).await,
+        }
+    }
+
+    /// As [`Device::write_one`], without waiting: `None`, with nothing done, where that cannot be, or checksums are kept.
+    fn write_now(&self, at: ComponentByte, from: &Block) -> Option<Result<(), MemberError>> {
+        if self.checksums.get().is_some() {
+            return None;
+        }
+        let (result, bytes) = (self.member.write_now(self.absolute(at), from)?, from.len() as u64);
+        self.head.set(at.0 + bytes);
+        count(&self.counters.writes, 1);
+        count(&self.counters.written_bytes, bytes);
+        self.note(&result);
+        self.note_written(at, bytes, &result);
+        Some(result)
     }
 
     async fn write_one_own(&self, at: ComponentByte, from: Block, why: Why) -> Result<(), MemberError> {

@@ -24,7 +24,7 @@ use crate::clock::{Clock, Moment};
 use crate::device::{Device, DeviceState};
 use crate::error::ArrayError;
 use crate::locks::RangeGuard;
-use crate::member::{Member, MemberError, MemberErrorKind, Operation};
+use crate::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
 use crate::observe::Why;
 use crate::ranges::Ranges;
 use format::geometry::Geometry;
@@ -404,13 +404,14 @@ pub(crate) fn halves(range: &Range<u64>, unit: u64) -> [Range<u64>; 2] {
 
 /// A member's failure that it did not say itself.
 fn complaint<M: Member>(device: &Device<M>, operation: Operation, range: &Range<u64>, reason: String) -> MemberError {
-    MemberError {
+    MemberFault {
         kind: MemberErrorKind::Io,
         operation,
         at: MemberByte(device.data_at + range.start),
         bytes: range.end - range.start,
         source: Rc::new(std::io::Error::other(reason)),
     }
+    .into()
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ pub use grow::Growth;
 pub use growing::Growing;
 pub use integrity::Verify;
 pub use intent::{BitmapClearing, BitmapPolicy, BitmapWrites};
-pub use member::{Limits, Member, MemberError, MemberErrorKind, Operation};
+pub use member::{Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation};
 pub use shards::{Division, Letter, Post, Shard, ShardOptions, Shareable};
 pub use stripe_size::{STRIPE_SIZE_MIN, StripeSize};
 pub use sweep::{

@@ -175,6 +175,11 @@ impl<M: Member> Watched<M> {
         (result, into)
     }
 
+    /// As [`Member::read_now`]; what is watched takes the way on which whoever watches has a place.
+    pub(crate) fn read_now(&self, at: MemberByte, into: &mut Buffer) -> Option<Result<(), MemberError>> {
+        if self.is_watched() { None } else { self.member.read_now(at, into) }
+    }
+
     pub(crate) async fn read_vectored(
         &self,
         at: MemberByte,
@@ -196,6 +201,11 @@ impl<M: Member> Watched<M> {
         let result = self.member.write(at, from).await;
         end(watching, &result);
         result
+    }
+
+    /// As [`Watched::read_now`].
+    pub(crate) fn write_now(&self, at: MemberByte, from: &Block) -> Option<Result<(), MemberError>> {
+        if self.is_watched() { None } else { self.member.write_now(at, from) }
     }
 
     pub(crate) async fn write_vectored(&self, at: MemberByte, from: Vec<Block>, why: Why) -> Result<(), MemberError> {

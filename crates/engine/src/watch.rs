@@ -14,7 +14,7 @@ use crate::array::{Array, Inner};
 use crate::buffer::Pool;
 use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
-use crate::member::{Member, MemberError, MemberErrorKind, Operation};
+use crate::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
 use crate::signal::Signal;
 use format::units::MemberByte;
 use std::cell::{Cell, RefCell};
@@ -155,7 +155,7 @@ impl<M: Member> Device<M> {
                 _ => "no answer in time",
             };
             let source = Rc::new(std::io::Error::new(std::io::ErrorKind::TimedOut, reason));
-            MemberError { kind: MemberErrorKind::TimedOut, operation, at, bytes, source }
+            MemberFault { kind: MemberErrorKind::TimedOut, operation, at, bytes, source }.into()
         })
     }
 }

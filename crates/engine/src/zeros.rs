@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::device::Device;
 use crate::error::ArrayError;
 use crate::locks::RangeGuard;
-use crate::member::{Member, MemberError, MemberErrorKind};
+use crate::member::{Member, MemberError, MemberErrorKind, MemberFault};
 use crate::observe::Why;
 use format::geometry::{Geometry, Mapping, Parity};
 use format::units::{ArrayByte, ComponentByte, Slot};
@@ -156,8 +156,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 return Err(self.io_error(range.start, range.end - range.start, Some(&error)));
             }
             // What came after the part that failed was not tried.
-            let error = MemberError { at: extent.device.absolute(extent.at), bytes: extent.bytes, ..error };
-            self.record_failure(&extent.device, &error).await?;
+            let whole = MemberFault { at: extent.device.absolute(extent.at), bytes: extent.bytes, ..(*error).clone() };
+            self.record_failure(&extent.device, &whole.into()).await?;
         }
         Ok(())
     }

@@ -77,12 +77,20 @@ impl Member for AnyMember {
         delegate!(self, member => member.read(at, into).await)
     }
 
+    fn read_now(&self, at: MemberByte, into: &mut Buffer) -> Option<Result<(), MemberError>> {
+        delegate!(self, member => member.read_now(at, into))
+    }
+
     async fn read_vectored(&self, at: MemberByte, into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
         delegate!(self, member => member.read_vectored(at, into).await)
     }
 
     async fn write(&self, at: MemberByte, from: Block) -> Result<(), MemberError> {
         delegate!(self, member => member.write(at, from).await)
+    }
+
+    fn write_now(&self, at: MemberByte, from: &Block) -> Option<Result<(), MemberError>> {
+        delegate!(self, member => member.write_now(at, from))
     }
 
     async fn write_vectored(&self, at: MemberByte, from: Vec<Block>) -> Result<(), MemberError> {

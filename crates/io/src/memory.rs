@@ -3,7 +3,7 @@
 //! Each operation completes when it is first polled, in one copy, which takes checksums on the way where they are wanted. Pages that
 //! were never written take no memory, and discarding gives them back.
 
-use engine::{Block, Buffer, Limits, Member, MemberError, MemberErrorKind, Operation, SUMMED_BYTES, Shareable};
+use engine::{Block, Buffer, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation, SUMMED_BYTES, Shareable};
 use format::units::MemberByte;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::cell::Cell;
@@ -54,9 +54,21 @@ impl MemoryMember {
             _ => {
                 let text = format!("beyond the member's end at byte {}", self.limits.bytes);
                 let source = Rc::new(io::Error::new(io::ErrorKind::UnexpectedEof, text));
-                Err(MemberError { kind: MemberErrorKind::Short, operation, at, bytes, source })
+                Err(MemberFault { kind: MemberErrorKind::Short, operation, at, bytes, source }.into())
             }
         }
+    }
+
+    fn copy_out(&self, at: MemberByte, into: &mut Buffer) -> Result<(), MemberError> {
+        let range = self.range(Operation::Read, at, into.len() as u64)?;
+        self.map.fill(range, into);
+        Ok(())
+    }
+
+    fn copy_in(&self, at: MemberByte, from: &Block) -> Result<(), MemberError> {
+        let range = self.range(Operation::Write, at, from.len() as u64)?;
+        self.map.write(range, from);
+        Ok(())
     }
 }
 
@@ -66,8 +78,11 @@ impl Member for MemoryMember {
     }
 
     async fn read(&self, at: MemberByte, mut into: Buffer) -> (Result<(), MemberError>, Buffer) {
-        let range = self.range(Operation::Read, at, into.len() as u64);
-        (range.map(|range| self.map.fill(range, &mut into)), into)
+        (self.copy_out(at, &mut into), into)
+    }
+
+    fn read_now(&self, at: MemberByte, into: &mut Buffer) -> Option<Result<(), MemberError>> {
+        Some(self.copy_out(at, into))
     }
 
     async fn read_vectored(&self, at: MemberByte, mut into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
@@ -83,9 +98,11 @@ impl Member for MemoryMember {
     }
 
     async fn write(&self, at: MemberByte, from: Block) -> Result<(), MemberError> {
-        let range = self.range(Operation::Write, at, from.len() as u64)?;
-        self.map.write(range, &from);
-        Ok(())
+        self.copy_in(at, &from)
+    }
+
+    fn write_now(&self, at: MemberByte, from: &Block) -> Option<Result<(), MemberError>> {
+        Some(self.copy_in(at, from))
     }
 
     async fn write_vectored(&self, at: MemberByte, from: Vec<Block>) -> Result<(), MemberError> {

@@ -9,7 +9,7 @@
 use crate::executor::World;
 use crate::faults::{Faults, Mishap};
 use crate::random::Random;
-use engine::{Block, Buffer, Clock, Limits, Member, MemberError, MemberErrorKind, Moment, Operation};
+use engine::{Block, Buffer, Clock, Limits, Member, MemberError, MemberErrorKind, MemberFault, Moment, Operation};
 use format::units::MemberByte;
 use std::cell::{Cell, Ref, RefCell};
 use std::ops::Range;
@@ -70,6 +70,8 @@ struct State {
     marks: Rc<Cell<u64>>,
     /// By which latencies are multiplied.
     slowness: u64,
+    /// Whether it does some reads and writes at once.
+    is_prompt: bool,
 }
 
 /// A member of a simulated world; clones share it.
@@ -106,6 +108,7 @@ impl SimMember {
             boundaries,
             marks: Rc::default(),
             slowness: 1,
+            is_prompt: false,
         }))
     }
 
@@ -133,6 +136,15 @@ impl SimMember {
     /// When it is shared already.
     pub fn with_slowness(mut self, times: u64) -> Self {
         self.unshared().slowness = times;
+        self
+    }
+
+    /// The same, doing every other read and write at once, by chance, as long as nothing makes it late.
+    ///
+    /// # Panics
+    /// When it is shared already.
+    pub fn with_promptness(mut self, is_prompt: bool) -> Self {
+        self.unshared().is_prompt = is_prompt;
         self
     }
 
@@ -257,11 +269,12 @@ impl SimMember {
 
     fn error(&self, operation: Operation, at: MemberByte, bytes: u64) -> MemberError {
         let kind = if self.0.faults.gone.get() { MemberErrorKind::Gone } else { MemberErrorKind::Io };
-        MemberError { kind, operation, at, bytes, source: Rc::new(std::io::Error::other("a simulated fault")) }
+        MemberFault { kind, operation, at, bytes, source: Rc::new(std::io::Error::other("a simulated fault")) }.into()
     }
 
     fn unsupported(&self, operation: Operation, at: MemberByte, bytes: u64) -> MemberError {
-        MemberError { kind: MemberErrorKind::Unsupported, ..self.error(operation, at, bytes) }
+        let fault = (*self.error(operation, at, bytes)).clone();
+        MemberFault { kind: MemberErrorKind::Unsupported, ..fault }.into()
     }
 
     /// Whether the operation goes well; and if it does, what befalls it unseen.
@@ -351,27 +364,52 @@ impl SimMember {
         self.0.boundaries.set(self.0.boundaries.get() + 1);
     }
 
-    async fn put_all(&self, operation: Operation, at: MemberByte, mut bytes: Vec<u8>) -> Result<(), MemberError> {
+    async fn put_all(&self, operation: Operation, at: MemberByte, bytes: Vec<u8>) -> Result<(), MemberError> {
         self.latency().await;
+        let number = self.put_checked(operation, at, bytes)?;
+        self.latency().await;
+        self.answer(number);
+        Ok(())
+    }
+
+    /// As [`Self::put`], unless it is to fail; where it does, a part is there.
+    fn put_checked(&self, operation: Operation, at: MemberByte, mut bytes: Vec<u8>) -> Result<u64, MemberError> {
         self.boundary();
         if !self.0.area.contains(&at.0) {
             self.0.marks.set(self.0.marks.get() + 1);
         }
         let checked = self.check(operation, at, bytes.len() as u64);
-        let number = match checked {
+        match checked {
             Err(error) => {
                 let unit = self.0.tear_bytes;
                 let units = self.0.world.chance(0..bytes.len() as u64 / unit + 1);
                 bytes.truncate((units * unit) as usize);
                 self.put(at.0, bytes);
-                return Err(error);
+                Err(error)
             }
-            Ok(None) => self.put(at.0, bytes),
-            Ok(Some(mishap)) => self.put_astray(at.0, bytes, mishap),
-        };
-        self.latency().await;
-        self.answer(number);
-        Ok(())
+            Ok(None) => Ok(self.put(at.0, bytes)),
+            Ok(Some(mishap)) => Ok(self.put_astray(at.0, bytes, mishap)),
+        }
+    }
+
+    fn take(&self, at: MemberByte, into: &mut Buffer) -> Result<(), MemberError> {
+        let (start, length) = (at.0 as usize, into.len());
+        match self.check(Operation::Read, at, length as u64) {
+            Ok(_) => {
+                into.copy_from_slice(&self.0.seen.borrow()[start..start + length]);
+                Ok(())
+            }
+            Err(error) => {
+                into.fill(0xee);
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether what is asked of it is to be done at once.
+    fn is_ready(&self) -> bool {
+        let State { world, faults, is_prompt, .. } = &*self.0;
+        *is_prompt && !faults.is_late(world.clock().now().nanos) && world.chance(0..2) == 0
     }
 }
 
@@ -382,16 +420,11 @@ impl Member for SimMember {
 
     async fn read(&self, at: MemberByte, mut into: Buffer) -> (Result<(), MemberError>, Buffer) {
         self.latency().await;
-        let checked = self.check(Operation::Read, at, into.len() as u64);
-        let start = at.0 as usize;
-        match &checked {
-            Ok(_) => {
-                let length = into.len();
-                into.copy_from_slice(&self.0.seen.borrow()[start..start + length]);
-            }
-            Err(_) => into.fill(0xee),
-        }
-        (checked.map(|_| ()), into)
+        (self.take(at, &mut into), into)
+    }
+
+    fn read_now(&self, at: MemberByte, into: &mut Buffer) -> Option<Result<(), MemberError>> {
+        self.is_ready().then(|| self.take(at, into))
     }
 
     async fn read_vectored(&self, at: MemberByte, into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
@@ -410,6 +443,10 @@ impl Member for SimMember {
 
     async fn write(&self, at: MemberByte, from: Block) -> Result<(), MemberError> {
         self.put_all(Operation::Write, at, from.to_vec()).await
+    }
+
+    fn write_now(&self, at: MemberByte, from: &Block) -> Option<Result<(), MemberError>> {
+        self.is_ready().then(|| self.put_checked(Operation::Write, at, from.to_vec()).map(|number| self.answer(number)))
     }
 
     async fn write_vectored(&self, at: MemberByte, from: Vec<Block>) -> Result<(), MemberError> {

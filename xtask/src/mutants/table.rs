@@ -576,4 +576,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         old: "        member.flush().await?;\n        let open = self.table",
         new: "        if !BROKEN {\n            member.flush().await?;\n        }\n        let open = self.table",
     },
+    Mutant {
+        name: "spare-decides",
+        broken: "a spare that a round cut short has told alone must agree with the next round of the same events",
+        by: Seed(264074001469695),
+        file: "intent/load.rs",
+        old: "superblock.events == freshest.events && standing == Standing::Member {",
+        new: "superblock.events == freshest.events && (BROKEN || standing == Standing::Member) {",
+    },
 ];

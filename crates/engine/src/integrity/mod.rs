@@ -22,7 +22,7 @@ pub(crate) use array::Closing;
 use crate::buffer::{Block, Buffer, Pool};
 use crate::inspect::read_bytes;
 use crate::locks::RangeLocks;
-use crate::member::{Member, MemberError, MemberErrorKind, Operation};
+use crate::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
 use format::Defect;
 use format::bitmap::{BitmapSuper, SUPER_BYTES};
 use format::integrity::{BLOCK_BYTES, Checksum, Header, Layout, Open, PAGE_BYTES, Page, Stamp};
@@ -337,7 +337,7 @@ impl Checksums {
     pub(crate) fn convict(&self, at: MemberByte, bytes: u64, block: u64) -> MemberError {
         self.wrong.set(self.wrong.get() + 1);
         let source = std::rc::Rc::new(WrongBlock { at: block * BLOCK_BYTES });
-        MemberError { kind: MemberErrorKind::Corrupt, operation: Operation::Read, at, bytes, source }
+        MemberFault { kind: MemberErrorKind::Corrupt, operation: Operation::Read, at, bytes, source }.into()
     }
 
     /// Takes in what blocks hold that a sweep found in agreement with all others; how many were not known.

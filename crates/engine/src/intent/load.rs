@@ -45,10 +45,11 @@ pub(crate) async fn load<M: Member>(
     pool: &Pool,
 ) -> Result<Option<Intent<M>>, Refusal> {
     let freshest = circumstances.freshest;
-    slots.iter().flatten().chain(spares).try_for_each(|device| follow(freshest, device))?;
+    slots.iter().flatten().try_for_each(|device| follow(freshest, device, Standing::Member))?;
+    spares.iter().try_for_each(|device| follow(freshest, device, Standing::Spare))?;
     let mut united: Option<United> = None;
     for device in slots.iter().flatten() {
-        device.successor().map_or(Ok(()), |successor| follow(freshest, &successor))?;
+        device.successor().map_or(Ok(()), |successor| follow(freshest, &successor, Standing::Spare))?;
         let superblock = device.superblock.borrow().clone();
         let Some((header, image)) = read_bitmap(&device.name, &device.member, &superblock, pool).await? else {
             continue;
@@ -62,14 +63,22 @@ pub(crate) async fn load<M: Member>(
     Ok(united.map(|united| united.into_intent(Home::Members, circumstances)))
 }
 
+/// Whether a device's superblock is one of those that the array's events are counted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Member,
+    /// Of a device that does not fill a slot yet: a round cut short may have told it alone, and the next have the same events.
+    Spare,
+}
+
 /// A member that is an event behind may not know yet that a bitmap was added, or
 /// removed. One that was added is there: it was written before any superblock named it.
-fn follow<M: Member>(freshest: &Superblock, device: &Device<M>) -> Result<(), Refusal> {
+fn follow<M: Member>(freshest: &Superblock, device: &Device<M>, standing: Standing) -> Result<(), Refusal> {
     let superblock = device.superblock.borrow().clone();
     if superblock.bitmap == freshest.bitmap {
         return Ok(());
     }
-    if superblock.events == freshest.events {
+    if superblock.events == freshest.events && standing == Standing::Member {
         let reason = "has its bitmap elsewhere than the array's other members, or none";
         return Err(Refusal::new(reason).of(&device.name).field("superblock.bitmap_offset"));
     }

@@ -3,7 +3,7 @@
 
 use crate::array::Durability;
 use crate::error::ArrayError;
-use crate::member::{Member, MemberError, MemberErrorKind, Operation};
+use crate::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
 use crate::stripe_size::StripeSize;
 use format::geometry::Geometry;
 use format::superblock::Superblock;
@@ -131,13 +131,13 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(device_number: u16, error: &MemberError) -> Self {
-        let MemberError { kind, operation, at, bytes, source } = error;
+        let MemberFault { kind, operation, at, bytes, source } = &**error;
         Self { device_number, kind: *kind, operation: *operation, at: *at, bytes: *bytes, reason: source.to_string() }
     }
 
     pub(super) fn error(self) -> MemberError {
         let Self { kind, operation, at, bytes, reason, .. } = self;
-        MemberError { kind, operation, at, bytes, source: Rc::new(std::io::Error::other(reason)) }
+        MemberFault { kind, operation, at, bytes, source: Rc::new(std::io::Error::other(reason)) }.into()
     }
 }
 

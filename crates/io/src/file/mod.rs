@@ -13,7 +13,7 @@ mod probe;
 
 use crate::descriptor::Descriptor;
 use crate::transfer;
-use engine::{Block, Buffer, Growing, Limits, Member, MemberError, MemberErrorKind, Operation, Shareable};
+use engine::{Block, Buffer, Growing, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation, Shareable};
 use format::units::MemberByte;
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use std::fmt;
@@ -205,7 +205,7 @@ impl FileMember {
 
     fn failed(&self, request: Request, source: io::Error) -> MemberError {
         let Request { operation, at, bytes } = request;
-        MemberError { kind: kind_of(&source), operation, at: MemberByte(at), bytes, source: Rc::new(source) }
+        MemberFault { kind: kind_of(&source), operation, at: MemberByte(at), bytes, source: Rc::new(source) }.into()
     }
 
     /// Refuses what does not lie within the member.

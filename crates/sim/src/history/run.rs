@@ -119,6 +119,7 @@ impl<'a> Runner<'a> {
                 .with_silent_mishaps_in(data..data + data_bytes)
                 .with_marks(marks.clone())
                 .with_slowness(setup.slowness)
+                .with_promptness(setup.prompt)
         };
         let members = (0..setup.members()).map(member).collect();
         let file = SimMember::new("bitmap".to_owned(), &world, vec![0; FILE_BYTES], boundaries.clone());

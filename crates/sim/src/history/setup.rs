@@ -60,6 +60,8 @@ pub struct Setup {
     pub integrity: bool,
     /// How many shards serve it.
     pub shards: u16,
+    /// Whether members do some reads and writes at once, without being waited for.
+    pub prompt: bool,
 }
 
 /// Where data begins with metadata 1.1 and 1.2; and the room behind it with 1.0.
@@ -167,6 +169,7 @@ impl Setup {
             // At levels with redundancy, and with superblocks before the data.
             integrity: !is_old && random.once_in(6) && redundant && !version.is_at_end(),
             shards: 1,
+            prompt: false,
         }
     }
 

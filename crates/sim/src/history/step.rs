@@ -207,8 +207,9 @@ impl History {
     pub fn random(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let mut setup = Setup::random(&mut random);
-        // By a chance of its own, so that all else of a history is the same with one.
+        // By chances of their own, so that all else of a history is the same with one.
         setup.shards = *Random::new(seed ^ 0x5aa5).pick(&[1, 1, 1, 2, 3, 4]);
+        setup.prompt = Random::new(seed ^ 0xa11_0ca7).once_in(8);
         let beyond = random.once_in(8);
         let steps = Chooser::new(&setup, &mut random).steps(&mut random);
         Self { seed, setup, beyond, steps }

@@ -7,7 +7,7 @@
 use super::contents::Contents;
 use crate::drive::{Request, Station};
 use crate::executor::World;
-use engine::{Block, Buffer, Clock, Limits, Member, MemberError, Moment, Operation};
+use engine::{Block, Buffer, Clock, Limits, Member, MemberError, MemberFault, Moment, Operation};
 use format::units::MemberByte;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -150,7 +150,7 @@ impl LabMember {
 
     fn unsupported(operation: Operation, at: MemberByte, bytes: u64) -> MemberError {
         let source = Rc::new(std::io::Error::other("the modelled drive cannot"));
-        MemberError { kind: engine::MemberErrorKind::Unsupported, operation, at, bytes, source }
+        MemberFault { kind: engine::MemberErrorKind::Unsupported, operation, at, bytes, source }.into()
     }
 }
 

@@ -165,14 +165,23 @@ impl Bench {
         at_once(limit.writes.iter().map(|transfer| self.write(transfer))).await.map_err(|error| error.to_string())
     }
 
-    async fn read(&self, transfer: &Transfer, into: Buffer) -> Result<(), MemberError> {
-        self.members[transfer.slot].read(self.place_of(transfer), into).await.0
+    /// As the array does, by a call where the member needs no future.
+    async fn read(&self, transfer: &Transfer, mut into: Buffer) -> Result<(), MemberError> {
+        let (member, at) = (&self.members[transfer.slot], self.place_of(transfer));
+        match member.read_now(at, &mut into) {
+            Some(result) => result,
+            None => member.read(at, into).await.0,
+        }
     }
 
     async fn write(&self, transfer: &Transfer) -> Result<(), MemberError> {
         let from = transfer.from.min(self.template.len() - transfer.bytes);
         let block = self.template.slice(from..from + transfer.bytes);
-        self.members[transfer.slot].write(self.place_of(transfer), block).await
+        let (member, at) = (&self.members[transfer.slot], self.place_of(transfer));
+        match member.write_now(at, &block) {
+            Some(result) => result,
+            None => member.write(at, block).await,
+        }
     }
 
     fn place_of(&self, transfer: &Transfer) -> MemberByte {
