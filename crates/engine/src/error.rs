@@ -70,8 +70,9 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Why a request to a running array failed.
+/// Why a request to a running array failed. A whole word, as in a [`Buffer`](crate::Buffer): the two share their place in results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u64)]
 pub enum ArrayErrorKind {
     /// Runs past the end of the array.
     OutOfRange,

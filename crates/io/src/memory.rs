@@ -3,7 +3,9 @@
 //! Each operation completes when it is first polled, in one copy, which takes checksums on the way where they are wanted. Pages that
 //! were never written take no memory, and discarding gives them back.
 
-use engine::{Block, Buffer, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation, SUMMED_BYTES, Shareable};
+use engine::{
+    Block, Buffer, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation, SUMMED_BYTES, Shareable,
+};
 use format::units::MemberByte;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::cell::Cell;

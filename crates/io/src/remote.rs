@@ -2,8 +2,9 @@
 //! threads meet.
 //!
 //! Each executor has an [`Inbox`]: jobs, and names of tasks to wake, behind a
-//! mutex that its own thread takes only when an eventfd says that something
-//! is there.
+//! mutex that its own thread takes only when a flag says that something is there. It
+//! looks at the flag in each of its rounds, and says before it waits for its ring that it is to be
+//! told by an eventfd: so threads that are busy ask nothing of the kernel to wake each other's tasks.
 
 use crate::descriptor::Descriptor;
 use crate::executor::{Core, spawn};
@@ -16,6 +17,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The inboxes of all executors of the process, by executor.
@@ -33,14 +35,16 @@ pub(crate) struct Inbox {
     executor: u16,
     event: OwnedFd,
     contents: Mutex<Contents>,
+    /// Something has been put in since the owner last looked.
+    is_filled: AtomicBool,
+    /// The owner waits, or is about to: whoever puts something in has to write to the eventfd.
+    is_awaited: AtomicBool,
 }
 
 #[derive(Default)]
 struct Contents {
     jobs: Vec<Job>,
     wakes: Vec<TaskId>,
-    /// Whether the eventfd has been written since the contents were last taken.
-    is_signalled: bool,
     is_closed: bool,
 }
 
@@ -52,7 +56,13 @@ impl Inbox {
         let executor = (0..=u16::MAX)
             .find(|number| !inboxes.contains_key(number))
             .ok_or_else(|| io::Error::other("more than 65536 executors"))?;
-        let inbox = Arc::new(Self { executor, event, contents: Mutex::default() });
+        let inbox = Arc::new(Self {
+            executor,
+            event,
+            contents: Mutex::default(),
+            is_filled: AtomicBool::new(false),
+            is_awaited: AtomicBool::new(false),
+        });
         inboxes.insert(executor, inbox.clone());
         Ok(inbox)
     }
@@ -74,21 +84,56 @@ impl Inbox {
 
     /// Adds to the contents and makes sure that the owner will look.
     fn put(&self, add: impl FnOnce(&mut Contents)) {
-        let mut contents = lock(&self.contents);
-        if contents.is_closed {
-            return;
+        {
+            let mut contents = lock(&self.contents);
+            if contents.is_closed {
+                return;
+            }
+            add(&mut contents);
         }
-        add(&mut contents);
-        if !std::mem::replace(&mut contents.is_signalled, true) {
-            // Only a counter at its maximum could refuse, and it is at most 1.
+        // One of the two sees the other's flag, as both are sequentially consistent: the owner that there is something, or
+        // this that the owner waits.
+        self.is_filled.store(true, Ordering::SeqCst);
+        if self.is_awaited.swap(false, Ordering::SeqCst) {
+            // Only a counter at its maximum could refuse, and it is at most 1 for each time that the owner waits.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
     }
 
-    fn take(&self) -> (Vec<Job>, Vec<TaskId>) {
-        let mut contents = lock(&self.contents);
-        contents.is_signalled = false;
-        (std::mem::take(&mut contents.jobs), std::mem::take(&mut contents.wakes))
+    /// By the owner: whether something was put in.
+    pub(crate) fn is_filled(&self) -> bool {
+        self.is_filled.load(Ordering::Relaxed)
+    }
+
+    /// By the owner, in each round: does what was put in, if anything was.
+    pub(crate) fn empty(&self, core: &Core) -> bool {
+        if !self.is_filled() {
+            return false;
+        }
+        // Before the contents are taken: what comes behind them is seen in the next round.
+        self.is_filled.store(false, Ordering::SeqCst);
+        let (jobs, wakes) = {
+            let mut contents = lock(&self.contents);
+            (std::mem::take(&mut contents.jobs), std::mem::take(&mut contents.wakes))
+        };
+        wakes.into_iter().for_each(|task| core.wake(task));
+        jobs.into_iter().for_each(|job| job());
+        true
+    }
+
+    /// By the owner: whether it may wait, of which it then is told the end by the eventfd too; [`Inbox::is_awake`] takes it back.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.is_awaited.store(true, Ordering::SeqCst);
+        let may = !self.is_filled.load(Ordering::SeqCst);
+        if !may {
+            self.is_awake();
+        }
+        may
+    }
+
+    /// By the owner, after it has waited.
+    pub(crate) fn is_awake(&self) {
+        self.is_awaited.store(false, Ordering::SeqCst);
     }
 }
 
@@ -100,8 +145,8 @@ pub(crate) fn forward(task: TaskId) {
     }
 }
 
-/// The task that each executor runs to empty its inbox.
-pub(crate) fn serve(inbox: Arc<Inbox>) -> io::Result<impl Future<Output = ()>> {
+/// The task that each executor runs so that its waiting ends when something is put into its inbox.
+pub(crate) fn serve(inbox: &Inbox) -> io::Result<impl Future<Output = ()> + use<>> {
     let event = Descriptor::new(inbox.event.try_clone()?);
     Ok(async move {
         loop {
@@ -109,10 +154,6 @@ pub(crate) fn serve(inbox: Arc<Inbox>) -> io::Result<impl Future<Output = ()>> {
             if read.is_err() {
                 return; // the ring is closing
             }
-            let (jobs, wakes) = inbox.take();
-            let core = Core::current();
-            wakes.into_iter().for_each(|task| core.wake(task));
-            jobs.into_iter().for_each(|job| job());
         }
     })
 }
