@@ -7,6 +7,8 @@
 //! Invariants:
 //! - Guests share nothing but the host's file system: each has a directory of its own for its control files, so any
 //!   number may run at once.
+//! - A guest stays on one processor, the one with the fewest of ours. It is two processes that wait for each other at every
+//!   system call and page fault: on two processors, each wakes the other's, and all takes up to five times as long.
 //! - Every guest ends: by itself, or killed when its time is over.
 //! - What a guest wrote is on the host when [`Guest::run`] returns (it syncs before it halts), and a guest started
 //!   later sees what the host wrote meanwhile. A file must not be written by both at the same time: the guest caches.
@@ -18,6 +20,7 @@ use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -124,10 +127,12 @@ impl Guest {
         fs::write(control.join("argv"), argv)?;
         build_shim(control)?;
 
+        let processor = Processor::take()?;
         let console_path = control.join("console");
         let console = File::create(&console_path)?;
         let status = Command::new("timeout")
-            .args(["--kill-after=5", &self.limit.as_secs().to_string(), "linux.uml"])
+            .args(["--kill-after=5", &self.limit.as_secs().to_string()])
+            .args(["taskset", "--cpu-list", &processor.number.to_string(), "linux.uml"])
             .args(self.kernel_command_line(control)?)
             .env("LD_PRELOAD", control.join("xstate_shim.so"))
             // The guest's memory is a file; without these it is placed on the tmpfs /dev/shm.
@@ -182,6 +187,51 @@ impl Guest {
     }
 }
 
+/// How many guests of this process are on each processor that it may use, by the processor's number.
+static PROCESSORS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+
+/// A guest's place on a processor, until it is dropped.
+struct Processor {
+    number: usize,
+}
+
+impl Processor {
+    /// One with the fewest guests.
+    fn take() -> Result<Processor> {
+        let mut processors = PROCESSORS.lock().expect("nobody panics with it");
+        if processors.is_empty() {
+            let status = fs::read_to_string("/proc/self/status")?;
+            let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            let allowed = list.and_then(|list| numbers(list.trim())).context("/proc/self/status: Cpus_allowed_list")?;
+            processors.extend(allowed.into_iter().map(|number| (number, 0)));
+            // Whoever else runs guests does not begin with the same one.
+            let first = std::process::id() as usize % processors.len();
+            processors.rotate_left(first);
+        }
+        let (number, guests) =
+            processors.iter_mut().min_by_key(|(_, guests)| *guests).context("this process may use no processor")?;
+        *guests += 1;
+        Ok(Processor { number: *number })
+    }
+}
+
+impl Drop for Processor {
+    fn drop(&mut self) {
+        let mut processors = PROCESSORS.lock().expect("nobody panics with it");
+        processors.iter_mut().filter(|(number, _)| *number == self.number).for_each(|(_, guests)| *guests -= 1);
+    }
+}
+
+/// The numbers of a list as the kernel writes it: `0-3,8`.
+fn numbers(list: &str) -> Option<Vec<usize>> {
+    let mut numbers = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        numbers.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
+    }
+    Some(numbers)
+}
+
 /// Compiles the shim that lets User Mode Linux run on processors with AMX; the C compiler is the one Rust links with.
 fn build_shim(directory: &Path) -> Result<()> {
     let status = Command::new("cc")
@@ -194,4 +244,26 @@ fn build_shim(directory: &Path) -> Result<()> {
         bail!("tests/kernel/xstate_shim.c does not compile");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_processors_are_read_as_the_kernel_writes_them() {
+        assert_eq!(numbers("0"), Some(vec![0]));
+        assert_eq!(numbers("0-2,5,8-9"), Some(vec![0, 1, 2, 5, 8, 9]));
+        assert_eq!(numbers(""), None);
+    }
+
+    #[test]
+    fn guests_are_spread_over_the_processors() {
+        let count = std::thread::available_parallelism().unwrap().get();
+        let places: Vec<_> = (0..count).map(|_| Processor::take().unwrap()).collect();
+        let mut used: Vec<_> = places.iter().map(|place| place.number).collect();
+        used.sort_unstable();
+        used.dedup();
+        assert_eq!(used.len(), count);
+    }
 }
