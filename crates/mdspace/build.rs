@@ -1,0 +1,10 @@
+//! Links the command of unoptimized builds to a fixed address: it has 137,000 addresses that would be relocated whenever it
+//! starts, on as many pages as take longer to make than all else, above all in a guest (xtask/src/guest.rs).
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    let is = |name: &str, value: &str| std::env::var(name).is_ok_and(|it| it == value);
+    if is("PROFILE", "debug") && is("CARGO_CFG_TARGET_ENV", "gnu") {
+        println!("cargo::rustc-link-arg-bins=-no-pie");
+    }
+}
