@@ -12,6 +12,7 @@ use crate::transfer;
 use crate::wake::TaskId;
 use futures_channel::oneshot;
 use rustix::event::EventfdFlags;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -22,6 +23,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The inboxes of all executors of the process, by executor.
 static INBOXES: Mutex<BTreeMap<u16, Arc<Inbox>>> = Mutex::new(BTreeMap::new());
+
+thread_local! {
+    /// Those that this thread has put something into, so that it need not ask all others for them each time.
+    static KNOWN: RefCell<Vec<Arc<Inbox>>> = const { RefCell::new(Vec::new()) };
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing panics while it holds one of these locks, and no state between
@@ -82,12 +88,12 @@ impl Inbox {
         drop(jobs); // not under the lock: this runs destructors of others
     }
 
-    /// Adds to the contents and makes sure that the owner will look.
-    fn put(&self, add: impl FnOnce(&mut Contents)) {
+    /// Adds to the contents and makes sure that the owner will look; false, with nothing done, when it is gone.
+    fn put(&self, add: impl FnOnce(&mut Contents)) -> bool {
         {
             let mut contents = lock(&self.contents);
             if contents.is_closed {
-                return;
+                return false;
             }
             add(&mut contents);
         }
@@ -98,6 +104,7 @@ impl Inbox {
             // Only a counter at its maximum could refuse, and it is at most 1 for each time that the owner waits.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
+        true
     }
 
     /// By the owner: whether something was put in.
@@ -139,10 +146,19 @@ impl Inbox {
 
 /// Wakes a task of another thread's executor.
 pub(crate) fn forward(task: TaskId) {
-    let inbox = lock(&INBOXES).get(&task.executor()).cloned();
-    if let Some(inbox) = inbox {
-        inbox.put(|contents| contents.wakes.push(task));
+    let executor = task.executor();
+    let wake = |inbox: &Arc<Inbox>| inbox.executor == executor && inbox.put(|contents| contents.wakes.push(task));
+    // Not there when the thread is about to end.
+    if KNOWN.try_with(|known| known.borrow().iter().any(wake)).unwrap_or(false) {
+        return;
     }
+    let inbox = lock(&INBOXES).get(&executor).cloned();
+    let Some(inbox) = inbox.filter(wake) else { return };
+    let _ = KNOWN.try_with(|known| {
+        let mut known = known.borrow_mut();
+        known.retain(|other| other.executor != executor);
+        known.push(inbox);
+    });
 }
 
 /// The task that each executor runs so that its waiting ends when something is put into its inbox.

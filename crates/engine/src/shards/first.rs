@@ -132,7 +132,7 @@ impl<M: Shareable, C: Clock> First<M, C> {
 
     /// Carries out a request of a shard without a licence; held back while licences are about to be given, so that
     /// there is an end to such requests.
-    pub(super) async fn carry_out(self: Rc<Self>, request: Request, answer: oneshot::Sender<Answer>) {
+    pub(super) async fn carry_out(self: Rc<Self>, mut request: Request, answer: oneshot::Sender<Answer>) {
         let licences = &self.array.0.licences;
         loop {
             let seen = licences.changed.seen();
@@ -149,7 +149,7 @@ impl<M: Shareable, C: Clock> First<M, C> {
         self.foreign.set(self.foreign.get() + 1);
         self.foreign_begun.set(self.foreign_begun.get() + 1);
         let _foreign = Foreign(&self);
-        let done = perform(&self.array, request).await;
+        let done = perform(&self.array, &mut request).await;
         drop(answer.send(Answer::Done(done)));
     }
 

@@ -119,7 +119,7 @@ impl<M: Shareable, C: Clock + Clone> Further<M, C> {
     pub(super) async fn carry_out(&self, mut request: Request) -> Result<Vec<u8>, ArrayError> {
         loop {
             if let Some(array) = self.array() {
-                match perform(&array, request.clone()).await {
+                match perform(&array, &mut request).await {
                     Err(error) if error.kind == ArrayErrorKind::Stopped => {}
                     done => return done,
                 }

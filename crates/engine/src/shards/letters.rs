@@ -64,7 +64,8 @@ pub(super) enum Content<H> {
 
 /// What became of a request.
 pub(super) enum Answer {
-    /// With what was read.
+    /// With what was read, on the paper of the request: of what is written too it goes back to where it came from, as memory that
+    /// one thread frees for another is fought for.
     Done(Result<Vec<u8>, ArrayError>),
     /// The sender has been given a licence meanwhile.
     Yours(Request),
@@ -76,6 +77,8 @@ pub(super) enum Request {
     Read {
         at: u64,
         bytes: u64,
+        /// Empty, with room for what is read.
+        paper: Vec<u8>,
     },
     Write {
         at: u64,

@@ -326,9 +326,9 @@ impl<M: Shareable, C: Clock + Clone> Shard<M, C> {
         }
     }
 
-    async fn carry_out(&self, request: Request) -> Result<Vec<u8>, ArrayError> {
+    async fn carry_out(&self, mut request: Request) -> Result<Vec<u8>, ArrayError> {
         match &self.0.role {
-            Role::First(first) => perform(&first.array, request).await,
+            Role::First(first) => perform(&first.array, &mut request).await,
             Role::Further(further) => further.carry_out(request).await,
         }
     }
@@ -347,7 +347,7 @@ impl<M: Shareable, C: Clock + Clone> Shard<M, C> {
         if let Some(array) = self.array().filter(|_| owner == self.0.number) {
             return array.read(at, into).await;
         }
-        let request = Request::Read { at, bytes: into.len() as u64 };
+        let request = Request::Read { at, bytes: into.len() as u64, paper: Vec::with_capacity(into.len()) };
         let data = Box::pin(self.ask(owner, request)).await?;
         into.copy_from_slice(&data);
         Ok(into)
@@ -364,23 +364,26 @@ impl<M: Shareable, C: Clock + Clone> Shard<M, C> {
     }
 }
 
-/// Carries out a request of another shard, or of another thread's.
-async fn perform<M: Shareable, C: Clock>(array: &Array<M, C>, request: Request) -> Result<Vec<u8>, ArrayError> {
+/// Carries out a request of another shard, or of another thread's. One that fails can be carried out again.
+async fn perform<M: Shareable, C: Clock>(array: &Array<M, C>, request: &mut Request) -> Result<Vec<u8>, ArrayError> {
     match request {
-        Request::Read { at, bytes } => {
-            array.read(at, array.pool().take(bytes as usize)).await.map(|data| data.to_vec())
+        Request::Read { at, bytes, paper } => {
+            let read = array.read(*at, array.pool().take(*bytes as usize)).await?;
+            paper.extend_from_slice(&read);
+            Ok(std::mem::take(paper))
         }
         Request::Write { at, data, durability } => {
-            let from = array.pool().copy_of(&data);
-            array.write(at, from, durability).await.map(|()| Vec::new())
+            let from = array.pool().copy_of(data);
+            array.write(*at, from, *durability).await.map(|()| std::mem::take(data))
         }
         Request::WriteOut => array.write_out().await.map(|()| Vec::new()),
         Request::Flush => array.flush().await.map(|()| Vec::new()),
         Request::Zero { range: Range { start, end }, zeroing, durability } => {
+            let (at, bytes) = (*start, *end - *start);
             let zeroed = match zeroing {
-                Zeroing::Write => array.write_zeroes(start, end - start, durability).await,
-                Zeroing::Punch => array.punch_hole(start, end - start, durability).await,
-                Zeroing::Discard => array.discard(start, end - start).await,
+                Zeroing::Write => array.write_zeroes(at, bytes, *durability).await,
+                Zeroing::Punch => array.punch_hole(at, bytes, *durability).await,
+                Zeroing::Discard => array.discard(at, bytes).await,
             };
             zeroed.map(|()| Vec::new())
         }
