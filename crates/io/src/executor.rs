@@ -145,8 +145,8 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Looks for news before the kernel is asked to wait, of a thread that another has just sent something: some 20 microseconds, as
-/// virtual machines poll before they halt. To be put to sleep and woken takes longer.
+/// Looks for news before the kernel is asked to wait, of a thread that another has just sent something: some tens of microseconds, as
+/// virtual machines poll before they halt.
 const LOOKS: u32 = 500;
 
 /// An executor's state, shared by everything that belongs to its thread.

@@ -72,7 +72,7 @@ pub(super) enum Answer {
 }
 
 /// What is asked of an array.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) enum Request {
     Read {
         at: u64,
