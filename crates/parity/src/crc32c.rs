@@ -33,8 +33,8 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 pub fn copy_with_crc32c(from: &[Cell<u8>; BLOCK_BYTES], into: &mut [u8; BLOCK_BYTES]) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if *wide::IS_THERE {
-        // SAFETY: the processor has what it needs.
-        return unsafe { wide::copy(from, into) };
+        // SAFETY: the processor has what it needs, and both have this length; what is borrowed mutably overlaps nothing.
+        return unsafe { wide::copy(from.as_ptr().cast(), into.as_mut_ptr()) };
     }
     // SAFETY: both have this length, and one that is borrowed mutably overlaps no other. Nobody writes to a cell that another
     // thread could reach, and nothing else runs on this one meanwhile.
@@ -166,7 +166,6 @@ mod wide {
     use super::BLOCK_BYTES;
     use super::x86::fold_by;
     use std::arch::x86_64::*;
-    use std::cell::Cell;
     use std::sync::LazyLock;
 
     pub(super) static IS_THERE: LazyLock<bool> = LazyLock::new(|| {
@@ -203,9 +202,13 @@ mod wide {
         _mm_xor_si128(moved, next)
     }
 
+    /// Addresses, not references: where the compiler knows that they do not overlap, it makes a `memcpy` of the stores, and
+    /// loads everything a second time to fold it.
+    ///
+    /// # Safety
+    /// A block has to be there at both, and they may not overlap.
     #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
-    pub(super) fn copy(from: &[Cell<u8>; BLOCK_BYTES], into: &mut [u8; BLOCK_BYTES]) -> u32 {
-        let (from, into) = (from.as_ptr().cast::<u8>(), into.as_mut_ptr());
+    pub(super) unsafe fn copy(from: *const u8, into: *mut u8) -> u32 {
         let register = |at: usize| {
             // SAFETY: so many bytes are there on both sides; they need not be aligned.
             unsafe {
