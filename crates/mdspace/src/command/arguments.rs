@@ -911,6 +911,10 @@ pub(crate) struct BenchArguments {
     #[arg(long)]
     pub(crate) count: bool,
 
+    /// Measure only what has this in its name
+    #[arg(long, value_name = "WORDS", conflicts_with_all = ["count", "shards"])]
+    pub(crate) only: Option<String>,
+
     /// Measure so many shards beside one, by requests of 4 KiB that each thread issues itself, instead of the rest
     #[arg(long, value_name = "N", default_value = "1", conflicts_with_all = ["count", "integrity"])]
     pub(crate) shards: NonZeroU16,

@@ -32,13 +32,16 @@ pub(super) struct Figure {
     pub(super) limit_per_second: f64,
     /// The median of the rounds' ratios, array to limit.
     pub(super) ratio: f64,
-    /// Of a degraded array: its rate to the whole array's for the same requests, in the same run.
+    /// Of a degraded array: the median of the rounds' ratios, its rate to the whole array's for the same requests.
     pub(super) of_whole: Option<f64>,
 }
 
 /// What requests are made to.
+#[derive(Clone)]
 pub(super) struct Bench {
     pub(super) array: Array<Shared, RealClock>,
+    /// Where `array` is degraded: the same array with all its members, which gets the same requests.
+    pub(super) whole: Option<Array<Shared, RealClock>>,
     pub(super) members: Vec<Shared>,
     /// Where data begins on each member.
     pub(super) data_at: Vec<u64>,
@@ -54,6 +57,7 @@ pub(super) struct Bench {
 pub(super) enum Side {
     Array,
     Limit,
+    Whole,
 }
 
 /// One round's workers, sharing the work.
@@ -69,23 +73,31 @@ struct Round {
 /// Measures `workload` for about `time`.
 pub(super) async fn measure(bench: &Rc<Bench>, workload: Workload, time: Duration) -> Result<Figure, Failure> {
     let workload = Rc::new(workload);
-    let slice = time / (2 * ROUNDS + 2);
-    let mut rates: Vec<(f64, f64)> = Vec::new();
+    let sides: &[Side] = match bench.whole {
+        None => &[Side::Array, Side::Limit],
+        Some(_) => &[Side::Array, Side::Limit, Side::Whole],
+    };
+    let slice = time / (sides.len() as u32 * (ROUNDS + 1));
+    // Of each side: where its next round goes on. Were they to begin anew, what is read would still be in the processor's cache.
+    let mut next = vec![0; sides.len()];
+    let mut rounds: Vec<Vec<f64>> = Vec::new();
     for round in 0..=ROUNDS {
-        let array = rate(bench, &workload, Side::Array, slice).await?;
-        let limit = rate(bench, &workload, Side::Limit, slice).await?;
+        let mut rates = Vec::new();
+        for (&side, next) in sides.iter().zip(&mut next) {
+            rates.push(rate_from(bench, &workload, side, slice, next).await?);
+        }
         if round > 0 {
             // The first warms up.
-            rates.push((array, limit));
+            rounds.push(rates);
         }
     }
     Ok(Figure {
         workload: workload.name,
         request_bytes: workload.bytes,
-        array_per_second: median(rates.iter().map(|(array, _)| *array)),
-        limit_per_second: median(rates.iter().map(|(_, limit)| *limit)),
-        ratio: median(rates.iter().map(|(array, limit)| array / limit)),
-        of_whole: None,
+        array_per_second: median(rounds.iter().map(|rates| rates[0])),
+        limit_per_second: median(rounds.iter().map(|rates| rates[1])),
+        ratio: median(rounds.iter().map(|rates| rates[0] / rates[1])),
+        of_whole: bench.whole.as_ref().map(|_| median(rounds.iter().map(|rates| rates[0] / rates[2]))),
     })
 }
 
@@ -102,17 +114,29 @@ pub(super) async fn rate(
     side: Side,
     slice: Duration,
 ) -> Result<f64, Failure> {
+    rate_from(bench, workload, side, slice, &mut 0).await
+}
+
+/// As [`rate`], from request `next` on; tells which one would be next after that.
+async fn rate_from(
+    bench: &Rc<Bench>,
+    workload: &Rc<Workload>,
+    side: Side,
+    slice: Duration,
+    next: &mut u64,
+) -> Result<f64, Failure> {
     let start = bench.clock.now();
     let round = Rc::new(Round {
         bench: bench.clone(),
         workload: workload.clone(),
         side,
         deadline: start + slice,
-        next: Cell::new(0),
+        next: Cell::new(*next),
         failed: RefCell::new(None),
     });
     let workers: Vec<_> = (0..bench.depth).map(|_| io::spawn(work(round.clone()))).collect();
     let done: u64 = join_all(workers).await.into_iter().sum();
+    *next = round.next.get();
     if let Some(reason) = round.failed.take() {
         return Err(Failure::unwell(format!("{}: {reason}", workload.name)));
     }
@@ -128,8 +152,14 @@ async fn work(round: Rc<Round>) -> u64 {
         let number = round.next.replace(round.next.get() + 1);
         let (at, limit) = &requests[(number % requests.len() as u64) as usize];
         let result = match round.side {
-            Side::Array => round.bench.request(round.workload.kind, *at, round.workload.bytes).await,
+            Side::Array => {
+                round.bench.request(&round.bench.array, round.workload.kind, *at, round.workload.bytes).await
+            }
             Side::Limit => round.bench.transfer(limit).await,
+            Side::Whole => {
+                let whole = round.bench.whole.as_ref().expect("measured only where there is one");
+                round.bench.request(whole, round.workload.kind, *at, round.workload.bytes).await
+            }
         };
         if let Err(reason) = result {
             round.failed.replace(Some(reason));
@@ -149,10 +179,10 @@ impl Bench {
         self.members[0].limits().window_bytes()
     }
 
-    async fn request(&self, kind: Kind, at: u64, bytes: usize) -> Result<(), String> {
+    async fn request(&self, array: &Array<Shared, RealClock>, kind: Kind, at: u64, bytes: usize) -> Result<(), String> {
         let done = match kind {
-            Kind::Read => self.array.read(at, self.pool.take(bytes)).await.map(drop),
-            Kind::Write => self.array.write(at, self.template.slice(0..bytes), Durability::Ordinary).await,
+            Kind::Read => array.read(at, self.pool.take(bytes)).await.map(drop),
+            Kind::Write => array.write(at, self.template.slice(0..bytes), Durability::Ordinary).await,
         };
         done.map_err(|error| error.to_string())
     }

@@ -92,6 +92,10 @@ pub(crate) fn run(arguments: &BenchArguments, kernel: Option<&'static Kernel>) -
         }
         Ok::<(), Failure>(())
     })?;
+    if let Some(words) = arguments.only.as_ref().filter(|_| report.levels.iter().all(|level| level.tables().is_empty()))
+    {
+        return Err(Failure::refused(format!("--only: nothing that is measured has `{words}` in its name")));
+    }
     if arguments.json {
         print_json(&report)?
     } else {
@@ -146,38 +150,45 @@ async fn bench_level(
         forget_array(machine, members).await?;
         return Ok(report);
     }
-    let bench = Rc::new(Bench {
-        array,
-        members: members.to_vec(),
-        data_at,
-        pool: machine.pool.clone(),
-        clock: machine.clock.clone(),
-        depth: arguments.depth,
-        template,
-    });
-    for workload in workload::healthy(&geometry) {
+    let (pool, clock, depth) = (machine.pool.clone(), machine.clock.clone(), arguments.depth);
+    let bench = Bench { array, whole: None, members: members.to_vec(), data_at, pool, clock, depth, template };
+    let bench = Rc::new(bench);
+    let is_meant = |name: &str| arguments.only.as_ref().is_none_or(|words| name.contains(words.as_str()));
+    for workload in workload::healthy(&geometry).into_iter().filter(|workload| is_meant(workload.name)) {
         report.figures.push(measure(&bench, workload, time).await?);
     }
-    if !matches!(level, Level::Linear | Level::Raid0) {
+    let has_redundancy = !matches!(level, Level::Linear | Level::Raid0);
+    if has_redundancy && is_meant(scrub::CHECK_NAME) {
         report.figures.push(scrub::check(&bench, &geometry).await?);
+    }
+    if has_redundancy && is_meant(scrub::BESIDE_A_CHECK) {
         let reads = workload::healthy(&geometry).swap_remove(0);
         report.figures.push(scrub::beside_a_check(&bench, reads, time).await?);
     }
-    if bench.array.fail(&name(0)).await.is_ok() {
-        let whole = std::mem::take(&mut report.figures);
-        let mut degraded = Vec::new();
-        for workload in workload::degraded(&geometry) {
-            let mut figure = measure(&bench, workload, time).await?;
-            let same = whole.iter().find(|whole| figure.workload.strip_prefix("degraded ") == Some(whole.workload));
-            figure.of_whole = same.map(|whole| figure.array_per_second / whole.array_per_second);
-            degraded.push(figure);
-        }
-        report.figures = whole.into_iter().chain(degraded).collect();
-    }
     bench.array.stop().await?;
-    report.sweeps = measure_sweeps(machine, members, level, chunk_bytes, integrity, &bench, &geometry).await?;
+    if has_redundancy {
+        let degraded = degraded(machine, &bench).await?;
+        for workload in workload::degraded(&geometry).into_iter().filter(|workload| is_meant(workload.name)) {
+            report.figures.push(measure(&degraded, workload, time).await?);
+        }
+    }
+    if sweeps::NAMES.into_iter().any(is_meant) {
+        report.sweeps = measure_sweeps(machine, members, level, chunk_bytes, integrity, &bench, &geometry).await?;
+    }
     forget_array(machine, members).await?;
     Ok(report)
+}
+
+/// The array of a stopped bench as it is without its first member, beside itself: both are only read.
+async fn degraded(machine: &Machine, bench: &Bench) -> Result<Rc<Bench>, Failure> {
+    let assemble = async |candidates| {
+        let options = AssembleOptions { read_only: true, ..options(machine) };
+        Array::assemble(candidates, options, machine.pool.clone(), machine.clock.clone()).await
+    };
+    let mut survivors = candidates(&bench.members);
+    survivors.remove(0);
+    let (array, whole) = (assemble(survivors).await?, assemble(candidates(&bench.members)).await?);
+    Ok(Rc::new(Bench { array, whole: Some(whole), ..bench.clone() }))
 }
 
 fn options(machine: &Machine) -> AssembleOptions {

@@ -16,6 +16,12 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+/// The check, in the report.
+pub(super) const CHECK_NAME: &str = "check, bytes of all members";
+
+/// What [`beside_a_check`] measures, in the report.
+pub(super) const BESIDE_A_CHECK: &str = "read 4 KiB random beside a check";
+
 const CHECK: ScrubRequest = ScrubRequest { action: ScrubAction::Check, range: None };
 
 /// Bytes of all members that a check reads in a second, as so many of its transfers.
@@ -41,7 +47,7 @@ pub(super) async fn check(bench: &Rc<Bench>, geometry: &Geometry) -> Result<Figu
         }
     }
     Ok(Figure {
-        workload: "check, bytes of all members",
+        workload: CHECK_NAME,
         request_bytes: window_bytes as usize,
         array_per_second: median(rates.iter().map(|(array, _)| *array)),
         limit_per_second: median(rates.iter().map(|(_, limit)| *limit)),
@@ -96,7 +102,7 @@ pub(super) async fn beside_a_check(bench: &Rc<Bench>, workload: Workload, time: 
         }
     }
     Ok(Figure {
-        workload: "read 4 KiB random beside a check",
+        workload: BESIDE_A_CHECK,
         request_bytes: workload.bytes,
         array_per_second: median(rates.iter().map(|(beside, _)| *beside)),
         limit_per_second: median(rates.iter().map(|(_, alone)| *alone)),

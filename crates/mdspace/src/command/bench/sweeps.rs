@@ -26,6 +26,9 @@ const ROUNDS: usize = 9;
 /// Bytes of each member that are under way, as the engine has it.
 pub(super) const BYTES_IN_FLIGHT: u64 = 8 << 20;
 
+/// The sweeps, in the report; one is measured with the other.
+pub(super) const NAMES: [&str; 2] = ["resync of each member", "recover of each member"];
+
 /// What was measured. Its fields are a stable interface (docs/json.md).
 #[derive(Debug, Serialize)]
 pub(super) struct Sweep {

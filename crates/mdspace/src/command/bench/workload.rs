@@ -56,7 +56,7 @@ pub(super) struct Workload {
 const REQUESTS: u64 = 8192;
 
 /// The same of linear ones, at the most.
-const LINEAR_REQUESTS_MAX: u64 = 1 << 16;
+const LINEAR_REQUESTS_MAX: u64 = 1 << 18;
 
 /// The workloads of a whole array.
 pub(super) fn healthy(geometry: &Geometry) -> Vec<Workload> {
