@@ -17,6 +17,7 @@
 //! Sources: md(4), mdadm(8), the kernel's `drivers/md/{md-linear,raid0,raid1,
 //! raid10,raid5}.c`; `tests/kernel/geometry.sh` holds it against the driver.
 
+mod divisor;
 mod layout;
 mod mapping;
 mod parity;

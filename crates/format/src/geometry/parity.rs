@@ -24,6 +24,7 @@
 //!
 //! Source: `drivers/md/raid5.{c,h}`, md(4).
 
+use super::divisor::Divisor;
 use super::{Level, Role, Shape, check_array, check_chunk_of_pages, check_component, check_slots, unknown_layout};
 use crate::defect::Defect;
 use crate::units::{ArrayByte, ComponentByte, Slot};
@@ -143,6 +144,10 @@ pub struct Parity {
     parities: u16,
     chunk_shift: u32,
     stripes: u64,
+    /// Data chunks in a stripe.
+    data_chunks: Divisor,
+    /// The slots that P goes round.
+    ring: Divisor,
 }
 
 impl Parity {
@@ -164,13 +169,18 @@ impl Parity {
         }
         let chunk_shift = check_chunk_of_pages(shape.chunk_bytes)?;
         check_component(shape.component_bytes, shape.chunk_bytes)?;
+        let stripes = shape.component_bytes >> chunk_shift;
+        let data_chunks = u64::from(shape.slots - parities);
+        let ring = u64::from(shape.slots - u16::from(layout.q == Some(PlaceOfQ::LastMember)));
         let parity = Self {
             level: shape.level,
             layout,
             slots: shape.slots,
             parities,
             chunk_shift,
-            stripes: shape.component_bytes >> chunk_shift,
+            stripes,
+            data_chunks: Divisor::new(data_chunks, stripes.saturating_mul(data_chunks)),
+            ring: Divisor::new(ring, stripes),
         };
         check_array("superblock.size", u128::from(parity.stripes) * u128::from(parity.stripe_bytes()))?;
         Ok(parity)
@@ -240,8 +250,7 @@ impl Parity {
     pub fn locate(&self, at: ArrayByte) -> (Slot, ComponentByte, u64) {
         let chunk = at.0 >> self.chunk_shift;
         let within = at.0 & (self.chunk_bytes() - 1);
-        let number = chunk / u64::from(self.data_chunks());
-        let index = chunk - number * u64::from(self.data_chunks());
+        let (number, index) = self.data_chunks.divide(chunk);
         let stripe = self.stripe(number);
         let slot = Slot(stripe.data_slot(index as u16));
         (slot, ComponentByte(stripe.component + within), self.chunk_bytes() - within)
@@ -254,8 +263,8 @@ impl Parity {
     #[inline]
     pub fn stripe(&self, number: u64) -> Stripe {
         assert!(number < self.stripes, "stripe {number} of {}", self.stripes);
-        let ring = if self.layout.q == Some(PlaceOfQ::LastMember) { self.slots - 1 } else { self.slots };
-        let turn = |number: u64| (number % u64::from(ring)) as u16;
+        let ring = self.ring.get() as u16;
+        let turn = |number: u64| self.ring.divide(number).1 as u16;
         let p = match self.layout.p {
             PlaceOfP::First => 0,
             PlaceOfP::Last => self.data_chunks(),

@@ -21,7 +21,9 @@
 //! Source: `drivers/md/{md-linear,raid0}.c`.
 
 use smallvec::smallvec;
+use std::ops::Range;
 
+use super::divisor::Divisor;
 use super::layout::{RAID0_ALTERNATE, RAID0_ORIGINAL};
 use super::{Copies, Level, Shape, check_array, check_chunk, unknown_layout};
 use crate::defect::Defect;
@@ -46,8 +48,19 @@ struct Zone {
     component: u64,
     /// Its members, ascending. Never empty.
     slots: Vec<Slot>,
+    /// How many they are.
+    members: Divisor,
     /// Index in `slots` of the member that holds its first chunk.
     first: u64,
+}
+
+impl Zone {
+    /// One that begins with its first member.
+    fn new(array: Range<u64>, component: u64, slots: Vec<Slot>) -> Self {
+        let Range { start, end } = array;
+        let members = Divisor::new(slots.len() as u64, (end - start) / SECTOR_BYTES);
+        Self { start, end, component, slots, members, first: 0 }
+    }
 }
 
 /// A chunk's bytes, and how to divide by them.
@@ -94,7 +107,7 @@ impl Zones {
         let mut zones = (0..shape.slots)
             .zip(&used)
             .map(|(slot, bytes)| {
-                let zone = Zone { start, end: start + bytes, component: 0, slots: vec![Slot(slot)], first: 0 };
+                let zone = Zone::new(start..start + bytes, 0, vec![Slot(slot)]);
                 start = zone.end;
                 zone
             })
@@ -137,10 +150,11 @@ impl Zones {
         if let [only] = zone.slots[..] {
             return (zone.end - at, smallvec![(only, ComponentByte(zone.component + within))]);
         }
-        let members = zone.slots.len() as u64;
         let (chunk, offset) = self.chunk.divide(within);
-        let slot = zone.slots[((chunk + zone.first) % members) as usize];
-        let component = zone.component + chunk / members * self.chunk.bytes + offset;
+        let (row, column) = zone.members.divide(chunk);
+        let column = (column + zone.first) as usize;
+        let slot = zone.slots[if column < zone.slots.len() { column } else { column - zone.slots.len() }];
+        let component = zone.component + row * self.chunk.bytes + offset;
         let bytes = (self.chunk.bytes - offset).min(zone.end - at);
         (bytes, smallvec![(slot, ComponentByte(component))])
     }
@@ -162,7 +176,7 @@ fn stripe_zones(used: &[u64]) -> Vec<Zone> {
         let slots: Vec<Slot> =
             (0..).zip(used).filter(|&(_, &bytes)| bytes >= size).map(|(slot, _)| Slot(slot)).collect();
         let end = start + (size - component) * slots.len() as u64;
-        zones.push(Zone { start, end, component, slots, first: 0 });
+        zones.push(Zone::new(start..end, component, slots));
         (start, component) = (end, size);
     }
     zones
