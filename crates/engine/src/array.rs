@@ -190,27 +190,27 @@ impl<M: Member, C: Clock> Array<M, C> {
         if inner.gathering.keeps_any() {
             return Box::pin(inner.read_with_kept(at, into)).await;
         }
-        let place = match inner.locate(at, into.len() as u64) {
-            None if !inner.whole.get() => match inner.read_ahead.serve(at, into) {
+        let mut is_under_way = false;
+        if !inner.whole.get() {
+            into = match inner.read_ahead.serve(at, into) {
                 Found::There(filled) => return Ok(filled),
+                Found::Nothing(buffer) => buffer,
                 Found::UnderWay(buffer) => {
-                    into = buffer;
-                    None
+                    is_under_way = true;
+                    buffer
                 }
-                Found::Nothing(buffer) => {
-                    into = buffer;
-                    inner.locate_present(at, into.len() as u64)
-                }
-            },
-            place => place,
-        };
-        if let Some((device, position)) = place {
-            let mut result = device.read_now(position, &mut into);
-            if result.is_none() {
-                let (later, buffer) = device.read_later(position, into, Why::Data).await;
-                (result, into) = (Some(later), buffer);
-            }
-            if let Some(Ok(())) = result {
+            };
+        }
+        let now = if is_under_way { None } else { inner.read_now(at, &mut into) };
+        if let Some(Ok(())) = now {
+            return Ok(into);
+        }
+        if let (None, false) = (now, is_under_way)
+            && let Some((device, position)) = inner.locate(at, into.len() as u64)
+        {
+            let (result, buffer) = device.read_later(position, into, Why::Data).await;
+            into = buffer;
+            if result.is_ok() {
                 return Ok(into);
             }
         }

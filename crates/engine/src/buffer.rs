@@ -64,23 +64,27 @@ impl Pool {
 
     /// An initialized buffer of exactly `bytes`, with unspecified contents,
     /// aligned to [`ALIGNMENT`].
+    #[inline]
     pub fn take(&self, bytes: usize) -> Buffer {
+        let allocation = self.allocate(bytes);
+        Buffer::new(Part { allocation, start: 0, len: bytes })
+    }
+
+    fn allocate(&self, bytes: usize) -> Rc<Allocation> {
         let (class, size) = size_class(bytes);
         let reused = self.0.free.borrow_mut().get_mut(class).and_then(Vec::pop);
         let offset = reused.or_else(|| {
             let fresh = self.0.fresh.get();
             (self.0.bytes - fresh >= size).then(|| self.0.fresh.replace(fresh + size))
         });
-        let (base, origin) = match offset {
-            // SAFETY: offset + size is within the arena.
-            Some(offset) => (unsafe { self.0.memory.base().add(offset) }, Origin::Arena { offset, class }),
-            None => {
-                let memory = Zeroed::new(size);
-                (memory.base(), Origin::Heap { _memory: memory })
-            }
+        let Some(offset) = offset else {
+            let memory = Zeroed::new(size);
+            let (base, origin) = (memory.base(), Origin::Heap { _memory: memory });
+            return Rc::new(Allocation { base, origin, pool: self.0.clone() });
         };
-        let allocation = Rc::new(Allocation { base, origin, pool: self.0.clone() });
-        Buffer::new(Part { allocation, start: 0, len: bytes })
+        // SAFETY: offset + size is within the arena.
+        let base = unsafe { self.0.memory.base().add(offset) };
+        Rc::new(Allocation { base, origin: Origin::Arena { offset, class }, pool: self.0.clone() })
     }
 
     /// A buffer of `bytes` zeros.

@@ -5,15 +5,15 @@
 //! the request it serves. Whenever a member fails, the caller falls back to
 //! the long way, which knows about copies and parity.
 
-use crate::array::Inner;
+use crate::array::{Inner, in_slot};
 use crate::buffer::{Block, Buffer};
 use crate::clock::Clock;
 use crate::device::Device;
 use crate::error::ArrayError;
-use crate::member::Member;
+use crate::member::{Member, MemberError};
 use crate::observe::Why;
 use format::geometry::Geometry;
-use format::units::{ArrayByte, ComponentByte};
+use format::units::{ArrayByte, ComponentByte, Slot};
 use futures_util::future::join_all;
 use std::ops::Range;
 use std::rc::Rc;
@@ -37,46 +37,59 @@ struct Transfer<M> {
 }
 
 impl<M: Member, C: Clock> Inner<M, C> {
-    /// The member to read `at` from, a part of `read`.
-    fn place(&self, at: u64, read: &Range<u64>) -> Option<Place<M>> {
+    /// Where to read `at` from, a part of `read`, and how far it goes there, at least.
+    fn slot_of(&self, at: u64, read: &Range<u64>) -> Option<(Slot, ComponentByte, u64)> {
         match self.geometry() {
-            Geometry::Parity(parity) => {
-                let (slot, at, bytes) = parity.locate(ArrayByte(at));
-                Some(Place { device: self.device(slot)?, at, bytes })
-            }
+            Geometry::Parity(parity) => Some(parity.locate(ArrayByte(at))),
             Geometry::Mapping(mapping) => {
                 let piece = mapping.piece_at(ArrayByte(at));
-                let (slot, at, bytes) = self.share_of_copy(&piece, read)?;
-                Some(Place { device: self.device(slot)?, at, bytes })
+                match piece.copies[..] {
+                    [(slot, at)] => Some((slot, at, piece.bytes)),
+                    _ => self.share_of_copy(&piece, read),
+                }
             }
         }
     }
 
-    /// The short way for what most reads are: one member of a whole array has
-    /// all of it. `None` is no verdict.
-    pub(crate) fn locate(&self, at: u64, bytes: u64) -> Option<(Rc<Device<M>>, ComponentByte)> {
-        if !self.whole.get() || bytes == 0 || !self.is_aligned(at, bytes) {
-            return None;
-        }
-        let place = self.place(at, &(at..at + bytes))?;
-        (bytes <= place.bytes).then_some((place.device, place.at))
+    /// The member to read `at` from, a part of `read`.
+    fn place(&self, at: u64, read: &Range<u64>) -> Option<Place<M>> {
+        let (slot, at, bytes) = self.slot_of(at, read)?;
+        Some(Place { device: self.device(slot)?, at, bytes })
     }
 
-    /// The same where members are missing: of what a member has that is there.
-    pub(crate) fn locate_present(&self, at: u64, bytes: u64) -> Option<(Rc<Device<M>>, ComponentByte)> {
+    /// Whether a member's range can be read without a plan: all of a whole array, else of what is there.
+    fn can_read(&self, device: &Device<M>, at: ComponentByte, bytes: u64) -> bool {
+        self.whole.get() || device.is_readable(at.0..at.0 + bytes)
+    }
+
+    /// The short way for what most reads are: one member, which is there, has
+    /// all of it. `None` is no verdict.
+    pub(crate) fn locate(&self, at: u64, bytes: u64) -> Option<(Rc<Device<M>>, ComponentByte)> {
         if bytes == 0 || !self.is_aligned(at, bytes) {
             return None;
         }
         let place = self.place(at, &(at..at + bytes))?;
-        let is_there = bytes <= place.bytes && place.device.is_readable(place.at.0..place.at.0 + bytes);
-        is_there.then_some((place.device, place.at))
+        let is_it = bytes <= place.bytes && self.can_read(&place.device, place.at, bytes);
+        is_it.then_some((place.device, place.at))
+    }
+
+    /// The same, and reads it, where that needs no waiting.
+    pub(crate) fn read_now(&self, at: u64, into: &mut Buffer) -> Option<Result<(), MemberError>> {
+        let bytes = into.len() as u64;
+        if bytes == 0 || !self.is_aligned(at, bytes) {
+            return None;
+        }
+        let (slot, place, length) = self.slot_of(at, &(at..at + bytes))?;
+        let slots = self.slots.borrow();
+        let device = in_slot(&slots, slot).filter(|device| device.is_active())?;
+        if bytes <= length && self.can_read(device, place, bytes) { device.read_now(place, into) } else { None }
     }
 
     /// The short way for a write that one member alone takes: of a level
     /// without redundancy, where there are no marks to make and no copies to keep equal.
     pub(crate) fn locate_alone(&self, at: u64, from: &Block) -> Option<(Rc<Device<M>>, ComponentByte)> {
         let is_placed = self.is_aligned(from.as_ptr() as usize as u64, 0);
-        if self.is_redundant() || !is_placed { None } else { self.locate(at, from.len() as u64) }
+        if self.is_redundant() || !is_placed || !self.whole.get() { None } else { self.locate(at, from.len() as u64) }
     }
 
     /// Writes to one member. The lock keeps unaligned writes, which read first, in order with this one.

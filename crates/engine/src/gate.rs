@@ -22,7 +22,8 @@ pub(crate) struct Gate {
 /// One request inside; it leaves when this is dropped.
 pub(crate) struct Inside<'a> {
     gate: &'a Gate,
-    is_unseen: bool,
+    /// 1 if it is. (A word, as what has an odd byte in it is moved in odd parts, which a processor has to wait for.)
+    unseen: usize,
 }
 
 impl Gate {
@@ -33,7 +34,7 @@ impl Gate {
         }
         self.begun.set(self.begun.get() + 1);
         self.inside.set(self.inside.get() + 1);
-        Some(Inside { gate: self, is_unseen: false })
+        Some(Inside { gate: self, unseen: 0 })
     }
 
     /// As [`Gate::enter`], for work of the array's own that is no load to others' eyes.
@@ -43,7 +44,7 @@ impl Gate {
         }
         self.inside.set(self.inside.get() + 1);
         self.unseen.set(self.unseen.get() + 1);
-        Some(Inside { gate: self, is_unseen: true })
+        Some(Inside { gate: self, unseen: 1 })
     }
 
     /// What requests do just now.
@@ -93,11 +94,9 @@ impl Gate {
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         let gate = self.gate;
-        if self.is_unseen {
-            gate.unseen.set(gate.unseen.get() - 1);
-        }
+        gate.unseen.set(gate.unseen.get() - self.unseen);
         gate.inside.set(gate.inside.get() - 1);
-        if gate.inside.get() == 0 {
+        if gate.inside.get() == 0 && gate.closed.get() {
             gate.waiting.take().into_iter().for_each(Waker::wake);
         }
     }

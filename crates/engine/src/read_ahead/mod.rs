@@ -68,6 +68,8 @@ struct Stretch {
     stripe: u64,
     /// The array's byte that it begins with.
     at: u64,
+    /// Where the stripe ends.
+    end: u64,
     /// Memory that it takes.
     bytes: usize,
     phase: Phase,
@@ -83,7 +85,6 @@ struct State {
 
 /// See the module.
 pub(crate) struct ReadAhead {
-    stripe_bytes: u64,
     bytes_max: usize,
     state: RefCell<State>,
     next_waiter: Cell<WaiterId>,
@@ -108,13 +109,13 @@ impl ReadAhead {
         };
         let streams = Streams::new(stripe_bytes);
         let state = RefCell::new(State { streams, stretches: Vec::new(), bytes: 0 });
-        Self { stripe_bytes, bytes_max, state, next_waiter: Cell::new(0) }
+        Self { bytes_max, state, next_waiter: Cell::new(0) }
     }
 
     /// The array's bytes `at..at + into.len()`, if they were read ahead: copied,
     /// or in other memory of the pool where `into` is a buffer of its own.
     pub(crate) fn serve(&self, at: u64, into: Buffer) -> Found {
-        self.state.borrow_mut().serve(at, at / self.stripe_bytes, into)
+        self.state.borrow_mut().serve(at, into)
     }
 
     /// These stripes are about to change.
@@ -156,9 +157,10 @@ impl State {
         stretch
     }
 
-    fn serve(&mut self, at: u64, stripe: u64, mut into: Buffer) -> Found {
+    fn serve(&mut self, at: u64, mut into: Buffer) -> Found {
         let bytes = into.len() as u64;
-        let Some((index, stretch)) = self.find(stripe).filter(|(_, stretch)| stretch.at <= at) else {
+        let mut stretches = self.stretches.iter_mut().enumerate();
+        let Some((index, stretch)) = stretches.find(|(_, stretch)| stretch.at <= at && at < stretch.end) else {
             return Found::Nothing(into);
         };
         let Phase::There { data, served } = &mut stretch.phase else { return Found::UnderWay(into) };
@@ -247,7 +249,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         };
         let state = &mut *self.read_ahead.state.borrow_mut();
         state.bytes += bytes;
-        state.stretches.push(Stretch { stripe, at: range.start, bytes, phase });
+        state.stretches.push(Stretch { stripe, at: range.start, end: range.end, bytes, phase });
     }
 
     /// Fills `into`, which lies in one stripe, with what was read ahead, or is

@@ -50,7 +50,6 @@ impl Streams {
     /// the stripes that it touches first; each is named once.
     pub(super) fn arrive(&mut self, at: u64, bytes: u64) -> Range<u64> {
         self.reads += 1;
-        let width = self.stripe_bytes;
         let Some(index) = self.followed(at).or_else(|| self.begun(at)) else {
             self.singles[self.next_single] = at + bytes;
             self.next_single = (self.next_single + 1) % SINGLES_MAX;
@@ -63,10 +62,12 @@ impl Streams {
         if stream.reads < READS_OF_A_STREAM {
             return 0..0;
         }
-        let first = stream.named.max(at / width);
-        let end = (at + bytes).div_ceil(width);
-        stream.named = stream.named.max(end);
-        first..end
+        if at + bytes <= stream.named * self.stripe_bytes {
+            return 0..0;
+        }
+        let first = stream.named.max(at / self.stripe_bytes);
+        stream.named = (at + bytes).div_ceil(self.stripe_bytes);
+        first..stream.named
     }
 
     /// The stream that goes on at `at`, or near it: several reads may overtake each other on their way here.
