@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use crate::guest::{Guest, Outcome};
-use crate::steps::{Log, Step, Verdict};
+use crate::steps::{Log, Stage, Step, Verdict};
 use crate::{fuzz, lab, matrix, mutants, package, root, setup, sim, tidy};
 
 const fn step(
@@ -22,12 +22,17 @@ const fn step(
     needs: &'static [&'static str],
     run: fn(&mut Log) -> Result<Verdict>,
 ) -> Step {
-    Step { name, about, needs, run, beside_others: false }
+    Step { name, about, needs, run, stage: Stage::Alone }
 }
 
-/// A step that may run at the same time as others.
+/// A step that builds what it needs, beside others that do.
+const fn builds(step: Step) -> Step {
+    Step { stage: Stage::Builds, ..step }
+}
+
+/// A step that may run at the same time as others, of what was built.
 const fn beside(step: Step) -> Step {
-    Step { beside_others: true, ..step }
+    Step { stage: Stage::Uses, ..step }
 }
 
 /// What a guest needs on the host.
@@ -40,10 +45,15 @@ pub(crate) const STEPS: &[Step] = &[
     step("tidy", "the house's own rules hold", &["git"], house_rules),
     step("clippy", "clippy and the compiler have no warning", &["cargo-clippy"], clippy),
     step("docs", "the documentation builds, and its links lead somewhere", &[], docs),
-    step("readme", "the README's first command works in an empty directory", &["nbdcopy", "nbdinfo"], readme),
-    step("package", "the Debian package is small, and what it installs works", package::NEEDS, debian_package),
-    step("tests", "unit, property and black-box tests pass", &[], tests),
-    step("sim", "simulated histories of arrays, some the same and some new each time, end as they may", &[], sim::step),
+    builds(step("tests", "unit, property and black-box tests pass", &[], tests)),
+    builds(step("readme", "the README's first command works in an empty directory", &["nbdcopy", "nbdinfo"], readme)),
+    builds(step("package", "the Debian package is small, and what it installs works", package::NEEDS, debian_package)),
+    builds(step(
+        "sim",
+        "simulated histories of arrays, some the same and some new each time, end as they may",
+        &[],
+        sim::step,
+    )),
     beside(step("mutants", "engines broken on purpose are caught by the simulated world", &[], mutants::step)),
     beside(step("lab", "the published measurements come out as docs/lab.md has them", &[], laboratory)),
     beside(step("matrix", "the real md driver and mdspace take each other's arrays", GUEST, interop)),

@@ -53,9 +53,19 @@ pub(crate) struct Step {
     pub(crate) about: &'static str,
     /// Programs without which it is skipped; `setup` sees to it that they are there.
     pub(crate) needs: &'static [&'static str],
-    /// Runs beside other steps, after all that do not: it leaves a processor idle now and then.
-    pub(crate) beside_others: bool,
+    pub(crate) stage: Stage,
     pub(crate) run: fn(&mut Log) -> Result<Verdict>,
+}
+
+/// When a step runs: all of a stage before any of the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// By itself.
+    Alone,
+    /// Beside others of its kind, which build each for itself: a build ends with what only one processor works at.
+    Builds,
+    /// Beside others, when everything is built: it leaves a processor idle now and then.
+    Uses,
 }
 
 /// How a step ended that did not fail.
@@ -127,6 +137,14 @@ fn words(command: &Command) -> String {
 /// Steps that run at once, of those that may.
 const WORKERS: usize = 2;
 
+impl Stage {
+    const ALL: [Self; 3] = [Self::Alone, Self::Builds, Self::Uses];
+
+    fn workers(self) -> usize {
+        if self == Self::Alone { 1 } else { WORKERS }
+    }
+}
+
 /// What became of the steps until now.
 struct Score {
     passed: usize,
@@ -142,15 +160,12 @@ struct Score {
 ///
 /// A name that is not in the catalogue. Failures of steps are the exit code's matter.
 pub(crate) fn run(names: &[String]) -> Result<ExitCode> {
-    let (together, alone): (Vec<_>, Vec<_>) = select(names)?.into_iter().partition(|step| step.beside_others);
+    let steps = select(names)?;
     let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
     let begin = Instant::now();
     let score = Mutex::new(Score { passed: 0, failed: Vec::new(), skipped: Vec::new(), begun: begin });
-    for step in alone {
-        run_step(step, &score)?;
-    }
-    let queue = Mutex::new(together.into_iter());
-    std::thread::scope(|scope| {
+    for stage in Stage::ALL {
+        let queue = Mutex::new(steps.iter().filter(|step| step.stage == stage));
         let work = || -> Result<()> {
             loop {
                 let next = queue.lock().expect("no worker panicked").next();
@@ -158,9 +173,11 @@ pub(crate) fn run(names: &[String]) -> Result<ExitCode> {
                 run_step(step, &score)?;
             }
         };
-        let workers = [(); WORKERS].map(|()| scope.spawn(work));
-        workers.into_iter().try_for_each(|worker| worker.join().expect("no worker panics"))
-    })?;
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..stage.workers()).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().try_for_each(|worker| worker.join().expect("no worker panics"))
+        })?;
+    }
 
     let Score { passed, failed, skipped, .. } = score.into_inner().expect("no worker panicked");
     println!("\n{} in all", seconds(begin.elapsed()));
