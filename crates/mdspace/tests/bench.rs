@@ -28,7 +28,7 @@ fn counts_are_exact_and_a_small_write_moves_no_more_than_it_must() {
 fn a_report_says_what_is_printed() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     for (line, title) in
-        [("lab rot --report", "mdspace lab"), ("bench --count --level 5 --size 6M --report", "mdspace bench")]
+        [("lab e3 --report", "mdspace lab"), ("bench --count --level 5 --size 6M --report", "mdspace bench")]
     {
         let page = directory.path().join("page.html");
         let mut command = Command::new(env!("CARGO_BIN_EXE_mdspace"));
@@ -41,4 +41,23 @@ fn a_report_says_what_is_printed() {
         let missing: Vec<&str> = numbers.filter(|number| !page.contains(number)).collect();
         assert!(missing.is_empty(), "{line}: {missing:?}");
     }
+}
+
+#[test]
+fn only_what_was_asked_for_is_measured_a_degraded_array_beside_the_whole_one() {
+    let bench = |words: &str| {
+        let line = "bench --json --level 5 --members 3 --size 6M --depth 1 --seconds 0.2 --only";
+        Command::new(env!("CARGO_BIN_EXE_mdspace")).args(line.split(' ')).arg(words).output().expect("it starts")
+    };
+    let measured = bench("64 KiB linear");
+    let report: Value = serde_json::from_slice(&measured.stdout).expect("JSON");
+    let figures = report["levels"][0]["figures"].as_array().expect("figures");
+    let names: Vec<_> = figures.iter().map(|figure| figure["workload"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["read 64 KiB linear", "degraded read 64 KiB linear"]);
+    assert!(figures[0]["of_whole"].is_null() && figures[1]["of_whole"].as_f64().is_some_and(|share| share > 0.0));
+    assert_eq!(report["levels"][0]["sweeps"].as_array().map(Vec::len), Some(0));
+
+    let refused = bench("no such thing");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--only: nothing that is measured has"));
 }
