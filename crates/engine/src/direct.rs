@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::error::ArrayError;
 use crate::member::{Member, MemberError};
 use crate::observe::Why;
-use format::geometry::Geometry;
+use format::geometry::{Geometry, Mapping};
 use format::units::{ArrayByte, ComponentByte, Slot};
 use futures_util::future::join_all;
 use std::ops::Range;
@@ -41,13 +41,18 @@ impl<M: Member, C: Clock> Inner<M, C> {
     fn slot_of(&self, at: u64, read: &Range<u64>) -> Option<(Slot, ComponentByte, u64)> {
         match self.geometry() {
             Geometry::Parity(parity) => Some(parity.locate(ArrayByte(at))),
-            Geometry::Mapping(mapping) => {
-                let piece = mapping.piece_at(ArrayByte(at));
-                match piece.copies[..] {
-                    [(slot, at)] => Some((slot, at, piece.bytes)),
-                    _ => self.share_of_copy(&piece, read),
-                }
-            }
+            Geometry::Mapping(mapping) => self.slot_of_copy(mapping, at, read),
+        }
+    }
+
+    /// The same at levels without parity. A call of its own: a piece has a list, and who makes one in the same function as
+    /// others who do not, makes these wait (figures in docs/notes.md).
+    #[inline(never)]
+    fn slot_of_copy(&self, mapping: &Mapping, at: u64, read: &Range<u64>) -> Option<(Slot, ComponentByte, u64)> {
+        let piece = mapping.piece_at(ArrayByte(at));
+        match piece.copies[..] {
+            [(slot, at)] => Some((slot, at, piece.bytes)),
+            _ => self.share_of_copy(&piece, read),
         }
     }
 
