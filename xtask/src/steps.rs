@@ -58,7 +58,7 @@ pub(crate) struct Step {
 }
 
 /// When a step runs: all of a stage before any of the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// By itself.
     Alone,

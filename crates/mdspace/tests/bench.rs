@@ -57,7 +57,12 @@ fn only_what_was_asked_for_is_measured_a_degraded_array_beside_the_whole_one() {
     assert!(figures[0]["of_whole"].is_null() && figures[1]["of_whole"].as_f64().is_some_and(|share| share > 0.0));
     assert_eq!(report["levels"][0]["sweeps"].as_array().map(Vec::len), Some(0));
 
-    let refused = bench("no such thing");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let refused = Command::new(env!("CARGO_BIN_EXE_mdspace"))
+        .args("bench --only nothing-of-the-kind --member".split(' '))
+        .arg(directory.path().join("never-looked-for"))
+        .output()
+        .expect("it starts");
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--only: nothing that is measured has"));
 }

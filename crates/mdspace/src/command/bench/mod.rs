@@ -26,7 +26,7 @@ use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::inspect::find_superblock;
 use engine::status::level_name;
 use engine::{Array, AssembleOptions, Candidate, Durability, Member};
-use format::geometry::{Geometry, Level, default_layout};
+use format::geometry::{Geometry, Level, Shape, default_layout};
 use format::placement::BitmapChoice;
 use format::superblock::Version;
 use format::units::MemberByte;
@@ -82,6 +82,11 @@ pub(crate) fn run(arguments: &BenchArguments, kernel: Option<&'static Kernel>) -
     if arguments.shards.get() > 1 && arguments.member.iter().any(|member| member != Path::new("memory")) {
         return Err(Failure::refused("--shards: takes members in memory").advise("leave --member out"));
     }
+    if let Some(words) = &arguments.only
+        && !arguments.level.iter().flat_map(|level| names(*level)).any(|name| name.contains(words.as_str()))
+    {
+        return Err(Failure::refused(format!("--only: nothing that is measured has `{words}` in its name")));
+    }
     let machine = Machine::start(kernel, Arena::Huge)?;
     let words: Vec<_> = arguments.member.iter().map(|path| path.display().to_string()).collect();
     let mut report = Report { member: words.join(" "), depth: arguments.depth, levels: Vec::new() };
@@ -92,16 +97,39 @@ pub(crate) fn run(arguments: &BenchArguments, kernel: Option<&'static Kernel>) -
         }
         Ok::<(), Failure>(())
     })?;
-    if let Some(words) = arguments.only.as_ref().filter(|_| report.levels.iter().all(|level| level.tables().is_empty()))
-    {
-        return Err(Failure::refused(format!("--only: nothing that is measured has `{words}` in its name")));
-    }
     if arguments.json {
         print_json(&report)?
     } else {
         print(&report.text())?
     }
     arguments.report.as_deref().map_or(Ok(()), |path| report.page().write(path))
+}
+
+/// What is measured at a level, asked of a small array, before anything is written.
+fn names(level: Level) -> Vec<&'static str> {
+    const SLOTS: u16 = 4;
+    const COMPONENT_BYTES: u64 = 4 << 20;
+    let shape = Shape {
+        level,
+        layout: default_layout(level),
+        chunk_bytes: 64 << 10,
+        slots: SLOTS,
+        component_bytes: COMPONENT_BYTES,
+        member_bytes: vec![COMPONENT_BYTES; SLOTS.into()],
+    };
+    let geometry = Geometry::new(&shape).expect("every level can have four members of that length");
+    let mut workloads = workload::healthy(&geometry);
+    let mut names = Vec::new();
+    if has_redundancy(level) {
+        workloads.extend(workload::degraded(&geometry));
+        names.extend([scrub::CHECK_NAME, scrub::BESIDE_A_CHECK].into_iter().chain(sweeps::NAMES));
+    }
+    names.extend(workloads.iter().map(|workload| workload.name));
+    names
+}
+
+fn has_redundancy(level: Level) -> bool {
+    !matches!(level, Level::Linear | Level::Raid0)
 }
 
 async fn bench_level(
@@ -157,16 +185,15 @@ async fn bench_level(
     for workload in workload::healthy(&geometry).into_iter().filter(|workload| is_meant(workload.name)) {
         report.figures.push(measure(&bench, workload, time).await?);
     }
-    let has_redundancy = !matches!(level, Level::Linear | Level::Raid0);
-    if has_redundancy && is_meant(scrub::CHECK_NAME) {
+    if has_redundancy(level) && is_meant(scrub::CHECK_NAME) {
         report.figures.push(scrub::check(&bench, &geometry).await?);
     }
-    if has_redundancy && is_meant(scrub::BESIDE_A_CHECK) {
+    if has_redundancy(level) && is_meant(scrub::BESIDE_A_CHECK) {
         let reads = workload::healthy(&geometry).swap_remove(0);
         report.figures.push(scrub::beside_a_check(&bench, reads, time).await?);
     }
     bench.array.stop().await?;
-    if has_redundancy {
+    if has_redundancy(level) {
         let degraded = degraded(machine, &bench).await?;
         for workload in workload::degraded(&geometry).into_iter().filter(|workload| is_meant(workload.name)) {
             report.figures.push(measure(&degraded, workload, time).await?);
