@@ -185,27 +185,20 @@ impl<M: Member, C: Clock> Array<M, C> {
             return Ok(into);
         }
         if !inner.whole.get() {
-            inner.look_ahead(at, into.len() as u64);
+            into = match inner.read_degraded(at, into) {
+                Found::There(filled) => return Ok(filled),
+                Found::Nothing(buffer) => buffer,
+                Found::UnderWay(buffer) => return Box::pin(inner.read_any(at, buffer)).await,
+            };
         }
         if inner.gathering.keeps_any() {
             return Box::pin(inner.read_with_kept(at, into)).await;
         }
-        let mut is_under_way = false;
-        if !inner.whole.get() {
-            into = match inner.read_ahead.serve(at, into) {
-                Found::There(filled) => return Ok(filled),
-                Found::Nothing(buffer) => buffer,
-                Found::UnderWay(buffer) => {
-                    is_under_way = true;
-                    buffer
-                }
-            };
-        }
-        let now = if is_under_way { None } else { inner.read_now(at, &mut into) };
+        let now = inner.read_now(at, &mut into);
         if let Some(Ok(())) = now {
             return Ok(into);
         }
-        if let (None, false) = (now, is_under_way)
+        if now.is_none()
             && let Some((device, position)) = inner.locate(at, into.len() as u64)
         {
             let (result, buffer) = device.read_later(position, into, Why::Data).await;

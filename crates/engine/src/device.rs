@@ -17,7 +17,7 @@ use crate::watch::{Surroundings, UnderWay};
 use format::superblock::{BadBlockPlace, PLACE_BYTES, Superblock};
 use format::units::{ComponentByte, MemberByte};
 use smallvec::{SmallVec, smallvec};
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
@@ -276,6 +276,31 @@ impl<M: Member> Device<M> {
         self.note(&result);
         self.note_unread(at, bytes, &result);
         Some(result)
+    }
+
+    /// Whether [`Device::lend`] gives anything, as a rule.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.judge().is_none() && self.member.is_in_place()
+    }
+
+    /// What it holds there, in place: `None` where that cannot be, or checksums are asked.
+    pub(crate) fn lend(&self, at: ComponentByte, bytes: u64) -> Option<Ref<'_, [u8]>> {
+        if self.judge().is_some() {
+            return None;
+        }
+        let result = self.member.lend(self.absolute(at), bytes)?;
+        self.head.set(at.0 + bytes);
+        count(&self.counters.reads, 1);
+        count(&self.counters.read_bytes, bytes);
+        match result {
+            Ok(part) => Some(part),
+            Err(error) => {
+                let result = Err(error);
+                self.note(&result);
+                self.note_unread(at, bytes, &result);
+                None
+            }
+        }
     }
 
     /// As [`Device::read`], held against its checksums whatever the setting.

@@ -34,6 +34,7 @@ mod gather;
 mod grow;
 mod growing;
 mod healing;
+mod in_place;
 mod integrity;
 mod intent;
 mod joining;

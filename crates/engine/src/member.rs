@@ -8,6 +8,7 @@
 
 use crate::buffer::{Block, Buffer};
 use format::units::MemberByte;
+use std::cell::Ref;
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
@@ -74,6 +75,12 @@ pub trait Member: 'static {
         None
     }
 
+    /// What it holds at `at`, in place and without waiting: `None` where that cannot be, as it mostly cannot. Nothing is
+    /// done to the member while somebody has it, so nobody keeps it over anything that waits.
+    fn lend(&self, _at: MemberByte, _bytes: u64) -> Option<Result<Ref<'_, [u8]>, MemberError>> {
+        None
+    }
+
     /// As [`Member::read`], scattering one contiguous transfer over several buffers.
     fn read_vectored(
         &self,
@@ -121,6 +128,10 @@ impl<M: Member> Member for Rc<M> {
 
     fn read_now(&self, at: MemberByte, into: &mut Buffer) -> Option<Result<(), MemberError>> {
         (**self).read_now(at, into)
+    }
+
+    fn lend(&self, at: MemberByte, bytes: u64) -> Option<Result<Ref<'_, [u8]>, MemberError>> {
+        (**self).lend(at, bytes)
     }
 
     async fn read_vectored(&self, at: MemberByte, into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {

@@ -10,7 +10,7 @@ use crate::buffer::{Block, Buffer};
 use crate::clock::Clock;
 use crate::member::{Limits, Member, MemberError, Operation};
 use format::units::MemberByte;
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::rc::Rc;
 
 /// Why a transfer was made.
@@ -178,6 +178,16 @@ impl<M: Member> Watched<M> {
     /// As [`Member::read_now`]; what is watched takes the way on which whoever watches has a place.
     pub(crate) fn read_now(&self, at: MemberByte, into: &mut Buffer) -> Option<Result<(), MemberError>> {
         if self.is_watched() { None } else { self.member.read_now(at, into) }
+    }
+
+    /// Whether [`Watched::lend`] gives anything, as a rule.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.member.limits().synchronous && !self.is_watched()
+    }
+
+    /// As [`Watched::read_now`].
+    pub(crate) fn lend(&self, at: MemberByte, bytes: u64) -> Option<Result<Ref<'_, [u8]>, MemberError>> {
+        if self.is_watched() { None } else { self.member.lend(at, bytes) }
     }
 
     pub(crate) async fn read_vectored(

@@ -5,6 +5,7 @@ use crate::file::{FileHandle, FileMember};
 use crate::memory::{MemoryHandle, MemoryMember};
 use engine::{Block, Buffer, Limits, Member, MemberError, Shareable};
 use format::units::MemberByte;
+use std::cell::Ref;
 
 /// A member of any kind that this crate has.
 #[derive(Debug)]
@@ -79,6 +80,10 @@ impl Member for AnyMember {
 
     fn read_now(&self, at: MemberByte, into: &mut Buffer) -> Option<Result<(), MemberError>> {
         delegate!(self, member => member.read_now(at, into))
+    }
+
+    fn lend(&self, at: MemberByte, bytes: u64) -> Option<Result<Ref<'_, [u8]>, MemberError>> {
+        delegate!(self, member => member.lend(at, bytes))
     }
 
     async fn read_vectored(&self, at: MemberByte, into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {

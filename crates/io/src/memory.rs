@@ -8,7 +8,7 @@ use engine::{
 };
 use format::units::MemberByte;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use std::cell::Cell;
+use std::cell::{Cell, Ref, RefCell};
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -26,6 +26,8 @@ const LONGEST_BYTES: u32 = 128 << 10;
 pub struct MemoryMember {
     map: Arc<Map>,
     limits: Limits,
+    /// Borrowed while somebody looks at what the map holds ([`Member::lend`]); nothing is changed then.
+    lent: RefCell<()>,
 }
 
 impl MemoryMember {
@@ -46,7 +48,7 @@ impl MemoryMember {
             discards_to_zeros: true,
             volatile_cache: false,
         };
-        Ok(Self { map: Arc::new(Map::new(length)?), limits })
+        Ok(Self { map: Arc::new(Map::new(length)?), limits, lent: RefCell::default() })
     }
 
     /// The request's place in memory, if it lies within the member.
@@ -69,8 +71,17 @@ impl MemoryMember {
 
     fn copy_in(&self, at: MemberByte, from: &Block) -> Result<(), MemberError> {
         let range = self.range(Operation::Write, at, from.len() as u64)?;
-        self.map.write(range, from);
+        self.to_change().write(range, from);
         Ok(())
+    }
+
+    /// Its memory, to be changed.
+    ///
+    /// # Panics
+    /// When somebody looks at it.
+    fn to_change(&self) -> &Map {
+        drop(self.lent.borrow_mut()); // nobody can begin to look before this thread has done the change
+        &self.map
     }
 }
 
@@ -85,6 +96,14 @@ impl Member for MemoryMember {
 
     fn read_now(&self, at: MemberByte, into: &mut Buffer) -> Option<Result<(), MemberError>> {
         Some(self.copy_out(at, into))
+    }
+
+    fn lend(&self, at: MemberByte, bytes: u64) -> Option<Result<Ref<'_, [u8]>, MemberError>> {
+        Some(self.range(Operation::Read, at, bytes).map(|range| {
+            let place = std::ptr::slice_from_raw_parts(self.map.address(&range), range.len());
+            // SAFETY: within the mapping, which lives as long as this does; and nothing is changed while `lent` is borrowed.
+            Ref::map(self.lent.borrow(), |()| unsafe { &*place })
+        }))
     }
 
     async fn read_vectored(&self, at: MemberByte, mut into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
@@ -112,7 +131,7 @@ impl Member for MemoryMember {
         let Range { mut start, .. } = self.range(Operation::Write, at, bytes)?;
         for part in &from {
             let end = start + part.len();
-            self.map.write(start..end, part);
+            self.to_change().write(start..end, part);
             start = end;
         }
         Ok(())
@@ -123,11 +142,11 @@ impl Member for MemoryMember {
     }
 
     async fn discard(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
-        self.range(Operation::Discard, at, bytes).map(|range| self.map.zero(range))
+        self.range(Operation::Discard, at, bytes).map(|range| self.to_change().zero(range))
     }
 
     async fn write_zeroes(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
-        self.range(Operation::WriteZeroes, at, bytes).map(|range| self.map.zero(range))
+        self.range(Operation::WriteZeroes, at, bytes).map(|range| self.to_change().zero(range))
     }
 }
 
@@ -145,7 +164,7 @@ impl Shareable for MemoryMember {
     }
 
     fn open(MemoryHandle { map, limits }: MemoryHandle) -> Self {
-        Self { map, limits }
+        Self { map, limits, lent: RefCell::default() }
     }
 }
 
@@ -161,7 +180,7 @@ impl fmt::Debug for MemoryMember {
     }
 }
 
-/// An anonymous mapping. Nobody keeps a reference into it: contents are copied in and out. Of several threads that have it
+/// An anonymous mapping. Contents are copied in and out, or looked at while nobody changes them, as the member sees to. Of several threads that have it
 /// none may write where another reads or writes, as with a device that several use: a stripe belongs to one shard.
 struct Map {
     base: NonNull<u8>,
@@ -202,20 +221,20 @@ impl Map {
 
     fn read_summed(&self, at: usize, into: &mut [u8; SUMMED_BYTES]) -> u32 {
         let from = self.address(&(at..at + SUMMED_BYTES)).cast::<[Cell<u8>; SUMMED_BYTES]>();
-        // SAFETY: within the mapping, of which there are no other references.
+        // SAFETY: within the mapping, of which others have references to look at it only.
         parity::copy_with_crc32c(unsafe { &*from }, into)
     }
 
     fn read(&self, range: Range<usize>, into: &mut [u8]) {
         assert_eq!(range.len(), into.len());
-        // SAFETY: source and destination have this length, and no Rust
+        // SAFETY: source and destination have this length, and no exclusive
         // reference ever points into the mapping, so they do not overlap.
         unsafe { self.address(&range).copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) }
     }
 
     fn write(&self, range: Range<usize>, from: &[u8]) {
         assert_eq!(range.len(), from.len());
-        // SAFETY: as in `read`, the other way.
+        // SAFETY: as in `read`, the other way; nobody looks at it now.
         unsafe { self.address(&range).copy_from_nonoverlapping(from.as_ptr(), from.len()) }
     }
 

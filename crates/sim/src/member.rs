@@ -144,7 +144,8 @@ impl SimMember {
     /// # Panics
     /// When it is shared already.
     pub fn with_promptness(mut self, is_prompt: bool) -> Self {
-        self.unshared().is_prompt = is_prompt;
+        let state = self.unshared();
+        (state.is_prompt, state.limits.synchronous) = (is_prompt, is_prompt);
         self
     }
 
@@ -425,6 +426,12 @@ impl Member for SimMember {
 
     fn read_now(&self, at: MemberByte, into: &mut Buffer) -> Option<Result<(), MemberError>> {
         self.is_ready().then(|| self.take(at, into))
+    }
+
+    fn lend(&self, at: MemberByte, bytes: u64) -> Option<Result<Ref<'_, [u8]>, MemberError>> {
+        let look = || self.check(Operation::Read, at, bytes).map(|_| self.0.seen.borrow());
+        let part = at.0 as usize..(at.0 + bytes) as usize;
+        self.is_ready().then(|| look().map(|seen| Ref::map(seen, |seen| &seen[part])))
     }
 
     async fn read_vectored(&self, at: MemberByte, into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {

@@ -94,7 +94,7 @@ pub(crate) struct ReadAhead {
 pub(crate) enum Found {
     /// Here it is.
     There(Buffer),
-    /// Members are being read for it.
+    /// Members are being read for it, or have to be: the long way is what is left.
     UnderWay(Buffer),
     /// It has to be read.
     Nothing(Buffer),
@@ -198,8 +198,7 @@ impl State {
 impl<M: Member, C: Clock> Inner<M, C> {
     /// A read of a degraded array is about to begin: begins to read the stripes that
     /// it needs in part, if its stream will want the rest.
-    pub(crate) fn look_ahead(&self, at: u64, bytes: u64) {
-        let Geometry::Parity(parity) = self.geometry() else { return };
+    pub(crate) fn look_ahead(&self, parity: &Parity, at: u64, bytes: u64) {
         if self.read_ahead.bytes_max == 0 {
             return;
         }
