@@ -20,8 +20,9 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::{catalogue, root, setup};
 
-/// Lines of a failed step's log that are shown.
+/// Lines of a failed step's log that are shown: of its end, and before it of those that tell why.
 const TAIL_LINES: usize = 60;
+const TELLING_LINES: usize = 20;
 
 /// How long a step's command may take: the longest, which builds all tests, takes half of it on two processors.
 const COMMAND_MINUTES: u64 = 25;
@@ -240,14 +241,41 @@ fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
 }
 
-/// The end of a failed step's log, its error, and how to run it again.
+/// Of a failed step's log what tells why and its end, its error, and how to run it again.
 fn failure(name: &str, log: &Path, error: &anyhow::Error) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
-    let tail = lines[lines.len().saturating_sub(TAIL_LINES)..].iter().map(|line| format!("| {line}"));
+    let (before, tail) = lines.split_at(lines.len().saturating_sub(TAIL_LINES));
+    let shown = telling(before).into_iter().chain(tail.iter().copied()).map(|line| format!("| {line}"));
     let error = format!("{error:#}");
     let rest = error.lines().map(str::to_owned).chain([format!("again: cargo xtask test {name}")]);
-    let shown: String = tail.chain(rest).map(|line| format!("\n         {line}")).collect();
+    let shown: String = shown.chain(rest).map(|line| format!("\n         {line}")).collect();
     format!("log: {}{shown}", log.display())
+}
+
+/// The first lines that say what failed: a test's name, a panic's place and its message, a compiler's error. Many tests may
+/// pass after the one that does not, so a log's end does not show them.
+fn telling<'a>(lines: &[&'a str]) -> Vec<&'a str> {
+    let panics = |line: &str| line.starts_with("thread '") && line.contains(" panicked at ");
+    let tells = |line: &str| line.starts_with("error") || (line.starts_with("test ") && line.ends_with(" FAILED"));
+    let is_message = |index: usize| index.checked_sub(1).is_some_and(|before| panics(lines[before]));
+    let told = |&(index, line): &(usize, &'a str)| tells(line) || panics(line) || is_message(index);
+    lines.iter().copied().enumerate().filter(told).map(|(_, line)| line).take(TELLING_LINES).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_failed_is_told_however_much_passed_after_it() {
+        let log = "test a ... ok\ntest pages::b ... FAILED\nfailures:\nthread 'pages::b' (7) panicked at src/pages.rs:5:9:\nnot a \
+                   command\nnote: run with\nerror[E0308]: mismatched types\n";
+        let lines: Vec<&str> = log.lines().chain(std::iter::repeat_n("test c ... ok", 500)).collect();
+        let place = "thread 'pages::b' (7) panicked at src/pages.rs:5:9:";
+        let expected = ["test pages::b ... FAILED", place, "not a command", "error[E0308]: mismatched types"];
+        assert_eq!(telling(&lines), expected);
+        assert_eq!(telling(&["error"; 500]).len(), TELLING_LINES);
+    }
 }

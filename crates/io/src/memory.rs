@@ -180,8 +180,9 @@ impl fmt::Debug for MemoryMember {
     }
 }
 
-/// An anonymous mapping. Contents are copied in and out, or looked at while nobody changes them, as the member sees to. Of several threads that have it
-/// none may write where another reads or writes, as with a device that several use: a stripe belongs to one shard.
+/// An anonymous mapping. Contents are copied in and out, or looked at while nobody changes them, as the member sees to.
+/// Of several threads that have it none may write where another reads or writes, as with a device that several use: a
+/// stripe belongs to one shard.
 struct Map {
     base: NonNull<u8>,
     bytes: usize,

@@ -407,10 +407,10 @@ impl SimMember {
         }
     }
 
-    /// Whether what is asked of it is to be done at once.
-    fn is_ready(&self) -> bool {
+    /// Whether what is asked of it is to be done at once: all but one of so many times.
+    fn is_ready(&self, of: u64) -> bool {
         let State { world, faults, is_prompt, .. } = &*self.0;
-        *is_prompt && !faults.is_late(world.clock().now().nanos) && world.chance(0..2) == 0
+        *is_prompt && !faults.is_late(world.clock().now().nanos) && world.chance(0..of) < of - 1
     }
 }
 
@@ -425,13 +425,13 @@ impl Member for SimMember {
     }
 
     fn read_now(&self, at: MemberByte, into: &mut Buffer) -> Option<Result<(), MemberError>> {
-        self.is_ready().then(|| self.take(at, into))
+        self.is_ready(2).then(|| self.take(at, into))
     }
 
     fn lend(&self, at: MemberByte, bytes: u64) -> Option<Result<Ref<'_, [u8]>, MemberError>> {
         let look = || self.check(Operation::Read, at, bytes).map(|_| self.0.seen.borrow());
         let part = at.0 as usize..(at.0 + bytes) as usize;
-        self.is_ready().then(|| look().map(|seen| Ref::map(seen, |seen| &seen[part])))
+        self.is_ready(16).then(|| look().map(|seen| Ref::map(seen, |seen| &seen[part])))
     }
 
     async fn read_vectored(&self, at: MemberByte, into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
@@ -453,7 +453,8 @@ impl Member for SimMember {
     }
 
     fn write_now(&self, at: MemberByte, from: &Block) -> Option<Result<(), MemberError>> {
-        self.is_ready().then(|| self.put_checked(Operation::Write, at, from.to_vec()).map(|number| self.answer(number)))
+        self.is_ready(2)
+            .then(|| self.put_checked(Operation::Write, at, from.to_vec()).map(|number| self.answer(number)))
     }
 
     async fn write_vectored(&self, at: MemberByte, from: Vec<Block>) -> Result<(), MemberError> {

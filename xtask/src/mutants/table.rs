@@ -193,6 +193,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
         new: "            || (!BROKEN && self.locks.is_wanted_exclusively(&(stripe..stripe + 1)))\n",
     },
     Mutant {
+        name: "in-place-under-write",
+        broken: "what is lost of a stripe is worked out in place while the stripe is being written to",
+        by: Seed(33_145),
+        file: "in_place.rs",
+        old: "        if self.locks.is_wanted_exclusively(&(number..number + 1)) {",
+        new: "        if !BROKEN && self.locks.is_wanted_exclusively(&(number..number + 1)) {",
+    },
+    Mutant {
+        name: "in-place-untrusted",
+        broken: "what is lost is worked out in place from parity that no resync has been over",
+        by: Seed(6288),
+        file: "in_place.rs",
+        old: "    if !health.parity_trusted ||",
+        new: "    if (!health.parity_trusted && !BROKEN) ||",
+    },
+    Mutant {
         name: "stale-parity",
         broken: "read-modify-write forgets what the old data adds to parity",
         by: Seed(0),

@@ -1,0 +1,131 @@
+//! Arrays over members in memory of which some are missing: what is lost comes out as it was written, worked out where the
+//! others hold it, at once, and with no byte read that is not needed for it.
+
+mod support;
+
+use engine::create::{Contents, Newcomer, Recipe, create};
+use engine::{Array, AssembleOptions, Candidate, Durability, Member, Pool};
+use format::geometry::{Level, default_layout};
+use format::placement::BitmapChoice;
+use format::superblock::Version;
+use mdspace_io::{MemoryMember, RealClock};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use support::{executor, filled, poll_once};
+
+const CHUNK_BYTES: u64 = 64 << 10;
+const MEMBERS: usize = 6;
+const WRITTEN_BYTES: usize = 2 << 20;
+
+/// An array of this level, without members of these numbers, and what was written to it when it had them.
+async fn degraded(level: Level, missing: &[usize], pool: &Pool) -> (Array<Rc<MemoryMember>, RealClock>, Vec<u8>) {
+    let recipe = Recipe {
+        version: Version::V1_2,
+        level,
+        layout: default_layout(level),
+        chunk_bytes: CHUNK_BYTES,
+        name: "degraded".to_owned(),
+        data_offset_bytes: None,
+        component_bytes: None,
+        bitmap: BitmapChoice::None,
+        integrity: false,
+        set_uuid: [7; 16],
+        contents: Contents::Consistent,
+        overwrite: false,
+    };
+    let members = [(); MEMBERS].map(|()| Rc::new(MemoryMember::new(8 << 20).expect("memory")));
+    let candidate = |index: usize| Candidate { name: format!("m{index}"), member: members[index].clone() };
+    let newcomer = |index: usize| Some(Newcomer { device_uuid: [index as u8; 16], candidate: candidate(index) });
+    let newcomers: Vec<_> = (0..MEMBERS).map(newcomer).collect();
+    create(&recipe, &newcomers, &[], pool, &RealClock::new(), &|_, _| {}).await.expect("it is made");
+    let assemble = async |without: &[usize]| {
+        let offered = (0..MEMBERS).filter(|index| !without.contains(index)).map(candidate).collect();
+        let array = Array::assemble(offered, AssembleOptions::default(), pool.clone(), RealClock::new());
+        array.await.expect("it can be used")
+    };
+    let whole = assemble(&[]).await;
+    let data = filled(pool, WRITTEN_BYTES, 1);
+    let kept = data.to_vec();
+    whole.write(0, data.freeze(), Durability::Ordinary).await.expect("it is written");
+    whole.stop().await.expect("it stops");
+    drop(whole);
+    (assemble(missing).await, kept)
+}
+
+/// Levels, and which members are missing: every one of them, and every two.
+fn losses() -> Vec<(Level, Vec<usize>)> {
+    let one = |level| (0..MEMBERS).map(move |index| (level, vec![index]));
+    let two = (0..MEMBERS).flat_map(|a| (a + 1..MEMBERS).map(move |b| (Level::Raid6, vec![a, b])));
+    one(Level::Raid5).chain(one(Level::Raid6)).chain(two).collect()
+}
+
+#[test]
+fn what_is_lost_is_given_at_once_and_right_whatever_part_of_it_is_asked_for() {
+    let (executor, pool) = executor();
+    executor.block_on(async {
+        for (level, missing) in losses() {
+            let (array, data) = degraded(level, &missing, &pool).await;
+            let lengths = [512, 4096, 20 << 10, CHUNK_BYTES as usize, 200 << 10, WRITTEN_BYTES];
+            for (step, bytes) in lengths.into_iter().enumerate() {
+                for at in (0..=WRITTEN_BYTES - bytes).step_by((28 << 10) + 512 * step) {
+                    let mut reading = pin!(array.read(at as u64, pool.take(bytes)));
+                    let Poll::Ready(read) = poll_once(&mut reading).await else {
+                        panic!("{level:?} without {missing:?}: a read of {bytes} bytes at {at} waits");
+                    };
+                    let is_right = read.expect("it can be read")[..] == data[at..at + bytes];
+                    assert!(is_right, "{level:?} without {missing:?}: {bytes} bytes at {at}");
+                }
+            }
+            array.stop().await.expect("it stops");
+        }
+    });
+}
+
+#[test]
+fn of_each_other_member_that_is_needed_the_range_alone_is_read_however_reads_follow_each_other() {
+    let (executor, pool) = executor();
+    executor.block_on(async {
+        let (array, data) = degraded(Level::Raid5, &[0], &pool).await;
+        let read = || array.status().members.iter().map(|member| member.read_bytes).collect::<Vec<_>>();
+        let before = read();
+        // Left-symmetric: the first chunk of the first stripe is the first member's. A stream, which other members would be
+        // read ahead for.
+        for at in (0..CHUNK_BYTES).step_by(4096) {
+            let got = array.read(at, pool.take(4096)).await.expect("it can be read");
+            assert!(got[..] == data[at as usize..][..4096]);
+        }
+        let now = read().into_iter().zip(before).map(|(now, before)| now - before).collect::<Vec<_>>();
+        assert_eq!(now, [CHUNK_BYTES; MEMBERS - 1], "of those that are there");
+        array.stop().await.expect("it stops");
+    });
+}
+
+#[test]
+fn nothing_is_done_to_memory_while_somebody_looks_at_it() {
+    let (executor, pool) = executor();
+    executor.block_on(async {
+        let member = MemoryMember::new(1 << 20).expect("memory");
+        let at = format::units::MemberByte(8192);
+        member.write(at, filled(&pool, 4096, 3).freeze()).await.expect("it is written");
+        let lent = member.lend(at, 4096).expect("it is in place").expect("it is within the member");
+        assert!(lent[..] == filled(&pool, 4096, 3)[..]);
+        let change = || poll(member.write_zeroes(at, 4096));
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(change)).is_err();
+        assert!(panicked, "it was changed under somebody's eyes");
+        assert!(lent[..] == filled(&pool, 4096, 3)[..]);
+        drop(lent);
+        change().expect("nobody looks any more");
+        assert!(member.lend(at, 4096).expect("in place").expect("within").iter().all(|byte| *byte == 0));
+        assert!(member.lend(at, 1 << 20).expect("it is in place").is_err(), "not beyond its end");
+    });
+}
+
+/// What a future that waits for nothing comes to.
+fn poll<F: Future>(future: F) -> F::Output {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match pin!(future).poll(&mut context) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it waits"),
+    }
+}
