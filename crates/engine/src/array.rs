@@ -229,10 +229,10 @@ impl<M: Member, C: Clock> Array<M, C> {
                 self.gather(parity, at, from, durability).await?;
                 inner.keep_within_memory().await?;
             }
-            Geometry::Mapping(mapping) => match inner.locate_alone(at, &from) {
-                Some((device, position)) => inner.write_alone(&device, position, at, from).await?,
+            Geometry::Mapping(mapping) => match inner.write_now(at, &from) {
+                Some(written) => written?,
                 // Boxed, as in `read`.
-                None => Box::pin(inner.write_copies(mapping, at, from)).await?,
+                None => Box::pin(inner.write_later(mapping, at, from)).await?,
             },
         }
         match durability {
@@ -393,6 +393,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
     fn widened(&self, at: u64, bytes: u64) -> Range<u64> {
         let unit = self.block_bytes;
         at / unit * unit..(at + bytes).next_multiple_of(unit)
+    }
+
+    /// After [`Inner::write_now`].
+    async fn write_later(&self, mapping: &Mapping, at: u64, from: Block) -> Result<(), ArrayError> {
+        match self.locate_alone(at, &from) {
+            Some((device, position)) => self.write_alone(&device, position, at, from).await,
+            None => self.write_copies(mapping, at, from).await,
+        }
     }
 
     async fn write_copies(&self, mapping: &Mapping, at: u64, from: Block) -> Result<(), ArrayError> {

@@ -401,18 +401,17 @@ impl<M: Member> Device<M> {
 
     /// As [`Device::write`], of one block.
     pub(crate) async fn write_one(&self, at: ComponentByte, from: Block, why: Why) -> Result<(), MemberError> {
-        if self.successor.borrow().is_some() {
-            return Box::pin(self.write(at, smallvec![from], why)).await;
-        }
         match self.write_now(at, &from) {
             Some(result) => result,
+            None if self.successor.borrow().is_some() => Box::pin(self.write(at, smallvec![from], why)).await,
             None => self.write_one_own(at, from, why).await,
         }
     }
 
-    /// As [`Device::write_one`], without waiting: `None`, with nothing done, where that cannot be, or checksums are kept.
-    fn write_now(&self, at: ComponentByte, from: &Block) -> Option<Result<(), MemberError>> {
-        if self.checksums.get().is_some() {
+    /// As [`Device::write_one`], without waiting: `None`, with nothing done, where that cannot be, checksums are kept, or a
+    /// successor is to have it too.
+    pub(crate) fn write_now(&self, at: ComponentByte, from: &Block) -> Option<Result<(), MemberError>> {
+        if self.checksums.get().is_some() || self.successor.borrow().is_some() {
             return None;
         }
         let (result, bytes) = (self.member.write_now(self.absolute(at), from)?, from.len() as u64);

@@ -90,11 +90,33 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if bytes <= length && self.can_read(device, place, bytes) { device.read_now(place, into) } else { None }
     }
 
-    /// The short way for a write that one member alone takes: of a level
-    /// without redundancy, where there are no marks to make and no copies to keep equal.
+    /// Whether a write there may go to one member alone: at levels without redundancy, where there are no marks to make and
+    /// no copies to keep equal.
+    fn is_alone(&self, at: u64, from: &Block) -> bool {
+        let place = from.as_ptr() as usize as u64;
+        !self.is_redundant() && self.whole.get() && self.is_aligned(at | place, from.len() as u64)
+    }
+
+    /// The short way for such a write.
     pub(crate) fn locate_alone(&self, at: u64, from: &Block) -> Option<(Rc<Device<M>>, ComponentByte)> {
-        let is_placed = self.is_aligned(from.as_ptr() as usize as u64, 0);
-        if self.is_redundant() || !is_placed || !self.whole.get() { None } else { self.locate(at, from.len() as u64) }
+        if self.is_alone(at, from) { self.locate(at, from.len() as u64) } else { None }
+    }
+
+    /// The same, and writes it, where that needs no waiting. What takes no time needs no lock of its own, as long as nobody
+    /// has one.
+    pub(crate) fn write_now(&self, at: u64, from: &Block) -> Option<Result<(), ArrayError>> {
+        let bytes = from.len() as u64;
+        if !self.is_alone(at, from) || self.locks.is_wanted_exclusively(&(at..at + bytes)) {
+            return None;
+        }
+        let (slot, place, length) = self.slot_of(at, &(at..at + bytes))?;
+        let slots = self.slots.borrow();
+        let device = in_slot(&slots, slot).filter(|device| device.is_active() && bytes <= length)?;
+        if let Err(broken) = self.check_unbroken() {
+            return Some(Err(broken));
+        }
+        let result = device.write_now(place, from)?;
+        Some(result.map_err(|error| self.io_error(at, bytes, Some(&error))))
     }
 
     /// Writes to one member. The lock keeps unaligned writes, which read first, in order with this one.
