@@ -95,6 +95,8 @@ pub(crate) struct Inner<M: Member, C: Clock> {
     /// Why the array takes no more writes, once more has failed than it bears.
     pub(crate) broken: RefCell<Option<String>>,
     pub(crate) record: RefCell<Record>,
+    /// Raised when the array is marked dirty.
+    pub(crate) marked_dirty: Signal,
     pub(crate) intent: RefCell<Option<Rc<Intent<M>>>>,
     /// Bytes (copies) or stripes (parity) under change.
     pub(crate) locks: Rc<RangeLocks>,

@@ -24,6 +24,7 @@ use crate::member::{Limits, Member};
 use crate::membership::{ROUNDS_TO_LEAVE_ABSENT, ROUNDS_TO_LEAVE_BEHIND, Record, Said, survives};
 use crate::planner::DATA_CHUNKS_MAX;
 use crate::read_ahead::ReadAhead;
+use crate::signal::Signal;
 use crate::stripe_size::StripeSize;
 use crate::watch::Surroundings;
 use format::geometry::{Geometry, Level};
@@ -229,6 +230,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             agreed_below: Cell::new(agreed_below),
             broken: RefCell::new(None),
             record: RefCell::new(record),
+            marked_dirty: Signal::default(),
             intent: RefCell::new(intent.map(Rc::new)),
             locks: Default::default(),
             metadata: Default::default(),

@@ -101,6 +101,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 return Ok(());
             }
             self.record.borrow_mut().dirty = true;
+            self.marked_dirty.raise();
             self.publish().await
         })
         .await
@@ -499,12 +500,20 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// run beside the requests by whoever serves the array.
     pub async fn mark_clean_when_idle(&self, delay: Duration) {
         let inner = &*self.0;
-        while !inner.gate.is_closed() && !inner.read_only {
-            let before = inner.writers.at_rest();
-            inner.clock.sleep_until(inner.clock.now() + delay).await;
+        if inner.read_only {
+            return;
+        }
+        loop {
+            let (before, seen) = (inner.writers.at_rest(), inner.marked_dirty.seen());
+            let was_dirty = inner.record.borrow().dirty;
+            let is_over = match was_dirty {
+                true => inner.gate.closes_before(inner.clock.sleep_until(inner.clock.now() + delay)).await,
+                // Until then nothing wakes.
+                false => inner.gate.closes_before(inner.marked_dirty.changed_since(seen)).await,
+            };
             let is_idle = || before.is_some() && inner.writers.at_rest() == before && !inner.gate.is_closed();
-            if inner.record.borrow().dirty && is_idle() && inner.flush_and_mark_clean(is_idle).await.is_err() {
-                return; // broken: it stays dirty
+            if is_over || (was_dirty && is_idle() && inner.flush_and_mark_clean(is_idle).await.is_err()) {
+                return; // or broken: it stays dirty
             }
         }
     }

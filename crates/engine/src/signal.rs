@@ -36,7 +36,11 @@ impl Signal {
             if self.changes.get() != seen.0 {
                 return Poll::Ready(());
             }
-            self.waiting.borrow_mut().push(context.waker().clone());
+            // Who waits for several things at once is polled for each of them.
+            let waiting = &mut *self.waiting.borrow_mut();
+            if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+                waiting.push(context.waker().clone());
+            }
             Poll::Pending
         })
         .await;

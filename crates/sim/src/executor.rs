@@ -30,12 +30,8 @@ struct State {
 /// Is told what happens, a line at a time.
 pub type Tracer = Rc<dyn Fn(&str)>;
 
-/// Tasks by number, which no other is ever given: a late waker wakes nobody. `None`: it is being polled.
-#[derive(Default)]
-struct Tasks {
-    by_number: BTreeMap<usize, Option<Task>>,
-    next: usize,
-}
+/// Tasks by number, which no other is ever given: a late waker wakes nobody. `None`: it has ended, or is being polled.
+type Tasks = Vec<Option<Task>>;
 
 struct Task {
     future: Pin<Box<dyn Future<Output = ()>>>,
@@ -117,9 +113,8 @@ impl World {
     /// Starts a task of its own.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
         let tasks = &mut *self.0.tasks.borrow_mut();
-        let number = tasks.next;
-        tasks.next += 1;
-        tasks.by_number.insert(number, Some(Task { future: Box::pin(future), waker: self.waker(number) }));
+        let number = tasks.len();
+        tasks.push(Some(Task { future: Box::pin(future), waker: self.waker(number) }));
         self.0.woken.push(number);
     }
 
@@ -162,13 +157,10 @@ impl World {
     }
 
     fn poll(&self, number: usize) {
-        let task = self.0.tasks.borrow_mut().by_number.get_mut(&number).and_then(Option::take);
+        let task = self.0.tasks.borrow_mut().get_mut(number).and_then(Option::take);
         let Some(mut task) = task else { return };
-        let is_done = task.future.as_mut().poll(&mut Context::from_waker(&task.waker)).is_ready();
-        let tasks = &mut *self.0.tasks.borrow_mut();
-        match tasks.by_number.get_mut(&number) {
-            Some(place) if !is_done => *place = Some(task),
-            _ => drop(tasks.by_number.remove(&number)),
+        if task.future.as_mut().poll(&mut Context::from_waker(&task.waker)).is_pending() {
+            self.0.tasks.borrow_mut()[number] = Some(task);
         }
     }
 

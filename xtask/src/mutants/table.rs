@@ -61,8 +61,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         broken: "the array is not marked dirty before the first write",
         by: Seed(6),
         file: "membership.rs",
-        old: "            self.record.borrow_mut().dirty = true;\n            self.publish().await",
-        new: "            self.record.borrow_mut().dirty = true;\n            if BROKEN {\n                return Ok(());\n            }\n            self.publish().await",
+        old: "            self.marked_dirty.raise();\n            self.publish().await",
+        new: "            self.marked_dirty.raise();\n            if BROKEN {\n                return Ok(());\n            }\n            self.publish().await",
+    },
+    Mutant {
+        name: "dirty-mark-untold",
+        broken: "who marks an idle array clean is not told that it was marked dirty",
+        by: Test("intent::an_idle_array_is_marked_clean_each_time_it_was_written_to"),
+        file: "membership.rs",
+        old: "            self.record.borrow_mut().dirty = true;\n            self.marked_dirty.raise();",
+        new: "            self.record.borrow_mut().dirty = true;\n            if !BROKEN {\n                self.marked_dirty.raise();\n            }",
     },
     Mutant {
         name: "clean-without-flush",

@@ -15,6 +15,7 @@ use crate::growing::Growing;
 use crate::membership::Record;
 use crate::observe::Observer;
 use crate::read_ahead::ReadAhead;
+use crate::signal::Signal;
 use crate::watch::Surroundings;
 use futures_channel::oneshot;
 use futures_util::FutureExt;
@@ -174,6 +175,7 @@ impl<M: Shareable, C: Clock + Clone> Further<M, C> {
             agreed_below: Cell::new(u64::MAX),
             broken: RefCell::default(),
             record: RefCell::new(Record::of_shard()),
+            marked_dirty: Signal::default(),
             intent: RefCell::default(),
             locks: Default::default(),
             metadata: Default::default(),

@@ -8,26 +8,48 @@ use crate::member::SimMember;
 use engine::{Array, Candidate, Clock, Offer, Refusal, SyncSpeed};
 use format::superblock::DeviceRole;
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::ops::Range;
 use std::rc::Rc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 /// How often the report of a scrub is kept.
 const SCRUB_KEPT: Duration = Duration::from_secs(5);
 
-/// One of the tasks beside the requests, until it ends or is dropped.
-struct AtWork(Rc<Cell<usize>>);
+/// How many tasks there are beside the requests, and who waits for their ends.
+#[derive(Default)]
+pub(super) struct Keepers {
+    at_work: Cell<usize>,
+    waiting: Cell<Option<Waker>>,
+}
+
+impl Keepers {
+    async fn all_end(&self) {
+        poll_fn(|context| {
+            self.waiting.set(Some(context.waker().clone()));
+            if self.at_work.get() == 0 { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+/// One of these tasks, until it ends or is dropped.
+struct AtWork(Rc<Keepers>);
 
 impl AtWork {
-    fn new(keepers: &Rc<Cell<usize>>) -> Self {
-        keepers.set(keepers.get() + 1);
+    fn new(keepers: &Rc<Keepers>) -> Self {
+        keepers.at_work.set(keepers.at_work.get() + 1);
         Self(keepers.clone())
     }
 }
 
 impl Drop for AtWork {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        self.0.at_work.set(self.0.at_work.get() - 1);
+        if let Some(waiting) = self.0.waiting.take() {
+            waiting.wake();
+        }
     }
 }
 
@@ -99,9 +121,7 @@ impl Runner<'_> {
             None if self.history.setup.writeback => self.shared.truth.borrow_mut().interrupted(),
             None => {}
         }
-        while self.keepers.get() > 0 {
-            self.wait(Duration::from_millis(1)).await;
-        }
+        self.keepers.all_end().await;
     }
 
     /// Assembles what is there and looks it over; `None` when that is refused with reason.

@@ -9,6 +9,7 @@
 //! Requests may fail only where [`crate::faults`] says so (`lenient`); what is
 //! read without an error is never excused.
 
+use super::life::Keepers;
 use super::old_superblock::old_superblock;
 use super::requests::Shared;
 use super::sharded::Simulated;
@@ -93,7 +94,7 @@ pub(super) struct Runner<'a> {
     /// Members that keep checksums hold wrong bytes: these are errors, as many as there are.
     pub(super) is_rotten: Cell<bool>,
     /// Tasks that whoever serves an array runs beside the requests, and that end when it is stopped.
-    pub(super) keepers: Rc<Cell<usize>>,
+    pub(super) keepers: Rc<Keepers>,
     /// The power went at the end of the last life: nothing is in any cache.
     pub(super) after_power_cut: bool,
 }

@@ -10,6 +10,7 @@ use format::geometry::Level;
 use format::placement::BitmapChoice;
 use format::superblock::{Superblock, Version, decode};
 use format::units::MemberByte;
+use futures_util::future::join;
 use mdspace_sim::{SimMember, World};
 use std::rc::Rc;
 use std::time::Duration;
@@ -123,4 +124,31 @@ fn a_spare_that_takes_a_slot_has_all_bits() {
         let place = place_of_bit(member);
         assert!(is_set(&member.image()[place as usize..], BIT % 8), "{} has no bit", member.name());
     }
+}
+
+#[test]
+fn an_idle_array_is_marked_clean_each_time_it_was_written_to() {
+    const DELAY: Duration = Duration::from_millis(200);
+    let world = World::new(3);
+    let members: Vec<_> = (0..MEMBERS).map(|index| member(format!("member{index}"), &world)).collect();
+    world.run(make(&members, &world), || false);
+    let scene = async {
+        let (pool, clock) = (Pool::new(4 << 20), world.clock());
+        let array = Array::assemble(candidates(&members), AssembleOptions::default(), pool.clone(), world.clock());
+        let array = array.await.expect("it can be assembled");
+        let life = async {
+            for _ in 0..3 {
+                array.write(0, pool.zeroed(4096).freeze(), Durability::Ordinary).await.expect("a healthy array");
+                assert_eq!(array.status().state, "active");
+                clock.sleep_until(clock.now() + 2 * DELAY).await;
+                assert_eq!(array.status().state, "clean");
+            }
+            array.write(0, pool.zeroed(4096).freeze(), Durability::Ordinary).await.expect("a healthy array");
+            array.stop().await.expect("nothing fails");
+            clock.now()
+        };
+        let (stopped, ()) = join(life, array.mark_clean_when_idle(DELAY)).await;
+        assert_eq!(clock.now(), stopped, "who marks it clean goes on after it was stopped");
+    };
+    world.run(scene, || false);
 }
