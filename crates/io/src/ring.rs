@@ -371,6 +371,9 @@ fn set_up_with(entries: u32) -> io::Result<IoUring> {
 /// Registers as much of the arena, from its start, as the limit on locked
 /// memory lets pass; returns how much that was.
 fn register_arena(uring: &IoUring, base: *mut u8, bytes: usize) -> usize {
+    // Pinned in pages of 4 KiB, 16 MiB cost half of what a short command takes. Where there are no others, nothing is lost.
+    // SAFETY: the pool's own memory, whose contents this does not change.
+    let _ = unsafe { rustix::mm::madvise(base.cast(), bytes, rustix::mm::Advice::LinuxHugepage) };
     let mut bytes = bytes;
     while bytes >= BUFFER_BYTES_MIN {
         let pieces: Vec<libc::iovec> = (0..bytes)
