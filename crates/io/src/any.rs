@@ -6,25 +6,26 @@ use crate::memory::{MemoryHandle, MemoryMember};
 use engine::{Block, Buffer, Limits, Member, MemberError, Shareable};
 use format::units::MemberByte;
 use std::cell::Ref;
+use std::rc::Rc;
 
-/// A member of any kind that this crate has.
-#[derive(Debug)]
+/// A member of any kind that this crate has; clones share it, such as an array and who measures beside it.
+#[derive(Debug, Clone)]
 pub enum AnyMember {
     /// A regular file or block device.
-    File(FileMember),
+    File(Rc<FileMember>),
     /// Memory.
-    Memory(MemoryMember),
+    Memory(Rc<MemoryMember>),
 }
 
 impl From<FileMember> for AnyMember {
     fn from(member: FileMember) -> Self {
-        Self::File(member)
+        Self::File(Rc::new(member))
     }
 }
 
 impl From<MemoryMember> for AnyMember {
     fn from(member: MemoryMember) -> Self {
-        Self::Memory(member)
+        Self::Memory(Rc::new(member))
     }
 }
 
@@ -49,8 +50,8 @@ impl Shareable for AnyMember {
 
     fn open(handle: AnyHandle) -> Self {
         match handle {
-            AnyHandle::File(handle) => Self::File(Shareable::open(handle)),
-            AnyHandle::Memory(handle) => Self::Memory(Shareable::open(handle)),
+            AnyHandle::File(handle) => <FileMember as Shareable>::open(handle).into(),
+            AnyHandle::Memory(handle) => <MemoryMember as Shareable>::open(handle).into(),
         }
     }
 }

@@ -10,8 +10,9 @@ pub mod checksums;
 pub mod drive;
 pub mod executor;
 pub mod faults;
-// These have no tests of their own, and take long to compile: not once more for those of the others.
-#[cfg(not(test))]
+// These have no tests of their own, and take long to compile: not once more for those of the others, nor for the laboratory,
+// which is all that the command has of this.
+#[cfg(all(feature = "histories", not(test)))]
 pub mod history;
 pub mod judge;
 pub mod lab;
@@ -19,7 +20,7 @@ pub mod member;
 pub mod random;
 pub mod rot;
 pub mod rows;
-#[cfg(not(test))]
+#[cfg(all(feature = "histories", not(test)))]
 pub mod swarm;
 pub mod truth;
 

@@ -6,8 +6,8 @@
 
 use crate::command::failure::Failure;
 use crate::command::volume::{Exported, Served};
-use crate::machine::{Arena, Machine};
-use engine::{AssembleOptions, Division, Letter, Post, Shard, ShardOptions, Shareable};
+use crate::machine::{Arena, Array, Machine};
+use engine::{AssembleOptions, Division, Letter, Post, ShardOptions};
 use export::measure::{Gauges, Measured, Measures};
 use export::nbd::server::Server;
 use futures_channel::{mpsc, oneshot};
@@ -26,6 +26,9 @@ const PANICKED: i32 = 101;
 /// Array bytes that belong to one shard, in turn: long enough that few requests meet an edge.
 const RUN_BYTES: u64 = 8 << 20;
 
+/// A shard of an array of this command's.
+pub(crate) type Shard = engine::Shard<AnyMember, RealClock>;
+
 type Line = mpsc::UnboundedReceiver<Letter<AnyHandle>>;
 
 /// A shard's lines to all, by number.
@@ -40,7 +43,7 @@ impl Post<AnyHandle> for Lines {
 }
 
 /// Hands its letters to a shard, until nobody can send any.
-pub(crate) async fn deliver<M: Shareable<Handle = AnyHandle>>(shard: Shard<M, RealClock>, mut line: Line) {
+pub(crate) async fn deliver(shard: Shard, mut line: Line) {
     while let Some(letter) = line.next().await {
         if let Some(work) = shard.deliver(letter) {
             drop(io::spawn(work));
@@ -51,7 +54,7 @@ pub(crate) async fn deliver<M: Shareable<Handle = AnyHandle>>(shard: Shard<M, Re
 /// What a worker's thread has of its own.
 pub(crate) struct Local {
     pub(crate) volume: Served,
-    pub(crate) shard: Shard<AnyMember, RealClock>,
+    pub(crate) shard: Shard,
     gauges: Gauges,
     /// Once it serves connections.
     pub(crate) server: RefCell<Option<Server<Served>>>,
@@ -107,10 +110,7 @@ impl Crew {
     ///
     /// # Errors
     /// When the system gives no thread, or none of what a thread needs.
-    pub(crate) async fn start<M: Shareable<Handle = AnyHandle>>(
-        array: &engine::Array<M, RealClock>,
-        orders: &Orders,
-    ) -> Result<(Self, Shard<M, RealClock>, Line), Failure> {
+    pub(crate) async fn start(array: &Array, orders: &Orders) -> Result<(Self, Shard, Line), Failure> {
         let shards = orders.shards.get();
         let division = Division::new(array, shards, RUN_BYTES);
         let (lines, mut ends): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded()).unzip();

@@ -1,10 +1,10 @@
 //! An array as what is exported.
 
+use crate::command::crew::Shard;
 use crate::machine::Array;
-use engine::{ArrayError, ArrayErrorKind, Block, Buffer, Pool, Shard};
+use engine::{ArrayError, ArrayErrorKind, Block, Buffer, Pool};
 use export::measure::Measured;
 use export::{Durability, Volume, VolumeError, VolumeErrorKind};
-use io::{AnyMember, RealClock};
 
 /// The best request size that is announced at the most.
 const PREFERRED_BYTES_MAX: u64 = 32 << 20;
@@ -18,7 +18,7 @@ pub(crate) enum Exported {
     /// All of it by this thread.
     Array(Array),
     /// By a shard of it, on this thread, and others.
-    Shard(Shard<AnyMember, RealClock>),
+    Shard(Shard),
 }
 
 /// Asks whichever it is.

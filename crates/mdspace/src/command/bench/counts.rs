@@ -6,13 +6,13 @@
 //! where a stripe and a request end together: no rest that would have to be
 //! read for.
 
-use super::members::Shared;
 use super::{candidates, options};
 use crate::command::failure::Failure;
-use crate::machine::Machine;
-use engine::{Array, AssembleOptions, Block, CACHE_BYTES, Durability};
+use crate::machine::{Array, Machine};
+use engine::{AssembleOptions, Block, CACHE_BYTES, Durability};
 use format::geometry::Geometry;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use io::AnyMember;
 use serde::Serialize;
 
 /// How much a linear workload writes, about.
@@ -62,7 +62,7 @@ const WORKLOADS: [(&str, u64, usize); 8] = [
 /// Counts every workload on an array that exists on `members`.
 pub(super) async fn count_all(
     machine: &Machine,
-    members: &[Shared],
+    members: &[AnyMember],
     geometry: &Geometry,
     template: &Block,
 ) -> Result<Vec<Count>, Failure> {

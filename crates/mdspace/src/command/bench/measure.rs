@@ -1,13 +1,13 @@
 //! Rounds of measuring: array and limit in turn, so that both see the same
 //! machine, and the median of their ratios.
 
-use super::members::Shared;
 use super::workload::{Kind, Limit, Transfer, Workload};
 use crate::command::failure::Failure;
-use engine::{Array, Block, Buffer, Clock, Durability, Member, MemberError, Moment, Pool};
+use crate::machine::Array;
+use engine::{Block, Buffer, Clock, Durability, Member, MemberError, Moment, Pool};
 use format::units::MemberByte;
 use futures_util::future::join_all;
-use io::RealClock;
+use io::{AnyMember, RealClock};
 use serde::Serialize;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -39,10 +39,10 @@ pub(super) struct Figure {
 /// What requests are made to.
 #[derive(Clone)]
 pub(super) struct Bench {
-    pub(super) array: Array<Shared, RealClock>,
+    pub(super) array: Array,
     /// Where `array` is degraded: the same array with all its members, which gets the same requests.
-    pub(super) whole: Option<Array<Shared, RealClock>>,
-    pub(super) members: Vec<Shared>,
+    pub(super) whole: Option<Array>,
+    pub(super) members: Vec<AnyMember>,
     /// Where data begins on each member.
     pub(super) data_at: Vec<u64>,
     pub(super) pool: Pool,
@@ -179,7 +179,7 @@ impl Bench {
         self.members[0].limits().window_bytes()
     }
 
-    async fn request(&self, array: &Array<Shared, RealClock>, kind: Kind, at: u64, bytes: usize) -> Result<(), String> {
+    async fn request(&self, array: &Array, kind: Kind, at: u64, bytes: usize) -> Result<(), String> {
         let done = match kind {
             Kind::Read => array.read(at, self.pool.take(bytes)).await.map(drop),
             Kind::Write => array.write(at, self.template.slice(0..bytes), Durability::Ordinary).await,

@@ -4,18 +4,14 @@ use crate::command::arguments::BenchArguments;
 use crate::command::failure::Failure;
 use io::{AnyMember, FileMember, MemoryMember, OpenOptions, create_sparse};
 use std::path::Path;
-use std::rc::Rc;
-
-/// A member with several owners.
-pub(super) type Shared = Rc<AnyMember>;
 
 /// The members that `arguments` ask for.
-pub(super) fn make(arguments: &BenchArguments) -> Result<Vec<Shared>, Failure> {
+pub(super) fn make(arguments: &BenchArguments) -> Result<Vec<AnyMember>, Failure> {
     let numbers = 0..arguments.members;
     match &*arguments.member {
-        [only] if only == Path::new("memory") => numbers.map(|_| memory(arguments).map(Rc::new)).collect(),
-        [only] if only.is_dir() => numbers.map(|number| file(only, number, arguments).map(Rc::new)).collect(),
-        devices => devices.iter().map(|path| device(path).map(Rc::new)).collect(),
+        [only] if only == Path::new("memory") => numbers.map(|_| memory(arguments)).collect(),
+        [only] if only.is_dir() => numbers.map(|number| file(only, number, arguments)).collect(),
+        devices => devices.iter().map(|path| device(path)).collect(),
     }
 }
 

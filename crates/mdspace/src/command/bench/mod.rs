@@ -20,18 +20,18 @@ use crate::command::failure::Failure;
 use crate::command::html::{Bar, Page};
 use crate::command::output::{columns, print, print_json};
 use crate::command::size::Size;
-use crate::machine::{Arena, Machine};
+use crate::machine::{Arena, Array, Machine};
 use counts::{Count, count_all};
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::inspect::find_superblock;
 use engine::status::level_name;
-use engine::{Array, AssembleOptions, Candidate, Durability, Member};
+use engine::{AssembleOptions, Candidate, Durability, Member};
 use format::geometry::{Geometry, Level, Shape, default_layout};
 use format::placement::BitmapChoice;
 use format::superblock::Version;
 use format::units::MemberByte;
+use io::AnyMember;
 use measure::{Bench, Figure, measure};
-use members::Shared;
 use parity::Kernel;
 use serde::Serialize;
 use shards::{ShardFigure, measure_shards};
@@ -134,7 +134,7 @@ fn has_redundancy(level: Level) -> bool {
 
 async fn bench_level(
     machine: &Machine,
-    members: &[Shared],
+    members: &[AnyMember],
     level: Level,
     overwrite: bool,
     arguments: &BenchArguments,
@@ -226,14 +226,14 @@ fn name(index: usize) -> String {
     format!("member {index}")
 }
 
-fn candidates(members: &[Shared]) -> Vec<Candidate<Shared>> {
-    let candidate = |(index, member): (usize, &Shared)| Candidate { name: name(index), member: member.clone() };
+fn candidates(members: &[AnyMember]) -> Vec<Candidate<AnyMember>> {
+    let candidate = |(index, member): (usize, &AnyMember)| Candidate { name: name(index), member: member.clone() };
     members.iter().enumerate().map(candidate).collect()
 }
 
 async fn make_array(
     machine: &Machine,
-    members: &[Shared],
+    members: &[AnyMember],
     level: Level,
     chunk_bytes: u64,
     integrity: bool,
@@ -255,13 +255,13 @@ async fn make_array(
         overwrite,
     };
     let newcomer =
-        |(candidate, number): (Candidate<Shared>, u8)| Some(Newcomer { candidate, device_uuid: [number; 16] });
+        |(candidate, number): (Candidate<AnyMember>, u8)| Some(Newcomer { candidate, device_uuid: [number; 16] });
     let slots: Vec<_> = candidates(members).into_iter().zip(1..).map(newcomer).collect();
     Ok(create(&recipe, &slots, &[], &machine.pool, &machine.clock, &|_, _| {}).await?)
 }
 
 /// Where things are on the members.
-async fn geometry(machine: &Machine, members: &[Shared]) -> Result<(Geometry, Vec<u64>), Failure> {
+async fn geometry(machine: &Machine, members: &[AnyMember]) -> Result<(Geometry, Vec<u64>), Failure> {
     let mut found = Vec::new();
     for (index, member) in members.iter().enumerate() {
         found.push(find_superblock(&name(index), member, &machine.pool).await?.superblock);
@@ -273,7 +273,7 @@ async fn geometry(machine: &Machine, members: &[Shared]) -> Result<(Geometry, Ve
 }
 
 /// Writes everywhere once, so that no file has holes and no page is missing.
-async fn fill(array: &Array<Shared, io::RealClock>, template: &engine::Block) -> Result<(), Failure> {
+async fn fill(array: &Array, template: &engine::Block) -> Result<(), Failure> {
     let piece = array.preferred_bytes().min(template.len() as u64);
     for at in (0..array.bytes()).step_by(piece as usize) {
         let bytes = piece.min(array.bytes() - at) as usize;
@@ -283,7 +283,7 @@ async fn fill(array: &Array<Shared, io::RealClock>, template: &engine::Block) ->
 }
 
 /// Leaves no superblock behind.
-async fn forget_array(machine: &Machine, members: &[Shared]) -> Result<(), Failure> {
+async fn forget_array(machine: &Machine, members: &[AnyMember]) -> Result<(), Failure> {
     for (index, member) in members.iter().enumerate() {
         let found = find_superblock(&name(index), member, &machine.pool).await?;
         let at = MemberByte(found.superblock.super_at().0);

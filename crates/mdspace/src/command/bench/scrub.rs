@@ -4,7 +4,6 @@
 //! compared. What requests lose is told by the same requests without a check.
 
 use super::measure::{Bench, Figure, ROUNDS, Side, median, rate};
-use super::members::Shared;
 use super::sweeps::BYTES_IN_FLIGHT;
 use super::workload::Workload;
 use crate::command::failure::Failure;
@@ -12,6 +11,7 @@ use engine::{Clock, Member, MemberError, ScrubAction, ScrubRequest};
 use format::geometry::Geometry;
 use format::units::{MemberByte, Slot};
 use futures_util::{StreamExt, TryStreamExt, stream};
+use io::AnyMember;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub(super) async fn check(bench: &Rc<Bench>, geometry: &Geometry) -> Result<Figu
 
 /// Reads so much of every member, and does nothing with it.
 async fn read_all(bench: &Bench, used: u64) -> Result<(), MemberError> {
-    let read = async |member: &Shared, at: u64, bytes: u64| {
+    let read = async |member: &AnyMember, at: u64, bytes: u64| {
         member.read(MemberByte(at), bench.pool.take(bytes as usize)).await.0
     };
     let window_bytes = bench.window_bytes();

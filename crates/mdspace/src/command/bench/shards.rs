@@ -3,12 +3,11 @@
 //! Requests are for stripes of the thread's own shard, which cross no thread, or for any, of which all but one in so many do.
 
 use super::measure::{ROUNDS, median};
-use super::members::Shared;
 use super::workload::{Kind, Xorshift};
-use crate::command::crew::{Crew, Hand, Orders, deliver};
+use crate::command::crew::{Crew, Hand, Orders, Shard, deliver};
 use crate::command::failure::Failure;
-use crate::machine::{Arena, Machine};
-use engine::{Array, Buffer, Clock, Durability, Shard, Shareable};
+use crate::machine::{Arena, Array, Machine};
+use engine::{Buffer, Clock, Durability};
 use futures_util::future::{join, join_all};
 use io::RealClock;
 use serde::Serialize;
@@ -57,8 +56,8 @@ const LOADS: [(&str, Kind, bool); 4] = [
 /// Measures `array`, which nothing else is asked of, beside `one`, for about `time` each.
 pub(super) async fn measure_shards(
     machine: &Machine,
-    one: &Array<Shared, RealClock>,
-    array: &Array<Shared, RealClock>,
+    one: &Array,
+    array: &Array,
     (shards, depth, time): (std::num::NonZeroU16, usize, Duration),
 ) -> Result<Vec<ShardFigure>, Failure> {
     let orders = Orders { shards, kernel: machine.kernel, writeback: false, arena: Arena::Large };
@@ -111,7 +110,7 @@ async fn are_all_at_work(hands: &[Hand]) -> bool {
 }
 
 /// Requests a second that one thread has answered, some of them under way at a time.
-async fn issue<M: Shareable>(shard: Shard<M, RealClock>, load: Load) -> Result<f64, String> {
+async fn issue(shard: Shard, load: Load) -> Result<f64, String> {
     let mut random = Xorshift::default();
     let pages = shard.bytes() / REQUEST_BYTES as u64;
     let places = std::iter::repeat_with(|| random.next() % pages * REQUEST_BYTES as u64);

@@ -6,17 +6,16 @@
 //! written. A recovery is of the first slot.
 
 use super::measure::{Bench, median};
-use super::members::Shared;
 use super::workload::{Limit, Transfer};
 use super::{candidates, fill, make_array, name, options};
 use crate::command::failure::Failure;
-use crate::machine::Machine;
+use crate::machine::{Array, Machine};
 use engine::create::Contents;
-use engine::{Array, Candidate, Clock, Durability};
+use engine::{Candidate, Clock, Durability};
 use format::geometry::{Geometry, Level};
 use format::units::Slot;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use io::RealClock;
+use io::AnyMember;
 use serde::Serialize;
 use std::ops::Range;
 
@@ -47,7 +46,7 @@ pub(super) struct Sweep {
 /// Measures both sweeps of an array that is made for it; nothing at levels without redundancy.
 pub(super) async fn measure_sweeps(
     machine: &Machine,
-    members: &[Shared],
+    members: &[AnyMember],
     level: Level,
     chunk_bytes: u64,
     integrity: bool,
@@ -93,7 +92,7 @@ pub(super) async fn measure_sweeps(
     Ok(vec![resyncs, recoveries])
 }
 
-async fn assemble(machine: &Machine, members: &[Shared]) -> Result<Array<Shared, RealClock>, Failure> {
+async fn assemble(machine: &Machine, members: &[AnyMember]) -> Result<Array, Failure> {
     let array = Array::assemble(candidates(members), options(machine), machine.pool.clone(), machine.clock.clone());
     Ok(array.await?)
 }
