@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::guest::Guest;
@@ -37,13 +37,35 @@ pub(crate) struct Arguments {
 const COUNTED: [(&str, u16); 2] = [("5", 8), ("6", 10)];
 
 /// Level, number of members, chunk, what members are, and requests under way, of the figures in time.
-const TIMED: [(&str, u16, &str, &str, u16); 5] = [
-    ("5", 8, "64K", "memory", 8),
-    ("6", 10, "128K", "memory", 8),
-    ("5", 32, "64K", "memory", 8),
-    ("0", 8, "64K", "memory", 8),
-    ("5", 8, "64K", "loop", 8),
+const TIMED: [(&str, u16, &str, Kind, u16); 7] = [
+    ("5", 8, "64K", Kind::Memory, 8),
+    ("6", 10, "128K", Kind::Memory, 8),
+    ("5", 32, "64K", Kind::Memory, 8),
+    ("0", 8, "64K", Kind::Memory, 8),
+    ("5", 8, "64K", Kind::Loop, 8),
+    ("0", 8, "64K", Kind::Loop, 8),
+    ("0", 8, "64K", Kind::Files, 8),
 ];
+
+/// What members are made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Memory,
+    /// Loop devices over tmpfs.
+    Loop,
+    /// Files where the project is built.
+    Files,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Loop => "loop",
+            Self::Files => "files",
+        }
+    }
+}
 
 /// Of these figures, the level and number of members whose sweeps stand beside the driver's.
 const SWEPT: (&str, u16) = ("5", 8);
@@ -149,20 +171,20 @@ fn add_times(document: &mut Document, seconds: f64) -> Result<()> {
         let (members, depth) = (members.to_string(), depth.to_string());
         let common =
             ["--level", level, "--members", &members, "--chunk", chunk, "--depth", &depth, "--seconds", &seconds];
-        let result = if kind == "loop" {
-            match Loops::create(members.parse()?, LOOP_BYTES) {
+        let result = match kind {
+            Kind::Memory => bench(&common, &[])?,
+            Kind::Files => bench(&common, &[root().join("target")])?,
+            Kind::Loop => match Loops::create(members.parse()?, LOOP_BYTES) {
                 Ok(loops) => bench(&common, &loops.devices)?,
                 Err(error) => {
-                    document.add(format!("\nNot measured, {kind}: {error:#}\n"));
+                    document.add(format!("\nNot measured, {}: {error:#}\n", kind.name()));
                     continue;
                 }
-            }
-        } else {
-            bench(&common, &[])?
+            },
         };
         document.add(times_table(&result["levels"][0], kind, &depth)?);
         if let (SWEPT, Some(sweeps)) = ((level, members.parse()?), result["levels"][0]["sweeps"].as_array()) {
-            swept.extend(sweeps.iter().map(|sweep| (kind, sweep.clone())));
+            swept.extend(sweeps.iter().map(|sweep| (kind.name(), sweep.clone())));
         }
     }
     document.add(sweeps_table(&swept, &driver_sweeps()?)?);
@@ -519,8 +541,12 @@ fn counts_table(ours: &Value, theirs: &[[f64; 4]]) -> Result<String> {
     Ok(text)
 }
 
-fn times_table(result: &Value, kind: &str, depth: &str) -> Result<String> {
-    let kind = if kind == "loop" { "loop devices over tmpfs, O_DIRECT" } else { "memory" };
+fn times_table(result: &Value, kind: Kind, depth: &str) -> Result<String> {
+    let kind = match kind {
+        Kind::Memory => "memory".to_owned(),
+        Kind::Loop => "loop devices over tmpfs, O_DIRECT".to_owned(),
+        Kind::Files => format!("files of {} where this was built, O_DIRECT", file_system()?),
+    };
     let mut text = format!(
         "\n### {}, {} members, chunk {} KiB, {kind}, {depth} under way\n\n\
          | | array | limit | ratio | degraded / whole |\n|---|---|---|---|---|\n",
@@ -544,6 +570,14 @@ fn times_table(result: &Value, kind: &str, depth: &str) -> Result<String> {
         writeln!(text, "| {workload} | {array} | {limit} | {:.2} | {of_whole} |", number(&figure["ratio"])?)?;
     }
     Ok(text)
+}
+
+/// Of the directory where the project is built, as findmnt names it.
+fn file_system() -> Result<String> {
+    let root = root().join("target");
+    let output = Command::new("findmnt").args(["--noheadings", "--output", "FSTYPE", "--target"]).arg(root).output()?;
+    ensure!(output.status.success(), "findmnt: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// The section of a page with this heading, up to the next one's; with all that is before it, where it is the first.

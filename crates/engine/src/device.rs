@@ -14,7 +14,8 @@ use crate::member::{Member, MemberError, Operation};
 use crate::observe::{Watched, Why};
 use crate::ranges::Ranges;
 use crate::watch::{Surroundings, UnderWay};
-use format::superblock::{BadBlockPlace, PLACE_BYTES, Superblock};
+use format::geometry::Level;
+use format::superblock::{BadBlockPlace, DeviceFlags, PLACE_BYTES, Superblock};
 use format::units::{ComponentByte, MemberByte};
 use smallvec::{SmallVec, smallvec};
 use std::cell::{Cell, OnceCell, Ref, RefCell};
@@ -221,6 +222,12 @@ impl<M: Member> Device<M> {
         if result.is_ok() && !self.bad.is_empty() && self.bad.written(&(at.0..at.0 + bytes)) {
             self.surroundings.hurt.raise();
         }
+    }
+
+    /// md's flag for a member that is not to be read from while another can be; it heeds it at level 1 alone.
+    pub(crate) fn is_write_mostly(&self) -> bool {
+        let superblock = self.superblock.borrow();
+        superblock.level == Level::Raid1 && superblock.device_flags.contains(DeviceFlags::WRITE_MOSTLY)
     }
 
     pub(crate) fn absolute(&self, at: ComponentByte) -> MemberByte {

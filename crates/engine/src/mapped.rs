@@ -95,17 +95,20 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.best_copy(piece, bytes, &[]).map(|(slot, place)| (slot, place, bytes))
     }
 
-    /// Whether every copy can be read, and none of their members is busy.
+    /// Whether every copy can be read, and none of their members is busy, or to be spared.
     fn are_idle(&self, piece: &Piece, bytes: u64) -> bool {
         let slots = self.slots.borrow();
         piece.copies.iter().all(|&(slot, at)| {
-            in_slot(&slots, slot)
-                .is_some_and(|device| device.in_flight.get() == 0 && device.is_readable(at.0..at.0 + bytes))
+            in_slot(&slots, slot).is_some_and(|device| {
+                let is_idle = device.in_flight.get() == 0 && !device.is_write_mostly();
+                is_idle && device.is_readable(at.0..at.0 + bytes)
+            })
         })
     }
 
     /// The current copy with the fewest transfers under way, of several the nearest;
-    /// the first while copies may differ, as md has it, so that all readers see the same one.
+    /// the first while copies may differ, as md has it, so that all readers see the same one. One that is
+    /// write-mostly only where there is no other.
     pub(crate) fn best_copy(
         &self,
         piece: &Piece,
@@ -116,14 +119,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let load = |slot: Slot, at: ComponentByte| {
             let device = in_slot(&slots, slot)?;
             let distance = device.head.get().abs_diff(at.0);
-            device.is_readable(at.0..at.0 + bytes).then(|| (device.in_flight.get(), distance))
+            let is_readable = device.is_readable(at.0..at.0 + bytes);
+            is_readable.then(|| (device.is_write_mostly(), device.in_flight.get(), distance))
         };
         piece
             .copies
             .iter()
             .filter(|copy| !tried.contains(copy))
             .filter_map(|&(slot, at)| Some(((slot, at), load(slot, at)?)))
-            .min_by_key(|&(_, load)| if self.is_agreed(piece.at.0 + bytes) { load } else { (0, 0) })
+            .min_by_key(|&(_, load)| if self.is_agreed(piece.at.0 + bytes) { load } else { (load.0, 0, 0) })
             .map(|(copy, _)| copy)
     }
 

@@ -167,6 +167,12 @@ impl<M: Member, C: Clock> Array<M, C> {
         self.0.licences.renew();
     }
 
+    /// Carries out `work` on an array that has no [`Array::keep_whole`] beside it: meanwhile what members do not answer in
+    /// time is given up.
+    pub async fn in_time<T>(&self, work: impl Future<Output = T>) -> T {
+        self.0.watched(work).await
+    }
+
     /// How long a member may take over one operation.
     pub fn member_timeout(&self) -> Option<Duration> {
         self.0.surroundings.patience()

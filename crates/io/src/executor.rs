@@ -109,7 +109,7 @@ impl Executor {
     }
 
     /// How much of the pool's arena, from its start, is registered with the
-    /// kernel, in bytes: all, unless the limit on locked memory
+    /// kernel, in bytes: what has been used, unless the limit on locked memory
     /// (`RLIMIT_MEMLOCK`) allows less, or none.
     pub fn registered_bytes(&self) -> usize {
         self.core.ring.registered_bytes()

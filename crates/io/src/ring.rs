@@ -33,8 +33,15 @@ const FILE_SLOTS: u32 = 256;
 /// The most that the kernel registers as one buffer.
 const BUFFER_BYTES_MAX: usize = 1 << 30;
 
-/// When less than this can be pinned, registration is not worth an index.
+/// How much of the arena is registered at the start: pinning it takes its time, and short commands use little. What is
+/// used beyond that is registered then.
+const REGISTERED_AT_FIRST: usize = 2 << 20;
+
+/// When less than this can be pinned, registration is not worth its while.
 const BUFFER_BYTES_MIN: usize = 1 << 20;
+
+/// The arena is the only registered buffer.
+const ARENA: u16 = 0;
 
 /// Both queues of a ring of so many entries take a page each; they are not smaller for fewer.
 const ENTRIES_MIN: u32 = 32;
@@ -59,13 +66,13 @@ pub(crate) struct Ring {
     /// Scratch for [`Ring::reap`], kept for its capacity.
     reaped: Cell<Vec<(u64, i32)>>,
     free_files: RefCell<Vec<u32>>,
-    /// Address of the arena, and how much of it from there on is registered.
-    registered_base: usize,
-    registered_bytes: usize,
+    /// How much of the arena, from its start, is registered; and how much may be.
+    registered_bytes: Cell<usize>,
+    registered_bytes_max: Cell<usize>,
     vectored_fixed: bool,
     closed: Cell<bool>,
     /// Keeps the registered memory alive as long as the ring.
-    _pool: Pool,
+    pool: Pool,
 }
 
 impl Ring {
@@ -75,8 +82,8 @@ impl Ring {
         if !(uring.params().is_feature_nodrop() && uring.params().is_feature_ext_arg()) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring of Linux 5.11 or later is needed"));
         }
-        let (base, bytes) = pool.arena();
-        let registered_bytes = if register { register_arena(&uring, base, bytes) } else { 0 };
+        let registered_bytes = if register { register_first(&uring, pool) } else { 0 };
+        let registered_bytes_max = if registered_bytes > 0 { pool.arena().1.min(BUFFER_BYTES_MAX) } else { 0 };
         let files =
             if register && uring.submitter().register_files_sparse(FILE_SLOTS).is_ok() { FILE_SLOTS } else { 0 };
         let mut probe = io_uring::Probe::new();
@@ -90,25 +97,43 @@ impl Ring {
             slots: RefCell::default(),
             reaped: Cell::default(),
             free_files: RefCell::new((0..files).rev().collect()),
-            registered_base: base as usize,
-            registered_bytes,
+            registered_bytes: Cell::new(registered_bytes),
+            registered_bytes_max: Cell::new(registered_bytes_max),
             closed: Cell::new(false),
-            _pool: pool.clone(),
+            pool: pool.clone(),
         })
     }
 
     /// Bytes of the pool's arena that are registered with the kernel.
     pub(crate) fn registered_bytes(&self) -> usize {
-        self.registered_bytes
+        self.registered_bytes.get()
     }
 
     /// The index of the registered buffer that contains all of `bytes`.
     pub(crate) fn buffer_index(&self, bytes: &[u8]) -> Option<u16> {
-        let start = (bytes.as_ptr() as usize).checked_sub(self.registered_base)?;
+        let start = (bytes.as_ptr() as usize).checked_sub(self.pool.arena().0 as usize)?;
         let end = start + bytes.len();
-        let index = start / BUFFER_BYTES_MAX;
-        let whole = end <= self.registered_bytes && end <= (index + 1) * BUFFER_BYTES_MAX;
-        whole.then(|| u16::try_from(index).ok()).flatten()
+        (end <= self.registered_bytes.get() || self.register_up_to(end)).then_some(ARENA)
+    }
+
+    /// Registers more of the arena, four times as much as before or up to `end`; whether that is so. What is under way keeps what it
+    /// began with. (Linux 5.13; before, and where the limit on locked memory is reached, it stays as it is.)
+    #[cold]
+    fn register_up_to(&self, end: usize) -> bool {
+        let most = self.registered_bytes_max.get();
+        if end > most {
+            return false;
+        }
+        let bytes = end.max(4 * self.registered_bytes.get()).min(most);
+        // SAFETY: as in `register_first`.
+        let updated = unsafe {
+            self.uring.borrow().submitter().register_buffers_update(ARENA.into(), &[front(&self.pool, bytes)], None)
+        };
+        match updated {
+            Ok(()) => self.registered_bytes.set(bytes),
+            Err(_) => self.registered_bytes_max.set(self.registered_bytes.get()),
+        }
+        updated.is_ok()
     }
 
     /// Whether transfers over several pieces of one registered buffer exist (Linux 6.15).
@@ -368,22 +393,18 @@ fn set_up_with(entries: u32) -> io::Result<IoUring> {
     .or_else(|_| ring(|_| {}))
 }
 
-/// Registers as much of the arena, from its start, as the limit on locked
-/// memory lets pass; returns how much that was.
-fn register_arena(uring: &IoUring, base: *mut u8, bytes: usize) -> usize {
-    // Pinned in pages of 4 KiB, 16 MiB cost half of what a short command takes. Where there are no others, nothing is lost.
+/// Registers the front of the arena, or as much of that as the limit on locked memory lets pass; returns how much that was.
+fn register_first(uring: &IoUring, pool: &Pool) -> usize {
+    let (base, bytes) = pool.arena();
+    // Pinned page by page, memory costs more than most of what a short command does. Where there are no others, nothing is lost.
     // SAFETY: the pool's own memory, whose contents this does not change.
     let _ = unsafe { rustix::mm::madvise(base.cast(), bytes, rustix::mm::Advice::LinuxHugepage) };
-    let mut bytes = bytes;
+    let mut bytes = bytes.min(REGISTERED_AT_FIRST);
     while bytes >= BUFFER_BYTES_MIN {
-        let pieces: Vec<libc::iovec> = (0..bytes)
-            .step_by(BUFFER_BYTES_MAX)
-            .map(|at| libc::iovec { iov_base: base.wrapping_add(at).cast(), iov_len: BUFFER_BYTES_MAX.min(bytes - at) })
-            .collect();
         // SAFETY: the arena outlives the ring, which keeps a clone of its
         // pool, and its bytes are only accessed through buffers that
         // operations own.
-        if unsafe { uring.submitter().register_buffers(&pieces) }.is_ok() {
+        if unsafe { uring.submitter().register_buffers(&[front(pool, bytes)]) }.is_ok() {
             return bytes;
         }
         bytes = (bytes / 2).next_multiple_of(engine::buffer::ALIGNMENT);
@@ -391,8 +412,14 @@ fn register_arena(uring: &IoUring, base: *mut u8, bytes: usize) -> usize {
     0
 }
 
+/// So many bytes from the arena's start.
+fn front(pool: &Pool, bytes: usize) -> libc::iovec {
+    libc::iovec { iov_base: pool.arena().0.cast(), iov_len: bytes }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::Ring;
     use crate::descriptor::Descriptor;
     use crate::operation::{Endless, Submitted};
     use crate::{Executor, Options};
@@ -401,6 +428,23 @@ mod tests {
     use std::future::Future;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
+
+    #[test]
+    fn more_of_the_arena_is_registered_as_it_is_used() {
+        let pool = engine::Pool::new(16 << 20);
+        let ring = Ring::new(32, &pool, true).expect("a ring");
+        let first = ring.registered_bytes();
+        let buffers: Vec<_> = (0..6).map(|_| pool.take(1 << 20)).collect();
+        let indices: Vec<_> = buffers.iter().map(|buffer| ring.buffer_index(buffer)).collect();
+        let registered = ring.registered_bytes();
+        for (number, index) in indices.into_iter().enumerate() {
+            assert_eq!(index.is_some(), (number + 1) << 20 <= registered, "MiB {number} of {registered} bytes");
+        }
+        // Others may have a limit on locked memory.
+        assert!(!rustix::process::geteuid().is_root() || (first > 0 && registered >= 6 << 20), "{first}, {registered}");
+        let elsewhere = engine::Pool::new(1 << 20).take(4096);
+        assert_eq!(ring.buffer_index(&elsewhere), None);
+    }
 
     #[test]
     fn what_only_a_device_ends_does_not_outlive_its_ring() {

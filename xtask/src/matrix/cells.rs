@@ -1,8 +1,8 @@
 //! Which cells there are: a fixed set that covers every value of every property with every layout, and random ones.
 //!
 //! The full product would have a hundred thousand cells. In the fixed set each level and layout meets every chunk size
-//! of its origin; metadata versions, member counts, bitmaps and the number of members left out rotate with different
-//! periods, so that over the layouts they meet each other too.
+//! of its origin; metadata version, number of members, bitmap and number of members left out are those that bring most values
+//! together that have not met yet at that level: so at each level that has enough cells every two of them meet.
 
 use std::collections::BTreeSet;
 
@@ -23,17 +23,20 @@ const MEMBERS_MAX: usize = 32;
 
 /// The fixed set.
 pub(crate) fn fixed() -> Vec<Cell> {
-    let mut cells = Vec::new();
+    let (mut cells, mut met) = (Vec::new(), BTreeSet::new());
     for (number, shape) in SHAPES.iter().enumerate() {
         for origin in [Origin::Kernel, Origin::Here] {
             let chunks = if origin == Origin::Kernel { CHUNKS_MADE_BY_KERNEL } else { CHUNKS_MADE_HERE };
             for (turn, &chunk) in chunks.iter().enumerate() {
-                let (least, most) = shape.members;
-                let metadata = metadata_at(origin, shape, number + turn);
-                let members = least + (number + turn) % (most - least + 1);
-                let bitmap = (number + 2 * turn) % 5 < 2;
-                let absent = (number + turn + usize::from(origin == Origin::Here)) % 3;
-                cells.push(Cell::new(origin, shape, chunk, metadata, members, bitmap, absent));
+                let mut candidates = candidates(origin, shape, chunk);
+                // The first of those that are as good: not the same one each time.
+                let first = (number + turn) % candidates.len();
+                candidates.rotate_left(first);
+                let news = |cell: &Cell| pairs(cell).iter().filter(|pair| !met.contains(*pair)).count();
+                let most = candidates.iter().map(news).max();
+                let best = candidates.into_iter().find(|cell| Some(news(cell)) == most).expect("there are some");
+                met.extend(pairs(&best));
+                cells.push(best);
             }
         }
     }
@@ -46,7 +49,38 @@ pub(crate) fn fixed() -> Vec<Cell> {
     cells
 }
 
-/// What the rotation does not reach: many members, two members, a chunk that is no power of two.
+/// All cells of a shape with a few members.
+fn candidates(origin: Origin, shape: &Shape, chunk: u64) -> Vec<Cell> {
+    let versions = if origin == Origin::Kernel { METADATA } else { METADATA_MADE_HERE };
+    let mut cells = Vec::new();
+    for (turn, members) in
+        (0..versions.len()).flat_map(|turn| (shape.members.0..=shape.members.1).map(move |n| (turn, n)))
+    {
+        for (bitmap, absent) in [false, true].into_iter().flat_map(|bitmap| (0..=2).map(move |absent| (bitmap, absent)))
+        {
+            let metadata = metadata_at(origin, shape, turn);
+            cells.push(Cell::new(origin, shape, chunk, metadata, members, bitmap, absent));
+        }
+    }
+    cells
+}
+
+/// Two values that meet in a cell of a level and origin.
+type Pair = (Origin, Level, String, String);
+
+fn pairs(cell: &Cell) -> Vec<Pair> {
+    let values = [
+        format!("metadata {}", cell.metadata),
+        format!("{} members", cell.members),
+        format!("bitmap {}", cell.bitmap),
+        format!("less {}", cell.absent),
+        format!("chunk {:?}", cell.chunk_kib),
+    ];
+    let pair = |(one, other): (usize, usize)| (cell.origin, cell.level, values[one].clone(), values[other].clone());
+    (0..values.len()).flat_map(|one| (one + 1..values.len()).map(move |other| (one, other))).map(pair).collect()
+}
+
+/// What is in none of these: many members, two members, a chunk that is no power of two.
 fn extremes(origin: Origin) -> Vec<Cell> {
     let find = |level: Level, layout: Option<&str>| {
         SHAPES.iter().find(|shape| shape.level == level && shape.layout == layout).expect("the shape is in the table")
@@ -118,6 +152,20 @@ mod tests {
         }
         for version in METADATA {
             assert!(cells.iter().any(|cell| cell.metadata == *version));
+        }
+    }
+
+    #[test]
+    fn every_two_values_meet_at_levels_with_many_layouts() {
+        let met: BTreeSet<Pair> = fixed().iter().flat_map(pairs).collect();
+        for origin in [Origin::Kernel, Origin::Here] {
+            for level in [Level::Raid5, Level::Raid6, Level::Raid10] {
+                let shapes = SHAPES.iter().filter(|shape| shape.level == level);
+                let can_be = shapes.flat_map(|shape| candidates(origin, shape, 64)).flat_map(|cell| pairs(&cell));
+                let without_chunk = |pair: &Pair| !pair.3.starts_with("chunk");
+                let missing: Vec<Pair> = can_be.filter(|pair| without_chunk(pair) && !met.contains(pair)).collect();
+                assert!(missing.is_empty(), "never together: {missing:?}");
+            }
         }
     }
 

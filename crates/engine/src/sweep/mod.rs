@@ -98,6 +98,9 @@ impl Purpose {
 /// The positions that a sweep goes over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Course {
+    /// Where what was asked for begins.
+    start: u64,
+    /// What is before this was done by an earlier one.
     from: u64,
     end: u64,
     /// Windows end at multiples of this.
@@ -193,6 +196,7 @@ pub(crate) struct Sweeps {
 #[derive(Debug, Clone, Copy)]
 struct UnderWay {
     purpose: Purpose,
+    start: u64,
     position: u64,
     end: u64,
     /// Position and time at which the rate is measured from, and the next such point.
@@ -205,7 +209,7 @@ struct UnderWay {
 pub struct SweepStatus {
     /// `resync`, `recover`, `check` or `repair`, as md's `sync_action`.
     pub action: String,
-    /// Bytes of each member (of the array for a resync of RAID-10) that are done.
+    /// Bytes of each member (of the array for a resync of RAID-10) that are done; of a scrub, of its range.
     pub done_bytes: u64,
     /// Of how many.
     pub total_bytes: u64,
@@ -220,16 +224,17 @@ pub struct SweepStatus {
 impl Sweeps {
     /// A sweep as its user sees it at `now`.
     pub(crate) fn status(&self, now: Moment) -> Option<SweepStatus> {
-        let UnderWay { purpose, position, end, since, .. } = self.under_way.get()?;
+        let UnderWay { purpose, start, position, end, since, .. } = self.under_way.get()?;
+        let (done, total) = (position - start, end - start);
         let seconds = now.since(since.1).as_secs_f64();
         let rate = if seconds > 0.0 { (position - since.0) as f64 / seconds } else { 0.0 };
         Some(SweepStatus {
             action: purpose.action().to_owned(),
-            done_bytes: position,
-            total_bytes: end,
-            percent: position as f64 * 100.0 / end.max(1) as f64,
+            done_bytes: done,
+            total_bytes: total,
+            percent: done as f64 * 100.0 / total.max(1) as f64,
             bytes_per_second: rate as u64,
-            seconds_left: (rate >= 1.0).then(|| ((end - position) as f64 / rate) as u64),
+            seconds_left: (rate >= 1.0).then(|| ((total - done) as f64 / rate) as u64),
         })
     }
 
@@ -253,8 +258,8 @@ impl Sweeps {
 
     fn begin(&self, purpose: Purpose, course: Course, now: Moment) -> Sweeping<'_> {
         let point = (course.from, now);
-        let (position, end) = (course.from, course.end);
-        self.under_way.set(Some(UnderWay { purpose, position, end, since: point, mark: point }));
+        let Course { start, from: position, end, .. } = course;
+        self.under_way.set(Some(UnderWay { purpose, start, position, end, since: point, mark: point }));
         Sweeping(self)
     }
 }

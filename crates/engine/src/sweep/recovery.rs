@@ -73,7 +73,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let targets = self.targets();
         targets.iter().for_each(|target| target.device.in_recovery.set(true));
         let from = targets.iter().filter_map(|target| current(&target.device)).min().unwrap_or(0);
-        Course { from: from / step * step, end: self.component_bytes(), step, member_bytes: step }
+        Course { start: 0, from: from / step * step, end: self.component_bytes(), step, member_bytes: step }
     }
 
     pub(super) fn next_to_recover(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {

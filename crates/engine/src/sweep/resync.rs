@@ -59,11 +59,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 let window = self.window_bytes();
                 let step = (array_bytes(window) / chunk).max(1) * chunk;
                 let step = if chunk > window { window } else { step };
-                Course { from, end, step, member_bytes: window }
+                Course { start: 0, from, end, step, member_bytes: window }
             }
             _ => {
                 let step = self.component_step();
-                Course { from, end, step, member_bytes: step }
+                Course { start: 0, from, end, step, member_bytes: step }
             }
         }
     }

@@ -303,8 +303,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let whole = self.resync_course();
         let scrub = self.sweeps.scrub.borrow();
         let report = scrub.as_ref().map(|scrub| &scrub.report);
-        let (from, end) = report.map_or((0, 0), |report| (report.position, report.positions.end));
-        Course { from, end, ..whole }
+        let (start, from, end) =
+            report.map_or((0, 0, 0), |report| (report.positions.start, report.position, report.positions.end));
+        Course { start, from, end, ..whole }
     }
 
     /// All windows up to `position` are done.

@@ -35,6 +35,19 @@ impl Progress {
         Self(Display::Bar(bar))
     }
 
+    /// As [`Progress::start`], of which `done` bytes were done before: they count for the part that is done, not for the rate.
+    pub(crate) fn resume(verb: &'static str, bytes: u64, done: u64) -> Self {
+        let mut progress = Self::start(verb, Some(bytes));
+        match &mut progress.0 {
+            Display::Bar(bar) => {
+                bar.set_position(done);
+                bar.reset_eta();
+            }
+            Display::Lines(lines) => (lines.before, lines.done) = (done, done),
+        }
+        progress
+    }
+
     /// `bytes` more are done.
     pub(crate) fn advance(&mut self, bytes: u64) {
         match &mut self.0 {
@@ -60,6 +73,8 @@ impl Drop for Progress {
 /// The plain form; told the time, so that it can be tested.
 struct Lines {
     verb: &'static str,
+    /// What was done before the start.
+    before: u64,
     done: u64,
     total: Option<u64>,
     started: Instant,
@@ -68,7 +83,7 @@ struct Lines {
 
 impl Lines {
     fn start(verb: &'static str, total: Option<u64>, now: Instant) -> Self {
-        Self { verb, done: 0, total, started: now, last: now }
+        Self { verb, before: 0, done: 0, total, started: now, last: now }
     }
 
     /// Counts `bytes`; the line to print, when one is due.
@@ -79,7 +94,7 @@ impl Lines {
         }
         self.last = now;
         let seconds = now.duration_since(self.started).as_secs_f64();
-        let rate = Size((self.done as f64 / seconds) as u64);
+        let rate = Size(((self.done - self.before) as f64 / seconds) as u64);
         let verb = self.verb;
         let done = Size(self.done);
         Some(match self.total.filter(|&total| total > 0) {
@@ -106,6 +121,14 @@ mod tests {
         assert_eq!(line.as_deref(), Some("write: 2 MiB of 4 MiB (50 %), 410 KiB/s, 0:05 min left"));
         assert_eq!(lines.advance(1 << 20, start + INTERVAL + INTERVAL / 2), None);
         assert!(lines.advance(1 << 20, start + INTERVAL * 2).is_some());
+    }
+
+    #[test]
+    fn what_was_done_before_counts_for_the_part_and_not_for_the_rate() {
+        let start = Instant::now();
+        let mut lines = Lines { before: 2 << 20, done: 2 << 20, ..Lines::start("scrub", Some(4 << 20), start) };
+        let line = lines.advance(1 << 20, start + INTERVAL);
+        assert_eq!(line.as_deref(), Some("scrub: 3 MiB of 4 MiB (75 %), 205 KiB/s, 0:05 min left"));
     }
 
     #[test]

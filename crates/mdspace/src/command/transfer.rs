@@ -35,7 +35,7 @@ pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -
         let array = machine.assemble(&arguments.assemble, Purpose::Read, BitmapPolicy::default()).await?;
         let range = range_to_read(arguments, array.bytes())?;
         let mut sink = sink(arguments.output.as_deref(), &array)?;
-        let copied = copy_out(&array, range, &mut sink).await;
+        let copied = array.in_time(copy_out(&array, range, &mut sink)).await;
         let stopped = array.stop().await;
         copied.and(stopped.map_err(Failure::from))
     })
@@ -56,9 +56,9 @@ pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>)
         if length.is_some_and(|length| length > room) {
             return Err(too_long(&source.name, room));
         }
-        let copied = copy_in(&array, at, &mut source, length).await;
+        let copied = array.in_time(copy_in(&array, at, &mut source, length)).await;
         if copied.is_ok() {
-            resync(&array).await;
+            array.in_time(resync(&array)).await;
         }
         let stopped = array.stop().await;
         copied.and(stopped.map_err(Failure::from))

@@ -408,6 +408,24 @@ fn a_member_that_hangs_is_read_around_and_holds_nobody_up() {
 }
 
 #[test]
+fn who_keeps_nothing_whole_beside_the_requests_is_not_held_up_either() {
+    for setup in SETUPS {
+        play(setup, 12, async |scene| {
+            let members = scene.create().await;
+            let array = scene.assemble(&members, false).await.expect("it is whole");
+            array.set_member_timeout(Some(Duration::from_secs(1)));
+            members[0].faults().hung_until.set(u64::MAX);
+            let clock = scene.world.clock();
+            let begun = clock.now();
+            array.in_time(scene.check(&array)).await;
+            let waited = clock.now().since(begun);
+            assert!(waited < Duration::from_millis(1500), "{setup:?}: {waited:?}");
+            array.stop().await.expect("the level bears it");
+        });
+    }
+}
+
+#[test]
 fn stopping_does_not_wait_for_a_member_that_hangs_nor_do_members_that_are_needed_come_back_wrong() {
     play(RAID1, 11, async |scene| {
         let members = scene.create().await;

@@ -1,10 +1,13 @@
 //! What reads of a degraded array cost its members, counted at the members, and
 //! that what is read ahead for streams is never stale.
 
+use super::healing::{RAID1, RAID10, of, play};
 use super::stripes::{CHUNK, Cost, Counted, KIB, PAGE, each, uncached, with_array};
 use engine::{AssembleOptions, Durability};
 use format::geometry::Level;
-use mdspace_sim::Random;
+use format::superblock::{DeviceFlags, Version, decode};
+use format::units::MemberByte;
+use mdspace_sim::{Random, SimMember};
 
 const STRIPES: u64 = 16;
 
@@ -139,6 +142,43 @@ fn a_long_read_takes_a_share_of_every_copy_and_a_stream_of_short_ones_stays_wher
 enum Change {
     Write,
     Zeroes,
+}
+
+/// As `mdadm --write-mostly` marks it.
+fn mark_write_mostly(member: &SimMember) {
+    let at = 4096;
+    let decoded = {
+        let image = member.image();
+        decode(Version::V1_2, MemberByte(at), &image[4096..8192], image.len() as u64)
+    };
+    let mut superblock = decoded.expect("sound").expect("there");
+    superblock.device_flags = DeviceFlags::WRITE_MOSTLY;
+    member.plant(at, &superblock.encode());
+}
+
+#[test]
+fn a_write_mostly_copy_is_read_only_where_there_is_no_other() {
+    // md heeds the flag at level 1 alone.
+    for (setup, is_spared) in [(RAID1, true), (RAID10, false)] {
+        play(setup, 13, async |scene| {
+            let members = scene.create().await;
+            mark_write_mostly(&members[0]);
+            let array = scene.assemble(&members, false).await.expect("it is whole");
+            let reads = async |bytes: u64| {
+                let before = of(&array.status(), &members[0]).reads;
+                for at in (0..array.bytes()).step_by(bytes as usize) {
+                    let part = bytes.min(array.bytes() - at);
+                    array.read(at, array.pool().take(part as usize)).await.expect("nothing fails");
+                }
+                of(&array.status(), &members[0]).reads - before
+            };
+            for bytes in [PAGE, array.bytes()] {
+                assert_eq!(reads(bytes).await == 0, is_spared, "{setup:?}, {bytes} bytes at a time");
+            }
+            array.fail(&members[1].name()).await.expect("the level bears it");
+            assert!(reads(PAGE).await > 0, "{setup:?}");
+        });
+    }
 }
 
 #[test]

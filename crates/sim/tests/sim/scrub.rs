@@ -9,6 +9,7 @@ use engine::{
 use format::geometry::Level;
 use format::placement::BitmapChoice;
 use format::superblock::Version;
+use futures_util::future::join;
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -330,7 +331,19 @@ fn a_range_is_widened_to_whole_stripes_and_nothing_else_is_read() {
             let array = scene.assemble().await;
             let beyond = ScrubRequest { action: ScrubAction::Check, range: Some(0..array.bytes() + 1) };
             assert!(array.begin_scrub(&beyond).is_err());
-            scrubbed(&array, &ScrubRequest { action: ScrubAction::Check, range: Some(range) }).await;
+            let seen = Cell::new(0);
+            let watch = async {
+                for _ in 0..100 {
+                    scene.world.clock().sleep_until(scene.world.clock().now() + Duration::from_micros(100)).await;
+                    let Some(sweep) = array.status().sweep else { continue };
+                    assert_eq!(sweep.total_bytes, read, "{setup:?}: what is shown is of the range: {sweep:?}");
+                    assert!(sweep.done_bytes <= read && sweep.percent <= 100.0, "{setup:?}: {sweep:?}");
+                    seen.set(seen.get() + 1);
+                }
+            };
+            let request = ScrubRequest { action: ScrubAction::Check, range: Some(range) };
+            join(scrubbed(&array, &request), watch).await;
+            assert!(seen.get() > 0, "{setup:?}: it was over before it was looked at");
             assert!(reads(&array).iter().all(|(_, bytes)| *bytes == read), "{setup:?}: {:?}", reads(&array));
             array.stop().await.expect("no member fails");
         });

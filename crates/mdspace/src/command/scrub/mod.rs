@@ -92,7 +92,7 @@ fn offline(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Resul
         let begun = begin(&array, asked, arguments).await;
         if begun.is_ok() {
             let work = join(scrub(&array, terminated, arguments.json), kept.keep(&array));
-            work.await;
+            array.in_time(work).await;
         }
         let stopped = array.stop().await;
         begun?;

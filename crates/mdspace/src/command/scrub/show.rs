@@ -28,10 +28,10 @@ impl Shown {
     pub(super) fn show(&mut self, sweep: &SweepStatus) {
         match self {
             Self::Person(shown) => {
-                let total = sweep.total_bytes;
-                let (progress, before) = shown.get_or_insert_with(|| (Progress::start("scrub", Some(total)), 0));
-                progress.advance(sweep.done_bytes.saturating_sub(*before));
-                *before = sweep.done_bytes.max(*before);
+                let (total, done) = (sweep.total_bytes, sweep.done_bytes);
+                let (progress, before) = shown.get_or_insert_with(|| (Progress::resume("scrub", total, done), done));
+                progress.advance(done.saturating_sub(*before));
+                *before = done.max(*before);
             }
             Self::Json(last) => {
                 if last.is_none_or(|last| last.elapsed() >= INTERVAL) {
