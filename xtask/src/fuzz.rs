@@ -14,7 +14,7 @@ use crate::root;
 use crate::steps::{Log, Verdict};
 
 /// For each target. Long fuzzing is for a person: `SECONDS` and a corpus that is kept.
-const SECONDS: u32 = 12;
+const SECONDS: u32 = 8;
 
 /// Builds and runs all targets.
 pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
