@@ -2,7 +2,7 @@
 //! agree.
 //!
 //! Everything is checked before the first byte is written. Superblocks that
-//! members bring along go first and the new ones are written last, so that a
+//! members bring along go first, of every version and from all of them, and the new ones are written last, so that a
 //! creation cut short leaves no array, neither the new one nor one whose data
 //! is gone.
 
@@ -12,7 +12,7 @@ use crate::buffer::Pool;
 use crate::clock::Clock;
 use crate::device::place_bytes;
 use crate::error::Refusal;
-use crate::inspect::{find_superblock, read_bytes};
+use crate::inspect::{find_claim, read_bytes};
 use crate::integrity::Checksums;
 use crate::member::{Member, MemberError, MemberErrorKind};
 use crate::membership::survives;
@@ -51,7 +51,7 @@ pub struct Recipe {
     pub contents: Contents,
     /// Keep checksums of every block.
     pub integrity: bool,
-    /// Take members that carry a superblock already.
+    /// Take members that carry a superblock already, or something that may be one.
     pub overwrite: bool,
 }
 
@@ -88,7 +88,7 @@ struct Writing<'a, M> {
 ///
 /// # Errors
 /// A [`Refusal`] with nothing written; or, when a member failed while it was
-/// written to, one that says so.
+/// written to, one that says what had been changed ([`Refusal::changed`]).
 pub async fn create<M: Member, C: Clock>(
     recipe: &Recipe,
     slots: &[Option<Newcomer<M>>],
@@ -105,27 +105,52 @@ pub async fn create<M: Member, C: Clock>(
         .collect();
     check_free(recipe, &newcomers, pool).await?;
     let writings = plan(recipe, slots, spares, &newcomers, clock)?;
-    if recipe.contents == Contents::Unknown {
+    // Of others `check_free` has seen that they have none.
+    if recipe.overwrite || recipe.contents == Contents::Unknown {
         for writing in &writings {
-            forget(writing.name, writing.member, pool).await?;
+            let forgotten = forget(writing.name, writing.member, pool).await;
+            forgotten
+                .map_err(|refusal| cut_short(refusal, "superblocks that members had may be gone, their data is not"))?;
         }
     }
-    if needs_zeroes(recipe) {
-        zero(&writings, pool, progress).await?;
-    }
-    let failed = |writing: &Writing<'_, M>, error| Refusal::member_error(writing.name, &error);
+    let prepared = prepare(recipe, &writings, pool, clock, progress).await;
+    prepared.map_err(|refusal| cut_short(refusal, "what was on the members is gone, in parts at least"))?;
     for writing in &writings {
-        write_logs(recipe, writing, pool).await.map_err(|error| failed(writing, error))?;
+        let written = write_superblock(writing, pool).await;
+        let failed = |error| Refusal::member_error(writing.name, &error);
+        written.map_err(failed).map_err(|refusal| cut_short(refusal, "some members have its superblock"))?;
+    }
+    Ok(())
+}
+
+/// Everything that the superblocks will vouch for.
+async fn prepare<M: Member, C: Clock>(
+    recipe: &Recipe,
+    writings: &[Writing<'_, M>],
+    pool: &Pool,
+    clock: &C,
+    progress: &dyn Fn(u64, u64),
+) -> Result<(), Refusal> {
+    if needs_zeroes(recipe) {
+        zero(writings, pool, progress).await?;
+    }
+    for writing in writings {
+        let written = write_logs(recipe, writing, pool).await;
+        written.map_err(|error| Refusal::member_error(writing.name, &error))?;
     }
     if recipe.integrity {
-        for writing in &writings {
+        for writing in writings {
             write_checksums(recipe, writing, pool, clock.wall()).await?;
         }
     }
-    for writing in &writings {
-        write_superblock(writing, pool).await.map_err(|error| failed(writing, error))?;
-    }
     Ok(())
+}
+
+/// A member failed, and the array is not made.
+fn cut_short(refusal: Refusal, changed: &str) -> Refusal {
+    refusal
+        .after(format!("the array is not whole: {changed}"))
+        .or_advice("give another member in place of this one, and make the array again, with --force")
 }
 
 fn needs_zeroes(recipe: &Recipe) -> bool {
@@ -146,7 +171,7 @@ async fn check_free<M: Member>(
     }
     for (_, newcomer) in newcomers {
         let Candidate { name, member } = &newcomer.candidate;
-        if find_superblock(name, member, pool).await.is_ok() {
+        if find_claim(name, member, pool).await?.is_some() {
             return Err(Refusal::new("belongs to an array already")
                 .of(name)
                 .field("superblock.magic")
@@ -254,12 +279,28 @@ pub(crate) async fn forget<M: Member>(name: &str, member: &M, pool: &Pool) -> Re
     let failed = |error| Refusal::member_error(name, &error);
     for (version, at) in places(member_bytes) {
         let bytes = place_bytes(at, member_bytes);
-        let place = read_bytes(member, pool, at, bytes as u64).await.map_err(|why| Refusal::new(why).of(name))?;
+        let place = match read_bytes(member, pool, at, bytes as u64).await {
+            Ok(place) => place,
+            Err(_) => rewritten(name, member, pool, at, bytes).await?,
+        };
         if !matches!(decode(version, at, &place, member_bytes), Ok(None)) {
             write_bytes(member, pool, at, &vec![0; bytes]).await.map_err(failed)?;
         }
     }
     member.flush().await.map_err(failed)
+}
+
+/// A place that could not be read, after zeros were written there: a medium that is well otherwise can be read again.
+async fn rewritten<M: Member>(
+    name: &str,
+    member: &M,
+    pool: &Pool,
+    at: MemberByte,
+    bytes: usize,
+) -> Result<Vec<u8>, Refusal> {
+    let written = member.write(at, pool.zeroed(bytes).freeze()).await;
+    written.map_err(|error| Refusal::member_error(name, &error))?;
+    read_bytes(member, pool, at, bytes as u64).await.map_err(|why| Refusal::new(why).of(name))
 }
 
 /// Fills the data areas with zeros, all members at once.

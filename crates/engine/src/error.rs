@@ -1,10 +1,11 @@
-//! The two ways in which the engine says no: a [`Refusal`] before anything was
-//! changed, an [`ArrayError`] for a request that could not be carried out.
+//! The two ways in which the engine says no: a [`Refusal`] of a demand, before anything was changed or with
+//! what was, an [`ArrayError`] for a request that could not be carried out.
 
 use crate::member::MemberError;
 use std::fmt;
 
-/// A demand that was turned down with nothing changed on any member.
+/// A demand that was turned down with nothing changed on any member; or, where [`Self::changed`] says what was,
+/// one that failed on the way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The member it is about, as its caller named it.
@@ -13,6 +14,8 @@ pub struct Refusal {
     pub field: Option<String>,
     /// What is the matter.
     pub reason: String,
+    /// What had been changed by then, for a person; `None` when nothing was.
+    pub changed: Option<Box<str>>,
     /// What its reader may do next.
     pub advice: Option<String>,
 }
@@ -20,7 +23,7 @@ pub struct Refusal {
 impl Refusal {
     /// A refusal about the array as a whole.
     pub fn new(reason: impl Into<String>) -> Self {
-        Self { member: None, field: None, reason: reason.into(), advice: None }
+        Self { member: None, field: None, reason: reason.into(), changed: None, advice: None }
     }
 
     /// Says which member it is about.
@@ -39,6 +42,26 @@ impl Refusal {
     pub fn advice(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
         self
+    }
+
+    /// Says what had been changed by then; who said so before, nearer to it, knows better.
+    pub fn after(mut self, changed: impl Into<String>) -> Self {
+        self.changed.get_or_insert_with(|| changed.into().into());
+        self
+    }
+
+    /// Says what to do next, unless that was said already.
+    pub fn or_advice(mut self, advice: impl Into<String>) -> Self {
+        self.advice.get_or_insert_with(|| advice.into());
+        self
+    }
+
+    /// What is the matter, and what was changed before.
+    pub fn reason_and_changes(&self) -> String {
+        match &self.changed {
+            Some(changed) => format!("{}; {changed}", self.reason),
+            None => self.reason.clone(),
+        }
     }
 
     /// A refusal for a bad field of `member`.
@@ -60,7 +83,7 @@ impl fmt::Display for Refusal {
         if let Some(field) = &self.field {
             write!(f, "{field}: ")?;
         }
-        write!(f, "{}", self.reason)?;
+        f.write_str(&self.reason_and_changes())?;
         if let Some(advice) = &self.advice {
             write!(f, " ({advice})")?;
         }
@@ -97,6 +120,13 @@ pub struct ArrayError {
 impl ArrayError {
     pub(crate) fn new(kind: ArrayErrorKind, reason: impl Into<String>) -> Self {
         Self { kind, reason: reason.into() }
+    }
+
+    /// What becomes of a demand on the way to which the array itself failed.
+    pub(crate) fn refusal(self) -> Refusal {
+        Refusal::new(self.reason).after("superblocks were written, on some of the members perhaps").advice(
+            "`mdspace status` shows what is left; stop the array, and look at each member with `mdspace examine`",
+        )
     }
 }
 

@@ -45,6 +45,27 @@ pub(crate) async fn read_bytes<M: Member>(
 /// # Errors
 /// When there is none, or none that can be accepted: then the field is named.
 pub async fn find_superblock<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<Found, Refusal> {
+    let (found, refusal) = look(name, member, pool).await;
+    found.ok_or_else(|| refusal.unwrap_or_else(|| none(name)))
+}
+
+/// The superblock of a member that is to be overwritten, if there is one.
+///
+/// # Errors
+/// When something there begins as a superblock does and cannot be used, or a place cannot be read: it may be of an
+/// array whose driver is newer, or whose member can be mended.
+pub(crate) async fn find_claim<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<Option<Superblock>, Refusal> {
+    match look(name, member, pool).await {
+        (Some(found), _) => Ok(Some(found.superblock)),
+        (None, None) => Ok(None),
+        (None, Some(refusal)) => Err(refusal.advice(
+            "it may be an array's all the same: `mdspace examine` shows what is there; --force takes it as if it were empty",
+        )),
+    }
+}
+
+/// The superblock that counts, and the first thing that is wrong at any of the places.
+async fn look<M: Member>(name: &str, member: &M, pool: &Pool) -> (Option<Found>, Option<Refusal>) {
     let member_bytes = member.limits().bytes;
     let mut found: Option<Found> = None;
     let mut refusal = None;
@@ -54,7 +75,7 @@ pub async fn find_superblock<M: Member>(name: &str, member: &M, pool: &Pool) -> 
             Ok(place) => place,
             Err(reason) => {
                 // A bad sector where another version would be is no harm.
-                refusal.get_or_insert_with(|| Refusal::new(reason).of(name));
+                refusal.get_or_insert_with(|| Refusal::new(reason).of(name).field("superblock"));
                 continue;
             }
         };
@@ -70,7 +91,7 @@ pub async fn find_superblock<M: Member>(name: &str, member: &M, pool: &Pool) -> 
             }
         }
     }
-    found.ok_or_else(|| refusal.unwrap_or_else(|| none(name)))
+    (found, refusal)
 }
 
 fn damaged(name: &str, version: Version, defect: format::Defect) -> Refusal {

@@ -23,7 +23,7 @@ use crate::create::{forget, write_bytes};
 use crate::device::{Device, DeviceState, place_bytes};
 use crate::error::{ArrayError, Refusal};
 use crate::gate::Inside;
-use crate::inspect::{Found, find_superblock, read_bad_blocks};
+use crate::inspect::{Found, find_claim, find_superblock, read_bad_blocks};
 use crate::member::{Member, MemberError};
 use format::superblock::{DeviceRole, Superblock, Version};
 use format::units::{DeviceNumber, SECTOR_BYTES, Sectors, Slot};
@@ -39,7 +39,7 @@ pub(crate) struct Return {
 impl<M: Member, C: Clock> Array<M, C> {
     /// Adds a member, as mdadm's `--add`: it becomes a spare, and takes a slot
     /// if one is empty. Whoever runs [`Array::keep_whole`] recovers it.
-    /// Without `overwrite` one that carries a superblock is refused.
+    /// Without `overwrite` one that carries a superblock is refused, or something that may be one.
     ///
     /// # Errors
     /// When it does not fit, with nothing written; or when it failed meanwhile.
@@ -77,9 +77,22 @@ impl<M: Member, C: Clock> Array<M, C> {
         let device = Rc::new(Device::new(name, member, superblock, place, DeviceState::Spare, bad, surroundings));
         device.returns_to.set(Some(place_to_return));
         device.find_checksums(&inner.pool, inner.clock.wall(), inner.verify.get()).await;
-        inner.leave_unknown_behind().await.map_err(|error| Refusal::new(error.reason).of(&device.name))?;
+        inner.leave_unknown_behind().await.map_err(|error| error.refusal().of(&device.name))?;
         inner.others.borrow_mut().push(device.clone());
         inner.join(device).await
+    }
+}
+
+impl<M: Member> Device<M> {
+    /// Whether it still belongs to the array, once that is to be on its superblock.
+    pub(crate) fn check_joined(&self) -> Result<(), Refusal> {
+        match self.state.get() {
+            DeviceState::Faulty => Err(Refusal::new("failed while its superblock was written")
+                .of(&self.name)
+                .after("the array goes on without it, and calls it faulty")
+                .advice("`mdspace remove` it, and give another")),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -102,9 +115,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     pub(crate) async fn check_unused(&self, candidate: &Candidate<M>, overwrite: bool) -> Result<(), Refusal> {
         let Candidate { name, member } = candidate;
-        match find_superblock(name, member, &self.pool).await {
-            Ok(found) if !overwrite => Err(self.used(name, &found.superblock)),
-            _ => Ok(()),
+        match find_claim(name, member, &self.pool).await {
+            _ if overwrite => Ok(()),
+            Ok(None) => Ok(()),
+            Ok(Some(superblock)) => Err(self.used(name, &superblock)),
+            Err(refusal) => Err(refusal),
         }
     }
 
@@ -118,6 +133,20 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.check_absent(&name)?;
         let superblock = self.superblock_of_newcomer(&name, &member, device_uuid)?;
         self.check_newcomer(&name, &member, &superblock)?;
+        let begun = self.overwrite(Candidate { name, member }, superblock).await;
+        let device = begun.map_err(|refusal| {
+            refusal
+                .after("it is not a member, though superblocks that it had may be gone")
+                .or_advice("give another one, or this one again with --force")
+        })?;
+        self.leave_unknown_behind().await.map_err(|error| error.refusal().of(&device.name))?;
+        self.others.borrow_mut().push(device.clone());
+        Ok(device)
+    }
+
+    /// Puts all that a member has on a newcomer, but for the superblock itself.
+    async fn overwrite(&self, candidate: Candidate<M>, superblock: Superblock) -> Result<Rc<Device<M>>, Refusal> {
+        let Candidate { name, member } = candidate;
         let failed = |error: MemberError| Refusal::member_error(&name, &error);
         forget(&name, &member, &self.pool).await?;
         write_empty_log(&member, &self.pool, &superblock).await.map_err(failed)?;
@@ -126,8 +155,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let device = Rc::new(Device::new(name.clone(), member, superblock, place, state, Vec::new(), surroundings));
         self.write_whole_bitmap(&device).await.map_err(failed)?;
         self.give_checksums(&device).await?;
-        self.leave_unknown_behind().await.map_err(|error| Refusal::new(error.reason).of(&device.name))?;
-        self.others.borrow_mut().push(device.clone());
         Ok(device)
     }
 
@@ -255,12 +282,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
         // A sweep under way goes on with the targets that it has.
         let joined = if self.sweeps.is_idle() { self.seat_spares().await } else { self.publish().await };
         self.sweeps.changed.raise();
-        let refused = |reason: String| Refusal::new(reason).of(&device.name);
-        joined.map_err(|error| refused(error.reason))?;
-        match device.state.get() {
-            DeviceState::Faulty => Err(refused("failed while its superblock was written".to_owned())),
-            _ => Ok(()),
-        }
+        joined.map_err(|error| error.refusal().of(&device.name))?;
+        device.check_joined()
     }
 
     /// Gives every empty slot to a spare that fits, as far as there are any.

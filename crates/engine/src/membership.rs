@@ -542,7 +542,7 @@ impl<M: Member, C: Clock> Array<M, C> {
                 .advice("`mdspace status` shows which members are left, and whether a resync must end first"));
         }
         inner.set_faulty(&device);
-        inner.publish().await.map_err(|error| Refusal::new(error.reason).of(&device.name))
+        inner.publish().await.map_err(|error| error.refusal().of(&device.name))
     }
 
     /// Lets go of a faulty or spare member, as mdadm's `--remove`. The others leave a spare behind: its number may be
@@ -563,7 +563,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             return Ok(());
         }
         inner.record.borrow_mut().owed = ROUNDS_TO_LEAVE_BEHIND;
-        inner.publish().await.map_err(|error| Refusal::new(error.reason).of(&device.name))
+        inner.publish().await.map_err(|error| error.refusal().of(&device.name))
     }
 }
 

@@ -37,7 +37,8 @@ const ZEROS_BYTES: u64 = 1 << 20;
 
 impl<M: Member, C: Clock> Array<M, C> {
     /// Begins to replace a member by a new one, as mdadm's `--replace --with`; whoever runs
-    /// [`Array::keep_whole`] does the rest. Without `overwrite` one that carries a superblock is refused.
+    /// [`Array::keep_whole`] does the rest. Without `overwrite` one that carries a superblock is refused, or
+    /// something that may be one.
     ///
     /// # Errors
     /// When `old` is not in use everywhere or is being replaced already, or the new one does not fit, with
@@ -57,7 +58,8 @@ impl<M: Member, C: Clock> Array<M, C> {
         let _lock = inner.metadata.exclusive(0..1).await;
         let (slot, old) = inner.replaceable(old)?;
         let spare = inner.prepare_spare(new, device_uuid).await?;
-        inner.appoint(slot, &old, spare).await
+        let appointed = inner.appoint(slot, &old, spare).await;
+        appointed.map_err(|refusal| refusal.after("the new member was written to, and is a spare at most"))
     }
 
     /// As [`Array::replace`], by a spare that the array has.
@@ -133,16 +135,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// A spare becomes a successor. The caller holds the metadata lock.
     async fn appoint(&self, slot: Slot, old: &Rc<Device<M>>, spare: Rc<Device<M>>) -> Result<(), Refusal> {
-        let refused = |reason: String| Refusal::new(reason).of(&spare.name);
-        self.leave_unknown_behind().await.map_err(|error| refused(error.reason))?;
-        self.replaceable(&old.name)?; // it may have failed meanwhile, as the spare may
-        if !self.fits(&spare, slot) {
-            return Err(refused("does not fit the slot of the member that it is to replace".to_owned()));
-        }
+        let refused = |error: ArrayError| error.refusal().of(&spare.name);
+        self.check_appointment(slot, old, &spare)?;
+        self.leave_unknown_behind().await.map_err(refused)?;
+        let still = self.check_appointment(slot, old, &spare); // either may have failed meanwhile
+        still.map_err(|refusal| refusal.after("superblocks were written, which say nothing new"))?;
         if let Err(error) = self.write_whole_bitmap(&spare).await {
             let failed = Refusal::member_error(&spare.name, &error);
-            self.leave_behind(vec![(spare.clone(), error)]).await.map_err(|error| refused(error.reason))?;
-            return Err(failed);
+            self.leave_behind(vec![(spare.clone(), error)]).await.map_err(refused)?;
+            return Err(failed.after("the array goes on without this spare").advice("give another"));
         }
         self.watch(&spare.name, &spare.member);
         spare.state.set(DeviceState::Recovering { current: 0 });
@@ -160,10 +161,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
         old.successor.replace(Some(spare.clone()));
         let published = self.publish().await;
         self.sweeps.changed.raise();
-        published.map_err(|error| refused(error.reason))?;
-        match spare.state.get() {
-            DeviceState::Faulty => Err(refused("failed while its superblock was written".to_owned())),
-            _ => Ok(()),
+        published.map_err(refused)?;
+        spare.check_joined()
+    }
+
+    fn check_appointment(&self, slot: Slot, old: &Rc<Device<M>>, spare: &Device<M>) -> Result<(), Refusal> {
+        self.replaceable(&old.name)?;
+        match self.fits(spare, slot) {
+            true => Ok(()),
+            false => Err(Refusal::new("does not fit the slot of the member that it is to replace").of(&spare.name)),
         }
     }
 

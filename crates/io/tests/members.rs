@@ -55,6 +55,39 @@ fn on_every_kind(test: &str, check: impl AsyncFn(&AnyMember, &Pool, &str)) {
     }
 }
 
+#[test]
+fn a_file_that_is_taken_to_be_longer_reads_zeros_there_and_is_longer_from_the_first_write_on() {
+    const WHOLE_BYTES: u64 = 4096;
+    let (executor, pool) = executor();
+    for parent in ["/tmp", "/dev/shm"] {
+        for (direct, bytes) in [Direct::Auto, Direct::Never].into_iter().flat_map(|d| [(d, 300), (d, 4097), (d, 8192)])
+        {
+            let directory = tempfile::tempdir_in(parent).expect("a directory");
+            let path = directory.path().join("short");
+            std::fs::write(&path, vec![7; bytes]).expect("a directory of our own");
+            let options = OpenOptions { direct, whole_bytes: WHOLE_BYTES, ..OpenOptions::default() };
+            let member = FileMember::open(&path, &options).expect("opened");
+            let length = || std::fs::metadata(&path).expect("it is there").len();
+            let whole = (bytes as u64).next_multiple_of(WHOLE_BYTES);
+            let context = format!("{parent} {direct:?} {bytes}");
+            assert_eq!((member.limits().bytes, length()), (whole, bytes as u64), "{context}");
+            executor.block_on(async {
+                let (result, read) = member.read(MemberByte(0), pool.take(whole as usize)).await;
+                result.expect("zeros make up for it");
+                assert!(read[..bytes].iter().all(|byte| *byte == 7), "{context}");
+                assert!(read[bytes..].iter().all(|byte| *byte == 0), "{context}");
+                let last = MemberByte(whole - WHOLE_BYTES);
+                assert_eq!(length(), bytes as u64, "{context}: a read changed it");
+                let block = pool.copy_of(&read[last.0 as usize..]);
+                member.write(last, block).await.expect("it can be longer");
+                assert_eq!(length(), whole, "{context}");
+                let (result, _) = member.read(MemberByte(whole), pool.take(512)).await;
+                assert_eq!(result.expect_err("behind its end").kind, MemberErrorKind::Short, "{context}");
+            });
+        }
+    }
+}
+
 /// Copies the pieces into buffers of their own.
 fn gather(parts: &[Buffer]) -> Vec<u8> {
     parts.iter().flat_map(|part| part.iter().copied()).collect()

@@ -105,9 +105,10 @@ impl Create {
     /// new, which goes over all of them. Its status at the end.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) with nothing changed, and no file left that was made, or when a member
-    /// failed while it was written to; [`ErrorKind::Io`](crate::ErrorKind::Io) when copies could not be brought into
-    /// agreement: whoever opens the array for writing goes on with that.
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) with nothing changed, and no file left that was made;
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when a member failed while it was written to ([`Error::changed`] tells what
+    /// became of the others), or when copies could not be brought into agreement: whoever opens the array for
+    /// writing goes on with that.
     ///
     /// # Panics
     /// When a thread to do it on cannot be started.
@@ -196,7 +197,8 @@ pub(crate) async fn create(
     for path in slots.iter().flatten().chain(spares) {
         made.make_if_absent(path, member_bytes)?;
     }
-    if made.count() == slots.iter().flatten().count() + spares.len() {
+    let are_all_new = are_all_new(&made, slots, spares);
+    if are_all_new {
         recipe.contents = Contents::Zeros;
     }
     let open = |path: &PathBuf| -> Result<Newcomer<AnyMember>, Refusal> {
@@ -204,8 +206,21 @@ pub(crate) async fn create(
     };
     let slots = slots.iter().map(|slot| slot.as_ref().map(open).transpose()).collect::<Result<Vec<_>, _>>()?;
     let spares = spares.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    engine::create::create(&recipe, &slots, &spares, &machine.pool, &machine.clock, progress).await?;
-    let candidates = slots.into_iter().flatten().chain(spares).map(|newcomer| newcomer.candidate).collect();
-    let array = machine.assemble_candidates(candidates, true, Purpose::Write).await?;
-    Ok((array, made))
+    let created = async {
+        engine::create::create(&recipe, &slots, &spares, &machine.pool, &machine.clock, progress).await?;
+        let candidates = slots.into_iter().flatten().chain(spares).map(|newcomer| newcomer.candidate).collect();
+        let array = machine.assemble_candidates(candidates, true, Purpose::Write).await;
+        array.map_err(|refusal| refusal.after("the array was made, and cannot be started"))
+    };
+    match created.await {
+        Ok(array) => Ok((array, made)),
+        // All that was changed is removed again.
+        Err(refusal) if are_all_new => Err(Refusal { changed: None, advice: None, ..refusal }),
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// Whether all members were made, so that nothing is left of them when they are removed again.
+pub(crate) fn are_all_new(made: &MadeFiles, slots: &[Option<PathBuf>], spares: &[PathBuf]) -> bool {
+    made.count() == slots.iter().flatten().count() + spares.len()
 }

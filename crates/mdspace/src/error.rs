@@ -10,15 +10,15 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// What was asked for is not done, and no member was changed. [`Create::create`](crate::Create::create) alone may
-    /// also have been cut short by a member that failed; no array is left then.
+    /// What was asked for is not done, and no member was changed.
     Refused,
     /// The range runs past the array's end.
     OutOfRange,
     /// The array is open for reading only.
     ReadOnly,
     /// Data that the members left cannot give, or an array that has lost more members than it bears. A write that
-    /// ends so may or may not be on the members, as with any disk.
+    /// ends so may or may not be on the members, as with any disk. Of [`Create::create`](crate::Create::create), that it
+    /// was cut short by a member that failed: the reason says what had been changed.
     Io,
     /// The array is not running any more.
     Stopped,
@@ -26,7 +26,7 @@ pub enum ErrorKind {
 
 /// Why a call failed: what, where, and what to do next.
 ///
-/// It prints as `member: field: reason (advice)`, each of them where it is known.
+/// It prints as `member: field: reason; changed (advice)`, each of them where it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -64,6 +64,11 @@ impl Error {
         &self.refusal.reason
     }
 
+    /// What had been changed by then; `None` when nothing was, or nobody can tell.
+    pub fn changed(&self) -> Option<&str> {
+        self.refusal.changed.as_deref()
+    }
+
     /// What to do next.
     pub fn advice(&self) -> Option<&str> {
         self.refusal.advice.as_deref()
@@ -80,7 +85,8 @@ impl std::error::Error for Error {}
 
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
-        Self { kind: ErrorKind::Refused, refusal }
+        let kind = if refusal.changed.is_some() { ErrorKind::Io } else { ErrorKind::Refused };
+        Self { kind, refusal }
     }
 }
 

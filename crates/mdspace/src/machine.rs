@@ -147,26 +147,21 @@ impl Machine {
         Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone()).await
     }
 
-    /// Opens the file of a write-intent bitmap. mdadm ends one with its last bit; here it is written in whole blocks,
-    /// so it is lengthened, which nobody minds.
+    /// Opens the file of a write-intent bitmap. mdadm ends one with its last bit; here it is read and written in whole
+    /// blocks, so it is lengthened, which nobody minds, by the first write of its last one.
     pub(crate) fn open_bitmap(&self, path: &Path) -> Result<Candidate<AnyMember>, Refusal> {
-        let name = || path.display().to_string();
-        let failed = |error: std::io::Error| Refusal::new(error.to_string()).of(name());
-        let mut file = std::fs::File::options().read(true).write(true).open(path).map_err(failed)?;
+        let name = path.display().to_string();
+        let options = OpenOptions { whole_bytes: BITMAP_BLOCK_BYTES, ..OpenOptions::default() };
+        let file = FileMember::open(path, &options).map_err(|error| not_opened(&error))?;
         let mut magic = [0; 4];
-        let is_bitmap = file.read_exact(&mut magic).is_ok() && magic == *b"bitm";
-        if !is_bitmap {
+        let is_read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok();
+        if !is_read || magic != *b"bitm" {
             return Err(Refusal::new("there is no write-intent bitmap")
-                .of(name())
+                .of(name)
                 .field("bitmap.magic")
                 .advice("a new one is made by `mdspace create --bitmap` and `mdspace set bitmap=/FILE`"));
         }
-        let status = file.metadata().map_err(failed)?;
-        let whole_blocks = status.len().next_multiple_of(BITMAP_BLOCK_BYTES);
-        if status.is_file() && status.len() != whole_blocks {
-            file.set_len(whole_blocks).map_err(failed)?;
-        }
-        self.open(path, Purpose::Write)
+        Ok(Candidate { name, member: file.into() })
     }
 }
 

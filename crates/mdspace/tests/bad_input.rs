@@ -301,3 +301,32 @@ fn a_write_past_the_end_is_refused() {
         assert!(before == bench.files(), "offset {offset}: bytes changed");
     }
 }
+
+#[test]
+fn a_bitmap_file_of_an_array_that_is_refused_stays_as_it_is() {
+    let bench = Bench::new();
+    bench.here.run("create --level 5 --chunk 64K --size 4M --assume-clean a b c").ok();
+    let file = bench.path("bits");
+    let server = support::Server::of(&bench.here, "serve a b c");
+    bench.here.run(&format!("set bitmap={}:4K", file.display())).ok();
+    bench.here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+    // As mdadm leaves one: it ends with its last bit.
+    const SUPER_BYTES: u64 = 256;
+    let whole = fs::metadata(&file).expect("it was made").len();
+    let long = SUPER_BYTES + (4 << 20 >> 12 >> 3);
+    assert!(long < whole, "{whole} bytes");
+    fs::File::options().write(true).open(&file).and_then(|file| file.set_len(long)).expect("it can be cut");
+    let before = bench.files();
+    for command in &COMMANDS[1..] {
+        bench.run(command, &["a", "--bitmap", "bits"]).expect(2, &["too few members", "missing: 1, 2"]);
+        let foreign = ["m0.img", "m1.img", "m2.img", "--bitmap", "bits"];
+        bench.run(command, &foreign).expect(2, &["bits: superblock.feature_map"]);
+        assert!(bench.files() == before, "{command}: files changed");
+    }
+    let array = ["a", "b", "c", "--bitmap", "bits"];
+    bench.run("write", &array).ok();
+    assert_eq!(fs::metadata(&file).expect("it is there").len(), whole, "whole blocks were written");
+    let expected: &[u8] = b"must not be written"; // but this time
+    assert!(bench.run("read", &["a", "b", "c"]).ok().stdout.starts_with(expected));
+}

@@ -1,7 +1,8 @@
 //! `mdspace bench` and `mdspace lab`, as a script that reads their JSON sees them, and their pages.
 
 use serde_json::Value;
-use std::process::Command;
+use std::io::Read;
+use std::process::{Command, Stdio};
 
 #[test]
 fn counts_are_exact_and_a_small_write_moves_no_more_than_it_must() {
@@ -65,4 +66,44 @@ fn only_what_was_asked_for_is_measured_a_degraded_array_beside_the_whole_one() {
         .expect("it starts");
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--only: nothing that is measured has"));
+}
+
+/// Runs the command with its standard error on a terminal; what it printed, and what the terminal was sent.
+fn on_a_terminal(line: &str) -> (Vec<u8>, String) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("it is ours");
+    let name = ptsname(&terminal, Vec::new()).expect("it has a name");
+    let side = std::fs::File::options().read(true).write(true).open(name.to_str().expect("text"));
+    let side = side.expect("its other side");
+    let size = rustix::termios::Winsize { ws_row: 24, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&side, size).expect("it has a size");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mdspace"));
+    command.args(line.split(' ')).env("TERM", "xterm").stdout(Stdio::piped()).stderr(side);
+    let child = command.spawn().expect("mdspace starts");
+    drop(command); // and with it our end of the side
+    let shown = std::thread::spawn(move || {
+        let (mut shown, mut screen) = (Vec::new(), std::fs::File::from(terminal));
+        drop(screen.read_to_end(&mut shown)); // an error when nobody is on the other side any more
+        String::from_utf8_lossy(&shown).into_owned()
+    });
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{line}");
+    (output.stdout, shown.join().expect("it was read"))
+}
+
+#[test]
+fn long_work_shows_on_a_terminal_what_it_is_at_and_its_output_is_the_same() {
+    for (line, shown) in [
+        ("bench --count --json --level 5 --members 3 --size 6M", ["bench [", "raid5: "]),
+        ("lab e3 --json", ["lab [", "of 1 done, e3"]),
+    ] {
+        let (printed, screen) = on_a_terminal(line);
+        serde_json::from_slice::<Value>(&printed).unwrap_or_else(|error| panic!("{line}: {error}"));
+        for words in shown {
+            assert!(screen.contains(words), "{line}: no `{words}` in: {screen}");
+        }
+    }
+    let plain = Command::new(env!("CARGO_BIN_EXE_mdspace")).args(["lab", "e3"]).output().expect("it starts");
+    assert!(plain.status.success() && plain.stderr.is_empty(), "nothing to say of what ends soon");
 }

@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
+use support::nbd::Nbd;
 use support::{Server, Workplace, parsed};
 
 #[test]
@@ -38,50 +39,6 @@ fn a_server_is_found_tells_its_state_loses_a_member_and_stops_clean() {
     let report = parsed(&here.run("examine --json a b c").ok().text());
     assert_eq!(report["arrays"][0]["status"]["state"], "clean, degraded");
     assert_eq!(report["arrays"][0]["status"]["left_out"][0]["name"], "b", "its events are old: {report}");
-}
-
-/// A client that says no more than it must, and may hang up at any byte.
-struct Nbd {
-    stream: UnixStream,
-    /// What it was told that there are.
-    bytes: u64,
-}
-
-impl Nbd {
-    fn connect(socket: &str) -> Self {
-        let mut stream = UnixStream::connect(socket).expect("somebody listens");
-        let agreed = 3_u32.to_be_bytes(); // fixed newstyle, no zeroes
-        stream.read_exact(&mut [0; 18]).expect("a greeting");
-        // The default export, in the way that needs no reply to an option.
-        stream.write_all(&[&agreed[..], b"IHAVEOPT", &[0, 0, 0, 1, 0, 0, 0, 0]].concat()).expect("it listens");
-        let mut told = [0; 10];
-        stream.read_exact(&mut told).expect("size and flags");
-        let bytes = u64::from_be_bytes(told[..8].try_into().expect("eight bytes"));
-        Self { stream, bytes }
-    }
-
-    fn request(&mut self, kind: u16, at: u64, bytes: u32, payload: &[u8]) {
-        let header = [&0x2560_9513_u32.to_be_bytes()[..], &[0, 0], &kind.to_be_bytes()];
-        let cookie = at.to_be_bytes();
-        let place = [&cookie[..], &at.to_be_bytes(), &bytes.to_be_bytes()].concat();
-        self.stream.write_all(&[&header.concat(), &place, payload].concat()).expect("it listens");
-    }
-
-    /// Which request was answered: it was done.
-    fn reply(&mut self) -> u64 {
-        let mut reply = [0; 16];
-        self.stream.read_exact(&mut reply).expect("an answer");
-        assert_eq!(reply[..8], [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0], "no error");
-        u64::from_be_bytes(reply[8..].try_into().expect("eight bytes"))
-    }
-
-    fn read(&mut self, at: u64, bytes: u32) -> Vec<u8> {
-        self.request(0, at, bytes, &[]);
-        assert_eq!(self.reply(), at);
-        let mut data = vec![0; bytes as usize];
-        self.stream.read_exact(&mut data).expect("what was read");
-        data
-    }
 }
 
 #[test]

@@ -45,7 +45,11 @@ impl<M: Member, C: Clock> Array<M, C> {
         for (device, layout) in places {
             let superblock = device.superblock.borrow().clone();
             let made = Checksums::make(&device.member, &superblock, layout, &inner.pool, inner.clock.wall()).await;
-            made.map_err(|error| Refusal::member_error(&device.name, &error))?;
+            made.map_err(|error| {
+                Refusal::member_error(&device.name, &error)
+                    .after("some members have checksums from the next start on")
+                    .advice("`mdspace status` shows how the members are; set it again once this one is replaced")
+            })?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::array::{Array, Inner};
 use crate::assemble::Candidate;
 use crate::clock::Clock;
 use crate::device::Device;
-use crate::error::Refusal;
+use crate::error::{ArrayError, Refusal};
 use crate::member::Member;
 use format::bitmap::{BitmapSuper, SUPER_BYTES, set_range};
 use format::geometry::{Geometry, Level};
@@ -179,7 +179,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let _inside = self.enter_to_change()?;
         let _alone = self.licences.alone().await;
         let _nobody_writes = self.locks.exclusive(0..u64::MAX).await;
-        self.flush_devices().await.map_err(|error| Refusal::new(error.reason))?;
+        self.flush_devices().await.map_err(ArrayError::refusal)?;
         let _lock = self.metadata.exclusive(0..1).await;
         let superblock = self.check_bitmap_can_be_added()?;
         self.forget_returns(); // of a bitmap whose file failed
@@ -220,11 +220,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
             let everything = intent.bits.borrow().everything();
             self.write_pages(&intent, &everything, Flush::Yes).await
         };
-        self.leave_behind(failures).await.map_err(|error| Refusal::new(error.reason))?;
+        self.leave_behind(failures).await.map_err(ArrayError::refusal)?;
         self.publish_change().await?;
         match intent.retired.get() {
             true => {
-                let refusal = Refusal::new("could not be written").advice("keep the bitmap on another disk");
+                let refusal = Refusal::new("could not be written")
+                    .after("the array goes on without a bitmap")
+                    .advice("keep the bitmap on another disk");
                 Err(Refusal { member: intent.status().file, ..refusal })
             }
             false => Ok(()),
@@ -288,6 +290,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     async fn publish_change(&self) -> Result<(), Refusal> {
-        self.publish().await.map_err(|error| Refusal::new(error.reason))
+        self.publish().await.map_err(ArrayError::refusal)
     }
 }

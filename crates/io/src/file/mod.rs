@@ -36,12 +36,15 @@ pub struct OpenOptions {
     pub direct: Direct,
     /// Who else may hold the member meanwhile.
     pub lock: Lock,
+    /// Take a regular file to be as long as the next multiple of so many bytes, a power of two: what it lacks reads as
+    /// zeros, and is there from the first write behind its end on. 0: it is as long as it is.
+    pub whole_bytes: u64,
 }
 
 impl Default for OpenOptions {
     /// Writable, direct where possible, held exclusively.
     fn default() -> Self {
-        Self { read_only: false, direct: Direct::Auto, lock: Lock::Exclusive }
+        Self { read_only: false, direct: Direct::Auto, lock: Lock::Exclusive, whole_bytes: 0 }
     }
 }
 
@@ -139,6 +142,8 @@ pub struct FileMember {
     limits: Growing<Limits>,
     is_block_device: bool,
     is_direct: bool,
+    /// Where it ended when it was opened, if it is taken to be longer.
+    short_end: Option<u64>,
 }
 
 /// What a member of another thread's executor is made of; it lasts no longer than the one that it is of.
@@ -163,7 +168,7 @@ impl Shareable for FileMember {
     fn open(handle: FileHandle) -> Self {
         let FileHandle { path, fd, limits, is_block_device, is_direct } = handle;
         let (descriptor, limits) = (Descriptor::shared(fd), Growing::new(limits));
-        Self { path, descriptor, limits, is_block_device, is_direct }
+        Self { path, descriptor, limits, is_block_device, is_direct, short_end: None }
     }
 }
 
@@ -185,6 +190,7 @@ impl FileMember {
             limits: Growing::new(probed.limits),
             is_block_device,
             is_direct: probed.is_direct,
+            short_end: probed.short_end,
         })
     }
 
@@ -234,6 +240,17 @@ impl FileMember {
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
             Err(error) => Err(self.failed(request, error)),
+        }
+    }
+
+    /// Makes up for what a file lacks that is taken to be longer, when a read has come to its end; the read's new result.
+    fn make_up(&self, at: u64, result: io::Result<u32>, rest: &mut [u8]) -> io::Result<u32> {
+        match (self.short_end, result) {
+            (Some(end), Ok(moved)) if (moved as usize) < rest.len() && at + u64::from(moved) >= end => {
+                rest[moved as usize..].fill(0);
+                Ok(rest.len() as u32)
+            }
+            (_, result) => result,
         }
     }
 
@@ -296,6 +313,7 @@ impl Member for FileMember {
         while let Ok(false) = outcome {
             let (result, back) = transfer::read(&self.descriptor, at.0 + done, into, done as usize).await;
             into = back;
+            let result = self.make_up(at.0 + done, result, &mut into[done as usize..]);
             outcome = self.progress(request, &mut done, result);
         }
         (outcome.map(drop), into)

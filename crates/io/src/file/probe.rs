@@ -20,22 +20,33 @@ const BUFFER_ALIGNMENT: u32 = engine::buffer::ALIGNMENT as u32;
 pub(super) struct Probed {
     pub(super) limits: Limits,
     pub(super) is_direct: bool,
+    /// Where a file ends that is taken to be longer.
+    pub(super) short_end: Option<u64>,
 }
 
 /// Finds the limits out and turns `O_DIRECT` on where it is possible.
 pub(super) fn probe(fd: &OwnedFd, is_block_device: bool, options: &OpenOptions) -> io::Result<Probed> {
     let dio_align = StatxFlags::from_bits_retain(libc::STATX_DIOALIGN);
     let status = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | dio_align)?;
-    let limits = if is_block_device { device_limits(fd, &status, options)? } else { file_limits(&status, options) };
+    let mut limits = if is_block_device { device_limits(fd, &status, options)? } else { file_limits(&status, options) };
+    let mut short_end = None;
+    if !is_block_device && options.whole_bytes > 0 {
+        let end = std::mem::replace(&mut limits.bytes, status.stx_size.next_multiple_of(options.whole_bytes));
+        short_end = (end < limits.bytes).then_some(end);
+    }
     let alignment = if is_block_device { Some(limits.logical_block_bytes) } else { file_alignment(&status) };
     let alignment = alignment.filter(|bytes| bytes.is_power_of_two() && *bytes <= BUFFER_ALIGNMENT);
     match (options.direct, alignment) {
         (Direct::Auto, Some(alignment)) if set_direct(fd) => {
             let logical_block_bytes = alignment.max(SECTOR_BYTES);
             let physical_block_bytes = limits.physical_block_bytes.max(logical_block_bytes);
-            Ok(Probed { limits: Limits { logical_block_bytes, physical_block_bytes, ..limits }, is_direct: true })
+            Ok(Probed {
+                limits: Limits { logical_block_bytes, physical_block_bytes, ..limits },
+                is_direct: true,
+                short_end,
+            })
         }
-        _ => Ok(Probed { limits, is_direct: false }),
+        _ => Ok(Probed { limits, is_direct: false, short_end }),
     }
 }
 

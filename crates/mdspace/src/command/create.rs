@@ -11,7 +11,7 @@ use crate::command::members::expand;
 use crate::command::output::{print, print_json};
 use crate::command::progress::Progress;
 use crate::command::size::Size;
-use crate::create::{default_recipe, has_chunks};
+use crate::create::{are_all_new, default_recipe, has_chunks};
 use crate::machine::{Arena, Machine};
 use engine::create::{Contents, Recipe};
 use engine::status::Status;
@@ -52,8 +52,14 @@ pub(crate) async fn create(
     let created = crate::create::create(machine, recipe, slots, spares, size.map(|size| size.0), &progress).await;
     drop(shown.take()); // off the terminal before anything else is on it
     let (array, made) = created?;
-    if let Some(bitmap) = bitmap {
-        bitmap.add_to(&array, machine).await?;
+    if let Some(bitmap) = bitmap
+        && let Err(refusal) = bitmap.add_to(&array, machine).await
+    {
+        if are_all_new(&made, slots, spares) {
+            return Err(refusal.into()); // they are removed again
+        }
+        made.keep();
+        return Err(refusal.after("the array was made, without a bitmap").into());
     }
     made.keep();
     resync(&array).await;

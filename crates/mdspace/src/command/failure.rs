@@ -80,9 +80,11 @@ impl fmt::Display for Failure {
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
-        let Refusal { member, field, reason, advice } = refusal;
+        let kind = if refusal.changed.is_some() { Kind::Unwell } else { Kind::Refused };
+        let reason = refusal.reason_and_changes();
+        let Refusal { member, field, advice, .. } = refusal;
         let place: Vec<String> = member.into_iter().chain(field).chain([reason]).collect();
-        Self { kind: Kind::Refused, message: place.join(": "), advice }
+        Self { kind, message: place.join(": "), advice }
     }
 }
 
@@ -115,5 +117,8 @@ mod tests {
         assert_eq!(failure.exit_code(), ExitCode::from(1));
         let failure = Failure::from(Refusal::new("is 0").of("a.img").field("superblock.chunksize"));
         assert_eq!(failure.to_string(), "refused: a.img: superblock.chunksize: is 0");
+        let failure = Failure::from(Refusal::new("write failed").of("a.img").after("its superblock is gone"));
+        assert_eq!(failure.to_string(), "error: a.img: write failed; its superblock is gone");
+        assert_eq!(failure.exit_code(), ExitCode::from(1));
     }
 }

@@ -7,21 +7,25 @@ use crate::command::arguments::LabArguments;
 use crate::command::failure::Failure;
 use crate::command::html::{Bar, Page};
 use crate::command::output::{print, print_json};
+use crate::command::progress::Steps;
 use sim::lab::{EXPERIMENTS, Figure, Report, number};
 
 /// Runs `mdspace lab`.
 pub(crate) fn run(arguments: &LabArguments) -> Result<(), Failure> {
     let is_wanted = |name: &str| arguments.experiments.iter().any(|wanted| wanted == name || wanted == "all");
-    let wanted = EXPERIMENTS.iter().filter(|experiment| is_wanted(experiment.name));
+    let wanted: Vec<_> = EXPERIMENTS.iter().filter(|experiment| is_wanted(experiment.name)).collect();
     let mut reports: Vec<Report> = Vec::new();
-    for (index, experiment) in wanted.enumerate() {
+    let mut steps = Steps::start("lab", wanted.len());
+    for (index, experiment) in wanted.into_iter().enumerate() {
+        steps.begin(experiment.name);
         let report = (experiment.run)();
         if !arguments.json {
             let text = report.text();
-            print(&if index == 0 { text } else { format!("\n{text}") })?;
+            steps.aside(|| print(&if index == 0 { text } else { format!("\n{text}") }))?;
         }
         reports.push(report);
     }
+    drop(steps);
     if arguments.json {
         print_json(&reports)?;
     }

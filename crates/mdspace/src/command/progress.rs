@@ -70,6 +70,82 @@ impl Drop for Progress {
     }
 }
 
+/// Long work of parts that have names, of which nobody knows how long each will take.
+pub(crate) struct Steps(StepsDisplay);
+
+enum StepsDisplay {
+    Bar(ProgressBar),
+    Lines(StepLines),
+}
+
+impl Steps {
+    /// Work called `verb` of so many parts.
+    pub(crate) fn start(verb: &'static str, count: usize) -> Self {
+        if !std::io::stderr().is_terminal() {
+            return Self(StepsDisplay::Lines(StepLines { verb, begun: 0, count, last: Instant::now() }));
+        }
+        let bar = ProgressBar::with_draw_target(Some(count as u64), ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template("{prefix} [{bar:40}] {pos} of {len} done, {msg}");
+        bar.set_style(style.expect("the template is a constant").progress_chars("=> "));
+        bar.set_prefix(verb);
+        Self(StepsDisplay::Bar(bar))
+    }
+
+    /// The part called `name` begins, and the one before it is done.
+    pub(crate) fn begin(&mut self, name: &str) {
+        match &mut self.0 {
+            StepsDisplay::Bar(bar) => {
+                if !bar.message().is_empty() {
+                    bar.inc(1);
+                }
+                bar.set_message(name.to_owned());
+            }
+            StepsDisplay::Lines(lines) => {
+                if let Some(line) = lines.begin(name, Instant::now()) {
+                    eprintln!("{line}");
+                }
+            }
+        }
+    }
+
+    /// Prints something else meanwhile, perhaps on the same terminal.
+    pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+        match &self.0 {
+            StepsDisplay::Bar(bar) => bar.suspend(print),
+            StepsDisplay::Lines(_) => print(),
+        }
+    }
+}
+
+impl Drop for Steps {
+    /// As that of [`Progress`].
+    fn drop(&mut self) {
+        if let StepsDisplay::Bar(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// The plain form of [`Steps`].
+struct StepLines {
+    verb: &'static str,
+    begun: usize,
+    count: usize,
+    last: Instant,
+}
+
+impl StepLines {
+    /// Counts a part; the line to print, when one is due.
+    fn begin(&mut self, name: &str, now: Instant) -> Option<String> {
+        self.begun += 1;
+        if now.duration_since(self.last) < INTERVAL {
+            return None;
+        }
+        self.last = now;
+        Some(format!("{}: {} of {}: {name}", self.verb, self.begun, self.count))
+    }
+}
+
 /// The plain form; told the time, so that it can be tested.
 struct Lines {
     verb: &'static str,
@@ -129,6 +205,15 @@ mod tests {
         let mut lines = Lines { before: 2 << 20, done: 2 << 20, ..Lines::start("scrub", Some(4 << 20), start) };
         let line = lines.advance(1 << 20, start + INTERVAL);
         assert_eq!(line.as_deref(), Some("scrub: 3 MiB of 4 MiB (75 %), 205 KiB/s, 0:05 min left"));
+    }
+
+    #[test]
+    fn a_plain_line_names_the_part_that_begins_once_an_interval() {
+        let start = Instant::now();
+        let mut lines = StepLines { verb: "lab", begun: 0, count: 3, last: start };
+        assert_eq!(lines.begin("e1", start), None);
+        assert_eq!(lines.begin("e2", start + INTERVAL).as_deref(), Some("lab: 2 of 3: e2"));
+        assert_eq!(lines.begin("e3", start + INTERVAL + INTERVAL / 2), None);
     }
 
     #[test]

@@ -220,11 +220,17 @@ async fn members_of_up(machine: &Machine, directory: &Path) -> Result<Vec<PathBu
         return Ok(members);
     }
     let failed = |error| Failure::refused(format!("{}: cannot create: {error}", directory.display()));
+    let is_new = !directory.exists();
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
     let members: Vec<PathBuf> = (0..UP_MEMBERS).map(|index| directory.join(format!("member{index}.img"))).collect();
     let slots: Vec<_> = members.iter().cloned().map(Some).collect();
     let recipe = Recipe { name: "mdspace".to_owned(), ..default_recipe(Level::Raid5)? };
-    create(machine, recipe, &slots, &[], Some(Size(UP_MEMBER_BYTES)), None).await?;
+    if let Err(failure) = create(machine, recipe, &slots, &[], Some(Size(UP_MEMBER_BYTES)), None).await {
+        if is_new {
+            drop(std::fs::remove_dir(directory)); // as its members are; unless there is something in it since
+        }
+        return Err(failure);
+    }
     Ok(members)
 }
 
@@ -515,8 +521,13 @@ impl<'a> ArrayServer<'a> {
 
     async fn set(&self, wanted: &BTreeMap<String, String>) -> Result<(), ApiError> {
         let changes = prepare(self.machine, &self.array, wanted).map_err(|refusal| refused(400, refusal))?;
-        for change in changes {
-            change.await.map_err(|refusal| refused(409, refusal))?;
+        let mut done = Vec::new();
+        for (change, key) in changes.into_iter().zip(wanted.keys()) {
+            change.await.map_err(|refusal| match done.is_empty() {
+                true => refused(409, refusal),
+                false => refused(409, refusal.after(format!("set before it: {}", done.join(", ")))),
+            })?;
+            done.push(&**key);
         }
         Ok(())
     }
@@ -559,7 +570,11 @@ fn not_opened(refusal: Refusal) -> ApiError {
     }
 }
 
-pub(crate) fn refused(status: u16, Refusal { member, field, reason, advice }: Refusal) -> ApiError {
+/// As `status` for what changed nothing.
+pub(crate) fn refused(status: u16, refusal: Refusal) -> ApiError {
+    let status = if refusal.changed.is_some() { 500 } else { status };
+    let reason = refusal.reason_and_changes();
+    let Refusal { member, field, advice, .. } = refusal;
     ApiError { member, field, advice, ..ApiError::new(status, reason) }
 }
 

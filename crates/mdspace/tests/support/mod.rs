@@ -1,6 +1,8 @@
 //! Running the command in a directory of its own, as a person would; for a while, or in the background as a server.
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
+pub(crate) mod nbd;
+
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

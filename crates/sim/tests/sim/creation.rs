@@ -1,12 +1,14 @@
 //! Making an array over another one, with the power gone at every write and
 //! flush: what is left is the old array with its data, the new one, or none,
-//! and never one array's superblocks over another's data.
+//! and never one array's superblocks over another's data. And over what may be a member's superblock, or with
+//! members that fail on the way.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::{Array, AssembleOptions, Candidate, Durability, Pool};
+use engine::{Array, AssembleOptions, Candidate, Durability, Operation, Pool, Refusal};
 use format::geometry::Level;
 use format::placement::BitmapChoice;
-use format::superblock::Version;
+use format::superblock::{Version, decode, places};
+use mdspace_sim::faults::{Mishap, Planned};
 use mdspace_sim::{Random, SimMember, World};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -37,10 +39,24 @@ fn candidates(members: &[SimMember]) -> Vec<Candidate<SimMember>> {
     members.iter().map(|member| Candidate { name: member.name(), member: member.clone() }).collect()
 }
 
-async fn make(recipe: Recipe, members: &[SimMember], world: &World) {
+async fn try_to_make(recipe: Recipe, members: &[SimMember], world: &World) -> Result<(), Refusal> {
     let newcomer = |(index, candidate)| Some(Newcomer { candidate, device_uuid: [index as u8; 16] });
     let newcomers: Vec<_> = candidates(members).into_iter().enumerate().map(newcomer).collect();
-    create(&recipe, &newcomers, &[], &Pool::new(8 << 20), &world.clock(), &|_, _| {}).await.expect("it can be made");
+    create(&recipe, &newcomers, &[], &Pool::new(8 << 20), &world.clock(), &|_, _| {}).await
+}
+
+async fn make(recipe: Recipe, members: &[SimMember], world: &World) {
+    try_to_make(recipe, members, world).await.expect("it can be made");
+}
+
+/// Whatever begins as a superblock at the places of other versions than `version`.
+fn strays(member: &SimMember, version: Version) -> Vec<Version> {
+    let image = member.image();
+    let is_there = |(other, at): &(Version, format::units::MemberByte)| {
+        let place = &image[at.0 as usize..at.0 as usize + 4096];
+        *other != version && !matches!(decode(*other, *at, place, image.len() as u64), Ok(None))
+    };
+    places(image.len() as u64).into_iter().filter(is_there).map(|(other, _)| other).collect()
 }
 
 /// The array's identity and its bytes, if there is one.
@@ -53,7 +69,14 @@ async fn look(members: &[SimMember], world: &World) -> Option<(String, Vec<u8>)>
 
 #[test]
 fn an_array_made_over_another_is_there_or_not_and_never_half() {
-    for (old, new) in [(Version::V1_2, Version::V1_2), (Version::V1_0, Version::V1_2), (Version::V1_1, Version::V1_0)] {
+    use Contents::{Consistent, Unknown};
+    for (old, new, contents) in [
+        (Version::V1_2, Version::V1_2, Unknown),
+        (Version::V1_0, Version::V1_2, Unknown),
+        (Version::V1_1, Version::V1_0, Unknown),
+        (Version::V1_0, Version::V1_2, Consistent),
+        (Version::V1_2, Version::V1_1, Consistent),
+    ] {
         let mut seen = [0; 3];
         for cut in 1.. {
             let mut random = Random::new(cut);
@@ -80,8 +103,10 @@ fn an_array_made_over_another_is_there_or_not_and_never_half() {
             world.run(before, || false);
 
             boundaries.set(0);
-            let done =
-                world.run(make(recipe(new, NEW, Contents::Unknown), &members, &world), || boundaries.get() >= cut);
+            let done = world.run(make(recipe(new, NEW, contents), &members, &world), || boundaries.get() >= cut);
+            if done.is_some() {
+                members.iter().for_each(|member| assert_eq!(strays(member, new), [], "{new} over {old}, {contents:?}"));
+            }
             let world = World::new(random.number());
             let left: Vec<_> = members
                 .iter()
@@ -90,7 +115,7 @@ fn an_array_made_over_another_is_there_or_not_and_never_half() {
                 })
                 .collect();
             let found = world.run(look(&left, &world), || false).expect("not stopped");
-            let context = format!("{new} over {old}, cut {cut}");
+            let context = format!("{new} over {old}, {contents:?}, cut {cut}");
             match found {
                 None => seen[0] += 1,
                 Some((uuid, bytes)) if uuid == engine::status::uuid_text(&OLD) => {
@@ -98,7 +123,8 @@ fn an_array_made_over_another_is_there_or_not_and_never_half() {
                     seen[1] += 1;
                 }
                 Some((_, bytes)) => {
-                    assert!(bytes.iter().all(|byte| *byte == 0), "{context}: the new array with old data");
+                    let is_zeros = || bytes.iter().all(|byte| *byte == 0);
+                    assert!(contents == Consistent || is_zeros(), "{context}: the new array with old data");
                     seen[2] += 1;
                 }
             }
@@ -107,5 +133,59 @@ fn an_array_made_over_another_is_there_or_not_and_never_half() {
                 break;
             }
         }
+    }
+}
+
+/// Three members that hold nothing, in a world of their own.
+fn blanks() -> (World, Rc<Cell<u64>>, Vec<SimMember>) {
+    let (world, boundaries) = (World::new(5), Rc::new(Cell::new(0)));
+    let blank = |index| SimMember::new(format!("member{index}"), &world, vec![0; MEMBER_BYTES], boundaries.clone());
+    let members = (0..MEMBERS).map(blank).collect();
+    (world, boundaries, members)
+}
+
+#[test]
+fn a_place_of_a_superblock_that_cannot_be_read_or_understood_is_overwritten_only_when_asked() {
+    type Spoil = fn(&SimMember, u64);
+    let spoils: [(&str, Spoil, &str); 2] = [
+        ("unreadable", |member, at| member.faults().latent.borrow_mut().push(at..at + 512), "superblock: read of"),
+        ("magic", |member, at| member.plant(at, &0xa92b_4efc_u32.to_le_bytes()), "superblock."),
+    ];
+    for (what, spoil, words) in spoils {
+        for (version, at) in places(MEMBER_BYTES as u64) {
+            let (world, boundaries, members) = blanks();
+            spoil(&members[1], at.0);
+            let ask = |overwrite| Recipe { overwrite, ..recipe(Version::V1_2, NEW, Contents::Consistent) };
+            let life = async {
+                let refusal = try_to_make(ask(false), &members, &world).await.expect_err("it may be a member's");
+                let text = refusal.to_string();
+                assert!(text.starts_with(&format!("member1: {words}")), "{what} {version}: {text}");
+                assert!(text.contains("--force") && refusal.changed.is_none(), "{what} {version}: {text}");
+                assert_eq!(boundaries.get(), 0, "{what} {version}: something was written");
+                make(ask(true), &members, &world).await;
+                assert_eq!(strays(&members[1], Version::V1_2), [], "{what} {version}");
+                look(&members, &world).await.expect("it was made");
+            };
+            world.run(life, || false).expect("nothing stops it");
+        }
+    }
+}
+
+#[test]
+fn a_member_that_fails_on_the_way_is_named_with_what_was_changed() {
+    for (stage, words) in [(0, "superblocks that members had"), (1, "what was on"), (2, "some members have")] {
+        let (world, boundaries, members) = blanks();
+        let life = async {
+            make(recipe(Version::V1_0, OLD, Contents::Consistent), &members, &world).await;
+            let written = boundaries.get();
+            let fault = Planned { operation: Operation::Flush, after: stage, mishap: Mishap::Fail };
+            members[1].faults().planned.borrow_mut().push(fault);
+            let made = try_to_make(recipe(Version::V1_2, NEW, Contents::Unknown), &members, &world).await;
+            let refusal = made.expect_err("a member failed");
+            assert_eq!(refusal.member.as_deref(), Some("member1"), "{refusal}");
+            assert!(refusal.changed.as_ref().is_some_and(|changed| changed.contains(words)), "{stage}: {refusal}");
+            assert!(boundaries.get() > written && refusal.advice.is_some(), "{stage}: {refusal}");
+        };
+        world.run(life, || false).expect("nothing stops it");
     }
 }

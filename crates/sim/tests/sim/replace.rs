@@ -2,11 +2,14 @@
 //! fails, and while the power goes at any write.
 
 use super::healing::{DATA_OFFSET, RAID1, RAID5, RAID6, RAID10, ROW, Scene, Setup, candidate, of, play};
-use engine::Durability;
+use engine::{Array, Durability, Operation, Refusal};
 use format::geometry::Level;
-use mdspace_sim::SimMember;
+use mdspace_sim::faults::{Mishap, Planned};
+use mdspace_sim::{SimMember, VirtualClock};
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
+
+type Simulated = Array<SimMember, VirtualClock>;
 
 const SETUPS: [Setup; 5] = [RAID1, RAID5, RAID6, RAID10, Setup { level: Level::Raid10, layout: 0x201, ..RAID10 }];
 
@@ -126,6 +129,63 @@ fn spares_replace_and_what_cannot_be_replaced_is_refused() {
         scene.check(&array).await;
         array.stop().await.expect("stops clean");
     });
+}
+
+/// In the place of a member, or as a spare.
+async fn take_in(array: &Simulated, new: &SimMember, old: Option<&str>, overwrite: bool) -> Result<(), Refusal> {
+    match old {
+        Some(old) => array.replace(old, candidate(new), [9; 16], overwrite).await,
+        None => array.add(candidate(new), [9; 16], overwrite).await,
+    }
+}
+
+#[test]
+fn what_may_be_another_arrays_member_joins_only_when_asked() {
+    for replaces in [false, true] {
+        for at in [0, 4096] {
+            play(RAID5, 24, async |scene| {
+                let (members, newer, bad) = (scene.create().await, scene.member("newer"), scene.member("bad"));
+                newer.plant(at, &0xa92b_4efc_u32.to_le_bytes());
+                bad.faults().latent.borrow_mut().push(at..at + 512);
+                let array = scene.serve(&members).await;
+                for (new, old, words) in [
+                    (&newer, "member0", "newer: superblock.major_version: "),
+                    (&bad, "newer", "bad: superblock: read of"),
+                ] {
+                    let (boundaries, old) = (scene.boundaries.get(), replaces.then_some(old));
+                    let refusal = take_in(&array, new, old, false).await.expect_err(words);
+                    assert!(refusal.to_string().starts_with(words), "{refusal}");
+                    assert!(refusal.advice.is_some_and(|advice| advice.contains("--force")));
+                    assert_eq!((scene.boundaries.get(), refusal.changed), (boundaries, None), "{words}");
+                    take_in(&array, new, old, true).await.expect("it was asked for");
+                    scene.pause().await;
+                }
+                scene.check(&array).await;
+                array.stop().await.expect("stops clean");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_newcomer_that_fails_is_named_with_what_was_changed() {
+    for replaces in [false, true] {
+        for (flushes, words) in [(0, "it is not a member"), (1, "the array goes on without it")] {
+            play(RAID5, 25, async |scene| {
+                let (members, new) = (scene.create().await, scene.member("new"));
+                let fault = Planned { operation: Operation::Flush, after: flushes, mishap: Mishap::Fail };
+                new.faults().planned.borrow_mut().push(fault);
+                let array = scene.serve(&members).await;
+                let old = replaces.then_some("member0");
+                let refusal = take_in(&array, &new, old, false).await.expect_err("it failed");
+                assert_eq!(refusal.member.as_deref(), Some("new"), "{refusal}");
+                assert!(refusal.changed.as_ref().is_some_and(|changed| changed.contains(words)), "{refusal}");
+                assert!(refusal.advice.is_some());
+                scene.check(&array).await;
+                array.stop().await.expect("stops clean");
+            });
+        }
+    }
 }
 
 /// Cut at boundary `cut`, counted from the replacement's beginning: what is left goes on to a whole array. The

@@ -19,6 +19,7 @@ use crate::command::arguments::BenchArguments;
 use crate::command::failure::Failure;
 use crate::command::html::{Bar, Page};
 use crate::command::output::{columns, print, print_json};
+use crate::command::progress::Steps;
 use crate::command::size::Size;
 use crate::machine::{Arena, Array, Machine};
 use counts::{Count, count_all};
@@ -92,8 +93,11 @@ pub(crate) fn run(arguments: &BenchArguments, kernel: Option<&'static Kernel>) -
     let mut report = Report { member: words.join(" "), depth: arguments.depth, levels: Vec::new() };
     machine.run(async {
         let members = members::make(arguments)?;
+        let mut steps = Steps::start("bench", arguments.level.iter().map(|level| parts(arguments, *level)).sum());
         for (index, level) in arguments.level.iter().enumerate() {
-            report.levels.push(bench_level(&machine, &members, *level, index > 0, arguments, time).await?);
+            report
+                .levels
+                .push(bench_level(&machine, &members, *level, index > 0, (arguments, time), &mut steps).await?);
         }
         Ok::<(), Failure>(())
     })?;
@@ -128,6 +132,21 @@ fn names(level: Level) -> Vec<&'static str> {
     names
 }
 
+/// Whether it is to be measured what has this name.
+fn is_meant(arguments: &BenchArguments, name: &str) -> bool {
+    arguments.only.as_ref().is_none_or(|words| name.contains(words.as_str()))
+}
+
+/// Into how many parts the work of a level falls: its making, and what is measured, the sweeps together.
+fn parts(arguments: &BenchArguments, level: Level) -> usize {
+    if arguments.count || arguments.shards.get() > 1 {
+        return 2;
+    }
+    let meant: Vec<_> = names(level).into_iter().filter(|name| is_meant(arguments, name)).collect();
+    let sweeps = meant.iter().filter(|name| sweeps::NAMES.contains(name)).count();
+    1 + meant.len() - sweeps.saturating_sub(1)
+}
+
 fn has_redundancy(level: Level) -> bool {
     !matches!(level, Level::Linear | Level::Raid0)
 }
@@ -137,9 +156,11 @@ async fn bench_level(
     members: &[AnyMember],
     level: Level,
     overwrite: bool,
-    arguments: &BenchArguments,
-    time: Duration,
+    (arguments, time): (&BenchArguments, Duration),
+    steps: &mut Steps,
 ) -> Result<LevelReport, Failure> {
+    let mut begin = |part: &str| steps.begin(&format!("{}: {part}", level_name(level)));
+    begin("an array is made and filled");
     let chunk_bytes = if matches!(level, Level::Linear | Level::Raid1) { 0 } else { arguments.chunk.0 };
     let integrity = arguments.integrity && !matches!(level, Level::Linear | Level::Raid0);
     // Filled through the array before anything is measured.
@@ -163,12 +184,14 @@ async fn bench_level(
         shards: Vec::new(),
     };
     if arguments.count {
+        begin("transfers are counted");
         array.stop().await?;
         report.counts = count_all(machine, members, &geometry, &template).await?;
         forget_array(machine, members).await?;
         return Ok(report);
     }
     if arguments.shards.get() > 1 {
+        begin("shards beside one");
         let others = members::make(arguments)?;
         make_array(machine, &others, level, chunk_bytes, integrity, overwrite, Contents::Consistent).await?;
         let one = Array::assemble(candidates(&others), options(machine), machine.pool.clone(), machine.clock.clone());
@@ -181,14 +204,17 @@ async fn bench_level(
     let (pool, clock, depth) = (machine.pool.clone(), machine.clock.clone(), arguments.depth);
     let bench = Bench { array, whole: None, members: members.to_vec(), data_at, pool, clock, depth, template };
     let bench = Rc::new(bench);
-    let is_meant = |name: &str| arguments.only.as_ref().is_none_or(|words| name.contains(words.as_str()));
+    let is_meant = |name: &str| is_meant(arguments, name);
     for workload in workload::healthy(&geometry).into_iter().filter(|workload| is_meant(workload.name)) {
+        begin(workload.name);
         report.figures.push(measure(&bench, workload, time).await?);
     }
     if has_redundancy(level) && is_meant(scrub::CHECK_NAME) {
+        begin(scrub::CHECK_NAME);
         report.figures.push(scrub::check(&bench, &geometry).await?);
     }
     if has_redundancy(level) && is_meant(scrub::BESIDE_A_CHECK) {
+        begin(scrub::BESIDE_A_CHECK);
         let reads = workload::healthy(&geometry).swap_remove(0);
         report.figures.push(scrub::beside_a_check(&bench, reads, time).await?);
     }
@@ -196,10 +222,12 @@ async fn bench_level(
     if has_redundancy(level) {
         let degraded = degraded(machine, &bench).await?;
         for workload in workload::degraded(&geometry).into_iter().filter(|workload| is_meant(workload.name)) {
+            begin(workload.name);
             report.figures.push(measure(&degraded, workload, time).await?);
         }
     }
-    if sweeps::NAMES.into_iter().any(is_meant) {
+    if has_redundancy(level) && sweeps::NAMES.into_iter().any(is_meant) {
+        begin("sweeps");
         report.sweeps = measure_sweeps(machine, members, level, chunk_bytes, integrity, &bench, &geometry).await?;
     }
     forget_array(machine, members).await?;

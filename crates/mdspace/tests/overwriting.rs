@@ -1,0 +1,172 @@
+//! What would be overwritten: members that carry a superblock, or what may be one, are taken by `create`, `add` and
+//! `replace` only with `--force`; and what a command says that failed when something was changed already.
+//!
+//! A black box over the command. Places that cannot be read, and power that goes, are the simulated world's matter.
+
+mod support;
+
+use std::os::unix::fs::FileExt;
+use std::process::Stdio;
+use support::{Server, Workplace, parsed};
+
+/// md's magic, as it is on disk.
+const MAGIC: [u8; 4] = 0xa92b_4efc_u32.to_le_bytes();
+
+const MEMBER_BYTES: u64 = 8 << 20;
+
+/// Where superblocks are on such a member, by version.
+const PLACES: [(&str, u64); 4] =
+    [("0.90", MEMBER_BYTES - (64 << 10)), ("1.0", MEMBER_BYTES - (8 << 10)), ("1.1", 0), ("1.2", 4096)];
+
+/// What a member carries: an array's superblock of this version, if there is one, the bytes written at a place, and the
+/// field that is named.
+type Claim = (&'static str, Option<&'static str>, u64, &'static [u8], &'static str);
+
+const CLAIMS: [Claim; 11] = [
+    ("a sound one", Some("1.2"), 0, &[], "superblock.magic"),
+    ("a flipped bit", Some("1.2"), 4096 + 40, &[0xff], "superblock.sb_csum"),
+    ("a flipped bit, 1.0", Some("1.0"), MEMBER_BYTES - (8 << 10) + 200, &[0xff], "superblock.sb_csum"),
+    ("a flipped bit, 1.1", Some("1.1"), 72, &[0xff], "superblock.sb_csum"),
+    ("major version 2", Some("1.2"), 4096 + 4, &[2], "superblock.major_version"),
+    ("more devices than fit", Some("1.2"), 4096 + 220, &[0xff; 4], "superblock.max_dev"),
+    ("magic alone, 0.90", None, PLACES[0].1, &MAGIC, "superblock.minor_version"),
+    ("big endian, 0.90", None, PLACES[0].1, &[0xa9, 0x2b, 0x4e, 0xfc], "superblock.md_magic"),
+    ("magic alone, 1.0", None, PLACES[1].1, &MAGIC, "superblock.major_version"),
+    ("magic alone, 1.1", None, PLACES[2].1, &MAGIC, "superblock.major_version"),
+    ("magic alone, 1.2", None, PLACES[3].1, &MAGIC, "superblock.major_version"),
+];
+
+/// Makes the file anew.
+fn member(here: &Workplace, name: &str, bytes: u64) -> std::fs::File {
+    let file = std::fs::File::create(here.path().join(name)).expect("a directory of our own");
+    file.set_len(bytes).expect("a file can be long");
+    file
+}
+
+/// A member that carries a claim.
+fn claim(here: &Workplace, name: &str, version: Option<&str>, at: u64, bytes: &[u8]) {
+    let file = member(here, name, MEMBER_BYTES);
+    if let Some(version) = version {
+        member(here, "other", MEMBER_BYTES);
+        here.run(&format!("create --level 1 --assume-clean --metadata {version} {name} other")).ok();
+    }
+    file.write_all_at(bytes, at).expect("it is long enough");
+}
+
+#[test]
+fn a_claimed_member_is_made_into_a_new_array_only_by_force() {
+    let here = Workplace::new();
+    for (what, version, at, bytes, field) in CLAIMS {
+        claim(&here, "claimed", version, at, bytes);
+        member(&here, "free", MEMBER_BYTES);
+        let before = here.contents(&["claimed", "free"]);
+        for contents in ["", "--assume-clean"] {
+            let line = format!("create --level 1 {contents} --size 8M free claimed new");
+            here.run(&line).expect(2, &["claimed: ", field, "--force"]);
+            assert!(here.contents(&["claimed", "free"]) == before, "{what}: bytes changed");
+            assert!(!here.path().join("new").exists(), "{what}: a file was left");
+        }
+        here.run("create --level 1 --assume-clean --force --size 8M free claimed new").ok();
+        let report = parsed(&here.run("examine --json free claimed new").ok().text());
+        assert_eq!(report["arrays"][0]["status"]["in_sync"], 3, "{what}");
+        std::fs::remove_file(here.path().join("new")).expect("it was made");
+    }
+}
+
+#[test]
+fn a_claimed_member_joins_an_array_only_by_force() {
+    let here = Workplace::new();
+    here.run("create --level 1 --size 8M a b").ok();
+    let server = Server::of(&here, "serve a b");
+    for (number, (what, version, at, bytes, field)) in CLAIMS.into_iter().enumerate() {
+        claim(&here, "claimed", version, at, bytes);
+        let before = here.contents(&["claimed"]);
+        for line in ["add claimed", "replace b claimed"] {
+            here.run(line).expect(2, &["claimed: ", field, "--force"]);
+            assert!(here.contents(&["claimed"]) == before, "{what}: {line}: bytes changed");
+        }
+        let new = format!("new{number}");
+        std::fs::rename(here.path().join("claimed"), here.path().join(&new)).expect("a new name");
+        here.run(&format!("add --force {new}")).ok();
+        here.run(&format!("remove {new}")).ok();
+    }
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn no_superblock_of_another_version_is_left_beside_a_new_one() {
+    let here = Workplace::new();
+    for old in ["1.0", "1.1", "1.2"] {
+        for new in ["1.0", "1.1", "1.2"] {
+            for name in ["a", "b"] {
+                let file = member(&here, name, MEMBER_BYTES);
+                file.write_all_at(&MAGIC, PLACES[0].1).expect("it is long enough");
+            }
+            here.run(&format!("create --level 1 --assume-clean --force --metadata {old} a b")).ok();
+            here.run(&format!("create --level 1 --assume-clean --force --metadata {new} a b")).ok();
+            for bytes in here.contents(&["a", "b"]) {
+                let found = PLACES.iter().filter(|(_, at)| bytes[*at as usize..].starts_with(&MAGIC));
+                let found: Vec<&str> = found.map(|(version, _)| *version).collect();
+                assert_eq!(found, [new], "{new} over {old}");
+            }
+        }
+    }
+}
+
+/// The command with a limit on the files that it may write: what lies behind it fails, as on a disk that gives way.
+fn limited(here: &Workplace, kib: u64, line: &str) -> std::process::Command {
+    let own = here.command(&[]);
+    let mut command = std::process::Command::new("bash");
+    let script = format!("trap '' XFSZ; ulimit -f {kib}; exec \"$0\" {line}");
+    command.arg("-c").arg(script).arg(own.get_program()).current_dir(here.path());
+    command.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command
+}
+
+#[test]
+fn a_member_that_fails_while_an_array_is_made_is_not_well_and_what_was_changed_is_said() {
+    let here = Workplace::new();
+    member(&here, "short", 2 << 20);
+    member(&here, "long", MEMBER_BYTES);
+    let line = "create --level linear --metadata 1.0 short long";
+    let output = limited(&here, 4096, line).stdin(Stdio::null()).output().expect("bash starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for words in ["error: long: write of", "; the array is not whole: ", "next: give another member", "--force"] {
+        assert!(said.contains(words), "{said}");
+    }
+    assert!(here.contents(&["short"])[0].iter().any(|byte| *byte != 0), "the first member was written to");
+
+    // Of files that were made nothing is left, so that nothing was changed.
+    let line = "create --level linear --metadata 1.0 --size 8M new newer";
+    let output = limited(&here, 4096, line).stdin(Stdio::null()).output().expect("bash starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("refused: new: ") && !here.path().join("new").exists(), "{said}");
+}
+
+#[test]
+fn a_member_that_fails_while_it_joins_is_not_well_and_what_was_changed_is_said() {
+    let here = Workplace::new();
+    here.run("create --level 1 --metadata 1.0 --size 2M a b").ok();
+    member(&here, "long", MEMBER_BYTES);
+    let server = Server::start(limited(&here, 4096, "serve a b"));
+    let run = here.run("add long");
+    run.expect(1, &["long: write of", "it is not a member", "next: "]);
+    let status = parsed(&here.run("status --json").ok().text());
+    assert_eq!(status["members"].as_array().map(Vec::len), Some(2));
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn a_setting_that_is_refused_after_another_was_made_says_so() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --size 8M --integrity a b c").ok();
+    let server = Server::of(&here, "serve a b c");
+    here.run("set integrity=on").expect(2, &["refused: ", "has checksums already"]);
+    here.run("set bitmap=internal integrity=on").expect(1, &["has checksums already", "set before it: bitmap"]);
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+}

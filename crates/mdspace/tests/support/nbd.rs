@@ -1,0 +1,48 @@
+//! An NBD client that says no more than it must, and may hang up at any byte.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+/// A client.
+pub(crate) struct Nbd {
+    pub(crate) stream: UnixStream,
+    /// What it was told that there are.
+    pub(crate) bytes: u64,
+}
+
+impl Nbd {
+    pub(crate) fn connect(socket: &str) -> Self {
+        let mut stream = UnixStream::connect(socket).expect("somebody listens");
+        let agreed = 3_u32.to_be_bytes(); // fixed newstyle, no zeroes
+        stream.read_exact(&mut [0; 18]).expect("a greeting");
+        // The default export, in the way that needs no reply to an option.
+        stream.write_all(&[&agreed[..], b"IHAVEOPT", &[0, 0, 0, 1, 0, 0, 0, 0]].concat()).expect("it listens");
+        let mut told = [0; 10];
+        stream.read_exact(&mut told).expect("size and flags");
+        let bytes = u64::from_be_bytes(told[..8].try_into().expect("eight bytes"));
+        Self { stream, bytes }
+    }
+
+    pub(crate) fn request(&mut self, kind: u16, at: u64, bytes: u32, payload: &[u8]) {
+        let header = [&0x2560_9513_u32.to_be_bytes()[..], &[0, 0], &kind.to_be_bytes()];
+        let cookie = at.to_be_bytes();
+        let place = [&cookie[..], &at.to_be_bytes(), &bytes.to_be_bytes()].concat();
+        self.stream.write_all(&[&header.concat(), &place, payload].concat()).expect("it listens");
+    }
+
+    /// Which request was answered: it was done.
+    pub(crate) fn reply(&mut self) -> u64 {
+        let mut reply = [0; 16];
+        self.stream.read_exact(&mut reply).expect("an answer");
+        assert_eq!(reply[..8], [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0], "no error");
+        u64::from_be_bytes(reply[8..].try_into().expect("eight bytes"))
+    }
+
+    pub(crate) fn read(&mut self, at: u64, bytes: u32) -> Vec<u8> {
+        self.request(0, at, bytes, &[]);
+        assert_eq!(self.reply(), at);
+        let mut data = vec![0; bytes as usize];
+        self.stream.read_exact(&mut data).expect("what was read");
+        data
+    }
+}
