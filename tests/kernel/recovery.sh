@@ -26,24 +26,26 @@ create() { # MEMBER...
     local with=(--bitmap=none)
     [ "$bitmap" != internal ] || with=(--bitmap=internal --bitmap-chunk=256)
     create_by_md 64 "${with[@]}" "$@"
-    dd if=pool of=/dev/md0 bs=1M conv=fsync status=none
+    fill
     take_model
 }
 
 # poke OFFSET_KIB: what is written there next, of the model and of the array.
-poke_model() { dd if=pool of=model bs=4k seek=$(($1 / 4)) skip=$((($1 / 4 * 7 + 13) % 4000)) count=40 conv=notrunc status=none; }
+POKE_BYTES=$((160 << 10))
+poke_model() { hand copy pool $((($1 / 4 * 7 + 13) % 4000 * 4096)) model $(($1 << 10)) $POKE_BYTES; }
 poke_md() {
     poke_model "$1"
-    dd if=model of=/dev/md0 bs=4k seek=$(($1 / 4)) skip=$(($1 / 4)) count=40 conv=notrunc,fsync status=none
+    hand copy model $(($1 << 10)) /dev/md0 $(($1 << 10)) $POKE_BYTES sync || fail "md does not take it: $told"
 }
 poke_served() {
     poke_model "$1"
-    dd if=model of=patch bs=4k skip=$(($1 / 4)) count=40 status=none
-    qemu-io -f raw -c "write -s patch ${1}k 160k" -c flush "$url" >qemu-io.log
+    hand send model $(($1 << 10)) $POKE_BYTES || fail "our server does not take it: $told"
 }
 
 control() { "$mdspace" "$@" --control control.socket >/dev/null || fail "refused: $*"; }
-written_by_us() { status | jq "[.members[] | select(.name == \"$1\")][0].written_bytes"; }
+# written_by_us MEMBER: so many bytes, in $told.
+written_by_us() { said "member('$1').written_bytes" || fail "no word of $1: $told"; }
+is_whole() { says 'in_sync == raid_disks'; }
 
 # The verdict: md assembles what is given, all slots current, nothing to do, nothing amiss.
 judged() { # MEMBER...
@@ -61,7 +63,7 @@ we_recover_onto_a_new_member() {
     poke_served 1024
     control add "${members[count]}"
     poke_served 2048
-    until_true says '.in_sync == .raid_disks'
+    until_true is_whole
     stop_serving
     judged "${members[0]}" "${members[@]:2}"
 }
@@ -74,7 +76,7 @@ a_spare_takes_over() {
     serve "${members[@]}"
     control fail "${members[0]}"
     poke_served 512
-    until_true says '.in_sync == .raid_disks'
+    until_true is_whole
     stop_serving
     judged "${members[@]}" # the failed one is known to be stale
 }
@@ -97,9 +99,9 @@ md_begins_and_we_finish() {
     "$mdspace" read "${members[0]}" "${members[@]:2}" -o ours && cmp model ours || fail "read otherwise"
     serve "${members[0]}" "${members[@]:2}"
     poke_served 4096
-    until_true says '.in_sync == .raid_disks'
-    local written
-    written=$(written_by_us "${members[count]}")
+    until_true is_whole
+    written_by_us "${members[count]}"
+    local written=$told
     ((written < MEMBER_BYTES - offset * 512)) || fail "$written bytes were written from sector $offset on"
     stop_serving
     judged "${members[0]}" "${members[@]:2}"
@@ -115,7 +117,7 @@ we_begin_and_md_finishes() {
     control fail "${members[1]}"
     control remove "${members[1]}"
     control add "${members[count]}"
-    until_true says '.sweep.percent > 5'
+    until_true says 'sweep.percent > 5'
     control set sync-action=frozen
     poke_served 1024
     poke_served 8192
@@ -162,9 +164,9 @@ we_take_back_what_missed_mds_writes() {
     poke_served 4096
     control re-add "${members[1]}"
     poke_served 1024
-    until_true says '.in_sync == .raid_disks'
-    local written
-    written=$(written_by_us "${members[1]}")
+    until_true is_whole
+    written_by_us "${members[1]}"
+    local written=$told
     ((written < MEMBER_BYTES / 2)) || fail "$written bytes were written"
     stop_serving
     judged "${members[@]}"
@@ -182,9 +184,9 @@ we_take_back_what_we_let_go() {
     until_true is_refused_as_used "${members[1]}"
     until_true is_taken_back "${members[1]}"
     poke_served 1024
-    until_true says '.in_sync == .raid_disks'
-    local written
-    written=$(written_by_us "${members[1]}")
+    until_true is_whole
+    written_by_us "${members[1]}"
+    local written=$told
     ((written < MEMBER_BYTES / 2)) || fail "$written bytes were written"
     stop_serving
     judged "${members[@]}"
@@ -198,7 +200,7 @@ we_replace_a_member() {
     poke_served 512
     control replace "${members[1]}" "${members[count]}"
     poke_served 2048
-    until_true says ".members[] | select(.name == \"${members[count]}\") | .state == \"in_sync\""
+    until_true has_place "${members[count]}"
     poke_served 4096
     stop_serving
     judged "${members[@]}" # the old one is known to be faulty
@@ -214,7 +216,7 @@ left_half_done() { # OLD NEW
     [ "${offset:-0}" -gt 0 ] || fail "no recovery offset is left"
     echo $((MEMBER_BYTES - offset * 512))
 }
-has_place() { says ".members[] | select(.name == \"$1\") | .state == \"in_sync\""; }
+has_place() { says "member('$1').state == 'in_sync'"; }
 has_md_place() { # a member that md calls in sync and no replacement
     local state
     state=$(<"$md/dev-${1#/dev/}/state")
@@ -237,13 +239,14 @@ md_begins_to_replace() {
 
 md_begins_to_replace_and_we_finish() {
     md_begins_to_replace
-    local left written
+    local left
     left=$(left_half_done "${members[1]}" "${members[count]}") || { echo "$left"; exit 1; }
     "$mdspace" read "${members[@]}" -o ours && cmp model ours || fail "read otherwise"
     serve "${members[@]}"
     poke_served 4096
     until_true has_place "${members[count]}"
-    written=$(written_by_us "${members[count]}")
+    written_by_us "${members[count]}"
+    local written=$told
     ((written < left)) || fail "$written bytes were written, where $left were left"
     stop_serving
     judged "${members[@]}" # the old one is known to be faulty
@@ -266,7 +269,7 @@ we_begin_to_replace() {
     serve "${members[@]:0:count}"
     control set sync-speed-min=1M sync-speed-max=1M
     control replace "${members[1]}" "${members[count]}"
-    until_true says '.sweep.percent > 10'
+    until_true says 'sweep.percent > 10'
     control set sync-action=frozen
     poke_served 1024
     poke_served 8192
