@@ -17,7 +17,7 @@ cd "$SCRATCH"
 . "${BASH_SOURCE[0]%/*}/hand.sh"
 url="nbd+unix:///?socket=$PWD/nbd.socket" # of what `serve` has started
 # How many of them an array of each level usually has.
-declare -A MEMBERS=([1]=2 [5]=4 [6]=5 [10]=4)
+declare -A MEMBERS=([1]=2 [4]=4 [5]=4 [6]=5 [10]=4)
 
 fail() {
     echo "FAILED: $(where): $*"
@@ -162,6 +162,13 @@ answers() {
 stop_serving() {
     "$mdspace" stop --control control.socket >/dev/null || fail "the server does not stop"
     wait $server || fail "the server did not end well: $(<serve.log)"
+    flushed
+}
+
+kill_server() {
+    kill -KILL $server
+    wait $server 2>/dev/null || true
+    until_true released
     flushed
 }
 
