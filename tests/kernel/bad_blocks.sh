@@ -34,7 +34,7 @@ create_spoiled() { # KIND
 # The member as it was, with other bytes where it was bad.
 unspoil() {
     uncover
-    dd if=pool of="${members[0]}" bs=512 seek=$((DATA_OFFSET + BAD)) count=$BAD_COUNT skip=77 conv=notrunc,fsync status=none
+    hand copy pool $((77 * 512)) "${members[0]}" $(((DATA_OFFSET + BAD) * 512)) $((BAD_COUNT * 512)) sync
 }
 
 # Of the first member: FIRST COUNT, from its data on; md counts from its start.
@@ -45,17 +45,16 @@ we_read_all() {
     until_true reads_until "$1"
 }
 reads_until() {
-    qemu-io -f raw -c "read -q 0 $(stat --format=%s model)" "$url" >/dev/null || fail "not read"
+    hand receive found || fail "not read: $told"
     says "$1"
 }
-ours() { status | jq ".members[] | select(.slot == 0) | .$1"; }
+# ours FIELD: of what is in the first slot, in $told.
+ours() { said "member(0).$1" || fail "no word of it: $told"; }
 corrected() { od --address-radix=n --format=u4 --skip-bytes=$((4096 + 164)) --read-bytes=4 "$1" | tr -d ' '; }
 
 we_write_over_it() {
-    cp model patch
-    dd if=pool of=model bs=1M count=8 skip=3 seek=0 conv=notrunc status=none
-    truncate -s "$(stat --format=%s patch)" model
-    qemu-io -f raw -c "write -q -s model 0 $(stat --format=%s model)" -c flush "$url" >/dev/null || fail "not written"
+    hand copy pool $((3 << 20)) model 0 $((8 << 20))
+    hand send model 0 -1 || fail "not written: $told"
 }
 
 # The verdict: md has all slots, nothing amiss, the bytes, and these bad blocks.
@@ -76,7 +75,7 @@ both_count_what_they_put_right() {
             stop_md
         else
             serve "${members[@]}"
-            we_read_all ".members[0].corrected_sectors > 0"
+            we_read_all "members[0].corrected_sectors > 0"
             stop_serving
         fi
         counted[$side]=$(corrected "${sound[0]}")
@@ -97,13 +96,14 @@ we_honour_mds_bad_blocks() {
     stop_md
     unspoil
     serve "${members[@]}"
-    [ "$(ours bad_bytes)" = $((${bad#* } * 512)) ] || fail "we see $(ours bad_bytes) bad bytes, md had $bad"
-    we_read_all true
+    ours bad_bytes
+    [ "$told" = $((${bad#* } * 512)) ] || fail "we see $told bad bytes, md had $bad"
+    we_read_all True
     stop_serving
     "$mdspace" read "${members[@]}" -o found && cmp model found || fail "we read otherwise"
     serve "${members[@]}"
     we_write_over_it
-    until_true says '.members[0].bad_bytes == 0'
+    until_true says 'members[0].bad_bytes == 0'
     stop_serving
     judged ""
 }
@@ -111,16 +111,18 @@ we_honour_mds_bad_blocks() {
 md_honours_our_bad_blocks() {
     create_spoiled error
     serve "${members[@]}"
-    we_read_all ".members[0].bad_bytes > 0"
-    [ "$(ours bad_bytes)" = $((BAD_COUNT * 512)) ] || fail "we have $(ours bad_bytes) bad bytes"
-    [ "$(ours state)" = '"in_sync"' ] || fail "it is $(ours state)"
+    we_read_all "members[0].bad_bytes > 0"
+    ours bad_bytes
+    [ "$told" = $((BAD_COUNT * 512)) ] || fail "we have $told bad bytes"
+    ours state
+    [ "$told" = in_sync ] || fail "it is $told"
     stop_serving
     unspoil
     assemble_and_finish "${members[@]}"
     [ "$(bad_by_md)" = "$BAD $BAD_COUNT" ] || fail "md's bad blocks: $(bad_by_md)"
     cmp model /dev/md0 || fail "md reads other bytes"
     # What md writes there is good again, for both.
-    dd if=model of=/dev/md0 bs=1M conv=notrunc,fsync status=none
+    hand copy model 0 /dev/md0 0 -1 sync
     sweep repair
     [ "$(bad_by_md)" = "" ] || fail "md's bad blocks are still: $(bad_by_md)"
     stop_md
@@ -132,7 +134,7 @@ our_failed_writes_are_bad_blocks_to_md() {
     create_spoiled error
     serve "${members[@]}"
     we_write_over_it
-    says '.members[0].bad_bytes > 0' || fail "we have no bad blocks"
+    says 'members[0].bad_bytes > 0' || fail "we have no bad blocks"
     stop_serving
     unspoil
     assemble_and_finish "${members[@]}"

@@ -48,8 +48,7 @@ added_and_removed() {
     [ "$1" = 1 ] || chunk=(--chunk 64K)
     blank 4
     "$mdspace" create --level "$1" --metadata "$2" "${chunk[@]}" --assume-clean "${members[@]}" >/dev/null
-    truncate -s 0 model
-    truncate -s 4M model
+    zeros model 4M
     serve_as_nbd0 "${members[@]}"
     put_mib 0 /dev/nbd0
     "$mdspace" set bitmap=internal:64K --control control.socket | grep -q '64 KiB chunk' || fail "no bitmap in the status"
@@ -80,8 +79,7 @@ cleared_lazily() {
     blank 2
     mdadm --create /dev/md0 --quiet --run --level=1 --raid-devices=2 --assume-clean --bitmap=internal \
         --bitmap-chunk=64K --delay=1 "${members[@]}"
-    truncate -s 0 model
-    truncate -s 4M model
+    zeros model 4M
     put_mib $((1 << 20)) /dev/md0
     stop_md
     serve_as_nbd0 "${members[@]}"
@@ -110,8 +108,7 @@ added_in_a_file() {
     mount_filesystem "$2"
     blank 4
     "$mdspace" create --level "$1" "${chunk[@]}" --assume-clean "${members[@]}" >/dev/null
-    truncate -s 0 model
-    truncate -s 4M model
+    zeros model 4M
     serve_as_nbd0 "${members[@]}"
     put_mib 0 /dev/nbd0
     "$mdspace" set "bitmap=$file:64K" --control control.socket | grep -q -- "--bitmap $file" || fail "no word of it"
@@ -125,7 +122,7 @@ added_in_a_file() {
     put_mib $((2 << 20)) /dev/md0
     stop_md
     serve_as_nbd0 "${members[@]}" --bitmap "$file"
-    says '.bitmap.set < .bitmap.bits' || fail "md's bits are not believed"
+    says 'bitmap.set < bitmap.bits' || fail "md's bits are not believed"
     put_mib $((3 << 20)) /dev/nbd0
     "$mdspace" set bitmap=none --control control.socket >/dev/null
     put_mib 0 /dev/nbd0
@@ -144,8 +141,7 @@ in_a_file() {
     local file=$PWD/mounted/bitmap theirs=$PWD/mounted/theirs read
     "$mdspace" create --level 5 --chunk 64K --assume-clean --bitmap "$file" --bitmap-chunk 64K "${members[@]}" >/dev/null
     agrees "$file" '64 KB' 240
-    truncate -s 0 model
-    truncate -s 4M model
+    zeros model 4M
     serve_as_nbd0 "${members[@]}" --bitmap "$file"
     put_mib 0 /dev/nbd0
     end_nbd0

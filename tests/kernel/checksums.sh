@@ -18,21 +18,23 @@ evidence() { "$mdspace" examine "${members[@]}"; }
 current() {
     until_true released
     "$mdspace" examine "${members[@]}" >examined || fail "not examined"
-    grep -q "checksums: on ${#members[@]} members, current on $1\$" examined || fail "not current on $1"
+    [[ "$(<examined)" = *"checksums: on ${#members[@]} members, current on $1"$'\n'* ]] || fail "not current on $1"
 }
 
 # put AT: a MiB through mdspace, noted in `model` as well.
 put() {
     until_true released
-    head -c $((1 << 20)) /dev/urandom >mib
+    hand noise mib 0 $((1 << 20))
     "$mdspace" write "${members[@]}" --offset "$1" <mib || fail "not written"
-    dd if=mib of=model bs=64K oflag=seek_bytes seek="$1" conv=notrunc status=none
+    hand copy mib 0 model "$1" -1
 }
 
 # right MEMBER...: mdspace reads the model's bytes from them.
 right() {
     until_true released
-    "$mdspace" read "$@" --length $((4 << 20)) | cmp model - || fail "other bytes for mdspace"
+    rm -f found
+    "$mdspace" read "$@" --length $((4 << 20)) -o found || fail "not read"
+    cmp model found || fail "other bytes for mdspace"
 }
 
 found_well() {
@@ -47,13 +49,13 @@ stopped() {
 
 # rotten: blocks of the second member's data change behind everybody's back; every read is right all the same.
 rotten() {
-    local at
+    local at rotten=$((32 << 12))
     until_true released
     at=$(($(superblock_number "${members[1]}" "Data Offset") * 512))
-    cp m1 kept
-    dd if=/dev/urandom of=m1 bs=4K count=32 oflag=seek_bytes seek="$at" conv=notrunc status=none
+    hand copy m1 "$at" kept 0 $rotten
+    hand noise m1 "$at" $rotten
     right "${members[@]}"
-    dd if=kept of=m1 bs=1M conv=notrunc status=none
+    hand copy kept 0 m1 "$at" $rotten
 }
 
 taken_and_given_back() {
@@ -62,10 +64,9 @@ taken_and_given_back() {
     [ "$1" = 1 ] || chunk=(--chunk 64K)
     blank 4
     "$mdspace" create --level "$1" --metadata "$2" --bitmap "$3" "${chunk[@]}" --integrity "${members[@]}" >/dev/null
-    truncate -s 0 model
-    truncate -s 4M model
+    zeros model 4M
     put 0
-    for member in "${members[@]}"; do mdadm --examine "$member" >/dev/null || fail "mdadm does not examine $member"; done
+    mdadm --examine "${members[@]}" >/dev/null || fail "mdadm does not examine them"
     current 4
     rotten
 
@@ -105,8 +106,7 @@ crashed() {
     what="level $1: crashed"
     blank 4
     "$mdspace" create --level "$1" --chunk 64K --bitmap internal --bitmap-chunk 64K --integrity "${members[@]}" >/dev/null
-    truncate -s 0 model
-    truncate -s 4M model
+    zeros model 4M
     put 0
     local writer
     serve_as_nbd0 "${members[@]}"
@@ -132,8 +132,7 @@ added() {
     what="added to an array of md's, level $1"
     blank 4
     mdadm --create /dev/md0 --quiet --run --level="$1" --raid-devices=4 --data-offset=4M --assume-clean "${members[@]}"
-    truncate -s 0 model
-    truncate -s 4M model
+    zeros model 4M
     put_mib 0 /dev/md0
     cmp -n $((1 << 20)) model /dev/md0
     dd if=/dev/zero of=/dev/md0 bs=1M seek=1 count=3 oflag=direct status=none

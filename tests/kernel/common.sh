@@ -14,9 +14,10 @@ modprobe loop max_loop=8
 for module in raid1 raid10 raid456; do modprobe $module; done
 md=/sys/block/md0/md
 cd "$SCRATCH"
+. "${BASH_SOURCE[0]%/*}/hand.sh"
 url="nbd+unix:///?socket=$PWD/nbd.socket" # of what `serve` has started
 # How many of them an array of each level usually has.
-declare -A MEMBERS=([1]=2 [5]=4 [6]=5 [10]=4)
+declare -A MEMBERS=([1]=2 [4]=4 [5]=4 [6]=5 [10]=4)
 
 fail() {
     echo "FAILED: $(where): $*"
@@ -38,44 +39,26 @@ exec {silence}<> <(:) # reading from it with a time limit waits without starting
 
 is() { [ "$(<"$1")" = "$2" ]; }
 
-# cmp ARGUMENT...: as ever. Itself it reads a page at a time, for which a guest takes four times as long as for 64 KiB at a
+# cmp ARGUMENT...: as ever. Itself it reads a page at a time, for which a guest takes four times as long as for more at a
 # time: so it is asked only where files differ, or are not two, or it is to leave out something.
 cmp() {
     local bytes=-1
     [ $# != 4 ] || [ "$1" != -n ] || bytes=$2
-    if [[ $# = [23] || $bytes != -1 ]] && [[ " $* " != *" - "* ]] && alike "${@: -2}" "$bytes"; then return 0; fi
+    if [[ $# = [23] || $bytes != -1 ]] && [[ " $* " != *" - "* ]] && hand alike "${@: -2}" "$bytes"; then return 0; fi
     command cmp "$@"
-}
-# alike FILE FILE BYTES: from the first byte on; -1 for all.
-alike() {
-    perl -e '
-        open(my $one, "<:raw", $ARGV[0]) && open(my $other, "<:raw", $ARGV[1]) or exit 1;
-        my ($left, $step, $bytes, $others) = ($ARGV[2], 1 << 16);
-        while ($left) {
-            $step = $left if $left > 0 && $left < $step;
-            my $length = sysread($one, $bytes, $step) // exit 1;
-            sysread($other, $others, $step) // exit 1;
-            exit 1 if $bytes ne $others;
-            last unless $length;
-            $left -= $length if $left > 0;
-        }' "$@"
 }
 
 # ---------------------------------------------------------------- members
 
 # blank COUNT: `members` are so many loop devices, over the new files m0, m1, ...
 blank() {
-    losetup --detach-all
-    members=()
-    local number files=()
-    for ((number = 0; number < $1; number++)); do files+=("m$number"); done
-    rm -f "${files[@]}"
-    truncate -s "$MEMBER_BYTES" "${files[@]}"
-    for number in "${files[@]}"; do members+=("$(losetup --find --show "$number")"); done
+    hand blank "$1" "$MEMBER_BYTES" || fail "no loop devices: $told"
+    read -ra members <<<"$told"
 }
 
 # The members are free again: the kernel takes an io_uring apart some time after its process has ended.
-released() { perl -MFcntl -e 'sysopen(my $f, $_, O_RDWR | O_EXCL) or exit 1 for @ARGV' "${members[@]}"; }
+released() { hand released "${members[@]}"; }
+flushed() { hand flush "${members[@]}" || fail "not flushed: $told"; } # what the kernel has cached of them
 
 # superblock_number MEMBER NAME: that number in a superblock, as mdadm prints it.
 superblock_number() { mdadm --examine "$1" | sed -n "s/^ *$2 : \([0-9]*\).*/\1/p"; }
@@ -103,14 +86,22 @@ create_by_md() {
     mdadm --create /dev/md0 --quiet --run --metadata=1.2 --level="$level" "${chunk[@]}" --raid-devices="$count" \
         --assume-clean "${@:2}"
 }
-fill() { dd if=pool of=/dev/md0 bs=1M "$@" conv=fsync status=none 2>/dev/null || true; } # until either is at its end
-take_model() { dd if=/dev/md0 of=model bs=1M status=none; }
+fill() { hand copy pool $((${1:-0} << 20)) /dev/md0 0 -1 sync fits || fail "not filled: $told"; } # from that MiB of the pool on, until either is at its end
+take_model() { # of all of it
+    : >model
+    hand copy "${1:-/dev/md0}" 0 model 0 -1 || fail "not read: $told"
+}
+
+# zeros FILE BYTES: so many.
+zeros() {
+    rm -f "$1"
+    truncate -s "$2" "$1"
+}
 
 # put_mib AT DEVICE: a new one, noted in `model` as well.
 put_mib() {
-    head -c $((1 << 20)) /dev/urandom >mib
-    dd if=mib of="$2" bs=64K oflag=direct,seek_bytes seek="$1" conv=notrunc status=none
-    dd if=mib of=model bs=64K oflag=seek_bytes seek="$1" conv=notrunc status=none
+    hand noise mib 0 $((1 << 20)) && hand copy mib 0 "$2" "$1" -1 direct || fail "not written: $told"
+    hand copy mib 0 model "$1" -1
 }
 
 # An array that was assembled is left alone until it is written to: no resync begins, nor a recovery.
@@ -151,24 +142,34 @@ found_whole() {
 
 # ---------------------------------------------------------------- our server
 
-status() { "$mdspace" status --json --control control.socket 2>/dev/null; }
-says() { status | jq -e "$1" >/dev/null; } # FILTER
+# said EXPRESSION: its value is in $told, where the names are those of `mdspace status --json`, and member(NAME), or SLOT.
+said() { hand said "$1"; }
+says() { said "$1" && [ "$told" = True ]; }
+# What the server says, for `evidence`.
+status() { hand status && echo "$told"; }
 
 # serve ARGUMENT...: in the background, until it answers.
 serve() {
-    blockdev --flushbufs "${members[@]}"
+    flushed
     "$mdspace" serve "$@" --nbd "unix:$PWD/nbd.socket" --control control.socket >serve.log 2>&1 &
     server=$!
     until_true answers
 }
 answers() {
     kill -0 $server 2>/dev/null || fail "the server ended: $(<serve.log)"
-    status >/dev/null
+    hand status
 }
 stop_serving() {
     "$mdspace" stop --control control.socket >/dev/null || fail "the server does not stop"
     wait $server || fail "the server did not end well: $(<serve.log)"
-    blockdev --flushbufs "${members[@]}"
+    flushed
+}
+
+kill_server() {
+    kill -KILL $server
+    wait $server 2>/dev/null || true
+    until_true released
+    flushed
 }
 
 # The same with /dev/nbd0 connected; it ends by SIGTERM, or by SIGKILL.
@@ -177,7 +178,7 @@ serve_as_nbd0() {
     until_true takes_clients
     nbd-client -unix "$PWD/nbd.socket" /dev/nbd0 -block-size 4096 >/dev/null
 }
-takes_clients() { nbdinfo --size "$url" >/dev/null 2>&1; }
+takes_clients() { hand greets nbd.socket; }
 end_nbd0() {
     nbd-client -d /dev/nbd0 >/dev/null
     kill -TERM $server

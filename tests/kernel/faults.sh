@@ -33,7 +33,7 @@ head -c $((12 << 20)) /dev/urandom >pool # more than any of the arrays holds, by
 where() { echo "$array, $fault, $side"; }
 evidence() {
     status || :
-    cat serve.log client.log
+    cat serve.log
 }
 
 # load NUMBER TABLE: what a member's device is made of can be changed while it is used.
@@ -76,24 +76,24 @@ read_all() {
         md) sweep repair ;;
         ours)
             "$mdspace" set sync-action=repair --control control.socket >/dev/null
-            until_true says '.sync_action == "idle"'
+            until_true says 'sync_action == "idle"'
             ;;
     esac
     read_by_client
 }
 read_by_client() {
     case $side in
-        md) dd if=/dev/md0 of=found bs=1M iflag=direct status=none 2>client.log ;;
-        ours) qemu-img convert -f raw -O raw "$url" found 2>client.log ;;
+        md) hand copy /dev/md0 0 found 0 -1 afresh ;;
+        ours) hand receive found ;;
     esac || return 1
-    cmp --silent model found || fail "other bytes are read"
+    hand alike model found -1 || fail "other bytes are read"
 }
 write_all() {
     case $side in
-        md) dd if=next of=/dev/md0 bs=256k oflag=direct conv=fsync status=none 2>client.log ;;
-        ours) qemu-io -f raw -c "write -q -s next 0 $bytes" -c flush "$url" >client.log 2>&1 ;;
+        md) hand copy next 0 /dev/md0 0 -1 direct sync ;;
+        ours) hand send next 0 -1 ;;
     esac || return 1
-    cp next model
+    hand copy next 0 model 0 -1
 }
 end() {
     case $side in
@@ -116,8 +116,12 @@ outcome() { # NUMBER
             fi
             ;;
         ours)
-            status | jq -r --argjson slot "$1" '[.members[] | select(.slot == $slot and .state != "faulty")][0] |
-                if . == null then "leaves" elif .bad_bytes > 0 then "has bad blocks" else "stays" end'
+            said "next((m.bad_bytes for m in members if m.slot == $1 and m.state != 'faulty'), 'none')"
+            case $told in
+                none) echo leaves ;;
+                0) echo stays ;;
+                *) echo "has bad blocks" ;;
+            esac
             ;;
     esac
 }
@@ -131,7 +135,7 @@ judged() {
         [ "$allowed" != leaves ] || unset "rest[number]"
     done
     assemble_and_finish "${rest[@]}"
-    cmp --silent model /dev/md0 || fail "md reads other bytes afterwards"
+    hand alike model /dev/md0 -1 || fail "md reads other bytes afterwards"
     if [ "$allowed" = leaves ]; then
         for number in "${hurt[@]}"; do
             mdadm --zero-superblock --quiet "${members[number]}"
@@ -139,14 +143,14 @@ judged() {
         done
         recovered
     fi
-    dd if=model of=/dev/md0 bs=1M conv=notrunc,fsync status=none # what is bad is written again
+    hand copy model 0 /dev/md0 0 -1 sync # what is bad is written again
     sweep repair
     checked
     is $md/degraded 0 || fail "md finds slots that are not current"
     for ((number = 0; number < count; number++)); do
         [ -z "$(<$md/rd$number/bad_blocks)" ] || fail "bad blocks of $number are left: $(<$md/rd$number/bad_blocks)"
     done
-    cmp --silent model /dev/md0 || fail "md reads other bytes at last"
+    hand alike model /dev/md0 -1 || fail "md reads other bytes at last"
     stop_md
     uncover
 }
@@ -154,14 +158,15 @@ judged() {
 # What happens while members fail: all is read, or all is written and read.
 meet() {
     create
-    dd if=pool of=next bs=1M skip=3 count="$bytes" iflag=count_bytes status=none
+    : >next
+    hand copy pool $((3 << 20)) next 0 "$bytes"
     begin
     local number
     for number in "${hurt[@]}"; do hurt "$number"; done
     local answer="all answered"
     case $fault in
-        *"until written") read_all || answer="NOT READ" ;;
-        *) write_all && read_all || answer="NOT ANSWERED" ;;
+        *"until written") read_all || answer="NOT READ: $told" ;;
+        *) write_all && read_all || answer="NOT ANSWERED: $told" ;;
     esac
     result[$side]=$(for number in "${hurt[@]}"; do outcome "$number"; done | uniq | paste --serial --delimiters=/)
     end

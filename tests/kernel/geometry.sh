@@ -29,15 +29,29 @@ modprobe loop max_loop=64
 mkdir -p "$out"
 : >"$out/manifest"
 
-loops=() numbers=()
-for ((slot = 0; slot < slots_max; slot++)); do
-    rm -f "$out/slot.$slot"
-    truncate -s 4G "$out/slot.$slot"
-    loop=$(losetup --find --show "$out/slot.$slot")
-    loops+=("${loop#/dev/}")
-    read -r number <"/sys/block/${loop#/dev/}/dev"
+cd "$SCRATCH"
+. "${BASH_SOURCE[0]%/*}/hand.sh"
+exec {silence}<> <(:) # reading from it with a time limit waits without starting a program
+
+# attach FILE...: what they are then is in $told.
+attach() { hand attach "$@" || { echo "no loop devices: $told" && exit 1; }; }
+
+# They are in the guest's memory, where md is quicker, and what an array has left there goes to OUTDIR.
+files=()
+for ((slot = 0; slot < slots_max; slot++)); do files+=("slot.$slot"); done
+rm -f "${files[@]/#/$out/}"
+truncate -s 4G "${files[@]}" "${files[@]/#/$out/}"
+attach "${files[@]}"
+read -ra loops <<<"${told//\/dev\//}"
+numbers=()
+for loop in "${loops[@]}"; do
+    read -r number <"/sys/block/$loop/dev"
     numbers+=("$number")
 done
+
+# What arrays are filled with; none is larger.
+lines=$SCRATCH/lines
+seq 100000000000000 $((100000000000000 + (32 << 20) / 16 - 1)) >"$lines"
 
 # Writes the array's line to the manifest.
 record() {
@@ -76,16 +90,16 @@ array() {
     fi
     read -r sectors <"/sys/block/$device/size"
     bytes=$((sectors * 512))
-    # Closing it writes back what the guest has cached.
-    seq 100000000000000 $((100000000000000 + bytes / 16 - 1)) >"/dev/$device"
+    hand copy "$lines" 0 "/dev/$device" 0 $bytes sync || { echo "$shape: not filled: $told" && exit 1; }
     if [ "$level" = raid10 ]; then
         echo check >"$sysfs/sync_action"
-        mdadm --wait "/dev/$device" || true # its status says whether there was anything to wait for
+        until [ "$(<"$sysfs/sync_action")" = idle ]; do read -rt 0.01 -u "$silence" || true; done
         read -r mismatches <"$sysfs/mismatch_cnt"
     fi
     echo clear >"$sysfs/array_state"
     [ "$mismatches" = 0 ] || kind=collides
     record $kind "$shape at=$at bytes=$bytes"
+    hand move_out "$out" $at $largest "${files[@]:0:slot}" || { echo "$shape: not kept: $told" && exit 1; }
     at=$((at + ((largest >> 20) + 1 << 20)))
 }
 
@@ -195,11 +209,9 @@ raid0 0 4 100 200 300
 raid0 3 4 100 200 300
 
 # mdadm's names. Members of unequal size, so that md looks at the layout of RAID-0.
-small=()
-for ((slot = 0; slot < 4; slot++)); do
-    truncate -s $((8 + 2 * slot))M "$SCRATCH/small.$slot"
-    small+=("$(losetup --find --show "$SCRATCH/small.$slot")")
-done
+for slot in 0 1 2 3; do truncate -s $((8 + 2 * slot))M "$SCRATCH/small.$slot"; done
+attach "$SCRATCH"/small.{0,1,2,3}
+read -ra small <<<"$told"
 for name in left-asymmetric right-asymmetric left-symmetric right-symmetric parity-first parity-last la ra ls rs; do
     named 5 $name
     named 6 $name

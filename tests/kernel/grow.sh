@@ -17,6 +17,11 @@ echo 1000000 >/proc/sys/dev/raid/speed_limit_min # nobody else is here
 where() { echo "$what"; }
 evidence() { "$mdspace" examine "${members[@]}"; }
 
+new_model() {
+    : >model
+    hand noise model 0 $MODEL_BYTES
+}
+
 # longer: the members' files are, and the devices over them.
 longer() {
     local member
@@ -30,7 +35,7 @@ longer() {
 litter() {
     local member
     for member in "${!members[@]}"; do
-        dd if=/dev/urandom of="m$member" bs=1M seek=$((SMALL_BYTES >> 20)) count=4 conv=notrunc status=none
+        hand noise "m$member" $SMALL_BYTES $((4 << 20))
     done
 }
 
@@ -38,11 +43,14 @@ grow() {
     until_true released
     "$mdspace" grow "${members[@]}" --size max >grown 2>&1 || fail "not grown: $(<grown)"
     grep -q '^next:' grown || fail "said: $(<grown)"
-    blockdev --flushbufs "${members[@]}"
+    flushed
 }
 
 # KiB that the superblocks say are used of each member.
-component() { "$mdspace" examine --json "${members[@]}" | jq ".members[0].component_bytes / 1024"; }
+component() {
+    "$mdspace" examine --json "${members[@]}" >examined.json
+    hand found examined.json 'members[0].component_bytes // 1024' && echo "$told"
+}
 
 # resynced_rest OLD_KIB [WRITTEN_KIB]: md finds the size it should, resyncs what is new and that alone, but for what was
 # being written when the server ended, and then all agrees.
@@ -73,7 +81,7 @@ ours() {
     "$mdspace" create --level "$1" --metadata "$2" "${bitmap[@]}" "${chunk[@]}" "${members[@]}" >/dev/null
     local old
     old=$(component)
-    head -c $MODEL_BYTES /dev/urandom >model
+    new_model
     "$mdspace" write "${members[@]}" <model
     longer
     litter
@@ -81,12 +89,14 @@ ours() {
     resynced_rest "$old"
     put_mib $((1 << 20)) /dev/md0
     # As far as it goes: all of the array can be written.
-    dd if=/dev/urandom of=/dev/md0 bs=1M seek=3 oflag=direct status=none 2>/dev/null || true
+    hand noise rest 0 "$(blockdev --getsize64 /dev/md0)"
+    hand copy rest 0 /dev/md0 $((3 << 20)) -1 direct fits || fail "not all of it can be written: $told"
     take_model
     checked "full"
     stop_md
     until_true released
-    "$mdspace" read "${members[@]}" | cmp - model || fail "other bytes here"
+    rm -f found
+    "$mdspace" read "${members[@]}" -o found && cmp found model || fail "other bytes here"
 }
 
 # md's, of members that are longer than what it uses of them.
@@ -101,8 +111,8 @@ made_by_md() {
     mdadm --create /dev/md0 --quiet --run --metadata="$2" --level="$1" "${chunk[@]}" "${bitmap[@]}" \
         --raid-devices=${#members[@]} --size=$USED_KIB --assume-clean "${members[@]}"
     sweep repair
-    head -c $MODEL_BYTES /dev/urandom >model
-    dd if=model of=/dev/md0 bs=1M oflag=direct status=none
+    new_model
+    hand copy model 0 /dev/md0 0 -1 direct || fail "md does not take it: $told"
     stop_md
     MEMBER_BYTES=$SMALL_BYTES
 }
@@ -112,7 +122,8 @@ theirs() {
     resynced_rest $USED_KIB
     stop_md
     until_true released
-    "$mdspace" read "${members[@]}" --length $MODEL_BYTES | cmp - model || fail "other bytes here"
+    rm -f found
+    "$mdspace" read "${members[@]}" --length $MODEL_BYTES -o found && cmp found model || fail "other bytes here"
 }
 
 # md grows it and is stopped in the middle: the rest is ours. Without a bitmap: with one, Linux 6.1 calls the new part
@@ -131,7 +142,8 @@ grown_by_md() {
     "$mdspace" examine "${members[@]}" | grep -q 'state  *dirty from byte' || fail "md was not in the middle"
     [ "$(component)" = "$size" ] || fail "$size KiB for md, $(component) here"
     "$mdspace" scrub "${members[@]}" --repair >scrubbed 2>&1 || fail "not resynced here: $(<scrubbed)"
-    "$mdspace" read "${members[@]}" --length $MODEL_BYTES | cmp - model || fail "other bytes here"
+    rm -f found
+    "$mdspace" read "${members[@]}" --length $MODEL_BYTES -o found && cmp found model || fail "other bytes here"
     "$mdspace" grow "${members[@]}" --size max >grown || fail "refused: $(<grown)"
     grep -q ^unchanged grown || fail "not used whole by md: $(<grown)"
     assemble_and_finish "${members[@]}"
@@ -166,14 +178,14 @@ half_told() {
     blank 4
     "$mdspace" create --level 5 --chunk 64K "${members[@]}" >/dev/null
     old=$(component)
-    head -c $MODEL_BYTES /dev/urandom >model
+    new_model
     "$mdspace" write "${members[@]}" <model
     longer
     litter
     grow
     for number in "$@"; do one_round_back "m$number" "$old"; done
-    blockdev --flushbufs "${members[@]}"
-    for number in 0 1 2 3; do cp --sparse=always "m$number" "kept$number"; done
+    flushed
+    for number in 0 1 2 3; do hand copy "m$number" 0 "kept$number" 0 -1; done
     [ -e /sys/block/md9 ] || echo md9 >/sys/module/md_mod/parameters/new_array
     echo 1.2 >/sys/block/md9/md/metadata_version
     for member in "${members[@]}"; do cat "/sys/block/${member#/dev/}/dev" >/sys/block/md9/md/new_dev; done
@@ -182,11 +194,11 @@ half_told() {
     is /sys/block/md9/md/resync_start $((old * 2)) || fail "in agreement to $(</sys/block/md9/md/resync_start)"
     (($(</sys/block/md9/md/component_size) > old)) || fail "the old size for the driver"
     echo clear >/sys/block/md9/md/array_state
-    for number in 0 1 2 3; do dd if="kept$number" of="m$number" bs=1M conv=notrunc status=none; done
-    blockdev --flushbufs "${members[@]}"
+    for number in 0 1 2 3; do hand copy "kept$number" 0 "m$number" 0 -1; done
+    flushed
     until_true released
     "$mdspace" grow "${members[@]}" --size max | grep -q 'all members say so' || fail "not told by us"
-    blockdev --flushbufs "${members[@]}"
+    flushed
     resynced_rest "$old"
     stop_md
     until_true released
@@ -201,11 +213,11 @@ copies() {
     third=${members[2]}
     members=("${members[@]:0:2}")
     "$mdspace" create --level 1 --bitmap "$1" "${members[@]}" >/dev/null
-    head -c $MODEL_BYTES /dev/urandom >model
+    new_model
     "$mdspace" write "${members[@]}" <model
     until_true released
     "$mdspace" grow "${members[@]}" --raid-devices 3 >/dev/null || fail "no third copy"
-    blockdev --flushbufs "${members[@]}"
+    flushed
     assemble "${members[@]}"
     is $md/raid_disks 3 || fail "$(<$md/raid_disks) slots for md"
     is $md/degraded 1 || fail "no empty slot for md"
@@ -220,7 +232,7 @@ copies() {
     members=("${members[1]}" "$third")
     until_true released
     "$mdspace" grow "${members[@]}" --raid-devices 2 >/dev/null || fail "not two copies"
-    blockdev --flushbufs "${members[@]}"
+    flushed
     assemble_and_finish "${members[@]}"
     is $md/raid_disks 2 || fail "$(<$md/raid_disks) slots for md"
     is $md/degraded 0 || fail "md finds a copy missing"
@@ -230,9 +242,11 @@ copies() {
     mdadm --grow --quiet /dev/md0 --raid-devices=3 --force || fail "md makes no third copy"
     stop_md
     until_true released
-    "$mdspace" examine --json "${members[@]}" | jq -e '.arrays[0].status | .raid_disks == 3 and .in_sync == 2' >/dev/null ||
+    "$mdspace" examine --json "${members[@]}" >examined.json
+    hand found examined.json 'arrays[0].status.raid_disks == 3 and arrays[0].status.in_sync == 2' && [ "$told" = True ] ||
         fail "not as md left it"
-    "$mdspace" read "${members[@]}" --length $MODEL_BYTES | cmp - model || fail "other bytes here"
+    rm -f found
+    "$mdspace" read "${members[@]}" --length $MODEL_BYTES -o found && cmp found model || fail "other bytes here"
 }
 
 # served LEVEL METADATA BITMAP SIGNAL: grown by us while it is served and a client writes; another client finds the new size and uses
@@ -247,10 +261,10 @@ served() {
     blank "${MEMBERS[$1]:-4}"
     "$mdspace" create --level "$1" --metadata "$2" "${bitmap[@]}" "${chunk[@]}" "${members[@]}" >/dev/null
     old=$(component)
-    head -c $MODEL_BYTES /dev/urandom >model
+    new_model
     until_true released
     serve_as_nbd0 "${members[@]}"
-    dd if=model of=/dev/nbd0 bs=1M oflag=direct conv=fsync status=none
+    hand copy model 0 /dev/nbd0 0 -1 direct sync || fail "not taken: $told"
     old_bytes=$(blockdev --getsize64 /dev/nbd0)
     "$mdspace" set --control control.socket sync-action=frozen >/dev/null
     longer
@@ -261,20 +275,21 @@ served() {
     "$mdspace" grow --size max --control control.socket >grown 2>&1 || fail "not grown: $(<grown)"
     touch enough
     wait $writer || fail "the client that wrote meanwhile was refused"
-    new_bytes=$(nbdinfo --size "$url")
+    hand size_served || fail "no size: $told"
+    new_bytes=$told
     ((new_bytes > old_bytes)) || fail "$new_bytes bytes for a new client, it was $old_bytes"
     [ "$(blockdev --getsize64 /dev/nbd0)" = "$old_bytes" ] || fail "another size for a client that was there"
     nbd-client -d /dev/nbd0 >/dev/null
     nbd-client -unix "$PWD/nbd.socket" /dev/nbd0 -block-size 4096 >/dev/null
-    head -c $((1 << 20)) /dev/urandom >mib
-    dd if=mib of=/dev/nbd0 bs=64K oflag=direct,seek_bytes seek=$((new_bytes - (1 << 20))) conv=fsync status=none
+    hand noise mib 0 $((1 << 20))
+    hand copy mib 0 /dev/nbd0 $((new_bytes - (1 << 20))) -1 direct sync || fail "not taken at the end: $told"
     if [ "$4" = TERM ]; then end_nbd0; else kill_nbd0; fi
-    blockdev --flushbufs "${members[@]}"
+    flushed
     # Without a bitmap, md resyncs all of an array that was not stopped.
     if [ "$3$4" = noneKILL ]; then assemble_and_finish "${members[@]}"; else resynced_rest "$old" $((MODEL_BYTES >> 10)); fi
     checked "after the resync"
     cmp -n $MODEL_BYTES model /dev/md0 || fail "other bytes"
-    cmp -n $((1 << 20)) -i 0:$((new_bytes - (1 << 20))) mib /dev/md0 || fail "other bytes in what is new"
+    hand alike mib /dev/md0 $((1 << 20)) 0 $((new_bytes - (1 << 20))) || fail "other bytes in what is new"
     stop_md
     until_true released
 }
@@ -291,13 +306,13 @@ served_copies() {
     serve_as_nbd0 "${members[@]}"
     "$mdspace" grow --raid-devices 3 --control control.socket >/dev/null || fail "no third copy"
     "$mdspace" add "$third" --control control.socket >/dev/null || fail "not taken in"
-    head -c $MODEL_BYTES /dev/urandom >model
-    dd if=model of=/dev/nbd0 bs=64K oflag=direct conv=fsync status=none
-    until_true says '.in_sync == 3'
+    new_model
+    hand copy model 0 /dev/nbd0 0 -1 direct sync || fail "not taken: $told"
+    until_true says 'in_sync == 3'
     end_nbd0
     members+=("$third")
     until_true released
-    blockdev --flushbufs "${members[@]}"
+    flushed
     assemble_and_finish "${members[@]}"
     is $md/raid_disks 3 || fail "$(<$md/raid_disks) slots for md"
     is $md/degraded 0 || fail "md finds a copy missing"

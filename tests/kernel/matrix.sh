@@ -20,7 +20,10 @@
 #         writes the patches.
 # Prints `ok CELL`, or `failed CELL` after the cell's log.
 #
-# A guest needs 20 ms to start a program: what bash can do itself is not left to one.
+# A cell's images are brought into the guest's memory while it is worked on: md's sweeps over loop devices on the host's
+# files take some twenty times as long, even where all is cached.
+#
+# A guest needs 20 ms to start a program: what bash can do itself, or hand.py, is not left to one.
 
 phase=$1 directory=$2 pool=$3
 shift 3
@@ -34,8 +37,7 @@ die() {
 
 # Writes LENGTH bytes of the pool, from FROM on, at POS of the array: POS FROM LENGTH.
 write_from_pool() {
-    dd if="$pool" iflag=skip_bytes,count_bytes skip="$2" count="$3" \
-        of="$array" oflag=seek_bytes seek="$1" bs=1M conv=notrunc,fsync status=none
+    hand copy "$pool" "$2" "$array" "$1" "$3" sync || die "not written: $told"
 }
 
 # Waits until the array's attribute $1 is $2; a minute at most.
@@ -56,42 +58,44 @@ expect_no_mismatch() {
 }
 
 expect_model() {
-    local found
-    found=$(b2sum <"$array")
-    [ "${found%% *}" = "$hash" ] || die "the bytes differ $1: $(cmp "$cell/model" "$array")"
+    hand digest 0 "$array" || die "not read $1: $told"
+    [ "$told" = "$hash" ] || die "the bytes differ $1: $(cmp "$cell/model" "$array")"
 }
 
+# The array's size is in $bytes.
 array_bytes() {
     local sectors
     read -r sectors <"${sysfs%/md}/size"
-    echo $((sectors * 512))
+    bytes=$((sectors * 512))
 }
 
 make_cell() {
     mdadm --create "$array" --run "${create[@]}" --raid-devices="$members" "${loops[@]}"
-    local size
-    size=$(array_bytes)
-    write_from_pool 0 "$fill" "$size"
-    echo "$size" >"$cell/size"
+    array_bytes
+    write_from_pool 0 "$fill" "$bytes"
+    echo "$bytes" >"$cell/size"
 }
 
 check_cell() {
     local offered=("${loops[@]}") member
     for member in $never; do unset "offered[member]"; done
     mdadm --assemble --run "$array" "${offered[@]}"
-    [ "$(array_bytes)" = "$size" ] || die "the size is $(array_bytes), not $size"
+    array_bytes
+    [ "$bytes" = "$size" ] || die "the size is $bytes, not $size"
     if [ "$checked" = 1 ]; then
-        local missing degraded
+        local missing degraded returning=() stale=()
         read -ra missing <<<"$absent"
         read -r degraded <"$sysfs/degraded"
         [ "$degraded" = ${#missing[@]} ] || die "$degraded members missing, not ${#missing[@]} ($absent)"
         expect_no_mismatch "after assembly"
         expect_model "after assembly"
         for member in "${missing[@]}"; do
-            [[ " $never " = *" $member "* ]] || mdadm --zero-superblock "${loops[member]}"
-            mdadm --add "$array" "${loops[member]}"
+            returning+=("${loops[member]}")
+            [[ " $never " = *" $member "* ]] || stale+=("${loops[member]}")
         done
-        if [ ${#missing[@]} -gt 0 ]; then
+        [ ${#stale[@]} = 0 ] || mdadm --zero-superblock "${stale[@]}"
+        if [ ${#returning[@]} -gt 0 ]; then
+            mdadm --add "$array" "${returning[@]}"
             wait_for degraded 0
             wait_for sync_action idle
             expect_no_mismatch "after recovery"
@@ -110,50 +114,35 @@ check_cell() {
 run_cell() {
     set -eu
     . "$cell/cell"
-    loops=("${all_loops[@]:first:members}")
+    local how=()
+    [ "$phase" != make ] || how=(empty)
+    hand take "$cell" "$members" "${how[@]}" || die "no loop devices: $told"
+    read -ra loops <<<"$told"
     "${phase}_cell"
     mdadm --stop "$array"
+    hand give "$cell" "$members" || die "not given back: $told"
 }
 
-# Attaches FILE... to /dev/loop0 and those that follow, in one process (LOOP_SET_FD is 0x4c00).
-attach() {
-    perl -e '
-        my $number = 0;
-        for (@ARGV) {
-            open(my $loop, "+<", "/dev/loop$number") or die "/dev/loop$number: $!\n";
-            open(my $file, "+<", $_) or die "$_: $!\n";
-            ioctl($loop, 0x4c00, fileno($file)) or die "$_: $!\n";
-            $number++;
-        }' "$@"
-}
-
-images=()
-for name in "$@"; do
-    . "$directory/$name/cell"
-    for ((i = 0; i < members; i++)); do images+=("$directory/$name/m$i"); done
-done
-modprobe loop max_loop=${#images[@]}
-attach "${images[@]}" || exit
-all_loops=()
-for i in "${!images[@]}"; do all_loops+=("/dev/loop$i"); done
+modprobe loop max_loop=32
+cd "$SCRATCH"
+. "${BASH_SOURCE[0]%/*}/hand.sh"
 exec {silence}<> <(:) # reading from it with a time limit waits without starting a program
 
-number=0 first=0
+number=0
 for name in "$@"; do
     cell=$directory/$name
     array=/dev/md$((number++ % 100))
     sysfs=/sys/block/${array#/dev/}/md
     (run_cell) >"$cell/$phase.log" 2>&1
     status=$?
-    . "$cell/cell"
-    first=$((first + members))
     if [ $status = 0 ]; then
         echo "ok $name"
     else
         cat "$cell/$phase.log" /proc/mdstat
         dmesg | grep -v 'operational as raid disk' | tail -n 10
         mdadm --stop "$array" 2>&1
+        . "$cell/cell"
+        hand give "$cell" "$members"
         echo "failed $name"
     fi
 done
-losetup --detach-all

@@ -19,7 +19,7 @@ evidence() { cat scrub.log; }
 
 stop() {
     stop_md
-    blockdev --flushbufs "${members[@]}"
+    flushed
 }
 
 # Two generations of contents: what a lost write leaves behind is the older.
@@ -31,7 +31,7 @@ create() {
     stop
     for ((number = 0; number < count; number++)); do cp "m$number" "older$number"; done
     assemble_and_finish "${members[@]}"
-    fill skip=1
+    fill 1
     take_model
     stop
     for ((number = 0; number < count; number++)); do cp "m$number" "right$number"; done
@@ -64,7 +64,7 @@ spoil() {
             ;;
         "a stale block") put if="older$victim" skip=$at seek=$at count=1 ;;
     esac
-    blockdev --flushbufs "${members[@]}"
+    flushed
 }
 
 is_right() {
@@ -92,7 +92,7 @@ for shape in "1 3 -" "5 4 -" "6 6 -" "10 4 n3"; do
             restore
             spoil "$kind"
             "$mdspace" scrub --repair --json "${members[@]}" >report.json 2>scrub.log || [ $? = 1 ]
-            blockdev --flushbufs "${members[@]}"
+            flushed
             ours=$((ours + $(is_right)))
             [ "$(jq .counts.undecidable report.json)" = 0 ] || undecidable=$((undecidable + 1))
         done

@@ -26,36 +26,37 @@ create() {
         local chunk=(--chunk 64K)
         [ "$level" != 1 ] || chunk=()
         "$mdspace" create --level "$level" "${chunk[@]}" ${layout:+--layout $layout} "${members[@]}" >create.log
-        blockdev --flushbufs "${members[@]}"
+        flushed
         assemble_and_finish "${members[@]}"
     fi
     fill
     take_model
     stop_md
-    data_at=$("$mdspace" examine --json "${members[@]}" | jq '.members[0].data_at')
+    "$mdspace" examine --json "${members[@]}" >examined.json
+    hand found examined.json 'members[0].data_at' || fail "$told"
+    data_at=$told
 }
 
-# md ACTION: assembles, lets the driver check or repair, and says what it counted.
+# md ACTION: assembles, lets the driver check or repair; what it counted is in $mismatches.
 md() {
     assemble_and_finish "${members[@]}"
     sweep "$1"
-    cat $md/mismatch_cnt
+    read -r mismatches <$md/mismatch_cnt
     stop_md
-    blockdev --flushbufs "${members[@]}"
+    flushed
 }
 
 keeps_model() {
     assemble_and_finish "${members[@]}"
     local same=0
-    cmp -s model /dev/md0 || same=1
+    hand alike model /dev/md0 -1 || same=1
     stop_md
     return $same
 }
 
 # spoil MEMBER KIB BYTES: noise, so far into its data.
 spoil() {
-    dd if=pool of="m$1" bs=1M iflag=skip_bytes,count_bytes oflag=seek_bytes seek=$((data_at + ($2 << 10) + 77)) \
-        skip=$((RANDOM * 300)) count="$3" conv=notrunc status=none
+    hand copy pool $((RANDOM * 300)) "m$1" $((data_at + ($2 << 10) + 77)) "$3" || fail "not spoiled: $told"
 }
 spoil_all() {
     local number kib=128
@@ -64,7 +65,7 @@ spoil_all() {
         spoil $number $((kib + 260)) 6000
     done
     spoil 1 6000 150000
-    blockdev --flushbufs "${members[@]}"
+    flushed
 }
 
 # scrub STATUS ARGUMENT...: ours, offline; its report in report.json.
@@ -73,53 +74,73 @@ scrub() {
     shift
     "$mdspace" scrub "${members[@]}" --json "$@" >report.json 2>scrub.log || status=$?
     [ $status = "$expected" ] || fail "scrub $*: status $status, not $expected"
-    blockdev --flushbufs "${members[@]}"
+    flushed
 }
-counts() { jq ".counts.$1" report.json; }
-sums() { local member; for member in "${members[@]}"; do dd if="$member" bs=1M iflag=skip_bytes skip=$data_at status=none | md5sum; done; }
+# counts NAME: what the report has of it, in $told.
+counts() { hand found report.json "counts.$1" || fail "no count: $told"; }
+# untouched: no member's data is other than at the last `sums`.
+sums() {
+    hand digest "$data_at" "${members[@]}" || fail "no sums: $told"
+    sums=$told
+}
+untouched() {
+    local before=$sums
+    sums
+    [ "$before" = "$sums" ]
+}
 
 both_count_the_same() {
     create
     scrub 0
-    [ "$(md check)" = 0 ] || fail "md finds something in a healthy array"
+    md check
+    [ "$mismatches" = 0 ] || fail "md finds something in a healthy array"
     spoil_all
-    local before ours theirs
-    before=$(sums)
+    sums
     scrub 1
-    ours=$(counts mismatch_cnt)
-    theirs=$(md check)
-    [ "$ours" = "$theirs" ] || fail "mismatch_cnt: ours $ours, md's $theirs"
-    [ "$before" = "$(sums)" ] || fail "a check changed a member"
+    counts mismatch_cnt
+    local ours=$told
+    md check
+    [ "$ours" = "$mismatches" ] || fail "mismatch_cnt: ours $ours, md's $mismatches"
+    untouched || fail "a check changed a member"
     echo "$name: mismatch_cnt $ours, as the driver's"
 }
 
 we_repair_and_md_agrees() {
     create
     spoil_all
-    local before
-    before=$(sums)
+    sums
     scrub 1 --repair
+    local healed undecidable
+    counts healed
+    healed=$told
+    counts undecidable
+    undecidable=$told
     if [ "$decidable" = yes ]; then
-        [ "$(counts healed)" = "$(counts decided)" ] && [ "$(counts undecidable)" = 0 ] || fail "not all was healed"
-        [ "$(md check)" = 0 ] || fail "md still finds something"
+        counts decided
+        [ "$healed" = "$told" ] && [ "$undecidable" = 0 ] || fail "not all was healed"
+        md check
+        [ "$mismatches" = 0 ] || fail "md still finds something"
         keeps_model || fail "the array's bytes are others"
-        echo "$name: repair healed $(counts healed) rows, the driver's check counts 0, no byte is lost"
+        echo "$name: repair healed $healed rows, the driver's check counts 0, no byte is lost"
     else
-        [ "$(counts healed)" = 0 ] && [ "$(counts undecidable)" -gt 0 ] || fail "somebody was accused"
-        [ "$before" = "$(sums)" ] || fail "what is undecidable was touched"
+        [ "$healed" = 0 ] && ((undecidable > 0)) || fail "somebody was accused"
+        untouched || fail "what is undecidable was touched"
         scrub 1 --repair=parity
-        [ "$(counts rewritten)" -gt 0 ] || fail "nothing was rewritten"
-        [ "$(md check)" = 0 ] || fail "md still finds something"
-        echo "$name: $(counts undecidable) rows are undecidable; rewritten as md does, its check counts 0"
+        counts rewritten
+        ((told > 0)) || fail "nothing was rewritten"
+        md check
+        [ "$mismatches" = 0 ] || fail "md still finds something"
+        echo "$name: $undecidable rows are undecidable; rewritten as md does, its check counts 0"
     fi
 }
 
 md_repairs_and_we_agree() {
     create
     spoil_all
-    md repair >/dev/null
+    md repair
     scrub 0
-    [ "$(counts mismatch_cnt)" = 0 ] || fail "we still find something"
+    counts mismatch_cnt
+    [ "$told" = 0 ] || fail "we still find something"
     if keeps_model; then kept="all data is right"; else kept="wrong data is there for good"; fi
     echo "$name: after the driver's own repair it counts 0, and $kept"
 }
@@ -128,15 +149,17 @@ md_repairs_and_we_agree() {
 degraded_both_count_the_same() {
     create
     spoil_all
-    local last=${members[count - 1]} ours theirs before
+    local last=${members[count - 1]} ours
     members=("${members[@]:0:count-1}")
-    before=$(sums)
+    sums
     scrub 1 --repair
-    ours=$(counts mismatch_cnt)
-    [ "$(counts decided)" = 0 ] || fail "somebody was accused"
-    [ "$before" = "$(sums)" ] || fail "what is undecidable was touched"
-    theirs=$(md check)
-    [ "$ours" = "$theirs" ] || fail "mismatch_cnt: ours $ours, md's $theirs"
+    counts mismatch_cnt
+    ours=$told
+    counts decided
+    [ "$told" = 0 ] || fail "somebody was accused"
+    untouched || fail "what is undecidable was touched"
+    md check
+    [ "$ours" = "$mismatches" ] || fail "mismatch_cnt: ours $ours, md's $mismatches"
     echo "$name, without $last: mismatch_cnt $ours, as the driver's; nobody is accused"
 }
 

@@ -37,8 +37,8 @@ const fn beside(step: Step) -> Step {
     Step { stage: Stage::Uses, ..step }
 }
 
-/// What a guest needs on the host.
-const GUEST: &[&str] = &["linux.uml", "mdadm", "modprobe", "cc"];
+/// What a guest needs on the host, and tests/kernel/hand.py.
+const GUEST: &[&str] = &["linux.uml", "mdadm", "modprobe", "cc", "python3"];
 
 /// All steps in the order in which they run.
 pub(crate) const STEPS: &[Step] = &[
@@ -77,7 +77,7 @@ pub(crate) const STEPS: &[Step] = &[
     beside(step(
         "grow",
         "arrays that one side has made larger are resynced by the other, and hold what they held",
-        &["linux.uml", "mdadm", "modprobe", "nbd-client", "nbdinfo", "jq", "python3"],
+        &["linux.uml", "mdadm", "modprobe", "nbd-client", "nbdsh", "python3"],
         grow,
     )),
     beside(step("fuzz", "no decoder panics on foreign bytes, for a bounded time", &["c++"], fuzz::run)),
@@ -112,27 +112,22 @@ pub(crate) const STEPS: &[Step] = &[
     beside(step(
         "recovery",
         "one side begins a recovery or a replacement and the other ends it; members that come back; spares",
-        &["linux.uml", "mdadm", "modprobe", "qemu-io", "jq"],
+        &["linux.uml", "mdadm", "modprobe", "nbdsh", "python3"],
         recovery,
     )),
     beside(step(
         "bad-blocks",
         "read errors are put right, and bad blocks kept and honoured, as the real driver does both",
-        &["linux.uml", "mdadm", "modprobe", "dmsetup", "qemu-io", "jq"],
+        &["linux.uml", "mdadm", "modprobe", "dmsetup", "nbdsh", "python3"],
         bad_blocks,
     )),
     beside(step(
         "faults",
         "members that really fail while they are used: what the real driver makes of it, and what we do",
-        &["linux.uml", "mdadm", "modprobe", "dmsetup", "qemu-io", "jq"],
+        &["linux.uml", "mdadm", "modprobe", "dmsetup", "nbdsh", "python3"],
         faults,
     )),
-    beside(step(
-        "scrub",
-        "checks and repairs of the same corrupted members, by us and by the driver",
-        &["linux.uml", "mdadm", "modprobe", "jq"],
-        scrub,
-    )),
+    beside(step("scrub", "checks and repairs of the same corrupted members, by us and by the driver", GUEST, scrub)),
     beside(step(
         "killed",
         "a server killed at random moments loses nothing it promised, and the kernel's md takes what is left",
@@ -154,7 +149,8 @@ pub(crate) const STEPS: &[Step] = &[
 ];
 
 /// What the end-to-end story needs.
-const CLIENTS: &[&str] = &["linux.uml", "mdadm", "modprobe", "nbdcopy", "nbdinfo", "qemu-io", "mke2fs", "jq"];
+const CLIENTS: &[&str] =
+    &["linux.uml", "mdadm", "modprobe", "nbdcopy", "nbdinfo", "qemu-io", "mke2fs", "jq", "python3"];
 
 /// A client whose requests are known one by one, and the judge.
 const KILLED: &[&str] = &["linux.uml", "mdadm", "modprobe", "nbdsh", "python3"];
