@@ -1,5 +1,6 @@
 #!/bin/bash
-# Arrays that grow where they stand, by mdspace and by the real driver: the one goes on with what the other has begun.
+# Arrays that grow where they stand, by mdspace and by the real driver: the one goes on with what the other has begun. And
+# arrays that mdspace has made smaller, which the driver finds so.
 #
 #   grow.sh MDSPACE
 #
@@ -170,10 +171,39 @@ with open(sys.argv[1], "r+b") as member:
 END
 }
 
+# md's, made smaller here, used by md, made larger by it again.
+SHRUNK_KIB=$((4 << 10))
+shrunk() {
+    made_by_md "$@"
+    what="$what, and made smaller here"
+    until_true released
+    "$mdspace" grow "${members[@]}" --size ${SHRUNK_KIB}K >refused 2>&1 && fail "made smaller unasked"
+    grep -q -- '--shrink' refused || fail "said: $(<refused)"
+    "$mdspace" grow "${members[@]}" --size ${SHRUNK_KIB}K --shrink >grown 2>&1 || fail "not made smaller: $(<grown)"
+    blockdev --flushbufs "${members[@]}"
+    dmesg --clear
+    assemble_and_finish "${members[@]}"
+    is $md/component_size $SHRUNK_KIB || fail "component_size is $(<$md/component_size)"
+    is $md/degraded 0 || fail "degraded"
+    [ "$3" = none ] || [ "$(<$md/bitmap/location)" != none ] || fail "without its bitmap"
+    if dmesg | grep -q 'resync of RAID array md0'; then fail "a resync, of what agreed"; fi
+    checked "made smaller"
+    cmp -n $MODEL_BYTES model /dev/md0 || fail "other bytes"
+    dd if=/dev/urandom of=/dev/md0 bs=1M oflag=direct status=none 2>/dev/null || true
+    dd if=model of=/dev/md0 bs=1M oflag=direct status=none
+    checked "full"
+    mdadm --grow --quiet /dev/md0 --bitmap=none 2>/dev/null || true # Linux 6.1 leaves what it grows unsynced beside one
+    mdadm --grow --quiet /dev/md0 --size=max || fail "md does not grow it"
+    finished
+    checked "grown by md"
+    cmp -n $MODEL_BYTES model /dev/md0 || fail "other bytes"
+    stop_md
+}
+
 # half_told NUMBER...: these members of four were not told of the new size when the power went. The driver goes by the others;
 # mdadm, without which it is asked here, takes them once `grow` was run again.
 half_told() {
-    what="half told, not: $*" level=5
+    what="half told of a growth, not: $*" level=5
     local old member number
     blank 4
     "$mdspace" create --level 5 --chunk 64K "${members[@]}" >/dev/null
@@ -184,6 +214,44 @@ half_told() {
     litter
     grow
     for number in "$@"; do one_round_back "m$number" "$old"; done
+    taken_by_the_driver $((old * 2))
+    ((size_of_driver > old)) || fail "the old size for the driver"
+    until_true released
+    "$mdspace" grow "${members[@]}" --size max | grep -q 'all members say so' || fail "not told by us"
+    flushed
+    resynced_rest "$old"
+    stop_md
+    until_true released
+}
+
+# The same of one that was made smaller.
+half_told_less() {
+    what="half told of less, not: $*" level=5
+    local old number
+    blank 4
+    "$mdspace" create --level 5 --chunk 64K "${members[@]}" >/dev/null
+    old=$(component)
+    head -c $MODEL_BYTES /dev/urandom >model
+    "$mdspace" write "${members[@]}" <model
+    until_true released
+    "$mdspace" grow "${members[@]}" --size ${SHRUNK_KIB}K --shrink >grown 2>&1 || fail "not made smaller: $(<grown)"
+    for number in "$@"; do one_round_back "m$number" "$old"; done
+    taken_by_the_driver none
+    ((size_of_driver == SHRUNK_KIB)) || fail "$size_of_driver KiB for the driver"
+    until_true released
+    "$mdspace" grow "${members[@]}" --size ${SHRUNK_KIB}K --shrink | grep -q 'all members say so' || fail "not told by us"
+    flushed
+    assemble_and_finish "${members[@]}"
+    is $md/component_size $SHRUNK_KIB || fail "component_size is $(<$md/component_size)"
+    checked
+    cmp -n $MODEL_BYTES model /dev/md0 || fail "other bytes"
+    stop_md
+    until_true released
+}
+
+# taken_by_the_driver AGREED: without mdadm it takes members that were half told, all of them; they are as before then.
+taken_by_the_driver() {
+    local number member
     flushed
     for number in 0 1 2 3; do hand copy "m$number" 0 "kept$number" 0 -1; done
     [ -e /sys/block/md9 ] || echo md9 >/sys/module/md_mod/parameters/new_array
@@ -191,17 +259,11 @@ half_told() {
     for member in "${members[@]}"; do cat "/sys/block/${member#/dev/}/dev" >/sys/block/md9/md/new_dev; done
     echo active >/sys/block/md9/md/array_state || fail "the driver does not start it"
     is /sys/block/md9/md/degraded 0 || fail "the driver leaves members out"
-    is /sys/block/md9/md/resync_start $((old * 2)) || fail "in agreement to $(</sys/block/md9/md/resync_start)"
-    (($(</sys/block/md9/md/component_size) > old)) || fail "the old size for the driver"
+    is /sys/block/md9/md/resync_start "$1" || fail "in agreement to $(</sys/block/md9/md/resync_start)"
+    size_of_driver=$(</sys/block/md9/md/component_size)
     echo clear >/sys/block/md9/md/array_state
     for number in 0 1 2 3; do hand copy "kept$number" 0 "m$number" 0 -1; done
     flushed
-    until_true released
-    "$mdspace" grow "${members[@]}" --size max | grep -q 'all members say so' || fail "not told by us"
-    flushed
-    resynced_rest "$old"
-    stop_md
-    until_true released
 }
 
 # Copies: a third slot by us, which md fills; the first two copies are given up by md, and two slots by us: so the
@@ -333,6 +395,13 @@ done
 for bitmap in none internal; do served_copies $bitmap; done
 half_told 1 2 3
 half_told 0
+half_told_less 1 2 3
+half_told_less 0
+shrunk 1 1.2 internal
+shrunk 4 1.1 none
+shrunk 5 1.0 internal
+shrunk 6 1.2 none
+shrunk 10 1.2 internal
 for bitmap in none internal; do copies $bitmap; done
 for bitmap in none 64K; do
     ours 1 1.2 $bitmap

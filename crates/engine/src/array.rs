@@ -156,7 +156,7 @@ impl Drop for Writing<'_> {
 }
 
 impl<M: Member, C: Clock> Array<M, C> {
-    /// Length of the array in bytes. It may grow; it never shrinks.
+    /// Length of the array in bytes. It may grow; it never shrinks before it is stopped.
     pub fn bytes(&self) -> u64 {
         self.0.geometry().array_bytes()
     }

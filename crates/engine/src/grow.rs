@@ -28,7 +28,7 @@ use format::geometry::{Geometry, Level};
 use format::superblock::Resync;
 use format::units::{SECTOR_BYTES, Sectors};
 
-/// A growth that was found possible.
+/// A change of size that was found possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Growth {
     component: Sectors,
@@ -36,6 +36,10 @@ pub struct Growth {
 }
 
 impl Growth {
+    pub(crate) fn of<M>(plan: &Plan<M>) -> Self {
+        Self { component: plan.component, array_bytes: plan.geometry.array_bytes() }
+    }
+
     /// Bytes that will be used of each member.
     pub fn component_bytes(&self) -> u64 {
         self.component.bytes()
@@ -48,11 +52,11 @@ impl Growth {
 }
 
 /// What it takes to carry one out.
-struct Plan<M> {
-    component: Sectors,
-    planned: Vec<Planned<M>>,
-    bitmap: Option<NewBitmap>,
-    geometry: Geometry,
+pub(crate) struct Plan<M> {
+    pub(crate) component: Sectors,
+    pub(crate) planned: Vec<Planned<M>>,
+    pub(crate) bitmap: Option<NewBitmap>,
+    pub(crate) geometry: Geometry,
 }
 
 /// Nobody writes while this lives.
@@ -69,11 +73,10 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// # Errors
     /// When the array cannot grow, or not so far.
     pub fn plan_growth(&self, wanted: Option<u64>) -> Result<Option<Growth>, Refusal> {
-        let growth = |Plan { component, geometry, .. }| Growth { component, array_bytes: geometry.array_bytes() };
-        Ok(self.0.plan(wanted)?.map(growth))
+        Ok(self.0.plan(wanted)?.as_ref().map(Growth::of))
     }
 
-    /// Tells members of a growth that was cut short what the others say already. The driver goes by the freshest, as
+    /// Tells members of a change of size that was cut short what the others say already. The driver goes by the freshest, as
     /// this engine does; but mdadm assembles no members whose superblocks differ in size. False: all say the same.
     ///
     /// # Errors
@@ -108,7 +111,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         if inner.devices().len() != plan.planned.len() {
             return Err(ArrayError::new(ArrayErrorKind::Io, "a member failed, and the array did not grow"));
         }
-        inner.tell_of_growth(&plan).await?;
+        inner.tell_of_component(&plan, inner.resync_offset(inner.geometry().array_bytes())).await?;
         inner.begin_to_offer(plan.geometry);
         Ok(())
     }
@@ -149,21 +152,20 @@ impl<M: Member, C: Clock> Inner<M, C> {
             return Err(Refusal::new(reason).of(&least.0.name).field("superblock.size"));
         }
         if component < now {
-            let reason = format!("{} bytes of each member are in use, more than {}", now.bytes(), component.bytes());
-            return Err(Refusal::new(reason).field("superblock.size").advice("an array is not made smaller here"));
+            return Err(self.is_smaller(now, component));
         }
         if component == now {
             return Ok(None);
         }
-        self.plan_component(component).map(Some)
+        self.plan_component(component, roomy).map(Some)
     }
 
-    /// Level, layout and format can grow.
-    fn check_kind(&self) -> Result<(), Refusal> {
+    /// Level, layout and format let the component size change.
+    pub(crate) fn check_kind(&self) -> Result<(), Refusal> {
         let devices = self.devices();
         let first = devices.first().expect("a running array has a member");
-        let can_grow = first.superblock.borrow().check_component_grows();
-        can_grow.map_err(|defect| Refusal::defect(&first.name, defect))
+        let can_change = first.superblock.borrow().check_component_changes();
+        can_change.map_err(|defect| Refusal::defect(&first.name, defect))
     }
 
     /// Everything is in agreement and in use, and nothing is in the way.
@@ -180,14 +182,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
             return Err(refusal.of(&device.name).field("bad-block log").advice("replace this member first"));
         }
         if !self.whole.get() {
-            let refusal = Refusal::new("the array is degraded: what is new would have no redundancy to be resynced");
+            let refusal = Refusal::new("the array is degraded: its size changes with every member there and current");
             return Err(refusal.advice("give the missing member, or `mdspace add` one, first"));
         }
         for device in &self.devices() {
             if device.checksums.get().is_some() {
                 let refusal = Refusal::new("keeps checksums, whose place follows from the component size");
                 return Err(refusal.of(&device.name).field("superblock.size").advice(
-                    "the kernel grows it without them (mdadm --grow --size); `mdspace set integrity=on` begins anew",
+                    "the kernel does it without them (mdadm --grow --size); `mdspace set integrity=on` begins anew",
                 ));
             }
         }
@@ -211,26 +213,35 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
     }
 
-    /// All devices' superblocks with their data areas as long as can be, and without a bitmap.
+    /// All devices' superblocks without a bitmap.
+    pub(crate) fn without_bitmap(&self) -> Result<Vec<Planned<M>>, Refusal> {
+        let bare = self.devices().into_iter().map(|device| {
+            let superblock = device.superblock.borrow().with_bitmap(None, device.member.limits().bytes);
+            let superblock = superblock.map_err(|defect| Refusal::defect(&device.name, defect))?;
+            Ok((device, superblock))
+        });
+        bare.collect()
+    }
+
+    /// The same with their data areas as long as can be.
     fn with_all_room(&self) -> Result<Vec<Planned<M>>, Refusal> {
-        let roomy = self.devices().into_iter().map(|device| {
-            let bytes = device.member.limits().bytes;
-            let bare = device.superblock.borrow().with_bitmap(None, bytes);
-            let superblock = bare.and_then(|superblock| superblock.with_all_room(bytes));
+        let roomy = self.without_bitmap()?.into_iter().map(|(device, superblock)| {
+            let superblock = superblock.with_all_room(device.member.limits().bytes);
             let superblock = superblock.map_err(|defect| Refusal::defect(&device.name, defect))?;
             Ok((device, superblock))
         });
         roomy.collect()
     }
 
-    fn plan_component(&self, component: Sectors) -> Result<Plan<M>, Refusal> {
+    /// What it takes for these superblocks, which name no bitmap, to have that component size.
+    pub(crate) fn plan_component(&self, component: Sectors, bare: Vec<Planned<M>>) -> Result<Plan<M>, Refusal> {
         self.check_state()?;
-        let grown = self.with_all_room()?.into_iter().map(|(device, superblock)| {
+        let changed = bare.into_iter().map(|(device, superblock)| {
             let superblock = superblock.with_component(component, device.member.limits().bytes);
             let superblock = superblock.map_err(|defect| Refusal::defect(&device.name, defect))?;
             Ok((device, superblock))
         });
-        let planned = grown.collect::<Result<Vec<_>, Refusal>>()?;
+        let planned = changed.collect::<Result<Vec<_>, Refusal>>()?;
         let (first, superblock) = &planned[0];
         let geometry = Geometry::new(&superblock.shape(&[])).map_err(|defect| Refusal::defect(&first.name, defect))?;
         let parties =
@@ -244,18 +255,21 @@ impl<M: Member, C: Clock> Inner<M, C> {
         Ok(Plan { component, planned, bitmap, geometry })
     }
 
-    /// The round in which the array grows. The caller holds the metadata lock, and nobody writes.
-    async fn tell_of_growth(&self, plan: &Plan<M>) -> Result<(), ArrayError> {
-        let resync = self.resync_offset(self.geometry().array_bytes());
+    /// The round in which the component size changes, and the array agrees as far as `resync` says. The caller holds the
+    /// metadata lock, and nobody writes.
+    pub(crate) async fn tell_of_component(&self, plan: &Plan<M>, resync: Resync) -> Result<(), ArrayError> {
         for (device, planned) in &plan.planned {
             let mut superblock = device.superblock.borrow_mut();
             (superblock.component, superblock.resync) = (planned.component, resync);
         }
         self.record.borrow_mut().resync = resync;
-        let Resync::From(agreed) = resync else { unreachable!("a resync begins somewhere") };
+        let agreed = match resync {
+            Resync::Clean => u64::MAX,
+            Resync::From(sectors) => sectors.bytes(),
+        };
         match &plan.bitmap {
             None => self.publish().await,
-            Some(bitmap) => self.put_new_bitmap(bitmap, agreed.bytes()).await.map_err(unwell),
+            Some(bitmap) => self.put_new_bitmap(bitmap, agreed).await.map_err(unwell),
         }
     }
 

@@ -49,6 +49,7 @@ mod read_ahead;
 mod recall;
 mod replace;
 mod shards;
+mod shrink;
 mod signal;
 mod stripe_size;
 mod striped;

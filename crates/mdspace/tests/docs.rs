@@ -94,7 +94,7 @@ fn curl_is_a_client_as_the_page_says() {
 
 #[test]
 fn who_comes_from_mdadm_finds_its_configuration_understood() {
-    assert_eq!(run_page("docs/from-mdadm.md"), 5);
+    assert_eq!(run_page("docs/from-mdadm.md"), 6);
 }
 
 #[test]

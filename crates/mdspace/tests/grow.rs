@@ -24,11 +24,24 @@ macro_rules! fixture {
 }
 
 /// What makes the array, on members of 4 MiB that are 8 MiB long afterwards; what is asked; what the refusal says.
-const REFUSED: [(&str, &str, &[&str]); 11] = [
+const REFUSED: [(&str, &str, &[&str]); 20] = [
     ("--level 0 --chunk 64K", "--size max", &["a.img: superblock.level"]),
     ("--level linear", "--size max", &["superblock.level"]),
     ("--level 10 --chunk 64K --layout f2", "--size max", &["superblock.layout", "far copies"]),
-    ("--level 5 --chunk 64K", "--size 1M", &["superblock.size", "not made smaller"]),
+    (
+        "--level 5 --chunk 64K",
+        "--size 1M",
+        &["superblock.size", "--size 1048576 --shrink", "end at byte 3145728 is lost", "file system"],
+    ),
+    ("--level 5 --chunk 64K", "--size 1K", &["superblock.size", "less than a chunk"]),
+    ("--level 5 --chunk 64K", "--size 1M --shrink --raid-devices 4", &["cannot be used with"]),
+    ("--level 5 --chunk 64K", "--size max --shrink", &["--size"]),
+    ("--level 5 --chunk 64K", "--size 1000K --shrink", &["superblock.size", "next smaller one is 983040"]),
+    ("--level 5 --chunk 64K", "--size 0 --shrink", &["superblock.size"]),
+    ("--level 5 --chunk 64K", "--size 7M --shrink", &["superblock.size", "3145728 bytes of each member are in use"]),
+    ("--level 5 --chunk 64K --integrity", "--size 1M --shrink", &["a.img: superblock.size", "keeps checksums"]),
+    ("--level 10 --chunk 64K --layout f2", "--size 1M --shrink", &["superblock.layout", "far copies"]),
+    ("--level 10 --chunk 64K --layout o2", "--size 64K --shrink", &["superblock.size"]),
     ("--level 5 --chunk 64K", "--size 8M", &["superblock.size", "has room for only 7340032"]),
     ("--level 5 --chunk 64K --integrity", "--size max", &["a.img: superblock.size", "keeps checksums"]),
     ("--level 5 --chunk 64K", "--raid-devices 5", &["superblock.level", "only RAID-1"]),
@@ -95,6 +108,34 @@ fn an_array_that_is_degraded_served_or_not_in_agreement_does_not_grow() {
     server.wait();
     here.run(&format!("grow {} --size 5M", MEMBERS.join(" "))).ok();
     refused(&here, &MEMBERS, "--size max", &["superblock.resync_offset"]);
+}
+
+#[test]
+fn what_lies_before_its_new_end_is_there_in_an_array_that_was_made_smaller() {
+    for (how, mebibytes) in [
+        ("--level 1", 1),
+        ("--level 4 --chunk 64K", 3),
+        ("--level 6 --chunk 64K", 2),
+        ("--level 10 --chunk 64K --layout o2", 2),
+    ] {
+        for bitmap in ["none", "internal"] {
+            let here = Workplace::new();
+            make(&here, &format!("{how} --bitmap {bitmap}"));
+            let members = MEMBERS.join(" ");
+            let data: Vec<u8> = (0..3 << 18).flat_map(|number: u32| (number ^ 0x5a5a).to_le_bytes()).collect();
+            here.run_with(&format!("write {members}"), &data).ok();
+            let line = format!("grow {members} --size 1M --shrink");
+            let said = here.run(&line).ok().text();
+            assert!(said.starts_with(&format!("{mebibytes} MiB, 1 MiB of each")), "{how}: {said}");
+            let before = here.contents(&MEMBERS);
+            assert!(here.run(&line).ok().text().starts_with("unchanged"), "{how} {bitmap}");
+            assert!(here.contents(&MEMBERS) == before, "{how} {bitmap}: members changed");
+            here.run(&format!("scrub {members}")).ok();
+            let left = here.run(&format!("read {members}"));
+            left.ok();
+            assert!(left.stdout == data[..left.stdout.len()], "{how} {bitmap}: other bytes");
+        }
+    }
 }
 
 #[test]

@@ -485,7 +485,7 @@ fn an_array_grows_while_it_is_served_and_clients_that_come_then_see_it() {
     first.request(1, 4096, 4096, &[7; 4096]);
     first.reply();
     here.run("grow --size 9M").expect(2, &["a: superblock.size", "has room for only"]);
-    here.run("grow --size 1M").expect(2, &["superblock.size", "not made smaller"]);
+    here.run("grow --size 1M").expect(2, &["superblock.size", "--shrink", "is lost"]);
     here.run("grow --raid-devices 4").expect(2, &["superblock.level", "only RAID-1"]);
     lengthen(&here, &["a", "b", "c"]);
     let grown = parsed(&here.run("grow --size max --json").ok().text());

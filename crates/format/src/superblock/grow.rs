@@ -1,5 +1,5 @@
-//! The superblock of a member whose array grows where it stands: more of each
-//! member is used, or there are more slots or fewer.
+//! The superblock of a member whose array changes its size where it stands: more of each
+//! member is used or less, or there are more slots or fewer.
 //!
 //! Only says what the member would carry. Whether what is new is in agreement,
 //! and in which order members are told, is its caller's.
@@ -14,25 +14,26 @@ use crate::placement::component_unit;
 use crate::units::Sectors;
 
 impl Superblock {
-    /// Whether md lets such an array use more of each member: what is there must stay where it is.
+    /// Whether md lets such an array use more of each member, or less: what is there, and stays, must stay where it is.
     ///
     /// # Errors
     /// The field that forbids it.
-    pub fn check_component_grows(&self) -> Result<(), Defect> {
+    pub fn check_component_changes(&self) -> Result<(), Defect> {
         let defect = |field, reason: &str| Err(Defect::new(field, reason));
         let (far, is_offset) = (self.layout >> 8 & 0xff, self.layout >> 16 & 1 == 1);
         match self.level {
             Level::Linear | Level::Raid0 => {
                 defect("superblock.level", "this level has no component size: it uses all of each member")
             }
-            Level::Raid10 if far > 1 && !is_offset => {
-                defect("superblock.layout", "where far copies are follows from the component size; md does not grow it")
-            }
+            Level::Raid10 if far > 1 && !is_offset => defect(
+                "superblock.layout",
+                "where far copies are follows from the component size; md does not change it",
+            ),
             _ if self.version == Version::V0_90 => {
-                defect("superblock.minor_version", "0.90 is kept up to date, but not grown")
+                defect("superblock.minor_version", "0.90 is kept up to date, but its size is not changed")
             }
             _ if self.ppl.is_some() || self.journal => {
-                defect("superblock.feature_map", "md does not grow an array with a partial parity log or a journal")
+                defect("superblock.feature_map", "md changes no size with a partial parity log or a journal")
             }
             _ => Ok(()),
         }
@@ -87,15 +88,12 @@ impl Superblock {
         Sectors(component.0 / unit * unit)
     }
 
-    /// The same superblock, one event behind `freshest`, as it is when its member has been told of a growth
-    /// that only some were told of; `None` when it says nothing else already, or it is no growth that sets them apart.
+    /// The same superblock, one event behind `freshest`, as it is when its member has been told of a change of size
+    /// that only some were told of; `None` when it says so already.
     pub fn caught_up(&self, freshest: &Self, member_bytes: u64) -> Option<Self> {
         let is_behind = self.set_uuid == freshest.set_uuid && self.events.checked_add(1) == Some(freshest.events);
         let has_other_copies = self.level == Level::Raid1 && self.raid_disks != freshest.raid_disks;
-        if !is_behind
-            || self.component > freshest.component
-            || (self.component == freshest.component && !has_other_copies)
-        {
+        if !is_behind || (self.component == freshest.component && !has_other_copies) {
             return None;
         }
         let roomy = Self { raid_disks: freshest.raid_disks, ..self.clone() }.with_all_room(member_bytes).ok()?;

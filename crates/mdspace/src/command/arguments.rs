@@ -748,9 +748,11 @@ Examples:
   mdspace grow --size max                          the served array; its members were made longer
   mdspace grow --raid-devices 3                    RAID-1: a third copy, for `mdspace add` or a spare
   mdspace grow a.img b.img c.img --size 20G        an array that is not served
+  mdspace grow a.img b.img c.img --size 10G --shrink   less of each member: what lies behind is lost
 
 What is new has to be brought into agreement. It is begun by whoever serves the array, now or next, `mdspace serve` or
-the kernel's md, and shown by `status`; the array can be used meanwhile. An array is never made smaller.
+the kernel's md, and shown by `status`; the array can be used meanwhile. An array is made smaller only with --shrink,
+and only while it is not served: a file system on it must be made smaller first.
 Clients of NBD see the new size when they connect anew, those of other ways in when the server is started anew.")]
 pub(crate) struct GrowArguments {
     /// The members of an array that is not served, in any order; none: the served array
@@ -764,6 +766,10 @@ pub(crate) struct GrowArguments {
     /// Bytes to use of each member, rounded down to chunks; max: as much as all of them have
     #[arg(long, value_name = "max|SIZE", value_parser = parse_component, required_unless_present = "raid_devices")]
     pub(crate) size: Option<NewSize>,
+
+    /// Use less of each member than now: what lies behind the array's new end is lost
+    #[arg(long, requires = "members", requires = "size")]
+    pub(crate) shrink: bool,
 
     /// Copies that a RAID-1 has: more, which are filled when the array is served, or fewer, if as many slots are empty
     #[arg(long, value_name = "N", conflicts_with = "size")]

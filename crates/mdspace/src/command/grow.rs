@@ -1,4 +1,5 @@
-//! `grow`: an array is made larger where it stands, one that is served or one that is not.
+//! `grow`: an array is made larger where it stands, one that is served or one that is not; the latter is made smaller, too,
+//! by who consents to lose what lies behind its new end.
 //!
 //! Nothing is written before all is found possible. What is new is resynced by whoever serves the array, now or
 //! next: so the command itself ends at once, whatever the size.
@@ -32,7 +33,10 @@ pub(crate) fn run(arguments: &GrowArguments, kernel: Option<&'static Kernel>) ->
         let assemble = AssembleArguments::of(&members, None);
         let array = machine.assemble(&assemble, Purpose::Write, BitmapPolicy::default()).await?;
         let before = array.status();
-        let done = grow(&array, request).await?;
+        let done = match arguments.shrink {
+            true => shrink(&array, arguments.size).await?,
+            false => grow(&array, request).await?,
+        };
         array.stop().await?;
         match arguments.change.told.json {
             true => print_json(&array.status()),
@@ -52,7 +56,7 @@ pub(crate) async fn command(array: &Array, request: GrowRequest) -> Result<(), A
 
 /// What came of it.
 enum Done {
-    Grown,
+    Changed,
     /// It was so already; but members that the same command, cut short, did not reach were told.
     Told,
     Unchanged,
@@ -90,16 +94,33 @@ async fn grow(array: &Array, request: GrowRequest) -> Result<Done, NotGrown> {
         GrowRequest::Size(wanted) => {
             if let Some(growth) = array.plan_growth(wanted)? {
                 array.grow(growth).await?;
-                return Ok(Done::Grown);
+                return Ok(Done::Changed);
             }
         }
         GrowRequest::RaidDevices(wanted) => {
             if array.check_copies(wanted)? {
                 array.set_copies(wanted).await?;
-                return Ok(Done::Grown);
+                return Ok(Done::Changed);
             }
         }
     }
+    even(array).await
+}
+
+/// Of an array that nobody else uses, which is stopped by it.
+async fn shrink(array: &Array, wanted: Option<NewSize>) -> Result<Done, NotGrown> {
+    let Some(NewSize::Bytes(Size(wanted))) = wanted else {
+        return Err(Refusal::new("--shrink takes the bytes to use of each member, by --size").into());
+    };
+    if let Some(shrinking) = array.plan_shrinking(wanted)? {
+        array.shrink(shrinking).await?;
+        return Ok(Done::Changed);
+    }
+    even(array).await
+}
+
+/// The array is as was asked; its members are to say so.
+async fn even(array: &Array) -> Result<Done, NotGrown> {
     Ok(if array.end_growth().await? { Done::Told } else { Done::Unchanged })
 }
 
@@ -112,7 +133,7 @@ fn said(done: &Done, before: &Status, after: &Status) -> String {
     match done {
         Done::Unchanged => format!("unchanged: {}\n", is(after)),
         Done::Told => format!("{}, as before; now all members say so\n", is(after)),
-        Done::Grown => {
+        Done::Changed => {
             let next = match after.in_sync < after.raid_disks {
                 true => ", and `mdspace add` for an empty slot",
                 false if after.in_agreement => "",

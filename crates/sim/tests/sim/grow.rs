@@ -1,16 +1,17 @@
-//! Arrays that grow where they stand, and RAID-1 with more copies or fewer, with the power gone at every write and flush, and once more, at a moment by chance,
-//! when the array that was left is used: it is there with its old size or its new one, its data is what it was, and
-//! after a resync all of it agrees.
+//! Arrays that grow where they stand or are made smaller, and RAID-1 with more copies or fewer, with the power gone at every write
+//! and flush, and once more, at a moment by chance, when the array that was left is used: it is there with its old size or its
+//! new one, its data is what it was, and after a resync all of it agrees.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{
-    Array, ArrayError, AssembleOptions, BitmapPolicy, Candidate, Durability, Member, Offer, Pool, ScrubAction,
-    ScrubRequest,
+    Array, ArrayError, ArrayErrorKind, AssembleOptions, BitmapPolicy, Candidate, Durability, Member, Offer, Pool,
+    ScrubAction, ScrubRequest,
 };
 use format::geometry::Level;
 use format::placement::BitmapChoice;
 use format::superblock::Version;
 use format::units::MemberByte;
+use futures_util::future::join3;
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -29,6 +30,8 @@ pub(super) struct Setup {
     pub(super) slots: usize,
     pub(super) version: Version,
     pub(super) bitmap: BitmapChoice,
+    /// What is used of each member at first.
+    pub(super) component: u64,
     /// Slots that are empty.
     pub(super) missing: &'static [usize],
 }
@@ -39,6 +42,7 @@ pub(super) const RAID5: Setup = Setup {
     slots: 3,
     version: Version::V1_2,
     bitmap: BitmapChoice::None,
+    component: OLD_COMPONENT,
     missing: &[],
 };
 pub(super) const RAID1: Setup = Setup { level: Level::Raid1, layout: 0, slots: 2, ..RAID5 };
@@ -72,7 +76,7 @@ pub(super) async fn make(setup: &Setup, members: &[SimMember], data: &mut Vec<u8
         chunk_bytes: if setup.level == Level::Raid1 { 0 } else { CHUNK_BYTES },
         name: "sim:small".to_owned(),
         data_offset_bytes: (!setup.version.is_at_end()).then_some(64 << 10),
-        component_bytes: Some(OLD_COMPONENT),
+        component_bytes: Some(setup.component),
         bitmap: setup.bitmap,
         set_uuid: [7; 16],
         contents: Contents::Zeros,
@@ -88,7 +92,7 @@ pub(super) async fn make(setup: &Setup, members: &[SimMember], data: &mut Vec<u8
     let newcomers: Vec<_> = (0..setup.slots).map(newcomer).collect();
     let pool = Pool::new(1 << 20);
     create(&recipe, &newcomers, &[], &pool, &world.clock(), &|_, _| {}).await.expect("it can be made");
-    let unused = if setup.version.is_at_end() { OLD_COMPONENT } else { (64 << 10) + OLD_COMPONENT };
+    let unused = if setup.version.is_at_end() { setup.component } else { (64 << 10) + setup.component };
     for member in members {
         let mut anything = vec![0; (NEW_COMPONENT - OLD_COMPONENT) as usize];
         random.fill(&mut anything);
@@ -105,6 +109,8 @@ pub(super) async fn make(setup: &Setup, members: &[SimMember], data: &mut Vec<u8
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Change {
     Component,
+    /// Of an array that nobody uses: it is stopped by that.
+    Shrink,
     Copies(u16),
 }
 
@@ -113,6 +119,10 @@ pub(super) async fn change(array: &Simulated, change: Change) -> Result<(), Arra
         Change::Component => {
             let growth = array.plan_growth(Some(NEW_COMPONENT)).expect("it can grow").expect("it is larger");
             array.grow(growth).await
+        }
+        Change::Shrink => {
+            let shrinking = array.plan_shrinking(OLD_COMPONENT).expect("it can shrink").expect("it is larger");
+            array.shrink(shrinking).await
         }
         Change::Copies(copies) => {
             assert!(array.check_copies(copies).expect("it can have as many"));
@@ -132,8 +142,9 @@ async fn change_at_rest(what: Change, members: &[SimMember], world: &World) {
 async fn use_it(members: &[SimMember], data: &[u8], world: &World) {
     let array = assemble(members, world).await;
     let block = |at: usize| array.pool().copy_of(&data[at..at + 6000]);
+    let last = data.len().min(array.bytes() as usize) - 6000;
     array.write(1000, block(1000), Durability::Stable).await.expect("whole");
-    array.write(array.bytes() - 6000, block(data.len() - 6000), Durability::Ordinary).await.expect("whole");
+    array.write(array.bytes() - 6000, block(last), Durability::Ordinary).await.expect("whole");
     array.stop().await.expect("whole");
 }
 
@@ -155,7 +166,8 @@ pub(super) fn after_power_loss(members: &[SimMember], random: &mut Random) -> (W
 /// The array, stopped, after everything was read, resynced and checked.
 async fn found_well(members: &[SimMember], data: &[u8], world: &World, context: &str) -> Simulated {
     let array = assemble(members, world).await;
-    agrees_after_a_resync(&array, data, context).await;
+    let left = data.len().min(array.bytes() as usize);
+    agrees_after_a_resync(&array, &data[..left], context).await;
     array.stop().await.expect("nothing fails");
     array
 }
@@ -220,6 +232,48 @@ fn an_array_that_grows_has_its_old_size_or_its_new_one_and_its_data_whenever_the
             }
         }
         assert!(seen.iter().all(|count| *count > 0), "{setup:?}: {seen:?} is not all there is");
+    }
+}
+
+#[test]
+fn an_array_that_shrinks_has_its_old_size_or_its_new_one_and_the_data_before_it_whenever_the_power_goes() {
+    for setup in SETUPS.into_iter().chain([Setup { layout: 0x10201, slots: 4, ..SETUPS[7] }]) {
+        let setup = Setup { component: NEW_COMPONENT, ..setup };
+        let mut seen = [0; 2];
+        for cut in 1.. {
+            let Left { is_over, old_bytes: old, array } = cut_at(&setup, Change::Shrink, cut);
+            let found = array.bytes();
+            assert!(found == old || found == old / 2, "{setup:?} cut {cut}: {found} bytes of {old}");
+            seen[usize::from(found < old)] += 1;
+            if is_over {
+                assert_eq!(found, old / 2, "{setup:?}: shrunk, and not smaller");
+                break;
+            }
+        }
+        assert!(seen.iter().all(|count| *count > 0), "{setup:?}: {seen:?} is not all there is");
+    }
+}
+
+/// Requests that come while it is told, or later, are refused: of what is behind its new end and of what is before it.
+#[test]
+fn an_array_that_shrinks_takes_no_requests_any_more() {
+    for setup in [RAID5, RAID1].map(|setup| Setup { component: NEW_COMPONENT, ..setup }) {
+        let (world, boundaries) = (World::new(1), Rc::<Cell<u64>>::default());
+        let members = blank(&setup, &world, &boundaries);
+        let life = async {
+            make(&setup, &members, &mut Vec::new(), &mut Random::new(1), &world).await;
+            let array = assemble(&members, &world).await;
+            let last = array.bytes() - 4096;
+            let shrinking = array.plan_shrinking(OLD_COMPONENT).expect("it can shrink").expect("it is larger");
+            let write = |at| array.write(at, array.pool().copy_of(&[7; 4096]), Durability::Stable);
+            let (first, shrunk, second) = join3(write(last), array.shrink(shrinking), write(last)).await;
+            first.expect("it began before");
+            shrunk.expect("nothing fails");
+            assert_eq!(second.expect_err("it came later").kind, ArrayErrorKind::Stopped, "{setup:?}");
+            assert_eq!(write(0).await.expect_err("it is stopped").kind, ArrayErrorKind::Stopped, "{setup:?}");
+            assert_eq!(assemble(&members, &world).await.bytes(), array.bytes(), "{setup:?}");
+        };
+        world.run(life, || false).expect("not stopped");
     }
 }
 

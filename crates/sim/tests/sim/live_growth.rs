@@ -184,6 +184,7 @@ impl Life {
                 let new = self.new.get_or_init(|| Part::new(old_bytes, &found));
                 join_all((8..10).map(|seed| self.write(array, new, seed))).await;
             }
+            Change::Shrink => unreachable!("one that is used never shrinks"),
         }
     }
 
@@ -212,6 +213,7 @@ impl Life {
                 assert!([self.case.setup.slots as u16, copies].contains(&slots), "{context}: {slots} slots");
                 assert!(!is_grown || slots == copies, "{context}: it had {copies} slots, and has not");
             }
+            Change::Shrink => unreachable!("one that is used never shrinks"),
         }
         if forced {
             return;
