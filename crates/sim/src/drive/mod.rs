@@ -118,6 +118,18 @@ pub struct Tally {
     pub written_bytes: u64,
 }
 
+impl Tally {
+    /// What was done since `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            reads: self.reads - before.reads,
+            read_bytes: self.read_bytes - before.read_bytes,
+            writes: self.writes - before.writes,
+            written_bytes: self.written_bytes - before.written_bytes,
+        }
+    }
+}
+
 /// One drive.
 pub struct Drive {
     interface: Interface,

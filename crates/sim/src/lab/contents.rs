@@ -1,7 +1,8 @@
 //! What a member holds, of any length: pages that are not all zeros, in a map.
 //!
 //! Exact, whatever is written. The laboratory writes zeros as its data, whose
-//! parity is zeros too, so of terabytes only the metadata takes memory.
+//! parity is zeros too, so of terabytes only the metadata takes memory; and of that a
+//! table of checksums, which are those of zeros, hardly any.
 
 use std::collections::HashMap;
 
@@ -9,15 +10,62 @@ const PAGE_BYTES: usize = 4096;
 
 static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
 
+/// Words of a page that may differ from all others before it is kept as it is.
+const OTHERS_MAX: usize = 256;
+
+#[derive(Debug)]
+enum Page {
+    Whole(Box<[u8; PAGE_BYTES]>),
+    /// Words that are all alike, but for some, which are named by their places.
+    Even {
+        word: u32,
+        others: Box<[(u16, u32)]>,
+    },
+}
+
+impl Page {
+    fn of(bytes: &[u8; PAGE_BYTES]) -> Self {
+        let words = || bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
+        let word = likely_majority(words());
+        let others = (0..).zip(words()).filter(|(_, other)| *other != word);
+        match others.clone().nth(OTHERS_MAX) {
+            Some(_) => Self::Whole(Box::new(*bytes)),
+            None => Self::Even { word, others: others.collect() },
+        }
+    }
+
+    fn bytes(&self) -> [u8; PAGE_BYTES] {
+        let (word, others) = match self {
+            Self::Whole(bytes) => return **bytes,
+            Self::Even { word, others } => (word, others),
+        };
+        let mut bytes = ZEROS;
+        let words = bytes.as_chunks_mut::<4>().0;
+        words.fill(word.to_le_bytes());
+        others.iter().for_each(|(place, other)| words[usize::from(*place)] = other.to_le_bytes());
+        bytes
+    }
+}
+
+/// The word that most are, if there is one.
+fn likely_majority(words: impl Iterator<Item = u32>) -> u32 {
+    let vote = |(word, votes), next| match votes {
+        0 => (next, 1),
+        _ if word == next => (word, votes + 1),
+        _ => (word, votes - 1),
+    };
+    words.fold((0, 0), vote).0
+}
+
 /// Bytes, all zero to begin with.
 #[derive(Debug, Default)]
-pub(super) struct Contents(HashMap<u64, Box<[u8; PAGE_BYTES]>>);
+pub(super) struct Contents(HashMap<u64, Page>);
 
 impl Contents {
     /// Fills `into` with what is there from `at` on.
     pub(super) fn read(&self, at: u64, into: &mut [u8]) {
         for_each_page(at, into.len(), |number, within, part| match self.0.get(&number) {
-            Some(page) => into[part.clone()].copy_from_slice(&page[within..within + part.len()]),
+            Some(page) => into[part.clone()].copy_from_slice(&page.bytes()[within..within + part.len()]),
             None => into[part].fill(0),
         });
     }
@@ -31,8 +79,9 @@ impl Contents {
                 self.0.remove(&number);
                 return;
             }
-            let page = self.0.entry(number).or_insert_with(|| Box::new(ZEROS));
-            page[within..within + bytes.len()].copy_from_slice(bytes);
+            let mut whole = self.0.get(&number).map_or(ZEROS, Page::bytes);
+            whole[within..within + bytes.len()].copy_from_slice(bytes);
+            self.0.insert(number, Page::of(&whole));
         });
     }
 }
@@ -62,8 +111,10 @@ mod tests {
             let at = random.within(0..flat.len() as u64) as usize;
             let length = random.within(0..20_000).min((flat.len() - at) as u64) as usize;
             let mut bytes = vec![0; length];
-            if round % 3 != 0 {
-                random.fill(&mut bytes);
+            match round % 4 {
+                0 => {}
+                1 => bytes.fill(round as u8),
+                _ => random.fill(&mut bytes),
             }
             contents.write(at as u64, &bytes);
             flat[at..at + length].copy_from_slice(&bytes);

@@ -32,6 +32,7 @@ fn rig(stripe_size: StripeSize) -> Rig {
         component_bytes: 240 << 30,
         bitmap: BitmapChoice::None,
         thread: ThreadTime { nanos: TRANSFER_NANOS, bytes_max: u64::MAX },
+        integrity: false,
         options: AssembleOptions { stripe_size, ..AssembleOptions::default() },
     })
 }
@@ -46,7 +47,7 @@ const SETTINGS: [(&str, StripeSize); 3] = [
 /// MB/s.
 fn speed(stripe_size: StripeSize, bytes: u64, order: Order) -> f64 {
     let extent = Extent::Time { warm_up: Duration::from_millis(300), measured: Duration::from_secs(2) };
-    let workload = Workload { bytes, order, jobs: 2, depth: 64, think: THINK, extent };
+    let workload = Workload { bytes, order, jobs: 2, depth: 64, think: THINK, within: u64::MAX, extent };
     write(&rig(stripe_size), &workload).megabytes_per_second()
 }
 

@@ -42,6 +42,7 @@ fn rig(bitmap: Bitmap, chunk_bytes: u64, array_bytes: u64) -> Rig {
         component_bytes: array_bytes / 2,
         bitmap: bitmap.map_or(BitmapChoice::None, |_| BitmapChoice::Chunk(chunk_bytes)),
         thread: ThreadTime::NONE,
+        integrity: false,
         options: AssembleOptions { bitmap: bitmap.unwrap_or_default(), ..AssembleOptions::default() },
     });
     let array = rig.array.clone();
@@ -50,7 +51,7 @@ fn rig(bitmap: Bitmap, chunk_bytes: u64, array_bytes: u64) -> Rig {
 }
 
 fn random_writes(depth: u64, extent: Extent) -> Workload {
-    Workload { bytes: 4096, order: Order::Random, jobs: 1, depth, think: THINK, extent }
+    Workload { bytes: 4096, order: Order::Random, jobs: 1, depth, think: THINK, within: u64::MAX, extent }
 }
 
 fn published_rig(bitmap: Bitmap) -> Rig {

@@ -43,6 +43,7 @@ fn rig(partitions: u16, gather: Gather) -> Rig {
         component_bytes: 4 << 30,
         bitmap: BitmapChoice::None,
         thread: ThreadTime::NONE,
+        integrity: false,
         options,
     })
 }
@@ -55,7 +56,8 @@ fn stripe_bytes(partitions: u16) -> u64 {
 fn linear(partitions: u16, bytes: u64, gather: Gather) -> Measured {
     let depth = (4 * stripe_bytes(partitions)).max(4 << 20).div_ceil(bytes);
     let extent = Extent::Time { warm_up: Duration::from_millis(100), measured: Duration::from_millis(400) };
-    let workload = Workload { bytes, order: Order::Linear, jobs: 1, depth, think: Duration::from_micros(10), extent };
+    let (order, think) = (Order::Linear, Duration::from_micros(10));
+    let workload = Workload { bytes, order, jobs: 1, depth, think, within: u64::MAX, extent };
     write(&rig(partitions, gather), &workload)
 }
 

@@ -75,6 +75,7 @@ fn rig(policy: Policy) -> Rig {
         component_bytes: COMPONENT_BYTES,
         bitmap: BitmapChoice::None,
         thread,
+        integrity: false,
         options,
     })
 }

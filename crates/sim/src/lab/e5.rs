@@ -3,13 +3,13 @@
 //! Three policies scrubbed the same NVMe drive. Each is a small program here that
 //! asks the modelled drive as that policy did; what a host takes to look up, to submit
 //! and to verify is fixed by the published figures. Beside them this engine's
-//! check and repair, of arrays on three kinds of drive.
+//! check, repair and replacement of a member, of arrays on three kinds of drive.
 
 use super::member::ThreadTime;
 use super::report::{Figure, Report, Table};
 use super::rig::{Rig, Setup};
 use crate::Random;
-use crate::drive::{Diskstats, Model, Request, Station, models};
+use crate::drive::{Diskstats, Model, Request, Station, Tally, models};
 use crate::executor::World;
 use engine::{AssembleOptions, Clock, Operation, ScrubAction, ScrubRequest, ScrubState};
 use format::geometry::Level;
@@ -74,7 +74,11 @@ impl Bench {
     }
 
     async fn read(&self, at: u64, bytes: u64) {
-        self.station.serve(Request { operation: Operation::Read, at, bytes }).await;
+        self.serve(Operation::Read, at, bytes).await;
+    }
+
+    async fn serve(&self, operation: Operation, at: u64, bytes: u64) {
+        self.station.serve(Request { operation, at, bytes }).await;
     }
 
     async fn spend(&self, nanos: u64) {
@@ -92,15 +96,15 @@ impl Bench {
         });
     }
 
-    /// What the drive's queue did while `policy` ran, from its second hundredth on.
-    fn watch(self: &Rc<Self>, policy: impl Future<Output = ()> + 'static) -> Diskstats {
+    /// What the drive's queue did while `policy` ran, and the drive, from its second hundredth on.
+    fn watch(self: &Rc<Self>, policy: impl Future<Output = ()> + 'static) -> (Diskstats, Tally) {
         self.world.spawn(policy);
         let clock = self.world.clock();
         let observer = async {
             clock.sleep_until(clock.now() + WATCHED / 50).await;
-            let before = self.station.diskstats();
+            let before = (self.station.diskstats(), self.station.tally());
             clock.sleep_until(clock.now() + WATCHED).await;
-            self.station.diskstats().since(&before)
+            (self.station.diskstats().since(&before.0), self.station.tally().since(&before.1))
         };
         let watched = self.world.run(observer, || false).expect("nobody stops it");
         self.world.run(std::future::pending::<()>(), || true); // ends the policy, which holds the world
@@ -192,8 +196,8 @@ fn policies() -> Vec<(&'static str, [f64; 8], Diskstats)> {
         let bench = Bench::new(&models::e5_nvme());
         let held = bench.clone();
         match policy {
-            None => bench.watch(old(held)),
-            Some(policy) => bench.watch(groups(held, policy)),
+            None => bench.watch(old(held)).0,
+            Some(policy) => bench.watch(groups(held, policy)).0,
         }
     };
     let of = |lookup_nanos, count, plugged| Some(Groups { lookup_nanos, count, plugged });
@@ -221,18 +225,19 @@ const COMPONENT_BYTES: u64 = 512 << 20;
 /// Wrong blocks that a repair heals on its way.
 const WRONG_BLOCKS: u64 = 2;
 
-fn rig(model: &Model) -> Rig {
+fn rig(model: &Model, spares: u16) -> Rig {
     Rig::new(Setup {
         model: model.clone(),
-        drives: SLOTS,
+        drives: SLOTS + spares,
         partitions: 1,
-        spares: 0,
+        spares,
         level: Level::Raid6,
         layout: 2,
         chunk_bytes: 512 * KIB,
         component_bytes: COMPONENT_BYTES,
         bitmap: BitmapChoice::None,
         thread: ThreadTime::NONE,
+        integrity: false,
         options: AssembleOptions::default(),
     })
 }
@@ -244,9 +249,14 @@ struct Scrubbed {
     healed: u64,
 }
 
+/// MB/s of each member, in so many seconds.
+fn speed(seconds: f64) -> f64 {
+    COMPONENT_BYTES as f64 / seconds / 1e6
+}
+
 /// A whole scrub that nobody disturbs.
 fn scrub(model: &Model, action: ScrubAction) -> Scrubbed {
-    let rig = rig(model);
+    let rig = rig(model, 0);
     if action == ScrubAction::Repair {
         let data_at = 256 << 20; // behind what metadata there can be
         for number in 0..WRONG_BLOCKS {
@@ -264,28 +274,51 @@ fn scrub(model: &Model, action: ScrubAction) -> Scrubbed {
     Scrubbed { stats, seconds, healed: report.found.counts.healed }
 }
 
-/// MB/s that a drive gives when it is read from end to end, 8 MiB under way.
-fn delivered(model: &Model) -> f64 {
+/// A whole member copied onto a spare that takes its place: what the one that is read did, and the seconds.
+fn replace(model: &Model) -> (Diskstats, f64) {
+    const LEAVES: usize = 0;
+    let rig = rig(model, 1);
+    let (array, clock) = (rig.array.clone(), rig.world.clock());
+    let keeper = array.clone();
+    rig.world.spawn(async move { keeper.keep_whole().await });
+    let before = rig.diskstats()[LEAVES];
+    let spare = format!("drive{SLOTS}");
+    let replaced = async {
+        let begun = clock.now();
+        array.replace_with_spare(&format!("drive{LEAVES}"), &spare).await.expect("it fits");
+        let has_taken_over = || array.status().members.iter().any(|it| it.name == spare && it.state == "in_sync");
+        while !has_taken_over() {
+            clock.sleep_until(clock.now() + Duration::from_millis(1)).await;
+        }
+        clock.now().since(begun)
+    };
+    let time = rig.world.run(replaced, || false).expect("nobody stops it");
+    (rig.diskstats()[LEAVES].since(&before), time.as_secs_f64())
+}
+
+/// MB/s that a drive gives, or takes, from end to end, 8 MiB under way.
+fn delivered(model: &Model, operation: Operation) -> f64 {
     const REQUEST_BYTES: u64 = 512 * KIB;
     let bench = Bench::new(model);
-    let reader = |_| {
+    let worker = |_| {
         let bench = bench.clone();
         async move {
             loop {
-                bench.read(bench.next.replace(bench.next.get() + 1) * REQUEST_BYTES, REQUEST_BYTES).await;
+                let number = bench.next.replace(bench.next.get() + 1);
+                bench.serve(operation, number * REQUEST_BYTES, REQUEST_BYTES).await;
             }
         }
     };
-    let readers: Vec<_> = (0..16).map(reader).collect();
-    let stats = bench.watch(async move {
-        join_all(readers).await;
+    let workers: Vec<_> = (0..16).map(worker).collect();
+    let (_, drive) = bench.watch(async move {
+        join_all(workers).await;
     });
-    stats.read_bytes as f64 / WATCHED.as_secs_f64() / 1e6
+    (drive.read_bytes + drive.written_bytes) as f64 / WATCHED.as_secs_f64() / 1e6
 }
 
 /// 4 KiB random reads a second, 16 under way; with a check beside it, and that one's MB/s.
 fn foreground(model: &Model, with_check: bool) -> (f64, f64) {
-    let rig = rig(model);
+    let rig = rig(model, 0);
     let clock = rig.world.clock();
     if with_check {
         rig.array.begin_scrub(&ScrubRequest { action: ScrubAction::Check, range: None }).expect("a whole array");
@@ -326,7 +359,7 @@ pub(super) fn run() -> Report {
     }
     let mut figures = Vec::new();
     for model in &drives() {
-        let limit = delivered(model);
+        let (limit, taken) = (delivered(model, Operation::Read), delivered(model, Operation::Write));
         let mut figure = |setting: &str, unit, measured| {
             let (workload, setting) = (model.name.to_owned(), setting.to_owned());
             figures.push(Figure { workload, setting, unit, published: None, measured });
@@ -334,7 +367,7 @@ pub(super) fn run() -> Report {
         figure("a drive read from end to end", "MB/s", limit);
         for (name, action) in [("check", ScrubAction::Check), ("repair", ScrubAction::Repair)] {
             let scrubbed = scrub(model, action);
-            let speed = COMPONENT_BYTES as f64 / scrubbed.seconds / 1e6;
+            let speed = speed(scrubbed.seconds);
             figure(&format!("default, {name}"), "MB/s a member", speed);
             figure(&format!("default, {name}, of what a drive gives"), "%", speed / limit * 100.0);
             let healed = if action == ScrubAction::Repair {
@@ -344,6 +377,11 @@ pub(super) fn run() -> Report {
             };
             rows.push((format!("default, {name}{healed}: {}", model.name), iostat(&scrubbed.stats, scrubbed.seconds)));
         }
+        let (read, seconds) = replace(model);
+        figure("a drive written from end to end", "MB/s", taken);
+        figure("default, replace", "MB/s a member", speed(seconds));
+        figure("default, replace, of what the slower of both does", "%", speed(seconds) / limit.min(taken) * 100.0);
+        rows.push((format!("default, replace, who is read: {}", model.name), iostat(&[read], seconds)));
     }
     let ssd = models::e1_ssd();
     let ((alone, _), (beside, check)) = (foreground(&ssd, false), foreground(&ssd, true));
@@ -404,14 +442,21 @@ mod tests {
     #[test]
     fn the_default_takes_what_the_drives_give_and_yields_to_readers() {
         for model in &drives() {
-            let limit = delivered(model);
+            let limit = delivered(model, Operation::Read);
             for action in [ScrubAction::Check, ScrubAction::Repair] {
                 let scrubbed = scrub(model, action);
-                let speed = COMPONENT_BYTES as f64 / scrubbed.seconds / 1e6;
+                let speed = speed(scrubbed.seconds);
                 assert!(speed >= 0.95 * limit, "{}, {action:?}: {speed:.0} of {limit:.0} MB/s", model.name);
                 let expected = if action == ScrubAction::Repair { WRONG_BLOCKS } else { 0 };
                 assert_eq!(scrubbed.healed, expected);
             }
+            let (limit, (_, seconds)) = (limit.min(delivered(model, Operation::Write)), replace(model));
+            assert!(
+                speed(seconds) >= 0.95 * limit,
+                "{}, replace: {:.0} of {limit:.0} MB/s",
+                model.name,
+                speed(seconds)
+            );
         }
         let ssd = models::e1_ssd();
         let (alone, beside) = (foreground(&ssd, false).0, foreground(&ssd, true).0);

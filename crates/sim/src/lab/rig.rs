@@ -6,6 +6,7 @@ use crate::executor::{VirtualClock, World};
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Clock, Pool};
 use format::geometry::Level;
+use format::integrity::bytes_for;
 use format::placement::BitmapChoice;
 use format::superblock::Version;
 use std::rc::Rc;
@@ -29,6 +30,8 @@ pub(super) struct Setup {
     pub(super) bitmap: BitmapChoice,
     /// The one thread that makes all member transfers.
     pub(super) thread: ThreadTime,
+    /// Whether the members keep checksums, of all their blocks from the start.
+    pub(super) integrity: bool,
     pub(super) options: AssembleOptions,
 }
 
@@ -46,7 +49,7 @@ pub(super) struct Rig {
 /// The seed of every laboratory's world: the figures are the same each time.
 const SEED: u64 = 1;
 
-/// Room for metadata before and behind the data.
+/// Room for metadata before and behind the data, besides checksums.
 const METADATA_BYTES: u64 = 256 << 20;
 
 impl Rig {
@@ -56,7 +59,7 @@ impl Rig {
     /// When the setup is not one that the engine takes: it is ours.
     pub(super) fn new(setup: Setup) -> Self {
         let world = World::new(SEED);
-        let member_bytes = setup.component_bytes + METADATA_BYTES;
+        let member_bytes = setup.component_bytes + bytes_for(setup.component_bytes) + METADATA_BYTES;
         let station = |drive: u16| Rc::new(Station::new(&world, &setup.model, SEED + u64::from(drive)));
         let stations: Vec<_> = (0..setup.drives).map(station).collect();
         let (thread, trace) = (Rc::new(Thread::new(&world, setup.thread)), Trace::default());
@@ -141,8 +144,8 @@ async fn make(setup: &Setup, members: &[LabMember], pool: &Pool, clock: &Virtual
         component_bytes: Some(setup.component_bytes),
         bitmap: setup.bitmap,
         set_uuid: *b"mdspace's lab   ",
-        contents: Contents::Consistent,
-        integrity: false,
+        contents: Contents::Zeros,
+        integrity: setup.integrity,
         overwrite: false,
     };
     let newcomer =

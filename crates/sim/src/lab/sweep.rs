@@ -35,6 +35,7 @@ fn rig(model: Model) -> Rig {
         component_bytes: COMPONENT_BYTES,
         bitmap: BitmapChoice::None,
         thread: ThreadTime::NONE,
+        integrity: false,
         options: AssembleOptions::default(),
     })
 }
@@ -44,7 +45,8 @@ fn one_write() -> Workload {
 }
 
 fn writes(depth: u64, extent: Extent) -> Workload {
-    Workload { bytes: 4096, order: Order::Random, jobs: 1, depth, think: Duration::from_micros(10), extent }
+    let think = Duration::from_micros(10);
+    Workload { bytes: 4096, order: Order::Random, jobs: 1, depth, think, within: u64::MAX, extent }
 }
 
 /// An array that was not stopped: everything has to be compared.

@@ -30,6 +30,8 @@ pub(super) struct Workload {
     pub(super) depth: u64,
     /// From the end of a request to the next of the same job.
     pub(super) think: Duration,
+    /// So many bytes of the array's beginning are written to.
+    pub(super) within: u64,
     pub(super) extent: Extent,
 }
 
@@ -83,6 +85,7 @@ impl Places {
 
 impl Workload {
     fn places(&self, job: u64, array_bytes: u64) -> Places {
+        let array_bytes = array_bytes.min(self.within);
         let share = match self.order {
             Order::Linear => array_bytes / self.jobs / self.bytes,
             Order::Random => array_bytes / self.bytes,
@@ -135,14 +138,5 @@ pub(super) fn run(rig: &Rig, workload: &Workload) -> Measured {
     };
     let requests = after.0 - before.0;
     let bytes = requests * workload.bytes;
-    Measured { requests, bytes, seconds: after.2.since(before.2).as_secs_f64(), drives: difference(after.1, before.1) }
-}
-
-fn difference(after: Tally, before: Tally) -> Tally {
-    Tally {
-        reads: after.reads - before.reads,
-        read_bytes: after.read_bytes - before.read_bytes,
-        writes: after.writes - before.writes,
-        written_bytes: after.written_bytes - before.written_bytes,
-    }
+    Measured { requests, bytes, seconds: after.2.since(before.2).as_secs_f64(), drives: after.1.since(&before.1) }
 }
