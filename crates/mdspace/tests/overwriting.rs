@@ -147,6 +147,15 @@ fn a_member_that_fails_while_an_array_is_made_is_not_well_and_what_was_changed_i
 }
 
 #[test]
+fn what_up_cannot_make_leaves_no_directory_behind() {
+    let here = Workplace::new();
+    let output = limited(&here, 4096, "up").stdin(Stdio::null()).output().expect("bash starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("member0.img: cannot create: ") && !here.path().join("mdspace-data").exists(), "{said}");
+}
+
+#[test]
 fn a_member_that_fails_while_it_joins_is_not_well_and_what_was_changed_is_said() {
     let here = Workplace::new();
     here.run("create --level 1 --metadata 1.0 --size 2M a b").ok();
