@@ -165,7 +165,7 @@ failed_write() {
     "$mdspace" write "${members[@]}" <model 2>said
     grep -m 1 "/dev/loop1: bytes .* of its data are bad blocks now" said || fail "said: $(<said)"
     assemble_lacking 0
-    [ -s $md/rd1/bad_blocks ] || fail "md knows of no bad block"
+    [ -n "$(<$md/rd1/bad_blocks)" ] || fail "md knows of no bad block"
     same "after a member had no more room" /dev/md0
     stop_md
     losetup --detach-all
