@@ -251,7 +251,12 @@ def lost(source, model):
                 failed = 0
                 for at in range(0, len(right), length):
                     try:
-                        others += read(min(length, len(right) - at), place + at) != right[at : at + length]
+                        part = right[at : at + length]
+                        have = read(len(part), place + at)
+                        if len(have) < len(part):  # as far as it can be read
+                            failed += 1
+                        else:
+                            others += have != part
                     except Exception:
                         failed += 1
                 if not failed:
