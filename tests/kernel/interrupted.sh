@@ -256,7 +256,7 @@ taken_over() {
         finished
         ! dmesg | grep -q 'md: resync of RAID array md0' || fail "md has found it dirty"
         checked "after our resync"
-        cmp -n "$array_bytes" model.$level /dev/md0 || fail "other bytes than we read"
+        cmp -n "$array_bytes" "$PWD/model.$level" /dev/md0 || fail "other bytes than we read"
         stop_md
     done
     echo "4 levels: the kernel panicked, mdspace resynced, md agrees"
