@@ -18,7 +18,7 @@ evidence() { "$mdspace" examine "${members[@]}"; }
 current() {
     until_true released
     "$mdspace" examine "${members[@]}" >examined || fail "not examined"
-    [[ "$(<examined)" = *"checksums: on ${#members[@]} members, current on $1"$'\n'* ]] || fail "not current on $1"
+    [[ "$(<examined)"$'\n' = *"checksums: on ${#members[@]} members, current on $1"$'\n'* ]] || fail "not current on $1"
 }
 
 # put AT: a MiB through mdspace, noted in `model` as well.
@@ -101,15 +101,16 @@ taken_and_given_back() {
     right "${without[@]}"
 }
 
-# Killed in the middle of writes: md resyncs, and takes what it finds.
-crashed() {
-    what="level $1: crashed"
+# killed_while_written_to LEVEL [NUMBER]: having lost that member, if one is named.
+killed_while_written_to() {
+    local chunk=(--chunk 64K) writer
+    [ "$1" != 1 ] || chunk=()
     blank 4
-    "$mdspace" create --level "$1" --chunk 64K --bitmap internal --bitmap-chunk 64K --integrity "${members[@]}" >/dev/null
+    "$mdspace" create --level "$1" "${chunk[@]}" --bitmap internal --bitmap-chunk 64K --integrity "${members[@]}" >/dev/null
     zeros model 4M
     put 0
-    local writer
     serve_as_nbd0 "${members[@]}"
+    [ $# = 1 ] || "$mdspace" fail "${members[$2]}" --control control.socket >/dev/null || fail "it is not let go"
     perl -MFcntl=:DEFAULT,:seek -e 'sysopen(my $f, "/dev/nbd0", O_WRONLY | O_SYNC) or die; my $b = "x" x 20480;
         for (my $i = 0; $i < 100000; $i++) { sysseek($f, (4 << 20) + $i % 16 * 65536, SEEK_SET); syswrite($f, $b) or exit;
             if ($i == 50) { open(my $o, ">", "under_way") } }' &
@@ -118,6 +119,12 @@ crashed() {
     kill_nbd0
     wait $writer || true
     rm under_way
+}
+
+# Killed in the middle of writes: md resyncs, and takes what it finds.
+crashed() {
+    what="level $1: crashed"
+    killed_while_written_to "$1"
     right "${members[@]}"
     assemble_and_finish "${members[@]}"
     found_well
@@ -125,6 +132,31 @@ crashed() {
     right "${members[@]}"
     put 0 # what was near the writes is unknown until it is written
     rotten
+}
+
+# The same with a member missing: dirty, degraded and with parity, it is started by nobody who is not told to; md is then
+# where nothing was being written as right as ever, and what it recovers agrees.
+crashed_and_degraded() {
+    what="level $1: crashed without a member"
+    killed_while_written_to "$1" 3
+    local rest=("${members[@]:0:3}") refused=0
+    mdadm --assemble --run --quiet /dev/md0 "${rest[@]}" 2>refusal && fail "md starts it"
+    [ ! -e $md/array_state ] || is $md/array_state inactive || fail "md has started it"
+    mdadm --stop --quiet /dev/md0 2>refusal || true
+    until_true released
+    "$mdspace" write "${rest[@]}" --offset 0 <mib >refusal 2>&1 || refused=$?
+    ((refused > 0)) && grep -q -- --force refusal || fail "status $refused, not refused by us: $(<refusal)"
+    mdadm --assemble --run --force --quiet /dev/md0 "${rest[@]}" 2>said || fail "not with --force either: $(<said)"
+    allow_writes
+    is $md/degraded 1 || fail "$(<$md/degraded) are missing, not one"
+    cmp -n $((4 << 20)) model /dev/md0 || fail "other bytes for md"
+    mdadm --zero-superblock "${members[3]}"
+    mdadm --add --quiet /dev/md0 "${members[3]}"
+    recovered
+    sweep repair # what was being written
+    found_well
+    stopped
+    right "${members[@]}"
 }
 
 # Added to an array that md made.
@@ -153,8 +185,8 @@ taken_and_given_back 1 1.2 internal
 taken_and_given_back 4 1.2 none
 taken_and_given_back 6 1.2 internal
 taken_and_given_back 10 1.2 none
-crashed 5
-crashed 6
+for level in 1 4 5 6 10; do crashed $level; done
+crashed_and_degraded 6
 added 5
 added 1
 losetup --detach-all

@@ -82,6 +82,7 @@ read_all() {
     read_by_client
 }
 read_by_client() {
+    : >found
     case $side in
         md) hand copy /dev/md0 0 found 0 -1 afresh ;;
         ours) hand receive found ;;

@@ -234,6 +234,38 @@ def receive(target):
     return 0, ""
 
 
+def lost(source, model):
+    """How many blocks of 4 KiB cannot be read, of a device, or of what the server serves (`served`); the others are the model's."""
+    count, others = 0, 0
+    with contextlib.ExitStack() as stack:
+        if source == "served":
+            handle = stack.enter_context(client())
+            read = lambda length, place: handle.pread(length, place)
+        else:
+            device = stack.enter_context(open(source, "rb", buffering=0))
+            read = lambda length, place: os.pread(device.fileno(), length, place)
+        expected = stack.enter_context(open(model, "rb", buffering=0))
+        place = 0
+        while right := expected.read(STEP):
+            for length in (len(right), 4096):  # in parts only where it does not go as a whole
+                failed = 0
+                for at in range(0, len(right), length):
+                    try:
+                        part = right[at : at + length]
+                        have = read(len(part), place + at)
+                        if len(have) < len(part):  # as far as it can be read
+                            failed += 1
+                        else:
+                            others += have != part
+                    except Exception:
+                        failed += 1
+                if not failed:
+                    break
+            count += failed
+            place += len(right)
+    return (1 if others else 0), str(count)
+
+
 def send(source, seek, length):
     """So many of its bytes from there on, -1 for all, to the same place of the array, and flushed."""
     with client() as handle, open(source, "rb", buffering=0) as file:
@@ -298,7 +330,7 @@ def digest(place, *files):
     return 0, " ".join(digest.hexdigest() for digest in digests)
 
 
-REQUESTS = {work.__name__: work for work in (alike, copy, noise, detach, attach, blank, take, give, move_out, flush, released, greets, size_served, receive, send, status, said, found, digest)}
+REQUESTS = {work.__name__: work for work in (alike, copy, noise, detach, attach, blank, take, give, move_out, flush, released, greets, size_served, receive, lost, send, status, said, found, digest)}
 for line in sys.stdin:
     name, *words = line.rstrip("\n").split("\t")
     try:

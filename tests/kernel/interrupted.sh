@@ -165,7 +165,7 @@ failed_write() {
     "$mdspace" write "${members[@]}" <model 2>said
     grep -m 1 "/dev/loop1: bytes .* of its data are bad blocks now" said || fail "said: $(<said)"
     assemble_lacking 0
-    [ -s $md/rd1/bad_blocks ] || fail "md knows of no bad block"
+    [ -n "$(<$md/rd1/bad_blocks)" ] || fail "md knows of no bad block"
     same "after a member had no more room" /dev/md0
     stop_md
     losetup --detach-all
@@ -256,7 +256,7 @@ taken_over() {
         finished
         ! dmesg | grep -q 'md: resync of RAID array md0' || fail "md has found it dirty"
         checked "after our resync"
-        cmp -n "$array_bytes" model.$level /dev/md0 || fail "other bytes than we read"
+        cmp -n "$array_bytes" "$PWD/model.$level" /dev/md0 || fail "other bytes than we read"
         stop_md
     done
     echo "4 levels: the kernel panicked, mdspace resynced, md agrees"
