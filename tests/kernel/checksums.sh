@@ -58,13 +58,34 @@ rotten() {
     hand copy kept 0 m1 "$at" $rotten
 }
 
-taken_and_given_back() {
+made_here() {
     what="level $1, metadata $2, bitmap $3"
-    local chunk=() without
+    local chunk=()
     [ "$1" = 1 ] || chunk=(--chunk 64K)
     blank 4
     "$mdspace" create --level "$1" --metadata "$2" --bitmap "$3" "${chunk[@]}" --integrity "${members[@]}" >/dev/null
     zeros model 4M
+}
+
+# By md, with less than all of each member in use, and too little room before it.
+made_behind() {
+    what="level $1, bitmap $3, checksums behind the data"
+    local chunk=()
+    [ "$1" = 1 ] || chunk=(--chunk=64)
+    blank 4
+    mdadm --create /dev/md0 --quiet --run --metadata="$2" --level="$1" "${chunk[@]}" --bitmap="$3" --raid-devices=4 \
+        --data-offset=32K --size=20480 --assume-clean "${members[@]}"
+    stopped
+    serve "${members[@]}"
+    "$mdspace" set integrity=on --control control.socket >/dev/null || fail "not added"
+    stop_serving
+    zeros model 4M
+}
+
+# MADE LEVEL METADATA BITMAP
+taken_and_given_back() {
+    local without
+    "$@"
     put 0
     mdadm --examine "${members[@]}" >/dev/null || fail "mdadm does not examine them"
     current 4
@@ -180,14 +201,77 @@ added() {
     stopped
 }
 
-for metadata in 1.1 1.2; do taken_and_given_back 5 $metadata none; done
-taken_and_given_back 1 1.2 internal
-taken_and_given_back 4 1.2 none
-taken_and_given_back 6 1.2 internal
-taken_and_given_back 10 1.2 none
+# What md takes for itself is no place for them any more.
+grown_over() {
+    made_behind "$@"
+    what="$what, and grown over them"
+    local old
+    put 0
+    current 4
+    assemble_and_finish "${members[@]}"
+    old=$(blockdev --getsize64 /dev/md0)
+    mdadm --grow --quiet /dev/md0 --size=max || fail "md does not grow it"
+    finished
+    dd if=/dev/urandom of=/dev/md0 bs=1M oflag=direct,seek_bytes seek="$old" status=none 2>/dev/null || true
+    found_well
+    dd if=/dev/md0 of=whole bs=1M status=none
+    stopped
+    "$mdspace" examine "${members[@]}" | grep checksums && fail "they are believed"
+    "$mdspace" read "${members[@]}" | cmp - whole || fail "other bytes"
+    put 0
+    "$mdspace" scrub "${members[@]}" >/dev/null || fail "not all agrees"
+    assemble_and_finish "${members[@]}"
+    found_well
+    cmp -i "$old:$old" whole /dev/md0 || fail "other bytes in what is new"
+    stopped
+}
+
+# md's array, whose members are used whole: made smaller here by the command that the refusal names.
+made_room_for() {
+    what="room made in an array of md's, level $1"
+    local chunk=() command
+    [ "$1" = 1 ] || chunk=(--chunk=64)
+    blank 4
+    mdadm --create /dev/md0 --quiet --run --level="$1" "${chunk[@]}" --raid-devices=4 --data-offset=32K --bitmap=none \
+        --assume-clean "${members[@]}"
+    zeros model 4M
+    dd if=model of=/dev/md0 bs=1M oflag=direct status=none
+    put_mib $((1 << 20)) /dev/md0
+    sweep repair
+    stopped
+    serve "${members[@]}"
+    "$mdspace" set integrity=on --control control.socket >refused 2>&1 && fail "there was room"
+    stop_serving
+    command=$(sed -n 's/.*`mdspace \(grow [^`]*\)`.*/\1/p' refused)
+    [ -n "$command" ] || fail "said: $(<refused)"
+    until_true released
+    # shellcheck disable=SC2086 # its words
+    "$mdspace" $command >grown 2>&1 || fail "$command: $(<grown)"
+    serve "${members[@]}"
+    "$mdspace" set integrity=on --control control.socket >/dev/null || fail "not added"
+    stop_serving
+    put 0
+    current 4
+    rotten
+    assemble_and_finish "${members[@]}"
+    found_well
+    stopped
+}
+
+for metadata in 1.1 1.2; do taken_and_given_back made_here 5 $metadata none; done
+taken_and_given_back made_here 1 1.2 internal
+taken_and_given_back made_here 4 1.2 none
+taken_and_given_back made_here 6 1.2 internal
+taken_and_given_back made_here 10 1.2 none
+taken_and_given_back made_behind 5 1.1 none
+taken_and_given_back made_behind 1 1.2 internal
 for level in 1 4 5 6 10; do crashed $level; done
 crashed_and_degraded 6
 added 5
 added 1
+grown_over 5 1.2 none
+grown_over 1 1.2 none
+made_room_for 6
+made_room_for 1
 losetup --detach-all
 echo "arrays with checksums used by md and mdspace in turn: nothing is called wrong that is right, and no rot is read"

@@ -77,6 +77,74 @@ fn a_created_array_has_room_for_checksums_and_for_what_md_may_put_there() {
     }
 }
 
+/// With too little before its data: 32 KiB, of which md has a use for 16 at this size.
+fn tight(level: Level, member_bytes: u64) -> Superblock {
+    let data_offset = Some(Sectors(64));
+    superblocks(&Request { integrity: false, data_offset, ..request(Version::V1_2, level) }, member_bytes)
+}
+
+#[test]
+fn where_there_is_too_little_room_before_the_data_checksums_are_at_the_end_of_the_data_area() {
+    for (level, member_bytes) in [(Level::Raid1, (1 << 30) + 1536), (Level::Raid5, 100 << 20), (Level::Raid10, 9 << 30)]
+    {
+        let mut superblock = tight(level, member_bytes);
+        let used = superblock.component;
+        let refused = Layout::of(&superblock).expect_err("all is used");
+        assert_eq!(refused.field, "superblock.data_offset");
+        let component = Layout::component_with_room(&superblock).expect("some of it would do");
+        let unit = 128; // sectors: of level 1, and of the chunk
+        assert!(component < used && component.0.is_multiple_of(unit), "{level:?}: {component:?} of {used:?}");
+        superblock.component = Sectors(component.0 + unit);
+        assert!(Layout::of(&superblock).is_err(), "{level:?}: {component:?} is not the largest");
+        superblock.component = component;
+        let layout = Layout::of(&superblock).expect("room");
+        let [first, second] = layout.headers_at();
+        assert_eq!(first.0 + PAGE_BYTES as u64, member_bytes / 4096 * 4096, "{level:?}");
+        assert!(second.0 >= superblock.data_at().0 + superblock.data_bytes(), "{level:?}");
+        assert_eq!(first.0 + PAGE_BYTES as u64 - second.0, bytes_for(superblock.data_bytes()), "{level:?}");
+        // Nothing of md's may be there.
+        let mut with_bitmap = superblock.clone();
+        with_bitmap.bitmap = Some(BitmapPlace { sectors_from_superblock: ((second.0 >> 9) + 8) as i32 });
+        assert_eq!(Layout::of(&with_bitmap).expect_err("over a bitmap").field, "superblock.data_offset");
+        // When it grows over them, there are none.
+        let header = Header::new(&superblock, &layout, 77);
+        superblock.component = used;
+        assert!(Layout::of(&superblock).is_err(), "{level:?}");
+        // When it grows a little, or the member does, they are of another shape or not looked for there.
+        superblock.component = Sectors(component.0 - unit);
+        let other = Layout::of(&superblock).expect("room");
+        assert_eq!(header.check(&superblock, &other).expect_err("of another size").field, "checksums.blocks");
+        superblock.component = component;
+        superblock.data_size = Sectors(superblock.data_size.0 - 8);
+        assert!(Layout::of(&superblock).ok().is_none_or(|other| other.headers_at() != layout.headers_at()));
+    }
+}
+
+proptest! {
+    /// What a shrink is asked for is exactly what it takes, wherever they are then.
+    #[test]
+    fn the_largest_component_with_room_has_room_and_a_larger_one_has_not(
+        offset in 4_u64..600,
+        member_bytes in 8_u64 << 20..1 << 40,
+        level in prop::sample::select(vec![Level::Raid1, Level::Raid5, Level::Raid6]),
+    ) {
+        let asked = Request {
+            integrity: false,
+            data_offset: Some(Sectors(offset * 8)),
+            ..request(Version::V1_2, level)
+        };
+        let mut superblock = superblocks(&asked, member_bytes);
+        let unit = 128; // sectors: of level 1, and of the chunk
+        let component = Layout::component_with_room(&superblock).expect("a large member");
+        for (sectors, fits) in [(component.0, true), (component.0 - unit, true), (component.0 + unit, false)] {
+            superblock.component = Sectors(sectors);
+            if sectors <= superblock.data_size.0 {
+                prop_assert_eq!(Layout::of(&superblock).is_ok(), fits, "{} of {}", sectors, component.0);
+            }
+        }
+    }
+}
+
 #[test]
 fn an_array_that_cannot_have_checksums_is_told_so_by_the_field() {
     let sound = superblock();

@@ -12,7 +12,7 @@ use format::superblock::{PLACE_BYTES, Superblock, Version, decode};
 use format::units::{MemberByte, Sectors};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use support::{Server, Workplace};
+use support::{Server, Workplace, parsed};
 
 const MEMBERS: [&str; 4] = ["a.img", "b.img", "c.img", "d.img"];
 
@@ -136,6 +136,29 @@ fn what_lies_before_its_new_end_is_there_in_an_array_that_was_made_smaller() {
             assert!(left.stdout == data[..left.stdout.len()], "{how} {bitmap}: other bytes");
         }
     }
+}
+
+#[test]
+fn the_refusal_of_checksums_names_the_command_that_makes_room_for_them() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --data-offset 16K --size 8208K a b c").ok();
+    let serve = |words: &[&str]| {
+        let server = Server::of(&here, "serve a b c --control control.socket");
+        let said = here.run("set integrity=on --control control.socket");
+        said.expect(if words.is_empty() { 0 } else { 2 }, words);
+        here.run("stop --control control.socket").ok();
+        server.wait();
+        said.stderr
+    };
+    let said = serve(&["a: superblock.data_offset", "65536 bytes less of each member", "at byte 16646144"]);
+    let command = said.split('`').find(|part| part.starts_with("mdspace grow")).expect("it names one");
+    assert_eq!(command, "mdspace grow --size 8323072 --shrink a b c");
+    here.run(&command["mdspace ".len()..]).ok();
+    serve(&[]);
+    here.run("read a b c").ok();
+    let found = parsed(&here.run("examine --json a b c").ok().text());
+    assert_eq!(found["arrays"][0]["status"]["checksums"]["members"], 3);
+    here.run("grow --size max a b c").expect(2, &["keeps checksums"]);
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use super::{Checksums, Verify};
 use crate::array::{Array, Inner};
-use crate::buffer::Pool;
 use crate::clock::Clock;
 use crate::device::Device;
 use crate::error::{ArrayError, Refusal};
 use crate::member::{Member, Operation};
 use crate::status::ChecksumStatus;
+use format::geometry::Geometry;
 use format::integrity::Layout;
 use format::units::MemberByte;
 use futures_util::future::join_all;
@@ -39,7 +39,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         let _lock = inner.metadata.exclusive(0..1).await;
         let mut places = Vec::new();
         for device in inner.devices() {
-            let layout = room_on(&device, &inner.pool).await?;
+            let layout = inner.room_on(&device).await?;
             places.push((device, layout));
         }
         for (device, layout) in places {
@@ -65,18 +65,6 @@ impl<M: Member, C: Clock> Array<M, C> {
     }
 }
 
-/// Where there is room for checksums on a device that has none.
-async fn room_on<M: Member>(device: &Device<M>, pool: &Pool) -> Result<Layout, Refusal> {
-    let superblock = device.superblock.borrow().clone();
-    let refused = |defect| {
-        let advice = "an array made with --integrity, or with a larger --data-offset, has the room";
-        Refusal::defect(&device.name, defect).advice(advice)
-    };
-    let layout = Layout::of(&superblock).map_err(refused)?;
-    super::check_apart_from_bitmap(&device.member, &superblock, &layout, pool).await.map_err(refused)?;
-    Ok(layout)
-}
-
 /// Where a failure to close regions is said to be.
 const PLACE: (MemberByte, u64) = (MemberByte(0), 0);
 
@@ -100,6 +88,38 @@ impl<M: Member, C: Clock> Inner<M, C> {
             wrong: kept.iter().map(|checksums| checksums.wrong()).sum(),
         };
         (!kept.is_empty()).then_some(status)
+    }
+
+    /// Where there is room for checksums on a device that has none.
+    async fn room_on(&self, device: &Device<M>) -> Result<Layout, Refusal> {
+        let superblock = device.superblock.borrow().clone();
+        let refused = |defect| Refusal::defect(&device.name, defect).advice(self.how_to_make_room());
+        let layout = Layout::of(&superblock).map_err(refused)?;
+        super::check_apart_from_bitmap(&device.member, &superblock, &layout, &self.pool).await.map_err(refused)?;
+        Ok(layout)
+    }
+
+    /// What gives every member the room for checksums.
+    fn how_to_make_room(&self) -> String {
+        let devices = self.devices();
+        let superblock = devices[0].superblock.borrow().clone();
+        let rooms = devices.iter().map(|device| Layout::component_with_room(&device.superblock.borrow()));
+        let smaller = rooms.min().flatten().filter(|component| *component < superblock.component);
+        let shrunk = smaller.filter(|_| superblock.check_component_changes().is_ok()).and_then(|component| {
+            let mut shrunk = superblock.clone();
+            shrunk.component = component;
+            Some((component, Geometry::new(&shrunk.shape(&[])).ok()?.array_bytes()))
+        });
+        match shrunk {
+            Some((component, array_bytes)) => format!(
+                "there is room if {} bytes less of each member are used: stop the array, and `mdspace grow --size {} --shrink {}`; \
+                 what lies behind its new end at byte {array_bytes} is lost, so a file system on it must be made smaller first",
+                superblock.component.bytes() - component.bytes(),
+                component.bytes(),
+                devices.iter().map(|device| &*device.name).collect::<Vec<_>>().join(" "),
+            ),
+            None => "an array made with --integrity, or with a larger --data-offset, has the room".to_owned(),
+        }
     }
 
     pub(crate) fn has_checksums(&self) -> bool {

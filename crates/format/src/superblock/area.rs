@@ -9,6 +9,7 @@ use crate::Defect;
 use crate::geometry::Level;
 use crate::placement::{BAD_BLOCK_LOG_SECTORS, bitmap_space};
 use crate::units::{MemberByte, SECTOR_BYTES, Sectors};
+use std::ops::Range;
 
 /// Name of the superblock's own area.
 const SUPERBLOCK: &str = "superblock.super_offset";
@@ -151,6 +152,15 @@ pub(super) fn room_before_data(superblock: &Superblock) -> Sectors {
     let ends = fixed_areas(superblock).into_iter().filter_map(before).filter(|end| *end <= data);
     let kept = superblock.super_offset.0 + PAGE_SECTORS + bitmap_space(superblock.component.0) + BAD_BLOCK_LOG_SECTORS;
     Sectors(ends.chain([kept]).max().unwrap_or(data).next_multiple_of(PAGE_SECTORS))
+}
+
+/// The sectors of the data area that the array does not use and nothing of md's lies in. `None` where something does,
+/// which nothing of 1.1 and 1.2 does by itself.
+pub(super) fn room_behind_data(superblock: &Superblock) -> Option<Range<u64>> {
+    let start = superblock.data_offset.0 + used_data(superblock).0;
+    let end = superblock.data_offset.0 + superblock.data_size.0;
+    let lies_there = |(_, at, _): (_, Option<u64>, _)| at.is_none_or(|at| at >= superblock.data_offset.0);
+    (!fixed_areas(superblock).into_iter().any(lies_there)).then_some(start..end)
 }
 
 /// Sectors between the end of the data and what comes first behind it, with 1.0.

@@ -32,6 +32,7 @@ pub use types::{
 use crate::Defect;
 use crate::geometry::{Level, Shape};
 use crate::units::{DeviceNumber, MemberByte, Sectors};
+use std::ops::Range;
 
 /// The most device numbers that a 1.x superblock can list.
 pub const MAX_DEVICES: usize = (PLACE_BYTES as usize - 256) / 2;
@@ -203,6 +204,11 @@ impl Superblock {
     /// Sectors from the member's start that md uses or keeps free for itself, where its data follows them.
     pub(crate) fn room_before_data(&self) -> Sectors {
         area::room_before_data(self)
+    }
+
+    /// Sectors behind what the array uses of its data area, up to that area's end, if they are free of everything of md's.
+    pub(crate) fn room_behind_data(&self) -> Option<Range<u64>> {
+        area::room_behind_data(self)
     }
 
     /// Where a bitmap of `bytes` would go on this member: behind the superblock or, with

@@ -26,7 +26,10 @@ use std::time::Duration;
 type Simulated = Array<SimMember, VirtualClock>;
 
 const DATA_OFFSET: usize = 32 << 10;
+/// So little that checksums are behind the data.
+const SMALL_DATA_OFFSET: usize = 16 << 10;
 const COMPONENT_BYTES: u64 = 64 << 10;
+const MEMBER_BYTES: usize = DATA_OFFSET + COMPONENT_BYTES as usize;
 const CHUNK_BYTES: u64 = 4096;
 const FILE_BYTES: usize = 4096;
 
@@ -49,6 +52,7 @@ struct Setup {
     missing: Option<usize>,
     /// Whether checksums are kept.
     integrity: bool,
+    data_offset: usize,
 }
 
 const RAID1: Setup = Setup {
@@ -59,9 +63,12 @@ const RAID1: Setup = Setup {
     block_bytes: 512,
     missing: None,
     integrity: false,
+    data_offset: DATA_OFFSET,
 };
 const RAID5: Setup = Setup { level: Level::Raid5, layout: 2, slots: 4, ..RAID1 };
-const SETUPS: [Setup; 14] = [
+const SETUPS: [Setup; 16] = [
+    Setup { integrity: true, data_offset: SMALL_DATA_OFFSET, ..RAID1 },
+    Setup { integrity: true, data_offset: SMALL_DATA_OFFSET, bitmap: Bitmap::Members, ..RAID5 },
     Setup { integrity: true, ..RAID1 },
     Setup { integrity: true, bitmap: Bitmap::Members, ..RAID5 },
     Setup { integrity: true, level: Level::Raid6, slots: 5, missing: Some(1), ..RAID5 },
@@ -162,7 +169,7 @@ async fn make(setup: &Setup, members: &[SimMember], file: &SimMember, world: &Wo
         layout: setup.layout,
         chunk_bytes: if setup.level == Level::Raid1 { 0 } else { CHUNK_BYTES },
         name: "sim:cut".to_owned(),
-        data_offset_bytes: Some(DATA_OFFSET as u64),
+        data_offset_bytes: Some(setup.data_offset as u64),
         component_bytes: Some(COMPONENT_BYTES),
         bitmap: match setup.bitmap {
             Bitmap::Members => BitmapChoice::Chunk(CHUNK_BYTES),
@@ -227,7 +234,7 @@ fn live(setup: Setup, fault: Fault, pace: Pace, seed: u64, cut: u64) -> Life {
     let world = World::new(random.number());
     let boundaries = Rc::new(Cell::new(0));
     let member = |index| {
-        let contents = vec![0; DATA_OFFSET + COMPONENT_BYTES as usize];
+        let contents = vec![0; MEMBER_BYTES];
         SimMember::new(format!("member{index}"), &world, contents, boundaries.clone()).with_blocks(setup.block_bytes)
     };
     let members: Vec<_> = (0..setup.slots).map(member).collect();
@@ -451,8 +458,10 @@ fn superblock(image: &[u8]) -> Superblock {
 /// Ranges of what bitmaps cover in which copies or parity do not agree, as far as it can be seen.
 fn disagreements(geometry: &Geometry, slots: &[Option<usize>], images: &[Vec<u8>]) -> Vec<Range<u64>> {
     let chunk = |slot: Slot, at: u64| {
-        let start = DATA_OFFSET + at as usize;
-        slots[slot.index()].map(|index| &images[index][start..start + CHUNK_BYTES as usize])
+        slots[slot.index()].map(|index| {
+            let start = (superblock(&images[index]).data_at().0 + at) as usize;
+            &images[index][start..start + CHUNK_BYTES as usize]
+        })
     };
     match geometry {
         Geometry::Mapping(mapping) => (0..geometry.array_bytes() / CHUNK_BYTES)
@@ -561,7 +570,7 @@ fn a_file_that_a_round_cut_short_has_left_ahead_is_left_behind_by_an_array_used_
         let (world, boundaries) = (World::new(seed), Rc::new(Cell::new(0)));
         let mut random = Random::new(seed ^ cut);
         let member = |name: &str, bytes| SimMember::new(name.to_owned(), &world, vec![0; bytes], boundaries.clone());
-        let members = ["member0", "member1"].map(|name| member(name, DATA_OFFSET + COMPONENT_BYTES as usize));
+        let members = ["member0", "member1"].map(|name| member(name, MEMBER_BYTES));
         let file = member("bitmap", FILE_BYTES);
         world.run(make(&setup, &members, &file, &world), || false);
         boundaries.set(0);

@@ -22,6 +22,8 @@ use std::time::Duration;
 type Simulated = Array<SimMember, VirtualClock>;
 
 const DATA_OFFSET: u64 = 64 << 10;
+/// So little that checksums are behind the data.
+const SMALL_DATA_OFFSET: u64 = 16 << 10;
 const COMPONENT_BYTES: u64 = 256 << 10;
 const SUPER_AT: u64 = 4096;
 
@@ -31,12 +33,23 @@ struct Setup {
     layout: u32,
     chunk_bytes: u64,
     slots: usize,
+    data_offset: u64,
 }
 
-const RAID1: Setup = Setup { level: Level::Raid1, layout: 0, chunk_bytes: 0, slots: 3 };
-const RAID5: Setup = Setup { level: Level::Raid5, layout: 2, chunk_bytes: 16 << 10, slots: 4 };
+const RAID1: Setup = Setup { level: Level::Raid1, layout: 0, chunk_bytes: 0, slots: 3, data_offset: DATA_OFFSET };
+const RAID5: Setup = Setup { level: Level::Raid5, layout: 2, chunk_bytes: 16 << 10, slots: 4, ..RAID1 };
 const RAID6: Setup = Setup { level: Level::Raid6, slots: 5, ..RAID5 };
 const RAID10: Setup = Setup { level: Level::Raid10, layout: 0x102, slots: 4, ..RAID5 };
+
+/// The same with checksums behind the data.
+fn behind(setup: Setup) -> Setup {
+    Setup { data_offset: SMALL_DATA_OFFSET, ..setup }
+}
+
+/// The same with them before the data, and behind it.
+fn with_either_place(setups: impl IntoIterator<Item = Setup>) -> impl Iterator<Item = Setup> {
+    setups.into_iter().flat_map(|setup| [setup, behind(setup)])
+}
 
 struct Scene {
     setup: Setup,
@@ -82,7 +95,7 @@ impl Scene {
             layout: self.setup.layout,
             chunk_bytes: self.setup.chunk_bytes,
             name: "sim:sums".to_owned(),
-            data_offset_bytes: Some(DATA_OFFSET),
+            data_offset_bytes: Some(self.setup.data_offset),
             component_bytes: Some(component_bytes),
             bitmap: BitmapChoice::None,
             set_uuid: [7; 16],
@@ -133,7 +146,7 @@ impl Scene {
 
     /// A block of a member's data becomes noise.
     fn rot(&self, member: usize, block: u64) {
-        let at = DATA_OFFSET + block * BLOCK_BYTES;
+        let at = self.setup.data_offset + block * BLOCK_BYTES;
         self.members[member].corrupt(at..at + BLOCK_BYTES, &mut self.random.borrow_mut());
     }
 
@@ -145,8 +158,24 @@ impl Scene {
         self.members[member].corrupt(at..at + PAGE_BYTES as u64, &mut self.random.borrow_mut());
     }
 
+    /// The array uses all of its members, as if the kernel had grown it.
+    fn grow_to_the_end(&self) {
+        for member in &self.members {
+            let mut superblock = superblock(member);
+            superblock.component = superblock.data_size;
+            superblock.updated.micros = 0;
+            superblock.events += 2;
+            member.plant(SUPER_AT, &superblock.encode());
+        }
+    }
+
     fn data(&self) -> Vec<Vec<u8>> {
-        self.members.iter().map(|member| member.image()[DATA_OFFSET as usize..].to_vec()).collect()
+        self.members.iter().map(|member| self.data_of(member)).collect()
+    }
+
+    fn data_of(&self, member: &SimMember) -> Vec<u8> {
+        let start = self.setup.data_offset as usize;
+        member.image()[start..start + COMPONENT_BYTES as usize].to_vec()
     }
 
     async fn read(&self, array: &Simulated, range: Range<u64>) -> Result<(), String> {
@@ -160,7 +189,7 @@ impl Scene {
 
 #[test]
 fn a_check_learns_what_agrees_and_whoever_comes_next_knows_it() {
-    for setup in [RAID1, RAID5, RAID6, RAID10] {
+    for setup in with_either_place([RAID1, RAID5, RAID6, RAID10]) {
         play(setup, false, async |scene| {
             let array = scene.assemble(&scene.members, Verify::Always).await;
             array.add_checksums().await.expect("there is room");
@@ -187,6 +216,44 @@ fn a_check_learns_what_agrees_and_whoever_comes_next_knows_it() {
     }
 }
 
+/// What the array takes for itself later is not written as checksums by anybody, and what it wrote there is none.
+#[test]
+fn checksums_are_gone_once_the_array_has_grown_over_their_place() {
+    for setup in [RAID1, RAID5, RAID6, RAID10].map(behind) {
+        play(setup, true, async |scene| {
+            scene.grow_to_the_end();
+            let array = scene.assemble(&scene.members, Verify::Always).await;
+            assert!(!array.has_checksums(), "{setup:?}");
+            let refusal = array.add_checksums().await.expect_err("all is used").to_string();
+            let names: Vec<_> = scene.members.iter().map(SimMember::name).collect();
+            // Of 304 KiB checksums take 16, and the rest is whole chunks; or of copies, 64 KiB each.
+            let (less, size) = if setup.level == Level::Raid1 { (48 << 10, 256 << 10) } else { (16 << 10, 288 << 10) };
+            let advice = format!("mdspace grow --size {size} --shrink {}`", names.join(" "));
+            let less = format!("if {less} bytes less of each");
+            assert!(refusal.contains(&less) && refusal.contains(&advice), "{setup:?}: {refusal}");
+            let mut bytes = vec![0; array.bytes() as usize];
+            scene.random.borrow_mut().fill(&mut bytes);
+            array.write(0, array.pool().copy_of(&bytes), Durability::Stable).await.expect("whole");
+            array.stop().await.expect("whole");
+            let array = scene.assemble(&scene.members, Verify::Always).await;
+            let read = array.read(0, array.pool().take(bytes.len())).await.expect("whole");
+            assert!(read[..] == bytes[..], "{setup:?}: other bytes");
+            // And when it is made smaller again, nobody takes its data for checksums.
+            let shrinking = array.plan_shrinking(COMPONENT_BYTES).expect("it can shrink").expect("it is larger");
+            array.shrink(shrinking).await.expect("whole");
+            let array = scene.assemble(&scene.members, Verify::Always).await;
+            assert!(!array.has_checksums(), "{setup:?}");
+            array.add_checksums().await.expect("there is room again");
+            array.stop().await.expect("whole");
+            let array = scene.assemble(&scene.members, Verify::Always).await;
+            assert!(array.has_checksums(), "{setup:?}");
+            let read = array.read(0, array.pool().take(array.bytes() as usize)).await.expect("whole");
+            assert!(read[..] == bytes[..read.len()], "{setup:?}: other bytes");
+            assert_eq!(scene.scrub(&array, ScrubAction::Check).await.found.counts.found(), 0, "{setup:?}");
+        });
+    }
+}
+
 #[test]
 fn what_does_not_agree_is_not_learned() {
     for setup in [RAID5, RAID6, RAID10] {
@@ -207,7 +274,7 @@ fn what_does_not_agree_is_not_learned() {
 /// Each page of a member's checksums fails its reads in one life, which writes and is ended by a loss of power.
 #[test]
 fn what_could_not_be_read_once_is_not_believed_afterwards() {
-    for setup in [RAID1, RAID5, RAID6, RAID10] {
+    for setup in with_either_place([RAID1, RAID5, RAID6, RAID10]) {
         for unread in ["first header", "second header", "open regions", "page of the table"] {
             play(setup, true, async |scene| {
                 let layout = Layout::of(&superblock(&scene.members[0])).expect("there is room");
@@ -240,7 +307,7 @@ fn what_could_not_be_read_once_is_not_believed_afterwards() {
 
 #[test]
 fn those_who_are_vouched_for_convict_one_whose_checksums_are_lost() {
-    for setup in [Setup { slots: 2, ..RAID1 }, RAID5, RAID6, RAID10] {
+    for setup in with_either_place([Setup { slots: 2, ..RAID1 }, RAID5, RAID6, RAID10]) {
         play(setup, true, async |scene| {
             let right = scene.data();
             scene.damage_table(1);
@@ -296,7 +363,7 @@ fn what_contradicts_a_checksum_is_neither_returned_nor_written_and_the_other_par
 
 #[test]
 fn recovery_and_replacement_spread_no_rot_however_reads_are_verified() {
-    for setup in [RAID1, RAID5, RAID6, RAID10] {
+    for setup in with_either_place([RAID1, RAID5, RAID6, RAID10]) {
         for verify in [Verify::Always, Verify::Scrub] {
             for replaces in [true, false] {
                 play(setup, true, async |scene| {
@@ -324,7 +391,7 @@ fn recovery_and_replacement_spread_no_rot_however_reads_are_verified() {
                     let status = array.status();
                     assert_eq!(status.in_sync, status.raid_disks, "{context}: {status:?}");
                     array.stop().await.expect("whole");
-                    let (bad, found) = (5 * BLOCK_BYTES as usize, new.image()[DATA_OFFSET as usize..].to_vec());
+                    let (bad, found) = (5 * BLOCK_BYTES as usize, scene.data_of(&new));
                     let end = bad + BLOCK_BYTES as usize;
                     assert!(found[..bad] == right[left][..bad] && found[end..] == right[left][end..], "{context}");
                     assert_eq!(found[bad..end] == right[left][bad..end], is_borne, "{context}");
