@@ -65,7 +65,7 @@ pub use clock::{Clock, Moment};
 pub use error::{ArrayError, ArrayErrorKind, Refusal};
 pub use grow::Growth;
 pub use growing::Growing;
-pub use integrity::Verify;
+pub use integrity::{ChecksumMemory, Verify};
 pub use intent::{BitmapClearing, BitmapPolicy, BitmapWrites};
 pub use member::{Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation};
 pub use shards::{Division, Letter, Post, Shard, ShardOptions, Shareable};

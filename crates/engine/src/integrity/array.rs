@@ -1,6 +1,6 @@
 //! What an array does with its members' checksums as a whole.
 
-use super::{Checksums, Verify};
+use super::{ChecksumMemory, Checksums, Verify};
 use crate::array::{Array, Inner};
 use crate::clock::Clock;
 use crate::device::Device;
@@ -52,6 +52,15 @@ impl<M: Member, C: Clock> Array<M, C> {
             })?;
         }
         Ok(())
+    }
+
+    /// From here on so much may be kept in memory of each present member's table.
+    pub fn set_checksum_memory(&self, memory: ChecksumMemory) {
+        for device in self.0.devices() {
+            if let Some(checksums) = device.checksums.get() {
+                checksums.set_memory(memory);
+            }
+        }
     }
 
     /// From here on checksums are asked as `verify` says.
@@ -146,16 +155,25 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         self.check_unbroken()?;
         let devices: Vec<Rc<Device<M>>> = self.devices();
+        let mut at_rest = true;
+        if closing == Closing::Idle {
+            let kept = || devices.iter().filter_map(|device| device.checksums.get());
+            let idle = kept().filter(|checksums| checksums.next_period()).count();
+            if idle > 0 {
+                let Some(found) = self.is_at_rest().await else { return Ok(()) };
+                at_rest = found;
+            }
+        }
         let closed = devices.iter().map(async |device| {
             let Some(checksums) = device.checksums.get() else { return Ok(()) };
-            let superblock = device.superblock.borrow().clone();
-            let closing = async {
-                match closing {
-                    Closing::Idle => checksums.close_idle(&device.member, &superblock).await,
-                    Closing::All => checksums.close_all(&device.member, &superblock).await,
+            let mut left = checksums.allowance(at_rest);
+            loop {
+                let superblock = device.superblock.borrow().clone();
+                let some = checksums.close(&device.member, &superblock, closing, &mut left);
+                if !device.bounded(Operation::Write, PLACE, pin!(some)).await.flatten()? {
+                    return Ok(());
                 }
-            };
-            device.bounded(Operation::Write, PLACE, pin!(closing)).await.flatten()
+            }
         });
         for (device, result) in devices.iter().zip(join_all(closed.collect::<Vec<_>>()).await) {
             if let Err(error) = result {

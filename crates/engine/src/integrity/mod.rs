@@ -6,7 +6,8 @@
 //!
 //! The order on the member, which the simulator cuts at every write:
 //! * a region is noted as open, flushed, before the first write to a block of it;
-//! * it is closed only after its pages of the table and the data itself are flushed;
+//! * it is closed only after its pages of the table and the data itself are flushed,
+//!   lazily, and while the array is busy few of them: see [`table`];
 //! * the header names a superblock before that superblock is written, flushed.
 //!
 //! So after a loss of power the checksums of open regions are unknown and all
@@ -29,17 +30,43 @@ use format::integrity::{BLOCK_BYTES, Checksum, Header, Layout, Open, PAGE_BYTES,
 use format::superblock::Superblock;
 use format::units::{ComponentByte, MemberByte};
 use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::time::Duration;
 use table::{IDLE_PERIODS, Table};
 
-/// Pages of the table that are kept in memory, of each member: 16 MiB, for 16 GiB of data.
-const PAGES_HERE_MAX: usize = 4096;
+/// What may be kept of a member's table in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChecksumMemory {
+    /// Pages of 4 KiB, one at least; each is for 4 MiB of data.
+    pub pages: usize,
+    /// Bytes of checksums that changed and whose pages are not among these. As many as are spread over the table of a large
+    /// member wait to be written in long transfers.
+    pub changes_bytes: usize,
+}
+
+impl Default for ChecksumMemory {
+    fn default() -> Self {
+        Self { pages: 4096, changes_bytes: 16 << 20 }
+    }
+}
+
+/// Where there are too many pages in memory, one of so many is let go of.
+const PARTS_LET_GO: usize = 16;
 
 /// Pages that are written as one transfer at the most.
 const PAGES_TOGETHER: usize = 256;
+
+/// So many pages between two that have changed are written with them: a transfer costs more.
+const PAGES_BETWEEN: u64 = 16;
+
+/// Transfers of pages that are under way at a time.
+const TRANSFERS: usize = 8;
+
+/// Regions that are closed as one: whoever wants to open one waits for it.
+const REGIONS_TOGETHER: usize = 256;
 
 /// When checksums are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -75,11 +102,14 @@ pub(crate) struct Checksums {
     moving: RangeLocks,
     /// Held while the header or the open regions are written.
     marking: RangeLocks,
+    /// Held while changes are written because there are too many.
+    relieving: RangeLocks,
     /// Whether they counted when they were found.
     vouched: bool,
     /// A header was written since this was made: the member is in use.
     announced: Cell<bool>,
     verify: Cell<Verify>,
+    memory: Cell<ChecksumMemory>,
     /// Blocks that were not what their checksum says.
     wrong: Cell<u64>,
 }
@@ -221,9 +251,11 @@ impl Checksums {
             header: RefCell::new(header),
             moving: RangeLocks::default(),
             marking: RangeLocks::default(),
+            relieving: RangeLocks::default(),
             vouched,
             announced: Cell::new(false),
             verify: Cell::new(Verify::Always),
+            memory: Cell::default(),
             wrong: Cell::new(0),
         }
     }
@@ -235,6 +267,10 @@ impl Checksums {
 
     pub(crate) fn set_verify(&self, verify: Verify) {
         self.verify.set(verify);
+    }
+
+    pub(crate) fn set_memory(&self, memory: ChecksumMemory) {
+        self.memory.set(memory);
     }
 
     pub(crate) fn verify(&self) -> Verify {
@@ -428,7 +464,7 @@ impl Checksums {
 
     /// Brings a page of the table in. One that cannot be had knows nothing.
     async fn bring<M: Member>(&self, member: &M, page: u64) {
-        if self.table.borrow().here() >= PAGES_HERE_MAX {
+        if self.table.borrow().here() >= self.memory.get().pages {
             self.make_room(member).await;
         }
         let _lock = self.moving.exclusive(page..page + 1).await;
@@ -443,7 +479,7 @@ impl Checksums {
                 Ok(bytes) => Page::decode(&bytes, &binding, page).map_err(|defect| defect.to_string()),
                 Err(error) => Err(error.to_string()),
             }
-            .inspect_err(|reason| tracing::warn!("checksums: {reason}; they are unknown until a scrub learns them"))
+            .inspect_err(|reason| tracing::warn!("checksums: {reason}; {LEARNED_AGAIN}"))
             .ok();
         }
         self.table.borrow_mut().insert(page, found);
@@ -451,79 +487,128 @@ impl Checksums {
 
     /// Lets go of pages that were not used lately, and writes some out if that is not enough.
     async fn make_room<M: Member>(&self, member: &M) {
-        let most = PAGES_HERE_MAX - PAGES_TOGETHER;
+        let ChecksumMemory { pages, changes_bytes } = self.memory.get();
+        let most = pages - pages.div_ceil(PARTS_LET_GO);
         self.table.borrow_mut().let_go(most);
-        if self.table.borrow().here() >= PAGES_HERE_MAX {
+        if self.table.borrow().here() >= pages {
             let dirty = self.table.borrow().dirty_pages();
             // A member that fails here fails its next write as well; the pages wait.
             if self.write_pages(member, &dirty).await.is_ok() {
                 self.table.borrow_mut().let_go(most);
             }
         }
+        if self.table.borrow().changes_bytes() > changes_bytes {
+            self.write_changes(member, changes_bytes).await;
+        }
     }
 
-    /// Writes pages of the table, neighbours as one transfer.
-    async fn write_pages<M: Member>(&self, member: &M, pages: &[u64]) -> Result<(), MemberError> {
-        let runs = pages.chunk_by(|a, b| a + 1 == *b).flat_map(|run| run.chunks(PAGES_TOGETHER));
-        let writes: Vec<_> = runs.map(|run| self.write_run(member, run)).collect();
-        join_all(writes).await.into_iter().collect()
-    }
-
-    async fn write_run<M: Member>(&self, member: &M, run: &[u64]) -> Result<(), MemberError> {
-        let (first, last) = (run[0], run[run.len() - 1]);
-        let _lock = self.moving.exclusive(first..last + 1).await;
-        let (at, block) = {
-            let mut table = self.table.borrow_mut();
-            let mut buffer = self.pool.take(run.len() * PAGE_BYTES);
-            for (&page, into) in run.iter().zip(buffer.chunks_exact_mut(PAGE_BYTES)) {
-                table.take_out(page, into);
+    /// Writes changes whose pages are not here, those that follow each other in the table, until there are few enough.
+    async fn write_changes<M: Member>(&self, member: &M, most: usize) {
+        let _lock = self.relieving.exclusive(0..1).await;
+        while self.table.borrow().changes_bytes() > most {
+            let pages = self.table.borrow_mut().next_changed(PAGES_TOGETHER);
+            if self.write_pages(member, &pages).await.is_err() {
+                return; // as above
             }
-            (table.layout().page_at(first), buffer.freeze())
-        };
-        let written = member.write(at, block).await;
-        if written.is_err() {
-            let mut table = self.table.borrow_mut();
-            run.iter().for_each(|&page| table.put_back(page));
+        }
+    }
+
+    /// Writes pages of the table, those that lie close together as one transfer.
+    async fn write_pages<M: Member>(&self, member: &M, pages: &[u64]) -> Result<(), MemberError> {
+        let writes = stream::iter(runs(pages)).map(|run| self.write_run(member, run)).buffer_unordered(TRANSFERS);
+        writes.collect::<Vec<_>>().await.into_iter().collect()
+    }
+
+    async fn write_run<M: Member>(&self, member: &M, run: Range<u64>) -> Result<(), MemberError> {
+        let _lock = self.moving.exclusive(run.clone()).await;
+        let mut buffer = self.pool.take((run.end - run.start) as usize * PAGE_BYTES);
+        let is_needed = run.clone().any(|page| self.table.borrow().is_stored(page));
+        if is_needed {
+            buffer = self.read_run(member, &run, buffer).await;
+        }
+        // From here to the write nothing waits.
+        let at = self.table.borrow().layout().page_at(run.start);
+        for (page, into) in run.clone().zip(buffer.chunks_exact_mut(PAGE_BYTES)) {
+            let taken = self.table.borrow_mut().take_out(page, into);
+            let _ = taken.inspect_err(|defect| tracing::warn!("checksums: {defect}; {LEARNED_AGAIN}"));
+        }
+        let mut sent = Sent { table: &self.table, pages: run, is_over: false };
+        let written = member.write(at, buffer.freeze()).await;
+        sent.is_over = true;
+        if written.is_ok() {
+            sent.pages = 0..0;
         }
         written
     }
 
-    /// At the end of a period: closes the regions that are idle. `superblock` is the member's.
+    /// Reads pages of the table; one that cannot be had is zeros, which know nothing.
+    async fn read_run<M: Member>(&self, member: &M, run: &Range<u64>, into: Buffer) -> Buffer {
+        let place = |page| self.table.borrow().layout().page_at(page);
+        let (read, mut buffer) = member.read(place(run.start), into).await;
+        if read.is_ok() {
+            return buffer;
+        }
+        for (page, into) in run.clone().zip(buffer.chunks_exact_mut(PAGE_BYTES)) {
+            match read_page(member, &self.pool, place(page)).await {
+                Ok(bytes) => into.copy_from_slice(&bytes),
+                Err(error) => {
+                    tracing::warn!("checksums: {error}; {LEARNED_AGAIN}");
+                    into.fill(0);
+                }
+            }
+        }
+        buffer
+    }
+
+    /// A period has passed; whether there are regions to be closed.
+    pub(crate) fn next_period(&self) -> bool {
+        let mut table = self.table.borrow_mut();
+        table.next_period();
+        table.has_idle(IDLE_PERIODS)
+    }
+
+    /// How many regions may be closed now.
+    pub(crate) fn allowance(&self, at_rest: bool) -> u64 {
+        self.table.borrow_mut().allowance(at_rest)
+    }
+
+    /// Closes some of the regions that may be, `left` at the most, and learned checksums are on the member afterwards, if it
+    /// is flushed. Whether there may be more. `superblock` is the member's.
     ///
     /// # Errors
     /// When the member fails.
-    pub(crate) async fn close_idle<M: Member>(&self, member: &M, superblock: &Superblock) -> Result<(), MemberError> {
-        self.table.borrow_mut().next_period();
-        self.close(member, superblock, IDLE_PERIODS).await
-    }
-
-    /// When nothing is written any more: what is known is on the member afterwards, if it is flushed.
-    ///
-    /// # Errors
-    /// When the member fails.
-    pub(crate) async fn close_all<M: Member>(&self, member: &M, superblock: &Superblock) -> Result<(), MemberError> {
-        self.close(member, superblock, 0).await
-    }
-
-    async fn close<M: Member>(&self, member: &M, superblock: &Superblock, periods: u32) -> Result<(), MemberError> {
+    pub(crate) async fn close<M: Member>(
+        &self,
+        member: &M,
+        superblock: &Superblock,
+        closing: Closing,
+        left: &mut u64,
+    ) -> Result<bool, MemberError> {
         if !self.announced.get() {
-            if self.table.borrow().dirty_pages().is_empty() {
-                return Ok(()); // the array is not in use yet, and nothing was written to it
+            if !self.table.borrow().has_changes() {
+                return Ok(false); // the array is not in use yet, and nothing was written to it
             }
             // A check has learned something: from here on the header stands for the superblock that is there.
             self.announce(member, Stamp::of(superblock), superblock).await?;
         }
+        let periods = if closing == Closing::Idle { IDLE_PERIODS } else { 0 };
         let _lock = self.marking.exclusive(0..1).await;
-        let picked = self.table.borrow_mut().pick_to_close(periods);
+        let together = REGIONS_TOGETHER.min(usize::try_from(*left).unwrap_or(usize::MAX));
+        let picked = self.table.borrow_mut().pick_to_close(periods, together);
         let closed = self.close_picked(member, &picked).await;
         if closed.is_err() {
             self.table.borrow_mut().reopen(&picked);
         }
-        closed
+        *left -= picked.len() as u64;
+        closed.map(|()| picked.len() == REGIONS_TOGETHER)
     }
 
     async fn close_picked<M: Member>(&self, member: &M, picked: &[u64]) -> Result<(), MemberError> {
-        let mut pages = self.table.borrow().pages_to_close(picked);
+        let mut pages = {
+            // What others are just writing counts as written: that has to be so.
+            let _lock = self.moving.exclusive(0..u64::MAX).await;
+            self.table.borrow().pages_to_close(picked)
+        };
         pages.extend(self.table.borrow().learned_pages());
         pages.sort_unstable();
         pages.dedup();
@@ -534,6 +619,43 @@ impl Checksums {
         member.flush().await?;
         let open = self.table.borrow().open();
         self.write_open(member, &open).await
+    }
+}
+
+/// Pages that go to the member as one transfer, and those between them.
+fn runs(pages: &[u64]) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for &page in pages {
+        match runs.last_mut() {
+            Some(run) if page - run.end <= PAGES_BETWEEN && page - run.start < PAGES_TOGETHER as u64 => {
+                run.end = page + 1
+            }
+            _ => runs.push(page..page + 1),
+        }
+    }
+    runs
+}
+
+/// What is said of checksums that were lost.
+const LEARNED_AGAIN: &str = "they are unknown until a scrub learns them";
+
+/// Pages on their way to a member. Dropped before they are there, they are put back; and if nobody waits any more for
+/// a write that may yet end, after a later one, no region that it touches is closed.
+struct Sent<'a> {
+    table: &'a RefCell<Table>,
+    pages: Range<u64>,
+    is_over: bool,
+}
+
+impl Drop for Sent<'_> {
+    fn drop(&mut self) {
+        let mut table = self.table.borrow_mut();
+        for page in self.pages.clone() {
+            table.put_back(page);
+            if !self.is_over {
+                table.stay_open(page);
+            }
+        }
     }
 }
 

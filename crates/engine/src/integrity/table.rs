@@ -5,18 +5,38 @@
 //! * a checksum is known only if no write to its block is under way and the last
 //!   one ended with it: it is forgotten before the write begins;
 //! * a region with a write under way is open, and is not picked to be closed;
-//! * what is dirty stays here until it was written;
+//! * what has changed stays here until it was written, with its page or, where that is not needed, without;
 //! * a page that is lost is never read: the member's copy of it is older than the data.
 //!
 //! A region that is open is [`Table::is_stable`] once the member has said so
 //! on stable storage; it is neither from the moment it is picked.
 
 use super::checksum;
+use format::Defect;
 use format::integrity::{Binding, Checksum, Layout, Open, PAGE_ENTRIES, Page};
 use std::ops::Range;
 
 /// Periods without a write after which a region may be closed.
 pub(super) const IDLE_PERIODS: u32 = 2;
+
+/// While the array is busy a region is closed for so many units of writing: writing its pages, and noting it as open
+/// again, then costs about a hundredth of them.
+const UNITS_PER_REGION: u64 = 256;
+
+/// A write is worth one unit, and one more for each so many blocks.
+const UNIT_BLOCKS: u64 = 4;
+
+/// After so many rounds of opening regions, without a rest, twice as many neighbours are opened in each.
+const ROUNDS_PER_DOUBLING: u32 = 32;
+
+/// Regions are opened in groups of two to the power of this at the most.
+const DOUBLINGS_MAX: u32 = 6;
+
+/// More changes of a page are not kept without it.
+const CHANGES_MAX: u32 = 128;
+
+/// What a page's changes take, besides the changes: their list, and what an allocator needs for two pieces.
+const LIST_BYTES: usize = 96;
 
 /// Where a page of the table is.
 #[derive(Debug)]
@@ -25,19 +45,91 @@ enum Place {
     Stored,
     /// Nowhere: all that it would say is unknown.
     Lost,
+    /// On the member, but for some checksums, which are here.
+    Changed(Box<Changes>),
     /// Here.
     Here(Resident),
+}
+
+/// Checksums of a page that is not here.
+#[derive(Debug)]
+struct Changes {
+    /// In the order of their places in the page.
+    entries: Vec<Change>,
+    /// The member's copy must not be read: of the others nothing is known.
+    lost: bool,
+}
+
+type Change = (u16, Option<Checksum>);
+
+impl Changes {
+    fn new(lost: bool) -> Box<Self> {
+        Box::new(Self { entries: Vec::new(), lost })
+    }
+
+    fn put(&mut self, at: u16, entry: Option<Checksum>) {
+        match self.entries.binary_search_by_key(&at, |(at, _)| *at) {
+            Ok(index) => self.entries[index].1 = entry,
+            Err(index) => self.entries.insert(index, (at, entry)),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        LIST_BYTES + self.entries.len() * size_of::<Change>()
+    }
 }
 
 #[derive(Debug)]
 struct Resident {
     page: Page,
-    /// To be written.
-    dirty: bool,
+    /// What is newer than the member's copy, if anything.
+    changed: Option<Box<Marks>>,
     /// The member's copy must not be read.
     lost: bool,
     /// Looked at since the hand passed.
     used: bool,
+}
+
+/// Places in a page, a bit for each.
+#[derive(Debug, Default)]
+struct Marks([u64; PAGE_ENTRIES.div_ceil(64) as usize]);
+
+impl Marks {
+    fn insert(&mut self, place: usize) {
+        self.0[place / 64] |= 1 << (place % 64);
+    }
+
+    fn count(&self) -> u32 {
+        self.0.iter().map(|bits| bits.count_ones()).sum()
+    }
+
+    fn contains(&self, place: usize) -> bool {
+        self.0[place / 64] >> (place % 64) & 1 == 1
+    }
+}
+
+impl Resident {
+    fn new(page: Option<Page>) -> Self {
+        let lost = page.is_none();
+        Self { page: page.unwrap_or_else(Page::unknown), changed: None, lost, used: true }
+    }
+
+    /// Puts checksums in the places of a range, one after the other.
+    fn put(&mut self, range: Range<usize>, mut next: impl FnMut() -> Option<Checksum>) {
+        self.used = true;
+        let changed = self.changed.get_or_insert_default();
+        for (place, entry) in range.clone().zip(&mut self.page.entries_mut()[range]) {
+            changed.insert(place);
+            *entry = next();
+        }
+    }
+
+    /// What has changed, if that can be kept without the page.
+    fn changes(&self) -> Option<Box<Changes>> {
+        let changed = self.changed.as_ref().filter(|changed| changed.count() <= CHANGES_MAX)?;
+        let entries = (0..).zip(self.page.entries()).filter(|(place, _)| changed.contains(usize::from(*place)));
+        Some(Box::new(Changes { entries: entries.map(|(place, entry)| (place, *entry)).collect(), lost: self.lost }))
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -57,9 +149,17 @@ pub(super) struct Table {
     regions: Vec<Region>,
     pages: Vec<Place>,
     here: usize,
+    /// What changes without their pages take.
+    changes_bytes: usize,
     /// Where the search for a page to let go of goes on.
     hand: usize,
+    /// Where that for changes to be written does.
+    next_changed: usize,
     period: u32,
+    /// Units of writing since the last period ended.
+    written: u64,
+    /// How often regions were opened since the array was at rest.
+    rounds: u32,
     /// Rises whenever a checksum changes that was or becomes known by a write.
     rewrites: u64,
 }
@@ -77,8 +177,12 @@ impl Table {
             layout,
             binding,
             here: 0,
+            changes_bytes: 0,
             hand: 0,
+            next_changed: 0,
             period: 0,
+            written: 0,
+            rounds: 0,
             rewrites: 0,
         }
     }
@@ -97,6 +201,16 @@ impl Table {
 
     fn pages_of(blocks: &Range<u64>) -> Range<usize> {
         Self::page_of(blocks.start)..Self::page_of(blocks.end - 1) + 1
+    }
+
+    /// The parts of a range that are of one page each: its number, and the places in it.
+    fn parts(blocks: &Range<u64>) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
+        let blocks = blocks.clone();
+        Self::pages_of(&blocks).map(move |page| {
+            let first = page as u64 * PAGE_ENTRIES;
+            let end = blocks.end.min(first + PAGE_ENTRIES) - first;
+            (page, (blocks.start.max(first) - first) as usize..end as usize)
+        })
     }
 
     fn regions_of(&self, blocks: &Range<u64>) -> Range<u64> {
@@ -118,17 +232,31 @@ impl Table {
         matches!(self.pages[page as usize], Place::Here(_))
     }
 
-    /// Whether the member has a page that can be read.
+    /// Whether a page is not here, and the member has a copy that can be read.
     pub(super) fn is_stored(&self, page: u64) -> bool {
-        matches!(self.pages[page as usize], Place::Stored)
+        match &self.pages[page as usize] {
+            Place::Stored => true,
+            Place::Changed(changes) => !changes.lost,
+            Place::Lost | Place::Here(_) => false,
+        }
     }
 
     /// Takes a page in that was not here: what was read, or `None` for one that knows nothing.
     pub(super) fn insert(&mut self, number: u64, page: Option<Page>) {
         let place = &mut self.pages[number as usize];
-        debug_assert!(!matches!(place, Place::Here(_)), "it was not here");
-        let lost = page.is_none();
-        *place = Place::Here(Resident { page: page.unwrap_or_else(Page::unknown), dirty: false, lost, used: true });
+        let mut resident = Resident::new(page);
+        match place {
+            Place::Stored | Place::Lost => {}
+            Place::Changed(changes) => {
+                self.changes_bytes -= changes.bytes();
+                for (at, entry) in &changes.entries {
+                    let at = usize::from(*at);
+                    resident.put(at..at + 1, || *entry);
+                }
+            }
+            Place::Here(_) => unreachable!("it was not here"),
+        }
+        *place = Place::Here(resident);
         self.here += 1;
     }
 
@@ -137,7 +265,13 @@ impl Table {
         self.here
     }
 
-    /// Lets go of pages that need not be written, until no more than `most` are here or none is left.
+    /// What changes without their pages take.
+    pub(super) fn changes_bytes(&self) -> usize {
+        self.changes_bytes
+    }
+
+    /// Lets go of pages that need not be written, or of which little has changed, until no more than `most` are here or
+    /// none is left.
     pub(super) fn let_go(&mut self, most: usize) {
         for _ in 0..2 * self.pages.len() {
             if self.here <= most {
@@ -146,17 +280,26 @@ impl Table {
             self.hand = (self.hand + 1) % self.pages.len();
             let place = &mut self.pages[self.hand];
             let Place::Here(resident) = place else { continue };
-            if !resident.dirty && !std::mem::take(&mut resident.used) {
-                *place = if resident.lost { Place::Lost } else { Place::Stored };
-                self.here -= 1;
+            if std::mem::take(&mut resident.used) {
+                continue;
             }
+            *place = match (resident.changes(), resident.lost) {
+                (Some(changes), _) => {
+                    self.changes_bytes += changes.bytes();
+                    Place::Changed(changes)
+                }
+                (None, _) if resident.changed.is_some() => continue,
+                (None, true) => Place::Lost,
+                (None, false) => Place::Stored,
+            };
+            self.here -= 1;
         }
     }
 
     fn entry(&self, block: u64) -> Option<Checksum> {
         match &self.pages[Self::page_of(block)] {
             Place::Here(resident) => resident.page.entries()[(block % PAGE_ENTRIES) as usize],
-            Place::Stored | Place::Lost => None,
+            Place::Stored | Place::Lost | Place::Changed(_) => None,
         }
     }
 
@@ -166,17 +309,31 @@ impl Table {
     }
 
     /// Calls `visit` with the checksums of `blocks`, whose pages are here, and notes that they were used.
-    fn visit(&mut self, blocks: Range<u64>, mut visit: impl FnMut(&mut Option<Checksum>, &mut bool)) {
-        let mut at = blocks.start;
-        while at < blocks.end {
-            let end = ((at / PAGE_ENTRIES + 1) * PAGE_ENTRIES).min(blocks.end);
-            if let Place::Here(resident) = &mut self.pages[Self::page_of(at)] {
+    fn visit(&mut self, blocks: &Range<u64>, mut visit: impl FnMut(Option<Checksum>)) {
+        for (page, range) in Self::parts(blocks) {
+            if let Place::Here(resident) = &mut self.pages[page] {
                 resident.used = true;
-                let (first, count) = ((at % PAGE_ENTRIES) as usize, (end - at) as usize);
-                let entries = &mut resident.page.entries_mut()[first..first + count];
-                entries.iter_mut().for_each(|entry| visit(entry, &mut resident.dirty));
+                resident.page.entries()[range].iter().for_each(|entry| visit(*entry));
             }
-            at = end;
+        }
+    }
+
+    /// Puts checksums in the places of `blocks`, one after the other.
+    fn put(&mut self, blocks: &Range<u64>, mut next: impl FnMut() -> Option<Checksum>) {
+        for (page, range) in Self::parts(blocks) {
+            let place = &mut self.pages[page];
+            match place {
+                Place::Here(resident) => {
+                    resident.put(range, &mut next);
+                    continue;
+                }
+                Place::Changed(changes) => self.changes_bytes -= changes.bytes(),
+                Place::Stored => *place = Place::Changed(Changes::new(false)),
+                Place::Lost => *place = Place::Changed(Changes::new(true)),
+            }
+            let Place::Changed(changes) = place else { unreachable!("it was made so") };
+            range.for_each(|at| changes.put(at as u16, next()));
+            self.changes_bytes += changes.bytes();
         }
     }
 
@@ -199,7 +356,7 @@ impl Table {
         let mut blocks = data.chunks_exact(block_bytes).enumerate();
         let mut at = first;
         let mut wrong = None;
-        self.visit(first..first + (data.len() / block_bytes) as u64, |entry, _| {
+        self.visit(&(first..first + (data.len() / block_bytes) as u64), |entry| {
             let (number, block) = blocks.next().expect("one for each entry");
             if wrong.is_none() && entry.is_some_and(|expected| expected != sum(number, block)) {
                 wrong = Some(at);
@@ -211,6 +368,7 @@ impl Table {
 
     /// Notes a write: its regions stay open until [`Self::end`].
     pub(super) fn begin(&mut self, blocks: &Range<u64>) {
+        self.written += 1 + (blocks.end - blocks.start) / UNIT_BLOCKS;
         for region in self.regions_of(blocks) {
             self.regions[region as usize].under_way += 1;
         }
@@ -221,10 +379,18 @@ impl Table {
         self.regions_of(blocks).all(|region| self.stable.contains(region))
     }
 
-    /// The regions of these blocks are to be open.
+    /// The regions of these blocks are to be open, and the more neighbours with them the more often that is wanted: a
+    /// load that goes everywhere has all of them open after a few hundred rounds.
     pub(super) fn want_open(&mut self, blocks: &Range<u64>) {
         let regions = self.regions_of(blocks);
-        self.open.insert(regions);
+        let group = 1 << (self.rounds / ROUNDS_PER_DOUBLING).min(DOUBLINGS_MAX);
+        let end = regions.end.next_multiple_of(group).min(self.layout.regions());
+        for region in regions.start / group * group..end {
+            if !self.open.contains(region) {
+                self.open.insert(region..region + 1);
+                self.regions[region as usize].ended = self.period;
+            }
+        }
     }
 
     /// What the member is to say is open.
@@ -235,25 +401,20 @@ impl Table {
     /// The member says so on stable storage.
     pub(super) fn opened(&mut self, open: Open) {
         self.stable = open;
+        self.rounds += 1;
     }
 
-    /// What is known of these blocks is so no more: a write to them begins. Their pages are here.
+    /// What is known of these blocks is so no more: a write to them begins.
     pub(super) fn forget(&mut self, blocks: &Range<u64>) {
         self.rewrites += 1;
-        self.visit(blocks.clone(), |entry, dirty| {
-            *entry = None;
-            *dirty = true;
-        });
+        self.put(blocks, || None);
     }
 
     /// A write that began is over; with what the blocks hold now, if that is known.
     pub(super) fn end(&mut self, blocks: &Range<u64>, checksums: Option<impl Iterator<Item = Checksum>>) {
         self.rewrites += 1;
         if let Some(mut checksums) = checksums {
-            self.visit(blocks.clone(), |entry, dirty| {
-                *entry = checksums.next();
-                *dirty = true;
-            });
+            self.put(blocks, || checksums.next());
         }
         for region in self.regions_of(blocks) {
             let region = &mut self.regions[region as usize];
@@ -265,16 +426,16 @@ impl Table {
     /// Takes in what blocks hold that were found to be right; what is known already stays. How many were not known.
     /// The caller keeps writes off them, and their pages are here.
     pub(super) fn learn(&mut self, blocks: Range<u64>, checksum_of: impl Fn(u64) -> Checksum) -> u64 {
-        let (mut block, mut learned) = (blocks.start, 0);
-        self.visit(blocks, |entry, dirty| {
-            if entry.is_none() {
-                *entry = Some(checksum_of(block));
-                *dirty = true;
-                learned += 1;
-            }
+        let mut unknown = Vec::new();
+        let mut block = blocks.start;
+        self.visit(&blocks, |entry| {
+            unknown.extend(entry.is_none().then_some(block));
             block += 1;
         });
-        learned
+        for &block in &unknown {
+            self.put(&(block..block + 1), || Some(checksum_of(block)));
+        }
+        unknown.len() as u64
     }
 
     /// A period has passed.
@@ -287,11 +448,37 @@ impl Table {
         under_way == 0 && self.period - ended >= periods
     }
 
-    /// Picks the open regions that have been idle for so many periods: they are closed as soon as their
-    /// pages are written, and all that was written to the member is on stable storage.
-    pub(super) fn pick_to_close(&mut self, periods: u32) -> Vec<u64> {
-        let is_open = |region: &u64| self.open.contains(*region) && self.is_idle(*region, periods);
-        let picked: Vec<u64> = (0..self.layout.regions()).filter(is_open).collect();
+    /// The open regions that have been idle for so many periods.
+    fn idle(&self, periods: u32) -> impl Iterator<Item = u64> {
+        let is_open = move |region: &u64| self.open.contains(*region) && self.is_idle(*region, periods);
+        (0..self.layout.regions()).filter(is_open)
+    }
+
+    /// Whether there is one.
+    pub(super) fn has_idle(&self, periods: u32) -> bool {
+        self.idle(periods).next().is_some()
+    }
+
+    /// How many regions may be closed, for what was written since this was asked: while the array is busy, every one that
+    /// is closed costs the writes that come later. At rest nothing does.
+    pub(super) fn allowance(&mut self, at_rest: bool) -> u64 {
+        let written = std::mem::take(&mut self.written);
+        if at_rest {
+            self.rounds = 0;
+            return u64::MAX;
+        }
+        written / UNITS_PER_REGION
+    }
+
+    /// Picks open regions that have been idle for so many periods, `most` of them and those first that were for
+    /// longest: they are closed as soon as their pages are written, and all that was written to the member is on stable
+    /// storage.
+    pub(super) fn pick_to_close(&mut self, periods: u32, most: usize) -> Vec<u64> {
+        let mut picked: Vec<u64> = self.idle(periods).collect();
+        if picked.len() > most {
+            picked.sort_by_key(|&region| self.regions[region as usize].ended);
+            picked.truncate(most);
+        }
         for &region in &picked {
             self.open.remove(region);
             self.stable.remove(region);
@@ -314,48 +501,92 @@ impl Table {
     fn has_to_be_written(&self, page: usize) -> bool {
         match &self.pages[page] {
             Place::Stored => false,
-            Place::Lost => true,
-            Place::Here(resident) => resident.dirty || resident.lost,
+            Place::Lost | Place::Changed(_) => true,
+            Place::Here(resident) => resident.changed.is_some() || resident.lost,
         }
     }
 
     /// The pages with something new in them whose regions are closed: it was learned.
     pub(super) fn learned_pages(&self) -> Vec<u64> {
-        let is_learned = |page: &usize| self.is_dirty(*page) && !self.open.contains(self.region_of(*page));
+        let is_learned = |page: &usize| self.is_changed(*page) && !self.open.contains(self.region_of(*page));
         (0..self.pages.len()).filter(is_learned).map(|page| page as u64).collect()
     }
 
-    fn is_dirty(&self, page: usize) -> bool {
-        matches!(&self.pages[page], Place::Here(resident) if resident.dirty)
-    }
-
-    /// The pages that may be written now, as nothing is being written to what they are of.
-    pub(super) fn dirty_pages(&self) -> Vec<u64> {
-        let is_at_rest = |page: &usize| self.regions[self.region_of(*page) as usize].under_way == 0;
-        let may_be = |page: &usize| self.is_dirty(*page) && is_at_rest(page);
-        (0..self.pages.len()).filter(may_be).map(|page| page as u64).collect()
-    }
-
-    /// Puts a page into `into`, to be written; from here on it is as the member will have it.
-    pub(super) fn take_out(&mut self, number: u64, into: &mut [u8]) {
-        let place = &mut self.pages[number as usize];
-        match place {
-            Place::Here(resident) => {
-                (resident.dirty, resident.lost) = (false, false);
-                resident.page.encode(&self.binding, number, into);
-            }
-            Place::Lost => {
-                *place = Place::Stored;
-                Page::unknown().encode(&self.binding, number, into);
-            }
-            Place::Stored => unreachable!("a page that is on the member need not be written"),
+    fn is_changed(&self, page: usize) -> bool {
+        match &self.pages[page] {
+            Place::Stored | Place::Lost => false,
+            Place::Changed(_) => true,
+            Place::Here(resident) => resident.changed.is_some(),
         }
+    }
+
+    /// Whether anything has changed.
+    pub(super) fn has_changes(&self) -> bool {
+        (0..self.pages.len()).any(|page| self.is_changed(page))
+    }
+
+    /// The pages that are here and have changed.
+    pub(super) fn dirty_pages(&self) -> Vec<u64> {
+        let is_dirty = |page: &usize| self.is_here(*page as u64) && self.is_changed(*page);
+        (0..self.pages.len()).filter(is_dirty).map(|page| page as u64).collect()
+    }
+
+    /// Of so many pages in a row those that have changed, in turn: the first is one that is not here.
+    pub(super) fn next_changed(&mut self, row: usize) -> Vec<u64> {
+        let (count, from) = (self.pages.len(), self.next_changed);
+        let mut places = (from..count).chain(0..from);
+        let Some(first) = places.find(|page| matches!(self.pages[*page], Place::Changed(_))) else { return Vec::new() };
+        let end = count.min(first + row);
+        self.next_changed = end % count;
+        (first..end).filter(|page| self.is_changed(*page)).map(|page| page as u64).collect()
+    }
+
+    /// Makes of `into`, which is the member's copy where [`Self::is_stored`], what is to be written; from here on the page
+    /// is as the member will have it.
+    ///
+    /// # Errors
+    /// When the copy is not sound. What is not here is unknown then.
+    pub(super) fn take_out(&mut self, number: u64, into: &mut [u8]) -> Result<(), Defect> {
+        let place = &mut self.pages[number as usize];
+        let (changes, copy) = match place {
+            Place::Stored => return Ok(()),
+            Place::Here(resident) => {
+                (resident.changed, resident.lost) = (None, false);
+                resident.page.encode(&self.binding, number, into);
+                return Ok(());
+            }
+            Place::Lost => (Vec::new(), Ok(Page::unknown())),
+            Place::Changed(changes) => {
+                self.changes_bytes -= changes.bytes();
+                let copy = if changes.lost { Ok(Page::unknown()) } else { Page::decode(into, &self.binding, number) };
+                (std::mem::take(&mut changes.entries), copy)
+            }
+        };
+        *place = Place::Stored;
+        let defect = copy.as_ref().err().cloned();
+        let mut page = copy.unwrap_or_else(|_| Page::unknown());
+        changes.iter().for_each(|(at, entry)| page.entries_mut()[usize::from(*at)] = *entry);
+        page.encode(&self.binding, number, into);
+        defect.map_or(Ok(()), Err)
+    }
+
+    /// The region of a page, once it is open, is not closed any more, as if there was always a write under way.
+    pub(super) fn stay_open(&mut self, page: u64) {
+        let region = self.region_of(page as usize);
+        self.regions[region as usize].under_way += 1;
     }
 
     /// A page that was taken out did not reach the member.
     pub(super) fn put_back(&mut self, number: u64) {
         match &mut self.pages[number as usize] {
-            Place::Here(resident) => (resident.dirty, resident.lost) = (true, true),
+            Place::Here(resident) => {
+                let entries = resident.page.entries();
+                let known = (0..entries.len()).filter(|place| entries[*place].is_some());
+                let changed = resident.changed.get_or_insert_default();
+                known.for_each(|place| changed.insert(place));
+                resident.lost = true;
+            }
+            Place::Changed(changes) => changes.lost = true,
             place => *place = Place::Lost,
         }
     }

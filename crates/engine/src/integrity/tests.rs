@@ -50,10 +50,15 @@ enum Step {
     /// The write that began first is over, or failed.
     End(bool),
     Learn(Range<u64>),
-    Close(u32),
+    /// Of those that were idle for so many periods so many at the most.
+    Close(u32, usize),
     Period,
     LetGo(usize),
     WriteDirty,
+    /// Of so many pages in a row.
+    WriteChanged(usize),
+    /// The same, but the member fails; with some of the pages there, and others not.
+    Fail(usize, u8),
     /// With some writes under way done, and others not.
     PowerGoes(u8),
     OthersWrite(Range<u64>, u8),
@@ -101,7 +106,18 @@ impl World {
 
     fn write(&mut self, pages: Vec<u64>) {
         for page in pages {
-            self.table.take_out(page, &mut self.pages[page as usize]);
+            self.table.take_out(page, &mut self.pages[page as usize]).expect("nothing is damaged here");
+        }
+    }
+
+    fn fail_to_write(&mut self, pages: Vec<u64>, arrived: u8) {
+        for page in pages {
+            let mut copy = self.pages[page as usize];
+            self.table.take_out(page, &mut copy).expect("nothing is damaged here");
+            if arrived >> (page % 8) & 1 == 1 {
+                self.pages[page as usize] = copy;
+            }
+            self.table.put_back(page);
         }
     }
 
@@ -148,8 +164,8 @@ impl World {
                 self.bring(&blocks);
                 self.table.learn(blocks, |block| sum(self.data[block as usize]));
             }
-            Step::Close(periods) => {
-                let picked = self.table.pick_to_close(periods);
+            Step::Close(periods, most) => {
+                let picked = self.table.pick_to_close(periods, most);
                 let mut pages = self.table.pages_to_close(&picked);
                 pages.extend(self.table.learned_pages());
                 pages.sort_unstable();
@@ -160,6 +176,15 @@ impl World {
             Step::Period => self.table.next_period(),
             Step::LetGo(most) => self.table.let_go(most),
             Step::WriteDirty => self.write(self.table.dirty_pages()),
+            Step::WriteChanged(row) => {
+                let pages = self.table.next_changed(row);
+                self.write(pages);
+            }
+            Step::Fail(row, arrived) => {
+                let pages = self.table.next_changed(row);
+                self.fail_to_write(pages, arrived);
+                self.fail_to_write(self.table.dirty_pages(), arrived);
+            }
             Step::PowerGoes(done) => {
                 for (index, (blocks, fill)) in std::mem::take(&mut self.under_way).into_iter().enumerate() {
                     if done >> (index % 8) & 1 == 1 {
@@ -199,10 +224,12 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (blocks(), any::<u8>()).prop_map(|(blocks, fill)| Step::Begin(blocks, fill)),
         6 => any::<bool>().prop_map(|failed| Step::End(!failed)),
         2 => blocks().prop_map(Step::Learn),
-        3 => (0..3_u32).prop_map(Step::Close),
+        3 => (0..3_u32, 0..3_usize).prop_map(|(periods, most)| Step::Close(periods, most)),
         2 => Just(Step::Period),
-        2 => (0..3_usize).prop_map(Step::LetGo),
+        4 => (0..3_usize).prop_map(Step::LetGo),
         2 => Just(Step::WriteDirty),
+        2 => (1..3_usize).prop_map(Step::WriteChanged),
+        1 => (1..3_usize, any::<u8>()).prop_map(|(row, arrived)| Step::Fail(row, arrived)),
         2 => any::<u8>().prop_map(Step::PowerGoes),
         1 => (blocks(), any::<u8>()).prop_map(|(blocks, fill)| Step::OthersWrite(blocks, fill)),
     ]
@@ -227,7 +254,7 @@ fn what_was_written_before_a_clean_end_is_known_after_it() {
     let mut world = World::new();
     world.step(Step::Begin(1000..1050, 7));
     world.step(Step::End(true));
-    world.step(Step::Close(0));
+    world.step(Step::Close(0, usize::MAX));
     world.start_anew(true);
     world.bring(&(0..2000));
     let known: Vec<u64> = (0..2000).filter(|&block| world.table.get(block).is_some()).collect();
@@ -243,4 +270,37 @@ fn what_was_written_before_the_power_went_is_not() {
     world.step(Step::PowerGoes(0));
     world.bring(&(0..2000));
     assert!((0..2000).all(|block| world.table.get(block).is_none()));
+}
+
+#[test]
+fn what_changed_is_known_without_its_page_until_it_is_written_and_after_it() {
+    let mut world = World::new();
+    let is_known = |world: &mut World| {
+        world.bring(&(1000..1050));
+        (1000..1050).all(|block| world.table.get(block) == Some(sum(7)))
+    };
+    world.step(Step::Begin(1000..1050, 7));
+    world.step(Step::LetGo(0));
+    assert_eq!(world.table.here(), 0);
+    world.step(Step::End(true));
+    assert!(world.table.changes_bytes() > 0 && is_known(&mut world));
+    assert_eq!(world.table.changes_bytes(), 0);
+    world.step(Step::LetGo(0));
+    world.step(Step::WriteChanged(2));
+    assert_eq!((world.table.here(), world.table.changes_bytes(), world.table.has_changes()), (0, 0, false));
+    assert!(is_known(&mut world));
+}
+
+#[test]
+fn a_busy_array_closes_few_regions_and_those_first_that_were_idle_for_longest() {
+    let mut world = World::new();
+    for block in [0, 1100, 2200] {
+        world.step(Step::Begin(block..block + 1, 7));
+        world.step(Step::End(true));
+        world.step(Step::Period);
+    }
+    assert_eq!(world.table.allowance(false), 0, "three writes pay for nothing");
+    assert_eq!(world.table.pick_to_close(0, 2), [0, 1]);
+    assert!(world.table.has_idle(1) && !world.table.has_idle(2), "the last one was written to a period ago");
+    assert_eq!(world.table.allowance(true), u64::MAX);
 }

@@ -92,6 +92,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.whole.get() && self.agreed.get() && self.record.borrow().owed == 0
     }
 
+    /// Whether nothing is written for a moment; `None` when the array is stopped meanwhile.
+    pub(crate) async fn is_at_rest(&self) -> Option<bool> {
+        let before = self.writers.at_rest();
+        if self.gate.closes_before(self.clock.sleep_until(self.clock.now() + REST)).await {
+            return None;
+        }
+        Some(before.is_some() && self.writers.at_rest() == before)
+    }
+
     /// At the end of a period.
     async fn clear_idle_bits(&self) -> Result<(), ArrayError> {
         let Some(intent) = self.intent() else { return Ok(()) };
@@ -100,11 +109,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             intent.written.set(0);
             return Ok(());
         }
-        let before = self.writers.at_rest();
-        if self.gate.closes_before(self.clock.sleep_until(self.clock.now() + REST)).await {
-            return Ok(());
-        }
-        let at_rest = before.is_some() && self.writers.at_rest() == before;
+        let Some(at_rest) = self.is_at_rest().await else { return Ok(()) };
         // What is idle now was written before this flush, which makes it safe.
         self.flush_devices().await?;
         let _lock = self.metadata.exclusive(0..1).await;

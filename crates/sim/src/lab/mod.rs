@@ -8,6 +8,7 @@
 //!
 //! An experiment is a file with a function that makes a [`Report`], and a line in [`EXPERIMENTS`].
 
+mod checksums;
 mod contents;
 mod e1;
 mod e2;
@@ -41,6 +42,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "e3", run: e3::run },
     Experiment { name: "e4", run: e4::run },
     Experiment { name: "e5", run: e5::run },
+    Experiment { name: "checksums", run: checksums::run },
     Experiment { name: "rot", run: rot::run },
     Experiment { name: "sweep", run: sweep::run },
 ];

@@ -3,8 +3,8 @@
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{
-    Array, AssembleOptions, Candidate, Clock, Durability, FindingVerdict, Pool, ScrubAction, ScrubReport, ScrubRequest,
-    Verify,
+    Array, AssembleOptions, Candidate, ChecksumMemory, Clock, Durability, FindingVerdict, Pool, ScrubAction,
+    ScrubReport, ScrubRequest, Verify,
 };
 use format::geometry::Level;
 use format::integrity::{BLOCK_BYTES, Layout, PAGE_BYTES};
@@ -402,6 +402,63 @@ fn recovery_and_replacement_spread_no_rot_however_reads_are_verified() {
                     assert_eq!(scene.read(&array, 0..array.bytes()).await.is_ok(), is_borne, "{context}");
                     array.stop().await.expect("whole");
                 });
+            }
+        }
+    }
+}
+
+/// Nearly none of the table fits into memory, so that what was written is put into it, and it read and written, all the time.
+#[test]
+fn with_hardly_any_memory_no_checksum_is_ever_wrong_and_what_was_written_is_known() {
+    const COMPONENT_BYTES: u64 = 32 << 20;
+    for (seed, memory) in (0..).zip([1, 400, 2000].map(|changes_bytes| ChecksumMemory { pages: 2, changes_bytes })) {
+        for power_goes in [false, true] {
+            let (world, boundaries) = (World::new(seed), Rc::default());
+            let bytes = (DATA_OFFSET + COMPONENT_BYTES) as usize;
+            let member =
+                |index| SimMember::new(format!("member{index}"), &world, vec![0; bytes], Rc::clone(&boundaries));
+            let members = (0..RAID5.slots).map(member).collect();
+            let (random, truth) = (RefCell::new(Random::new(seed)), RefCell::default());
+            let scene = Scene { setup: RAID5, world, members, random, truth };
+            let life = async {
+                scene.make(true, COMPONENT_BYTES).await;
+                let array = scene.serve(&scene.members, Verify::Always).await;
+                array.set_checksum_memory(memory);
+                let lazy = array.clone();
+                scene.world.spawn(async move { lazy.clear_bitmap_lazily().await });
+                let places = array.bytes() / BLOCK_BYTES;
+                let write = |number: u64| {
+                    let at = scene.random.borrow_mut().within(0..places) * BLOCK_BYTES;
+                    let piece = array.pool().copy_of(&[number as u8; BLOCK_BYTES as usize]);
+                    array.write(at, piece, Durability::Ordinary)
+                };
+                for burst in 0..4 {
+                    let writes = stream::iter(burst * 500..(burst + 1) * 500).map(write).buffer_unordered(32);
+                    writes.try_collect::<()>().await.expect("whole");
+                    scene.pause().await; // regions are closed
+                }
+                if !power_goes {
+                    array.stop().await.expect("whole");
+                    return array;
+                }
+                let mut writes = stream::iter(0..1000).map(write).buffer_unordered(32);
+                let ended = scene.random.borrow_mut().within(1..900);
+                for _ in 0..ended {
+                    writes.next().await.expect("there are more").expect("whole");
+                }
+                drop(writes);
+                array
+            };
+            drop(scene.world.run(life, || false).expect("nobody stops it"));
+            if power_goes {
+                scene.world.forget_all();
+                scene.members.iter().for_each(|member| member.lose_power(&mut scene.random.borrow_mut()));
+            }
+            for member in &scene.members {
+                let found = examine(&member.image(), &superblock(member)).expect("it keeps checksums");
+                assert_eq!(found.wrong, [], "{memory:?}, power goes {power_goes}, {}", member.name());
+                // A quarter of 2000 writes and as much parity, some of it at the same places.
+                assert!(power_goes || found.right > 800, "{memory:?}, {}: {} known", member.name(), found.right);
             }
         }
     }

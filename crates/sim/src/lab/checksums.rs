@@ -1,0 +1,183 @@
+//! What keeping checksums costs random writes: commands that members get, with and without.
+//!
+//! Nothing was published for it. What counts is how large the members are for the memory that is used: a small table of
+//! checksums fits into it. Terabytes take long to fill memory, so they are modelled by
+//! a part of them with as small a part of the default's memory. What is counted begins when everything that
+//! grows has grown: pages in memory, open regions, checksums that wait to be written.
+
+use super::member::ThreadTime;
+use super::report::{Report, Table};
+use super::rig::{Rig, Setup};
+use super::workload::{Extent, Measured, Order, Workload, run as write};
+use crate::drive::{Model, models};
+use engine::{AssembleOptions, ChecksumMemory};
+use format::geometry::Level;
+use format::placement::BitmapChoice;
+use std::time::Duration;
+
+const SLOTS: u16 = 4;
+
+/// Bytes used of each member.
+const COMPONENT_BYTES: u64 = 64 << 30;
+
+/// Requests under way.
+const DEPTH: u64 = 32;
+
+/// A load: of which drives, to how much of the array, for how long.
+#[derive(Clone, Copy)]
+struct Load {
+    name: &'static str,
+    model: fn() -> Model,
+    level: Level,
+    /// Members stand for those that are so many times as large.
+    scale: usize,
+    within: u64,
+    warm_up: Duration,
+    measured: Duration,
+}
+
+const LOADS: [Load; 6] = [
+    Load {
+        name: "RAID-5, SSDs of 64 GiB, anywhere, from the start",
+        model: models::e1_ssd,
+        level: Level::Raid5,
+        scale: 1,
+        within: u64::MAX,
+        warm_up: Duration::ZERO,
+        measured: Duration::from_secs(2),
+    },
+    Load {
+        name: "RAID-5, SSDs of 64 GiB, anywhere",
+        model: models::e1_ssd,
+        level: Level::Raid5,
+        scale: 1,
+        within: u64::MAX,
+        warm_up: Duration::from_secs(11),
+        measured: Duration::from_secs(10),
+    },
+    Load {
+        name: "RAID-5, SSDs of 64 GiB, within a sixteenth",
+        model: models::e1_ssd,
+        level: Level::Raid5,
+        scale: 1,
+        within: 12 << 30,
+        warm_up: Duration::from_secs(6),
+        measured: Duration::from_secs(5),
+    },
+    Load {
+        name: "RAID-5, SSDs of 1 TiB, anywhere",
+        model: models::e1_ssd,
+        level: Level::Raid5,
+        scale: 16,
+        within: u64::MAX,
+        warm_up: Duration::from_secs(11),
+        measured: Duration::from_secs(10),
+    },
+    Load {
+        name: "RAID-5, disks of 2 TiB, anywhere",
+        model: models::e4_disk,
+        level: Level::Raid5,
+        scale: 32,
+        within: u64::MAX,
+        warm_up: Duration::from_secs(120),
+        measured: Duration::from_secs(60),
+    },
+    Load {
+        name: "RAID-6, disks of 2 TiB, within a sixteenth",
+        model: models::e4_disk,
+        level: Level::Raid6,
+        scale: 32,
+        within: 8 << 30,
+        warm_up: Duration::from_secs(60),
+        measured: Duration::from_secs(60),
+    },
+];
+
+/// Random writes of 4 KiB, as a server that takes care of its array makes them.
+fn measure(load: &Load, integrity: bool) -> Measured {
+    let rig = Rig::new(Setup {
+        model: (load.model)(),
+        drives: SLOTS,
+        partitions: 1,
+        spares: 0,
+        level: load.level,
+        layout: 2,
+        chunk_bytes: 512 << 10,
+        component_bytes: COMPONENT_BYTES,
+        bitmap: BitmapChoice::None,
+        thread: ThreadTime::NONE,
+        integrity,
+        options: AssembleOptions::default(),
+    });
+    let ChecksumMemory { pages, changes_bytes } = ChecksumMemory::default();
+    rig.array
+        .set_checksum_memory(ChecksumMemory { pages: pages / load.scale, changes_bytes: changes_bytes / load.scale });
+    let lazy = rig.array.clone();
+    rig.world.spawn(async move { lazy.clear_bitmap_lazily().await });
+    let Load { within, warm_up, measured, .. } = *load;
+    let warm_up = if integrity { warm_up } else { Duration::ZERO }; // without them nothing grows
+    let (think, extent) = (Duration::from_micros(10), Extent::Time { warm_up, measured });
+    write(&rig, &Workload { bytes: 4096, order: Order::Random, jobs: 1, depth: DEPTH, think, within, extent })
+}
+
+fn each(measured: &Measured, count: u64) -> f64 {
+    count as f64 / measured.requests as f64
+}
+
+/// Member writes of each request, without checksums and with.
+fn writes([without, with]: &[Measured; 2]) -> [f64; 2] {
+    [each(without, without.drives.writes), each(with, with.drives.writes)]
+}
+
+fn row(load: &Load) -> (String, Vec<Option<f64>>) {
+    let both = [false, true].map(|integrity| measure(load, integrity));
+    let (writes, [without, with]) = (writes(&both), &both);
+    let bytes = |measured: &Measured| each(measured, measured.drives.written_bytes) / 1024.0;
+    let numbers = [
+        writes[0],
+        writes[1],
+        writes[1] / writes[0],
+        bytes(without),
+        bytes(with),
+        each(without, without.drives.reads),
+        each(with, with.drives.reads),
+        without.requests_per_second(),
+        with.requests_per_second(),
+    ];
+    let round = |value: f64| Some((value * 1000.0).round() / 1000.0);
+    (load.name.to_owned(), numbers.map(round).to_vec())
+}
+
+/// Makes the measurement.
+pub(super) fn run() -> Report {
+    let columns = ["", "writes", "with", "times", "KiB", "with", "reads", "with", "IOPS", "with"];
+    Report {
+        experiment: "checksums",
+        title: "what checksums cost random writes of 4 KiB",
+        setup: format!(
+            "{SLOTS} drives, chunk 512 KiB, {} GiB of each, {DEPTH} requests under way",
+            COMPONENT_BYTES >> 30
+        ),
+        figures: Vec::new(),
+        traces: Vec::new(),
+        tables: vec![Table {
+            title: "Members' writes, KiB written and reads of each request; without checksums and with".to_owned(),
+            columns: columns.map(str::to_owned).into(),
+            rows: LOADS.iter().map(row).collect(),
+        }],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_writes_cost_at_most_one_more_member_write_for_every_four() {
+        // Those that take little time to simulate; docs/lab.md has all.
+        for load in LOADS.iter().filter(|load| load.scale == 32 || load.warm_up.is_zero()) {
+            let [without, with] = writes(&[false, true].map(|integrity| measure(load, integrity)));
+            assert!(with > without && with <= 1.25 * without, "{}: {without:.3} and {with:.3} writes", load.name);
+        }
+    }
+}
