@@ -59,7 +59,8 @@ impl Rig {
     /// When the setup is not one that the engine takes: it is ours.
     pub(super) fn new(setup: Setup) -> Self {
         let world = World::new(SEED);
-        let member_bytes = setup.component_bytes + bytes_for(setup.component_bytes) + METADATA_BYTES;
+        let checksums_bytes = if setup.integrity { bytes_for(setup.component_bytes) } else { 0 };
+        let member_bytes = setup.component_bytes + checksums_bytes + METADATA_BYTES;
         let station = |drive: u16| Rc::new(Station::new(&world, &setup.model, SEED + u64::from(drive)));
         let stations: Vec<_> = (0..setup.drives).map(station).collect();
         let (thread, trace) = (Rc::new(Thread::new(&world, setup.thread)), Trace::default());
