@@ -37,6 +37,10 @@ const BUFFER_BYTES_MAX: usize = 1 << 30;
 /// used beyond that is registered then.
 const REGISTERED_AT_FIRST: usize = 2 << 20;
 
+/// A larger arena is a server's, which has all of it registered from the start: its memory is then what it is, and no request
+/// waits for more.
+const REGISTERED_AS_USED_MAX: usize = 16 << 20;
+
 /// When less than this can be pinned, registration is not worth its while.
 const BUFFER_BYTES_MIN: usize = 1 << 20;
 
@@ -399,7 +403,8 @@ fn register_first(uring: &IoUring, pool: &Pool) -> usize {
     // Pinned page by page, memory costs more than most of what a short command does. Where there are no others, nothing is lost.
     // SAFETY: the pool's own memory, whose contents this does not change.
     let _ = unsafe { rustix::mm::madvise(base.cast(), bytes, rustix::mm::Advice::LinuxHugepage) };
-    let mut bytes = bytes.min(REGISTERED_AT_FIRST);
+    let mut bytes =
+        if bytes > REGISTERED_AS_USED_MAX { bytes.min(BUFFER_BYTES_MAX) } else { bytes.min(REGISTERED_AT_FIRST) };
     while bytes >= BUFFER_BYTES_MIN {
         // SAFETY: the arena outlives the ring, which keeps a clone of its
         // pool, and its bytes are only accessed through buffers that

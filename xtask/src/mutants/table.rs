@@ -43,7 +43,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bit-cleared-under-write",
         broken: "bits of chunks that are being written to are cleared",
-        by: Seed(2634),
+        by: Test("intent::the_bit_of_a_write_under_way_stays_however_long_that_takes"),
         file: "intent/bits.rs",
         old: "(chunk.under_way == 0).then(||",
         new: "(chunk.under_way == 0 || BROKEN).then(||",

@@ -4,12 +4,13 @@
 //! The simulated histories have bitmaps of one page, which goes with every header.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::{Array, AssembleOptions, BitmapPolicy, Candidate, Clock, Durability, Pool, SyncSpeed};
+use engine::{Array, AssembleOptions, BitmapClearing, BitmapPolicy, Candidate, Clock, Durability, Pool, SyncSpeed};
 use format::bitmap::{SUPER_BYTES, is_set};
 use format::geometry::Level;
 use format::placement::BitmapChoice;
 use format::superblock::{Superblock, Version, decode};
 use format::units::MemberByte;
+use futures_util::FutureExt;
 use futures_util::future::join;
 use mdspace_sim::{SimMember, World};
 use std::rc::Rc;
@@ -149,6 +150,43 @@ fn an_idle_array_is_marked_clean_each_time_it_was_written_to() {
         };
         let (stopped, ()) = join(life, array.mark_clean_when_idle(DELAY)).await;
         assert_eq!(clock.now(), stopped, "who marks it clean goes on after it was stopped");
+    };
+    world.run(scene, || false);
+}
+
+#[test]
+fn the_bit_of_a_write_under_way_stays_however_long_that_takes() {
+    const LONG: Duration = Duration::from_secs(60);
+    let world = World::new(4);
+    let members: Vec<_> = (0..MEMBERS).map(|index| member(format!("member{index}"), &world)).collect();
+    world.run(make(&members, &world), || false);
+    let scene = async {
+        let (pool, clock) = (Pool::new(4 << 20), world.clock());
+        let policy = BitmapPolicy { clearing: BitmapClearing::Eager, ..BitmapPolicy::default() };
+        let options = AssembleOptions { bitmap: policy, ..AssembleOptions::default() };
+        let array = Array::assemble(candidates(&members), options, pool.clone(), world.clock());
+        let array = array.await.expect("it can be assembled");
+        let write = || {
+            array
+                .write(BIT * CHUNK_BYTES, pool.zeroed(4096).freeze(), Durability::Ordinary)
+                .map(|done| done.expect("healthy"))
+        };
+        write().await;
+        let cleaner = array.clone();
+        world.spawn(async move { cleaner.clear_bitmap_lazily().await });
+        // Its bit is there already, so that the one member gets its data at once, and takes its time.
+        let faults = members[0].faults();
+        faults.slower_by.set(LONG.as_nanos() as u64);
+        let look = async {
+            clock.sleep_until(clock.now() + Duration::from_millis(1)).await;
+            faults.slower_by.set(0);
+            clock.sleep_until(clock.now() + LONG / 2).await;
+            is_set(&members[1].image()[place_of_bit(&members[1]) as usize..], BIT % 8)
+        };
+        let ((), is_there) = join(write(), look).await;
+        assert!(is_there, "cleared while a member had not answered");
+        clock.sleep_until(clock.now() + LONG / 2).await;
+        assert!(!is_set(&members[1].image()[place_of_bit(&members[1]) as usize..], BIT % 8), "never cleared");
     };
     world.run(scene, || false);
 }
