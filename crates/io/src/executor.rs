@@ -40,7 +40,7 @@ pub struct Options {
     pub pool: Pool,
     /// Whether to register the pool's arena and the open files with the
     /// kernel, which makes transfers much cheaper. The arena's pages are then
-    /// pinned, all of them.
+    /// pinned: all of a large one from the start, of others those that are used.
     pub register: bool,
 }
 
@@ -109,7 +109,7 @@ impl Executor {
     }
 
     /// How much of the pool's arena, from its start, is registered with the
-    /// kernel, in bytes: what has been used, unless the limit on locked memory
+    /// kernel, in bytes: all of a large one, of others what has been used, unless the limit on locked memory
     /// (`RLIMIT_MEMLOCK`) allows less, or none.
     pub fn registered_bytes(&self) -> usize {
         self.core.ring.registered_bytes()
