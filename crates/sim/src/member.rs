@@ -209,20 +209,24 @@ impl SimMember {
         self.0.seen.borrow()
     }
 
-    /// What is left after the power went, by `random`.
+    /// What would be left if the power went now, by `random`; it does not go.
     pub fn after_power_loss(&self, random: &mut Random) -> Vec<u8> {
-        self.lose_power(random);
-        self.contents()
+        let (mut stable, mut seen) = (self.0.stable.borrow().clone(), self.contents());
+        self.lose(&self.0.cache.borrow(), &mut stable, &mut seen, random);
+        seen
     }
 
     /// The power goes: the cache is lost, by `random`, and what is left is what it holds from now on.
     pub fn lose_power(&self, random: &mut Random) {
-        let (mut stable, mut seen) = (self.0.stable.borrow_mut(), self.0.seen.borrow_mut());
         let lost = self.0.cache.take();
-        for write in &lost {
-            self.keep_some(write, &mut stable, random);
+        self.lose(&lost, &mut self.0.stable.borrow_mut(), &mut self.0.seen.borrow_mut(), random);
+    }
+
+    fn lose(&self, lost: &[Cached], stable: &mut [u8], seen: &mut [u8], random: &mut Random) {
+        for write in lost {
+            self.keep_some(write, stable, random);
         }
-        for write in &lost {
+        for write in lost {
             seen[write.range()].copy_from_slice(&stable[write.range()]);
         }
     }
