@@ -1,5 +1,7 @@
 //! Any bytes as a partial parity log's header: never a panic; what is accepted
 //! means the same when written again. Signature and checksum are set right first.
+//!
+//! The input is the header, so that real ones can be seeds; eight more bytes are the log's length.
 #![no_main]
 
 use format::partial_parity::{HEADER_BYTES, Header, checksum, signature};
@@ -7,16 +9,18 @@ use libfuzzer_sys::fuzz_target;
 
 const UUID: [u8; 16] = *b"fuzzed array 000";
 
-fuzz_target!(|input: (u32, Vec<u8>)| {
-    let (log_bytes, mut bytes) = input;
+fuzz_target!(|input: &[u8]| {
+    let mut bytes = input.to_vec();
+    let length = input.get(HEADER_BYTES..HEADER_BYTES + 8);
+    let log_bytes = length.map_or(1 << 20, |bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")));
     bytes.resize(HEADER_BYTES, 0);
-    let untouched = Header::decode(&bytes, &UUID, log_bytes.into());
+    let untouched = Header::decode(&bytes, &UUID, log_bytes);
     bytes[512..516].copy_from_slice(&signature(&UUID).to_le_bytes());
     bytes[532..536].fill(0);
     let sum = checksum(&bytes);
     bytes[532..536].copy_from_slice(&sum.to_le_bytes());
-    for found in [untouched, Header::decode(&bytes, &UUID, log_bytes.into())] {
+    for found in [untouched, Header::decode(&bytes, &UUID, log_bytes)] {
         let Ok(header) = found else { continue };
-        assert_eq!(Header::decode(&header.encode(), &UUID, log_bytes.into()), Ok(header));
+        assert_eq!(Header::decode(&header.encode(), &UUID, log_bytes), Ok(header));
     }
 });

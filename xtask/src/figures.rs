@@ -16,8 +16,8 @@ use serde_json::Value;
 
 use crate::guest::Guest;
 use crate::loops::{HELD_BYTES_PER_SECOND, Held, Loops};
-use crate::root;
 use crate::setup::is_there;
+use crate::{root, rot};
 
 /// What is to be measured.
 #[derive(clap::Args)]
@@ -125,8 +125,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             document.add(btrfs_rows(level, members)?);
         }
     }
+    if document.begin(FAULTS) {
+        document.add(fault_rows(&faults()?)?);
+    }
     if document.begin(ROT) {
-        document.add(rot_table()?);
+        document.add(rot::table(ROT_CASES.0, ROT_CASES.1)?);
     }
     if !arguments.print {
         fs::write(path, document.text)?;
@@ -340,28 +343,63 @@ worked, the kernel's threads and loop devices included.
 |---|---|---|---|---|---|
 ";
 
+const FAULTS: &str = "
+## Members that fail
+
+What becomes of members that fail while the array is read or written, in the same way and on the same devices under the real driver and under
+`mdspace serve` (dm-dust, dm-error and dm-flakey in a guest, tests/kernel/faults.sh). On both sides everything was answered, no byte was
+lost or wrong, then or later, and md assembled what was left without `--force` and, once the members were whole again, found no
+mismatch: without all that the step `faults` fails, and when its outcomes are not these.
+
+| array | what fails | md | mdspace |
+|---|---|---|---|
+";
+
+/// What tests/kernel/faults.sh prints.
+pub(crate) fn faults() -> Result<String> {
+    let guest = Guest::default().memory("1G").limit(Duration::from_secs(900));
+    guest.run(&root().join("tests/kernel/faults.sh"), &[root().join("target/release/mdspace")])?.success()
+}
+
+/// The rows of the table, of that.
+fn fault_rows(output: &str) -> Result<String> {
+    let rows: Vec<_> = output.lines().filter(|line| line.contains("|md: ")).collect();
+    ensure!(!rows.is_empty(), "faults.sh printed no outcome:\n{output}");
+    let row = |line: &&str| {
+        let words: Vec<_> = line.split('|').collect();
+        let [array, fault, md, ours] = words[..] else { bail!("faults.sh printed {line:?}") };
+        let (md, ours) = (md.trim_start_matches("md: "), ours.trim_start_matches("ours: "));
+        Ok(format!("| {} | {fault} | {md} | {ours} |\n", array.replacen('-', ", ", 1).replace('-', " ")))
+    };
+    rows.iter().map(row).collect()
+}
+
+/// Whether docs/bench.md has these outcomes.
+pub(crate) fn check_faults(output: &str) -> Result<()> {
+    let page = fs::read_to_string(root().join("docs/bench.md"))?;
+    let expected = format!("{FAULTS}{}", fault_rows(output)?);
+    let shown = section(&page, "## Members that fail");
+    ensure!(
+        shown.trim() == expected.trim(),
+        "docs/bench.md has other outcomes; anew: cargo xtask figures --only 'Members that fail'"
+    );
+    Ok(())
+}
+
 const ROT: &str = "
 ## What a repair makes of silent corruption
 
-The same corrupted members are repaired by the real driver and, after they were put back, by `mdspace scrub --repair`; then the
-driver reads the array (tests/kernel/rot.sh). The driver makes parity anew from the data, or puts the first copy over the others,
-whoever was wrong. RAID-1 and RAID-10 have three copies; RAID-5 has no means to tell, and is left alone.
+The same corrupted members are repaired by the real driver and by `mdspace scrub --repair`, thousands of cases in one array, each in stripes
+of its own (xtask/src/rot.rs); then the driver reads both. Counted are blocks of 4 KiB: made wrong, and of these named rightly by a check, named as beyond what
+the others can make good, called undecidable, or missed; and healed. Healthy blocks that were named, or changed, stand in one column. The last two are cases in which
+all data was right afterwards: the driver makes parity anew from the data, or puts the first copy over the others, whoever was wrong.
 
-| level | what happened to a member | cases | data right after md's repair | after ours | of ours, called undecidable and untouched |
-|---|---|---|---|---|---|
+| | checksums | what happened | cases | wrong | named | lost | undecidable | missed | healed | healthy, touched | right after ours | right after md's |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|
 ";
 
-/// Cases of each kind at each level.
-const ROT_CASES: usize = 6;
-
-fn rot_table() -> Result<String> {
-    let mdspace = root().join("target/release/mdspace");
-    let arguments = [mdspace.into_os_string(), ROT_CASES.to_string().into()];
-    let guest = Guest::default().memory("1G").limit(Duration::from_secs(900));
-    let output = guest.run(&root().join("tests/kernel/rot.sh"), &arguments)?.success()?;
-    let row = |line: &str| format!("| RAID-{} |\n", line.replace('|', " | "));
-    Ok(output.lines().map(row).collect())
-}
+/// Cases with checksums, and without, in all.
+const ROT_CASES: (u64, u64) = (100_000, 12_800);
 
 /// GB/s of all members that the driver's check reads, by tests/kernel/check_speed.sh.
 fn driver_check(level: &str, members: u16) -> Result<f64> {

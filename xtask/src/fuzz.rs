@@ -16,6 +16,16 @@ use crate::steps::{Log, Verdict};
 /// For each target. Long fuzzing is for a person: `SECONDS` and a corpus that is kept.
 const SECONDS: u32 = 8;
 
+/// Targets whose input is what stands on a member, and what such fixtures are called (tests/kernel/fixtures.sh): the real
+/// driver's, to begin with.
+const SEEDS: [(&str, &str); 5] = [
+    ("superblock_v1", "superblock"),
+    ("superblock_v0", "superblock"),
+    ("bitmap", "bitmap"),
+    ("bad_blocks", "bad_blocks"),
+    ("partial_parity", "ppl"),
+];
+
 /// Builds and runs all targets.
 pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
     let directory = root().join("fuzz");
@@ -60,6 +70,7 @@ fn fuzz(directory: &Path, target: &str) -> Result<u64> {
     for kind in ["corpus", "artifacts"] {
         fs::create_dir_all(directory.join(kind).join(target))?;
     }
+    sow(target, &directory.join("corpus").join(target))?;
     let output = cargo(directory)
         .args(["run", "--quiet", "--release", "--locked", "--bin", target, "--"])
         .args([&format!("-max_total_time={SECONDS}"), "-print_final_stats=1"])
@@ -71,6 +82,28 @@ fn fuzz(directory: &Path, target: &str) -> Result<u64> {
     }
     let runs = text.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
     runs.and_then(|runs| runs.trim().parse().ok()).context("libFuzzer did not say how many inputs it tried")
+}
+
+/// Puts a target's seeds into its corpus.
+fn sow(target: &str, corpus: &Path) -> Result<()> {
+    let Some((_, kind)) = SEEDS.iter().find(|(name, _)| *name == target) else { return Ok(()) };
+    let mut count = 0;
+    for array in fs::read_dir(root().join("crates/format/tests/fixtures"))? {
+        let array = array?;
+        if !array.file_type()?.is_dir() {
+            continue;
+        }
+        for fixture in fs::read_dir(array.path())? {
+            let path = fixture?.path();
+            if path.extension().is_some_and(|extension| extension == *kind) {
+                let name = format!("{}-{}", array.file_name().display(), path.file_name().expect("a file").display());
+                fs::copy(&path, corpus.join(name))?;
+                count += 1;
+            }
+        }
+    }
+    ensure!(count > 0, "no fixture is called .{kind}: {target} has no seeds");
+    Ok(())
 }
 
 /// cargo in fuzz/, whose configuration it finds by its directory; the outer cargo's variables must not overrule it.

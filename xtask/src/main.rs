@@ -15,6 +15,7 @@ mod mutants;
 mod package;
 #[cfg(test)]
 mod pages;
+mod rot;
 mod setup;
 mod sim;
 mod steps;

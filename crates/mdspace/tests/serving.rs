@@ -300,7 +300,8 @@ fn up_makes_an_array_and_goes_on_where_it_left_off() {
     here.run("stop").ok();
     assert_eq!(server.wait(), Some(0));
 
-    let server = Server::of(&here, "up");
+    let server = Server::of(&here, "up --json");
+    assert_eq!(parsed(&server.greeting)["uuid"], first["uuid"]);
     let second = parsed(&here.run("status --json").ok().text());
     assert_eq!(second["uuid"], first["uuid"]);
     assert_eq!(second["missing"], parsed("[2]"));
@@ -446,6 +447,14 @@ fn a_served_array_is_scrubbed_beside_its_clients_and_goes_on_with_it_after_a_res
     let report = parsed(&report.text());
     assert_eq!(report["findings"][0]["members"][0]["name"], "b");
     assert_eq!((&report["counts"]["decided"], &report["counts"]["healed"]), (&1.into(), &0.into()));
+
+    here.run("set sweep-window=48K").expect(2, &["sweep-window", "no power of two", "from 4K to 64M"]);
+    here.run("set sweep-in-flight=0").expect(2, &["sweep-in-flight", "no power of two"]);
+    here.run("set sweep-window=16K sweep-in-flight=32K").ok();
+    let with_short_transfers = parsed(&here.run("scrub --json").text());
+    assert_eq!(with_short_transfers["counts"], report["counts"]);
+    here.run("set sweep-window=auto").ok();
+    here.run("scrub --window 64K").expect(2, &["MEMBER"]);
 
     // Slow enough to be caught in the middle, and taken up by the next server.
     here.run("set sync-speed-min=64K sync-speed-max=64K").ok();

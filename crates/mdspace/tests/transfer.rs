@@ -53,6 +53,21 @@ fn what_is_written_at_odd_places_is_read_back_whole_and_degraded_and_nothing_els
 }
 
 #[test]
+fn what_was_copied_is_told_as_json() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --size 8M a b c").ok();
+    let told = |output: String| -> serde_json::Value { serde_json::from_str(&output).expect("JSON") };
+    let written = told(here.run_with("write --json b c a --offset 777", &pattern(100_000)).ok().text());
+    let read = told(here.run("read --json a b --offset 777 --length 100000 -o out").ok().text());
+    for (told, state) in [(written, "clean"), (read, "clean, degraded")] {
+        assert_eq!((&told["offset"], &told["bytes"]), (&777.into(), &100_000.into()));
+        assert_eq!((&told["status"]["level"], &told["status"]["state"]), (&"raid5".into(), &state.into()));
+    }
+    assert!(std::fs::read(here.path().join("out")).expect("it is there") == pattern(100_000));
+    here.run("read --json a b c").expect(2, &["--json", "standard output", "--output"]);
+}
+
+#[test]
 fn a_write_is_refused_as_a_whole_when_it_would_run_past_the_end() {
     let here = Workplace::new();
     here.run("create --level 5 --chunk 64K --size 8M a b c").ok();

@@ -387,7 +387,8 @@ impl Checksums {
         self.table.borrow_mut().learn(blocks(at, data.len() as u64), block)
     }
 
-    /// Before a write: its blocks are unknown until it has ended, here and, should the power go, on the member.
+    /// Before a write: its blocks are unknown until it has ended, here and, should the power go, on the member. What is
+    /// known of them comes with the write, so their pages of the table need not be here.
     ///
     /// # Errors
     /// When the member fails.
@@ -403,8 +404,13 @@ impl Checksums {
         if !self.table.borrow().is_stable(&blocks) {
             Box::pin(self.open(member, &blocks)).await?;
         }
-        while let Some(page) = self.missing(&blocks) {
+        loop {
+            let outgrown = self.table.borrow().outgrown(&blocks);
+            let Some(page) = outgrown else { break };
             Box::pin(self.bring(member, page)).await;
+        }
+        if self.table.borrow().changes_bytes() > self.memory.get().changes_bytes {
+            Box::pin(self.relieve(member)).await;
         }
         self.table.borrow_mut().forget(&blocks);
         Ok(writing)
@@ -498,12 +504,13 @@ impl Checksums {
             }
         }
         if self.table.borrow().changes_bytes() > changes_bytes {
-            self.write_changes(member, changes_bytes).await;
+            self.relieve(member).await;
         }
     }
 
     /// Writes changes whose pages are not here, those that follow each other in the table, until there are few enough.
-    async fn write_changes<M: Member>(&self, member: &M, most: usize) {
+    async fn relieve<M: Member>(&self, member: &M) {
+        let most = self.memory.get().changes_bytes;
         let _lock = self.relieving.exclusive(0..1).await;
         while self.table.borrow().changes_bytes() > most {
             let pages = self.table.borrow_mut().next_changed(PAGES_TOGETHER);

@@ -228,6 +228,19 @@ impl Table {
         pages.find(|&page| !self.is_here(page as u64)).map(|page| page as u64)
     }
 
+    /// The first page that has to be here before these blocks change: more of it would have changed than is kept without it.
+    pub(super) fn outgrown(&self, blocks: &Range<u64>) -> Option<u64> {
+        let is_outgrown = |(page, range): &(usize, Range<usize>)| {
+            let kept = match &self.pages[*page] {
+                Place::Here(_) => return false,
+                Place::Changed(changes) => changes.entries.len(),
+                Place::Stored | Place::Lost => 0,
+            };
+            kept + range.len() > CHANGES_MAX as usize
+        };
+        Self::parts(blocks).find(is_outgrown).map(|(page, _)| page as u64)
+    }
+
     pub(super) fn is_here(&self, page: u64) -> bool {
         matches!(self.pages[page as usize], Place::Here(_))
     }

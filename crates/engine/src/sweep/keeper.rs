@@ -4,7 +4,7 @@
 //! md's order: spares take empty slots, then recovery, then resync; then what
 //! its user asked for.
 
-use super::{SweepStatus, SyncSpeed};
+use super::{SweepStatus, SweepTransfers, SyncSpeed};
 use crate::array::{Array, Inner};
 use crate::clock::Clock;
 use crate::error::{ArrayError, Refusal};
@@ -65,6 +65,20 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// The bounds of every sweep's speed.
     pub fn sync_speed(&self) -> SyncSpeed {
         self.0.sweeps.speed.get()
+    }
+
+    /// Sets how sweeps move bytes, from the next sweep on.
+    ///
+    /// # Errors
+    /// A size that is no power of two from 4 KiB to 64 MiB; nothing changed.
+    pub fn set_sweep_transfers(&self, transfers: SweepTransfers) -> Result<(), Refusal> {
+        self.0.sweeps.transfers.set(transfers.check()?);
+        Ok(())
+    }
+
+    /// How sweeps move bytes.
+    pub fn sweep_transfers(&self) -> SweepTransfers {
+        self.0.sweeps.transfers.get()
     }
 
     /// Stops sweeps where they are, and starts no other (md's `frozen`); or

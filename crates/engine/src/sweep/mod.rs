@@ -29,6 +29,7 @@ mod runs;
 mod scrub;
 mod stripes;
 mod throttle;
+mod transfers;
 
 pub use findings::{
     ArrayPart, FINDINGS_LISTED_MAX, Finding, FindingVerdict, Findings, MemberCount, MemberPart, Outcome, ScrubAction,
@@ -38,6 +39,7 @@ pub use resync::Resynced;
 pub use scrub::ScrubRequest;
 pub(crate) use throttle::Load;
 pub use throttle::SyncSpeed;
+pub use transfers::SweepTransfers;
 
 use crate::array::Inner;
 use crate::clock::{Clock, Moment};
@@ -57,9 +59,6 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 use throttle::Throttle;
-
-/// Bytes of each member that are under way at a time.
-const BYTES_IN_FLIGHT: u64 = 8 << 20;
 
 /// Time between checkpoints, at the most.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
@@ -179,6 +178,7 @@ impl Way {
 #[derive(Default)]
 pub(crate) struct Sweeps {
     speed: Cell<SyncSpeed>,
+    transfers: Cell<SweepTransfers>,
     /// Nothing is swept until it is let go again.
     frozen: Cell<bool>,
     under_way: Cell<Option<UnderWay>>,
@@ -327,7 +327,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Visits all windows, some at a time. `told` is each position at which all before it are done.
     async fn visit_all(&self, purpose: Purpose, course: Course, way: &Way, told: &dyn Fn(u64)) -> (Ending, Tally) {
-        let depth = (BYTES_IN_FLIGHT / course.member_bytes).max(1) as usize;
+        let in_flight_bytes = self.sweeps.transfers.get().in_flight_bytes;
+        let depth = (in_flight_bytes / course.member_bytes).max(1) as usize;
         let windows = self.windows(purpose, course, way);
         let mut done = pin!(windows.map(async |range| (range.end, self.visit(purpose, &range).await)).buffered(depth));
         let mut tally = Tally::default();
@@ -434,23 +435,29 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     fn is_checkpoint_due(&self, course: Course, (position, moment): (u64, Moment), now_at: u64) -> bool {
-        let far = now_at - position >= ((course.end - course.from) / CHECKPOINTS).max(BYTES_IN_FLIGHT);
+        let in_flight_bytes = self.sweeps.transfers.get().in_flight_bytes;
+        let far = now_at - position >= ((course.end - course.from) / CHECKPOINTS).max(in_flight_bytes);
         far || (now_at > position && self.clock.now().since(moment) >= CHECKPOINT_INTERVAL)
     }
 
     /// A window's length at a level where positions are component bytes:
     /// whole chunks, or parts of one that is larger.
     fn component_step(&self) -> u64 {
+        let SweepTransfers { window_bytes, in_flight_bytes } = self.sweeps.transfers.get();
         let window = self.window_bytes();
         match self.chunk_bytes() {
             0 => window,
             chunk if chunk <= window => window / chunk * chunk,
-            chunk => chunk.min(BYTES_IN_FLIGHT),
+            _ if window_bytes.is_some() => window,
+            chunk => chunk.min(in_flight_bytes),
         }
     }
 
-    /// Bytes of each member in a window, about: one transfer, as long as any of them gains by.
+    /// Bytes of each member in a window, about: one transfer, as its user wants it, or as long as any of them gains by.
     fn window_bytes(&self) -> u64 {
+        if let Some(bytes) = self.sweeps.transfers.get().window_bytes {
+            return bytes;
+        }
         let devices = self.devices();
         let longest = devices.iter().map(|device| device.member.limits().window_bytes()).max();
         longest.expect("a running array has a member")

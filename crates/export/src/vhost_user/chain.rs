@@ -72,7 +72,8 @@ impl Pieces {
             skip -= skipped;
             let now = left.min((length - skipped) as usize);
             left -= now;
-            (now > 0).then(|| (address.unchecked_add(skipped.into()), now))
+            // Where a client's addresses end there is no memory.
+            (now > 0).then(|| (address.checked_add(skipped.into()).unwrap_or(GuestAddress(u64::MAX)), now))
         })
     }
 }
@@ -203,5 +204,7 @@ mod tests {
         assert_eq!(&got, b"bcd");
         pieces.push(&Descriptor::new(0xfff, 2, 0, 0)).expect("short");
         assert!(pieces.write(&memory, 8, b"xy").is_err(), "the memory ends there");
+        pieces.push(&Descriptor::new(u64::MAX, 9, 0, 0)).expect("short");
+        assert!(pieces.write(&memory, 12, b"xy").is_err(), "so do addresses");
     }
 }

@@ -224,6 +224,9 @@ impl<V: Volume> Ring<V> {
         loop {
             if let Some(chain) = queue.pop_descriptor_chain(&**memory) {
                 let head = chain.head_index();
+                if head >= queue.size() {
+                    return Err(ChainError::Index(head).into()); // the client's word, which nobody has checked yet
+                }
                 if let Some(inflight) = &mut *self.inflight.borrow_mut() {
                     inflight.begin(head)?;
                 }
@@ -270,5 +273,132 @@ impl<V: Volume> Ring<V> {
             inflight.answered(head, queue.next_used())?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryVolume;
+    use futures_util::task::noop_waker_ref;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+    use virtio_queue::desc::split::Descriptor;
+    use vm_memory::{Bytes, GuestMemoryMmap, MmapRegion};
+
+    const SIZE: u16 = 8;
+    const MEMORY_BYTES: usize = 0x8000;
+    const TABLE: u64 = 0x4000;
+    const INDIRECT: u64 = 0x4800;
+    const AVAILABLE: u64 = 0x5000;
+    const USED: u64 = 0x6000;
+
+    /// What a client has in its memory: of each request's head the kind and sector, descriptors of two tables, the ring of
+    /// those that are there, and what it keeps for us.
+    #[derive(Debug)]
+    struct Foreign {
+        heads: Vec<(u32, u64)>,
+        descriptors: Vec<(u64, u32, u16, u16)>,
+        available: Vec<u16>,
+        available_index: u16,
+        used_index: u16,
+        inflight: Option<Vec<u8>>,
+    }
+
+    /// Mostly what makes sense, so that not everything is refused at once.
+    fn foreign() -> impl Strategy<Value = Foreign> {
+        let address = prop_oneof![6 => 0..MEMORY_BYTES as u64, 2 => Just(INDIRECT), 1 => any::<u64>()];
+        let length = prop_oneof![4 => Just(16_u32), 2 => Just(1), 4 => 0..5000_u32, 1 => any::<u32>()];
+        let next = prop_oneof![8 => 0..SIZE, 1 => any::<u16>()];
+        let head = prop_oneof![8 => 0..SIZE, 1 => any::<u16>()];
+        let index = prop_oneof![8 => 0..=SIZE, 1 => any::<u16>()];
+        let kind = prop_oneof![8 => 0..16_u32, 1 => any::<u32>()];
+        let sector = prop_oneof![4 => 0..64_u64, 1 => any::<u64>()];
+        let inflight = proptest::option::of(vec(prop_oneof![0..2_u8, any::<u8>()], Inflight::bytes(SIZE)));
+        let parts = (
+            vec((kind, sector), 256),
+            vec((address, length, 0..8_u16, next), 2 * usize::from(SIZE)),
+            vec(head, usize::from(SIZE)),
+            index,
+            prop_oneof![4 => Just(0_u16), 1 => any::<u16>()],
+            inflight,
+        );
+        parts.prop_map(|(heads, descriptors, available, available_index, used_index, inflight)| Foreign {
+            heads,
+            descriptors,
+            available,
+            available_index,
+            used_index,
+            inflight,
+        })
+    }
+
+    fn memory(foreign: &Foreign) -> GuestMemoryMmap {
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY_BYTES)]).expect("memory");
+        for (number, (kind, sector)) in foreign.heads.iter().enumerate() {
+            let at = number as u64 * 16;
+            memory.write_obj(*kind, GuestAddress(at)).expect("it is there");
+            memory.write_obj(*sector, GuestAddress(at + 8)).expect("it is there");
+        }
+        let (table, indirect) = foreign.descriptors.split_at(usize::from(SIZE));
+        for (start, table) in [(TABLE, table), (INDIRECT, indirect)] {
+            for (number, (address, length, flags, next)) in table.iter().enumerate() {
+                let at = GuestAddress(start + number as u64 * 16);
+                memory.write_obj(Descriptor::new(*address, *length, *flags, *next), at).expect("it is there");
+            }
+        }
+        memory.write_obj(foreign.available_index, GuestAddress(AVAILABLE + 2)).expect("it is there");
+        for (number, head) in foreign.available.iter().enumerate() {
+            memory.write_obj(*head, GuestAddress(AVAILABLE + 4 + 2 * number as u64)).expect("it is there");
+        }
+        memory.write_obj(foreign.used_index, GuestAddress(USED + 2)).expect("it is there");
+        memory
+    }
+
+    /// Serves what is there until there is nothing, or it makes no sense.
+    fn serve(foreign: &Foreign) -> Result<(), RingError> {
+        let mut queue = Queue::new(SIZE)?;
+        queue.try_set_desc_table_address(GuestAddress(TABLE))?;
+        queue.try_set_avail_ring_address(GuestAddress(AVAILABLE))?;
+        queue.try_set_used_ring_address(GuestAddress(USED))?;
+        queue.set_ready(true);
+        let inflight = foreign.inflight.as_ref().map(|notes| {
+            let region = Arc::new(MmapRegion::new(notes.len()).expect("memory"));
+            vm_memory::VolatileMemory::as_volatile_slice(&*region).write_slice(notes, 0).expect("it fits");
+            Inflight::of(&region, 0, SIZE).expect("it fits")
+        });
+        let setup = Setup { queue, memory: Arc::new(memory(foreign)), inflight, durability: Durability::Ordinary };
+        let volume = MemoryVolume::new(64 << 10, engine::Pool::new(1 << 20));
+        let facts = Rc::new(Facts::of(&volume, "foreign"));
+        let kick = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).expect("an eventfd");
+        let ring = Rc::new(Ring::new(volume, facts, setup, Event::new(kick))?);
+        ring.enable(true);
+        let mut steps = Steps::new();
+        ring.turn(&mut steps, &mut Context::from_waker(noop_waker_ref()))?;
+        assert!(steps.is_empty() && ring.bytes_under_way.get() == 0, "memory answers at once");
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn whatever_a_client_has_in_its_memory_nobody_panics(foreign in foreign()) {
+            drop(serve(&foreign));
+        }
+    }
+
+    #[test]
+    fn a_head_that_no_descriptor_has_is_refused_before_it_is_noted() {
+        let foreign = Foreign {
+            heads: Vec::new(),
+            descriptors: vec![(0, 0, 0, 0); 2 * usize::from(SIZE)],
+            available: vec![SIZE; usize::from(SIZE)],
+            available_index: 1,
+            used_index: 0,
+            inflight: Some(vec![0; Inflight::bytes(SIZE)]),
+        };
+        let error = serve(&foreign).expect_err("there is no such descriptor");
+        assert_eq!(error.to_string(), "a chain of descriptors: descriptor 8 does not exist");
     }
 }

@@ -62,7 +62,7 @@ pub(crate) enum Command {
     /// Serve a RAID-5 of four files in ./mdspace-data, made when it is not there
     ///
     /// Goes on where it left off when it is run again. Prints what to type next.
-    Up,
+    Up(UpArguments),
     /// Make an array of new or existing members
     Create(CreateArguments),
     /// Print what is written on each member, and whether the members agree
@@ -152,6 +152,14 @@ pub(crate) struct AssembleArguments {
     /// The file that holds the array's write-intent bitmap, if it is kept in one
     #[arg(long, value_name = "FILE")]
     pub(crate) bitmap: Option<PathBuf>,
+}
+
+/// `up`
+#[derive(Debug, Args)]
+pub(crate) struct UpArguments {
+    /// Print the array's status as JSON, in a line, once clients can connect, instead of what to type next
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `create`
@@ -461,6 +469,10 @@ pub(crate) struct ReadArguments {
     /// Write to this file instead of standard output
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+
+    /// Print what was read, and the array's status, as JSON (docs/json.md); with --output
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `write`
@@ -482,6 +494,10 @@ pub(crate) struct WriteArguments {
     /// Read from this file instead of standard input
     #[arg(long, short, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
+
+    /// Print what was written, and the array's status afterwards, as JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// How to reach a served array.
@@ -724,10 +740,13 @@ Settings:
                  it was a write or it stays silent; 30 at first
   stripe-size    auto, or a power of two from 4K to the chunk: the unit in which stripes that change in
                  part are read and written; auto moves exactly the bytes needed
+  sweep-in-flight  a power of two from 4K to 64M: bytes of each member that a sweep (resync, recovery, scrub) has
+                 under way at a time, and takes memory for; 8M at first
+  sweep-window   auto, or a power of two from 4K to 64M: neighbouring reads of a sweep are merged up to this; auto
+                 is 512K, or what members gain by, in whole chunks
   sync-action    check, repair, idle, or frozen: begin a scrub that checks or repairs; frozen: all sweeps
                  stand still; idle: a scrub is ended, and what is due goes on
-  sync-speed-min  bytes a second, 1 or more, on each member that a sweep (resync, recovery, scrub) keeps up
-                 under load; 1000K at first
+  sync-speed-min  bytes a second, 1 or more, on each member that a sweep keeps up under load; 1000K at first
   sync-speed-max  none, or bytes a second, 1 or more, that it does not exceed on each member; none at first
   verify         always, or scrub: when checksums are asked, with every read or with those of sweeps alone
 
@@ -830,6 +849,14 @@ pub(crate) struct ScrubArguments {
     /// How many bytes to go over; up to the end when not given
     #[arg(long, value_name = "SIZE")]
     pub(crate) length: Option<Size>,
+
+    /// With members: merge neighbouring reads up to this, instead of 512K, or what members gain by, in whole chunks
+    #[arg(long, value_name = "SIZE", requires = "members")]
+    pub(crate) window: Option<Size>,
+
+    /// With members: bytes of each that are read at a time, instead of 8M
+    #[arg(long, value_name = "SIZE", requires = "members")]
+    pub(crate) in_flight: Option<Size>,
 
     /// Let the scrub of the served array stand still
     #[arg(long, group = "steering", conflicts_with_all = ["members", "repair", "offset", "length"])]

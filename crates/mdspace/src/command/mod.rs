@@ -76,7 +76,7 @@ fn carry_out(line: &CommandLine) -> Result<(), Failure> {
     let kernel = line.kernel.as_deref().map(Kernel::by_name).transpose();
     let kernel = kernel.map_err(|error| Failure::refused(format!("--kernel: {error}")))?;
     match &line.command {
-        Command::Up => serve::up(kernel),
+        Command::Up(arguments) => serve::up(arguments, kernel),
         Command::Create(arguments) => create::run(arguments, kernel),
         Command::Examine(arguments) => examine::run(arguments, kernel),
         Command::Serve(arguments) => serve::serve(arguments, kernel),

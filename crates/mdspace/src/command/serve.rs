@@ -7,7 +7,7 @@
 //! clean, and only then is the end announced.
 
 use crate::command::activation::{self, Inherited};
-use crate::command::arguments::{CacheMode, Clearing, ServeArguments, WayArguments, WriteSize};
+use crate::command::arguments::{CacheMode, Clearing, ServeArguments, UpArguments, WayArguments, WriteSize};
 use crate::command::create::create;
 use crate::command::crew::{Crew, Orders, deliver};
 use crate::command::failure::Failure;
@@ -95,10 +95,7 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
             arena: Arena::Large,
         };
         let server = ArrayServer::start(&machine, array, nbd, &arguments.ways, control, Some(orders)).await?;
-        match arguments.json {
-            true => print(&format!("{}\n", server.status()))?,
-            false => print(&server.greeting())?,
-        }
+        print(&server.greeting(arguments.json))?;
         activation::ready(&server.headline());
         let served = server.run().await;
         if let Some(keeper) = keeper {
@@ -192,7 +189,7 @@ fn policy_of(arguments: &ServeArguments) -> BitmapPolicy {
 }
 
 /// Runs `mdspace up`.
-pub(crate) fn up(kernel: Option<&'static Kernel>) -> Result<(), Failure> {
+pub(crate) fn up(arguments: &UpArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let directory = Path::new(UP_DIRECTORY);
     let sockets = Sockets::of_up(directory);
     if std::os::unix::net::UnixStream::connect(&sockets.control).is_ok() {
@@ -207,8 +204,10 @@ pub(crate) fn up(kernel: Option<&'static Kernel>) -> Result<(), Failure> {
         let nbd = NbdSource::Address(NbdAddress::Unix(sockets.nbd));
         let control = Control { source: ControlSource::Path(sockets.control), http: None };
         let server = ArrayServer::start(&machine, array, nbd, &WayArguments::default(), control, None).await?;
-        print(&server.greeting())?;
-        print(&what_to_try(&server, &members))?;
+        print(&server.greeting(arguments.json))?;
+        if !arguments.json {
+            print(&what_to_try(&server, &members))?;
+        }
         server.run().await
     })
 }
@@ -358,8 +357,11 @@ impl<'a> ArrayServer<'a> {
         Ok(Self { machine, array, gauges, crew, ways, background, control, called, asked, let_go, terminated })
     }
 
-    /// What is served, and how to connect.
-    fn greeting(&self) -> String {
+    /// What is served, and how to connect; as JSON in a line.
+    fn greeting(&self, as_json: bool) -> String {
+        if as_json {
+            return format!("{}\n", self.status());
+        }
         let ways: String = self.ways.status().iter().map(WayStatus::line).collect();
         let Called { http, control } = &self.called;
         let http = http.as_ref().map_or(String::new(), |url| format!("  {:<10} {url}/metrics\n", "HTTP"));

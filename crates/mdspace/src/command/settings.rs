@@ -6,7 +6,7 @@
 use crate::command::bitmap_file::BitmapFile;
 use crate::command::size::Size;
 use crate::machine::{Array, Machine};
-use engine::{BitmapPolicy, Refusal, ScrubAction, ScrubRequest, StripeSize, SyncSpeed, Verify};
+use engine::{BitmapPolicy, Refusal, ScrubAction, ScrubRequest, StripeSize, SweepTransfers, SyncSpeed, Verify};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub(crate) struct Setting {
 }
 
 /// Everything that can be set, by key.
-pub(crate) const SETTINGS: [Setting; 9] = [
+pub(crate) const SETTINGS: [Setting; 11] = [
     Setting {
         key: "bitmap",
         values: "none, internal[:CHUNK], or /FILE[:CHUNK]",
@@ -95,6 +95,28 @@ pub(crate) const SETTINGS: [Setting; 9] = [
                 Ok(())
             }
             .boxed_local())
+        },
+    },
+    Setting {
+        key: "sweep-in-flight",
+        values: "a power of two from 4K to 64M",
+        prepare: |_, array, value| {
+            let in_flight_bytes = parse_bytes(value)?;
+            SweepTransfers { in_flight_bytes, ..array.sweep_transfers() }.check()?;
+            let array = array.clone();
+            Ok(async move { array.set_sweep_transfers(SweepTransfers { in_flight_bytes, ..array.sweep_transfers() }) }
+                .boxed_local())
+        },
+    },
+    Setting {
+        key: "sweep-window",
+        values: "auto, or a power of two from 4K to 64M",
+        prepare: |_, array, value| {
+            let window_bytes = if value == "auto" { None } else { Some(parse_bytes(value)?) };
+            SweepTransfers { window_bytes, ..array.sweep_transfers() }.check()?;
+            let array = array.clone();
+            Ok(async move { array.set_sweep_transfers(SweepTransfers { window_bytes, ..array.sweep_transfers() }) }
+                .boxed_local())
         },
     },
     Setting {
@@ -220,8 +242,12 @@ pub(crate) fn parse_stripe_size(text: &str) -> Result<StripeSize, String> {
 }
 
 fn parse_rate(text: &str) -> Result<Size, Refusal> {
-    let rate: Size = text.parse().map_err(|error: String| Refusal::new(error))?;
-    if rate.0 == 0 { Err(Refusal::new("a sweep that may not move never ends")) } else { Ok(rate) }
+    let rate = parse_bytes(text)?;
+    if rate == 0 { Err(Refusal::new("a sweep that may not move never ends")) } else { Ok(Size(rate)) }
+}
+
+fn parse_bytes(text: &str) -> Result<u64, Refusal> {
+    text.parse::<Size>().map(|Size(bytes)| bytes).map_err(Refusal::new)
 }
 
 /// `KEY=VALUE`.

@@ -9,13 +9,16 @@
 use crate::command::arguments::{ReadArguments, WriteArguments};
 use crate::command::assembly::resync;
 use crate::command::failure::Failure;
+use crate::command::output::print_json;
 use crate::command::progress::Progress;
 use crate::command::size::Size;
 use crate::machine::{Arena, Array, Machine, Purpose};
 use crate::pieces::{DEPTH, pieces};
+use engine::status::Status;
 use engine::{BitmapPolicy, Block, Durability};
 use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
 use parity::Kernel;
+use serde::Serialize;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -28,16 +31,39 @@ use std::path::Path;
 /// does not fit is refused with nothing changed; of a longer one, what fits is written.
 const READ_AHEAD_BYTES: u64 = 64 << 20;
 
+/// What was copied. Its fields are a stable interface (docs/json.md).
+#[derive(Serialize)]
+struct Copied {
+    /// The array's byte that it began with.
+    offset: u64,
+    /// How many bytes.
+    bytes: u64,
+    /// The array afterwards.
+    status: Status,
+}
+
+/// Stops the array, and tells what was copied if that is asked for.
+async fn end(array: &Array, offset: u64, copied: Result<u64, Failure>, as_json: bool) -> Result<(), Failure> {
+    let stopped = array.stop().await;
+    let bytes = copied?;
+    stopped?;
+    if as_json { print_json(&Copied { offset, bytes, status: array.status() }) } else { Ok(()) }
+}
+
 /// Runs `mdspace read`.
 pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
+    if arguments.json && arguments.output.is_none() {
+        let refused = Failure::refused("--json: standard output is where the array's bytes go");
+        return Err(refused.advise("give a file for these: --output FILE"));
+    }
     let machine = Machine::start(kernel, Arena::Middling)?;
     machine.run(async {
         let array = machine.assemble(&arguments.assemble, Purpose::Read, BitmapPolicy::default()).await?;
         let range = range_to_read(arguments, array.bytes())?;
         let mut sink = sink(arguments.output.as_deref(), &array)?;
+        let at = range.start;
         let copied = array.in_time(copy_out(&array, range, &mut sink)).await;
-        let stopped = array.stop().await;
-        copied.and(stopped.map_err(Failure::from))
+        end(&array, at, copied, arguments.json).await
     })
 }
 
@@ -60,8 +86,7 @@ pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>)
         if copied.is_ok() {
             array.in_time(resync(&array)).await;
         }
-        let stopped = array.stop().await;
-        copied.and(stopped.map_err(Failure::from))
+        end(&array, at, copied, arguments.json).await
     })
 }
 
@@ -161,8 +186,9 @@ fn length_of(file: &mut File) -> Option<u64> {
     Some(metadata.len().saturating_sub(position))
 }
 
-/// Copies `range` of the array to `sink`.
-async fn copy_out(array: &Array, range: Range<u64>, sink: &mut End) -> Result<(), Failure> {
+/// Copies `range` of the array to `sink`; how many bytes of it whoever reads there took.
+async fn copy_out(array: &Array, range: Range<u64>, sink: &mut End) -> Result<u64, Failure> {
+    let mut copied = 0;
     let mut progress = Progress::start("read", Some(range.end - range.start));
     let mut rest = pieces(range, array.preferred_bytes());
     let mut in_flight = FuturesOrdered::new();
@@ -175,17 +201,20 @@ async fn copy_out(array: &Array, range: Range<u64>, sink: &mut End) -> Result<()
         let Some(read) = in_flight.next().await else { break };
         let buffer = read?;
         match sink.file.write_all(&buffer) {
-            Ok(()) => progress.advance(buffer.len() as u64),
+            Ok(()) => {
+                copied += buffer.len() as u64;
+                progress.advance(buffer.len() as u64);
+            }
             // Whoever reads has seen enough.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(copied),
             Err(error) => return Err(Failure::unwell(format!("{}: {error}", sink.name))),
         }
     }
-    Ok(())
+    Ok(copied)
 }
 
-/// Copies all of `source` into the array, from `at`.
-async fn copy_in(array: &Array, at: u64, source: &mut End, length: Option<u64>) -> Result<(), Failure> {
+/// Copies all of `source` into the array, from `at`; how many bytes that were.
+async fn copy_in(array: &Array, at: u64, source: &mut End, length: Option<u64>) -> Result<u64, Failure> {
     let mut progress = Progress::start("write", length);
     let mut in_flight = FuturesUnordered::new();
     let mut end = at;
@@ -229,7 +258,7 @@ async fn copy_in(array: &Array, at: u64, source: &mut End, length: Option<u64>) 
         let message = format!("{}: longer than the array: all up to its end is written, the rest is not", source.name);
         return Err(Failure::unwell(message).advise("what fits can be told beforehand when the input is a file"));
     }
-    Ok(())
+    Ok(end - at)
 }
 
 async fn write_piece(array: &Array, at: u64, block: Block) -> Result<u64, Failure> {

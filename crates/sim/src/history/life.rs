@@ -61,6 +61,7 @@ impl Runner<'_> {
             let speed = SyncSpeed { min: bytes, max: Some(bytes) };
             array.set_sync_speed(speed).expect("it is not zero");
         }
+        array.set_sweep_transfers(self.history.setup.sweep_transfers).expect("powers of two");
         for step in steps {
             self.step(&array, step).await;
         }

@@ -3,7 +3,7 @@
 use crate::member::{SimMember, Zeroing};
 use crate::random::Random;
 use engine::create::{Contents, Newcomer, Recipe};
-use engine::{AssembleOptions, BitmapClearing, BitmapPolicy, Candidate, StripeSize};
+use engine::{AssembleOptions, BitmapClearing, BitmapPolicy, Candidate, StripeSize, SweepTransfers};
 use format::geometry::{Level, default_layout};
 use format::placement::BitmapChoice;
 use format::superblock::Version;
@@ -48,6 +48,8 @@ pub struct Setup {
     pub kept_whole: bool,
     /// Ceiling of sweeps' speed, in bytes of each member a second; where there is one, also the floor.
     pub sync_speed: Option<u64>,
+    /// How sweeps move bytes.
+    pub sweep_transfers: SweepTransfers,
     /// Whether writes are answered from memory.
     pub writeback: bool,
     /// What each member makes of discard and write-zeroes.
@@ -161,6 +163,7 @@ impl Setup {
             kept_whole,
             // A window in some tenths of a second, or in the time of a few writes.
             sync_speed: (large && !random.once_in(4)).then(|| (256 << 10) << random.within(0..10)),
+            sweep_transfers: SweepTransfers::default(),
             writeback: matches!(level, Raid4 | Raid5 | Raid6) && random.once_in(4),
             zeroing: zeroing(random, slots + spares),
             slowness: if random.once_in(12) { SLOW } else { 1 },

@@ -8,6 +8,7 @@
 use super::changes::{BitmapChange, Way};
 use super::setup::Setup;
 use crate::random::Random;
+use engine::SweepTransfers;
 use std::fmt;
 
 /// A history: an array, and what happens to it.
@@ -210,6 +211,11 @@ impl History {
         // By chances of their own, so that all else of a history is the same with one.
         setup.shards = *Random::new(seed ^ 0x5aa5).pick(&[1, 1, 1, 2, 3, 4]);
         setup.prompt = Random::new(seed ^ 0xa11_0ca7).once_in(8);
+        let mut sweeps = Random::new(seed ^ 0x5eeb_5eeb);
+        if sweeps.once_in(8) {
+            let (window, in_flight) = (4096 << sweeps.within(0..8), 4096 << sweeps.within(0..8));
+            setup.sweep_transfers = SweepTransfers { window_bytes: Some(window), in_flight_bytes: in_flight };
+        }
         let beyond = random.once_in(8);
         let steps = Chooser::new(&setup, &mut random).steps(&mut random);
         Self { seed, setup, beyond, steps }

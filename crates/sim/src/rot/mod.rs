@@ -12,6 +12,7 @@
 //! but checksums can see: blocks of RAID-5 that were exchanged within their row.
 
 mod kinds;
+pub mod regions;
 
 pub use kinds::Kind;
 
@@ -26,7 +27,7 @@ use format::geometry::Level;
 use format::placement::BitmapChoice;
 use format::superblock::Version;
 use std::collections::BTreeSet;
-use std::ops::AddAssign;
+use std::ops::{AddAssign, Range};
 use std::rc::Rc;
 
 /// The unit in which blocks are compared.
@@ -130,13 +131,72 @@ impl Tally {
     pub fn is_honest(&self) -> bool {
         self.missed + self.accused + self.damaged + self.botched + self.touched == 0 && self.healed == self.named
     }
+
+    /// Whether all that must hold did, and as much was decided as such an array allows of such cases.
+    pub fn is_as_good_as_can_be(mut self, shape: &Shape, kind: Kind) -> bool {
+        if !shape.integrity && (shape.level, kind) == (Level::Raid5, Kind::Exchanged) {
+            // The sum of blocks does not know where they are: nothing but checksums can.
+            if self.missed != self.wrong {
+                return false;
+            }
+            (self.wrong, self.missed) = (0, 0);
+        }
+        let is_alone = !matches!(kind, Kind::Exchanged | Kind::Everywhere);
+        let is_lost = kind == Kind::Everywhere || (kind == Kind::Exchanged && shape.level == Level::Raid5);
+        let decided = (self.named, self.lost, self.undecidable);
+        let is_decided = match (shape.integrity, shape.level) {
+            (true, _) if is_lost => decided == (0, self.wrong, 0),
+            (true, _) => decided == (self.wrong, 0, 0),
+            (false, Level::Raid5) => decided == (0, 0, self.wrong),
+            (false, _) => !is_alone || self.named == self.wrong,
+        };
+        self.is_honest() && is_decided
+    }
 }
 
 /// A block of a member: slot, and the block's number in its data.
 pub(crate) type Place = (u16, u64);
 
 /// The data areas of all members.
-pub(crate) type Images = Vec<Vec<u8>>;
+pub type Images = Vec<Vec<u8>>;
+
+/// What a check said of blocks.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Said {
+    decided: BTreeSet<Place>,
+    lost: BTreeSet<Place>,
+    undecidable: BTreeSet<Place>,
+}
+
+impl Said {
+    /// Takes in a report on members whose data begins at `data_at`.
+    ///
+    /// # Panics
+    /// When it does not list all that it found.
+    pub fn add(&mut self, report: &ScrubReport, data_at: u64) {
+        assert_eq!(report.found.findings_omitted, 0, "a report must list everything to be judged");
+        for finding in &report.found.findings {
+            let places = match finding.verdict {
+                FindingVerdict::Decided(_) => &mut self.decided,
+                FindingVerdict::Lost => &mut self.lost,
+                FindingVerdict::Undecidable => &mut self.undecidable,
+            };
+            for part in &finding.members {
+                let start = (part.member_at - data_at) / BLOCK_BYTES;
+                places.extend((start..start + part.bytes / BLOCK_BYTES).map(|number| (part.slot, number)));
+            }
+        }
+    }
+
+    /// What it said of a range of blocks, counted from there.
+    fn within(&self, range: Range<u64>) -> Self {
+        let of = |places: &BTreeSet<Place>| {
+            let is_within = |(_, number): &&Place| range.contains(number);
+            places.iter().filter(is_within).map(|&(slot, number)| (slot, number - range.start)).collect()
+        };
+        Self { decided: of(&self.decided), lost: of(&self.lost), undecidable: of(&self.undecidable) }
+    }
+}
 
 /// A case in the making.
 struct Case<'a> {
@@ -229,17 +289,6 @@ fn different(a: &Images, b: &Images) -> BTreeSet<Place> {
     (0..).zip(a.iter().zip(b)).flat_map(of_member).collect()
 }
 
-/// The blocks that findings of some verdicts name.
-fn named(report: &ScrubReport, is_meant: impl Fn(FindingVerdict) -> bool) -> BTreeSet<Place> {
-    let findings = report.found.findings.iter().filter(|finding| is_meant(finding.verdict));
-    let parts = findings.flat_map(|finding| &finding.members);
-    let blocks = parts.flat_map(|part| {
-        let start = (part.member_at - DATA_OFFSET) / BLOCK_BYTES;
-        (start..start + part.bytes / BLOCK_BYTES).map(|number| (part.slot, number))
-    });
-    blocks.collect()
-}
-
 /// Makes one case, and says what came of it.
 pub fn run_case(shape: &Shape, kind: Kind, seed: u64) -> Tally {
     let mut random = Random::new(seed);
@@ -252,19 +301,18 @@ pub fn run_case(shape: &Shape, kind: Kind, seed: u64) -> Tally {
         let right = case.images();
         let spoiled = kind.spoil(&right, &older, &mut random);
         case.plant(&spoiled);
-        let checked = case.scrub(ScrubAction::Check).await;
+        let mut said = Said::default();
+        said.add(&case.scrub(ScrubAction::Check).await, DATA_OFFSET);
         let after_check = case.images();
         case.scrub(ScrubAction::Repair).await;
-        judge(&right, &spoiled, &checked, &after_check, &case.images())
+        judge(&right, &spoiled, &said, &after_check, &case.images())
     };
     case.world.run(life, || false).expect("nobody stops it")
 }
 
-fn judge(right: &Images, spoiled: &Images, checked: &ScrubReport, after_check: &Images, healed: &Images) -> Tally {
+fn judge(right: &Images, spoiled: &Images, said: &Said, after_check: &Images, healed: &Images) -> Tally {
     let wrong = different(right, spoiled);
-    let decided = named(checked, |verdict| matches!(verdict, FindingVerdict::Decided(_)));
-    let lost = named(checked, |verdict| verdict == FindingVerdict::Lost);
-    let undecidable = named(checked, |verdict| verdict == FindingVerdict::Undecidable);
+    let Said { decided, lost, undecidable } = said;
     let is_accused = |place: &Place| decided.contains(place) || lost.contains(place);
     let (still_wrong, changed) = (different(right, healed), different(spoiled, healed));
     let count =
@@ -276,7 +324,7 @@ fn judge(right: &Images, spoiled: &Images, checked: &ScrubReport, after_check: &
         lost: count(&wrong, &|place| !decided.contains(place) && lost.contains(place)),
         undecidable: count(&wrong, &|place| !is_accused(place) && undecidable.contains(place)),
         missed: count(&wrong, &|place| !is_accused(place) && !undecidable.contains(place)),
-        accused: count(&decided.union(&lost).copied().collect(), &|place| !wrong.contains(place)),
+        accused: count(&decided.union(lost).copied().collect(), &|place| !wrong.contains(place)),
         healed: count(&wrong, &|place| !still_wrong.contains(place)),
         damaged: count(&changed, &|place| !wrong.contains(place)),
         botched: count(&changed, &|place| wrong.contains(place) && still_wrong.contains(place)),

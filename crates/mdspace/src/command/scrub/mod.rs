@@ -16,7 +16,7 @@ use crate::command::failure::Failure;
 use crate::command::output::{print, print_json};
 use crate::command::serve::{json, refused};
 use crate::machine::{Arena, Array, Machine, Purpose};
-use engine::{BitmapPolicy, Refusal, ScrubAction, ScrubReport, ScrubRequest, ScrubState, SweepStatus};
+use engine::{BitmapPolicy, Refusal, ScrubAction, ScrubReport, ScrubRequest, ScrubState, SweepStatus, SweepTransfers};
 use export::control::{ApiError, Client, ScrubCommand};
 use futures_util::future::{Either, join, select};
 use parity::Kernel;
@@ -140,6 +140,11 @@ async fn may_learn(machine: &Machine, paths: &[PathBuf]) -> bool {
 
 /// Brings the array into a state to be scrubbed, and begins.
 async fn begin(array: &Array, asked: Option<ScrubReport>, arguments: &ScrubArguments) -> Result<(), Failure> {
+    let SweepTransfers { window_bytes, in_flight_bytes } = array.sweep_transfers();
+    array.set_sweep_transfers(SweepTransfers {
+        window_bytes: arguments.window.map(|size| size.0).or(window_bytes),
+        in_flight_bytes: arguments.in_flight.map_or(in_flight_bytes, |size| size.0),
+    })?;
     resync(array).await;
     if !array.status().in_agreement {
         let reason = "the array was not stopped cleanly, and copies and parity may differ until a resync";

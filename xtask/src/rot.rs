@@ -1,0 +1,294 @@
+//! Silent corruption by the thousand: the same members repaired by the real driver and by `mdspace scrub --repair`.
+//!
+//! A batch is one array in which each region is a case (crates/sim/src/rot/regions.rs). It is made and written twice by
+//! `mdspace`, spoiled, checked, which has to change nothing, and repaired by `mdspace`; a copy of it is repaired by the driver,
+//! which then checks and reads both. Everything follows from the batch's number.
+//!
+//! Of our side is demanded all that such an array allows: a batch fails otherwise. What the driver makes of it is only counted.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::guest::Guest;
+use crate::matrix::random::Random;
+use crate::root;
+
+/// An array of one kind, as crates/sim/src/rot has it.
+struct Shape {
+    name: &'static str,
+    level: &'static str,
+    members: usize,
+    layout: Option<&'static str>,
+    has_chunks: bool,
+    integrity: bool,
+}
+
+const fn shape(name: &'static str, level: &'static str, members: usize) -> Shape {
+    Shape { name, level, members, layout: None, has_chunks: true, integrity: true }
+}
+
+/// Those in which checksums convict.
+const SURE: [Shape; 4] = [
+    Shape { has_chunks: false, ..shape("RAID-1, 2 copies", "1", 2) },
+    shape("RAID-5", "5", 5),
+    shape("RAID-6", "6", 6),
+    Shape { layout: Some("n2"), ..shape("RAID-10, 2 copies", "10", 4) },
+];
+
+/// Those in which parity or most copies do, or nobody can.
+const UNSURE: [Shape; 4] = [
+    Shape { has_chunks: false, integrity: false, ..shape("RAID-1, 3 copies", "1", 3) },
+    Shape { integrity: false, ..shape("RAID-5", "5", 5) },
+    Shape { integrity: false, ..shape("RAID-6", "6", 6) },
+    Shape { layout: Some("n3"), integrity: false, ..shape("RAID-10, 3 copies", "10", 4) },
+];
+
+/// Of a region on each member, as crates/sim/src/rot/regions.rs has it.
+const REGION_BYTES: u64 = 48 << 10;
+
+/// Cases of a batch at the most: its members are some 150 MB each.
+const BATCH: u64 = 3200;
+
+/// Cases that a check goes over at a time, so that its report lists all that it finds.
+const CHECKED: u64 = 200;
+
+/// What metadata and checksums take of a member besides, at the most.
+const METADATA_BYTES: u64 = 8 << 20;
+
+/// What came of cases of one kind: counts in the order in which rot_files.rs prints them.
+#[derive(Clone, Default)]
+struct Counts {
+    kind: String,
+    /// Cases, wrong blocks, named, lost, undecidable, missed, healed, healthy ones named, healthy ones changed.
+    judged: [u64; 9],
+    /// Cases whose data is right after the driver's repair, and after ours.
+    right: [u64; 2],
+}
+
+/// The programs that do it.
+struct Programs {
+    mdspace: PathBuf,
+    judge: PathBuf,
+}
+
+impl Programs {
+    fn build() -> Result<Self> {
+        let cargo = |words: &[&str]| -> Result<()> {
+            let status = Command::new(env!("CARGO")).arg("build").args(words).current_dir(root()).status()?;
+            ensure!(status.success(), "cargo build {}: {status}", words.join(" "));
+            Ok(())
+        };
+        cargo(&["--quiet", "--locked", "--release", "--package", "mdspace"])?;
+        let example = ["--package", "mdspace-sim", "--example", "rot_files"];
+        cargo(&[&["--quiet", "--locked", "--profile", "swarm"][..], &example].concat())?;
+        let target = root().join("target");
+        Ok(Self { mdspace: target.join("release/mdspace"), judge: target.join("swarm/examples/rot_files") })
+    }
+}
+
+/// The table for docs/bench.md: so many cases with checksums in all, and as many without as `unsure`.
+pub(crate) fn table(sure: u64, unsure: u64) -> Result<String> {
+    let programs = Programs::build()?;
+    let mut text = String::new();
+    for (shapes, cases) in [(&SURE, sure), (&UNSURE, unsure)] {
+        for (number, shape) in shapes.iter().enumerate() {
+            for counts in of_shape(&programs, shape, cases / shapes.len() as u64, number as u64)? {
+                text += &row(shape, &counts);
+            }
+        }
+    }
+    Ok(text)
+}
+
+/// What CI does: so many cases of each shape with checksums; how many these were.
+pub(crate) fn some(cases: u64) -> Result<u64> {
+    let programs = Programs::build()?;
+    let mut done = 0;
+    for (number, shape) in SURE.iter().enumerate() {
+        done += of_shape(&programs, shape, cases, number as u64)?.iter().map(|counts| counts.judged[0]).sum::<u64>();
+    }
+    Ok(done)
+}
+
+fn row(shape: &Shape, counts: &Counts) -> String {
+    let [cases, wrong, named, lost, undecidable, missed, healed, accused, changed] = counts.judged;
+    let [md, ours] = counts.right;
+    let checksums = if shape.integrity { "yes" } else { "no" };
+    let healthy = accused + changed;
+    format!(
+        "| {} | {checksums} | {} | {cases} | {wrong} | {named} | {lost} | {undecidable} | {missed} | {healed} | {healthy} | {ours} | {md} |\n",
+        shape.name, counts.kind
+    )
+}
+
+/// So many cases, batch by batch.
+fn of_shape(programs: &Programs, shape: &Shape, cases: u64, seed: u64) -> Result<Vec<Counts>> {
+    let mut all: Vec<Counts> = Vec::new();
+    let mut left = cases;
+    while left > 0 {
+        let batch = Batch::make(programs, shape, left.min(BATCH), seed << 32 | left)?;
+        let counts = batch.run().with_context(|| format!("{}, seed {}", shape.name, batch.seed))?;
+        if all.is_empty() {
+            all = counts;
+        } else {
+            for (sum, more) in all.iter_mut().zip(counts) {
+                sum.judged.iter_mut().zip(more.judged).for_each(|(sum, more)| *sum += more);
+                sum.right.iter_mut().zip(more.right).for_each(|(sum, more)| *sum += more);
+            }
+        }
+        left -= left.min(BATCH);
+    }
+    Ok(all)
+}
+
+struct Batch<'a> {
+    programs: &'a Programs,
+    shape: &'a Shape,
+    cases: u64,
+    seed: u64,
+    /// With all its files; removed at the end.
+    place: tempfile::TempDir,
+    data_at: u64,
+    array_bytes: u64,
+}
+
+impl<'a> Batch<'a> {
+    /// An array that was written twice, and copies of its members before and after the second time.
+    fn make(programs: &'a Programs, shape: &'a Shape, cases: u64, seed: u64) -> Result<Self> {
+        let place = tempfile::Builder::new().prefix("rot.").tempdir_in(root().join("target"))?;
+        let mut batch = Self { programs, shape, cases, seed, place, data_at: 0, array_bytes: 0 };
+        let size = (cases * REGION_BYTES + METADATA_BYTES).to_string();
+        let mut create = batch.mdspace("create");
+        create.args(["--json", "--level", shape.level, "--size", &size]);
+        create.args(shape.has_chunks.then_some(["--chunk", "8K"]).into_iter().flatten());
+        create.args(shape.layout.map(|layout| ["--layout", layout]).into_iter().flatten());
+        create.args(shape.integrity.then_some("--integrity"));
+        batch.printed(create.args(batch.members("right")))?;
+
+        let mut examine = batch.mdspace("examine");
+        let told: Value = serde_json::from_slice(&batch.printed(examine.arg("--json").args(batch.members("right")))?)?;
+        batch.data_at = told["members"][0]["data_at"].as_u64().context("data_at")?;
+        batch.array_bytes = told["arrays"][0]["status"]["array_bytes"].as_u64().context("array_bytes")?;
+        let component = told["arrays"][0]["status"]["component_bytes"].as_u64().context("component_bytes")?;
+        ensure!(component >= cases * REGION_BYTES, "{component} bytes of each member are too few");
+
+        let mut random = Random::new(seed);
+        for is_last in [false, true] {
+            fs::write(batch.file("model"), random.bytes(batch.array_bytes as usize))?;
+            let mut write = batch.mdspace("write");
+            batch.printed(write.arg("-i").arg(batch.file("model")).args(batch.members("right")))?;
+            for slot in (0..shape.members).filter(|_| !is_last) {
+                fs::copy(batch.file(&format!("right.{slot}")), batch.file(&format!("older.{slot}")))?;
+            }
+        }
+        Ok(batch)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    fn members(&self, name: &str) -> Vec<PathBuf> {
+        (0..self.shape.members).map(|slot| self.file(&format!("{name}.{slot}"))).collect()
+    }
+
+    fn mdspace(&self, command: &str) -> Command {
+        let mut mdspace = Command::new(&self.programs.mdspace);
+        mdspace.arg(command).env("XDG_STATE_HOME", self.file("state"));
+        mdspace
+    }
+
+    /// What a command prints that has to end well.
+    fn printed(&self, command: &mut Command) -> Result<Vec<u8>> {
+        let output = command.output()?;
+        let error = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{command:?}: {}\n{error}", output.status);
+        Ok(output.stdout)
+    }
+
+    /// Asks what knows what is right; its lines, by tabs.
+    fn judge(&self, what: &[&str]) -> Result<Vec<Vec<String>>> {
+        let mut judge = Command::new(&self.programs.judge);
+        judge.args(["--level", self.shape.level]).args(self.shape.integrity.then_some("--integrity"));
+        judge.args(["--data-at", &self.data_at.to_string(), "--regions", &self.cases.to_string()]);
+        let lines = self.printed(judge.arg(self.place.path()).args(what))?;
+        Ok(String::from_utf8(lines)?.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
+    }
+
+    /// A scrub of our members, which finds something; its report.
+    fn scrub(&self, words: &[String]) -> Result<Vec<u8>> {
+        let mut scrub = self.mdspace("scrub");
+        let output = scrub.arg("--json").args(words).args(self.members("ours")).output()?;
+        let error = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(1), "{scrub:?}: {}, though members are spoiled\n{error}", output.status);
+        Ok(output.stdout)
+    }
+
+    /// Everything that is done to it.
+    fn run(&self) -> Result<Vec<Counts>> {
+        self.judge(&["spoil", &self.seed.to_string()])?;
+        let region = self.region_bytes();
+        for (number, first) in (0..self.cases).step_by(CHECKED as usize).enumerate() {
+            let length = CHECKED.min(self.cases - first) * region;
+            let words =
+                ["--offset".to_owned(), (first * region).to_string(), "--length".to_owned(), length.to_string()];
+            fs::write(self.file(&format!("said.{number}")), self.scrub(&words)?)?;
+        }
+        self.judge(&["untouched"]).context("a check changed what it read")?;
+        self.scrub(&["--repair".to_owned()])?;
+        let judged = self.judge(&["judge"])?;
+
+        let left: Value = serde_json::from_slice(&self.scrub(&[])?)?;
+        let mismatches = self.by_the_driver()?;
+        ensure!(left["counts"]["mismatch_cnt"].as_u64() == Some(mismatches), "the driver counts {mismatches}: {left}");
+        let read = self.judge(&["read"])?;
+        judged.iter().zip(&read).map(|(judged, read)| counts(judged, read)).collect()
+    }
+
+    /// Bytes of the array in a region.
+    fn region_bytes(&self) -> u64 {
+        let members = self.shape.members as u64;
+        match (self.shape.level, self.shape.layout) {
+            ("5", _) => REGION_BYTES * (members - 1),
+            ("6", _) => REGION_BYTES * (members - 2),
+            (_, Some(layout)) => REGION_BYTES * members / if layout == "n3" { 3 } else { 2 },
+            _ => REGION_BYTES,
+        }
+    }
+
+    /// Repairs a copy, checks what we repaired, and reads both; the mismatches that it counts in ours.
+    fn by_the_driver(&self) -> Result<u64> {
+        let disks = self.members("md").into_iter().chain(self.members("ours"));
+        let guest =
+            disks.fold(Guest::default().memory("1G").limit(Duration::from_secs(600)), |guest, disk| guest.disk(&disk));
+        for name in ["md", "ours"] {
+            File::create(self.file(name))?;
+        }
+        let arguments = [self.place.path().as_os_str().to_owned(), self.shape.members.to_string().into()];
+        let output = guest.run(&root().join("tests/kernel/rot.sh"), &arguments)?.success()?;
+        output
+            .lines()
+            .last()
+            .and_then(|line| line.parse().ok())
+            .with_context(|| format!("the guest printed {output:?}"))
+    }
+}
+
+/// Of two lines about a kind.
+fn counts(judged: &[String], read: &[String]) -> Result<Counts> {
+    let ([kind, judged @ ..], [of, cases, right @ ..]) = (judged, read) else { bail!("{judged:?}, {read:?}") };
+    let numbers = |words: &[String]| words.iter().map(|word| word.parse()).collect::<Result<Vec<u64>, _>>();
+    let (judged, right) = (numbers(judged)?, numbers(right)?);
+    let counts = Counts {
+        kind: kind.clone(),
+        judged: judged.try_into().ok().context("counts of what was judged")?,
+        right: right.try_into().ok().context("counts of what was read")?,
+    };
+    ensure!(kind == of && counts.judged[0].to_string() == *cases, "{kind}, {of}: the cases are not the same");
+    Ok(counts)
+}
