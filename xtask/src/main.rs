@@ -21,6 +21,7 @@ mod sim;
 mod steps;
 mod tidy;
 
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -105,7 +106,24 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace's directory")
 }
 
+/// Cargo tells a program that it runs which package it is of, and a build script of others asks for that: what is built from here
+/// would be built anew from a terminal, and the other way round. So this begins again without having been told.
+fn forget_who_runs_this() {
+    let is_of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    let told = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(|name| is_of_package(name));
+    let told: Vec<_> = told.collect();
+    if let (false, Ok(program)) = (told.is_empty(), std::env::current_exe()) {
+        let mut again = Command::new(program);
+        for name in &told {
+            again.env_remove(name);
+        }
+        let error = again.args(std::env::args_os().skip(1)).exec();
+        eprintln!("cannot begin again: {error}");
+    }
+}
+
 fn main() -> ExitCode {
+    forget_who_runs_this();
     let result = match Cli::parse().chore {
         Chore::Test { list: true, .. } => {
             steps::list();

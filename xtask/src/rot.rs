@@ -244,8 +244,10 @@ impl<'a> Batch<'a> {
         let judged = self.judge(&["judge"])?;
 
         let left: Value = serde_json::from_slice(&self.scrub(&[])?)?;
-        let mismatches = self.by_the_driver()?;
-        ensure!(left["counts"]["mismatch_cnt"].as_u64() == Some(mismatches), "the driver counts {mismatches}: {left}");
+        let (theirs, ours) = (self.by_the_driver()?, left["counts"]["mismatch_cnt"].as_u64().context("mismatch_cnt")?);
+        // The sum of blocks does not know where they are: those that were exchanged are right for the driver.
+        let is_same = theirs == ours || (self.shape.level == "5" && self.shape.integrity && theirs < ours);
+        ensure!(is_same, "the driver counts {theirs} mismatches in what is left, and we {ours}: {}", left["counts"]);
         let read = self.judge(&["read"])?;
         judged.iter().zip(&read).map(|(judged, read)| counts(judged, read)).collect()
     }

@@ -263,6 +263,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let mut read = blocks.iter().flatten();
         let first = read.next();
         let different = read.filter(|block| first.is_none_or(|first| first[..] != block[..])).count() as u64;
+        // What is not what its checksum says is another than the rest: md, which reads it, finds that.
+        let is_refuted = |&(&(slot, at), block): &(&(Slot, u64), &Option<Block>)| {
+            let error = || runs.error(slot, &(at..at + whole.bytes)).map(|error| error.kind);
+            block.is_none() && error() == Some(MemberErrorKind::Corrupt)
+        };
+        let refuted = whole.places.iter().zip(&blocks).filter(is_refuted).count() as u64;
+        let unlike = different + refuted.saturating_sub(u64::from(first.is_none()));
         if different == 0 && blocks.len() > 1 && blocks.iter().all(Option::is_some) && self.has_checksums() {
             let places = whole.places.iter().zip(blocks.into_iter().flatten());
             look.sound.extend(places.map(|(&(slot, at), block)| (slot, at, block)));
@@ -271,7 +278,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 self.judge(row(at, range.end.min(at + ROW_BYTES)), runs, action, look);
             }
         }
-        different * (whole.bytes / SECTOR_BYTES)
+        unlike * (whole.bytes / SECTOR_BYTES)
     }
 
     /// What was read of each place of a row.
@@ -298,7 +305,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
     }
 
-    /// Judges a row; whether what was read of it agrees, checksums aside.
+    /// Judges a row; whether what is there agrees, as far as md would see: a block that is not what its checksum says does not.
     fn judge(&self, row: Row, runs: &Runs, action: ScrubAction, look: &mut Look) -> bool {
         let blocks = self.hear(&row, runs);
         let witnesses: SmallVec<[Witness<'_>; 32]> = row
@@ -308,13 +315,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
             .map(|(&(slot, at), block)| self.witness(slot, &(at..at + row.bytes), block.as_ref(), runs))
             .collect();
         let present = witnesses.iter().map(|witness| *witness != Witness::Absent).collect();
+        let is_refuted = witnesses.contains(&Witness::Refuted(None));
         let (verdict, agrees, fixes) = match (&row.stripe, self.geometry()) {
             (Some(stripe), Geometry::Parity(parity)) => {
                 let judged = StripeRow { exponents: exponents(parity, stripe), witnesses };
                 let solved = |index, who: &[usize]| judged.solved(self.kernel, index, who);
                 let verdict = self.unless_contradicted(&row, judged.judge(self.kernel), &solved);
                 let fixes = self.fixes_of_stripe(&row, &judged, &verdict, action);
-                (verdict, judged.agrees(self.kernel), fixes)
+                (verdict, !is_refuted && judged.agrees(self.kernel), fixes)
             }
             _ => {
                 let right = truth(&witnesses).map(|(bytes, _)| bytes);

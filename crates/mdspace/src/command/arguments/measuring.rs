@@ -1,0 +1,110 @@
+//! The command line of what measures, and of what packages are made with.
+
+use crate::command::level::parse_level;
+use crate::command::size::Size;
+use clap::Args;
+use format::geometry::Level;
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+
+/// `bench`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace bench                                    eight members in memory: the engine alone
+  mdspace bench --count --level 5                  what members do for each write
+  mdspace bench --level 6 --member /mnt/scratch    files in a directory, removed afterwards
+  mdspace bench --member /dev/loop0 --member /dev/loop1 --member /dev/loop2    OVERWRITTEN
+
+Each figure stands beside the limit measured in the same run: the same bytes moved between the same
+buffers and members without RAID.")]
+pub(crate) struct BenchArguments {
+    /// RAID levels, one after another
+    #[arg(long, short, value_parser = parse_level, value_delimiter = ',', default_value = "0,5,6")]
+    pub(crate) level: Vec<Level>,
+
+    /// Number of members; with block devices, as many as are given
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) members: u16,
+
+    /// Bytes of a chunk
+    #[arg(long, short, value_name = "SIZE", default_value = "64K")]
+    pub(crate) chunk: Size,
+
+    /// What members are made of: `memory`, a directory for files, or block devices (several times)
+    #[arg(long, value_name = "memory|DIR|DEVICE", default_value = "memory")]
+    pub(crate) member: Vec<PathBuf>,
+
+    /// Bytes of each member, where they are made for the purpose
+    #[arg(long, value_name = "SIZE", default_value = "64M")]
+    pub(crate) size: Size,
+
+    /// Requests under way at a time
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub(crate) depth: usize,
+
+    /// Keep checksums, at the levels that can have them
+    #[arg(long)]
+    pub(crate) integrity: bool,
+
+    /// Count the members' transfers for writes of many kinds, exactly, instead of measuring time
+    #[arg(long)]
+    pub(crate) count: bool,
+
+    /// Measure only what has this in its name
+    #[arg(long, value_name = "WORDS", conflicts_with_all = ["count", "shards"])]
+    pub(crate) only: Option<String>,
+
+    /// Measure so many shards beside one, by requests of 4 KiB that each thread issues itself, instead of the rest
+    #[arg(long, value_name = "N", default_value = "1", conflicts_with_all = ["count", "integrity"])]
+    pub(crate) shards: NonZeroU16,
+
+    /// Seconds that each figure is measured for
+    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    pub(crate) seconds: f64,
+
+    /// Also write a page with tables and plots into this file (HTML that needs nothing else)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+
+    /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lab`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace lab                                      all of them, beside what was published
+  mdspace lab e2 --json
+  mdspace lab all --report lab.html
+
+The engine runs unchanged; the drives are models fitted to the published figures (docs/lab.md). Nothing
+on this machine is touched or measured: the figures are the same everywhere and each time.")]
+pub(crate) struct LabArguments {
+    /// Which measurements: all, or some of those that docs/lab.md explains
+    #[arg(value_name = "NAME", default_value = "all", value_parser = lab_names())]
+    pub(crate) experiments: Vec<String>,
+
+    /// Also write a page with tables and plots into this file (HTML that needs nothing else)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+
+    /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `generate`
+#[derive(Debug, Args)]
+pub(crate) struct GenerateArguments {
+    /// Where the directories `man1` and `completions` are made
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+}
+
+/// The laboratory's experiments, and all of them.
+fn lab_names() -> clap::builder::PossibleValuesParser {
+    std::iter::once("all").chain(sim::lab::EXPERIMENTS.iter().map(|experiment| experiment.name)).into()
+}
