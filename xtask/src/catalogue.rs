@@ -466,7 +466,7 @@ fn scrub(log: &mut Log) -> Result<Verdict> {
     let guest = Guest::default().memory("1G").limit(Duration::from_secs(900));
     run_guest(log, &guest, "scrub.sh", &[root().join(RELEASED).as_os_str()])?;
     let corrupted = rot::some(CORRUPTED)?;
-    Ok(Verdict::Passed(format!("{}; {corrupted} corruptions named and healed with checksums", log.last_line()?)))
+    Ok(Verdict::Passed(format!("{}; {corrupted} corruptions with checksums judged right", log.last_line()?)))
 }
 
 /// Cases of silent corruption in an array of each shape; `cargo xtask figures` has a hundred thousand.
