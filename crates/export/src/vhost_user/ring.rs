@@ -25,7 +25,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-use virtio_queue::{Queue, QueueT};
+use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::{GuestAddress, VolatileMemoryError};
 
 /// Payload that one queue may have under way.
@@ -52,6 +52,8 @@ pub(super) enum RingError {
     Event(#[from] std::io::Error),
     #[error("a chain of descriptors: {0}")]
     Chain(#[from] ChainError),
+    #[error("the queue: the next request is said to be there, and cannot be read")]
+    Nowhere,
 }
 
 /// A queue that is being served.
@@ -221,8 +223,8 @@ impl<V: Volume> Ring<V> {
             return Ok(Some(head));
         }
         let (mut queue, memory) = (self.queue.borrow_mut(), self.memory.borrow());
-        loop {
-            if let Some(chain) = queue.pop_descriptor_chain(&**memory) {
+        for _ in 0..2 {
+            if let Some(chain) = queue.iter(&**memory)?.next() {
                 let head = chain.head_index();
                 if head >= queue.size() {
                     return Err(ChainError::Index(head).into()); // the client's word, which nobody has checked yet
@@ -237,6 +239,7 @@ impl<V: Volume> Ring<V> {
                 return Ok(None);
             }
         }
+        Err(RingError::Nowhere)
     }
 
     /// Begins the request at `head`; returns it when it is done already.
@@ -293,6 +296,8 @@ mod tests {
     const TABLE: u64 = 0x4000;
     const INDIRECT: u64 = 0x4800;
     const AVAILABLE: u64 = 0x5000;
+    /// Where the ring has its index within the memory and its places outside.
+    const AT_THE_END: u64 = MEMORY_BYTES as u64 - 4;
     const USED: u64 = 0x6000;
 
     /// What a client has in its memory: of each request's head the kind and sector, descriptors of two tables, the ring of
@@ -301,6 +306,7 @@ mod tests {
     struct Foreign {
         heads: Vec<(u32, u64)>,
         descriptors: Vec<(u64, u32, u16, u16)>,
+        available_at: u64,
         available: Vec<u16>,
         available_index: u16,
         used_index: u16,
@@ -320,14 +326,16 @@ mod tests {
         let parts = (
             vec((kind, sector), 256),
             vec((address, length, 0..8_u16, next), 2 * usize::from(SIZE)),
+            prop_oneof![9 => Just(AVAILABLE), 1 => Just(AT_THE_END)],
             vec(head, usize::from(SIZE)),
             index,
             prop_oneof![4 => Just(0_u16), 1 => any::<u16>()],
             inflight,
         );
-        parts.prop_map(|(heads, descriptors, available, available_index, used_index, inflight)| Foreign {
+        parts.prop_map(|(heads, descriptors, available_at, available, available_index, used_index, inflight)| Foreign {
             heads,
             descriptors,
+            available_at,
             available,
             available_index,
             used_index,
@@ -349,9 +357,9 @@ mod tests {
                 memory.write_obj(Descriptor::new(*address, *length, *flags, *next), at).expect("it is there");
             }
         }
-        memory.write_obj(foreign.available_index, GuestAddress(AVAILABLE + 2)).expect("it is there");
-        for (number, head) in foreign.available.iter().enumerate() {
-            memory.write_obj(*head, GuestAddress(AVAILABLE + 4 + 2 * number as u64)).expect("it is there");
+        memory.write_obj(foreign.available_index, GuestAddress(foreign.available_at + 2)).expect("it is there");
+        for (number, head) in foreign.available.iter().enumerate().filter(|_| foreign.available_at != AT_THE_END) {
+            memory.write_obj(*head, GuestAddress(foreign.available_at + 4 + 2 * number as u64)).expect("it is there");
         }
         memory.write_obj(foreign.used_index, GuestAddress(USED + 2)).expect("it is there");
         memory
@@ -361,7 +369,7 @@ mod tests {
     fn serve(foreign: &Foreign) -> Result<(), RingError> {
         let mut queue = Queue::new(SIZE)?;
         queue.try_set_desc_table_address(GuestAddress(TABLE))?;
-        queue.try_set_avail_ring_address(GuestAddress(AVAILABLE))?;
+        queue.try_set_avail_ring_address(GuestAddress(foreign.available_at))?;
         queue.try_set_used_ring_address(GuestAddress(USED))?;
         queue.set_ready(true);
         let inflight = foreign.inflight.as_ref().map(|notes| {
@@ -401,19 +409,35 @@ mod tests {
         });
     }
 
-    #[test]
-    fn a_head_that_no_descriptor_has_is_refused_before_it_is_noted() {
-        let foreign = Foreign {
+    /// Nothing, in a ring whose index says that so many requests are there.
+    fn said_to_be_there(available_index: u16) -> Foreign {
+        Foreign {
             heads: Vec::new(),
             descriptors: vec![(0, 0, 0, 0); 2 * usize::from(SIZE)],
-            available: vec![SIZE; usize::from(SIZE)],
-            available_index: 1,
+            available_at: AVAILABLE,
+            available: vec![0; usize::from(SIZE)],
+            available_index,
             used_index: 0,
             inflight: Some(vec![0; Inflight::bytes(SIZE)]),
-        };
-        in_an_executor(|| {
-            let error = serve(&foreign).expect_err("there is no such descriptor");
-            assert_eq!(error.to_string(), "a chain of descriptors: descriptor 8 does not exist");
-        });
+        }
+    }
+
+    #[test]
+    fn requests_that_cannot_be_there_are_refused() {
+        let no_descriptor = Foreign { available: vec![SIZE; usize::from(SIZE)], ..said_to_be_there(1) };
+        let no_memory = Foreign { available_at: AT_THE_END, ..said_to_be_there(1) };
+        for (foreign, expected) in [
+            (no_descriptor, "a chain of descriptors: descriptor 8 does not exist"),
+            (no_memory, "the queue: the next request is said to be there, and cannot be read"),
+            (
+                said_to_be_there(SIZE + 1),
+                "the queue: invalid available ring index (more descriptors to process than queue size)",
+            ),
+        ] {
+            in_an_executor(|| {
+                let error = serve(&foreign).expect_err("it cannot be there");
+                assert_eq!(error.to_string(), expected);
+            });
+        }
     }
 }
