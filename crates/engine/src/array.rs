@@ -257,7 +257,8 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// Every write answered before this call is on the members after it.
     pub(crate) async fn write_out(&self) -> Result<(), ArrayError> {
         let _inside = self.0.enter(0, 0)?;
-        self.0.write_out_all().await
+        self.0.write_out_all().await?;
+        self.0.check_unbroken()
     }
 
     /// Finishes what is under way, flushes, and marks the array clean. Nothing
@@ -294,11 +295,7 @@ impl<M: Member, C: Clock> Halfway<'_, M, C> {
 
 impl<M: Member, C: Clock> Drop for Halfway<'_, M, C> {
     fn drop(&mut self) {
-        let reason =
-            self.0.broken.borrow_mut().get_or_insert_with(|| "a change was abandoned halfway".to_owned()).clone();
-        if let Some(seam) = &self.0.seam {
-            seam.broke(reason);
-        }
+        self.0.give_out(|| "a change was abandoned halfway".to_owned());
     }
 }
 
@@ -347,6 +344,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
         match &*self.broken.borrow() {
             None => Ok(()),
             Some(reason) => Err(ArrayError::new(ArrayErrorKind::Io, format!("the array takes no writes: {reason}"))),
+        }
+    }
+
+    /// The array takes no more writes from here on, by any of its shards.
+    pub(crate) fn give_out(&self, reason: impl FnOnce() -> String) {
+        let reason = self.broken.borrow_mut().get_or_insert_with(reason).clone();
+        match &self.seam {
+            Some(seam) => seam.broke(reason),
+            None => self.licences.changed.raise(),
         }
     }
 

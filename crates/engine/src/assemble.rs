@@ -166,7 +166,6 @@ impl<M: Member, C: Clock> Array<M, C> {
         }
         let degraded = (0..geometry.slots()).any(|slot| missing(Slot(slot)));
         let (resync, agreed) = agreement(&geometry, freshest.resync, degraded, &options)?;
-        let agreed_below = agreed_below(&geometry, resync);
         let intent = if options.read_only {
             None
         } else {
@@ -207,6 +206,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         let parties =
             devices().map(|device| (&*device.name, device.member.limits(), device.superblock.borrow().clone()));
         check_blocks(&geometry, block_bytes, parties, !options.read_only)?;
+        let agreed_below = agreed_below(&geometry, resync, block_bytes);
         let cache_bytes = cache_bytes(&geometry, options.cache_bytes, devices().map(|device| device.member.limits()));
         let optimal_bytes = devices().map(|device| device.member.limits().optimal_bytes).max().unwrap_or(0);
         Ok(Self(Rc::new(Inner {
@@ -451,6 +451,7 @@ async fn seat<M: Member>(
 ) -> Result<Seated<M>, Refusal> {
     let mut slots: Vec<Option<Rc<Device<M>>>> = (0..freshest.raid_disks).map(|_| None).collect();
     let (mut spares, mut left_out, mut successors) = (Vec::new(), Vec::new(), Vec::new());
+    let listed_max = offered.iter().map(|candidate| candidate.found.superblock.devices_max()).min().unwrap_or(0);
     for (candidate, seat) in offered.into_iter().zip(&election.seats) {
         let Offered { name, member, found: Found { superblock, place } } = candidate;
         let role = match seat {
@@ -460,6 +461,13 @@ async fn seat<M: Member>(
                 continue;
             }
         };
+        let number = superblock.device_number.0;
+        if role == DeviceRole::Spare && usize::from(number) >= listed_max {
+            let reason =
+                format!("its number is {number}, and the members' superblocks have room for {listed_max} devices");
+            left_out.push(LeftOut { name, reason });
+            continue;
+        }
         let bad = read_bad_blocks(&name, &member, &superblock, pool).await?;
         match role {
             DeviceRole::Active(slot) => {
@@ -630,13 +638,14 @@ fn check_bad_blocks<M: Member>(
     Ok(false)
 }
 
-/// The byte of the array below which all is in agreement, by a resync's checkpoint.
-fn agreed_below(geometry: &Geometry, resync: Resync) -> u64 {
+/// The byte of the array below which all is in agreement, by a resync's checkpoint: down to a whole block, as md stops at
+/// any sector.
+fn agreed_below(geometry: &Geometry, resync: Resync, block_bytes: u64) -> u64 {
     let Resync::From(sectors) = resync else { return geometry.array_bytes() };
     let position = sectors.checked_bytes().unwrap_or(u64::MAX);
     let at = match geometry {
         Geometry::Parity(parity) => (position / parity.chunk_bytes()).min(parity.stripes()) * parity.stripe_bytes(),
-        Geometry::Mapping(_) => position,
+        Geometry::Mapping(_) => position / block_bytes * block_bytes,
     };
     at.min(geometry.array_bytes())
 }

@@ -192,14 +192,21 @@ impl<M: Member, C: Clock> Inner<M, C> {
         Refusal::new(reason).of(name).field("superblock.magic").advice(advice)
     }
 
+    /// A number for a newcomer: one that nobody had or, when superblocks have no room for more of these, one of a device that is
+    /// gone, as md does; whoever had that is left behind before it is given away. Lower ones were given to slots when the array was made.
+    fn free_number(&self) -> Option<u16> {
+        let members = self.members();
+        let room = members.iter().map(|device| device.superblock.borrow().devices_max()).min()?;
+        let is_held = |number: &u16| members.iter().any(|device| device.superblock.borrow().device_number.0 == *number);
+        let record = self.record.borrow();
+        let role = |number: &u16| record.roles.get(usize::from(*number)).copied().unwrap_or(DeviceRole::Spare);
+        let free = || (self.geometry().slots()..room as u16).filter(|number| !is_held(number));
+        let is = |wanted: DeviceRole| free().find(|number| role(number) == wanted);
+        is(DeviceRole::Spare).or_else(|| is(DeviceRole::Faulty))
+    }
+
     fn superblock_of_newcomer(&self, name: &str, member: &M, device_uuid: [u8; 16]) -> Result<Superblock, Refusal> {
-        let taken = |number: &u16| {
-            let is_listed =
-                self.record.borrow().roles.get(usize::from(*number)).is_some_and(|&role| role != DeviceRole::Spare);
-            is_listed || self.members().iter().any(|device| device.superblock.borrow().device_number.0 == *number)
-        };
-        // Numbers below that were given to slots when the array was made.
-        let number = (self.geometry().slots()..u16::MAX).find(|number| !taken(number));
+        let number = self.free_number();
         let number = number.ok_or_else(|| Refusal::new("the array has too many devices").of(name))?;
         let bytes = member.limits().bytes;
         let superblock = self.any_superblock().for_newcomer(DeviceNumber(number), device_uuid, bytes);

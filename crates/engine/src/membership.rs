@@ -221,8 +221,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let reason = format!("{} failed, and too few members are left: {error}", device.name);
         if self.broken.borrow().is_none() {
             tracing::error!("{reason}; the array takes no more writes");
-            self.broken.replace(Some(reason.clone()));
-            self.licences.changed.raise();
+            self.give_out(|| reason.clone());
         }
         ArrayError::new(ArrayErrorKind::Io, reason)
     }

@@ -127,6 +127,7 @@ fn a_wrong_field_of_1_x_is_refused_by_name() {
         ("data size of 2^63 sectors", &[(143, &[0x80])], "superblock.data_size"),
         ("data beyond the member", &[(136, &[1])], "superblock.data_size"),
         ("data offset of 2^64 - 1", &[(128, &[0xff; 8])], "superblock.data_size"),
+        ("a number that no list has", &[(160, &[0x80, 0x07])], "superblock.dev_number"),
         ("data over the superblock", &[(128, &[0; 8])], "superblock.data_offset"),
         ("data before the log", &[(128, &[17, 0])], "superblock.bblog_offset"),
         ("data over the log", &[(128, &[25, 0])], "superblock.data_offset"),
@@ -247,6 +248,22 @@ fn roles_may_be_added_up_to_the_place_s_end() {
         assert_eq!(real.bytes.len(), (256 + 2 * devices).next_multiple_of(512));
         real.bytes.resize(PLACE_BYTES as usize, 0);
         assert_eq!(real.superblock().roles, superblock.roles, "{devices}");
+    }
+}
+
+#[test]
+fn a_superblock_has_room_for_devices_up_to_the_next_part() {
+    let behind = |sectors_from_superblock| BitmapPlace { sectors_from_superblock };
+    for (real, bitmap, expected) in [
+        (v1(), None, MAX_DEVICES),
+        (v1(), Some(behind(8)), MAX_DEVICES),
+        (v1(), Some(behind(2)), 384),
+        (v1_at_end(), Some(behind(-16)), MAX_DEVICES),
+        (v1_at_end(), Some(behind(3)), 640),
+        (v0(), None, 27),
+    ] {
+        let superblock = real.superblock().with_bitmap(bitmap, real.member_bytes).expect("there is room");
+        assert_eq!(superblock.devices_max(), expected, "{} {bitmap:?}", real.version);
     }
 }
 

@@ -320,6 +320,9 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// Writes `from`, not empty, at `at` of an array with parity, along with
     /// others that fill its stripes.
     pub(crate) async fn gather(&self, parity: &Parity, at: u64, from: Block, durability: Durability) -> Outcome {
+        if self.0.gathering.kept.is_on() {
+            self.0.check_unbroken()?; // what is answered from memory would be told of that too late
+        }
         let mut answer = self.join_entries(parity, at, from, durability);
         if let Some(entry) = answer.only_caller() {
             // The short way of most small writes: when nobody has joined after

@@ -20,6 +20,7 @@ use crate::clock::Clock;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::member::Member;
 use crate::patchwork::Patch;
+use crate::ranges::Ranges;
 use format::geometry::Geometry;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::cell::{Cell, RefCell};
@@ -43,7 +44,7 @@ pub(super) struct Kept {
     fresh: RefCell<Vec<(Rc<Entry>, RequestId)>>,
     bytes: Cell<u64>,
     /// What was answered and could not be written.
-    lost: RefCell<Vec<Range<u64>>>,
+    lost: RefCell<Ranges>,
     keeper: RefCell<Option<Waker>>,
 }
 
@@ -94,13 +95,13 @@ impl Gathering {
         let has_failed = |entry: &Entry| {
             entry.has_failed() && entry.patches.borrow().patches().iter().any(|patch| is_here(patch.at, patch.end()))
         };
-        self.kept.lost.borrow().iter().any(|lost| is_here(lost.start, lost.end))
+        self.kept.lost.borrow().touches(&(at..at + bytes))
             || self.kept.entries.borrow().iter().any(|(entry, _)| has_failed(entry))
     }
 
     /// What was answered and could not be written.
     pub(crate) fn lost(&self) -> Vec<Range<u64>> {
-        let mut lost = self.kept.lost.borrow().clone();
+        let mut lost: Vec<_> = self.kept.lost.borrow().iter().cloned().collect();
         for (entry, _) in self.kept.entries.borrow().iter().filter(|(entry, _)| entry.has_failed()) {
             lost.extend(entry.patches.borrow().patches().iter().map(|patch| patch.at..patch.end()));
         }
@@ -109,7 +110,8 @@ impl Gathering {
 
     /// A further shard has answered what could not be written: no read may find what was there before.
     pub(crate) fn add_lost(&self, ranges: Vec<Range<u64>>) {
-        self.kept.lost.borrow_mut().extend(ranges);
+        let mut lost = self.kept.lost.borrow_mut();
+        ranges.into_iter().for_each(|range| lost.add(range));
     }
 
     /// The entries that keep data of a range which the members may not have, and where: in whole
@@ -221,9 +223,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
     fn lose(&self, entry: &Entry, reason: &str) {
         let patches = entry.patches.borrow();
         let ranges = patches.patches().iter().map(|patch| patch.at..patch.end());
-        self.gathering.kept.lost.borrow_mut().extend(ranges);
-        let reason = || format!("data that was answered could not be written: {reason}");
-        self.broken.borrow_mut().get_or_insert_with(reason);
+        let mut lost = self.gathering.kept.lost.borrow_mut();
+        ranges.for_each(|range| lost.add(range));
+        self.give_out(|| format!("data that was answered could not be written: {reason}"));
     }
 
     /// Returns when all that was answered is on the members.

@@ -150,7 +150,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Who was left behind is two events behind at least: [`crate::membership`].
     fn are_others_shut_out(&self, intent: &Intent<M>) -> bool {
-        intent.cleared_everywhere.get() + 1 >= self.record.borrow().events
+        intent.cleared_everywhere.get().saturating_add(1) >= self.record.borrow().events
     }
 
     async fn shut_others_out(&self, intent: &Intent<M>) -> Result<(), ArrayError> {

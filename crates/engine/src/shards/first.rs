@@ -194,10 +194,7 @@ impl<M: Shareable, C: Clock> First<M, C> {
                 }
             }
             Report::Lost(ranges) => inner.gathering.add_lost(ranges),
-            Report::Broke(reason) => {
-                inner.broken.borrow_mut().get_or_insert(reason);
-                inner.licences.changed.raise();
-            }
+            Report::Broke(reason) => inner.give_out(|| reason),
             Report::Returned => {
                 self.marks.borrow_mut().retain(|(shard, _), _| *shard != from);
                 inner.licences.returned();

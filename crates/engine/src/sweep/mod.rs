@@ -378,13 +378,16 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// The first part of a range of positions in which there is something to
-    /// do; it may be cut after `most` bytes.
+    /// do, in whole blocks, of which a bit may stand for less; it may be cut after `most` bytes.
     fn next_due(&self, purpose: Purpose, range: Range<u64>, most: u64) -> Option<Range<u64>> {
-        match purpose {
-            Purpose::Resync => self.next_to_resync(range, most),
-            Purpose::Recovery => self.next_to_recover(range, most),
-            Purpose::Check | Purpose::Repair => Some(range),
-        }
+        let due = match purpose {
+            Purpose::Resync => self.next_to_resync(range.clone(), most),
+            Purpose::Recovery => self.next_to_recover(range.clone(), most),
+            Purpose::Check | Purpose::Repair => Some(range.clone()),
+        }?;
+        let (start, end) =
+            (due.start / self.block_bytes * self.block_bytes, due.end.next_multiple_of(self.block_bytes));
+        Some(start.max(range.start)..end.min(range.end))
     }
 
     /// Ranges of positions to visit, each when the time for it has come; ends

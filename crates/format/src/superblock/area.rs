@@ -4,7 +4,7 @@
 //! The bitmap's length is not in the superblock; here only its own superblock
 //! (its first sector) is placed, and [`bitmap_room`] says how far it may go.
 
-use super::{BitmapPlace, DeviceRole, Superblock, Version, v1};
+use super::{BitmapPlace, DeviceRole, PLACE_BYTES, Superblock, Version, v0, v1};
 use crate::Defect;
 use crate::geometry::Level;
 use crate::placement::{BAD_BLOCK_LOG_SECTORS, bitmap_space};
@@ -39,6 +39,19 @@ fn superblock_sectors(superblock: &Superblock) -> u64 {
         Version::V0_90 => 8,
         _ => v1::length_on_disk(superblock.roles.len()) as u64 / SECTOR_BYTES,
     }
+}
+
+/// The most devices that this superblock can list: its list ends where the next part of the member begins.
+pub(super) fn devices_max(superblock: &Superblock) -> usize {
+    if superblock.version == Version::V0_90 {
+        return v0::DISKS;
+    }
+    let start = superblock.super_offset.0;
+    let data = (used_data(superblock).0 > 0).then_some(superblock.data_offset.0);
+    let parts = fixed_areas(superblock).into_iter().filter_map(|(_, at, _)| at).chain(data);
+    let next = parts.filter(|at| *at > start).min().unwrap_or(u64::MAX);
+    let bytes = (next - start).min(PLACE_BYTES / SECTOR_BYTES) * SECTOR_BYTES;
+    (bytes as usize - v1::FIXED_BYTES) / 2
 }
 
 /// Everything but the data, in no order. `None` for what would begin before the member.

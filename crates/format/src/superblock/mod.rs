@@ -147,7 +147,7 @@ impl Superblock {
     ///
     /// # Panics
     /// When a field was given a value that its place on disk cannot hold: more
-    /// than [`MAX_DEVICES`] roles (27 for 0.90), or for 0.90 a feature that it lacks.
+    /// than [`Self::devices_max`] roles, or for 0.90 a feature that it lacks.
     pub fn encode(&self) -> Vec<u8> {
         match &self.rest {
             Rest::V0(rest) => v0::encode(self, rest),
@@ -163,6 +163,12 @@ impl Superblock {
     /// What `device` is, by this member's superblock. A number that is not listed is a spare.
     pub fn role(&self, device: DeviceNumber) -> DeviceRole {
         self.roles.get(usize::from(device.0)).copied().unwrap_or(DeviceRole::Spare)
+    }
+
+    /// How many devices the superblock can list where it is, so that every number is below this. Never more than
+    /// [`MAX_DEVICES`]; 27 for 0.90.
+    pub fn devices_max(&self) -> usize {
+        area::devices_max(self)
     }
 
     /// Where the superblock is.

@@ -317,6 +317,11 @@ pub(super) fn encode(superblock: &Superblock, rest: &Rest) -> Vec<u8> {
     raw.as_bytes().to_vec()
 }
 
+/// Seconds since 1970, of which 0.90 has none after February 2106: a clock may be wrong.
+fn seconds(time: Timestamp) -> le::U32 {
+    u32::try_from(time.seconds).unwrap_or(u32::MAX).into()
+}
+
 /// What 0.90 keeps in 32 bits and the crate in more: fits unless a caller changed it.
 fn narrow(value: u64) -> le::U32 {
     u32::try_from(value).expect("0.90 keeps 32 bits of this field").into()
@@ -345,7 +350,7 @@ fn encode_shape(superblock: &Superblock, raw: &mut Raw) {
 }
 
 fn encode_state(superblock: &Superblock, raw: &mut Raw) {
-    raw.utime = narrow(superblock.updated.seconds);
+    raw.utime = seconds(superblock.updated);
     raw.events = superblock.events.into();
     let mut state = raw.state.get();
     if superblock.bitmap.is_some() {

@@ -233,8 +233,9 @@ fn build(
     let Some(level) = level_from_md(raw.level.get()) else {
         return defect("superblock.level", format!("{} is not -1, 0, 1, 4, 5, 6 or 10", raw.level));
     };
-    let Ok(device_number) = u16::try_from(raw.dev_number.get()) else {
-        return defect("superblock.dev_number", format!("{} is above {}", raw.dev_number, u16::MAX));
+    // md takes one that is not listed for a spare without a number; what no list can hold, nobody has written.
+    let Some(device_number) = u16::try_from(raw.dev_number.get()).ok().filter(|n| usize::from(*n) < MAX_DEVICES) else {
+        return defect("superblock.dev_number", format!("{} is not below {MAX_DEVICES}", raw.dev_number));
     };
     let own_role = roles.get(usize::from(device_number)).copied().unwrap_or(DeviceRole::Spare);
     let is_journal = own_role == DeviceRole::Journal;

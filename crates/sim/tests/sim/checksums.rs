@@ -3,14 +3,15 @@
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{
-    Array, AssembleOptions, Candidate, ChecksumMemory, Clock, Durability, FindingVerdict, Pool, ScrubAction,
-    ScrubReport, ScrubRequest, Verify,
+    Array, AssembleOptions, BitmapPolicy, Candidate, ChecksumMemory, Clock, Durability, FindingVerdict, Pool,
+    ScrubAction, ScrubReport, ScrubRequest, Verify,
 };
+use format::bitmap::{BitmapSuper, SUPER_BYTES};
 use format::geometry::Level;
 use format::integrity::{BLOCK_BYTES, Layout, PAGE_BYTES};
 use format::placement::BitmapChoice;
-use format::superblock::{Superblock, Version, decode};
-use format::units::MemberByte;
+use format::superblock::{Resync, Superblock, Version, decode};
+use format::units::{MemberByte, Sectors};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use mdspace_sim::checksums::examine;
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
@@ -210,6 +211,41 @@ fn a_check_learns_what_agrees_and_whoever_comes_next_knows_it() {
             let array = scene.assemble(&scene.members, Verify::Always).await;
             let report = scene.scrub(&array, ScrubAction::Repair).await;
             assert_eq!((report.found.counts.decided, report.found.counts.healed), (1, 1), "{setup:?}");
+            array.stop().await.expect("whole");
+            assert!(scene.data() == before, "{setup:?}");
+        });
+    }
+}
+
+/// md's checkpoint may be at any sector, and its bits may stand for less than a block.
+#[test]
+fn what_is_resynced_from_the_middle_of_a_block_on_is_asked_of_whole_blocks() {
+    for (setup, bit_bytes) in
+        [(RAID1, None), (RAID10, None), (RAID1, Some(1024)), (RAID5, Some(1024)), (RAID10, Some(512))]
+    {
+        play(setup, true, async |scene| {
+            let before = scene.data();
+            if bit_bytes.is_some() {
+                let array = scene.assemble(&scene.members, Verify::Always).await;
+                array.add_bitmap(Some(8192), BitmapPolicy::default()).await.expect("there is room");
+                array.stop().await.expect("whole");
+            }
+            for member in &scene.members {
+                let mut superblock = superblock(member);
+                superblock.resync = Resync::From(Sectors(if bit_bytes.is_some() { 0 } else { 1 }));
+                member.plant(SUPER_AT, &superblock.encode());
+                if let (Some(chunk_bytes), Some(at)) = (bit_bytes, superblock.bitmap_at()) {
+                    let mut header = BitmapSuper::decode(&member.image()[at.0 as usize..], 4096).expect("sound");
+                    header.chunk_bytes = chunk_bytes;
+                    member.plant(at.0, &header.encode());
+                    member.plant(at.0 + SUPER_BYTES as u64, &[2]);
+                }
+            }
+            let array = scene.serve(&scene.members, Verify::Always).await;
+            scene.pause().await;
+            let status = array.status();
+            assert!(status.in_agreement, "{setup:?}: {status:?}");
+            assert_eq!(status.checksums.expect("it has some").wrong, 0, "{setup:?}: nothing is wrong");
             array.stop().await.expect("whole");
             assert!(scene.data() == before, "{setup:?}");
         });

@@ -10,7 +10,7 @@ use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, BitmapPolicy, Candidate, Clock, Durability, Pool, Refusal, SyncSpeed};
 use format::geometry::Level;
 use format::placement::BitmapChoice;
-use format::superblock::{DeviceRole, Superblock, Version, decode};
+use format::superblock::{BadBlockPlace, DeviceRole, MAX_DEVICES, Superblock, Version, decode};
 use format::units::MemberByte;
 use futures_util::future::join;
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
@@ -505,6 +505,83 @@ fn a_member_that_joins_twice_at_once_is_taken_once() {
             assert_eq!([returned.is_ok(), added.is_ok()].map(usize::from).iter().sum::<usize>(), 1);
             let count = array.status().members.iter().filter(|member| member.name == members[1].name()).count();
             assert_eq!(count, 1);
+        },
+        || false,
+    );
+}
+
+/// md does so at once, mdadm counts up; here nobody finds another in his place before all are used.
+#[test]
+fn numbers_of_devices_that_are_gone_are_given_again_when_no_others_are_left() {
+    let life = Life::new(Setup { lost: 1, ..RAID1 }, 3);
+    life.world.clone().run(
+        async {
+            let (mut members, blanks) = life.create().await;
+            let blank = &blanks[0];
+            let array = life.assemble(&members, false).await.expect("whole");
+            life.fill(&array).await;
+            let lost = members.remove(1).name();
+            array.fail(&lost).await.expect("the level bears it");
+            array.remove(&lost).await.expect("faulty");
+            let mut former = None;
+            for number in 3..MAX_DEVICES as u16 {
+                array.add(candidate(blank), [0x80; 16], true).await.expect("there is room");
+                assert_eq!(superblock(blank).device_number.0, number);
+                let former = former.get_or_insert_with(|| life.member("former", 0));
+                if number == 3 {
+                    former.plant(0, &blank.image());
+                }
+                array.fail(&blank.name()).await.expect("the level bears it");
+                array.remove(&blank.name()).await.expect("faulty");
+            }
+            array.add(candidate(blank), [0x90; 16], true).await.expect("a number is given again");
+            assert_eq!(superblock(blank).device_number.0, 3);
+            array.stop().await.expect("stops clean");
+            members.push(blank.clone());
+            let array = life.serve(&members, false).await.expect("whole");
+            life.until_whole(&array).await;
+            array.stop().await.expect("stops clean");
+            life.check_whole(&members).await;
+            // Who had the number before is not taken for who has it now.
+            members.push(former.expect("it was there"));
+            let array = life.assemble(&members, false).await.expect("whole");
+            let status = array.status();
+            assert_eq!((status.in_sync, status.left_out.len(), &*status.left_out[0].name), (3, 1, "former"));
+        },
+        || false,
+    );
+}
+
+#[test]
+fn a_spare_whose_number_no_superblock_has_room_for_is_left_out() {
+    let life = Life::new(RAID1, 4);
+    life.world.clone().run(
+        async {
+            let (mut members, blanks) = life.create().await;
+            let array = life.assemble(&members, false).await.expect("whole");
+            array.add(candidate(&blanks[0]), [0x80; 16], false).await.expect("it fits");
+            array.stop().await.expect("stops clean");
+            // A log behind the first 384 devices of the list.
+            let log = BadBlockPlace { sectors_from_superblock: 2, sectors: 1, shift: 0, in_use: false };
+            members.push(blanks[0].clone());
+            for (number, member) in members.iter().enumerate() {
+                let mut superblock = superblock(member);
+                superblock.bad_blocks = Some(log);
+                if number == 3 {
+                    superblock.device_number.0 = 384;
+                }
+                member.plant(4096, &superblock.encode());
+                member.plant(4096 + 1024, &[0xff; 512]);
+            }
+            members.remove(1);
+            let array = life.serve(&members, false).await.expect("degraded");
+            life.pause(Duration::from_secs(1)).await;
+            let status = array.status();
+            assert_eq!((status.in_sync, status.left_out.len()), (2, 1), "{:?}", status.left_out);
+            assert!(status.left_out[0].reason.contains("number is 384"), "{:?}", status.left_out);
+            array.add(candidate(&blanks[1]), [0x81; 16], false).await.expect("there are numbers left");
+            life.until_whole(&array).await;
+            array.stop().await.expect("stops clean");
         },
         || false,
     );

@@ -90,4 +90,8 @@ fn what_cannot_be_written_fails_the_flush() {
         let flushed = scene.world.run(scene.array.flush(), || false).expect("not stopped");
         assert!(flushed.is_err(), "what was answered is lost");
     }
+    let block = scene.array.pool().zeroed(4096).freeze();
+    let write = scene.array.write(scene.stripe_bytes, block, Durability::Ordinary);
+    let written = scene.world.run(write, || false).expect("not stopped");
+    assert!(written.is_err(), "nor is any more answered");
 }
