@@ -165,7 +165,8 @@ impl<M: Member, C: Clock> Array<M, C> {
             return Err(too_few(&geometry, &missing, &left_out));
         }
         let degraded = (0..geometry.slots()).any(|slot| missing(Slot(slot)));
-        let (resync, agreed) = agreement(&geometry, freshest.resync, degraded, &options)?;
+        let (resync, agreed) = agreement(&geometry, freshest.resync, degraded, &options)
+            .map_err(|refusal| refusal.because(&whoever_is_missing(&geometry, &missing, &left_out)))?;
         let intent = if options.read_only {
             None
         } else {
@@ -270,7 +271,8 @@ struct Election {
     owed: u32,
 }
 
-/// The candidate whose word counts: the newest, and of several that whom most of its age call active. One that was told first that it
+/// The candidate whose word counts: the newest; of several that with which most are of one shape, so that it is the odd one that is
+/// refused by name; and of these that whom most of its age call active. One that was told first that it
 /// takes another's place, and failed, is called faulty by those who were told next, under the same number.
 fn freshest<M>(offered: &[Offered<M>]) -> Option<usize> {
     let superblock = |index: usize| &offered[index].found.superblock;
@@ -282,9 +284,13 @@ fn freshest<M>(offered: &[Offered<M>]) -> Option<usize> {
         };
         offered.iter().filter(|other| supports(other)).count()
     };
+    let alike = |index: usize| {
+        let is_alike = |other: &&Offered<M>| difference(&other.found.superblock, superblock(index)).is_none();
+        offered.iter().filter(is_alike).count()
+    };
     (0..offered.len())
         .filter(|&index| !superblock(index).replacement)
-        .max_by_key(|&index| (superblock(index).events, supporters(index), std::cmp::Reverse(index)))
+        .max_by_key(|&index| (superblock(index).events, alike(index), supporters(index), std::cmp::Reverse(index)))
 }
 
 /// Members that a growth cut short left an event behind know of it from here on: the kernel, too, goes by the freshest.
@@ -302,10 +308,15 @@ fn elect<M>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
     let superblock = |index: usize| &offered[index].found.superblock;
     let freshest = freshest(offered)
         .ok_or_else(|| Refusal::new("no members were given").advice("name the files or devices, in any order"))?;
-    let first = superblock(0);
+    let fellows = |index: usize| {
+        let is_fellow = |other: &&Offered<M>| other.found.superblock.set_uuid == superblock(index).set_uuid;
+        offered.iter().filter(is_fellow).count()
+    };
+    let first = (0..offered.len()).max_by_key(|&index| (fellows(index), std::cmp::Reverse(index)));
+    let first = &offered[first.expect("there are some")];
     for (index, candidate) in offered.iter().enumerate() {
-        if superblock(index).set_uuid != first.set_uuid {
-            let reason = format!("a stranger: it belongs to another array than {}", offered[0].name);
+        if superblock(index).set_uuid != first.found.superblock.set_uuid {
+            let reason = format!("a stranger: it belongs to another array than {}", first.name);
             return Err(Refusal::new(reason).of(&candidate.name).field("superblock.set_uuid"));
         }
         let twin = offered[..index].iter().find(|other| {
@@ -358,6 +369,10 @@ fn was_told_first(own: &Superblock, best: &Superblock) -> bool {
 /// What one candidate is, going by the freshest superblock.
 fn seat_of<M>(candidate: &Offered<M>, best: &Superblock) -> Result<Result<DeviceRole, String>, Refusal> {
     let own = &candidate.found.superblock;
+    let is_spare = own.own_role() == DeviceRole::Spare && best.role(own.device_number) == DeviceRole::Spare;
+    if is_spare && difference(own, best).is_none() {
+        return Ok(Ok(DeviceRole::Spare)); // nothing of it can be old, so md does not ask for its events either
+    }
     if best.events.saturating_sub(own.events) > 1 {
         return Ok(Err(format!("stale: its events are {}, the array's {}", own.events, best.events)));
     }
@@ -384,6 +399,7 @@ fn seat_of<M>(candidate: &Offered<M>, best: &Superblock) -> Result<Result<Device
 /// The first field of those in which all members must be equal, and these two are not.
 pub(crate) fn difference(own: &Superblock, other: &Superblock) -> Option<&'static str> {
     let same = [
+        ("superblock.ctime", own.created == other.created),
         ("superblock.level", own.level == other.level),
         ("superblock.layout", own.layout == other.layout),
         ("superblock.chunksize", own.chunk == other.chunk),
@@ -552,7 +568,13 @@ fn geometry<M: Member>(
         shape.layout = layout;
     }
     let first = slots.iter().flatten().next().map_or("the array", |device| &device.name);
-    let geometry = Geometry::new(&shape).map_err(|defect| Refusal::defect(first, defect))?;
+    let geometry = Geometry::new(&shape).map_err(|defect| {
+        let refusal = Refusal::defect(first, defect);
+        match (shape.level, shape.layout) {
+            (Level::Raid0, 0) => refusal.advice("choose with --raid0-layout original or --raid0-layout alternate"),
+            _ => refusal,
+        }
+    })?;
     match &geometry {
         Geometry::Parity(parity) if parity.data_chunks() > DATA_CHUNKS_MAX => {
             let reason = format!("{} members: more than {DATA_CHUNKS_MAX} data chunks a stripe", parity.slots());
@@ -577,13 +599,20 @@ fn check_fit<M: Member>(geometry: &Geometry, slots: &[Option<Rc<Device<M>>>]) ->
 }
 
 fn too_few(geometry: &Geometry, missing: &dyn Fn(Slot) -> bool, left_out: &[LeftOut]) -> Refusal {
+    Refusal::new("too few members")
+        .because(&whoever_is_missing(geometry, missing, left_out))
+        .advice("give more of its members")
+}
+
+/// Slots without a current member, and who was not taken for one.
+fn whoever_is_missing(geometry: &Geometry, missing: &dyn Fn(Slot) -> bool, left_out: &[LeftOut]) -> String {
     let slots: Vec<String> =
         (0..geometry.slots()).filter(|&slot| missing(Slot(slot))).map(|slot| slot.to_string()).collect();
-    let mut reason = format!("too few members: of {} slots, missing: {}", geometry.slots(), slots.join(", "));
-    for LeftOut { name, reason: why } in left_out {
-        reason.push_str(&format!("; {name} was left out: {why}"));
+    let mut text = format!("of {} slots, missing: {}", geometry.slots(), slots.join(", "));
+    for LeftOut { name, reason } in left_out {
+        text.push_str(&format!("; {name} was left out: {reason}"));
     }
-    Refusal::new(reason).advice("give more of its members")
+    text
 }
 
 /// Whether parity and copies can be relied on, and what the array goes back to
@@ -606,7 +635,7 @@ fn agreement(
              what the missing member held would come out wrong (the write hole)",
         )
         .field("superblock.resync_offset")
-        .advice("give the missing member, or accept that with --force")),
+        .advice("give a current member for each slot, or accept that with --force")),
     }
 }
 

@@ -56,6 +56,13 @@ impl Refusal {
         self
     }
 
+    /// Says more of what is the matter.
+    #[must_use]
+    pub(crate) fn because(mut self, details: &str) -> Self {
+        self.reason = format!("{}: {details}", self.reason);
+        self
+    }
+
     /// What is the matter, and what was changed before.
     pub fn reason_and_changes(&self) -> String {
         match &self.changed {

@@ -55,6 +55,27 @@ impl Event {
     }
 }
 
+/// A file or pipe that somebody else fills.
+pub struct Inlet(Rc<Descriptor>);
+
+impl Inlet {
+    /// Watches what `fd` is of.
+    ///
+    /// # Panics
+    /// When the thread has no executor.
+    pub fn new(fd: OwnedFd) -> Self {
+        Self(Descriptor::new(fd))
+    }
+
+    /// Waits until there is something to read, or nothing will come any more.
+    ///
+    /// # Errors
+    /// When the kernel cannot wait for such a descriptor.
+    pub async fn filled(&self) -> io::Result<()> {
+        transfer::poll_readable(&self.0).await.0.map(drop)
+    }
+}
+
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Event").finish_non_exhaustive()

@@ -34,7 +34,7 @@ pub mod ublk;
 mod wake;
 
 pub use any::{AnyHandle, AnyMember};
-pub use event::Event;
+pub use event::{Event, Inlet};
 pub use executor::{Executor, JoinHandle, Options, spawn, yield_now};
 pub use file::{Direct, FileHandle, FileMember, Lock, OpenError, OpenOptions, create_preallocated, create_sparse};
 pub use memory::{MemoryHandle, MemoryMember};

@@ -35,7 +35,7 @@ pub fn terminated() -> io::Result<impl Future<Output = io::Result<Signal>>> {
         // seen to stay there when the signal came.
         while let Err(error) = rustix::io::read(descriptor.as_fd(), &mut bytes) {
             match error {
-                rustix::io::Errno::AGAIN => transfer::readable(&descriptor).await.0.map(drop)?,
+                rustix::io::Errno::AGAIN => transfer::poll_readable(&descriptor).await.0.map(drop)?,
                 rustix::io::Errno::INTR => {}
                 error => return Err(error.into()),
             }

@@ -104,13 +104,6 @@ pub(crate) fn write_vectored(
     unsafe { Submitted::new(file, entry, Vectored { parts, _vectors: vectors }) }
 }
 
-/// Completes when the descriptor has something to read.
-pub(crate) fn readable(file: &Rc<Descriptor>) -> Submitted<()> {
-    let entry = opcode::PollAdd::new(file.target(), libc::POLLIN as u32).build();
-    // SAFETY: the entry has no addresses.
-    unsafe { Submitted::new(file, entry, ()) }
-}
-
 /// Reads a stream-like descriptor (an eventfd).
 pub(crate) fn read_bytes(file: &Rc<Descriptor>, mut into: Box<[u8]>) -> Submitted<Box<[u8]>> {
     let entry = opcode::Read::new(file.target(), into.as_mut_ptr(), length(into.len())).build();

@@ -80,6 +80,15 @@ pub(crate) enum Purpose {
     Look,
 }
 
+/// What its user has decided of an array that does not say so itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Consent {
+    /// As [`AssembleOptions::force`].
+    pub(crate) force: bool,
+    /// As [`AssembleOptions::raid0_layout`].
+    pub(crate) raid0_layout: Option<u32>,
+}
+
 impl Machine {
     /// Makes this thread's.
     pub(crate) fn start(kernel: Option<&'static Kernel>, arena: Arena) -> Result<Self, Refusal> {
@@ -131,19 +140,21 @@ impl Machine {
         purpose: Purpose,
     ) -> Result<Array, Refusal> {
         let offer = Offer { members: candidates, bitmap: None };
-        self.assemble_offer(offer, force, purpose, BitmapPolicy::default()).await
+        self.assemble_offer(offer, Consent { force, ..Consent::default() }, purpose, BitmapPolicy::default()).await
     }
 
     /// Assembles the array on what is offered.
     pub(crate) async fn assemble_offer(
         &self,
         offer: Offer<AnyMember>,
-        force: bool,
+        consent: Consent,
         purpose: Purpose,
         bitmap: BitmapPolicy,
     ) -> Result<Array, Refusal> {
         let read_only = purpose != Purpose::Write;
-        let options = AssembleOptions { force, read_only, bitmap, kernel: self.kernel, ..AssembleOptions::default() };
+        let Consent { force, raid0_layout } = consent;
+        let options =
+            AssembleOptions { force, raid0_layout, read_only, bitmap, kernel: self.kernel, ..Default::default() };
         Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone()).await
     }
 

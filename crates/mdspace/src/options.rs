@@ -2,7 +2,7 @@
 
 use crate::array::Array;
 use crate::error::Error;
-use crate::machine::{self, Machine, Purpose, refuse_duplicates};
+use crate::machine::{self, Consent, Machine, Purpose, refuse_duplicates};
 use engine::{BitmapPolicy, Offer, Refusal};
 use std::path::{Path, PathBuf};
 
@@ -68,6 +68,13 @@ impl Options {
         let members = machine.open_all(members, purpose)?;
         let file = self.bitmap.as_deref().filter(|_| self.write);
         let bitmap = file.map(|path| machine.open_bitmap(path)).transpose()?;
-        machine.assemble_offer(Offer { members, bitmap }, self.force, purpose, BitmapPolicy::default()).await
+        machine
+            .assemble_offer(
+                Offer { members, bitmap },
+                Consent { force: self.force, ..Consent::default() },
+                purpose,
+                BitmapPolicy::default(),
+            )
+            .await
     }
 }

@@ -128,6 +128,7 @@ const LIES_OF_ONE: &[(&str, &[Edit], &str)] = &[
     ("major version 2", &[(4, &[2])], "superblock.major_version"),
     ("an unknown feature", &[(9, &[0x80])], "superblock.feature_map"),
     ("another array's uuid", &[(16, &[0xee; 16])], "superblock.set_uuid"),
+    ("made at another time", &[(64, &[0xee])], "superblock.ctime"),
     ("level 7", &[(72, &[7])], "superblock.level"),
     ("level 4 among level 5", &[(72, &[4]), (76, &[5])], "superblock.level"),
     ("another layout", &[(76, &[0])], "superblock.layout"),
@@ -242,6 +243,49 @@ fn what_is_no_member_of_the_array_is_refused() {
     bench.refused("a stranger beside a complete array", &both, &both, &["superblock.set_uuid"]);
 }
 
+/// Of three members that cannot all be right it is not the first whose word counts.
+#[test]
+fn the_odd_one_out_is_named_wherever_it_stands() {
+    let bench = Bench::new();
+    for liar in MEMBERS {
+        let honest = bench.bytes(liar);
+        let lies: [(Edit, &str); 7] = [
+            ((16, &[0xee; 16]), "superblock.set_uuid"),
+            ((64, &[0xee]), "superblock.ctime"),
+            ((76, &[0]), "superblock.layout"),
+            ((80, &[0, 8]), "superblock.size"),
+            ((88, &[64]), "superblock.chunksize"),
+            ((92, &[4]), "superblock.raid_disks"),
+            ((160, &[200]), "superblock.dev_number"),
+        ];
+        for (edit, field) in lies {
+            bench.forge(liar, &[edit]);
+            bench.refused(field, &MEMBERS, &[&format!("refused: {liar}: {field}: ")], &[]);
+            bench.replace(liar, &honest);
+        }
+    }
+}
+
+#[test]
+fn a_raid0_that_does_not_say_how_it_is_striped_is_read_as_it_is_told() {
+    let bench = Bench { here: Workplace::new() };
+    // The longer members go on alone after an odd number of chunks: there the two ways differ.
+    for (name, bytes) in [("a.img", (4 << 20) + (64 << 10)), ("b.img", 8 << 20), ("c.img", 8 << 20)] {
+        bench.replace(name, &vec![0; bytes]);
+    }
+    let members = ["a.img", "b.img", "c.img"];
+    bench.here.run("create --level 0 --chunk 64K a.img b.img c.img").ok();
+    let bytes: Vec<u8> = (0..10_u32 << 20).map(|index| (index % 251) as u8 ^ (index >> 16) as u8).collect();
+    bench.here.run_with("write a.img b.img c.img", &bytes).ok();
+    let said = bench.bytes("a.img")[SUPERBLOCK + 76];
+    members.iter().for_each(|member| bench.forge(member, &[(8, &[0, 0]), (76, &[0])]));
+    bench.refused("an old array", &members, &["a.img: superblock.layout"], &["--raid0-layout original"]);
+    let read = |layout: &str| bench.run(&format!("read --raid0-layout {layout} --length {}", bytes.len()), &members);
+    let (right, wrong) = if said == 2 { ("alternate", "original") } else { ("original", "alternate") };
+    assert!(read(right).ok().stdout == bytes, "{right}");
+    assert!(read(wrong).ok().stdout != bytes, "{wrong}");
+}
+
 #[test]
 fn a_member_that_is_there_twice_is_refused() {
     let bench = Bench::new();
@@ -276,6 +320,10 @@ fn a_dirty_and_degraded_array_is_refused_unless_forced() {
     let dirty: &[Edit] = &[(208, &[0; 8])];
     MEMBERS.iter().for_each(|member| bench.forge(member, dirty));
     bench.refused("dirty and degraded", &["m0.img", "m2.img"], &["write hole"], &["dirty and degraded", "--force"]);
+    let current = bench.bytes("m1.img");
+    bench.forge("m1.img", &[(200, &[0; 8])]);
+    bench.refused("one is stale", &MEMBERS, &["missing: 1; m1.img was left out: stale"], &["dirty and degraded"]);
+    bench.replace("m1.img", &current);
     bench.run("read", &MEMBERS).ok(); // dirty, but whole
     bench.run("read --force", &["m0.img", "m2.img"]).ok();
 }

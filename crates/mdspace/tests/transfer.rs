@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::io::Write as _;
+use std::process::Stdio;
+
 use support::Workplace;
 
 /// What is created, and which members may be lost afterwards.
@@ -50,6 +53,52 @@ fn what_is_written_at_odd_places_is_read_back_whole_and_degraded_and_nothing_els
         let degraded = here.run(&format!("read {}", left.join(" ")));
         assert!(degraded.ok().stdout == expected, "{shape}: without {lost:?}");
     }
+}
+
+#[test]
+fn a_write_that_is_interrupted_leaves_a_clean_array_with_what_was_read_until_then() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --size 80M a b missing").ok();
+    let first = pattern((64 << 20) + 12_345); // more than is read ahead
+    let mut command = here.command(&["write", "a", "b"]);
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(&first).expect("it reads on");
+    stdin.write_all(&first[..1 << 20]).expect("it reads on"); // so what is before that was taken out of the pipe
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    let output = child.wait_with_output().expect("it ends");
+    drop(stdin);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("interrupted"), "{:?}: {said}", output.status);
+    // A degraded array that is not clean would be refused.
+    let read = here.run(&format!("read a b --length {}", first.len())).ok().stdout.clone();
+    assert!(read == first, "other bytes");
+}
+
+#[test]
+fn what_cannot_be_the_input_is_refused() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --size 8M a b c").ok();
+    let before = here.contents(&["a", "b", "c"]);
+    here.run("write a b c --input .").expect(2, &[".: a directory"]);
+    here.run("write a b c --input b").expect(2, &["b: a member of this array", "choose another --input"]);
+    assert!(here.contents(&["a", "b", "c"]) == before, "something was written");
+}
+
+#[test]
+fn a_spare_that_was_not_there_for_a_while_is_a_spare() {
+    let here = Workplace::new();
+    let said = here.run("create --level 5 --chunk 64K --size 8M a b c --spare s").ok().text();
+    assert!(said.contains("next: mdspace serve a b c s\n"), "{said}");
+    for _ in 0..3 {
+        here.run_with("write a b c", b"without the spare").ok();
+    }
+    let told: serde_json::Value = serde_json::from_str(&here.run("examine --json s c b a").ok().text()).expect("JSON");
+    let status = &told["arrays"][0]["status"];
+    assert_eq!((&status["left_out"], &status["members"][3]["state"]), (&serde_json::json!([]), &"spare".into()));
+    here.run_with("write a c s", b"a member is missing, and it takes its place").ok();
+    here.run("create --level 0 --size 8M x y --spare z").expect(2, &["--spare z", "without redundancy"]);
 }
 
 #[test]

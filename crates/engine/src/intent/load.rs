@@ -131,9 +131,10 @@ impl United {
     }
 
     fn add(&mut self, name: &str, header: &BitmapSuper, image: &[u8], events: u64) -> Result<(), Refusal> {
-        let shape = |header: &BitmapSuper| (header.chunk_bytes, header.sync_size);
-        if shape(&self.header) != shape(header) || self.image.len() != image.len() {
-            return Err(Refusal::new("differs from the other members' bitmaps").of(name).field("bitmap.chunksize"));
+        let is_longer = self.header.sync_size != header.sync_size;
+        if is_longer || self.header.chunk_bytes != header.chunk_bytes || self.image.len() != image.len() {
+            let field = if is_longer { "bitmap.sync_size" } else { "bitmap.chunksize" };
+            return Err(Refusal::new("differs from the other members' bitmaps").of(name).field(field));
         }
         self.trusted &= is_trusted(header, events);
         self.cleared_everywhere = self.cleared_everywhere.min(header.events_cleared);

@@ -199,7 +199,7 @@ fn choose_layout(zones: &mut [Zone], layout: u32, chunk: Chunk) -> Result<Option
         0 => Err(Defect::new(
             "superblock.layout",
             "0: the members differ in size, and the array does not say which of two ways its larger members were \
-             striped. Choose `original` (1) if it was written by Linux before 3.14, `alternate` (2) if by 3.14 or later",
+             striped: `original` (1) if it was written by Linux before 3.14, `alternate` (2) if by 3.14 or later",
         )),
         other => Err(unknown_layout(other, "1 (original), 2 (alternate)")),
     }

@@ -233,11 +233,12 @@ fn build(
     let Some(level) = level_from_md(raw.level.get()) else {
         return defect("superblock.level", format!("{} is not -1, 0, 1, 4, 5, 6 or 10", raw.level));
     };
-    // md takes one that is not listed for a spare without a number; what no list can hold, nobody has written.
     let Some(device_number) = u16::try_from(raw.dev_number.get()).ok().filter(|n| usize::from(*n) < MAX_DEVICES) else {
         return defect("superblock.dev_number", format!("{} is not below {MAX_DEVICES}", raw.dev_number));
     };
-    let own_role = roles.get(usize::from(device_number)).copied().unwrap_or(DeviceRole::Spare);
+    let Some(&own_role) = roles.get(usize::from(device_number)) else {
+        return defect("superblock.dev_number", format!("{device_number}, but {} devices are listed", roles.len()));
+    };
     let is_journal = own_role == DeviceRole::Journal;
     if is_journal && !features.contains(Features::JOURNAL) {
         return defect("superblock.feature_map", "this member is a write journal, but the journal bit is not set");

@@ -153,9 +153,32 @@ pub(crate) struct AssembleArguments {
     #[arg(long)]
     pub(crate) force: bool,
 
+    /// How a RAID-0 of members that differ in size was striped, where it does not say
+    #[arg(long, value_name = "LAYOUT")]
+    pub(crate) raid0_layout: Option<Raid0Layout>,
+
     /// The file that holds the array's write-intent bitmap, if it is kept in one
     #[arg(long, value_name = "FILE")]
     pub(crate) bitmap: Option<PathBuf>,
+}
+
+/// The two ways to stripe the longer members of a RAID-0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Raid0Layout {
+    /// By Linux before 3.14
+    Original,
+    /// By Linux 3.14 or later
+    Alternate,
+}
+
+impl Raid0Layout {
+    /// md's number.
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Self::Original => 1,
+            Self::Alternate => 2,
+        }
+    }
 }
 
 /// `up`
@@ -188,7 +211,7 @@ pub(crate) struct CreateArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) layout: Option<String>,
 
-    /// The array's name, at most 32 bytes
+    /// The array's name, at most 31 bytes
     #[arg(long)]
     pub(crate) name: Option<String>,
 
@@ -890,7 +913,15 @@ impl AssembleArguments {
     /// These members and nothing else.
     pub(crate) fn of(members: &MemberArguments, bitmap: Option<PathBuf>) -> Self {
         let MemberArguments { members, uuid } = members;
-        Self { members: members.clone(), uuid: *uuid, scan: false, config: None, force: false, bitmap }
+        Self {
+            members: members.clone(),
+            uuid: *uuid,
+            scan: false,
+            config: None,
+            force: false,
+            raid0_layout: None,
+            bitmap,
+        }
     }
 }
 

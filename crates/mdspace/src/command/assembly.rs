@@ -2,11 +2,11 @@
 //!
 //! What may not be looked at is never taken for something else: it could be a member, which would be left behind.
 
-use crate::command::arguments::{AssembleArguments, MemberArguments};
+use crate::command::arguments::{AssembleArguments, MemberArguments, Raid0Layout};
 use crate::command::failure::Failure;
 use crate::command::members::{ArrayUuid, expand, expand_with_directories};
 use crate::command::progress::Progress;
-use crate::machine::{Array, Machine, Purpose};
+use crate::machine::{Array, Consent, Machine, Purpose};
 use engine::inspect::find_superblock;
 use engine::{BitmapPolicy, Candidate, Offer};
 use io::{AnyMember, OpenError};
@@ -99,7 +99,9 @@ impl Machine {
         let members = self.open_all(&found.own, purpose)?;
         let file = bitmap_file.as_deref().filter(|_| purpose == Purpose::Write);
         let bitmap = file.map(|path| self.open_bitmap(path)).transpose()?;
-        let array = self.assemble_offer(Offer { members, bitmap }, arguments.force, purpose, policy).await?;
+        let raid0_layout = arguments.raid0_layout.map(Raid0Layout::number);
+        let consent = Consent { force: arguments.force, raid0_layout };
+        let array = self.assemble_offer(Offer { members, bitmap }, consent, purpose, policy).await?;
         for left_out in array.status().left_out {
             eprintln!("note: {}: not used: {}", left_out.name, left_out.reason);
         }

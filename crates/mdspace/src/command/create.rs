@@ -20,7 +20,6 @@ use format::placement::BitmapChoice;
 use format::superblock::Version;
 use parity::Kernel;
 use std::cell::RefCell;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Runs `mdspace create`.
@@ -80,6 +79,11 @@ fn bitmap_file(arguments: &CreateArguments) -> Result<Option<BitmapFile>, Failur
 /// What `arguments` ask for.
 fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
     let level = arguments.level;
+    if let (Level::Linear | Level::Raid0, Some(spare)) = (level, arguments.spare.first()) {
+        let reason =
+            format!("--spare {}: at a level without redundancy a spare can take nobody's place", spare.display());
+        return Err(Failure::refused(reason).advise("make it a member"));
+    }
     let layout = arguments.layout_code().map_err(|error| Failure::refused(format!("--layout: {error}")))?;
     let bitmap = match (&arguments.bitmap, arguments.bitmap_chunk) {
         (Bitmap::None, None) | (Bitmap::File(_), _) => BitmapChoice::None,
@@ -138,8 +142,7 @@ fn slots(arguments: &CreateArguments) -> Result<Vec<Option<PathBuf>>, Failure> {
 
 /// What was made, and what to type next.
 fn summary(arguments: &CreateArguments, status: &Status, slots: &[Option<PathBuf>]) -> String {
-    let members: Vec<OsString> = slots.iter().flatten().map(|path| path.clone().into_os_string()).collect();
-    let members: Vec<_> = members.iter().map(|member| member.to_string_lossy()).collect();
+    let members: Vec<_> = slots.iter().flatten().chain(&arguments.spare).map(|path| path.to_string_lossy()).collect();
     let chunk = if status.chunk_bytes > 0 { format!(", chunk {}", Size(status.chunk_bytes)) } else { String::new() };
     let layout = status.layout.as_ref().map(|layout| format!(", {layout}")).unwrap_or_default();
     let uuid = &status.uuid;

@@ -238,15 +238,23 @@ fn what_to_try(server: &ArrayServer<'_>, members: &[PathBuf]) -> String {
     let uri = &server.ways.nbd();
     let mdspace = std::env::args().next().unwrap_or_else(|| "mdspace".to_owned());
     let first = members.first().map(|path| path.display().to_string()).unwrap_or_default();
+    let status = server.array.status();
+    let (change, outcome) = match status.left_out.first() {
+        _ if status.missing.is_empty() => {
+            (format!("fail {first}"), "A member is lost, and the data comes out the same.")
+        }
+        Some(lost) => (format!("add --force {}", lost.name), "The array lacks that member, which is recovered whole."),
+        None => ("add FILE".to_owned(), "The array lacks a member; a file as long as the others becomes a new one."),
+    };
     format!(
         "\nIn another terminal, in this directory:\n\
          \x20 nbdinfo '{uri}'\n\
          \x20 nbdcopy disk.img '{uri}'\n\
          \x20 {mdspace} status\n\
-         \x20 {mdspace} fail {first}\n\
+         \x20 {mdspace} {change}\n\
          \x20 nbdcopy '{uri}' copy.img\n\
          \x20 {mdspace} stop\n\
-         A member is lost, and the data comes out the same. `up` goes on where it was stopped.\n"
+         {outcome} `up` goes on where it was stopped.\n"
     )
 }
 

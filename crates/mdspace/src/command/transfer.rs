@@ -16,7 +16,10 @@ use crate::machine::{Arena, Array, Machine, Purpose};
 use crate::pieces::{DEPTH, pieces};
 use engine::status::Status;
 use engine::{BitmapPolicy, Block, Durability};
+use futures_util::FutureExt;
+use futures_util::future::{Either, join, select};
 use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
+use io::Inlet;
 use parity::Kernel;
 use serde::Serialize;
 use std::collections::VecDeque;
@@ -26,6 +29,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::pin::pin;
 
 /// How much of a pipe is read before anything is written, so that one which
 /// does not fit is refused with nothing changed; of a longer one, what fits is written.
@@ -82,12 +86,31 @@ pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>)
         if length.is_some_and(|length| length > room) {
             return Err(too_long(&source.name, room));
         }
-        let copied = array.in_time(copy_in(&array, at, &mut source, length)).await;
+        if let Some(path) = &arguments.input {
+            refuse_member(path, &array, "--input")?;
+        }
+        // From here on there is something to bring to a good end first.
+        let terminated = io::signal::terminated().map_err(|error| Failure::refused(format!("signals: {error}")))?;
+        let mut terminated = Box::pin(terminated.map(drop));
+        let copied = array.in_time(copy_in(&array, at, &mut source, length, &mut terminated)).await;
         if copied.is_ok() {
-            array.in_time(resync(&array)).await;
+            array.in_time(resync_until(&array, &mut terminated)).await;
         }
         end(&array, at, copied, arguments.json).await
     })
+}
+
+/// Completes when the user wants no more of it.
+type Terminated<'a> = &'a mut (dyn Future<Output = ()> + Unpin);
+
+/// A resync, until it is done or somebody interrupts it; the array goes on with it when it is used the next time.
+async fn resync_until(array: &Array, terminated: Terminated<'_>) {
+    let work = pin!(resync(array));
+    if let Either::Right(((), work)) = select(work, terminated).await {
+        eprintln!("note: everything is written; the resync that was interrupted goes on when the array is used again");
+        let (_, stopped) = join(work, array.stop()).await;
+        drop(stopped); // told once more to whoever asks again
+    }
 }
 
 /// A file or pipe, and what messages call it.
@@ -96,15 +119,23 @@ struct End {
     name: String,
     /// Read from the file already, and not yet taken.
     ahead: VecDeque<u8>,
+    /// Somebody wants no more of it.
+    is_interrupted: bool,
 }
 
 impl End {
     fn new(file: File, name: String) -> Self {
-        Self { file, name, ahead: VecDeque::new() }
+        Self { file, name, ahead: VecDeque::new(), is_interrupted: false }
     }
 
     fn failed(&self, error: &std::io::Error) -> Failure {
         Failure::unwell(format!("{}: {error}", self.name))
+    }
+
+    /// Tells when there is something to read.
+    fn inlet(&self) -> Result<Inlet, Failure> {
+        let fd = self.file.as_fd().try_clone_to_owned();
+        fd.map(Inlet::new).map_err(|error| self.failed(&error))
     }
 
     /// Reads up to `limit` bytes ahead. Returns how long it is, if that is all,
@@ -147,6 +178,15 @@ fn too_long(source: &str, room: u64) -> Failure {
         .advise("write less, or to a smaller --offset")
 }
 
+/// The array's own bytes would be taken for its contents.
+fn refuse_member(path: &Path, array: &Array, option: &str) -> Result<(), Failure> {
+    if array.status().members.iter().any(|member| is_same_file(path, Path::new(&member.name))) {
+        let refused = Failure::refused(format!("{}: a member of this array", path.display()));
+        return Err(refused.advise(format!("choose another {option}")));
+    }
+    Ok(())
+}
+
 /// Where `read` writes to.
 fn sink(path: Option<&Path>, array: &Array) -> Result<End, Failure> {
     let Some(path) = path else {
@@ -155,9 +195,7 @@ fn sink(path: Option<&Path>, array: &Array) -> Result<End, Failure> {
         return Ok(End::new(file, "standard output".to_owned()));
     };
     let name = path.display().to_string();
-    if array.status().members.iter().any(|member| is_same_file(path, Path::new(&member.name))) {
-        return Err(Failure::refused(format!("{name}: a member of this array")).advise("choose another --output"));
-    }
+    refuse_member(path, array, "--output")?;
     let file = File::create(path).map_err(|error| Failure::refused(format!("{name}: cannot create: {error}")))?;
     Ok(End::new(file, name))
 }
@@ -175,7 +213,11 @@ fn source(path: Option<&Path>) -> Result<End, Failure> {
         return Ok(End::new(file, "standard input".to_owned()));
     };
     let name = path.display().to_string();
-    let file = File::open(path).map_err(|error| Failure::refused(format!("{name}: cannot open: {error}")))?;
+    let cannot = |error| Failure::refused(format!("{name}: cannot open: {error}"));
+    let file = File::open(path).map_err(cannot)?;
+    if file.metadata().map_err(cannot)?.is_dir() {
+        return Err(Failure::refused(format!("{name}: a directory")).advise("give a file"));
+    }
     Ok(End::new(file, name))
 }
 
@@ -213,15 +255,22 @@ async fn copy_out(array: &Array, range: Range<u64>, sink: &mut End) -> Result<u6
     Ok(copied)
 }
 
-/// Copies all of `source` into the array, from `at`; how many bytes that were.
-async fn copy_in(array: &Array, at: u64, source: &mut End, length: Option<u64>) -> Result<u64, Failure> {
+/// Copies all of `source` into the array, from `at`, or until somebody interrupts; how many bytes that were.
+async fn copy_in(
+    array: &Array,
+    at: u64,
+    source: &mut End,
+    length: Option<u64>,
+    terminated: Terminated<'_>,
+) -> Result<u64, Failure> {
+    let inlet = source.inlet()?;
     let mut progress = Progress::start("write", length);
     let mut in_flight = FuturesUnordered::new();
     let mut end = at;
     let mut copied = Ok(());
     for piece in pieces(at..array.bytes(), array.preferred_bytes()) {
         let wanted = piece.end - piece.start;
-        match fill(array, source, wanted) {
+        match fill(array, source, wanted, &inlet, terminated).await {
             Ok(Some(block)) => {
                 let is_last = (block.len() as u64) < wanted;
                 end += block.len() as u64;
@@ -254,6 +303,10 @@ async fn copy_in(array: &Array, at: u64, source: &mut End, length: Option<u64>) 
         }
     }
     copied?;
+    if source.is_interrupted {
+        let message = format!("{}: interrupted: {} bytes of it are written, the rest is not", source.name, end - at);
+        return Err(Failure::unwell(message));
+    }
     if end == array.bytes() && has_more(source)? {
         let message = format!("{}: longer than the array: all up to its end is written, the rest is not", source.name);
         return Err(Failure::unwell(message).advise("what fits can be told beforehand when the input is a file"));
@@ -267,11 +320,26 @@ async fn write_piece(array: &Array, at: u64, block: Block) -> Result<u64, Failur
     Ok(bytes)
 }
 
-/// The next `wanted` bytes of `source`, fewer at its end, `None` when there are none.
-fn fill(array: &Array, source: &mut End, wanted: u64) -> Result<Option<Block>, Failure> {
+/// The next `wanted` bytes of `source`, fewer at its end or when somebody interrupts, `None` when there are none.
+async fn fill(
+    array: &Array,
+    source: &mut End,
+    wanted: u64,
+    inlet: &Inlet,
+    terminated: Terminated<'_>,
+) -> Result<Option<Block>, Failure> {
     let mut buffer = array.pool().take(wanted as usize);
     let mut filled = 0;
     while filled < buffer.len() {
+        // Asked before a read that may wait for as long as whoever fills a pipe likes, and cannot be interrupted.
+        let is_there = async { if source.ahead.is_empty() { inlet.filled().await } else { Ok(()) } };
+        match select(&mut *terminated, pin!(is_there)).await {
+            Either::Left(_) => {
+                source.is_interrupted = true;
+                break;
+            }
+            Either::Right((is_there, _)) => is_there.map_err(|error| source.failed(&error))?,
+        }
         match source.read(&mut buffer[filled..]) {
             Ok(0) => break,
             Ok(bytes) => filled += bytes,
