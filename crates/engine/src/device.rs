@@ -245,7 +245,7 @@ impl<M: Member> Device<M> {
         mut into: Buffer,
         why: Why,
     ) -> (Result<(), MemberError>, Buffer) {
-        match self.read_now(at, &mut into) {
+        match self.read_now(at, &mut into, why) {
             Some(result) => (result, into),
             None => self.read_later(at, into, why).await,
         }
@@ -258,7 +258,7 @@ impl<M: Member> Device<M> {
         mut into: Buffer,
         why: Why,
     ) -> (Result<(), MemberError>, Buffer) {
-        let (checksums, bytes) = (self.judge(), into.len() as u64);
+        let (checksums, bytes) = (self.judge(why), into.len() as u64);
         // As [`Device::read_judged`], in place: the way of most reads.
         let rewrites = Checksums::expect(checksums, &mut into);
         let (mut result, mut into) = self.read_bare(at, into, why).await;
@@ -270,8 +270,8 @@ impl<M: Member> Device<M> {
     }
 
     /// As [`Device::read`], without waiting: `None` where that cannot be, or where the checksums may have something against it.
-    pub(crate) fn read_now(&self, at: ComponentByte, into: &mut Buffer) -> Option<Result<(), MemberError>> {
-        let (checksums, bytes) = (self.judge(), into.len() as u64);
+    pub(crate) fn read_now(&self, at: ComponentByte, into: &mut Buffer, why: Why) -> Option<Result<(), MemberError>> {
+        let (checksums, bytes) = (self.judge(why), into.len() as u64);
         Checksums::expect(checksums, into);
         let result = self.member.read_now(self.absolute(at), into)?;
         self.head.set(at.0 + bytes);
@@ -287,12 +287,12 @@ impl<M: Member> Device<M> {
 
     /// Whether [`Device::lend`] gives anything, as a rule.
     pub(crate) fn is_in_place(&self) -> bool {
-        self.judge().is_none() && self.member.is_in_place()
+        self.judge(Why::Data).is_none() && self.member.is_in_place()
     }
 
     /// What it holds there, in place: `None` where that cannot be, or checksums are asked.
     pub(crate) fn lend(&self, at: ComponentByte, bytes: u64) -> Option<Ref<'_, [u8]>> {
-        if self.judge().is_some() {
+        if self.judge(Why::Data).is_some() {
             return None;
         }
         let result = self.member.lend(self.absolute(at), bytes)?;
@@ -359,7 +359,7 @@ impl<M: Member> Device<M> {
             return (result, into);
         }
         let bytes = into.iter().map(|buffer| buffer.len() as u64).sum();
-        let (result, into) = self.read_vectored_judged(self.judge(), at, into, why).await;
+        let (result, into) = self.read_vectored_judged(self.judge(why), at, into, why).await;
         self.note_unread(at, bytes, &result);
         (result, into)
     }

@@ -87,7 +87,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let (slot, place, length) = self.slot_of(at, &(at..at + bytes))?;
         let slots = self.slots.borrow();
         let device = in_slot(&slots, slot).filter(|device| device.is_active())?;
-        if bytes <= length && self.can_read(device, place, bytes) { device.read_now(place, into) } else { None }
+        if bytes <= length && self.can_read(device, place, bytes) {
+            device.read_now(place, into, Why::Data)
+        } else {
+            None
+        }
     }
 
     /// Whether a write there may go to one member alone: at levels without redundancy, where there are no marks to make and

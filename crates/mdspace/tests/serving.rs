@@ -533,3 +533,45 @@ fn a_served_array_of_another_kind_is_refused_and_raid_1_has_more_copies() {
     here.run("stop").ok();
     assert_eq!(server.wait(), Some(0));
 }
+
+#[test]
+fn an_array_that_is_only_read_is_checked_and_a_check_that_stands_still_is_shown() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --integrity --size 16M a b c").ok();
+    here.run_with("write a b c", &[0x5a; 4 << 20]).ok();
+    let server = Server::of(&here, "serve a b c --read-only --nbd unix:n --control k");
+    here.run("scrub --control k").ok();
+    here.run("scrub --repair --control k").expect(2, &["read-only"]);
+    here.run("stop --control k").ok();
+    assert_eq!(server.wait(), Some(0));
+
+    let server = Server::of(&here, "serve a b c --nbd unix:n --control k");
+    here.run("set sync-speed-max=64K --control k").ok();
+    here.run("scrub --no-wait --control k").ok();
+    here.run("scrub --pause --control k").ok();
+    let told = here.run("status --json --control k").ok().text();
+    let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!((&told["sweep"]["action"], &told["sweep"]["paused"]), (&"check".into(), &true.into()), "{told}");
+    assert!(here.run("status --control k").ok().text().contains(", paused\n"));
+    here.run("set sync-speed-max=none --control k").ok();
+    here.run("scrub --resume --control k").ok();
+    here.run("stop --control k").ok();
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn a_member_is_known_by_every_path_to_it() {
+    let here = Workplace::new();
+    std::fs::create_dir(here.path().join("sub")).expect("a directory");
+    here.run("create --level 6 --chunk 64K --size 16M sub/a sub/b sub/c sub/d").ok();
+    let server = Server::of(&here, "serve sub/a sub/b sub/c sub/d --nbd unix:n --control k");
+    let whole = here.path().join("sub/a").display().to_string();
+    here.run(&format!("fail {whole} --control k")).ok();
+    here.run("remove sub/a --control k").ok();
+    here.run("add --force sub/a --control k").ok();
+    here.run("fail sub/a --control k").ok();
+    here.run("remove a --control k").ok();
+    here.run("fail sub/e --control k").expect(2, &["sub/e"]);
+    here.run("stop --control k").ok();
+    assert_eq!(server.wait(), Some(0));
+}

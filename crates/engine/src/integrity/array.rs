@@ -20,17 +20,18 @@ impl<M: Member, C: Clock> Array<M, C> {
         self.0.has_checksums()
     }
 
-    /// Puts checksums that know nothing yet on every member. They are kept from the next time on that
+    /// Puts checksums that know nothing yet on every member that has none. They are kept from the next time on that
     /// the array is started.
     ///
     /// # Errors
-    /// When the array has them, or cannot, with nothing written; or when a member fails.
+    /// When every member has them, or one cannot, with nothing written; or when a member fails.
     pub async fn add_checksums(&self) -> Result<(), Refusal> {
         let inner = &*self.0;
         if inner.read_only {
             return Err(Refusal::new("the array is read-only"));
         }
-        if inner.has_checksums() {
+        let lacks_them = |device: &Rc<Device<M>>| device.checksums.get().is_none();
+        if !inner.devices().iter().any(lacks_them) {
             return Err(Refusal::new("the array has checksums already"));
         }
         inner.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
@@ -38,7 +39,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         let _alone = inner.licences.alone().await;
         let _lock = inner.metadata.exclusive(0..1).await;
         let mut places = Vec::new();
-        for device in inner.devices() {
+        for device in inner.devices().into_iter().filter(lacks_them) {
             let layout = inner.room_on(&device).await?;
             places.push((device, layout));
         }
@@ -154,6 +155,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
             return Ok(());
         }
         self.check_unbroken()?;
+        let is_owed = || self.devices().iter().any(|device| device.owes_a_superblock());
+        if is_owed() {
+            let _lock = self.metadata.exclusive(0..1).await;
+            self.check_unbroken()?;
+            if is_owed() {
+                self.publish().await?;
+            }
+        }
         let devices: Vec<Rc<Device<M>>> = self.devices();
         let mut at_rest = true;
         if closing == Closing::Idle {

@@ -277,6 +277,11 @@ impl Checksums {
         self.verify.get()
     }
 
+    /// Whether something was learned or changed that no header stands for yet.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.announced.get() && self.table.borrow().has_changes()
+    }
+
     /// Whether nobody had written to the member without them when they were found.
     pub(crate) fn vouched(&self) -> bool {
         self.vouched

@@ -51,9 +51,16 @@ impl<M: Member> Device<M> {
         }
     }
 
-    /// The checksums that reads are to be held against.
-    pub(crate) fn judge(&self) -> Option<&Checksums> {
-        self.checksums.get().filter(|checksums| checksums.verify() == Verify::Always)
+    /// Whether something was learned under a superblock of the kernel's, which nothing can stand for: it may have written more under it.
+    pub(crate) fn owes_a_superblock(&self) -> bool {
+        let is_the_kernels = self.superblock.borrow().updated.micros == 0;
+        is_the_kernels && self.checksums.get().is_some_and(Checksums::has_news)
+    }
+
+    /// The checksums that reads are to be held against. What parity is worked out of is always: it would vouch for what is
+    /// wrong.
+    pub(crate) fn judge(&self, why: Why) -> Option<&Checksums> {
+        self.checksums.get().filter(|checksums| why == Why::Rmw || checksums.verify() == Verify::Always)
     }
 
     /// Whether what was read is right; `Ok(false)`: a write came in between, to be read once more.

@@ -315,6 +315,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
             .map(|(&(slot, at), block)| self.witness(slot, &(at..at + row.bytes), block.as_ref(), runs))
             .collect();
         let present = witnesses.iter().map(|witness| *witness != Witness::Absent).collect();
+        // Where nothing is left to compare with, md compares nothing.
+        let absent = witnesses.iter().filter(|witness| **witness == Witness::Absent).count();
+        let is_compared = |parity: &Parity| absent < usize::from(parity.slots() - parity.data_chunks());
         let is_refuted = witnesses.contains(&Witness::Refuted(None));
         let (verdict, agrees, fixes) = match (&row.stripe, self.geometry()) {
             (Some(stripe), Geometry::Parity(parity)) => {
@@ -322,7 +325,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 let solved = |index, who: &[usize]| judged.solved(self.kernel, index, who);
                 let verdict = self.unless_contradicted(&row, judged.judge(self.kernel), &solved);
                 let fixes = self.fixes_of_stripe(&row, &judged, &verdict, action);
-                (verdict, !is_refuted && judged.agrees(self.kernel), fixes)
+                (verdict, !(is_refuted && is_compared(parity)) && judged.agrees(self.kernel), fixes)
             }
             _ => {
                 let right = truth(&witnesses).map(|(bytes, _)| bytes);

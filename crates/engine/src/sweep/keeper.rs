@@ -22,7 +22,7 @@ impl<M: Member, C: Clock> Array<M, C> {
 
     async fn keep_recovered(&self) {
         let inner = &*self.0;
-        while !inner.gate.is_closed() && !inner.read_only {
+        while !inner.gate.is_closed() {
             let seen = inner.sweeps.changed.seen();
             let done = self.do_what_is_due().await;
             let is_more = *done.as_ref().unwrap_or(&false);
@@ -40,6 +40,9 @@ impl<M: Member, C: Clock> Array<M, C> {
             return Ok(false);
         }
         inner.check_unbroken()?;
+        if inner.read_only {
+            return if inner.is_scrub_due() { inner.scrub(&|_, _| {}).await } else { Ok(false) };
+        }
         inner.fill_slots().await?;
         if !inner.targets().is_empty() {
             return self.recover(&|_, _| {}).await.map(|_| true);
@@ -90,8 +93,8 @@ impl<M: Member, C: Clock> Array<M, C> {
 }
 
 impl<M: Member, C: Clock> Inner<M, C> {
-    /// The sweep that is under way.
+    /// The sweep that is under way, or the scrub that stands still.
     pub(crate) fn sweep_status(&self) -> Option<SweepStatus> {
-        self.sweeps.status(self.clock.now())
+        self.sweeps.status(self.clock.now()).or_else(|| self.sweeps.paused())
     }
 }

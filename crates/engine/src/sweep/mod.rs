@@ -219,6 +219,8 @@ pub struct SweepStatus {
     pub bytes_per_second: u64,
     /// Time left at that rate.
     pub seconds_left: Option<u64>,
+    /// A scrub that stands still until it is told to go on.
+    pub paused: bool,
 }
 
 impl Sweeps {
@@ -235,6 +237,7 @@ impl Sweeps {
             percent: done as f64 * 100.0 / total.max(1) as f64,
             bytes_per_second: rate as u64,
             seconds_left: (rate >= 1.0).then(|| ((total - done) as f64 / rate) as u64),
+            paused: false,
         })
     }
 

@@ -9,7 +9,7 @@
 //! ([`Array::watch_scrub`]), and one that is handed in goes on from there.
 
 use super::findings::{Findings, ScrubAction, ScrubReport, ScrubState};
-use super::{Course, Ending, Purpose, UnderWay};
+use super::{Course, Ending, Purpose, SweepStatus, UnderWay};
 use crate::array::{Array, Inner};
 use crate::clock::Clock;
 use crate::error::{ArrayError, ArrayErrorKind, Refusal};
@@ -193,6 +193,23 @@ impl<M: Member, C: Clock> Array<M, C> {
 }
 
 impl super::Sweeps {
+    /// The scrub that its user has paused.
+    pub(crate) fn paused(&self) -> Option<SweepStatus> {
+        let scrub = self.scrub.borrow();
+        let report = &scrub.as_ref().filter(|scrub| scrub.report.state == ScrubState::Paused)?.report;
+        let purpose = if report.action == ScrubAction::Check { Purpose::Check } else { Purpose::Repair };
+        let (done, total) = (report.position - report.positions.start, report.positions.end - report.positions.start);
+        Some(SweepStatus {
+            action: purpose.action().to_owned(),
+            done_bytes: done,
+            total_bytes: total,
+            percent: done as f64 * 100.0 / total.max(1) as f64,
+            bytes_per_second: 0,
+            seconds_left: None,
+            paused: true,
+        })
+    }
+
     fn is_scrubbing(&self) -> bool {
         matches!(self.under_way.get(), Some(UnderWay { purpose: Purpose::Check | Purpose::Repair, .. }))
     }
@@ -206,6 +223,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         if self.read_only && action != ScrubAction::Check {
             return Err(Refusal::new("the array is read-only"));
+        }
+        if self.read_only && !self.agreed.get() {
+            let reason =
+                "the array was not stopped cleanly, and is read-only: copies and parity may differ until a resync";
+            return Err(Refusal::new(reason).field("superblock.resync_offset"));
         }
         Ok(())
     }

@@ -58,7 +58,7 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Runs `mdspace fail` (`route` `fail`) and `mdspace remove` (`remove`).
 pub(crate) fn change_member(arguments: &MemberOfServedArguments, route: &str) -> Result<(), Failure> {
-    let request = json!(MemberRequest { member: arguments.member.clone() });
+    let request = json!(MemberRequest { member: named(&arguments.member)? });
     change(&arguments.change, &format!("/v1/members/{route}"), &request).map(drop)
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn re_add(arguments: &ReAddArguments) -> Result<(), Failure> {
 /// Runs `mdspace replace`.
 pub(crate) fn replace(arguments: &ReplaceArguments) -> Result<(), Failure> {
     let ReplaceArguments { old, new, force, change: by } = arguments;
-    let request = json!(ReplaceRequest { member: old.clone(), with: absolute(new)?, force: *force });
+    let request = json!(ReplaceRequest { member: named(old)?, with: absolute(new)?, force: *force });
     change(by, "/v1/members/replace", &request).map(drop)
 }
 
@@ -90,6 +90,12 @@ pub(crate) fn change(by: &ChangeArguments, route: &str, request: &Value) -> Resu
         print(&view(&body)?.text())?
     }
     Ok(body)
+}
+
+/// A member's name; where it is a path to something, as the server finds that.
+fn named(name: &str) -> Result<String, Failure> {
+    let path = Path::new(name);
+    if name.contains('/') && path.exists() { absolute(path) } else { Ok(name.to_owned()) }
 }
 
 /// A path as the server finds it, whose working directory may be another.

@@ -56,6 +56,8 @@ struct SweepView {
     percent: f64,
     bytes_per_second: u64,
     seconds_left: Option<u64>,
+    #[serde(default)]
+    paused: bool,
 }
 
 impl SweepView {
@@ -63,6 +65,9 @@ impl SweepView {
     fn text(&self) -> String {
         let Self { action, percent, .. } = self;
         let (done, total, rate) = (Size(self.done_bytes), Size(self.total_bytes), Size(self.bytes_per_second));
+        if self.paused {
+            return format!("  {action}: {percent:.1} % ({done} of {total}), paused\n");
+        }
         let left = self.seconds_left.map(|seconds| format!(", finish in {}", minutes(seconds))).unwrap_or_default();
         format!("  {action}: {percent:.1} % ({done} of {total}), {rate}/s{left}\n")
     }

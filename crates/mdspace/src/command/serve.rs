@@ -444,7 +444,10 @@ impl<'a> ArrayServer<'a> {
     /// Does what changes the array, or only tells how it is.
     async fn carry_out(&self, command: Command) -> Result<(), ApiError> {
         match command {
-            Command::FailMember(member) => self.change(&member, self.array.fail(&member.member)).await,
+            Command::FailMember(request) => {
+                let member = self.named(&request.member);
+                self.change(&request, self.array.fail(&member)).await
+            }
             Command::Set(wanted) => self.set(&wanted).await,
             Command::AddMember(request) => self.add(&request).await,
             Command::ReAddMember(request) => self.re_add(&request).await,
@@ -456,14 +459,26 @@ impl<'a> ArrayServer<'a> {
         }
     }
 
+    /// The member's own name, where it is called by another path of the same file.
+    fn named(&self, path: &str) -> String {
+        let absolute = |name: &str| std::path::absolute(name).ok();
+        let is_it = |name: &String| name == path || (path.contains('/') && absolute(name) == absolute(path));
+        let name = self.array.status().members.into_iter().map(|member| member.name).find(is_it);
+        name.unwrap_or_else(|| path.to_owned())
+    }
+
     async fn change(
         &self,
         request: &MemberRequest,
         change: impl Future<Output = Result<(), Refusal>>,
     ) -> Result<(), ApiError> {
-        let is_known = self.array.status().members.iter().any(|member| {
-            member.name == request.member || Path::new(&member.name).file_name() == Some(request.member.as_ref())
-        });
+        let called = self.named(&request.member);
+        let is_known = self
+            .array
+            .status()
+            .members
+            .iter()
+            .any(|member| member.name == called || Path::new(&member.name).file_name() == Some(called.as_ref()));
         let status = if is_known { 409 } else { 404 };
         change.await.map_err(|refusal| refused(status, refusal))
     }
@@ -471,7 +486,7 @@ impl<'a> ArrayServer<'a> {
     async fn remove(&self, request: &MemberRequest) -> Result<(), ApiError> {
         let names = || self.array.status().members.into_iter().map(|member| member.name);
         let before: BTreeSet<String> = names().collect();
-        self.change(request, self.array.remove(&request.member)).await?;
+        self.change(request, self.array.remove(&self.named(&request.member))).await?;
         let after: BTreeSet<String> = names().collect();
         let gone = before.difference(&after).filter_map(|name| std::fs::canonicalize(name).ok());
         self.let_go.borrow_mut().extend(gone);
@@ -513,15 +528,15 @@ impl<'a> ArrayServer<'a> {
     }
 
     async fn replace(&self, request: &ReplaceRequest) -> Result<(), ApiError> {
-        let is_it = |name: &str| std::path::absolute(name).is_ok_and(|path| path == Path::new(&request.with));
+        let (old, new) = (self.named(&request.member), self.named(&request.with));
         let status = self.array.status();
-        let spare = status.members.iter().find(|member| member.state == "spare" && is_it(&member.name));
+        let spare = status.members.iter().find(|member| member.state == "spare" && member.name == new);
         let replaced = match spare {
-            Some(spare) => self.array.replace_with_spare(&request.member, &spare.name).await,
+            Some(spare) => self.array.replace_with_spare(&old, &spare.name).await,
             None => {
                 let candidate = self.open(&request.with).await?;
                 let device_uuid = random().map_err(not_opened)?;
-                self.array.replace(&request.member, candidate, device_uuid, request.force).await
+                self.array.replace(&old, candidate, device_uuid, request.force).await
             }
         };
         replaced.map_err(|refusal| refused(409, refusal))?;

@@ -217,6 +217,79 @@ fn a_check_learns_what_agrees_and_whoever_comes_next_knows_it() {
     }
 }
 
+/// Under one of its superblocks the kernel may have written more, so a header cannot stand for it.
+#[test]
+fn what_is_learned_after_the_kernel_wrote_is_kept() {
+    for setup in with_either_place([RAID1, RAID5, RAID6, RAID10]) {
+        play(setup, true, async |scene| {
+            for member in &scene.members {
+                let mut superblock = superblock(member);
+                superblock.updated.micros = 0;
+                superblock.events += 2;
+                member.plant(SUPER_AT, &superblock.encode());
+            }
+            let blocks = setup.slots as u64 * COMPONENT_BYTES / BLOCK_BYTES;
+            for learned in [blocks, 0] {
+                let array = scene.assemble(&scene.members, Verify::Always).await;
+                let counts = scene.scrub(&array, ScrubAction::Check).await.found.counts;
+                assert_eq!((counts.found(), counts.learned), (0, learned), "{setup:?}");
+                array.stop().await.expect("whole");
+            }
+        });
+    }
+}
+
+/// Parity that is worked out of what is wrong would vouch for it.
+#[test]
+fn a_write_takes_nothing_wrong_into_parity_however_reads_are_verified() {
+    for (setup, verify) in
+        [RAID5, RAID6].into_iter().flat_map(|setup| [Verify::Always, Verify::Scrub].map(|verify| (setup, verify)))
+    {
+        // A part of a chunk, whose old contents are read; and all chunks but the first, which is read.
+        for (at, bytes) in [(0, 4096), (4096, 4096), (setup.chunk_bytes, setup.chunk_bytes * 2)] {
+            play(setup, true, async |scene| {
+                scene.rot(0, 0);
+                let array = scene.assemble(&scene.members, verify).await;
+                let mut written = vec![0; bytes as usize];
+                scene.random.borrow_mut().fill(&mut written);
+                let block = array.pool().copy_of(&written);
+                array.write(at, block, Durability::Stable).await.expect("whole");
+                scene.truth.borrow_mut()[at as usize..(at + bytes) as usize].copy_from_slice(&written);
+                array.stop().await.expect("whole");
+                let array = scene.assemble(&scene.members, Verify::Always).await;
+                let counts = scene.scrub(&array, ScrubAction::Repair).await.found.counts;
+                assert_eq!((counts.undecidable, counts.lost), (0, 0), "{setup:?} {verify:?} {at}: {counts:?}");
+                scene.read(&array, 0..array.bytes()).await.expect("all can be had");
+                array.stop().await.expect("whole");
+            });
+        }
+    }
+}
+
+/// The kernel has put a member in another's place, or power went while they were added.
+#[test]
+fn a_member_without_checksums_among_others_is_given_some() {
+    for setup in [RAID1, RAID5, RAID6, RAID10] {
+        play(setup, true, async |scene| {
+            let layout = Layout::of(&superblock(&scene.members[1])).expect("there is room");
+            for at in layout.headers_at() {
+                scene.members[1].plant(at.0, &[0; PAGE_BYTES]);
+            }
+            let kept = |array: &Simulated| array.status().checksums.expect("some keep them").members;
+            let array = scene.assemble(&scene.members, Verify::Always).await;
+            assert_eq!(usize::from(kept(&array)), setup.slots - 1, "{setup:?}");
+            array.add_checksums().await.expect("one has none");
+            array.stop().await.expect("whole");
+            let array = scene.assemble(&scene.members, Verify::Always).await;
+            assert_eq!(usize::from(kept(&array)), setup.slots, "{setup:?}");
+            array.add_checksums().await.expect_err("all have some");
+            let counts = scene.scrub(&array, ScrubAction::Check).await.found.counts;
+            assert_eq!((counts.found(), counts.learned), (0, COMPONENT_BYTES / BLOCK_BYTES), "{setup:?}");
+            array.stop().await.expect("whole");
+        });
+    }
+}
+
 /// md's checkpoint may be at any sector, and its bits may stand for less than a block.
 #[test]
 fn what_is_resynced_from_the_middle_of_a_block_on_is_asked_of_whole_blocks() {
