@@ -107,6 +107,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if document.begin(TIMES) {
         add_times(&mut document, arguments.seconds)?;
     }
+    if document.begin(ARITHMETIC) {
+        document.add(arithmetic_table()?);
+    }
     if document.begin(SHARDED) {
         document.add(shards_table(arguments.seconds)?);
     }
@@ -214,6 +217,51 @@ const TIMES: &str = "
 Of one core of a machine that does other things too, so only the ratios tell something: the same bytes moved between the
 same buffers and members without RAID, in turn with the array, in the same run.
 ";
+
+const ARITHMETIC: &str = "
+## Arithmetic
+
+GB of data a second on one core, 8 blocks of data, the best sample of each (`cargo bench -p mdspace-parity`, which has all kernels and
+medians): what is hot lies in the processor's cache, what is cold comes from memory. ISA-L is asked where its library is there.
+
+| | | 4 KiB, hot | 64 KiB, hot | 4 KiB, cold | 64 KiB, cold |
+|---|---|---|---|---|---|
+";
+
+/// Of the kernel that is used here, beside memory and ISA-L.
+fn arithmetic_table() -> Result<String> {
+    let counted = bench(&["--count", "--level", "5", "--members", "4", "--size", "4M"], &[])?;
+    let kernel = counted["levels"][0]["kernel"].as_str().context("no kernel")?.to_owned();
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["bench", "--quiet", "--locked", "--package", "mdspace-parity", "--", "--kernel", &kernel]);
+    let output = command.current_dir(root()).output()?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    arithmetic_rows(&String::from_utf8(output.stdout)?)
+}
+
+/// How wide the benchmark's column of groups is, and that with the contenders' names.
+const GROUP_WIDTH: usize = 23;
+const NAMES_WIDTH: usize = GROUP_WIDTH + 16;
+
+/// A row for each contender, of what the benchmark prints for one scenario after the other.
+fn arithmetic_rows(printed: &str) -> Result<String> {
+    let mut rows: Vec<(String, Vec<&str>)> = Vec::new();
+    for line in printed.lines().filter_map(|line| line.strip_prefix("  ")) {
+        let wrong = || format!("the benchmark printed {line:?}");
+        let (names, [best, _median]) = line
+            .split_at_checked(NAMES_WIDTH)
+            .and_then(|(names, figures)| Some((names, figures.split_whitespace().collect::<Vec<_>>().try_into().ok()?)))
+            .with_context(wrong)?;
+        let (group, name) = names.split_at_checked(GROUP_WIDTH).with_context(wrong)?;
+        let title = format!("| {} | {} |", group.trim(), name.trim());
+        match rows.iter_mut().find(|(other, _)| *other == title) {
+            Some((_, figures)) => figures.push(best),
+            None => rows.push((title, vec![best])),
+        }
+    }
+    ensure!(rows.iter().all(|(_, figures)| figures.len() == 4), "the benchmark printed\n{printed}");
+    Ok(rows.into_iter().map(|(title, figures)| format!("{title} {} |\n", figures.join(" | "))).collect())
+}
 
 const SHARDED: &str = "
 ## Two shards beside one
@@ -644,6 +692,20 @@ mod tests {
         assert_eq!(sections, ["# Page\n\nMade.\n\n## One\n\na\n\n### Part\n", "\n## Two\nb\n", "\n## Twofold\n\nc\n"]);
         assert_eq!(sections.concat(), PAGE);
         assert_eq!(section(PAGE, "## Three"), "");
+    }
+
+    #[test]
+    fn the_benchmark_s_scenarios_are_columns() {
+        let line = |group, name, best| format!("  {group:22} {name:16} {best:7.1} {:7.1}\n", 1.0);
+        let scenario = |speed: f64| {
+            let lines = [line("P+Q", "ISA-L pq_gen", speed), line("one of two lost data", "avx2", 9.9)];
+            format!("\n4 KiB blocks: GB/s\n{}", lines.concat())
+        };
+        let printed: String = [1.5, 2.5, 3.5, 4.5].map(scenario).concat();
+        let expected =
+            "| P+Q | ISA-L pq_gen | 1.5 | 2.5 | 3.5 | 4.5 |\n| one of two lost data | avx2 | 9.9 | 9.9 | 9.9 | 9.9 |\n";
+        assert_eq!(arithmetic_rows(&printed).expect("it is as the benchmark prints"), expected);
+        assert!(arithmetic_rows(&scenario(1.5)).is_err(), "three scenarios are missing");
     }
 
     #[test]

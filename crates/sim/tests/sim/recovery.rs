@@ -561,18 +561,19 @@ fn a_spare_whose_number_no_superblock_has_room_for_is_left_out() {
             let array = life.assemble(&members, false).await.expect("whole");
             array.add(candidate(&blanks[0]), [0x80; 16], false).await.expect("it fits");
             array.stop().await.expect("stops clean");
-            // A log behind the first 384 devices of the list.
+            // A log behind the first 384 devices of the list; the spare itself has room for more.
             let log = BadBlockPlace { sectors_from_superblock: 2, sectors: 1, shift: 0, in_use: false };
-            members.push(blanks[0].clone());
-            for (number, member) in members.iter().enumerate() {
+            for member in &members {
                 let mut superblock = superblock(member);
                 superblock.bad_blocks = Some(log);
-                if number == 3 {
-                    superblock.device_number.0 = 384;
-                }
                 member.plant(4096, &superblock.encode());
                 member.plant(4096 + 1024, &[0xff; 512]);
             }
+            let mut spare = superblock(&blanks[0]);
+            spare.roles.resize(385, DeviceRole::Spare);
+            spare.device_number.0 = 384;
+            blanks[0].plant(4096, &spare.encode());
+            members.push(blanks[0].clone());
             members.remove(1);
             let array = life.serve(&members, false).await.expect("degraded");
             life.pause(Duration::from_secs(1)).await;
