@@ -111,13 +111,17 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let data = judged.exponents.len();
         let (who, without): (Vec<usize>, Vec<usize>) = match verdict {
             Verdict::Wrong { who, .. } => (who.to_vec(), who.to_vec()),
-            // md's choice: parity is what the data says. Not where data has to be had from parity.
+            // md's choice: parity is what the data says.
             _ if judged.witnesses[..data].iter().all(|witness| witness.bytes().is_some()) => {
                 let parities: Vec<usize> = (data..judged.witnesses.len()).collect();
                 let is_there = |index: &usize| judged.witnesses[*index] != Witness::Absent;
                 (parities.iter().copied().filter(is_there).collect(), parities)
             }
-            _ => return Vec::new(),
+            _ => match missing_beside_both_parities(&judged.witnesses, data) {
+                // And where a member is missing, its data is what P says, and Q what all of that does.
+                Some(missing) => (vec![data + 1], vec![missing, data + 1]),
+                None => return Vec::new(),
+            },
         };
         let fix = |index: usize| {
             let (slot, at) = row.places[index];
@@ -148,6 +152,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let wrong = row.places.iter().zip(witnesses).filter(|(_, witness)| is_wrong(witness));
         wrong.map(|(&(slot, at), _)| Fix { slot, at, block: block.clone() }).collect()
     }
+}
+
+/// The only one of the data chunks whose member is missing, where all else, both parities too, was read.
+fn missing_beside_both_parities(witnesses: &[Witness<'_>], data: usize) -> Option<usize> {
+    let mut unread = (0..witnesses.len()).filter(|&index| witnesses[index].bytes().is_none());
+    let missing = unread.next().filter(|&index| index < data && witnesses[index] == Witness::Absent)?;
+    (unread.next().is_none() && witnesses.len() == data + 2).then_some(missing)
 }
 
 /// Whether `action` does anything about such a verdict.

@@ -267,6 +267,13 @@ fn one_more_wrong_block_than_the_mathematics_bears_is_seen_and_left_alone() {
         let degraded = scene.assemble_of(candidates).await;
         let counts = scrubbed(&degraded, &REPAIR).await.found.counts;
         assert_eq!((counts.undecidable, counts.decided, counts.left()), (2, 0, 2));
+        // md's choice is asked for: what is missing is what P says, and Q what all of that does.
+        let before = scene.all_data();
+        let counts = scrubbed(&degraded, &REPAIR_PARITY).await.found.counts;
+        assert_eq!((counts.undecidable, counts.rewritten, counts.left()), (2, 2, 0));
+        assert_eq!(scrubbed(&degraded, &CHECK).await.found.counts.found(), 0);
+        let changed = before.iter().zip(scene.all_data()).filter(|(before, after)| **before != *after);
+        assert!(changed.count() <= 2, "a parity of each row, and nothing else");
         degraded.stop().await.expect("no member fails");
     });
 }
