@@ -158,6 +158,14 @@ impl Machine {
         Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone()).await
     }
 
+    /// Whether the array on these members may be written to, as far as assembly can tell; nothing is written, and no lock is taken.
+    #[cfg(feature = "command")]
+    pub(crate) async fn check_writable(&self, members: Vec<String>) -> Result<(), Refusal> {
+        let paths: Vec<PathBuf> = members.into_iter().map(PathBuf::from).collect();
+        let offer = Offer { members: self.open_all(&paths, Purpose::Look)?, bitmap: None };
+        Array::assemble_offer(offer, AssembleOptions::default(), self.pool.clone(), self.clock.clone()).await.map(drop)
+    }
+
     /// Opens the file of a write-intent bitmap. mdadm ends one with its last bit; here it is read and written in whole
     /// blocks, so it is lengthened, which nobody minds, by the first write of its last one.
     pub(crate) fn open_bitmap(&self, path: &Path) -> Result<Candidate<AnyMember>, Refusal> {

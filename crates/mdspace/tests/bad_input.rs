@@ -351,6 +351,21 @@ fn a_write_past_the_end_is_refused() {
 }
 
 #[test]
+fn a_bitmap_that_writers_refuse_is_told_by_who_only_looks() {
+    let bench = Bench::new();
+    bench.run("examine", &MEMBERS).ok();
+    let mut bytes = bench.bytes("m1.img");
+    let at = SUPERBLOCK + 4096; // eight sectors behind the superblock, as mdadm has it
+    assert_eq!(&bytes[at..at + 4], b"bitm");
+    bytes[at + 4] = 99;
+    bench.replace("m1.img", &bytes);
+    bench.run("write", &MEMBERS).expect(2, &["m1.img: bitmap.version"]);
+    let run = bench.run("examine", &MEMBERS);
+    run.expect(1, &["m1.img: bitmap.version"]);
+    assert!(run.text().contains("cannot be written to: m1.img: bitmap.version"), "{}", run.text());
+}
+
+#[test]
 fn a_bitmap_file_of_an_array_that_is_refused_stays_as_it_is() {
     let bench = Bench::new();
     bench.here.run("create --level 5 --chunk 64K --size 4M --assume-clean a b c").ok();

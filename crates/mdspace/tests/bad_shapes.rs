@@ -203,7 +203,9 @@ const DAMAGES: [Damage; 14] = [
         // Those are two arrays, each with members missing: which of them can be started depends on the level.
         is_in_readers_way: true,
         examine: |shape| match shape.level {
-            1 => (0, Vec::new()), // two arrays, each of which can be started without the others' members
+            // Two arrays, each of which can be started without the others' members; the bitmap is still the one's.
+            1 if shape.is_old() => (0, Vec::new()),
+            1 => (1, vec!["bitmap.uuid"]),
             _ => (1, vec!["too few members"]),
         },
         create: claimed,
@@ -240,7 +242,7 @@ const DAMAGES: [Damage; 14] = [
         },
         field: |_| "bitmap.magic",
         is_in_readers_way: false,
-        examine: done,
+        examine: |_| (1, vec!["bitmap.magic"]),
         create: claimed,
     },
     Damage {
@@ -252,7 +254,7 @@ const DAMAGES: [Damage; 14] = [
         },
         field: |_| "bitmap.chunksize",
         is_in_readers_way: false,
-        examine: done,
+        examine: |_| (1, vec!["bitmap.chunksize"]),
         create: claimed,
     },
     Damage {
@@ -264,7 +266,7 @@ const DAMAGES: [Damage; 14] = [
         },
         field: |_| "bitmap.sync_size",
         is_in_readers_way: false,
-        examine: done,
+        examine: |_| (1, vec!["bitmap.sync_size"]),
         create: claimed,
     },
     Damage {
@@ -276,7 +278,7 @@ const DAMAGES: [Damage; 14] = [
         },
         field: |_| "bitmap.uuid",
         is_in_readers_way: false,
-        examine: done,
+        examine: |_| (1, vec!["bitmap.uuid"]),
         create: claimed,
     },
     Damage {

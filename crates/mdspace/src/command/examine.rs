@@ -1,7 +1,7 @@
 //! `examine`: what is written on each member, and whether the members agree.
 //!
 //! Only reads, also members that are in use. Agreement is not judged here:
-//! each array found is assembled read-only, by the rules that `serve` goes by.
+//! each array found is assembled, by the rules that `serve` goes by, to be read and to be written.
 
 use crate::command::arguments::ExamineArguments;
 use crate::command::failure::Failure;
@@ -40,8 +40,13 @@ struct ArrayFound {
     status: Option<Status>,
     /// Why it cannot be started.
     refusal: Option<String>,
-    /// What to do about that.
+    /// Why it can be read, but not written.
+    write_refusal: Option<String>,
+    /// What to do about either.
     advice: Option<String>,
+    /// Whether what cannot be used for writing is damaged.
+    #[serde(skip)]
+    is_damaged: bool,
 }
 
 /// Runs `mdspace examine`.
@@ -84,16 +89,36 @@ async fn examine(machine: &Machine, arguments: &ExamineArguments) -> Result<Repo
         }
     }
     for (uuid, candidates) in arrays {
-        let members = candidates.iter().map(|candidate| candidate.name.clone()).collect();
-        let (status, failure) = match machine.assemble_candidates(candidates, false, Purpose::Look).await {
-            Ok(array) => (Some(array.status()), None),
-            Err(refusal) => (None, Some(Failure::from(refusal))),
-        };
-        let refusal = failure.as_ref().map(Failure::reason);
-        let advice = failure.as_ref().and_then(Failure::advice);
-        report.arrays.push(ArrayFound { uuid, members, status, refusal, advice });
+        report.arrays.push(try_array(machine, uuid, candidates).await);
     }
     Ok(report)
+}
+
+async fn try_array(machine: &Machine, uuid: String, candidates: Vec<Candidate<AnyMember>>) -> ArrayFound {
+    let members: Vec<String> = candidates.iter().map(|candidate| candidate.name.clone()).collect();
+    let mut found = ArrayFound {
+        uuid,
+        status: None,
+        refusal: None,
+        write_refusal: None,
+        advice: None,
+        is_damaged: false,
+        members: members.clone(),
+    };
+    let refused = match machine.assemble_candidates(candidates, false, Purpose::Look).await {
+        Ok(array) => {
+            found.status = Some(array.status());
+            machine.check_writable(members).await.err()
+        }
+        Err(refusal) => Some(refusal),
+    };
+    let Some(refusal) = refused else { return found };
+    // Of all that only a writer looks at, the bitmap alone can be damaged.
+    found.is_damaged = refusal.field.as_ref().is_some_and(|field| field.starts_with("bitmap."));
+    let failure = Failure::from(refusal);
+    found.advice = failure.advice();
+    *if found.status.is_some() { &mut found.write_refusal } else { &mut found.refusal } = Some(failure.reason());
+    found
 }
 
 async fn look(machine: &Machine, candidate: &Candidate<AnyMember>) -> Result<Examination, Unusable> {
@@ -123,6 +148,9 @@ impl Report {
                     for slot in &status.missing {
                         text += &format!("  missing: slot {slot}\n");
                     }
+                    if let Some(reason) = &array.write_refusal {
+                        text += &format!("  cannot be written to: {reason}\n");
+                    }
                 }
                 (None, refusal) => {
                     let refusal = refusal.as_deref().unwrap_or_default();
@@ -133,14 +161,16 @@ impl Report {
         text
     }
 
-    /// The exit status: unusable members are refused, arrays that cannot be started are not well.
+    /// The exit status: unusable members are refused, arrays that cannot be started, or whose bitmap is damaged, are not well.
     fn verdict(&self) -> Result<(), Failure> {
         if !self.unusable.is_empty() {
             let reasons: Vec<&str> = self.unusable.iter().map(|member| &*member.reason).collect();
             return Err(Failure::refused(reasons.join("\n  and: ")).advise("name only members of arrays"));
         }
-        let Some(array) = self.arrays.iter().find(|array| array.status.is_none()) else { return Ok(()) };
-        let failure = Failure::unwell(array.refusal.as_deref().unwrap_or_default());
+        let is_unwell = |array: &&ArrayFound| array.status.is_none() || array.is_damaged;
+        let Some(array) = self.arrays.iter().find(is_unwell) else { return Ok(()) };
+        let failure =
+            Failure::unwell(array.refusal.as_ref().or(array.write_refusal.as_ref()).map_or("", |reason| reason));
         Err(match &array.advice {
             Some(advice) => failure.advise(advice),
             None => failure,
