@@ -304,7 +304,7 @@ fn catch_up<M: Member>(offered: &mut [Offered<M>]) {
     }
 }
 
-fn elect<M>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
+fn elect<M: Member>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
     let superblock = |index: usize| &offered[index].found.superblock;
     let freshest = freshest(offered)
         .ok_or_else(|| Refusal::new("no members were given").advice("name the files or devices, in any order"))?;
@@ -366,11 +366,17 @@ fn was_told_first(own: &Superblock, best: &Superblock) -> bool {
     !is_active(&best.role(own.device_number)) && are_together
 }
 
+/// Whether a candidate is a spare by its own word and the array's, and has room for what the array keeps on members since.
+fn is_spare_of<M: Member>(Offered { member, found, .. }: &Offered<M>, best: &Superblock) -> bool {
+    let own = &found.superblock;
+    let is_called_so = own.own_role() == DeviceRole::Spare && best.role(own.device_number) == DeviceRole::Spare;
+    is_called_so && difference(own, best).is_none() && own.with_bitmap(best.bitmap, member.limits().bytes).is_ok()
+}
+
 /// What one candidate is, going by the freshest superblock.
-fn seat_of<M>(candidate: &Offered<M>, best: &Superblock) -> Result<Result<DeviceRole, String>, Refusal> {
+fn seat_of<M: Member>(candidate: &Offered<M>, best: &Superblock) -> Result<Result<DeviceRole, String>, Refusal> {
     let own = &candidate.found.superblock;
-    let is_spare = own.own_role() == DeviceRole::Spare && best.role(own.device_number) == DeviceRole::Spare;
-    if is_spare && difference(own, best).is_none() {
+    if is_spare_of(candidate, best) {
         return Ok(Ok(DeviceRole::Spare)); // nothing of it can be old, so md does not ask for its events either
     }
     if best.events.saturating_sub(own.events) > 1 {

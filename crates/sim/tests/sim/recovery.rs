@@ -11,7 +11,7 @@ use engine::{Array, AssembleOptions, BitmapPolicy, Candidate, Clock, Durability,
 use format::geometry::Level;
 use format::placement::BitmapChoice;
 use format::superblock::{BadBlockPlace, DeviceRole, MAX_DEVICES, Superblock, Version, decode};
-use format::units::MemberByte;
+use format::units::{MemberByte, Sectors};
 use futures_util::future::join;
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::cell::{Cell, RefCell};
@@ -547,6 +547,32 @@ fn numbers_of_devices_that_are_gone_are_given_again_when_no_others_are_left() {
             let array = life.assemble(&members, false).await.expect("whole");
             let status = array.status();
             assert_eq!((status.in_sync, status.left_out.len(), &*status.left_out[0].name), (3, 1, "former"));
+        },
+        || false,
+    );
+}
+
+/// One that has become useless meanwhile does not keep the array from being used.
+#[test]
+fn a_spare_without_room_for_the_bitmap_that_was_added_without_it_is_left_out() {
+    let life = Life::new(RAID5, 5);
+    life.world.clone().run(
+        async {
+            let (mut members, blanks) = life.create().await;
+            let array = life.assemble(&members, false).await.expect("whole");
+            array.add(candidate(&blanks[0]), [0x80; 16], false).await.expect("it fits");
+            array.stop().await.expect("stops clean");
+            let array = life.assemble(&members, false).await.expect("whole");
+            array.add_bitmap(Some(4096), BitmapPolicy::default()).await.expect("there is room");
+            array.stop().await.expect("stops clean");
+            members.push(blanks[0].clone());
+            for (data_offset, left_out) in [(DATA_OFFSET as u64 / 512, 0), (16, 1)] {
+                let mut spare = superblock(&blanks[0]);
+                spare.data_offset = Sectors(data_offset);
+                blanks[0].plant(4096, &spare.encode());
+                let status = life.assemble(&members, false).await.expect("whole").status();
+                assert_eq!((status.in_sync, status.left_out.len()), (4, left_out), "{data_offset}");
+            }
         },
         || false,
     );
