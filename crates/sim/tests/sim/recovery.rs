@@ -568,7 +568,7 @@ fn a_spare_without_room_for_the_bitmap_that_was_added_without_it_is_left_out() {
             members.push(blanks[0].clone());
             for (data_offset, left_out) in [(DATA_OFFSET as u64 / 512, 0), (16, 1)] {
                 let mut spare = superblock(&blanks[0]);
-                spare.data_offset = Sectors(data_offset);
+                (spare.data_offset, spare.bad_blocks) = (Sectors(data_offset), None);
                 blanks[0].plant(4096, &spare.encode());
                 let status = life.assemble(&members, false).await.expect("whole").status();
                 assert_eq!((status.in_sync, status.left_out.len()), (4, left_out), "{data_offset}");
