@@ -160,9 +160,10 @@ crashed() {
 crashed_and_degraded() {
     what="level $1: crashed without a member"
     killed_while_written_to "$1" 3
-    local rest=("${members[@]:0:3}") refused=0
+    local rest=("${members[@]:0:3}") refused=0 state
     mdadm --assemble --run --quiet /dev/md0 "${rest[@]}" 2>refusal && fail "md starts it"
-    [ ! -e $md/array_state ] || [[ $(<$md/array_state) = @(inactive|clear) ]] || fail "md has started it: $(<$md/array_state)"
+    state=$(cat $md/array_state 2>/dev/null) || state=gone # what was refused may be taken away just now
+    [[ ${state:-gone} = @(inactive|clear|gone) ]] || fail "md has started it: $state"
     mdadm --stop --quiet /dev/md0 2>refusal || true
     until_true released
     "$mdspace" write "${rest[@]}" --offset 0 <mib >refusal 2>&1 || refused=$?
