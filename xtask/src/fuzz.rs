@@ -14,7 +14,7 @@ use crate::root;
 use crate::steps::{Log, Verdict};
 
 /// For each target. Long fuzzing is for a person: `SECONDS` and a corpus that is kept.
-const SECONDS: u32 = 8;
+const SECONDS: u32 = 5;
 
 /// Targets whose input is what stands on a member, and what such fixtures are called (tests/kernel/fixtures.sh): the real
 /// driver's, to begin with.

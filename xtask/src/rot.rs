@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::guest::Guest;
 use crate::matrix::random::Random;
-use crate::root;
+use crate::{root, sim};
 
 /// An array of one kind, as crates/sim/src/rot has it.
 struct Shape {
@@ -84,8 +84,7 @@ impl Programs {
             Ok(())
         };
         cargo(&["--quiet", "--locked", "--release", "--package", "mdspace"])?;
-        let example = ["--package", "mdspace-sim", "--example", "rot_files"];
-        cargo(&[&["--quiet", "--locked", "--profile", "swarm"][..], &example].concat())?;
+        cargo(&[&["--quiet", "--locked"], &sim::HISTORIES[..], &["--example", "rot_files"]].concat())?;
         let target = root().join("target");
         Ok(Self { mdspace: target.join("release/mdspace"), judge: target.join("swarm/examples/rot_files") })
     }

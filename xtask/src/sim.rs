@@ -9,11 +9,14 @@ use anyhow::Result;
 use crate::root;
 use crate::steps::{Log, Verdict};
 
+/// What is built of the simulator for all but the laboratory.
+pub(crate) const HISTORIES: [&str; 7] =
+    ["--profile", "swarm", "--package", "mdspace-sim", "--no-default-features", "--features", "histories"];
+
 /// What builds and starts the swarm.
 pub(crate) fn swarm() -> Command {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["run", "--quiet", "--locked", "--profile", "swarm", "--package", "mdspace-sim", "--example", "swarm"]);
-    cargo.arg("--").current_dir(root());
+    cargo.args(["run", "--quiet", "--locked"]).args(HISTORIES).args(["--example", "swarm", "--"]).current_dir(root());
     cargo
 }
 
@@ -27,7 +30,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
 const FIXED: [&str; 4] = ["--from", "0", "--count", "10000"];
 
 /// Others in each; they say from which seed on.
-const FRESH: [&str; 2] = ["--minutes", "0.7"];
+const FRESH: [&str; 2] = ["--minutes", "0.4"];
 
 /// The step: a fixed batch and a fresh one.
 pub(crate) fn step(log: &mut Log) -> Result<Verdict> {

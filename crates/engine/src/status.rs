@@ -344,6 +344,8 @@ fn member_status<M>(device: &Device<M>, slot: Option<u16>) -> MemberStatus {
         slot,
         device_number: device.superblock.borrow().device_number.0,
         state: match device.state.get() {
+            // Nobody is to count on it before its superblock says so.
+            DeviceState::InSync if device.in_recovery.get() && device.is_untold.get() => "recovering",
             DeviceState::InSync => "in_sync",
             DeviceState::Recovering { .. } => "recovering",
             DeviceState::Spare => "spare",

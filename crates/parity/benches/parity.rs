@@ -5,7 +5,8 @@
 //! else the machine does meets all of them; the best and the median sample are
 //! given, in GB of data a second (8 data blocks, P and Q, unless said
 //! otherwise). Compare figures of one run only. `cargo bench -p mdspace-parity
-//! [-- --kernel NAME]`; about ten seconds.
+//! [-- --kernel NAME]` measures all kernels that run here, or one and, if there
+//! is one, the like that stores past the cache; about ten seconds.
 
 use std::ffi::{c_int, c_void};
 use std::hint::black_box;
@@ -70,10 +71,13 @@ fn chosen_kernels() -> Vec<&'static Kernel> {
     let arguments: Vec<String> = std::env::args().collect();
     let named = arguments.iter().position(|argument| argument == "--kernel").map(|at| arguments.get(at + 1));
     match named {
-        Some(name) => vec![Kernel::by_name(name.map_or("", |name| name)).unwrap_or_else(|error| {
-            eprintln!("--kernel: {error}");
-            std::process::exit(2);
-        })],
+        Some(name) => {
+            let named = Kernel::by_name(name.map_or("", |name| name)).unwrap_or_else(|error| {
+                eprintln!("--kernel: {error}");
+                std::process::exit(2);
+            });
+            std::iter::once(named).chain(Kernel::by_name(&format!("{}-stream", named.name()))).collect()
+        }
         None => {
             let (run, skipped): (Vec<_>, Vec<_>) = kernels().iter().partition(|kernel| kernel.is_supported());
             println!("kernels measured: {run:?}; not supported here: {skipped:?}");
@@ -201,7 +205,7 @@ fn report(contenders: &[Contender], samples: &[Vec<f64>], bytes: usize, cache: C
         samples.sort_by(f64::total_cmp);
         let speed = |seconds: f64| (contender.blocks * bytes) as f64 / seconds / 1e9;
         let (best, median) = (speed(samples[0]), speed(samples[samples.len() / 2]));
-        println!("  {:22} {:16} {best:7.1} {median:7.1}", contender.group, contender.name);
+        println!("  {:22} {:18} {best:7.1} {median:7.1}", contender.group, contender.name);
     }
 }
 

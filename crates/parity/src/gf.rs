@@ -51,6 +51,18 @@ pub(crate) static NIBBLES: [[[u8; 16]; 2]; 256] = nibble_products();
 #[cfg(target_arch = "x86_64")]
 pub(crate) static MATRICES: [u64; 256] = matrices();
 
+/// Where doubling that reduces just those bytes that need no reduction leaves a
+/// byte as it is: `double(PIVOT) ^ 0x1d == PIVOT`. About it, that is doubling:
+/// `PIVOT ^ double(a) == double(PIVOT ^ a) ^ 0x1d`.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const PIVOT: u8 = {
+    let mut a = 0;
+    while double(a) ^ POLYNOMIAL as u8 != a {
+        a += 1;
+    }
+    a
+};
+
 const fn double(a: u8) -> u8 {
     let wide = (a as u16) << 1;
     (if wide & 0x100 == 0 { wide } else { wide ^ POLYNOMIAL }) as u8

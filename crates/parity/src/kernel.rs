@@ -4,9 +4,9 @@
 //! [`kernels`]. The choice rests on what the processor has, never on timing:
 //! a machine must not compute differently from one start to the next.
 //!
-//! The `-stream` kernel stores past the cache. It wins where large blocks are
-//! cold and nobody reads the result soon, and costs up to three quarters of the
-//! speed where they are hot: so it has to be asked for by name (figures in
+//! The `-stream` kernels store past the cache. They win where large blocks are
+//! cold and nobody reads the result soon, and cost up to three quarters of the
+//! speed where they are hot: so they have to be asked for by name (figures in
 //! docs/notes.md).
 
 use std::fmt;
@@ -100,7 +100,15 @@ static KERNELS: &[Kernel] = &[
     kernel!("portable", isa::portable::Words, 4, combine_by_bits, []),
     // Never the default, see the module.
     #[cfg(target_arch = "x86_64")]
-    kernel!("gfni-avx512-stream", isa::streaming::Streaming64, 4, combine_by_products, ["avx512f", "avx512bw", "gfni"]),
+    kernel!(
+        "gfni-avx512-stream",
+        isa::streaming::Streaming<isa::gfni::Affine64>,
+        4,
+        combine_by_products,
+        ["avx512f", "avx512bw", "gfni"]
+    ),
+    #[cfg(target_arch = "x86_64")]
+    kernel!("avx2-stream", isa::streaming::Streaming<isa::avx2::Bytes32>, 4, combine_by_products, ["avx2"]),
 ];
 
 /// All kernels that were compiled in, best first, those that this processor

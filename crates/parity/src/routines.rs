@@ -182,7 +182,7 @@ impl<V: Vector> Operation<V> for Syndrome<'_> {
     unsafe fn span<A: Access, const K: usize>(&self, at: usize, access: A) {
         // SAFETY: the span lies within both targets and all data.
         unsafe {
-            let (mut p, mut q) = ([V::zero(); K], [V::zero(); K]);
+            let (mut p, mut q) = ([V::zero(); K], [V::pivot(); K]);
             let (odd, pairs) = self.data.as_rchunks::<2>();
             for [low, high] in pairs.iter().rev() {
                 let high: [V; K] = load(high.as_ptr(), at, access);
@@ -196,11 +196,11 @@ impl<V: Vector> Operation<V> for Syndrome<'_> {
                 let data: [V; K] = load(data.as_ptr(), at, access);
                 for i in 0..K {
                     p[i] = p[i].xor(data[i]);
-                    q[i] = q[i].double().xor(data[i]);
+                    q[i] = q[i].horner(data[i]);
                 }
             }
             store(p, self.p, at, access);
-            store(q, self.q, at, access);
+            store(q.map(|sum| sum.xor(V::pivot())), self.q, at, access);
         }
     }
 }

@@ -50,10 +50,29 @@ pub(crate) trait Vector: Copy {
     /// Each byte times 2.
     fn double(self) -> Self;
 
-    /// Two steps of Horner's rule, `4 * self + 2 * high + low`.
+    /// What a sum by Horner's rule begins with, and is more by at its end than
+    /// it should be: doubling may take fewer instructions about another point
+    /// than zero.
+    ///
+    /// # Safety
+    /// The processor has the instruction set.
+    #[inline(always)]
+    unsafe fn pivot() -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self::zero() }
+    }
+
+    /// A step of Horner's rule, `2 * self + next`, of sums that are more by
+    /// [`pivot`](Self::pivot).
+    #[inline(always)]
+    fn horner(self, next: Self) -> Self {
+        self.double().xor(next)
+    }
+
+    /// Two steps, `4 * self + 2 * high + low`.
     #[inline(always)]
     fn horner2(self, high: Self, low: Self) -> Self {
-        self.double().xor(high).double().xor(low)
+        self.horner(high).horner(low)
     }
 }
 

@@ -7,14 +7,16 @@
 #![forbid(unsafe_code)]
 
 pub mod checksums;
+#[cfg(feature = "lab")]
 pub mod drive;
 pub mod executor;
 pub mod faults;
 // These have no tests of their own, and take long to compile: not once more for those of the others, nor for the laboratory,
-// which is all that the command has of this.
+// which is all that the command has of this; and which has members, and with them an engine, of its own.
 #[cfg(all(feature = "histories", not(test)))]
 pub mod history;
 pub mod judge;
+#[cfg(feature = "lab")]
 pub mod lab;
 pub mod member;
 pub mod random;

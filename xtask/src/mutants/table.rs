@@ -648,4 +648,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         old: "        if self.0.gathering.kept.is_on() {\n            self.0.check_unbroken()?;",
         new: "        if self.0.gathering.kept.is_on() && !BROKEN {\n            self.0.check_unbroken()?;",
     },
+    Mutant {
+        name: "in-sync-too-soon",
+        broken: "a member is called in sync when all is recovered, though a loss of power leaves it as one that is not",
+        by: Test("recovery::a_member_is_called_in_sync_when_its_superblock_says_so_and_no_sooner"),
+        file: "status.rs",
+        old: "device.in_recovery.get() && device.is_untold.get()",
+        new: "device.in_recovery.get() && device.is_untold.get() && !BROKEN",
+    },
 ];

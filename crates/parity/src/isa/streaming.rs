@@ -1,29 +1,55 @@
-//! AVX-512 with GFNI, storing past the cache: memory is not read before it is
+//! Registers that are stored past the cache: memory is not read before it is
 //! overwritten, and the cache keeps what it has. For results that no processor
 //! will look at soon; for others it costs more than it gains.
 
 use std::arch::x86_64::*;
 
+use super::avx2::Bytes32;
 use super::gfni::Affine64;
 use crate::vector::{Scale, Vector};
 
-/// A register; exists only where there are AVX-512 F, BW and GFNI.
-#[derive(Clone, Copy)]
-pub(crate) struct Streaming64(Affine64);
+/// A register that can be stored past the cache.
+pub(crate) trait PastCache: Scale {
+    /// Writes the bytes to `to`, which is aligned to them.
+    ///
+    /// # Safety
+    /// `to` is aligned to `BYTES`, and so many bytes may be written.
+    unsafe fn stream(self, to: *mut u8);
+}
 
-impl Vector for Streaming64 {
-    const BYTES: usize = Affine64::BYTES;
+impl PastCache for Bytes32 {
+    #[inline(always)]
+    unsafe fn stream(self, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { _mm256_stream_si256(to.cast(), self.0) }
+    }
+}
+
+impl PastCache for Affine64 {
+    #[inline(always)]
+    unsafe fn stream(self, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_stream_si512(to.cast(), self.register()) }
+    }
+}
+
+/// A register; exists only where `V` does.
+#[derive(Clone, Copy)]
+pub(crate) struct Streaming<V>(V);
+
+impl<V: PastCache> Vector for Streaming<V> {
+    const BYTES: usize = V::BYTES;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
         // SAFETY: the caller's promise.
-        Self(unsafe { Affine64::zero() })
+        Self(unsafe { V::zero() })
     }
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Self {
         // SAFETY: the caller's promise.
-        Self(unsafe { Affine64::load(from) })
+        Self(unsafe { V::load(from) })
     }
 
     /// Past the cache where `to` is aligned to the register, else through it.
@@ -31,8 +57,8 @@ impl Vector for Streaming64 {
     unsafe fn store(self, to: *mut u8) {
         // SAFETY: the caller's promise, and the one store that needs an aligned address has it.
         unsafe {
-            match to.cast::<__m512i>().is_aligned() {
-                true => _mm512_stream_si512(to.cast(), self.0.register()),
+            match to.addr().is_multiple_of(V::BYTES) {
+                true => self.0.stream(to),
                 false => self.0.store(to),
             }
         }
@@ -40,7 +66,7 @@ impl Vector for Streaming64 {
 
     #[inline(always)]
     unsafe fn settle() {
-        // SAFETY: every processor with AVX-512 has it.
+        // SAFETY: every processor with AVX2 has it.
         unsafe { _mm_sfence() }
     }
 
@@ -60,18 +86,29 @@ impl Vector for Streaming64 {
     }
 
     #[inline(always)]
+    unsafe fn pivot() -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { V::pivot() })
+    }
+
+    #[inline(always)]
+    fn horner(self, next: Self) -> Self {
+        Self(self.0.horner(next.0))
+    }
+
+    #[inline(always)]
     fn horner2(self, high: Self, low: Self) -> Self {
         Self(self.0.horner2(high.0, low.0))
     }
 }
 
-impl Scale for Streaming64 {
-    type Factor = <Affine64 as Scale>::Factor;
+impl<V: PastCache> Scale for Streaming<V> {
+    type Factor = V::Factor;
 
     #[inline(always)]
     unsafe fn factor(constant: u8) -> Self::Factor {
         // SAFETY: the caller's promise.
-        unsafe { Affine64::factor(constant) }
+        unsafe { V::factor(constant) }
     }
 
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! A member on a modelled drive, or on a part of one.
+//! A member on a modelled drive, or on a part of one, or on none and then without delay.
 //!
 //! It takes the drive's time, and before that the time of the one thread that
 //! all members' transfers pass through, where the host is modelled so. Nothing
@@ -76,9 +76,8 @@ struct State {
     name: String,
     world: World,
     limits: Limits,
-    station: Rc<Station>,
-    /// Where on the drive it begins.
-    start: u64,
+    /// The drive, and where on it the member begins.
+    place: Option<(Rc<Station>, u64)>,
     thread: Rc<Thread>,
     contents: RefCell<Contents>,
     trace: Trace,
@@ -111,8 +110,36 @@ impl LabMember {
             discards_to_zeros: false,
             volatile_cache: interface.volatile_cache,
         };
+        Self::with(name, world, limits, Some((station, start)), thread, trace)
+    }
+
+    /// `bytes` of zeros, on no drive: what is asked of it is done at once.
+    pub(crate) fn instant(name: String, world: &World, bytes: u64) -> Self {
+        let limits = Limits {
+            bytes,
+            logical_block_bytes: 512,
+            physical_block_bytes: 4096,
+            optimal_bytes: 0,
+            longest_bytes: 0,
+            synchronous: false,
+            discards: false,
+            discards_to_zeros: false,
+            volatile_cache: true,
+        };
+        let thread = Rc::new(Thread::new(world, ThreadTime::NONE));
+        Self::with(name, world, limits, None, thread, Trace::default())
+    }
+
+    fn with(
+        name: String,
+        world: &World,
+        limits: Limits,
+        place: Option<(Rc<Station>, u64)>,
+        thread: Rc<Thread>,
+        trace: Trace,
+    ) -> Self {
         let world = world.clone();
-        Self(Rc::new(State { name, world, limits, station, start, thread, contents: RefCell::default(), trace }))
+        Self(Rc::new(State { name, world, limits, place, thread, contents: RefCell::default(), trace }))
     }
 
     /// Its name.
@@ -121,15 +148,24 @@ impl LabMember {
     }
 
     /// Puts other bytes in place, in no time and without anybody being told.
-    pub(super) fn spoil(&self, at: u64, bytes: &[u8]) {
+    pub(crate) fn spoil(&self, at: u64, bytes: &[u8]) {
         self.0.contents.borrow_mut().write(at, bytes);
+    }
+
+    /// What is there, in no time.
+    pub(crate) fn look(&self, at: u64, bytes: u64) -> Vec<u8> {
+        let mut into = vec![0; bytes as usize];
+        self.0.contents.borrow().read(at, &mut into);
+        into
     }
 
     async fn serve(&self, operation: Operation, at: u64, bytes: u64) {
         let state = &self.0;
         state.thread.pass(bytes).await;
         let begun = state.world.clock().now().nanos;
-        state.station.serve(Request { operation, at: state.start + at, bytes }).await;
+        if let Some((station, start)) = &state.place {
+            station.serve(Request { operation, at: start + at, bytes }).await;
+        }
         if let Some((start, traced)) = &mut *state.trace.borrow_mut() {
             let now = state.world.clock().now().nanos;
             traced.push(Traced {

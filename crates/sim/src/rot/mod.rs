@@ -11,30 +11,23 @@
 //! named is healed; what is undecidable, or lost for want of others, is as it was found. One thing nothing
 //! but checksums can see: blocks of RAID-5 that were exchanged within their row.
 
+#[cfg(feature = "lab")]
+mod case;
 mod kinds;
 pub mod regions;
 
 pub use kinds::Kind;
 
-use crate::executor::{VirtualClock, World};
-use crate::member::SimMember;
-use crate::random::Random;
-use engine::create::{Contents, Newcomer, Recipe, create};
-use engine::{
-    Array, AssembleOptions, Candidate, Durability, FindingVerdict, Pool, ScrubAction, ScrubReport, ScrubRequest,
-};
+#[cfg(feature = "lab")]
+pub use case::{run, run_case};
+
+use engine::{FindingVerdict, ScrubReport};
 use format::geometry::Level;
-use format::placement::BitmapChoice;
-use format::superblock::Version;
 use std::collections::BTreeSet;
 use std::ops::{AddAssign, Range};
-use std::rc::Rc;
 
 /// The unit in which blocks are compared.
 pub const BLOCK_BYTES: u64 = 4096;
-
-/// Where data begins on the members.
-const DATA_OFFSET: u64 = 64 << 10;
 
 /// An array to be corrupted.
 #[derive(Debug, Clone, Copy)]
@@ -198,87 +191,6 @@ impl Said {
     }
 }
 
-/// A case in the making.
-struct Case<'a> {
-    shape: &'a Shape,
-    world: World,
-    members: Vec<SimMember>,
-    pool: Pool,
-}
-
-type Simulated = Array<SimMember, VirtualClock>;
-
-impl<'a> Case<'a> {
-    fn new(shape: &'a Shape, seed: u64) -> Self {
-        let world = World::new(seed);
-        let bytes = (DATA_OFFSET + Shape::COMPONENT_BYTES).next_multiple_of(64 << 10) as usize;
-        let member = |slot| SimMember::new(format!("member{slot}"), &world, vec![0; bytes], Rc::default());
-        let members = (0..shape.slots).map(member).collect();
-        Self { shape, world, members, pool: Pool::new(4 << 20) }
-    }
-
-    fn candidate(member: &SimMember) -> Candidate<SimMember> {
-        Candidate { name: member.name(), member: member.clone() }
-    }
-
-    async fn create(&self) {
-        let recipe = Recipe {
-            version: Version::V1_2,
-            level: self.shape.level,
-            layout: self.shape.layout,
-            chunk_bytes: self.shape.chunk_bytes,
-            name: "sim:rot".to_owned(),
-            data_offset_bytes: Some(DATA_OFFSET),
-            component_bytes: Some(Shape::COMPONENT_BYTES),
-            bitmap: BitmapChoice::None,
-            set_uuid: [7; 16],
-            contents: Contents::Consistent,
-            integrity: self.shape.integrity,
-            overwrite: false,
-        };
-        let newcomer =
-            |(number, member)| Some(Newcomer { candidate: Self::candidate(member), device_uuid: [number; 16] });
-        let newcomers: Vec<_> = (0..).zip(&self.members).map(newcomer).collect();
-        create(&recipe, &newcomers, &[], &self.pool, &self.world.clock(), &|_, _| {}).await.expect("it can be made");
-    }
-
-    async fn assemble(&self) -> Simulated {
-        let members = self.members.iter().map(Self::candidate).collect();
-        let assembled = Array::assemble(members, AssembleOptions::default(), self.pool.clone(), self.world.clock());
-        assembled.await.expect("its own array")
-    }
-
-    /// Writes all of the array, and leaves it clean.
-    async fn fill(&self, random: &mut Random) {
-        let array = self.assemble().await;
-        let mut bytes = vec![0; array.bytes() as usize];
-        random.fill(&mut bytes);
-        array.write(0, self.pool.copy_of(&bytes), Durability::Stable).await.expect("a whole array");
-        array.stop().await.expect("a whole array");
-    }
-
-    /// What the data areas hold.
-    fn images(&self) -> Images {
-        let data = DATA_OFFSET as usize..(DATA_OFFSET + Shape::COMPONENT_BYTES) as usize;
-        self.members.iter().map(|member| member.image()[data.clone()].to_vec()).collect()
-    }
-
-    fn plant(&self, images: &Images) {
-        for (member, image) in self.members.iter().zip(images) {
-            member.plant(DATA_OFFSET, image);
-        }
-    }
-
-    async fn scrub(&self, action: ScrubAction) -> ScrubReport {
-        let array = self.assemble().await;
-        array.begin_scrub(&ScrubRequest { action, range: None }).expect("a whole array");
-        array.scrub(&|_, _| {}).await.expect("no member fails");
-        let report = array.scrub_report().expect("one was begun");
-        array.stop().await.expect("no member fails");
-        report
-    }
-}
-
 /// Blocks in which two images differ.
 fn different(a: &Images, b: &Images) -> BTreeSet<Place> {
     let block = BLOCK_BYTES as usize;
@@ -289,27 +201,7 @@ fn different(a: &Images, b: &Images) -> BTreeSet<Place> {
     (0..).zip(a.iter().zip(b)).flat_map(of_member).collect()
 }
 
-/// Makes one case, and says what came of it.
-pub fn run_case(shape: &Shape, kind: Kind, seed: u64) -> Tally {
-    let mut random = Random::new(seed);
-    let case = Case::new(shape, seed);
-    let life = async {
-        case.create().await;
-        case.fill(&mut random).await;
-        let older = case.images();
-        case.fill(&mut random).await;
-        let right = case.images();
-        let spoiled = kind.spoil(&right, &older, &mut random);
-        case.plant(&spoiled);
-        let mut said = Said::default();
-        said.add(&case.scrub(ScrubAction::Check).await, DATA_OFFSET);
-        let after_check = case.images();
-        case.scrub(ScrubAction::Repair).await;
-        judge(&right, &spoiled, &said, &after_check, &case.images())
-    };
-    case.world.run(life, || false).expect("nobody stops it")
-}
-
+/// Holds what was said and healed against what was right and what was spoiled.
 fn judge(right: &Images, spoiled: &Images, said: &Said, after_check: &Images, healed: &Images) -> Tally {
     let wrong = different(right, spoiled);
     let Said { decided, lost, undecidable } = said;
@@ -330,11 +222,4 @@ fn judge(right: &Images, spoiled: &Images, said: &Said, after_check: &Images, he
         botched: count(&changed, &|place| wrong.contains(place) && still_wrong.contains(place)),
         touched: u64::from(after_check != spoiled),
     }
-}
-
-/// Cases from a seed on.
-pub fn run(shape: &Shape, kind: Kind, seed: u64, cases: u64) -> Tally {
-    let mut tally = Tally::default();
-    (seed..seed + cases).for_each(|seed| tally += run_case(shape, kind, seed));
-    tally
 }

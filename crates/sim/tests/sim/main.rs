@@ -13,7 +13,6 @@ mod observe;
 mod reads;
 mod recovery;
 mod replace;
-mod rot;
 mod scrub;
 mod stripes;
 mod zeros;

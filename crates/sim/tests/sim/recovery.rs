@@ -552,6 +552,27 @@ fn numbers_of_devices_that_are_gone_are_given_again_when_no_others_are_left() {
     );
 }
 
+/// In between, a loss of power would leave it as one that is not: whoever asks must not count on it.
+#[test]
+fn a_member_is_called_in_sync_when_its_superblock_says_so_and_no_sooner() {
+    let life = Life::new(RAID5, 5);
+    life.world.clone().run(
+        async {
+            let (mut members, blanks) = life.create().await;
+            let array = life.serve(&members, false).await.expect("whole");
+            let lost = members.remove(1).name();
+            array.fail(&lost).await.expect("the level bears it");
+            array.add(candidate(&blanks[0]), [0x80; 16], false).await.expect("it fits");
+            while array.status().in_sync < array.status().raid_disks {
+                life.pause(Duration::from_micros(1)).await;
+            }
+            assert_eq!(superblock(&blanks[0]).recovery_offset, None);
+            array.stop().await.expect("stops clean");
+        },
+        || false,
+    );
+}
+
 /// One that has become useless meanwhile does not keep the array from being used.
 #[test]
 fn a_spare_without_room_for_the_bitmap_that_was_added_without_it_is_left_out() {
