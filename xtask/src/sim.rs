@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
 const FIXED: [&str; 4] = ["--from", "0", "--count", "10000"];
 
 /// Others in each; they say from which seed on.
-const FRESH: [&str; 2] = ["--minutes", "0.4"];
+const FRESH: [&str; 2] = ["--minutes", "0.7"];
 
 /// The step: a fixed batch and a fresh one.
 pub(crate) fn step(log: &mut Log) -> Result<Verdict> {

@@ -48,6 +48,21 @@ impl Cached {
     }
 }
 
+/// Of a member that nothing more is said of.
+pub(crate) fn limits(bytes: u64) -> Limits {
+    Limits {
+        bytes,
+        logical_block_bytes: 512,
+        physical_block_bytes: 4096,
+        optimal_bytes: 0,
+        longest_bytes: 0,
+        synchronous: false,
+        discards: false,
+        discards_to_zeros: false,
+        volatile_cache: true,
+    }
+}
+
 struct State {
     name: String,
     world: World,
@@ -82,17 +97,7 @@ impl SimMember {
     /// A member called `name` that holds `contents`. `boundaries` counts the writes and
     /// flushes of all members that share it.
     pub fn new(name: String, world: &World, contents: Vec<u8>, boundaries: Rc<Cell<u64>>) -> Self {
-        let limits = Limits {
-            bytes: contents.len() as u64,
-            logical_block_bytes: 512,
-            physical_block_bytes: 4096,
-            optimal_bytes: 0,
-            longest_bytes: 0,
-            synchronous: false,
-            discards: false,
-            discards_to_zeros: false,
-            volatile_cache: true,
-        };
+        let limits = limits(contents.len() as u64);
         Self(Rc::new(State {
             name,
             world: world.clone(),

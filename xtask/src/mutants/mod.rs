@@ -88,16 +88,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         println!("{line}");
         Ok::<(), anyhow::Error>(())
     };
-    let survivors =
-        if arguments.hunt { hunt(&mutants, arguments.histories, say)? } else { confirm(&mutants, false, say)? };
+    let survivors = if arguments.hunt { hunt(&mutants, arguments.histories, say)? } else { confirm(&mutants, say)? };
     Ok(if survivors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The step: each mutant is caught by what the table names.
 pub(crate) fn step(log: &mut Log) -> Result<Verdict> {
     let mutants = named(&[])?;
-    // The step `simulator` runs all tests with the engine as it is.
-    let survivors = confirm(&mutants, true, &mut |line| log.write(&format!("{line}\n")))?;
+    let survivors = confirm(&mutants, &mut |line| log.write(&format!("{line}\n")))?;
     ensure!(
         survivors.is_empty(),
         "not caught: {}; cargo xtask mutants --hunt NAME finds another history",
@@ -120,15 +118,14 @@ fn named(names: &[String]) -> Result<Vec<(usize, &'static Mutant)>> {
 /// Where it is told how each was caught.
 type Say<'a> = dyn FnMut(String) -> Result<()> + 'a;
 
-/// Tries what is to catch each, with and without it; gives those that are not caught. Tests that `are_known` to pass are
-/// tried as the mutant only.
-fn confirm(mutants: &[(usize, &'static Mutant)], are_known: bool, say: &mut Say<'_>) -> Result<Vec<&'static str>> {
+/// Tries what is to catch each, with and without it; gives those that are not caught.
+fn confirm(mutants: &[(usize, &'static Mutant)], say: &mut Say<'_>) -> Result<Vec<&'static str>> {
     let copy = Copy::make()?;
     copy.build()?;
     let tests = copy.build_tests()?;
     let mut survivors = Vec::new();
     for (number, mutant) in mutants {
-        let told = match catch_by(*number, mutant.by, &tests, are_known)? {
+        let told = match catch_by(*number, mutant.by, &tests)? {
             Some(reason) => format!("caught by {reason}"),
             None => {
                 survivors.push(mutant.name);
@@ -141,7 +138,7 @@ fn confirm(mutants: &[(usize, &'static Mutant)], are_known: bool, say: &mut Say<
 }
 
 /// How a mutant is caught by that, and not the engine as it is.
-fn catch_by(number: usize, by: By, tests: &Path, are_known: bool) -> Result<Option<String>> {
+fn catch_by(number: usize, by: By, tests: &Path) -> Result<Option<String>> {
     match by {
         By::Seed(seed) | By::SeedOfOneShard(seed) => {
             let shards = matches!(by, By::SeedOfOneShard(_)).then_some(1);
@@ -151,7 +148,7 @@ fn catch_by(number: usize, by: By, tests: &Path, are_known: bool) -> Result<Opti
             Ok(catch(Some(number), seed..seed + 1, shards)?.map(|Catch { reason, .. }| format!("{seed}: {reason}")))
         }
         By::Test(name) => {
-            if !are_known && let Some(reason) = fail(None, name, tests)? {
+            if let Some(reason) = fail(None, name, tests)? {
                 bail!("{name}: the engine as it is fails already: {reason}");
             }
             Ok(fail(Some(number), name, tests)?.map(|reason| format!("{name}: {reason}")))

@@ -39,11 +39,8 @@ impl Vector for Bytes32 {
     #[inline(always)]
     fn double(self) -> Self {
         // SAFETY: a register exists, so the instructions do.
-        unsafe {
-            let carries = _mm256_cmpgt_epi8(_mm256_setzero_si256(), self.0);
-            let reduce = _mm256_and_si256(carries, _mm256_set1_epi8(0x1d));
-            Self(_mm256_xor_si256(_mm256_add_epi8(self.0, self.0), reduce))
-        }
+        let pivot = unsafe { Self::pivot() };
+        self.xor(pivot).horner(pivot)
     }
 
     #[inline(always)]

@@ -39,11 +39,8 @@ impl Vector for Bytes16 {
     #[inline(always)]
     fn double(self) -> Self {
         // SAFETY: a register exists, so the instructions do.
-        unsafe {
-            let carries = _mm_cmpgt_epi8(_mm_setzero_si128(), self.0);
-            let reduce = _mm_and_si128(carries, _mm_set1_epi8(0x1d));
-            Self(_mm_xor_si128(_mm_add_epi8(self.0, self.0), reduce))
-        }
+        let pivot = unsafe { Self::pivot() };
+        self.xor(pivot).horner(pivot)
     }
 
     #[inline(always)]

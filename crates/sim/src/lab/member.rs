@@ -7,6 +7,7 @@
 use super::contents::Contents;
 use crate::drive::{Request, Station};
 use crate::executor::World;
+use crate::member::limits;
 use engine::{Block, Buffer, Clock, Limits, Member, MemberError, MemberFault, Moment, Operation};
 use format::units::MemberByte;
 use std::cell::{Cell, RefCell};
@@ -100,34 +101,19 @@ impl LabMember {
     ) -> Self {
         let interface = station.interface();
         let limits = Limits {
-            bytes,
             logical_block_bytes: interface.logical_block_bytes,
             physical_block_bytes: interface.physical_block_bytes,
             optimal_bytes: interface.optimal_bytes,
-            longest_bytes: 0,
-            synchronous: false,
-            discards: false,
-            discards_to_zeros: false,
             volatile_cache: interface.volatile_cache,
+            ..limits(bytes)
         };
         Self::with(name, world, limits, Some((station, start)), thread, trace)
     }
 
     /// `bytes` of zeros, on no drive: what is asked of it is done at once.
     pub(crate) fn instant(name: String, world: &World, bytes: u64) -> Self {
-        let limits = Limits {
-            bytes,
-            logical_block_bytes: 512,
-            physical_block_bytes: 4096,
-            optimal_bytes: 0,
-            longest_bytes: 0,
-            synchronous: false,
-            discards: false,
-            discards_to_zeros: false,
-            volatile_cache: true,
-        };
         let thread = Rc::new(Thread::new(world, ThreadTime::NONE));
-        Self::with(name, world, limits, None, thread, Trace::default())
+        Self::with(name, world, limits(bytes), None, thread, Trace::default())
     }
 
     fn with(

@@ -108,6 +108,15 @@ impl Life {
         SimMember::new(name.to_owned(), &self.world, vec![contents; bytes], self.boundaries.clone())
     }
 
+    /// As [`Self::create`], with the first of the blank ones a spare.
+    async fn create_with_spare(&self) -> (Vec<SimMember>, Vec<SimMember>) {
+        let (members, blanks) = self.create().await;
+        let array = self.assemble(&members, false).await.expect("whole");
+        array.add(candidate(&blanks[0]), [0x80; 16], false).await.expect("it fits");
+        array.stop().await.expect("stops clean");
+        (members, blanks)
+    }
+
     /// The members of a new array, and as many blank ones as it will lose.
     async fn create(&self) -> (Vec<SimMember>, Vec<SimMember>) {
         let setup = &self.setup;
@@ -560,8 +569,7 @@ fn a_member_is_called_in_sync_when_its_superblock_says_so_and_no_sooner() {
         async {
             let (mut members, blanks) = life.create().await;
             let array = life.serve(&members, false).await.expect("whole");
-            let lost = members.remove(1).name();
-            array.fail(&lost).await.expect("the level bears it");
+            array.fail(&members.remove(1).name()).await.expect("the level bears it");
             array.add(candidate(&blanks[0]), [0x80; 16], false).await.expect("it fits");
             while array.status().in_sync < array.status().raid_disks {
                 life.pause(Duration::from_micros(1)).await;
@@ -579,10 +587,7 @@ fn a_spare_without_room_for_the_bitmap_that_was_added_without_it_is_left_out() {
     let life = Life::new(RAID5, 5);
     life.world.clone().run(
         async {
-            let (mut members, blanks) = life.create().await;
-            let array = life.assemble(&members, false).await.expect("whole");
-            array.add(candidate(&blanks[0]), [0x80; 16], false).await.expect("it fits");
-            array.stop().await.expect("stops clean");
+            let (mut members, blanks) = life.create_with_spare().await;
             let array = life.assemble(&members, false).await.expect("whole");
             array.add_bitmap(Some(4096), BitmapPolicy::default()).await.expect("there is room");
             array.stop().await.expect("stops clean");
@@ -604,10 +609,7 @@ fn a_spare_whose_number_no_superblock_has_room_for_is_left_out() {
     let life = Life::new(RAID1, 4);
     life.world.clone().run(
         async {
-            let (mut members, blanks) = life.create().await;
-            let array = life.assemble(&members, false).await.expect("whole");
-            array.add(candidate(&blanks[0]), [0x80; 16], false).await.expect("it fits");
-            array.stop().await.expect("stops clean");
+            let (mut members, blanks) = life.create_with_spare().await;
             // A log behind the first 384 devices of the list; the spare itself has room for more.
             let log = BadBlockPlace { sectors_from_superblock: 2, sectors: 1, shift: 0, in_use: false };
             for member in &members {
