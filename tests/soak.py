@@ -205,6 +205,13 @@ def load(array_bytes, seconds):
 BLOCKS_MAX = 64 << 10
 
 
+def fill_the_arena():
+    """All of the server's memory for transfers is taken into use at once, which otherwise happens little by little."""
+    words = ["fio", "--name=fill", "--ioengine=nbd", f"--uri=nbd+unix:///?socket={os.path.abspath('nbd.sock')}",
+             f"--numjobs={CLIENTS}", "--thread", "--rw=read", "--bs=1M", "--iodepth=1", "--size=16M"]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+
+
 def soak(mdspace, seconds, choice):
     members = [f"m{number}" for number in range(SLOTS)]
     files = [f"s{number}" for number in range(3)]
@@ -223,6 +230,7 @@ def soak(mdspace, seconds, choice):
 def endure(mdspace, server, changes, seconds):
     """Load and changes, until the time is over and the server has stopped."""
     control = server.control
+    fill_the_arena()
     control.ask("/v1/set", {"sync-speed-min": "32M"})
     clock = Clock(mdspace)
     status = clock.tick()

@@ -33,13 +33,9 @@ const FILE_SLOTS: u32 = 256;
 /// The most that the kernel registers as one buffer.
 const BUFFER_BYTES_MAX: usize = 1 << 30;
 
-/// How much of the arena is registered at the start: pinning it takes its time, and short commands use little. What is
-/// used beyond that is registered then.
+/// How much of the arena is registered at the start: pinning it takes its time, and short commands and idle servers use
+/// little. What is used beyond that is registered then.
 const REGISTERED_AT_FIRST: usize = 2 << 20;
-
-/// A larger arena is a server's, which has all of it registered from the start: its memory is then what it is, and no request
-/// waits for more.
-const REGISTERED_AS_USED_MAX: usize = 16 << 20;
 
 /// When less than this can be pinned, registration is not worth its while.
 const BUFFER_BYTES_MIN: usize = 1 << 20;
@@ -120,24 +116,26 @@ impl Ring {
         (end <= self.registered_bytes.get() || self.register_up_to(end)).then_some(ARENA)
     }
 
-    /// Registers more of the arena, four times as much as before or up to `end`; whether that is so. What is under way keeps what it
-    /// began with. (Linux 5.13; before, and where the limit on locked memory is reached, it stays as it is.)
+    /// Registers more of the arena, twice as much as before or up to `end`; whether that is so. What is under way keeps what it
+    /// began with.
+    /// (Linux 5.13; before, and where the limit on locked memory is reached, it stays as it is.)
     #[cold]
     fn register_up_to(&self, end: usize) -> bool {
-        let most = self.registered_bytes_max.get();
+        let (now, most) = (self.registered_bytes.get(), self.registered_bytes_max.get());
         if end > most {
             return false;
         }
-        let bytes = end.max(4 * self.registered_bytes.get()).min(most);
-        // SAFETY: as in `register_first`.
-        let updated = unsafe {
-            self.uring.borrow().submitter().register_buffers_update(ARENA.into(), &[front(&self.pool, bytes)], None)
-        };
-        match updated {
-            Ok(()) => self.registered_bytes.set(bytes),
-            Err(_) => self.registered_bytes_max.set(self.registered_bytes.get()),
+        let wanted = end.max(2 * now).min(most);
+        let uring = self.uring.borrow();
+        let bytes = as_much_as_may_be(wanted, end, |bytes| {
+            // SAFETY: as in `register_first`.
+            unsafe { uring.submitter().register_buffers_update(ARENA.into(), &[front(&self.pool, bytes)], None) }
+        });
+        match bytes {
+            0 => self.registered_bytes_max.set(now),
+            bytes => self.registered_bytes.set(bytes),
         }
-        updated.is_ok()
+        bytes > 0
     }
 
     /// Whether transfers over several pieces of one registered buffer exist (Linux 6.15).
@@ -403,13 +401,19 @@ fn register_first(uring: &IoUring, pool: &Pool) -> usize {
     // Pinned page by page, memory costs more than most of what a short command does. Where there are no others, nothing is lost.
     // SAFETY: the pool's own memory, whose contents this does not change.
     let _ = unsafe { rustix::mm::madvise(base.cast(), bytes, rustix::mm::Advice::LinuxHugepage) };
-    let mut bytes =
-        if bytes > REGISTERED_AS_USED_MAX { bytes.min(BUFFER_BYTES_MAX) } else { bytes.min(REGISTERED_AT_FIRST) };
-    while bytes >= BUFFER_BYTES_MIN {
+    as_much_as_may_be(bytes.min(REGISTERED_AT_FIRST), BUFFER_BYTES_MIN, |bytes| {
         // SAFETY: the arena outlives the ring, which keeps a clone of its
         // pool, and its bytes are only accessed through buffers that
         // operations own.
-        if unsafe { uring.submitter().register_buffers(&[front(pool, bytes)]) }.is_ok() {
+        unsafe { uring.submitter().register_buffers(&[front(pool, bytes)]) }
+    })
+}
+
+/// Registers `wanted` bytes, or half of them and so on, `least` at the least; returns how much that was, 0 for nothing.
+fn as_much_as_may_be(wanted: usize, least: usize, register: impl Fn(usize) -> io::Result<()>) -> usize {
+    let mut bytes = wanted;
+    while bytes >= least {
+        if register(bytes).is_ok() {
             return bytes;
         }
         bytes = (bytes / 2).next_multiple_of(engine::buffer::ALIGNMENT);

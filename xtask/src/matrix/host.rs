@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -17,6 +17,9 @@ use super::tally::Tally;
 const POOL_BYTES: usize = 128 << 20;
 /// A part begins in the pool's first bytes, so that all parts up to [`POOL_BYTES`] less this fit.
 const POOL_BEGIN_BYTES: u64 = 24 << 20;
+
+/// As much as a pipe holds.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// Above this many ways to miss members, some are chosen at random.
 const SUBSETS_MAX: usize = 4;
@@ -52,6 +55,15 @@ pub(crate) struct Workplace<'a> {
     /// The command under test.
     pub(crate) mdspace: &'a Path,
     pub(crate) tally: &'a Tally,
+}
+
+/// What `mdspace read` has printed.
+struct Contents {
+    status: ExitStatus,
+    bytes: usize,
+    /// The first byte that should have been another.
+    differs: Option<usize>,
+    complaint: String,
 }
 
 /// Bytes of the pool that go to a place in the array.
@@ -137,10 +149,10 @@ impl Workplace<'_> {
         }
         self.succeed(&arguments)?;
         self.tally.made_here.add(1);
-        let zeros = self.read(missing)?;
-        ensure!(zeros.status.success(), "a new array cannot be read: {}", String::from_utf8_lossy(&zeros.stderr));
-        ensure!(zeros.stdout == vec![0; zeros.stdout.len()], "an array over zeroed members does not read as zeros");
-        let whole = Patch { position: 0, from: self.fill(), length: zeros.stdout.len() as u64 };
+        let zeros = self.read(missing, |_, piece| piece.iter().position(|&byte| byte != 0))?;
+        ensure!(zeros.status.success(), "a new array cannot be read: {}", zeros.complaint);
+        ensure!(zeros.differs.is_none(), "an array over zeroed members does not read as zeros");
+        let whole = Patch { position: 0, from: self.fill(), length: zeros.bytes as u64 };
         self.write(&whole, missing)?;
         Ok(self.pool.part(whole.from, whole.length)?.to_vec())
     }
@@ -160,14 +172,10 @@ impl Workplace<'_> {
         let fatal = self.cell.redundancy() + 1;
         if self.cell.one_more_is_fatal() && fatal < members {
             let missing = random.subset(fatal, members);
-            let output = self.read(&missing)?;
-            let refused = REFUSALS.contains(&output.status.code());
+            let Contents { status, bytes, complaint, .. } = self.read(&missing, |_, _| None)?;
             ensure!(
-                refused && output.stdout.is_empty() && !output.stderr.is_empty(),
-                "read without {missing:?}, which is too few members: {}, {} bytes, message {:?}",
-                output.status,
-                output.stdout.len(),
-                String::from_utf8_lossy(&output.stderr)
+                REFUSALS.contains(&status.code()) && bytes == 0 && !complaint.is_empty(),
+                "read without {missing:?}, which is too few members: {status}, {bytes} bytes, message {complaint:?}",
             );
             self.tally.refused.add(1);
         }
@@ -176,26 +184,45 @@ impl Workplace<'_> {
 
     /// Reads the whole array without the members `missing`; it must be the model.
     fn expect(&self, model: &[u8], missing: &[usize], when: &str) -> Result<()> {
-        let output = self.read(missing)?;
+        let Contents { status, bytes, differs, complaint } = self.read(missing, |at, piece| {
+            let expected = model.get(at..)?;
+            let alike = piece.len() <= expected.len() && *piece == expected[..piece.len()];
+            if alike { None } else { piece.iter().zip(expected).position(|(read, expected)| read != expected) }
+        })?;
         let context = || format!("read {when}, without members {missing:?}");
-        if !output.status.success() {
-            bail!("{}: {}: {}", context(), output.status, String::from_utf8_lossy(&output.stderr));
+        if !status.success() {
+            bail!("{}: {status}: {complaint}", context());
         }
-        let bytes = output.stdout;
-        if bytes.len() != model.len() {
-            bail!("{}: {} bytes, not {}", context(), bytes.len(), model.len());
+        if bytes != model.len() {
+            bail!("{}: {bytes} bytes, not {}", context(), model.len());
         }
-        if bytes != model {
-            let at = bytes.iter().zip(model).position(|(read, expected)| read != expected);
-            bail!("{}: the bytes differ from {at:?} on", context());
+        if let Some(at) = differs {
+            bail!("{}: the bytes differ from {at} on", context());
         }
         let counter = if missing.is_empty() { &self.tally.read_healthy } else { &self.tally.read_degraded };
         counter.add(1);
         Ok(())
     }
 
-    fn read(&self, missing: &[usize]) -> Result<Output> {
-        Ok(Command::new(self.mdspace).arg("read").args(self.images_but(missing)).stdin(Stdio::null()).output()?)
+    /// Reads the whole array without the members `missing`. `differs` is told where each piece is that comes, and says where in it
+    /// the first byte is that should be another: no array is held in memory, which would take longer than to read it.
+    fn read(&self, missing: &[usize], differs: impl Fn(usize, &[u8]) -> Option<usize>) -> Result<Contents> {
+        let mut command = Command::new(self.mdspace);
+        command.arg("read").args(self.images_but(missing)).stdin(Stdio::null());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut out = child.stdout.take().context("its standard output is a pipe")?;
+        let (mut bytes, mut first) = (0, None);
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            let count = out.read(&mut piece)?;
+            if count == 0 {
+                break;
+            }
+            first = first.or_else(|| differs(bytes, &piece[..count]).map(|at| bytes + at));
+            bytes += count;
+        }
+        let Output { status, stderr, .. } = child.wait_with_output()?;
+        Ok(Contents { status, bytes, differs: first, complaint: String::from_utf8_lossy(&stderr).into_owned() })
     }
 
     fn write(&self, patch: &Patch, absent: &[usize]) -> Result<()> {

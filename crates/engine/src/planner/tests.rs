@@ -193,8 +193,10 @@ fn every_contiguous_request_on_small_stripes_costs_the_least_a_search_finds() {
             let code = Code { data, parities };
             let roles: Vec<Role> = code.all_data().union(code.all_parities()).iter().collect();
             let mut losses = vec![Symbols::EMPTY];
-            losses.extend(roles.iter().map(|&role| Symbols::of(role)));
-            losses.extend(roles.iter().flat_map(|&a| roles.iter().map(move |&b| Symbols::of(a).with(b))));
+            for (number, &role) in roles.iter().enumerate() {
+                losses.push(Symbols::of(role));
+                losses.extend(roles[..number].iter().map(|&other| Symbols::of(role).with(other)));
+            }
             for &unreadable in &losses {
                 for absent in [Symbols::EMPTY, unreadable] {
                     let health = Health { unreadable, absent, parity_trusted: true };
