@@ -238,10 +238,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let Some(right) = self.given_by_others(slot, range).await else { return Ok(Mended::NotGiven) };
         match self.rewrite(device, range, right).await {
             Ok(()) if is_bad => Ok(Mended::Restored),
-            Err(_) if is_bad => {
-                device.bad.add(range); // it may have been written, and not be there
-                Ok(Mended::Refused)
-            }
+            // It may have been written, and not be there.
+            Err(_) if is_bad && device.bad.add(range) => Ok(Mended::Refused),
             Ok(()) => {
                 let mut superblock = device.superblock.borrow_mut();
                 let sectors = (range.end - range.start) / SECTOR_BYTES;
