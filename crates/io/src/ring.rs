@@ -116,9 +116,8 @@ impl Ring {
         (end <= self.registered_bytes.get() || self.register_up_to(end)).then_some(ARENA)
     }
 
-    /// Registers more of the arena, twice as much as before or up to `end`; whether that is so. What is under way keeps what it
-    /// began with.
-    /// (Linux 5.13; before, and where the limit on locked memory is reached, it stays as it is.)
+    /// Registers more of the arena, twice as much as before or up to `end`; whether that is so. What is under way keeps
+    /// what it began with. (Linux 5.13; before, and where the limit on locked memory is reached, it stays as it is.)
     #[cold]
     fn register_up_to(&self, end: usize) -> bool {
         let (now, most) = (self.registered_bytes.get(), self.registered_bytes_max.get());

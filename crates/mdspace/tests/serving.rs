@@ -87,6 +87,26 @@ fn a_client_that_disconnects_with_writes_pending_loses_nothing_that_was_answered
 }
 
 #[test]
+fn a_server_locks_the_memory_that_it_uses_and_an_idle_one_hardly_any() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --size 8M a b c").ok();
+    let server = Server::of(&here, "serve a b c --nbd unix:nbd.socket");
+    let locked_kib = || -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmPin:")).expect("the kernel counts it");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
+    };
+    let idle = locked_kib();
+    assert!(idle < 4 << 10, "{idle} KiB");
+    Nbd::connect(here.path().join("nbd.socket").to_str().expect("a path")).read(0, 12 << 20);
+    let used = locked_kib();
+    // Others may have a limit on locked memory.
+    assert!(used > idle || !rustix::process::geteuid().is_root(), "{idle} KiB and then {used}");
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
 fn settings_change_while_it_works_and_bad_ones_change_nothing() {
     let here = Workplace::new();
     here.run("create --level 5 --chunk 64K --size 8M --name data a b c").ok();
