@@ -97,7 +97,8 @@ fn a_server_locks_the_memory_that_it_uses_and_an_idle_one_hardly_any() {
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     };
     let idle = locked_kib();
-    assert!(idle < 4 << 10, "{idle} KiB");
+    // 2 MiB to begin with; what it does at its start may take a little more.
+    assert!(idle < 8 << 10, "{idle} KiB");
     Nbd::connect(here.path().join("nbd.socket").to_str().expect("a path")).read(0, 12 << 20);
     let used = locked_kib();
     // Others may have a limit on locked memory.
