@@ -187,8 +187,11 @@ end_nbd0() {
 }
 kill_nbd0() {
     kill -KILL $server
-    nbd-client -d /dev/nbd0 >/dev/null # what waits for an answer fails
+    nbd0_lost
+}
+nbd0_lost() { # its server was killed
     wait $server 2>/dev/null || true
+    nbd-client -d /dev/nbd0 >/dev/null # what waits for an answer fails
     until_true released
 }
 

@@ -53,18 +53,27 @@ detached() {
     [ -z "$(losetup --all)" ]
 }
 
+# feed WRITER: what it is to write, from `begin` on. The first one's feeder kills the server halfway.
+feed() {
+    local killed_after=$((records / 2 * record))
+    pooled $((new + begin)) $killed_after
+    [ "$1" != 0 ] || kill -KILL $server
+    pooled $((new + begin + killed_after)) $((records * record - killed_after))
+} 2>/dev/null # the writer ends first
+pooled() { dd if=pool bs=4K skip="$1" count="$2" iflag=skip_bytes,count_bytes status=none; }
+
 # Our server is killed while four clients write; md resyncs what our bitmap names, and nothing that was answered
-# is lost.
+# is lost. However far they get, they write to less than half of the array.
 killed_server() {
+    local writer begin record=12288 records=120 answered before dirty read
     serve_as_nbd0 "${members[@]}"
-    local writer begin record=12288 answered before dirty read
-    before=$(sectors_written nbd0)
     for writer in 0 1 2 3; do
-        put $new $((writer * array_bytes / 4 / 4096 * 4096 + 8192)) 300 $record /dev/nbd0 >writer.$writer &
+        begin=$((writer * array_bytes / 4 / 4096 * 4096 + 8192))
+        dd of=/dev/nbd0 bs=$record count=$records seek=$begin iflag=fullblock oflag=direct,seek_bytes \
+            < <(feed $writer) 2>writer.$writer &
         writers[writer]=$!
     done
-    until_true has_written nbd0 $((before + 3072))
-    kill_nbd0
+    nbd0_lost
     for writer in 0 1 2 3; do
         ! wait "${writers[writer]}" || fail "a writer had ended before the server was killed"
     done
