@@ -24,7 +24,7 @@ wait_for_server() {
 
 # fill DIRECTORY: files of many sizes, holes, renames and removals.
 fill() {
-    cp -r /usr/lib/uml/modules/*/kernel/drivers/md "$1/modules"
+    cp -r "/run/uml/lib/modules/$(uname -r)/kernel/drivers/md" "$1/modules"
     cp -L /usr/bin/bash /usr/bin/perl "$1/"
     for i in {1..40}; do head -c $((i * 997)) /usr/bin/bash >"$1/small.$i"; done
     truncate -s 10M "$1/hole" && echo end >>"$1/hole"

@@ -15,9 +15,10 @@ mkdir -p /dev/shm && mount -t tmpfs tmpfs /dev/shm
 ln -s /proc/self/fd /dev/fd # bash's process substitution
 ip link set lo up 2>/dev/null
 
-# Debian keeps UML's modules beside those of the host's kernel; modprobe wants them under lib/modules.
+# Debian keeps UML's modules beside those of the host's kernel, and the launcher knows where; modprobe wants them under
+# lib/modules.
 mkdir -p /run/uml/lib/modules
-ln -s "/usr/lib/uml/modules/$(uname -r)" "/run/uml/lib/modules/$(uname -r)"
+ln -s "$mdspace_modules/$(uname -r)" "/run/uml/lib/modules/$(uname -r)"
 # It would not look there by itself, and md has it look for a level's at each start of an array.
 echo >/proc/sys/kernel/modprobe
 modprobe() { command modprobe -d /run/uml "$@"; }

@@ -128,11 +128,12 @@ we_begin() {
     control add "${members[count]}"
     until_true says 'sweep.percent > 10'
 }
+RECOVERY='md: recover\(y\|\)' # Linux 6.12 says `recover`
 md_finishes() { # MEMBER...
     dmesg --clear
     assemble "$@"
     recovered
-    dmesg | grep -q 'md: recovery of RAID array md0' || fail "md had nothing to recover"
+    dmesg | grep -q "$RECOVERY of RAID array md0" || fail "md had nothing to recover"
     stop_md
     judged "$@"
 }
@@ -475,7 +476,7 @@ we_begin_to_replace_and_md_finishes() {
     assemble "${members[@]}"
     until_true has_md_place "${members[count]}"
     finished
-    dmesg | grep -q 'md: recovery of RAID array md0' || fail "md had nothing to recover"
+    dmesg | grep -q "$RECOVERY of RAID array md0" || fail "md had nothing to recover"
     local written=$((($(sectors_written "${members[count]}") - before) * 512))
     ((written < left + (1 << 20))) || fail "md wrote $written bytes, where $left were left"
     stop_md

@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use crate::kernels::Kernel;
 use crate::root;
 
 /// User Mode Linux names its disks `ubda` to `ubdp`.
@@ -38,6 +39,7 @@ pub(crate) struct Guest {
     memory: String,
     limit: Duration,
     disks: Vec<PathBuf>,
+    kernel: Kernel,
 }
 
 /// What became of a guest's script.
@@ -85,7 +87,7 @@ impl Outcome {
 
 impl Default for Guest {
     fn default() -> Self {
-        Guest { memory: "512M".into(), limit: Duration::from_secs(300), disks: Vec::new() }
+        Guest { memory: "512M".into(), limit: Duration::from_secs(300), disks: Vec::new(), kernel: Kernel::default() }
     }
 }
 
@@ -105,6 +107,12 @@ impl Guest {
     /// Adds an image as the next of `/dev/ubda`, `/dev/ubdb`, ...
     pub(crate) fn disk(mut self, image: &Path) -> Self {
         self.disks.push(image.into());
+        self
+    }
+
+    /// Sets whose driver it has.
+    pub(crate) fn kernel(mut self, kernel: Kernel) -> Self {
+        self.kernel = kernel;
         self
     }
 
@@ -130,10 +138,13 @@ impl Guest {
         let processor = Processor::take()?;
         let console_path = control.join("console");
         let console = File::create(&console_path)?;
+        let (start_words, modules, directory) = self.kernel.start();
         let status = Command::new("timeout")
             .args(["--kill-after=5", &self.limit.as_secs().to_string()])
-            .args(["taskset", "--cpu-list", &processor.number.to_string(), "linux.uml"])
-            .args(self.kernel_command_line(control)?)
+            .args(["taskset", "--cpu-list", &processor.number.to_string()])
+            .args(start_words)
+            .args(self.kernel_command_line(control, &modules)?)
+            .current_dir(directory)
             .env("LD_PRELOAD", control.join("xstate_shim.so"))
             // The guest's memory is a file; without these it is placed on the tmpfs /dev/shm.
             .env_remove("TMPDIR")
@@ -158,7 +169,7 @@ impl Guest {
         }
     }
 
-    fn kernel_command_line(&self, control: &Path) -> Result<Vec<OsString>> {
+    fn kernel_command_line(&self, control: &Path, modules: &Path) -> Result<Vec<OsString>> {
         if self.disks.len() > DISKS_MAX {
             bail!("{} disks, but a guest has room for {DISKS_MAX}", self.disks.len());
         }
@@ -174,6 +185,7 @@ impl Guest {
             "rw".into(),
             option("init=", root().join("tests/kernel/init.sh").as_os_str()),
             option("mdspace_guest=", control.as_os_str()),
+            option("mdspace_modules=", modules.as_os_str()),
             option("uml_dir=", control.as_os_str()),
             "con=null".into(),
             "con0=null,fd:1".into(),

@@ -8,6 +8,7 @@ mod catalogue;
 mod figures;
 mod fuzz;
 mod guest;
+mod kernels;
 mod lab;
 mod loops;
 mod matrix;
@@ -30,6 +31,7 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
 use guest::{Guest, Outcome};
+use kernels::Kernel;
 
 /// The project's chores.
 #[derive(Parser)]
@@ -91,6 +93,9 @@ struct KernelArguments {
     /// Seconds after which the guest is killed.
     #[arg(short, long, default_value_t = 300)]
     timeout: u64,
+    /// Run Debian 13's kernel, which `cargo xtask test setup` fetches, instead of the distribution's.
+    #[arg(short, long)]
+    newer: bool,
     /// An image to attach as a disk; may be repeated.
     #[arg(short, long = "disk", value_name = "IMAGE")]
     disks: Vec<PathBuf>,
@@ -186,6 +191,7 @@ fn lab() -> Result<ExitCode> {
 
 fn kernel(arguments: &KernelArguments) -> Result<ExitCode> {
     let guest = Guest::default().memory(&arguments.memory).limit(Duration::from_secs(arguments.timeout));
+    let guest = guest.kernel(if arguments.newer { Kernel::Newer } else { Kernel::Distribution });
     let guest = arguments.disks.iter().fold(guest, |guest, image| guest.disk(image));
     Ok(match guest.run(&arguments.script, &arguments.arguments)? {
         Outcome::Finished { status, output } => {

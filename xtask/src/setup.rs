@@ -1,13 +1,14 @@
 //! What the tests need besides Rust: found, installed where that is allowed, or named so that a person can.
 //!
 //! Packages are installed only by root on a Debian-like system, from the distribution, by apt-get. rustup's components
-//! are added if rustup is there. Nothing else on the machine is changed.
+//! are added if rustup is there. Nothing else on the machine is changed; a second kernel for guests comes below `target/`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
 
+use crate::kernels;
 use crate::steps::{Log, Verdict};
 
 /// A Debian package, and a program (or a file by its whole path) that shows that it is installed.
@@ -72,7 +73,8 @@ pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
         }
         done.extend(packages);
     }
-    Ok(Verdict::Passed(if done.is_empty() { "all there".into() } else { format!("installed {}", done.join(" ")) }))
+    let found = if done.is_empty() { "all there".into() } else { format!("installed {}", done.join(" ")) };
+    Ok(Verdict::Passed(format!("{found}; {}", kernels::fetch(log)?)))
 }
 
 /// Whether `program` is in one of the directories where programs are.

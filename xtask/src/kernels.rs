@@ -1,0 +1,173 @@
+//! The kernels that guests run: that of the distribution, and where this is older that of Debian 13, so that two drivers
+//! years apart judge. Debian 12 has Linux 6.1, Debian 13 has 6.12; its guests also start programs in two thirds of the
+//! time, for what User Mode Linux has learnt in between.
+//!
+//! The newer one is fetched by apt-get, which checks signatures, with lists and a cache of its own below `target/`: nothing
+//! is installed, and nothing of the machine's changes. It wants a newer C library than Debian 12 has, so it brings that along.
+//!
+//! What only the older one has is judged by that alone: `linear` (taken out in Linux 6.8, and back under another name in
+//! 6.14), and additions of spares beside members with bad blocks, which 6.12 refuses (docs/notes.md).
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::root;
+use crate::steps::Log;
+
+/// Which driver judges.
+#[derive(Clone, Copy, Default)]
+pub(crate) enum Kernel {
+    /// The distribution's.
+    #[default]
+    Distribution,
+    /// Debian 13's where it was to be had, else the distribution's.
+    Newer,
+}
+
+/// The distribution's, by its name in `PATH`.
+const PROGRAM: &str = "linux.uml";
+/// The release from which on it is as new as Debian 13's.
+const NEW_ENOUGH: (u32, u32) = (6, 12);
+const PACKAGES: [&str; 2] = ["user-mode-linux", "libc6"];
+const SOURCE: &str =
+    "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian trixie main\n";
+
+/// What the kernel's program names its loader, and a shorter name that is looked for where it is started.
+const LOADER: (&[u8], &[u8]) = (b"/lib64/ld-linux-x86-64.so.2\0", b"./loader\0");
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+const MODULES: &str = "usr/lib/uml/modules";
+
+/// The fetched kernel's place: it is whole if its program is there.
+fn place() -> PathBuf {
+    root().join("target/newer-kernel")
+}
+
+impl Kernel {
+    /// The command that starts it, without arguments, and where its modules are. The command's directory counts.
+    pub(crate) fn start(self) -> (Vec<OsString>, PathBuf, PathBuf) {
+        let place = place();
+        let program = place.join(PROGRAM);
+        match self {
+            Kernel::Newer if program.is_file() => {
+                let mut libraries = OsString::from("LD_LIBRARY_PATH=");
+                libraries.push(place.join(LIBRARIES));
+                (vec!["env".into(), libraries, program.into()], place.join(MODULES), place)
+            }
+            _ => (vec![PROGRAM.into()], Path::new("/").join(MODULES), root().to_path_buf()),
+        }
+    }
+
+    /// Its release, as it tells it.
+    pub(crate) fn release(self) -> Result<String> {
+        let (words, _, directory) = self.start();
+        let output = Command::new(&words[0]).args(&words[1..]).arg("--version").current_dir(directory).output();
+        let output = output.context(PROGRAM)?;
+        ensure!(output.status.success(), "{PROGRAM} --version: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+}
+
+/// Sees to it that there is a newer kernel, and tells which ones there are.
+///
+/// # Errors
+///
+/// The distribution's does not start. That the newer one is not to be had is no error, as all is judged by the other one
+/// then; it is told.
+pub(crate) fn fetch(log: &mut Log) -> Result<String> {
+    let distribution = Kernel::Distribution.release()?;
+    if number(&distribution).is_none_or(|number| number >= NEW_ENOUGH) {
+        return Ok(format!("guests of Linux {distribution}"));
+    }
+    if !place().join(PROGRAM).is_file()
+        && let Err(error) = fetch_newer(log)
+    {
+        log.write(&format!("{error:#}\n"))?;
+        return Ok(format!("guests of Linux {distribution} alone, as Debian 13's was not to be had: see the log"));
+    }
+    Ok(format!("guests of Linux {distribution} and {}", Kernel::Newer.release()?))
+}
+
+/// The first two numbers of a release.
+fn number(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split('.').map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+fn fetch_newer(log: &mut Log) -> Result<()> {
+    let place = place();
+    if place.exists() {
+        fs::remove_dir_all(&place)?; // broken off
+    }
+    fs::create_dir_all(place.join("lists/partial"))?;
+    fs::create_dir_all(place.join("cache/archives/partial"))?;
+    fs::write(place.join("sources.list"), SOURCE)?;
+    let apt_get = |words: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.current_dir(&place).args(["-q", "-o", "Dir::Etc::SourceParts=/dev/null"]);
+        command.args(["-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20"]);
+        for (option, name) in
+            [("Dir::Etc::SourceList", "sources.list"), ("Dir::State::Lists", "lists"), ("Dir::Cache", "cache")]
+        {
+            command.arg("-o").arg(format!("{option}={}", place.join(name).display()));
+        }
+        command.args(words);
+        command
+    };
+    log.run(&mut apt_get(&["update"]))?;
+    log.run(apt_get(&["download"]).args(PACKAGES))?;
+    for entry in fs::read_dir(&place)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "deb") {
+            log.run(Command::new("dpkg-deb").arg("--extract").arg(&path).arg(&place))?;
+            fs::remove_file(path)?;
+        }
+    }
+    for done in ["lists", "cache"] {
+        fs::remove_dir_all(place.join(done))?;
+    }
+    fs::copy(place.join(LIBRARIES).join("ld-linux-x86-64.so.2"), place.join("loader"))?;
+
+    let program = place.join("usr/bin").join(PROGRAM);
+    let renamed = with_loader(fs::read(&program)?)?;
+    fs::write(&program, renamed)?;
+    fs::rename(program, place.join(PROGRAM))?;
+    Ok(())
+}
+
+/// A program that looks for its loader in the directory where it is started.
+fn with_loader(mut program: Vec<u8>) -> Result<Vec<u8>> {
+    let (old, new) = LOADER;
+    let Some(at) = program.windows(old.len()).position(|bytes| bytes == old) else {
+        bail!("the newer kernel's program names no loader");
+    };
+    program[at..at + old.len()].fill(0);
+    program[at..at + new.len()].copy_from_slice(new);
+    Ok(program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_by_their_first_two_numbers() {
+        assert_eq!(number("6.1.176"), Some((6, 1)));
+        assert_eq!(number("6.12.113"), Some((6, 12)));
+        assert_eq!(number("linux"), None);
+        assert!(number("6.1.176") < Some(NEW_ENOUGH) && number("7.2.7") >= Some(NEW_ENOUGH));
+    }
+
+    #[test]
+    fn only_the_loaders_name_is_changed() {
+        let program = [b"\x7fELF".as_slice(), LOADER.0, b"rest"].concat();
+        let changed = with_loader(program.clone()).unwrap();
+        assert_eq!(changed.len(), program.len());
+        assert_eq!(changed[4..13], *b"./loader\0");
+        assert!(changed.ends_with(b"\0rest"));
+        assert!(with_loader(b"another".to_vec()).is_err());
+    }
+}
