@@ -27,7 +27,8 @@
 
 phase=$1 directory=$2 pool=$3
 shift 3
-for module in linear raid0 raid1 raid10 raid456; do modprobe $module; done
+for module in raid0 raid1 raid10 raid456; do modprobe $module; done
+[[ " $* " != *-linear-* ]] || modprobe linear # which newer kernels have not
 echo 2000000 >/proc/sys/dev/raid/speed_limit_min
 
 die() {

@@ -47,15 +47,19 @@ fn place() -> PathBuf {
 }
 
 impl Kernel {
+    /// Debian 13's, if it is there.
+    pub(crate) fn newer() -> Option<Kernel> {
+        place().join(PROGRAM).is_file().then_some(Kernel::Newer)
+    }
+
     /// The command that starts it, without arguments, and where its modules are. The command's directory counts.
     pub(crate) fn start(self) -> (Vec<OsString>, PathBuf, PathBuf) {
         let place = place();
-        let program = place.join(PROGRAM);
         match self {
-            Kernel::Newer if program.is_file() => {
+            Kernel::Newer if Kernel::newer().is_some() => {
                 let mut libraries = OsString::from("LD_LIBRARY_PATH=");
                 libraries.push(place.join(LIBRARIES));
-                (vec!["env".into(), libraries, program.into()], place.join(MODULES), place)
+                (vec!["env".into(), libraries, place.join(PROGRAM).into()], place.join(MODULES), place)
             }
             _ => (vec![PROGRAM.into()], Path::new("/").join(MODULES), root().to_path_buf()),
         }
@@ -82,7 +86,7 @@ pub(crate) fn fetch(log: &mut Log) -> Result<String> {
     if number(&distribution).is_none_or(|number| number >= NEW_ENOUGH) {
         return Ok(format!("guests of Linux {distribution}"));
     }
-    if !place().join(PROGRAM).is_file()
+    if Kernel::newer().is_none()
         && let Err(error) = fetch_newer(log)
     {
         log.write(&format!("{error:#}\n"))?;

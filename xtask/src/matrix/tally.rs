@@ -39,6 +39,8 @@ pub(crate) struct Tally {
     pub(crate) written_degraded: Counter,
     /// Arrays that the kernel assembled, checked, compared and wrote to.
     pub(crate) taken_by_kernel: Counter,
+    /// Those of them where that was Debian 13's.
+    pub(crate) taken_by_newer: Counter,
 }
 
 impl fmt::Display for Tally {
@@ -52,6 +54,7 @@ impl fmt::Display for Tally {
             ("writes by mdspace", &self.written_healthy),
             ("writes by mdspace with members missing", &self.written_degraded),
             ("arrays assembled by the kernel without --force, checked, identical", &self.taken_by_kernel),
+            ("of these by the newer of two kernels", &self.taken_by_newer),
         ];
         for (what, counter) in rows {
             writeln!(f, "{:>6}  {what}", counter.get())?;
