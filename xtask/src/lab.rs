@@ -2,6 +2,9 @@
 //! is compared byte for byte, and `cargo xtask lab` writes it anew.
 //!
 //! A block that begins with `$ mdspace lab ...` holds that command's output; everything else on the page stays.
+//!
+//! What is claimed of the figures (that md's columns come out as published, and what the default gains) is tested on the
+//! page, without simulating anything a second time: that the page has the engine's figures is the step's own matter.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,6 +65,80 @@ pub(crate) fn write(mdspace: &Path) -> Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What stands on the page below this command, as cells.
+    fn printed(command: &str) -> Vec<Vec<String>> {
+        let text = fs::read_to_string(page()).expect("the page is there");
+        let block = text.split(FENCE).find_map(|part| part.strip_prefix(&format!(" {command}\n")));
+        let block = block.and_then(|block| block.split_once(END)).expect("the command is on the page").0;
+        let cells = |line: &str| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(Into::into).collect();
+        block.lines().map(cells).collect()
+    }
+
+    /// What was set, what was published for it if anything was, and what came out.
+    fn figures(experiment: &str) -> Vec<(String, Option<f64>, f64)> {
+        let figure = |cells: Vec<String>| {
+            let [before @ .., here, _unit] = &cells[..] else { return None };
+            if before.len() > 3 {
+                return None; // a trace's line
+            }
+            let published = before.last().and_then(|cell| cell.parse().ok());
+            let setting = before.iter().rfind(|cell| cell.parse::<f64>().is_err())?;
+            Some((setting.clone(), published, here.parse().ok()?))
+        };
+        printed(experiment).into_iter().filter_map(figure).collect()
+    }
+
+    /// What came out for this setting, each time.
+    fn of(figures: &[(String, Option<f64>, f64)], setting: &str) -> Vec<f64> {
+        figures.iter().filter(|figure| figure.0.starts_with(setting)).map(|figure| figure.2).collect()
+    }
+
+    #[test]
+    fn md_s_columns_are_as_published_and_the_default_has_the_better_of_each() {
+        let mut compared = 0;
+        for (experiment, share) in [("e1", 0.02), ("e2", 0.01)] {
+            for (setting, published, here) in figures(experiment) {
+                let Some(published) = published.filter(|_| !setting.starts_with("default")) else { continue };
+                assert!((here / published - 1.0).abs() < share, "{experiment}, {setting}: {here}, published {published}");
+                compared += 1;
+            }
+        }
+        assert_eq!(compared, 4 + 2);
+        let [random, linear] = of(&figures("e1"), "default")[..] else { panic!("two workloads") };
+        assert!(random >= 100.0 && linear >= 1000.0, "{random} and {linear} MB/s");
+    }
+
+    #[test]
+    fn the_default_s_bitmap_costs_less_than_a_fiftieth() {
+        let shares = of(&figures("e2"), "default, of no bitmap");
+        assert_eq!(shares.len(), 2);
+        assert!(shares.iter().all(|share| *share >= 98.0), "{shares:?} %");
+    }
+
+    #[test]
+    fn with_checksums_random_writes_cost_at_most_one_more_member_write_for_every_four() {
+        let loads: Vec<_> = printed("checksums").into_iter().filter(|cells| cells.len() > 3 && cells[0].starts_with("RAID-")).collect();
+        assert_eq!(loads.len(), 6);
+        for load in loads {
+            let times: f64 = load[3].parse().expect("a number");
+            assert!((1.0..=1.25).contains(&times), "{load:?}");
+        }
+    }
+
+    #[test]
+    fn sweeps_go_at_a_members_speed_and_keep_the_floor_under_load() {
+        let figures = figures("sweep");
+        let one = |setting: &str| *of(&figures, setting).first().expect(setting);
+        for (drive, speed) in [("SATA SSD", 100.0), ("SAS disk", 214.6)] {
+            for sweep in ["resync", "recovery"] {
+                let here = one(&format!("{sweep}, {drive}"));
+                assert!(here >= 0.95 * speed, "{sweep}, {drive}: {here} MB/s");
+            }
+        }
+        assert!(one("the resync beside it") >= 0.95 * 10.24);
+        assert!(one("of no recovery") >= 80.0 && one("the recovery beside it") >= 1.0);
+    }
 
     #[test]
     fn only_the_output_of_commands_is_renewed() {

@@ -167,17 +167,3 @@ pub(super) fn run() -> Report {
         }],
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn random_writes_cost_at_most_one_more_member_write_for_every_four() {
-        // Those that take little time to simulate; docs/lab.md has all.
-        for load in LOADS.iter().filter(|load| load.scale == 32 || load.warm_up.is_zero()) {
-            let [without, with] = writes(&[false, true].map(|integrity| measure(load, integrity)));
-            assert!(with > without && with <= 1.25 * without, "{}: {without:.3} and {with:.3} writes", load.name);
-        }
-    }
-}

@@ -146,22 +146,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn md_s_columns_are_reproduced() {
-        for (bitmap, published) in [(MD_BEFORE, 1676.0), (MD_AFTER, 15_700.0)] {
-            let measured = minute(&published_rig(Some(bitmap)));
-            assert!((measured / published - 1.0).abs() < 0.01, "{bitmap:?}: {measured:.0}, published {published}");
-        }
-    }
-
-    #[test]
-    fn the_default_s_bitmap_costs_less_than_a_fiftieth() {
-        for depth in [1, 32] {
-            let (with, without) = (steady(Some(BitmapPolicy::default()), depth), steady(None, depth));
-            assert!(with >= without * 0.98, "depth {depth}: {with:.0} of {without:.0}");
-        }
-    }
-
-    #[test]
     fn only_the_old_way_writes_less_than_the_drive_prefers() {
         let is_partial = |trace: &Trace| trace.transfers.iter().any(|transfer| transfer.bytes % 4096 != 0);
         assert!(is_partial(&trace("", MD_BEFORE)));

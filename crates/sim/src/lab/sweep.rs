@@ -171,21 +171,3 @@ pub(super) fn run() -> Report {
         tables: Vec::new(),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sweeps_go_at_a_member_s_speed_and_keep_the_floor_under_load() {
-        for (model, speed) in [(models::e3_ssd(), 100.0), (models::e4_disk(), 214.6)] {
-            let (resync, recovery) = (resync(model.clone()), recovery(model.clone()));
-            assert!(resync >= 0.95 * speed && recovery >= 0.95 * speed, "{}: {resync:.1}, {recovery:.1}", model.name);
-        }
-        let (swept, _) = resync_under_load(models::e3_ssd());
-        assert!(swept >= 0.95 * FLOOR as f64 / 1e6, "{swept:.2} MB/s");
-        let ((alone, _), (beside, swept)) =
-            (reads_beside_recovery(models::e3_ssd(), false), reads_beside_recovery(models::e3_ssd(), true));
-        assert!(beside >= 0.8 * alone && swept >= 1.0, "{beside:.0} of {alone:.0} reads a second, {swept:.2} MB/s");
-    }
-}
