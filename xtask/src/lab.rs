@@ -71,7 +71,8 @@ mod tests {
         let text = fs::read_to_string(page()).expect("the page is there");
         let block = text.split(FENCE).find_map(|part| part.strip_prefix(&format!(" {command}\n")));
         let block = block.and_then(|block| block.split_once(END)).expect("the command is on the page").0;
-        let cells = |line: &str| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(Into::into).collect();
+        let cells =
+            |line: &str| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(Into::into).collect();
         block.lines().map(cells).collect()
     }
 
@@ -100,7 +101,10 @@ mod tests {
         for (experiment, share) in [("e1", 0.02), ("e2", 0.01)] {
             for (setting, published, here) in figures(experiment) {
                 let Some(published) = published.filter(|_| !setting.starts_with("default")) else { continue };
-                assert!((here / published - 1.0).abs() < share, "{experiment}, {setting}: {here}, published {published}");
+                assert!(
+                    (here / published - 1.0).abs() < share,
+                    "{experiment}, {setting}: {here}, published {published}"
+                );
                 compared += 1;
             }
         }
@@ -118,7 +122,8 @@ mod tests {
 
     #[test]
     fn with_checksums_random_writes_cost_at_most_one_more_member_write_for_every_four() {
-        let loads: Vec<_> = printed("checksums").into_iter().filter(|cells| cells.len() > 3 && cells[0].starts_with("RAID-")).collect();
+        let loads: Vec<_> =
+            printed("checksums").into_iter().filter(|cells| cells.len() > 3 && cells[0].starts_with("RAID-")).collect();
         assert_eq!(loads.len(), 6);
         for load in loads {
             let times: f64 = load[3].parse().expect("a number");
