@@ -460,18 +460,10 @@ we_are_killed_while_we_replace() {
     kill_server
     left_half_done "${members[1]}" "${members[count]}"
     assemble "${members[@]}"
-    local left=1
-    until_true md_has_decided "${members[count]}"
-    has_md_place "${members[count]}" || left=$count
+    until_true has_md_place "${members[count]}"
     finished
     stop_md
-    unset "members[$left]"
-    judged "${members[@]}"
-}
-# Linux 6.12's raid10 calls whoever is to replace another faulty when it resyncs, be it us who have begun or md itself:
-# it goes on with the old one.
-md_has_decided() { # MEMBER
-    has_md_place "$1" || { [ "$level" = 10 ] && [[ ,$(<"$md/dev-${1#/dev/}/state"), == *,faulty,* ]]; }
+    judged "${members[0]}" "${members[@]:2}"
 }
 
 we_begin_to_replace_and_md_finishes() {

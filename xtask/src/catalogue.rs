@@ -295,7 +295,7 @@ fn run_guest(log: &mut Log, guest: &Guest, script: &str, arguments: &[&OsStr]) -
     log.write(&output)
 }
 
-/// A guest of the newer kernel, whose driver judges whatever both can; the other one judges all formats, and bad blocks.
+/// A guest of the newer kernel, whose driver judges most that both can; the other one judges all formats, bad blocks, and what is named beside it.
 fn newer_guest() -> Guest {
     Guest::default().kernel(Kernel::Newer).memory("1G").limit(Duration::from_secs(900))
 }
@@ -451,8 +451,16 @@ fn filesystem(log: &mut Log) -> Result<Verdict> {
 
 fn recovery(log: &mut Log) -> Result<Verdict> {
     build_released(log)?;
-    run_guest(log, &newer_guest(), "recovery.sh", &[root().join(RELEASED).as_os_str()])?;
-    Ok(Verdict::Passed(log.last_line()?))
+    let command = root().join(RELEASED);
+    let on = |levels: &'static [&'static str]| {
+        std::iter::once(command.as_os_str()).chain(levels.iter().map(AsRef::as_ref)).collect::<Vec<&OsStr>>()
+    };
+    run_guest(log, &newer_guest(), "recovery.sh", &on(&["1", "4", "5", "6"]))?;
+    let most = log.last_line()?;
+    // Linux 6.12's raid10 gives up a replacement when it resyncs (docs/notes.md), which 6.1 does not.
+    let older = Guest::default().memory("1G").limit(Duration::from_secs(900));
+    run_guest(log, &older, "recovery.sh", &on(&["10"]))?;
+    Ok(Verdict::Passed(format!("levels 1 to 6: {most}; level 10: {}", log.last_line()?)))
 }
 
 fn bad_blocks(log: &mut Log) -> Result<Verdict> {
@@ -510,6 +518,7 @@ fn interrupted(log: &mut Log) -> Result<Verdict> {
     let (script, command) = ("interrupted.sh", root().join(RELEASED));
     run_guest(log, &newer_guest(), script, &["ours".as_ref(), command.as_os_str()])?;
     let ours = log.last_line()?;
+    run_guest(log, &Guest::default().memory("1G"), script, &["no-room".as_ref(), command.as_os_str()])?;
 
     let place = Scratch::create("interrupted")?;
     fs::write(place.path.join("pool"), matrix::random::Random::new(0).bytes(CRASH_POOL_BYTES))?;

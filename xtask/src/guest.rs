@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::kernels::Kernel;
+use crate::kernels::{Kernel, Start};
 use crate::root;
 
 /// User Mode Linux names its disks `ubda` to `ubdp`.
@@ -138,11 +138,11 @@ impl Guest {
         let processor = Processor::take()?;
         let console_path = control.join("console");
         let console = File::create(&console_path)?;
-        let (start_words, modules, directory) = self.kernel.start();
+        let Start { words, directory, modules } = self.kernel.start();
         let status = Command::new("timeout")
             .args(["--kill-after=5", &self.limit.as_secs().to_string()])
             .args(["taskset", "--cpu-list", &processor.number.to_string()])
-            .args(start_words)
+            .args(words)
             .args(self.kernel_command_line(control, &modules)?)
             .current_dir(directory)
             .env("LD_PRELOAD", control.join("xstate_shim.so"))

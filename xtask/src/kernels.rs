@@ -5,8 +5,8 @@
 //! The newer one is fetched by apt-get, which checks signatures, with lists and a cache of its own below `target/`: nothing
 //! is installed, and nothing of the machine's changes. It wants a newer C library than Debian 12 has, so it brings that along.
 //!
-//! What only the older one has is judged by that alone: `linear` (taken out in Linux 6.8, and back under another name in
-//! 6.14), and additions of spares beside members with bad blocks, which 6.12 refuses (docs/notes.md).
+//! What the newer one has not or does otherwise is judged by the older one alone: `linear`, additions of spares beside
+//! members with bad blocks, and some more (docs/notes.md).
 
 use std::ffi::OsString;
 use std::fs;
@@ -26,6 +26,16 @@ pub(crate) enum Kernel {
     Distribution,
     /// Debian 13's where it was to be had, else the distribution's.
     Newer,
+}
+
+/// What starts a kernel.
+pub(crate) struct Start {
+    /// The command, without the kernel's own arguments.
+    pub(crate) words: Vec<OsString>,
+    /// Where it has to be started: its loader is looked for there.
+    pub(crate) directory: PathBuf,
+    /// The directory of its modules, by releases.
+    pub(crate) modules: PathBuf,
 }
 
 /// The distribution's, by its name in `PATH`.
@@ -52,22 +62,27 @@ impl Kernel {
         place().join(PROGRAM).is_file().then_some(Kernel::Newer)
     }
 
-    /// The command that starts it, without arguments, and where its modules are. The command's directory counts.
-    pub(crate) fn start(self) -> (Vec<OsString>, PathBuf, PathBuf) {
+    /// How it is started.
+    pub(crate) fn start(self) -> Start {
         let place = place();
         match self {
             Kernel::Newer if Kernel::newer().is_some() => {
                 let mut libraries = OsString::from("LD_LIBRARY_PATH=");
                 libraries.push(place.join(LIBRARIES));
-                (vec!["env".into(), libraries, place.join(PROGRAM).into()], place.join(MODULES), place)
+                let words = vec!["env".into(), libraries, place.join(PROGRAM).into()];
+                Start { words, modules: place.join(MODULES), directory: place }
             }
-            _ => (vec![PROGRAM.into()], Path::new("/").join(MODULES), root().to_path_buf()),
+            _ => Start {
+                words: vec![PROGRAM.into()],
+                modules: Path::new("/").join(MODULES),
+                directory: root().to_path_buf(),
+            },
         }
     }
 
     /// Its release, as it tells it.
     pub(crate) fn release(self) -> Result<String> {
-        let (words, _, directory) = self.start();
+        let Start { words, directory, .. } = self.start();
         let output = Command::new(&words[0]).args(&words[1..]).arg("--version").current_dir(directory).output();
         let output = output.context(PROGRAM)?;
         ensure!(output.status.success(), "{PROGRAM} --version: {}", String::from_utf8_lossy(&output.stderr));

@@ -128,6 +128,8 @@ mod tests {
         for load in loads {
             let times: f64 = load[3].parse().expect("a number");
             assert!((1.0..=1.25).contains(&times), "{load:?}");
+            // Where they do not stay within what memory holds, checksums cannot be had for nothing.
+            assert!(times > 1.0 || load[0] == "RAID-5, SSDs of 64 GiB, within a sixteenth", "{load:?}");
         }
     }
 
