@@ -2,14 +2,16 @@
 //!
 //! A stripe's write moves two or three chunks, and a transfer's future is large.
 //! The first few are polled where they were made: combinators would move each
-//! several times, and `join_all` allocate for them and for what they give.
+//! several times, and [`join_all`] allocates for them and for what they give.
+#![allow(unsafe_code)] // a future in a pinned slice is pinned as well
 
 use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::{LocalBoxFuture, MaybeDone, maybe_done};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::future::poll_fn;
 use std::iter::once;
-use std::pin::pin;
-use std::task::Poll;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
 
 /// What `futures` give, in the order of the futures.
 pub(crate) async fn at_once<F: Future>(mut futures: impl Iterator<Item = F>) -> impl Iterator<Item = F::Output> {
@@ -40,26 +42,96 @@ pub(crate) async fn at_once<F: Future>(mut futures: impl Iterator<Item = F>) -> 
     few.into_iter().flatten().chain(others.into_iter().flatten())
 }
 
+/// So many are all polled whenever one of them is to go on; of more, that one alone.
+const FEW: usize = 30;
+
+/// What `futures` give, in their order. As the function of this name in `futures_util` but for what is compiled
+/// for each kind of future: that one brings a set and an order of its own, here all kinds share one set.
+pub(crate) fn join_all<'a, F>(futures: impl IntoIterator<Item = F>) -> impl Future<Output = Vec<F::Output>>
+where
+    F: Future<Output: 'a> + 'a,
+{
+    let mut all: Pin<Box<[_]>> = Box::into_pin(futures.into_iter().map(maybe_done).collect());
+    async move {
+        if all.len() <= FEW {
+            poll_fn(|context| poll_each(all.as_mut(), context)).await;
+        } else {
+            drive(each(all.as_mut()).map(|future| future.boxed_local()).collect()).await;
+        }
+        each(all.as_mut()).map(|future| future.take_output().expect("it has ended")).collect()
+    }
+}
+
+/// Each of a slice that stays where it is.
+fn each<F>(futures: Pin<&mut [F]>) -> impl Iterator<Item = Pin<&mut F>> {
+    // SAFETY: of the slice nothing is given out but its elements, and these pinned.
+    let elements = unsafe { futures.get_unchecked_mut() }.iter_mut();
+    // SAFETY: they are where the pinned slice is.
+    elements.map(|future| unsafe { Pin::new_unchecked(future) })
+}
+
+fn poll_each<F: Future>(futures: Pin<&mut [MaybeDone<F>]>, context: &mut Context<'_>) -> Poll<()> {
+    let pending = each(futures).map(|future| usize::from(future.poll(context).is_pending())).sum::<usize>();
+    if pending == 0 { Poll::Ready(()) } else { Poll::Pending }
+}
+
+/// All to their ends.
+async fn drive(futures: Vec<LocalBoxFuture<'_, ()>>) {
+    futures.into_iter().collect::<FuturesUnordered<_>>().collect::<()>().await;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::cell::Cell;
+    use std::rc::Rc;
+    use std::task::Waker;
+
+    const COUNTS: [usize; 9] = [0, 1, 2, 3, 4, 6, FEW, FEW + 1, 70];
+
+    /// That `all` of as many futures as these are over when the last has ended, and not before, and give 0, 1, 2...
+    fn ends_with_the_last<O: IntoIterator<Item = usize>>(ended: &[Cell<bool>], all: impl Future<Output = O>) {
+        let mut all = pin!(all);
+        let mut context = Context::from_waker(Waker::noop());
+        for (index, is_ended) in ended.iter().enumerate().rev() {
+            assert!(all.as_mut().poll(&mut context).is_pending(), "{index} of {} is under way", ended.len());
+            is_ended.set(true);
+        }
+        let Poll::Ready(outputs) = all.poll(&mut context) else { panic!("all {} have ended", ended.len()) };
+        assert!(outputs.into_iter().eq(0..ended.len()), "the order of {}", ended.len());
+    }
 
     #[test]
     fn outputs_come_in_the_order_of_the_futures_whichever_ends_first() {
-        for count in 0..6 {
+        for count in COUNTS {
             let ended = vec![Cell::new(false); count];
+            // It is woken to be asked again, as `drive` asks only those that are.
             let future = |index: usize| {
                 let ended = &ended;
-                poll_fn(move |_| if ended[index].get() { Poll::Ready(index) } else { Poll::Pending })
+                poll_fn(move |context| {
+                    context.waker().wake_by_ref();
+                    if ended[index].get() { Poll::Ready(index) } else { Poll::Pending }
+                })
             };
-            let mut all = Box::pin(at_once((0..count).map(future)));
-            for index in (0..count).rev() {
-                assert!((&mut all).now_or_never().is_none(), "{index} of {count} is under way");
-                ended[index].set(true);
-            }
-            let outputs = (&mut all).now_or_never().expect("all have ended");
-            assert_eq!(outputs.collect::<Vec<_>>(), (0..count).collect::<Vec<_>>());
+            ends_with_the_last(&ended, at_once((0..count).map(future)));
+            ended.iter().for_each(|is_ended| is_ended.set(false));
+            ends_with_the_last(&ended, join_all((0..count).map(future)));
+        }
+    }
+
+    #[test]
+    fn futures_given_up_halfway_are_dropped_each_once_with_what_they_gave() {
+        for count in COUNTS {
+            let held = Rc::new(());
+            // Every other ends at the first poll; none of the rest ever does.
+            let future = |index: usize| {
+                let held = held.clone();
+                poll_fn(move |_| if index.is_multiple_of(2) { Poll::Ready(held.clone()) } else { Poll::Pending })
+            };
+            let mut all = Box::pin(join_all((0..count).map(future)));
+            assert_eq!((&mut all).now_or_never().is_some(), count < 2, "{count}");
+            drop(all);
+            assert_eq!(Rc::strong_count(&held), 1, "{count}");
         }
     }
 }

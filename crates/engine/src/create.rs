@@ -7,6 +7,7 @@
 //! is gone.
 
 use crate::assemble::Candidate;
+use crate::at_once::join_all;
 use crate::blocks::{check_blocks, largest_block};
 use crate::buffer::Pool;
 use crate::clock::Clock;
@@ -22,7 +23,6 @@ use format::integrity::Layout;
 use format::placement::{BitmapChoice, Placement, Request, place};
 use format::superblock::{Blueprint, DeviceRole, Resync, SetName, Superblock, Timestamp, Version, decode, places};
 use format::units::{DeviceNumber, MemberByte, SECTOR_BYTES, Sectors, Slot};
-use futures_util::future::join_all;
 use std::cell::Cell;
 use std::time::Duration;
 

@@ -6,6 +6,7 @@
 //! locks: the caller sees to it that data and parity are of one moment.
 
 use crate::array::Inner;
+use crate::at_once::join_all;
 use crate::buffer::{Buffer, Pool};
 use crate::clock::Clock;
 use crate::device::Device;
@@ -15,7 +16,6 @@ use crate::planner::{Column, Plan, Span, Symbols, Transfer, Way};
 use crate::syndrome::combination;
 use format::geometry::{Parity, Role, Stripe};
 use format::units::ComponentByte;
-use futures_util::future::{JoinAll, join_all};
 use parity::Kernel;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -154,7 +154,7 @@ impl Reading {
 impl<M: Member, C: Clock> Inner<M, C> {
     /// The member transfers of a reading, which owns nothing of the array: they
     /// may be left alone once they have begun.
-    pub(crate) fn member_reads(&self, reading: &mut Reading) -> JoinAll<impl Future<Output = Done> + use<M, C>> {
+    pub(crate) fn member_reads(&self, reading: &mut Reading) -> impl Future<Output = Vec<Done>> + use<M, C> {
         let transfers = std::mem::take(&mut reading.plan.reads);
         let reads = transfers.into_iter().map(|transfer| {
             let (pieces, buffers) = reading.take_pieces(&transfer);

@@ -6,6 +6,7 @@
 //! the long way, which knows about copies and parity.
 
 use crate::array::{Inner, in_slot};
+use crate::at_once::join_all;
 use crate::buffer::{Block, Buffer};
 use crate::clock::Clock;
 use crate::device::Device;
@@ -14,7 +15,6 @@ use crate::member::{Member, MemberError};
 use crate::observe::Why;
 use format::geometry::{Geometry, Mapping};
 use format::units::{ArrayByte, ComponentByte, Slot};
-use futures_util::future::join_all;
 use std::ops::Range;
 use std::rc::Rc;
 

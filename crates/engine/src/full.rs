@@ -6,6 +6,7 @@
 //! comes in several blocks, parity is computed from edge to edge of them.
 
 use crate::array::Inner;
+use crate::at_once::join_all;
 use crate::buffer::{Block, Buffer, Pool};
 use crate::clock::Clock;
 use crate::error::ArrayError;
@@ -14,7 +15,6 @@ use crate::observe::Why;
 use crate::patchwork::Patch;
 use format::geometry::{Parity, Role, Stripe};
 use format::units::{ComponentByte, Slot};
-use futures_util::future::join_all;
 use parity::{Kernel, gf};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;

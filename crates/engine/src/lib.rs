@@ -5,7 +5,7 @@
 //! runtime, clock or source of randomness: straight-line `async` code that
 //! runs on one thread and is driven by whoever polls it, real rings and virtual
 //! time alike.
-#![deny(unsafe_code)] // allowed in `buffer` alone
+#![deny(unsafe_code)] // allowed in `buffer` and `at_once`
 
 pub mod assemble;
 pub mod buffer;

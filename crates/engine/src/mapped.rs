@@ -6,6 +6,7 @@
 //! that fails leaves the array.
 
 use crate::array::{Inner, in_slot};
+use crate::at_once::join_all;
 use crate::buffer::{Block, Buffer};
 use crate::clock::Clock;
 use crate::device::Device;
@@ -15,7 +16,6 @@ use crate::member::Member;
 use crate::observe::Why;
 use format::geometry::{Mapping, Piece};
 use format::units::{ArrayByte, ComponentByte, Slot};
-use futures_util::future::join_all;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use std::rc::Rc;

@@ -8,6 +8,7 @@
 //! in between leaves no two of the others more than one apart.
 
 use crate::array::{Array, Inner, in_slot};
+use crate::at_once::join_all;
 use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
 use crate::error::{ArrayError, ArrayErrorKind, Refusal};
@@ -18,7 +19,6 @@ use crate::observe::Why;
 use format::geometry::{Geometry, Level};
 use format::superblock::{BitmapPlace, DeviceRole, Resync, Superblock, Timestamp};
 use format::units::Sectors;
-use futures_util::future::join_all;
 use std::rc::Rc;
 use std::time::Duration;
 

@@ -6,7 +6,7 @@
 //! the write is answered.
 
 use crate::array::{Inner, Locked};
-use crate::at_once::at_once;
+use crate::at_once::{at_once, join_all};
 use crate::buffer::{Block, Buffer};
 use crate::clock::Clock;
 use crate::degraded::{Failed, Reading};
@@ -24,7 +24,6 @@ use crate::signal::Seen;
 use crate::syndrome::{Known, compute};
 use format::geometry::{Parity, Role, Stripe};
 use format::units::ComponentByte;
-use futures_util::future::join_all;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -12,6 +12,7 @@
 //! `devices_handle_discard_safely`.)
 
 use crate::array::{Array, Durability, Inner};
+use crate::at_once::join_all;
 use crate::buffer::Block;
 use crate::clock::Clock;
 use crate::device::Device;
@@ -21,7 +22,6 @@ use crate::member::{Member, MemberError, MemberErrorKind, MemberFault};
 use crate::observe::Why;
 use format::geometry::{Geometry, Mapping, Parity};
 use format::units::{ArrayByte, ComponentByte, Slot};
-use futures_util::future::join_all;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::rc::Rc;

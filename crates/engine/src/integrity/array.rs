@@ -2,6 +2,7 @@
 
 use super::{ChecksumMemory, Checksums, Verify};
 use crate::array::{Array, Inner};
+use crate::at_once::join_all;
 use crate::clock::Clock;
 use crate::device::Device;
 use crate::error::{ArrayError, Refusal};
@@ -10,7 +11,6 @@ use crate::status::ChecksumStatus;
 use format::geometry::Geometry;
 use format::integrity::Layout;
 use format::units::MemberByte;
-use futures_util::future::join_all;
 use std::pin::pin;
 use std::rc::Rc;
 

@@ -20,6 +20,7 @@ mod transfers;
 
 pub(crate) use array::Closing;
 
+use crate::at_once::join_all;
 use crate::buffer::{Block, Buffer, Pool};
 use crate::inspect::read_bytes;
 use crate::locks::RangeLocks;
@@ -29,7 +30,6 @@ use format::bitmap::{BitmapSuper, SUPER_BYTES};
 use format::integrity::{BLOCK_BYTES, Checksum, Header, Layout, Open, PAGE_BYTES, Page, Stamp};
 use format::superblock::Superblock;
 use format::units::{ComponentByte, MemberByte};
-use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};

@@ -27,6 +27,7 @@ pub use sizing::BitmapWrites;
 
 use crate::array::{Array, Inner};
 use crate::assemble::Candidate;
+use crate::at_once::join_all;
 use crate::buffer::Block;
 use crate::clock::Clock;
 use crate::device::Device;
@@ -40,7 +41,6 @@ use bits::{Bits, Round};
 use format::bitmap::BitmapSuper;
 use format::geometry::{Geometry, Level};
 use format::units::MemberByte;
-use futures_util::future::join_all;
 use sizing::{Room, spans};
 use std::cell::{Cell, Ref, RefCell};
 use std::ops::Range;

@@ -26,6 +26,7 @@ pub(crate) mod seam;
 pub use letters::{Letter, Post, Shareable};
 
 use crate::array::{Array, Durability};
+use crate::at_once::join_all;
 use crate::buffer::{Block, Buffer, Pool};
 use crate::clock::Clock;
 use crate::error::{ArrayError, ArrayErrorKind};
@@ -36,7 +37,7 @@ use format::geometry::Geometry;
 use further::Further;
 use futures_channel::oneshot;
 use futures_util::FutureExt;
-use futures_util::future::{LocalBoxFuture, join_all};
+use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{self, TryStreamExt};
 use letters::{Answer, Content, Facts, Request, Zeroing};
 use std::ops::Range;

@@ -4,13 +4,13 @@
 //! round; a member that fails a write leaves the array here.
 
 use crate::array::Inner;
+use crate::at_once::join_all;
 use crate::buffer::Block;
 use crate::clock::Clock;
 use crate::error::ArrayError;
 use crate::member::{Member, MemberError};
 use crate::observe::Why;
 use format::units::{ComponentByte, Slot};
-use futures_util::future::join_all;
 use std::ops::Range;
 
 /// A range of one member that is read as one transfer.
