@@ -1,9 +1,10 @@
 //! Which cells there are: a fixed set that covers every value of every property with every layout, and random ones.
 //!
-//! The full product would have a hundred thousand cells. In the fixed set each level meets every chunk size of its origin, and
-//! each layout some of them (where chunks are placed is the step `geometry`'s matter); metadata version, number of members,
-//! bitmap and number of members left out are those that bring most values together that have not met yet at that level: so
-//! at each level that has enough cells every two of them meet.
+//! The full product would have a hundred thousand cells. In the fixed set each layout meets every number of members left out
+//! that it bears; at a level with few layouts it also meets every chunk size of its origin, at one with many the level does
+//! (where chunks are placed is the step `geometry`'s matter). Metadata version, number of members, bitmap and members left
+//! out are those that bring most values together that have not met yet at that level; a level with many layouts goes on
+//! until every two of them have met.
 
 use std::collections::BTreeSet;
 
@@ -24,40 +25,42 @@ const MEMBERS_MAX: usize = 32;
 
 /// The fixed set.
 pub(crate) fn fixed() -> Vec<Cell> {
-    let (mut cells, mut met) = (Vec::new(), BTreeSet::new());
-    for (number, shape) in SHAPES.iter().enumerate() {
-        for origin in [Origin::Kernel, Origin::Here] {
-            let chunks = if origin == Origin::Kernel { CHUNKS_MADE_BY_KERNEL } else { CHUNKS_MADE_HERE };
-            for (turn, &chunk) in chunks_of(shape, number, chunks).iter().enumerate() {
-                let mut candidates = candidates(origin, shape, chunk);
-                // The first of those that are as good: not the same one each time.
-                let first = (number + turn) % candidates.len();
-                candidates.rotate_left(first);
-                let news = |cell: &Cell| pairs(cell).iter().filter(|pair| !met.contains(*pair)).count();
-                let most = candidates.iter().map(news).max();
-                let best = candidates.into_iter().find(|cell| Some(news(cell)) == most).expect("there are some");
-                met.extend(pairs(&best));
-                cells.push(best);
-            }
-        }
-    }
-    for origin in [Origin::Kernel, Origin::Here] {
-        cells.extend(extremes(origin));
-    }
+    let levels: Vec<&[Shape]> = SHAPES.chunk_by(|one, other| one.level == other.level).collect();
+    let origins = [Origin::Kernel, Origin::Here];
+    let covering = levels.iter().flat_map(|shapes| origins.into_iter().flat_map(|origin| covering(origin, shapes)));
+    let mut cells: Vec<Cell> = covering.chain(origins.into_iter().flat_map(extremes)).collect();
     // Without chunks two turns may be the same cell.
     let mut seen = BTreeSet::new();
     cells.retain(|cell| seen.insert(cell.name()));
     cells
 }
 
-/// All, or of a level with many layouts some for each of these: not the same ones for neighbours.
-fn chunks_of(shape: &Shape, number: usize, chunks: &[u64]) -> Vec<u64> {
-    const EACH: usize = 4;
-    let layouts = SHAPES.iter().filter(|other| other.level == shape.level).count();
-    match layouts < chunks.len() {
-        true => chunks.to_vec(),
-        false => (0..EACH).map(|turn| chunks[(number + turn) % chunks.len()]).collect(),
+/// The cells of a level, of which these are all shapes: one of each shape in each turn. With few shapes there are as many turns
+/// as chunk sizes; with many a cell that brings nothing together is left out, and the turns end when all are.
+fn covering(origin: Origin, shapes: &[Shape]) -> Vec<Cell> {
+    let chunks = if origin == Origin::Kernel { CHUNKS_MADE_BY_KERNEL } else { CHUNKS_MADE_HERE };
+    let are_few = shapes.len() < chunks.len();
+    let (mut cells, mut met) = (Vec::new(), BTreeSet::new());
+    for turn in 0.. {
+        let before = cells.len();
+        for (number, shape) in shapes.iter().enumerate() {
+            let mut candidates = candidates(origin, shape, chunks[(number + turn) % chunks.len()]);
+            // The first of those that are as good: not the same one each time.
+            let first = (number + turn) % candidates.len();
+            candidates.rotate_left(first);
+            let news = |cell: &Cell| pairs(cell).iter().filter(|pair| !met.contains(*pair)).count();
+            let most = candidates.iter().map(news).max();
+            let best = candidates.into_iter().find(|cell| Some(news(cell)) == most).expect("there are some");
+            if are_few || most > Some(0) {
+                met.extend(pairs(&best));
+                cells.push(best);
+            }
+        }
+        if if are_few { turn + 1 == chunks.len() } else { cells.len() == before } {
+            break;
+        }
     }
+    cells
 }
 
 /// All cells of a shape with a few members.
@@ -76,7 +79,7 @@ fn candidates(origin: Origin, shape: &Shape, chunk: u64) -> Vec<Cell> {
     cells
 }
 
-/// Two values that meet in a cell of a level and origin.
+/// Two values that meet in a cell of a level and origin: those that are to meet.
 type Pair = (Origin, Level, String, String);
 
 fn pairs(cell: &Cell) -> Vec<Pair> {
@@ -86,8 +89,13 @@ fn pairs(cell: &Cell) -> Vec<Pair> {
         format!("bitmap {}", cell.bitmap),
         format!("less {}", cell.absent),
     ];
-    let pair = |(one, other): (usize, usize)| (cell.origin, cell.level, values[one].clone(), values[other].clone());
-    (0..values.len()).flat_map(|one| (one + 1..values.len()).map(move |other| (one, other))).map(pair).collect()
+    let pair = |one: &str, other: &str| (cell.origin, cell.level, one.to_owned(), other.to_owned());
+    let [layout, chunk] = [format!("layout {:?}", cell.layout), format!("chunk {:?}", cell.chunk_kib)];
+    let mut pairs = vec![pair(&layout, &format!("less {}", cell.absent)), pair(&chunk, "this level")];
+    for (index, one) in values.iter().enumerate() {
+        pairs.extend(values[index + 1..].iter().map(|other| pair(one, other)));
+    }
+    pairs
 }
 
 /// What is in none of these: many members, two members, a chunk that is no power of two.
@@ -150,10 +158,10 @@ mod tests {
         for origin in [Origin::Kernel, Origin::Here] {
             let mine: Vec<&Cell> = cells.iter().filter(|cell| cell.origin == origin).collect();
             for shape in SHAPES {
-                assert!(mine.iter().any(|cell| cell.level == shape.level && cell.layout == shape.layout));
-            }
-            for absent in 0..=2 {
-                assert!(mine.iter().any(|cell| cell.absent == absent));
+                let of_this = |cell: &&&Cell| (cell.level, cell.layout) == (shape.level, shape.layout);
+                let met: BTreeSet<usize> = mine.iter().filter(of_this).map(|cell| cell.absent).collect();
+                let can_be = candidates(origin, shape, 64).iter().map(|cell| cell.absent).collect();
+                assert_eq!(met, can_be, "{origin:?} {:?} {:?}", shape.level, shape.layout);
             }
             for members in 2..=7 {
                 assert!(mine.iter().any(|cell| cell.members == members));
