@@ -6,7 +6,7 @@
 #![allow(unsafe_code)] // a future in a pinned slice is pinned as well
 
 use futures_util::FutureExt;
-use futures_util::future::{LocalBoxFuture, MaybeDone, maybe_done};
+use futures_util::future::{MaybeDone, maybe_done};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::future::poll_fn;
 use std::iter::once;
@@ -47,16 +47,13 @@ const FEW: usize = 30;
 
 /// What `futures` give, in their order. As the function of this name in `futures_util` but for what is compiled
 /// for each kind of future: that one brings a set and an order of its own, here all kinds share one set.
-pub(crate) fn join_all<'a, F>(futures: impl IntoIterator<Item = F>) -> impl Future<Output = Vec<F::Output>>
-where
-    F: Future<Output: 'a> + 'a,
-{
+pub(crate) fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> impl Future<Output = Vec<F::Output>> {
     let mut all: Pin<Box<[_]>> = Box::into_pin(futures.into_iter().map(maybe_done).collect());
     async move {
         if all.len() <= FEW {
             poll_fn(|context| poll_each(all.as_mut(), context)).await;
         } else {
-            drive(each(all.as_mut()).map(|future| future.boxed_local()).collect()).await;
+            drive(each(all.as_mut()).map(|future| future as Pin<&mut dyn Future<Output = ()>>).collect()).await;
         }
         each(all.as_mut()).map(|future| future.take_output().expect("it has ended")).collect()
     }
@@ -76,8 +73,8 @@ fn poll_each<F: Future>(futures: Pin<&mut [MaybeDone<F>]>, context: &mut Context
 }
 
 /// All to their ends.
-async fn drive(futures: Vec<LocalBoxFuture<'_, ()>>) {
-    futures.into_iter().collect::<FuturesUnordered<_>>().collect::<()>().await;
+async fn drive(futures: FuturesUnordered<Pin<&mut (dyn Future<Output = ()> + '_)>>) {
+    futures.collect::<()>().await;
 }
 
 #[cfg(test)]

@@ -150,7 +150,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         });
         let mut parts: Vec<Option<Buffer>> = (0..count).map(|_| None).collect();
         let mut all_well = true;
-        for (result, indices, buffers) in join_all(reads.collect::<Vec<_>>()).await {
+        for (result, indices, buffers) in join_all(reads).await {
             all_well &= result.is_ok();
             indices.into_iter().zip(buffers).for_each(|(index, buffer)| parts[index] = Some(buffer));
         }

@@ -135,7 +135,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let bytes = from.len() as u64;
         let runs = self.cut_into_runs(mapping, at, from)?;
         let writes = runs.iter().map(|run| run.device.write(run.at, run.blocks.clone(), Why::Data));
-        let results = join_all(writes.collect::<Vec<_>>()).await;
+        let results = join_all(writes).await;
         let mut outcome = Ok(());
         for (run, result) in runs.iter().zip(results) {
             let Err(error) = result else { continue };

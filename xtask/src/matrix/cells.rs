@@ -56,7 +56,8 @@ fn covering(origin: Origin, shapes: &[Shape]) -> Vec<Cell> {
                 cells.push(best);
             }
         }
-        if if are_few { turn + 1 == chunks.len() } else { cells.len() == before } {
+        let is_last = if are_few { turn + 1 == chunks.len() } else { cells.len() == before };
+        if is_last {
             break;
         }
     }
@@ -162,6 +163,12 @@ mod tests {
                 let met: BTreeSet<usize> = mine.iter().filter(of_this).map(|cell| cell.absent).collect();
                 let can_be = candidates(origin, shape, 64).iter().map(|cell| cell.absent).collect();
                 assert_eq!(met, can_be, "{origin:?} {:?} {:?}", shape.level, shape.layout);
+            }
+            let chunks = if origin == Origin::Kernel { CHUNKS_MADE_BY_KERNEL } else { CHUNKS_MADE_HERE };
+            for shape in SHAPES.iter().filter(|shape| matches!(shape.level, Level::Raid0 | Level::Raid4)) {
+                let of_this = |cell: &&&Cell| (cell.level, cell.layout) == (shape.level, shape.layout);
+                let met: BTreeSet<Option<u64>> = mine.iter().filter(of_this).map(|cell| cell.chunk_kib).collect();
+                assert!(chunks.iter().all(|chunk| met.contains(&Some(*chunk))), "{origin:?} {:?}", shape.layout);
             }
             for members in 2..=7 {
                 assert!(mine.iter().any(|cell| cell.members == members));

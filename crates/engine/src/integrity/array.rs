@@ -184,7 +184,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 }
             }
         });
-        for (device, result) in devices.iter().zip(join_all(closed.collect::<Vec<_>>()).await) {
+        for (device, result) in devices.iter().zip(join_all(closed).await) {
             if let Err(error) = result {
                 self.record_failure(device, &error).await?;
             }

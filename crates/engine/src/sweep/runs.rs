@@ -68,7 +68,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             let (result, buffer) = device.read_surely(ComponentByte(run.range.start), into, Why::Sweep).await;
             result.map(|()| buffer.freeze()).map_err(Some)
         });
-        let reads = join_all(reads.collect::<Vec<_>>()).await;
+        let reads = join_all(reads).await;
         Runs(runs.into_iter().zip(reads).collect())
     }
 
@@ -85,7 +85,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             let device = self.device(*slot)?;
             Some(async move { device.learn(ComponentByte(*at), block).await })
         });
-        join_all(learning.collect::<Vec<_>>()).await.into_iter().sum()
+        join_all(learning).await.into_iter().sum()
     }
 
     /// Writes all of `blocks` at once, those that touch as one transfer. A
