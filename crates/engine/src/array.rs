@@ -37,7 +37,7 @@ use crate::stripe_size::StripeSize;
 use crate::sweep::Sweeps;
 use crate::watch::Surroundings;
 use format::geometry::{Geometry, Mapping};
-use format::units::Slot;
+use format::units::{ArrayByte, Slot};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
@@ -512,8 +512,48 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     pub(crate) fn io_error(&self, at: u64, bytes: u64, error: Option<&MemberError>) -> ArrayError {
         let cause = error.map(|error| format!(": {error}")).unwrap_or_default();
-        let reason = format!("{bytes} bytes at byte {at} cannot be had from the members left{cause}");
+        let logged = self.logged_bad(at, bytes);
+        let logs = match logged.is_empty() {
+            true => String::new(),
+            false => format!(
+                "; the bad-block log of {} names the place (`mdspace read --ignore-bad-blocks` reads what is there)",
+                logged.join(" and that of ")
+            ),
+        };
+        let reason = format!("{bytes} bytes at byte {at} cannot be had from the members left{cause}{logs}");
         ArrayError::new(ArrayErrorKind::Io, reason)
+    }
+
+    /// The names of members whose bad-block logs name any of what a range of the array, or the rest of its rows, is on.
+    fn logged_bad(&self, at: u64, bytes: u64) -> Vec<String> {
+        let end = at.saturating_add(bytes).min(self.geometry().array_bytes());
+        let slots = self.slots.borrow();
+        let mut names = Vec::new();
+        let mut note = |device: Option<&Rc<Device<M>>>, range: &Range<u64>| {
+            let Some(device) = device.filter(|device| device.bad.touches(range)) else { return };
+            if !names.contains(&device.name) {
+                names.push(device.name.clone());
+            }
+        };
+        match self.geometry() {
+            Geometry::Parity(parity) => {
+                let mut at = at;
+                while at < end {
+                    let (_, component, rest) = parity.locate(ArrayByte(at));
+                    let part = rest.min(end - at);
+                    slots.iter().for_each(|slot| note(slot.as_ref(), &(component.0..component.0 + part)));
+                    at += part;
+                }
+            }
+            Geometry::Mapping(mapping) => {
+                for piece in mapping.pieces(ArrayByte(at), end - at) {
+                    for (slot, component) in piece.copies.iter() {
+                        note(in_slot(&slots, *slot), &(component.0..component.0 + piece.bytes));
+                    }
+                }
+            }
+        }
+        names
     }
 }
 

@@ -7,7 +7,7 @@
 //! write of the running array is what marks the members.
 
 use crate::array::{Array, Inner};
-use crate::blocks::{check_blocks, largest_block};
+use crate::blocks::{check_blocks, largest_block, noted_block};
 use crate::buffer::Pool;
 use crate::cache::{PAGE_BYTES, StripeCache};
 use crate::clock::Clock;
@@ -59,6 +59,9 @@ pub struct AssembleOptions {
     pub force: bool,
     /// Never write to any member.
     pub read_only: bool,
+    /// Read what the members' bad-block logs say must not be read: for logs that tell of a fault that is no more, such as a
+    /// cable's. What is there may be old. Only with `read_only`, as a write would take the places for sound.
+    pub ignore_bad_blocks: bool,
     /// The layout of a RAID-0 of unequal members that does not say: 1 original, 2 alternate.
     pub raid0_layout: Option<u32>,
     /// How the write-intent bitmap is kept.
@@ -92,6 +95,7 @@ impl Default for AssembleOptions {
         Self {
             force: false,
             read_only: false,
+            ignore_bad_blocks: false,
             raid0_layout: None,
             bitmap: BitmapPolicy::default(),
             verify: Verify::default(),
@@ -153,8 +157,9 @@ impl<M: Member, C: Clock> Array<M, C> {
         let election = elect(&offered)?;
         let surroundings = Surroundings::new(pool.clone());
         let freshest = offered[election.freshest].found.superblock.clone();
-        check_supported(&offered[election.freshest].name, &freshest, &options)?;
-        let (slots, spares, left_out) = seat(offered, &election, &freshest, &pool, &surroundings).await?;
+        let freshest_name = offered[election.freshest].name.clone();
+        check_supported(&freshest_name, &freshest, &options)?;
+        let (slots, spares, left_out) = seat(offered, &election, &freshest, &options, &pool, &surroundings).await?;
         let geometry = geometry(&freshest, &slots, &options)?;
         check_fit(&geometry, &slots)?;
         options.stripe_size.check(&geometry)?;
@@ -204,6 +209,11 @@ impl<M: Member, C: Clock> Array<M, C> {
             true => largest_block(devices().map(|device| &device.member)).max(BLOCK_BYTES),
             false => largest_block(devices().map(|device| &device.member)),
         };
+        let block_bytes =
+            block_bytes
+                .max(noted_block(&freshest).map_err(|reason| {
+                    Refusal::new(reason).of(&freshest_name).field("superblock.logical_block_size")
+                })?);
         let parties =
             devices().map(|device| (&*device.name, device.member.limits(), device.superblock.borrow().clone()));
         check_blocks(&geometry, block_bytes, parties, !options.read_only)?;
@@ -438,11 +448,25 @@ fn check_supported(name: &str, superblock: &Superblock, options: &AssembleOption
             "let md remove it: mdadm --grow --consistency-policy=resync",
         );
     }
-    if superblock.clustered {
+    if superblock.clustered && !options.read_only {
         return refuse(
             "superblock.feature_map",
             "the array belongs to a cluster",
-            "stop it on all nodes, make it local",
+            "stop it on all nodes and make it local: mdadm --grow --bitmap=none; or serve it --read-only",
+        );
+    }
+    if superblock.other_byte_order && !options.read_only {
+        return refuse(
+            "superblock.md_magic",
+            "the other byte order: a big-endian machine made the array",
+            "serve it --read-only, or let mdadm change it: mdadm --assemble --update=byteorder",
+        );
+    }
+    if !superblock.disk_errors.is_empty() && !options.read_only {
+        return refuse(
+            "superblock.dev_roles",
+            "a NAS has set the flag \"disk error\" of a member, and the kernel's md does not take one that has it",
+            "copy what it holds with `mdspace read`, or serve it --read-only",
         );
     }
     if superblock.has_unknown_padding() && !options.read_only {
@@ -468,6 +492,7 @@ async fn seat<M: Member>(
     offered: Vec<Offered<M>>,
     election: &Election,
     freshest: &Superblock,
+    options: &AssembleOptions,
     pool: &Pool,
     surroundings: &Rc<Surroundings>,
 ) -> Result<Seated<M>, Refusal> {
@@ -490,7 +515,10 @@ async fn seat<M: Member>(
             left_out.push(LeftOut { name, reason });
             continue;
         }
-        let bad = read_bad_blocks(&name, &member, &superblock, pool).await?;
+        let bad = match options.ignore_bad_blocks && options.read_only {
+            true => Vec::new(),
+            false => read_bad_blocks(&name, &member, &superblock, pool).await?,
+        };
         match role {
             DeviceRole::Active(slot) => {
                 let state = match superblock.recovery_offset {

@@ -19,6 +19,18 @@ pub(crate) fn largest_block<'a, M: Member>(members: impl Iterator<Item = &'a M>)
     members.map(|member| u64::from(member.limits().logical_block_bytes)).max().unwrap_or(512).max(512)
 }
 
+/// The logical block of the array as its superblock notes it, in bytes; 1 where it does not.
+///
+/// # Errors
+/// A size that no device has: Linux 6.19 takes powers of two from 512 bytes to a page.
+pub(crate) fn noted_block(superblock: &Superblock) -> Result<u64, String> {
+    match superblock.logical_block_bytes {
+        0 => Ok(1),
+        bytes if bytes.is_power_of_two() && (512..=PLACE_BYTES as u32).contains(&bytes) => Ok(bytes.into()),
+        bytes => Err(format!("{bytes} is not a power of two from 512 to {PLACE_BYTES}")),
+    }
+}
+
 /// Refuses what does not fall on `block_bytes`, the largest block; of
 /// metadata, on the member's own. Metadata counts only when it is to be written.
 pub(crate) fn check_blocks<'a>(

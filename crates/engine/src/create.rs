@@ -53,6 +53,8 @@ pub struct Recipe {
     pub integrity: bool,
     /// Take members that carry a superblock already, or something that may be one.
     pub overwrite: bool,
+    /// Bytes in a logical block, as Linux 6.19 notes it; 0 for none. Older kernels refuse an array that notes one.
+    pub logical_block_bytes: u32,
 }
 
 /// What the members' data areas hold before the array is made.
@@ -226,6 +228,7 @@ fn plan<'a, M: Member, C: Clock>(
         raid_disks,
         roles: roles(slots, spares.len()),
         resync: if needs_resync(recipe) { Resync::From(Sectors(0)) } else { Resync::Clean },
+        logical_block_bytes: recipe.logical_block_bytes,
     };
     let mut writings = Vec::with_capacity(newcomers.len());
     for ((number, newcomer), placement) in newcomers.iter().zip(placements) {

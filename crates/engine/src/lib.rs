@@ -11,6 +11,7 @@ pub mod assemble;
 pub mod buffer;
 pub mod clock;
 pub mod create;
+pub mod examined;
 pub mod inspect;
 pub mod member;
 pub mod observe;

@@ -6,11 +6,12 @@ use crate::array::{Array, Inner};
 use crate::assemble::LeftOut;
 use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
+use crate::examined::{BadBlocksExamined, BitmapExamined, ReshapeExamined};
 use crate::inspect::Found;
 use crate::member::Member;
 use crate::sweep::SweepStatus;
 use format::geometry::{Geometry, Level};
-use format::superblock::{DeviceRole, Resync, Superblock};
+use format::superblock::{DeviceFlags, DeviceRole, Resync, Superblock};
 use format::units::Slot;
 use serde::Serialize;
 
@@ -143,6 +144,8 @@ pub struct MemberStatus {
     pub corrected_sectors: u32,
     /// Bytes of its data that must not be read: its bad blocks.
     pub bad_bytes: u64,
+    /// Whether a NAS's kernel has set its flag "disk error" for it.
+    pub disk_error: bool,
 }
 
 /// What is written on one member.
@@ -194,8 +197,22 @@ pub struct Examination {
     pub features: Vec<&'static str>,
     /// Where the bitmap is.
     pub bitmap_at: Option<u64>,
+    /// What the bitmap says, where there is one and it can be read.
+    pub bitmap: Option<BitmapExamined>,
     /// Where the bad-block log is.
     pub bad_blocks_at: Option<u64>,
+    /// Places that the log names, and their bytes; `None` where there is no log, or it cannot be read.
+    pub bad_blocks: Option<BadBlocksExamined>,
+    /// Read only where no other member can serve.
+    pub write_mostly: bool,
+    /// Requests to it fail fast instead of being retried.
+    pub failfast: bool,
+    /// Bytes in a logical block of the array; 0 where the superblock does not note it.
+    pub logical_block_bytes: u32,
+    /// The reshape under way.
+    pub reshape: Option<ReshapeExamined>,
+    /// Whether a NAS's kernel has set its flag "disk error" for this member.
+    pub disk_error: bool,
 }
 
 /// A uuid as mdadm prints it: four groups of eight digits.
@@ -256,7 +273,14 @@ impl Examination {
                 .map(|(_, name)| *name)
                 .collect(),
             bitmap_at: superblock.bitmap_at().map(|at| at.0),
+            bitmap: None,
             bad_blocks_at: superblock.bad_blocks_at().map(|at| at.0),
+            bad_blocks: None,
+            write_mostly: superblock.device_flags.contains(DeviceFlags::WRITE_MOSTLY),
+            failfast: superblock.device_flags.contains(DeviceFlags::FAIL_FAST),
+            logical_block_bytes: superblock.logical_block_bytes,
+            reshape: superblock.reshape.as_ref().map(ReshapeExamined::of),
+            disk_error: superblock.disk_errors.contains(&superblock.device_number),
         }
     }
 }
@@ -328,6 +352,14 @@ impl<M: Member, C: Clock> Array<M, C> {
         }
     }
 
+    /// Bytes in a logical block of the array, where its superblock notes one.
+    pub fn logical_block_bytes(&self) -> Option<u32> {
+        let slots = self.0.slots.borrow();
+        let any = slots.iter().flatten().next().expect("a running array has a member");
+        let bytes = any.superblock.borrow().logical_block_bytes;
+        (bytes > 0).then_some(bytes)
+    }
+
     /// Bytes of a full stripe for parity levels, of a chunk elsewhere: what
     /// large requests are best made of.
     pub fn preferred_bytes(&self) -> u64 {
@@ -358,6 +390,7 @@ fn member_status<M>(device: &Device<M>, slot: Option<u16>) -> MemberStatus {
         errors: device.counters.errors.get(),
         corrected_sectors: device.superblock.borrow().corrected_reads,
         bad_bytes: device.bad.bytes(),
+        disk_error: device.superblock.borrow().disk_errors.contains(&device.superblock.borrow().device_number),
     }
 }
 

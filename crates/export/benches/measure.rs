@@ -111,6 +111,7 @@ async fn array(pool: &Pool) -> MemoryArray {
         set_uuid: [7; 16],
         contents: Contents::Consistent,
         overwrite: false,
+        logical_block_bytes: 0,
     };
     let clock = RealClock::new();
     create(&recipe, &newcomers, &[], pool, &clock, &|_, _| {}).await.expect("it can be made");

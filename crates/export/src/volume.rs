@@ -24,6 +24,12 @@ pub trait Volume: Clone + 'static {
     /// a power of two of at least 512.
     fn preferred_block_bytes(&self) -> u32;
 
+    /// The disk's logical block, to be told to clients as the unit in which they may ask and in which partition tables count;
+    /// a power of two from 512 bytes. `None` where there is none to keep to: then it is whatever the way in has.
+    fn logical_block_bytes(&self) -> Option<u32> {
+        None
+    }
+
     /// Where buffers for it come from.
     fn pool(&self) -> &Pool;
 

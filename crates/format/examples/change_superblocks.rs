@@ -207,6 +207,7 @@ fn create(request: &Request, paths: &[&str]) -> Result<()> {
         raid_disks: request.raid_disks,
         roles: (0..request.raid_disks).map(|slot| DeviceRole::Active(Slot(slot))).collect(),
         resync: Resync::Clean,
+        logical_block_bytes: 0,
     };
     for (number, (member, placement)) in members.iter().zip(place(request, &lengths)?).enumerate() {
         create_one(&blueprint, &placement, DeviceNumber(number.try_into()?), member)?;

@@ -252,6 +252,14 @@ impl BitmapSuper {
         self.sync_size.bytes().div_ceil(self.chunk_bytes)
     }
 
+    /// How many of the bits are set in `map`, the bytes after the superblock.
+    ///
+    /// # Panics
+    /// When `map` is shorter than the bits.
+    pub fn bits_set(&self, map: &[u8]) -> u64 {
+        (0..self.bits()).filter(|&bit| is_set(map, bit)).count() as u64
+    }
+
     /// Bytes of superblock and bits, in whole blocks of 4 KiB as the kernel writes
     /// them; where the room ends sooner, as on a bitmap 1 KiB after a 1.0 superblock, in whole sectors.
     pub fn bytes_on_disk(&self, room_bytes: u64) -> u64 {

@@ -41,6 +41,7 @@ fn superblocks(request: &Request, member_bytes: u64) -> Superblock {
         raid_disks: 4,
         roles: (0..4).map(|slot| DeviceRole::Active(Slot(slot))).collect(),
         resync: Resync::Clean,
+        logical_block_bytes: 0,
     };
     Superblock::new(&blueprint, &placement, DeviceNumber(1), [9; 16], member_bytes).expect("it fits")
 }

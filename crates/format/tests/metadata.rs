@@ -281,6 +281,55 @@ fn every_device_of_0_90_is_as_mdadm_describes_it() {
     assert!(seen > 20, "only {seen} devices");
 }
 
+/// What a machine of the other byte order would have written: each word turned round, and the words of a number of 64 bits
+/// in that machine's order.
+fn of_the_other_byte_order(bytes: &[u8]) -> Vec<u8> {
+    let mut words: Vec<u32> = bytes.chunks(4).map(|word| u32::from_le_bytes(word.try_into().expect("four"))).collect();
+    for low in [39, 41, 44] {
+        words.swap(low, low + 1);
+    }
+    words.into_iter().flat_map(u32::to_be_bytes).collect()
+}
+
+#[test]
+fn a_superblock_of_the_other_byte_order_says_the_same_and_is_kept_as_it_is() {
+    let mut seen = 0;
+    for sample in samples().into_iter().filter(|sample| sample.version() == Version::V0_90) {
+        let known = sample.superblock();
+        let bytes = of_the_other_byte_order(&sample.bytes);
+        let other = superblock::decode(Version::V0_90, sample.at(), &bytes, sample.member_bytes);
+        let other =
+            other.unwrap_or_else(|defect| panic!("{}: {defect}", sample.name)).expect("its magic number is known");
+        assert!(other.other_byte_order, "{}", sample.name);
+        assert_eq!(
+            (other.events, other.level, &other.roles, other.resync, other.device_number, other.component),
+            (known.events, known.level, &known.roles, known.resync, known.device_number, known.component),
+            "{}",
+            sample.name
+        );
+        assert_eq!(other.encode(), bytes, "{}", sample.name);
+        seen += 1;
+    }
+    assert!(seen > 2, "only {seen} samples");
+}
+
+#[test]
+fn a_role_with_a_makers_flag_is_the_slot_below_it() {
+    let sample = samples().into_iter().find(|sample| sample.name.starts_with("raid5-1.2")).expect("it is there");
+    let mut flagged = sample.superblock();
+    let own = flagged.device_number;
+    flagged.disk_errors = vec![own];
+    let bytes = flagged.encode();
+    let at = 256 + 2 * usize::from(own.0);
+    let role = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    assert_eq!(DeviceRole::Active(Slot(role & 0x7fff)), sample.superblock().own_role());
+    assert_eq!(role & 0x8000, 0x8000);
+    let mut place = sample.bytes.clone();
+    place[..bytes.len()].copy_from_slice(&bytes);
+    let again = superblock::decode(Version::V1_2, sample.at(), &place, sample.member_bytes);
+    assert_eq!(again.expect("every field is right"), Some(flagged));
+}
+
 #[test]
 fn bitmaps_are_as_mdadm_describes_them() {
     let mut seen = 0;

@@ -33,6 +33,7 @@ fn recipe() -> Recipe {
         set_uuid: [7; 16],
         contents: Contents::Consistent,
         overwrite: false,
+        logical_block_bytes: 0,
     }
 }
 

@@ -33,6 +33,7 @@ async fn degraded(level: Level, missing: &[usize], pool: &Pool) -> (Array<Rc<Mem
         set_uuid: [7; 16],
         contents: Contents::Consistent,
         overwrite: false,
+        logical_block_bytes: 0,
     };
     let members = [(); MEMBERS].map(|()| Rc::new(MemoryMember::new(8 << 20).expect("memory")));
     let candidate = |index: usize| Candidate { name: format!("m{index}"), member: members[index].clone() };

@@ -179,6 +179,7 @@ pub(crate) fn default_recipe(level: Level) -> Result<Recipe, Refusal> {
         contents: Contents::Unknown,
         integrity: false,
         overwrite: false,
+        logical_block_bytes: 0,
     })
 }
 

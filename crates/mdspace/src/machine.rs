@@ -87,6 +87,8 @@ pub(crate) struct Consent {
     pub(crate) force: bool,
     /// As [`AssembleOptions::raid0_layout`].
     pub(crate) raid0_layout: Option<u32>,
+    /// As [`AssembleOptions::ignore_bad_blocks`].
+    pub(crate) ignore_bad_blocks: bool,
 }
 
 impl Machine {
@@ -152,9 +154,16 @@ impl Machine {
         bitmap: BitmapPolicy,
     ) -> Result<Array, Refusal> {
         let read_only = purpose != Purpose::Write;
-        let Consent { force, raid0_layout } = consent;
-        let options =
-            AssembleOptions { force, raid0_layout, read_only, bitmap, kernel: self.kernel, ..Default::default() };
+        let Consent { force, raid0_layout, ignore_bad_blocks } = consent;
+        let options = AssembleOptions {
+            force,
+            raid0_layout,
+            ignore_bad_blocks,
+            read_only,
+            bitmap,
+            kernel: self.kernel,
+            ..Default::default()
+        };
         Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone()).await
     }
 

@@ -40,6 +40,7 @@ fn superblock() -> Superblock {
         raid_disks: 1,
         roles: vec![DeviceRole::Active(Slot(0))],
         resync: Resync::Clean,
+        logical_block_bytes: 0,
     };
     Superblock::new(&blueprint, &placement, DeviceNumber(0), [2; 16], bytes).expect("it fits")
 }

@@ -220,7 +220,12 @@ fn has_number<M>(device: &Device<M>, number: u16) -> bool {
 }
 
 pub(super) fn facts<M: Member, C: Clock>(array: &Array<M, C>) -> Facts {
-    Facts { bytes: array.bytes(), preferred_bytes: array.preferred_bytes(), is_read_only: array.is_read_only() }
+    Facts {
+        bytes: array.bytes(),
+        preferred_bytes: array.preferred_bytes(),
+        logical_block_bytes: array.logical_block_bytes(),
+        is_read_only: array.is_read_only(),
+    }
 }
 
 impl<M: Member, C: Clock> Inner<M, C> {

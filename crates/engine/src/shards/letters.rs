@@ -163,6 +163,7 @@ pub(crate) struct Unread {
 pub(super) struct Facts {
     pub(super) bytes: u64,
     pub(super) preferred_bytes: u64,
+    pub(super) logical_block_bytes: Option<u32>,
     pub(super) is_read_only: bool,
 }
 

@@ -208,6 +208,11 @@ impl<M: Shareable, C: Clock + Clone> Shard<M, C> {
         self.facts().preferred_bytes
     }
 
+    /// As [`Array::logical_block_bytes`].
+    pub fn logical_block_bytes(&self) -> Option<u32> {
+        self.facts().logical_block_bytes
+    }
+
     /// As [`Array::is_read_only`].
     pub fn is_read_only(&self) -> bool {
         self.facts().is_read_only
@@ -397,7 +402,7 @@ mod tests {
 
     #[test]
     fn a_range_is_cut_at_the_edges_of_runs_and_each_part_has_one_owner() {
-        let facts = Facts { bytes: 1000, preferred_bytes: 0, is_read_only: false };
+        let facts = Facts { bytes: 1000, preferred_bytes: 0, logical_block_bytes: None, is_read_only: false };
         let division = Division { shards: 3, run_bytes: 100, facts };
         for (range, expected) in [
             (0..100, vec![(0..100, 0)]),

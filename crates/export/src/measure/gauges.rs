@@ -160,6 +160,10 @@ impl<V: Volume> Volume for Measured<V> {
         self.volume.preferred_block_bytes()
     }
 
+    fn logical_block_bytes(&self) -> Option<u32> {
+        self.volume.logical_block_bytes()
+    }
+
     fn pool(&self) -> &Pool {
         self.volume.pool()
     }

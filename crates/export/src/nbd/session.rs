@@ -132,6 +132,7 @@ fn described<V: Volume>(Export { name, volume }: &Export<V>) -> ExportInfo {
         bytes: volume.bytes(),
         read_only: volume.is_read_only(),
         preferred_block_bytes: volume.preferred_block_bytes(),
+        minimum_block_bytes: volume.logical_block_bytes().unwrap_or(1),
     }
 }
 

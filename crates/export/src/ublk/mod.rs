@@ -139,7 +139,7 @@ fn parameters_of(volume: &impl Volume) -> Parameters {
     let basic = Parameters {
         kinds: BASIC,
         attributes: VOLATILE_CACHE | FUA,
-        logical_shift: SECTOR_SHIFT,
+        logical_shift: volume.logical_block_bytes().map_or(SECTOR_SHIFT, |bytes| bytes.ilog2() as u8),
         physical_shift: BLOCK_SHIFT,
         minimum_shift: preferred_shift,
         optimal_shift: preferred_shift,

@@ -30,12 +30,16 @@ pub(super) const ID_BYTES: usize = 20;
 /// The protocol's own feature bit among virtio's: this side speaks of features of the protocol.
 pub(super) const PROTOCOL_FEATURES: u64 = 1 << 30;
 
+/// What is written whole, in bytes: no logical block is larger.
+const WHOLE_BYTES: u32 = 4096;
+
 /// What is fixed while a volume is served.
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
     pub(super) bytes: u64,
     pub(super) read_only: bool,
     preferred_block_bytes: u32,
+    logical_block_bytes: u32,
     pub(super) id: [u8; ID_BYTES],
 }
 
@@ -45,7 +49,9 @@ impl Facts {
         let length = name.len().min(ID_BYTES);
         id[..length].copy_from_slice(&name.as_bytes()[..length]);
         let preferred_block_bytes = volume.preferred_block_bytes();
-        Self { bytes: volume.bytes(), read_only: volume.is_read_only(), preferred_block_bytes, id }
+        let logical_block_bytes = volume.logical_block_bytes().unwrap_or(SECTOR_BYTES as u32);
+        let (bytes, read_only) = (volume.bytes(), volume.is_read_only());
+        Self { bytes, read_only, preferred_block_bytes, logical_block_bytes, id }
     }
 
     /// The features that are offered.
@@ -67,16 +73,15 @@ impl Facts {
 
     /// `length` bytes of the configuration space; zeroes beyond its end.
     pub(super) fn config(&self, offset: u32, length: u32) -> Vec<u8> {
-        let sectors = |bytes: u64| u32::try_from(bytes / SECTOR_BYTES).unwrap_or(u32::MAX);
         let writing = |value: u32| if self.read_only { 0.into() } else { value.into() };
         let config = Config {
             capacity: (self.bytes / SECTOR_BYTES).into(),
             seg_max: PIECES_MAX.into(),
-            blk_size: (SECTOR_BYTES as u32).into(),
-            // What is written whole, 4096 bytes, as a power of two of sectors.
-            physical_block_exp: 3,
-            min_io_size: 8.into(),
-            opt_io_size: sectors(self.preferred_block_bytes.into()).into(),
+            blk_size: self.logical_block_bytes.into(),
+            // What is written whole, as a power of two of logical blocks, and in them.
+            physical_block_exp: (WHOLE_BYTES / self.logical_block_bytes).ilog2() as u8,
+            min_io_size: ((WHOLE_BYTES / self.logical_block_bytes) as u16).into(),
+            opt_io_size: (self.preferred_block_bytes / self.logical_block_bytes).into(),
             num_queues: (QUEUES_MAX as u16).into(),
             max_discard_sectors: writing(RANGE_SECTORS_MAX),
             max_discard_seg: writing(RANGES_MAX),

@@ -35,6 +35,8 @@ pub struct Blueprint {
     pub roles: Vec<DeviceRole>,
     /// Clean when what the members hold is consistent already.
     pub resync: Resync,
+    /// Bytes in a logical block of the array, as Linux 6.19 notes it; zero for none, which every kernel takes.
+    pub logical_block_bytes: u32,
 }
 
 impl Superblock {
@@ -92,7 +94,9 @@ impl Superblock {
             journal_tail: None,
             clustered: false,
             raid0_layout: blueprint.raid0_layout,
-            logical_block_bytes: 0,
+            logical_block_bytes: blueprint.logical_block_bytes,
+            other_byte_order: false,
+            disk_errors: Vec::new(),
             rest: Rest::V1(Box::new(v1::Rest::empty())),
         };
         area::check(&superblock, member_bytes)?;

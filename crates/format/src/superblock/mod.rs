@@ -37,6 +37,10 @@ use std::ops::Range;
 /// The most device numbers that a 1.x superblock can list.
 pub const MAX_DEVICES: usize = (PLACE_BYTES as usize - 256) / 2;
 
+/// Set in a device's role by a NAS maker's kernel whose disk had errors. The rest of the role is its slot. Neither the kernel
+/// nor mdadm knows the flag. Seen in superblocks 1.2 of Synology's, where the slot counts on.
+pub const DISK_ERROR: u16 = 0x8000;
+
 /// A checked superblock. Public fields may be changed; [`Superblock::encode`]
 /// writes what they say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,6 +112,11 @@ pub struct Superblock {
     pub raid0_layout: bool,
     /// Newest kernels: logical block size of the array in bytes; zero elsewhere.
     pub logical_block_bytes: u32,
+    /// 0.90 alone: written by a machine of the other byte order. The kernel here takes it only after
+    /// `mdadm --assemble --update=byteorder`.
+    pub other_byte_order: bool,
+    /// 1.x alone: devices whose role has [`DISK_ERROR`] set. The kernel takes none of them.
+    pub disk_errors: Vec<DeviceNumber>,
     /// What stands for nothing above, kept for `encode`.
     rest: Rest,
 }

@@ -3,7 +3,9 @@
 use std::fmt;
 
 use super::Superblock;
+use super::v1::level_from_md;
 use crate::Defect;
+use crate::geometry::Level;
 use crate::units::{Sectors, Slot};
 
 /// A moment: seconds since 1970 (40 bits on disk) and microseconds (24 bits).
@@ -162,6 +164,13 @@ pub struct Reshape {
     pub new_chunk: u32,
     /// From the array's end to its start.
     pub backwards: bool,
+}
+
+impl Reshape {
+    /// The level that the array is becoming; `None` where it is none of md's own.
+    pub fn level(&self) -> Option<Level> {
+        level_from_md(self.new_level)
+    }
 }
 
 /// A 1.x `feature_map`.

@@ -1,5 +1,5 @@
 //! Superblock 0.90: 1024 words of 32 bits in the byte order of the machine that
-//! made it. Only little endian is read; a big-endian one is refused by name.
+//! made it. One of the other order is decoded as if its words were turned round, and encoded as it was found.
 //!
 //! It is read and kept up to date, never made anew. It has no name, no place of
 //! its own for this member's identity, and lists devices by major and minor
@@ -126,17 +126,30 @@ pub(super) struct Rest(Raw);
 pub(super) fn decode(at: MemberByte, bytes: &[u8]) -> Result<Option<Superblock>, Defect> {
     let raw = Raw::ref_from_bytes(bytes).expect("a whole place was given");
     match raw.md_magic.get() {
-        MAGIC => {}
+        MAGIC => check(raw).and_then(|()| build(at, raw)).map(Some),
         magic if magic == MAGIC.swap_bytes() => {
-            return defect(
-                "superblock.md_magic",
-                "big endian: the array was made on such a machine, and only it can use it",
-            );
+            let turned = in_other_order(bytes);
+            let raw = Raw::ref_from_bytes(&turned).expect("as long as before");
+            check(raw)?;
+            Ok(Some(Superblock { other_byte_order: true, ..build(at, raw)? }))
         }
-        _ => return Ok(None),
+        _ => Ok(None),
     }
-    check(raw)?;
-    build(at, raw).map(Some)
+}
+
+/// Words that are the halves of a number of 64 bits, which a machine keeps in its own order: `events`, `cp_events` and
+/// `reshape_position`. (`md_p.h` has the first two as words whose order depends on the machine's.)
+const HALVES: [usize; 3] = [39, 41, 44];
+
+/// The same superblock for a machine of the other byte order.
+fn in_other_order(bytes: &[u8]) -> Vec<u8> {
+    let mut turned = bytes.to_vec();
+    let (words, _) = turned.as_chunks_mut::<4>();
+    words.iter_mut().for_each(|word| word.reverse());
+    for first in HALVES {
+        words.swap(first, first + 1);
+    }
+    turned
 }
 
 fn defect<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Defect> {
@@ -264,6 +277,8 @@ fn build(at: MemberByte, raw: &Raw) -> Result<Superblock, Defect> {
         clustered: false,
         raid0_layout: false,
         logical_block_bytes: 0,
+        other_byte_order: false,
+        disk_errors: Vec::new(),
         rest: super::Rest::V0(Box::new(Rest(not_understood(raw, &roles)))),
         roles,
     })
@@ -314,7 +329,10 @@ pub(super) fn encode(superblock: &Superblock, rest: &Rest) -> Vec<u8> {
     encode_state(superblock, &mut raw);
     encode_disks(superblock, &mut raw);
     raw.sb_csum = checksum::sum(raw.as_bytes()).into();
-    raw.as_bytes().to_vec()
+    match superblock.other_byte_order {
+        false => raw.as_bytes().to_vec(),
+        true => in_other_order(raw.as_bytes()),
+    }
 }
 
 /// Seconds since 1970, of which 0.90 has none after February 2106: a clock may be wrong.

@@ -10,8 +10,8 @@ use zerocopy::little_endian as le;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{
-    BadBlockPlace, BitmapPlace, DeviceFlags, DeviceRole, Features, MAX_DEVICES, PplPlace, Reshape, Resync, SetName,
-    Superblock, Timestamp, Version, checksum,
+    BadBlockPlace, BitmapPlace, DISK_ERROR, DeviceFlags, DeviceRole, Features, MAX_DEVICES, PplPlace, Reshape, Resync,
+    SetName, Superblock, Timestamp, Version, checksum,
 };
 use crate::Defect;
 use crate::geometry::Level;
@@ -133,7 +133,8 @@ pub(super) fn decode(version: Version, at: MemberByte, bytes: &[u8]) -> Result<O
     }
     let roles = decode_roles(raw, features, &after[..2 * max_dev])?;
     let tail = bytes[length(max_dev)..length_on_disk(max_dev)].to_vec();
-    Ok(Some(build(version, raw, features, roles, tail)?))
+    let disk_errors = disk_errors(&after[..2 * max_dev]);
+    Ok(Some(Superblock { disk_errors, ..build(version, raw, features, roles, tail)? }))
 }
 
 fn defect<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Defect> {
@@ -190,10 +191,18 @@ fn decode_roles(raw: &Raw, features: Features, bytes: &[u8]) -> Result<Vec<Devic
             ROLE_SPARE => Ok(DeviceRole::Spare),
             ROLE_FAULTY => Ok(DeviceRole::Faulty),
             ROLE_JOURNAL => Ok(DeviceRole::Journal),
-            slot if u32::from(slot) < slots => Ok(DeviceRole::Active(Slot(slot))),
+            slot if u32::from(slot & !DISK_ERROR) < slots => Ok(DeviceRole::Active(Slot(slot & !DISK_ERROR))),
             slot => defect("superblock.dev_roles", format!("device {number} has slot {slot} of {slots}")),
         })
         .collect()
+}
+
+/// The numbers of devices with the flag, among roles that are known to be right.
+fn disk_errors(roles: &[u8]) -> Vec<DeviceNumber> {
+    let is_flagged = |role: u16| role & DISK_ERROR != 0 && !matches!(role, ROLE_SPARE | ROLE_FAULTY | ROLE_JOURNAL);
+    let (pairs, _) = roles.as_chunks::<2>();
+    let flagged = pairs.iter().enumerate().filter(|(_, pair)| is_flagged(u16::from_le_bytes(**pair)));
+    flagged.map(|(number, _)| DeviceNumber(number as u16)).collect()
 }
 
 /// md's number of a level; `None` for what is not a level of md's own (multipath, faulty, container).
@@ -291,6 +300,8 @@ fn build(
         clustered: has(Features::CLUSTERED),
         raid0_layout: has(Features::RAID0_LAYOUT),
         logical_block_bytes: raw.logical_block_size.get(),
+        other_byte_order: false,
+        disk_errors: Vec::new(),
         rest: super::Rest::V1(Box::new(Rest { head: not_understood(raw, features, is_journal), tail })),
     })
 }
@@ -370,7 +381,12 @@ pub(super) fn encode(superblock: &Superblock, rest: &Rest) -> Vec<u8> {
     assert!(max_dev <= MAX_DEVICES, "a superblock lists at most {MAX_DEVICES} devices");
     let mut bytes = Vec::with_capacity(length_on_disk(max_dev));
     bytes.extend_from_slice(fixed_part(superblock, rest).as_bytes());
-    bytes.extend(superblock.roles.iter().flat_map(|role| role_to_md(*role).to_le_bytes()));
+    let flag = |number: usize| match superblock.disk_errors.iter().any(|device| usize::from(device.0) == number) {
+        true => DISK_ERROR,
+        false => 0,
+    };
+    let roles = superblock.roles.iter().enumerate().map(|(number, role)| role_to_md(*role) | flag(number));
+    bytes.extend(roles.flat_map(u16::to_le_bytes));
     let sum = checksum::sum(&bytes);
     bytes[offset_of!(Raw, sb_csum)..][..4].copy_from_slice(&sum.to_le_bytes());
     // Roles that were added may have used up some or all of the tail.

@@ -11,7 +11,7 @@ use crate::command::failure::Failure;
 use crate::command::interval::parse_seconds;
 use crate::command::level::{parse_layout, parse_level};
 use crate::command::mdadm_conf::Config;
-use crate::command::members::ArrayUuid;
+use crate::command::members::{ArrayChoice, ArrayUuid};
 use crate::command::nbd_address::{NbdAddress, parse_loopback};
 use crate::command::settings::{parse_pair, parse_stripe_size};
 use crate::command::size::Size;
@@ -121,25 +121,40 @@ pub(crate) enum Command {
 /// Members of an array that exists.
 #[derive(Debug, Args)]
 pub(crate) struct MemberArguments {
-    /// The members, in any order: image files, block devices, quoted globs, and with --uuid directories
+    /// The members, in any order: image files, block devices, quoted globs; for `examine`, or with --uuid or --name, directories
     #[arg(value_name = "MEMBER", required = true)]
     pub(crate) members: Vec<OsString>,
 
     /// Take only members of the array with this UUID, and pass over everything else
     #[arg(long, value_name = "UUID")]
     pub(crate) uuid: Option<ArrayUuid>,
+
+    /// Take only members of the array with this name, with or without its host, and pass over everything else
+    #[arg(long, conflicts_with = "uuid")]
+    pub(crate) name: Option<String>,
+}
+
+impl MemberArguments {
+    /// Which array's members count, where that was said.
+    pub(crate) fn choice(&self) -> Option<ArrayChoice> {
+        self.uuid.map(ArrayChoice::Uuid).or_else(|| self.name.clone().map(ArrayChoice::Name))
+    }
 }
 
 /// Members of an array that is going to be started.
 #[derive(Debug, Args)]
 pub(crate) struct AssembleArguments {
-    /// The members, in any order: image files, block devices, quoted globs, and with --uuid directories
+    /// The members, in any order: image files, block devices, quoted globs, and with --uuid or --name directories
     #[arg(value_name = "MEMBER", required_unless_present = "scan")]
     members: Vec<OsString>,
 
     /// Take only members of the array with this UUID, and pass over everything else
     #[arg(long, value_name = "UUID", conflicts_with = "scan")]
     uuid: Option<ArrayUuid>,
+
+    /// Take only members of the array with this name, with or without its host, and pass over everything else
+    #[arg(long, conflicts_with_all = ["scan", "uuid"])]
+    name: Option<String>,
 
     /// Take the array of an ARRAY line of mdadm.conf, which MEMBER then names: /dev/md/data, data, or its UUID
     #[arg(long)]
@@ -160,6 +175,10 @@ pub(crate) struct AssembleArguments {
     /// The file that holds the array's write-intent bitmap, if it is kept in one
     #[arg(long, value_name = "FILE")]
     pub(crate) bitmap: Option<PathBuf>,
+
+    /// Read also what the members' bad-block logs say must not be read; it may be old. Never with writing
+    #[arg(long)]
+    pub(crate) ignore_bad_blocks: bool,
 }
 
 /// The two ways to stripe the longer members of a RAID-0.
@@ -231,6 +250,10 @@ pub(crate) struct CreateArguments {
     #[arg(long, value_name = "SIZE")]
     pub(crate) data_offset: Option<Size>,
 
+    /// Bytes in a logical block of the array: 512 to 4096. The kernel's md takes such an array from Linux 6.19 on
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) logical_block_size: Option<Size>,
+
     /// The write-intent bitmap: on every member (internal), in a new file beside them, or none
     #[arg(long, value_parser = parse_bitmap, default_value = "none", value_name = "internal|none|./FILE")]
     pub(crate) bitmap: Bitmap,
@@ -284,7 +307,8 @@ impl AssembleArguments {
     /// Members, and the file with their bitmap, as they are given or as mdadm.conf has them.
     pub(crate) fn resolve(&self) -> Result<(MemberArguments, Option<PathBuf>), Failure> {
         if !self.scan {
-            return Ok((MemberArguments { members: self.members.clone(), uuid: self.uuid }, self.bitmap.clone()));
+            let (members, name) = (self.members.clone(), self.name.clone());
+            return Ok((MemberArguments { members, uuid: self.uuid, name }, self.bitmap.clone()));
         }
         let wanted = match &self.members[..] {
             [] => None,
@@ -293,7 +317,7 @@ impl AssembleArguments {
         };
         let config = Config::read(self.config.as_deref())?;
         let line = config.array(wanted.as_deref())?;
-        let members = MemberArguments { members: config.places(line), uuid: line.uuid };
+        let members = MemberArguments { members: config.places(line), uuid: line.uuid, name: None };
         Ok((members, self.bitmap.clone().or_else(|| line.bitmap.clone())))
     }
 }
@@ -496,6 +520,10 @@ pub(crate) struct ReadArguments {
     /// Write to this file instead of standard output
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+
+    /// Go on where the array cannot be read: zeros are written there, each place is named, and the exit status is 1
+    #[arg(long)]
+    pub(crate) salvage: bool,
 
     /// Print what was read, and the array's status, as JSON (docs/json.md); with --output
     #[arg(long)]
@@ -912,14 +940,16 @@ pub(crate) struct ScrubArguments {
 impl AssembleArguments {
     /// These members and nothing else.
     pub(crate) fn of(members: &MemberArguments, bitmap: Option<PathBuf>) -> Self {
-        let MemberArguments { members, uuid } = members;
+        let MemberArguments { members, uuid, name } = members;
         Self {
             members: members.clone(),
             uuid: *uuid,
+            name: name.clone(),
             scan: false,
             config: None,
             force: false,
             raid0_layout: None,
+            ignore_bad_blocks: false,
             bitmap,
         }
     }

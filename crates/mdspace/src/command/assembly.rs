@@ -4,11 +4,13 @@
 
 use crate::command::arguments::{AssembleArguments, MemberArguments, Raid0Layout};
 use crate::command::failure::Failure;
-use crate::command::members::{ArrayUuid, expand, expand_with_directories};
+use crate::command::members::{ArrayChoice, ArrayUuid, expand, expand_with_directories};
 use crate::command::progress::Progress;
 use crate::machine::{Array, Consent, Machine, Purpose};
 use engine::inspect::find_superblock;
+use engine::status::level_name;
 use engine::{BitmapPolicy, Candidate, Offer};
+use format::superblock::Superblock;
 use io::{AnyMember, OpenError};
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -60,30 +62,60 @@ impl Found {
 }
 
 impl Machine {
-    /// The paths that `arguments` name; of those, with `--uuid`, the array's own.
+    /// The paths that `arguments` name; of those, with `--uuid` or `--name`, the array's own.
     pub(crate) async fn find(&self, arguments: &MemberArguments) -> Result<Found, Failure> {
         let mut found = Found { own: Vec::new(), unknown: Vec::new() };
-        let Some(uuid) = arguments.uuid else {
+        let Some(choice) = arguments.choice() else {
             return expand(&arguments.members).map(|own| Found { own, ..found });
         };
         for path in expand_with_directories(&arguments.members)? {
             match self.try_open(&path, Purpose::Look) {
-                Ok(candidate) if self.belongs_to(uuid, &candidate).await => found.own.push(path),
+                Ok(candidate) if self.belongs_to(&choice, &candidate).await => found.own.push(path),
                 Err(error) if error.is_permission_denied() => found.unknown.push(error),
                 Ok(_) | Err(_) => {}
             }
         }
         if found.own.is_empty() {
             found.note_unknown();
-            return Err(Failure::refused(format!("no member of array {uuid} is there"))
+            return Err(Failure::refused(format!("no member of array {choice} is there"))
                 .advise("`mdspace examine` prints which array a member belongs to"));
         }
         Ok(found)
     }
 
-    async fn belongs_to(&self, uuid: ArrayUuid, Candidate { name, member }: &Candidate<AnyMember>) -> bool {
+    async fn belongs_to(&self, choice: &ArrayChoice, Candidate { name, member }: &Candidate<AnyMember>) -> bool {
         let found = find_superblock(name, member, &self.pool).await;
-        found.is_ok_and(|found| found.superblock.set_uuid == uuid.0)
+        found.is_ok_and(|found| choice.is_of(&found.superblock))
+    }
+
+    /// What to say of members of several arrays, where one was to be assembled: which arrays there are, and how one is chosen.
+    /// `None` where they are all of one.
+    async fn several_arrays(&self, paths: &[PathBuf]) -> Option<Failure> {
+        let mut arrays: Vec<(Superblock, Vec<String>)> = Vec::new();
+        for path in paths {
+            let Ok(Candidate { name, member }) = self.try_open(path, Purpose::Look) else { continue };
+            let Ok(found) = find_superblock(&name, &member, &self.pool).await else { continue };
+            match arrays.iter_mut().find(|(superblock, _)| superblock.set_uuid == found.superblock.set_uuid) {
+                Some((_, members)) => members.push(name),
+                None => arrays.push((found.superblock, vec![name])),
+            }
+        }
+        let (first, others) = arrays.split_first()?;
+        if others.is_empty() {
+            return None;
+        }
+        let described = arrays.iter().map(|(superblock, members)| {
+            let name = String::from_utf8_lossy(superblock.set_name.as_bytes()).escape_default().to_string();
+            let level = level_name(superblock.level);
+            format!("\n  {} \"{name}\" ({level}): {}", ArrayUuid(superblock.set_uuid), members.join(" "))
+        });
+        let described: String = described.collect();
+        let reason = format!("superblock.set_uuid: these are members of {} arrays:{described}", arrays.len());
+        let uuid = ArrayUuid(first.0.set_uuid);
+        Some(
+            Failure::refused(reason)
+                .advise(format!("choose one: --uuid {uuid}, or --name; `mdspace examine` shows them all")),
+        )
     }
 
     /// Assembles the array that `arguments` name.
@@ -100,10 +132,30 @@ impl Machine {
         let file = bitmap_file.as_deref().filter(|_| purpose == Purpose::Write);
         let bitmap = file.map(|path| self.open_bitmap(path)).transpose()?;
         let raid0_layout = arguments.raid0_layout.map(Raid0Layout::number);
-        let consent = Consent { force: arguments.force, raid0_layout };
-        let array = self.assemble_offer(Offer { members, bitmap }, consent, purpose, policy).await?;
-        for left_out in array.status().left_out {
+        let ignore_bad_blocks = arguments.ignore_bad_blocks;
+        if ignore_bad_blocks && purpose == Purpose::Write {
+            return Err(Failure::refused(
+                "--ignore-bad-blocks: only to read, as a write would take the places for sound",
+            )
+            .advise("use it with `mdspace read`, or with `mdspace serve --read-only`"));
+        }
+        let consent = Consent { force: arguments.force, raid0_layout, ignore_bad_blocks };
+        let array = match self.assemble_offer(Offer { members, bitmap }, consent, purpose, policy).await {
+            Ok(array) => array,
+            Err(refusal) if refusal.field.as_deref() == Some("superblock.set_uuid") => {
+                return Err(self.several_arrays(&found.own).await.unwrap_or_else(|| refusal.into()));
+            }
+            Err(refusal) => return Err(refusal.into()),
+        };
+        let status = array.status();
+        for left_out in status.left_out {
             eprintln!("note: {}: not used: {}", left_out.name, left_out.reason);
+        }
+        for member in status.members.iter().filter(|member| member.disk_error) {
+            eprintln!("warning: {}: a NAS has set its flag \"disk error\": read it out soon", member.name);
+        }
+        if ignore_bad_blocks {
+            eprintln!("warning: bad-block logs are ignored: what is at the places that they name may be old");
         }
         if purpose == Purpose::Write {
             found.suffices_for(&array)?;

@@ -108,8 +108,18 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
         contents: if arguments.assume_clean { Contents::Consistent } else { Contents::Unknown },
         integrity: arguments.integrity,
         overwrite: arguments.force,
+        logical_block_bytes: logical_block_bytes(arguments.logical_block_size)?,
         ..default
     })
+}
+
+/// What the superblock is to note, as Linux 6.19 has it; 0 for nothing.
+fn logical_block_bytes(asked: Option<Size>) -> Result<u32, Failure> {
+    let Some(Size(bytes)) = asked else { return Ok(0) };
+    match bytes.is_power_of_two() && (512..=4096).contains(&bytes) {
+        true => Ok(bytes as u32),
+        false => Err(Failure::refused(format!("--logical-block-size: {bytes} is not a power of two from 512 to 4096"))),
+    }
 }
 
 fn chunk_bytes(level: Level, asked: Option<Size>) -> Result<Option<u64>, Failure> {

@@ -6,15 +6,18 @@
 use crate::command::arguments::ExamineArguments;
 use crate::command::failure::Failure;
 use crate::command::mdadm_conf::array_lines;
+use crate::command::members::expand_with_directories;
 use crate::command::output::{print, print_json};
 use crate::command::report::{describe, examination};
 use crate::machine::{Arena, Machine, Purpose};
-use engine::Candidate;
 use engine::inspect::find_superblock;
 use engine::status::{Examination, Status};
+use engine::{Candidate, Refusal};
 use io::AnyMember;
 use parity::Kernel;
 use serde::Serialize;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 /// What was found. Its fields are a stable interface (docs/json.md).
 #[derive(Serialize)]
@@ -66,9 +69,7 @@ pub(crate) fn run(arguments: &ExamineArguments, kernel: Option<&'static Kernel>)
 async fn examine(machine: &Machine, arguments: &ExamineArguments) -> Result<Report, Failure> {
     let mut report = Report { members: Vec::new(), unusable: Vec::new(), arrays: Vec::new() };
     let mut arrays: Vec<(String, Vec<Candidate<AnyMember>>)> = Vec::new();
-    let found = machine.find(&arguments.members).await?;
-    found.note_unknown();
-    for path in found.own {
+    for path in paths(machine, arguments).await? {
         let candidate = match machine.open(&path, Purpose::Look) {
             Ok(candidate) => candidate,
             Err(refusal) => {
@@ -78,7 +79,11 @@ async fn examine(machine: &Machine, arguments: &ExamineArguments) -> Result<Repo
             }
         };
         match look(machine, &candidate).await {
-            Err(unusable) => report.unusable.push(unusable),
+            // What lies beside members in a directory was not named.
+            Err(refusal) if is_no_member(&refusal) && is_in_a_directory(&arguments.members.members, &path) => {}
+            Err(refusal) => {
+                report.unusable.push(Unusable { name: candidate.name, reason: Failure::from(refusal).reason() });
+            }
             Ok(member) => {
                 match arrays.iter_mut().find(|(uuid, _)| *uuid == member.array_uuid) {
                     Some((_, candidates)) => candidates.push(candidate),
@@ -121,13 +126,37 @@ async fn try_array(machine: &Machine, uuid: String, candidates: Vec<Candidate<An
     found
 }
 
-async fn look(machine: &Machine, candidate: &Candidate<AnyMember>) -> Result<Examination, Unusable> {
+/// The paths to look at. A directory stands for the files and block devices in it.
+async fn paths(machine: &Machine, arguments: &ExamineArguments) -> Result<Vec<PathBuf>, Failure> {
+    if arguments.members.choice().is_none() {
+        let paths = expand_with_directories(&arguments.members.members)?;
+        return match paths.is_empty() {
+            false => Ok(paths),
+            true => {
+                Err(Failure::refused("no file and no block device is there").advise("name members, or their directory"))
+            }
+        };
+    }
+    let found = machine.find(&arguments.members).await?;
+    found.note_unknown();
+    Ok(found.own)
+}
+
+/// Whether `path` is meant by a directory among the words, and not named itself.
+fn is_in_a_directory(words: &[OsString], path: &Path) -> bool {
+    path.parent().is_some_and(|parent| words.iter().any(|word| Path::new(word).is_dir() && Path::new(word) == parent))
+}
+
+/// Whether there is nothing of md's, rather than something that is wrong.
+fn is_no_member(refusal: &Refusal) -> bool {
+    refusal.field.as_deref() == Some("superblock.magic")
+}
+
+async fn look(machine: &Machine, candidate: &Candidate<AnyMember>) -> Result<Examination, Refusal> {
     use engine::Member;
     let Candidate { name, member } = candidate;
-    let found = find_superblock(name, member, &machine.pool).await;
-    found
-        .map(|found| Examination::of(name, member.limits().bytes, &found))
-        .map_err(|refusal| Unusable { name: name.clone(), reason: Failure::from(refusal).reason() })
+    let found = find_superblock(name, member, &machine.pool).await?;
+    Ok(Examination::of(name, member.limits().bytes, &found).with_logs(member, &found, &machine.pool).await)
 }
 
 impl Report {

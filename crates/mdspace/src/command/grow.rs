@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &GrowArguments, kernel: Option<&'static Kernel>) ->
         return change(&arguments.change, "/v1/grow", &json!(request)).map(drop);
     }
     let machine = Machine::start(kernel, Arena::Middling)?;
-    let members = MemberArguments { members: arguments.members.clone(), uuid: arguments.uuid };
+    let members = MemberArguments { members: arguments.members.clone(), uuid: arguments.uuid, name: None };
     machine.run(async {
         let assemble = AssembleArguments::of(&members, None);
         let array = machine.assemble(&assemble, Purpose::Write, BitmapPolicy::default()).await?;

@@ -6,6 +6,7 @@
 
 use crate::command::failure::Failure;
 use crate::machine::refuse_duplicates;
+use format::superblock::Superblock;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,38 @@ impl fmt::Display for ArrayUuid {
             write!(f, "{colon}{:02x}{:02x}{:02x}{:02x}", group[0], group[1], group[2], group[3])?;
         }
         Ok(())
+    }
+}
+
+/// Which array's members count, of many that are given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ArrayChoice {
+    /// Those with this `set_uuid`.
+    Uuid(ArrayUuid),
+    /// Those with this name. mdadm's names begin with the host's, which may be left out.
+    Name(String),
+}
+
+impl ArrayChoice {
+    /// Whether a member with this superblock is one of the array's.
+    pub(crate) fn is_of(&self, superblock: &Superblock) -> bool {
+        match self {
+            Self::Uuid(uuid) => superblock.set_uuid == uuid.0,
+            Self::Name(wanted) => {
+                let name = superblock.set_name.as_bytes();
+                let without_host = name.iter().position(|&byte| byte == b':').map(|colon| &name[colon + 1..]);
+                name == wanted.as_bytes() || without_host == Some(wanted.as_bytes())
+            }
+        }
+    }
+}
+
+impl fmt::Display for ArrayChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uuid(uuid) => uuid.fmt(f),
+            Self::Name(name) => write!(f, "\"{}\"", name.escape_default()),
+        }
     }
 }
 

@@ -32,6 +32,7 @@ mod output;
 mod pages;
 mod progress;
 mod report;
+mod salvage;
 mod scrub;
 mod serve;
 mod settings;

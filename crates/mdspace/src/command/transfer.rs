@@ -11,11 +11,12 @@ use crate::command::assembly::resync;
 use crate::command::failure::Failure;
 use crate::command::output::print_json;
 use crate::command::progress::Progress;
+use crate::command::salvage::Losses;
 use crate::command::size::Size;
 use crate::machine::{Arena, Array, Machine, Purpose};
 use crate::pieces::{DEPTH, pieces};
 use engine::status::Status;
-use engine::{BitmapPolicy, Block, Durability};
+use engine::{ArrayErrorKind, BitmapPolicy, Block, Durability};
 use futures_util::FutureExt;
 use futures_util::future::{Either, join, select};
 use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
@@ -66,7 +67,9 @@ pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -
         let range = range_to_read(arguments, array.bytes())?;
         let mut sink = sink(arguments.output.as_deref(), &array)?;
         let at = range.start;
-        let copied = array.in_time(copy_out(&array, range, &mut sink)).await;
+        let mut losses = arguments.salvage.then(Losses::default);
+        let copied = array.in_time(copy_out(&array, range, &mut sink, &mut losses)).await;
+        let copied = copied.and_then(|copied| losses.unwrap_or_default().verdict().map(|()| copied));
         end(&array, at, copied, arguments.json).await
     })
 }
@@ -228,8 +231,14 @@ fn length_of(file: &mut File) -> Option<u64> {
     Some(metadata.len().saturating_sub(position))
 }
 
-/// Copies `range` of the array to `sink`; how many bytes of it whoever reads there took.
-async fn copy_out(array: &Array, range: Range<u64>, sink: &mut End) -> Result<u64, Failure> {
+/// Copies `range` of the array to `sink`; how many bytes of it whoever reads there took. With `losses` it goes on where the
+/// array cannot be read.
+async fn copy_out(
+    array: &Array,
+    range: Range<u64>,
+    sink: &mut End,
+    losses: &mut Option<Losses>,
+) -> Result<u64, Failure> {
     let mut copied = 0;
     let mut progress = Progress::start("read", Some(range.end - range.start));
     let mut rest = pieces(range, array.preferred_bytes());
@@ -238,10 +247,14 @@ async fn copy_out(array: &Array, range: Range<u64>, sink: &mut End) -> Result<u6
         while in_flight.len() < DEPTH {
             let Some(piece) = rest.next() else { break };
             let buffer = array.pool().take((piece.end - piece.start) as usize);
-            in_flight.push_back(array.read(piece.start, buffer));
+            in_flight.push_back(array.read(piece.start, buffer).map(|read| (piece, read)));
         }
-        let Some(read) = in_flight.next().await else { break };
-        let buffer = read?;
+        let Some((piece, read)) = in_flight.next().await else { break };
+        let buffer = match (read, &mut *losses) {
+            (Ok(buffer), _) => buffer,
+            (Err(error), Some(losses)) if error.kind == ArrayErrorKind::Io => losses.read_around(array, piece).await?,
+            (Err(error), _) => return Err(error.into()),
+        };
         match sink.file.write_all(&buffer) {
             Ok(()) => {
                 copied += buffer.len() as u64;

@@ -46,6 +46,10 @@ impl Volume for Exported {
         1 << best.ilog2()
     }
 
+    fn logical_block_bytes(&self) -> Option<u32> {
+        of_either!(self, array => array.logical_block_bytes())
+    }
+
     fn pool(&self) -> &Pool {
         of_either!(self, array => array.pool())
     }

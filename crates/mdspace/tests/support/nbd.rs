@@ -3,6 +3,28 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
+/// The least block, the preferred one and the largest payload, in bytes, that the default export is announced with.
+pub(crate) fn block_sizes(socket: &str) -> [u32; 3] {
+    let mut stream = UnixStream::connect(socket).expect("a server listens");
+    stream.read_exact(&mut [0; 18]).expect("a greeting");
+    // NBD_OPT_GO for the export without a name, with one question: NBD_INFO_BLOCK_SIZE.
+    let question = [0, 0, 0, 0, 0, 1, 0, 3];
+    let option = [&b"IHAVEOPT"[..], &[0, 0, 0, 7, 0, 0, 0, question.len() as u8], &question].concat();
+    stream.write_all(&[&3_u32.to_be_bytes()[..], &option].concat()).expect("it listens");
+    loop {
+        let mut head = [0; 20];
+        stream.read_exact(&mut head).expect("a reply to the option");
+        let length = u32::from_be_bytes(head[16..].try_into().expect("four bytes"));
+        let mut fact = vec![0; length as usize];
+        stream.read_exact(&mut fact).expect("the reply's body");
+        assert_eq!(head[12..16], [0, 0, 0, 3], "no answer to the question, but the end of all answers");
+        if fact.starts_with(&[0, 3]) {
+            let (words, _) = fact[2..].as_chunks::<4>();
+            return [0, 1, 2].map(|index| u32::from_be_bytes(words[index]));
+        }
+    }
+}
+
 /// A client.
 pub(crate) struct Nbd {
     pub(crate) stream: UnixStream,

@@ -228,6 +228,7 @@ impl Setup {
             contents: if self.unknown_contents { Contents::Unknown } else { Contents::Consistent },
             integrity: self.integrity,
             overwrite: false,
+            logical_block_bytes: 0,
         }
     }
 

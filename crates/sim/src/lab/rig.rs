@@ -148,6 +148,7 @@ async fn make(setup: &Setup, members: &[LabMember], pool: &Pool, clock: &Virtual
         contents: Contents::Zeros,
         integrity: setup.integrity,
         overwrite: false,
+        logical_block_bytes: 0,
     };
     let newcomer =
         |(number, member)| Newcomer { candidate: candidate(member), device_uuid: u128::from(number).to_be_bytes() };

@@ -50,6 +50,7 @@ impl<'a> Case<'a> {
             contents: Contents::Consistent,
             integrity: self.shape.integrity,
             overwrite: false,
+            logical_block_bytes: 0,
         };
         let newcomer =
             |(number, member)| Some(Newcomer { candidate: Self::candidate(member), device_uuid: [number; 16] });

@@ -178,6 +178,7 @@ async fn make(setup: &Setup, members: &[SimMember], file: &SimMember, world: &Wo
         contents: Contents::Zeros,
         integrity: setup.integrity,
         overwrite: false,
+        logical_block_bytes: 0,
     };
     let newcomer = |(index, candidate)| Some(Newcomer { candidate, device_uuid: [index as u8; 16] });
     let newcomers: Vec<_> = candidates(members).into_iter().enumerate().map(newcomer).collect();

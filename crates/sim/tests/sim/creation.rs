@@ -32,6 +32,7 @@ fn recipe(version: Version, set_uuid: [u8; 16], contents: Contents) -> Recipe {
         contents,
         integrity: false,
         overwrite: true,
+        logical_block_bytes: 0,
     }
 }
 

@@ -82,6 +82,7 @@ pub(super) async fn make(setup: &Setup, members: &[SimMember], data: &mut Vec<u8
         contents: Contents::Zeros,
         integrity: false,
         overwrite: false,
+        logical_block_bytes: 0,
     };
     let mut offered = candidates(members).into_iter();
     let newcomer = |slot| {

@@ -104,6 +104,7 @@ impl Scene {
             set_uuid: [7; 16],
             contents: Contents::Unknown,
             overwrite: false,
+            logical_block_bytes: 0,
             integrity: false,
         };
         let members: Vec<_> = (0..setup.slots).map(|index| self.member(&format!("member{index}"))).collect();

@@ -105,6 +105,7 @@ fn recipe(setup: &Setup) -> Recipe {
         contents: Contents::Consistent,
         integrity: false,
         overwrite: false,
+        logical_block_bytes: 0,
     }
 }
 

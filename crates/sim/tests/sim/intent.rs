@@ -46,6 +46,7 @@ async fn make(members: &[SimMember], world: &World) {
         contents: Contents::Consistent,
         integrity: false,
         overwrite: false,
+        logical_block_bytes: 0,
     };
     let newcomer = |(index, candidate)| Some(Newcomer { candidate, device_uuid: [index as u8; 16] });
     let newcomers: Vec<_> = candidates(members).into_iter().enumerate().map(newcomer).collect();

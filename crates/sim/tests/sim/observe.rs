@@ -98,6 +98,7 @@ fn with_array(level: Level, life: impl AsyncFnOnce(&World, &[SimMember], &Simula
         set_uuid: [7; 16],
         contents: Contents::Consistent,
         overwrite: false,
+        logical_block_bytes: 0,
     };
     let whole = async {
         let pool = Pool::new(4 << 20);

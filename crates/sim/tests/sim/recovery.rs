@@ -133,6 +133,7 @@ impl Life {
             contents: Contents::Consistent,
             integrity: false,
             overwrite: false,
+            logical_block_bytes: 0,
         };
         let members: Vec<_> = (0..setup.slots).map(|index| self.member(&format!("member{index}"), 0)).collect();
         let newcomer = |(index, candidate)| Some(Newcomer { candidate, device_uuid: [index as u8; 16] });

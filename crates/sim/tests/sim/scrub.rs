@@ -89,6 +89,7 @@ impl Scene {
             contents: Contents::Consistent,
             integrity: false,
             overwrite: false,
+            logical_block_bytes: 0,
         };
         let newcomer = |(number, candidate)| Some(Newcomer { candidate, device_uuid: [number; 16] });
         let newcomers: Vec<_> = (0..).zip(self.candidates()).map(newcomer).collect();

@@ -95,6 +95,7 @@ pub(super) fn with_array(level: Level, missing: usize, options: AssembleOptions,
         contents: Contents::Consistent,
         integrity: false,
         overwrite: false,
+        logical_block_bytes: 0,
     };
     let whole = async {
         let pool = Pool::new(4 << 20);

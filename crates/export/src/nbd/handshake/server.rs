@@ -28,6 +28,8 @@ pub struct ExportInfo {
     pub read_only: bool,
     /// The preferred block size, a power of two of at least 512.
     pub preferred_block_bytes: u32,
+    /// The least unit of requests, a power of two.
+    pub minimum_block_bytes: u32,
 }
 
 /// What was agreed on.
@@ -292,7 +294,7 @@ impl ServerHandshake {
         }
         if wanted.contains(&info::BLOCK_SIZE) {
             let sizes = BlockSizes {
-                minimum: 1.into(),
+                minimum: self.exports[export].minimum_block_bytes.into(),
                 preferred: self.exports[export].preferred_block_bytes.into(),
                 maximum: PAYLOAD_BYTES_MAX.into(),
             };

@@ -13,8 +13,20 @@ const ARRAY: &str = "array";
 const BYTES: u64 = 3 << 30;
 
 fn server(tls: Tls) -> ServerHandshake {
-    let array = ExportInfo { name: ARRAY.into(), bytes: BYTES, read_only: false, preferred_block_bytes: 65536 };
-    let other = ExportInfo { name: "other".into(), bytes: 512, read_only: true, preferred_block_bytes: 4096 };
+    let array = ExportInfo {
+        name: ARRAY.into(),
+        bytes: BYTES,
+        read_only: false,
+        preferred_block_bytes: 65536,
+        minimum_block_bytes: 1,
+    };
+    let other = ExportInfo {
+        name: "other".into(),
+        bytes: 512,
+        read_only: true,
+        preferred_block_bytes: 4096,
+        minimum_block_bytes: 512,
+    };
     ServerHandshake::new(Rc::new([array, other]), tls)
 }
 

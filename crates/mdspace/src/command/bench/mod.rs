@@ -281,6 +281,7 @@ async fn make_array(
         contents,
         integrity,
         overwrite,
+        logical_block_bytes: 0,
     };
     let newcomer =
         |(candidate, number): (Candidate<AnyMember>, u8)| Some(Newcomer { candidate, device_uuid: [number; 16] });

@@ -80,7 +80,7 @@ fn finish(report: &ScrubReport, as_json: bool) -> Result<(), Failure> {
 /// Of an array that nobody serves.
 fn offline(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let machine = Machine::start(kernel, Arena::Large)?;
-    let members = MemberArguments { members: arguments.members.clone(), uuid: arguments.uuid };
+    let members = MemberArguments { members: arguments.members.clone(), uuid: arguments.uuid, name: None };
     let assemble = AssembleArguments::of(&members, arguments.bitmap.clone());
     machine.run(async {
         let terminated = io::signal::terminated().map_err(|error| Failure::refused(format!("signals: {error}")))?;

@@ -1,0 +1,72 @@
+//! `read --salvage`: what of an array cannot be read is left out, as zeros, and told.
+//!
+//! Only reads. A place that fails is read again in halves, down to single blocks, so that no more is left out than must be.
+
+use crate::command::failure::Failure;
+use crate::machine::Array;
+use engine::{ArrayErrorKind, Buffer};
+use std::ops::Range;
+
+/// What is given up at a time, in bytes: md's own unit of recovery.
+const BLOCK_BYTES: u64 = 4096;
+
+/// What could not be read, in the order of the array.
+#[derive(Default)]
+pub(crate) struct Losses {
+    /// Of the array's bytes, and why the first of each could not be read.
+    lost: Vec<(Range<u64>, String)>,
+}
+
+impl Losses {
+    /// `range` of the array, with zeros where it cannot be read.
+    ///
+    /// # Errors
+    /// When the array itself has failed, so that nothing can be read.
+    pub(crate) async fn read_around(&mut self, array: &Array, range: Range<u64>) -> Result<Buffer, Failure> {
+        let mut whole = array.pool().take((range.end - range.start) as usize);
+        let mut rest = vec![range.clone()];
+        while let Some(part) = rest.pop() {
+            let bytes = part.end - part.start;
+            let place = (part.start - range.start) as usize..(part.end - range.start) as usize;
+            match array.read(part.start, array.pool().take(bytes as usize)).await {
+                Ok(buffer) => whole[place].copy_from_slice(&buffer),
+                Err(error) if error.kind != ArrayErrorKind::Io => return Err(error.into()),
+                Err(error) if bytes <= BLOCK_BYTES => {
+                    whole[place].fill(0);
+                    self.add(part, error.reason);
+                }
+                Err(_) => {
+                    let middle = part.start + (bytes / 2).next_multiple_of(BLOCK_BYTES);
+                    rest.extend([middle..part.end, part.start..middle]);
+                }
+            }
+        }
+        Ok(whole)
+    }
+
+    fn add(&mut self, part: Range<u64>, reason: String) {
+        match self.lost.last_mut() {
+            Some((before, _)) if before.end == part.start => before.end = part.end,
+            _ => self.lost.push((part, reason)),
+        }
+    }
+
+    /// Names every place on standard error.
+    ///
+    /// # Errors
+    /// When anything was left out.
+    pub(crate) fn verdict(&self) -> Result<(), Failure> {
+        for (range, reason) in &self.lost {
+            eprintln!(
+                "lost: {} bytes at byte {} of the array are zeros: {reason}",
+                range.end - range.start,
+                range.start
+            );
+        }
+        let bytes: u64 = self.lost.iter().map(|(range, _)| range.end - range.start).sum();
+        match bytes {
+            0 => Ok(()),
+            _ => Err(Failure::unwell(format!("{bytes} bytes in {} places could not be read", self.lost.len()))),
+        }
+    }
+}
