@@ -17,7 +17,7 @@ use anyhow::{Result, bail, ensure};
 use crate::guest::{Guest, Outcome};
 use crate::kernels::Kernel;
 use crate::steps::{Log, Stage, Step, Verdict};
-use crate::{figures, fuzz, lab, matrix, mutants, package, root, rot, setup, sim, tidy};
+use crate::{cases, figures, fuzz, lab, matrix, mutants, package, root, rot, setup, sim, tidy};
 
 const fn step(
     name: &'static str,
@@ -61,6 +61,12 @@ pub(crate) const STEPS: &[Step] = &[
     beside(step("mutants", "engines broken on purpose are caught by the simulated world", &[], mutants::step)),
     beside(step("lab", "the published measurements come out as docs/lab.md has them", &[], laboratory)),
     beside(step("matrix", "the real md driver and mdspace take each other's arrays", GUEST, interop)),
+    beside(step(
+        "cases",
+        "situations that people have reported come out right, beside what md makes of them",
+        CASES,
+        reported_cases,
+    )),
     beside(step("geometry", "each level and layout places bytes as the real driver does", GUEST, geometry)),
     beside(step("superblocks", "the real driver takes superblocks changed and made here", GUEST, superblocks)),
     beside(step(
@@ -148,6 +154,9 @@ pub(crate) const STEPS: &[Step] = &[
         interrupted,
     )),
 ];
+
+/// What makes the situations of tests/cases, and tries them.
+const CASES: &[&str] = &["linux.uml", "mdadm", "modprobe", "dmsetup", "openssl", "sfdisk", "nbdsh", "/usr/bin/python3"];
 
 /// What the end-to-end story needs.
 const CLIENTS: &[&str] =
@@ -301,12 +310,12 @@ fn newer_guest() -> Guest {
 }
 
 /// A directory for images, removed at the end.
-struct Scratch {
-    path: PathBuf,
+pub(crate) struct Scratch {
+    pub(crate) path: PathBuf,
 }
 
 impl Scratch {
-    fn create(name: &str) -> Result<Scratch> {
+    pub(crate) fn create(name: &str) -> Result<Scratch> {
         let path = root().join("target/xtask").join(name);
         if path.exists() {
             fs::remove_dir_all(&path)?;
@@ -367,6 +376,16 @@ fn laboratory(log: &mut Log) -> Result<Verdict> {
 to write it anew: cargo xtask lab"
         ),
     }
+}
+
+fn reported_cases(log: &mut Log) -> Result<Verdict> {
+    if Command::new("id").arg("-u").output()?.stdout.trim_ascii() != b"0" {
+        return Ok(Verdict::Skipped("needs root, for a file system that fills up".into()));
+    }
+    build_released(log)?;
+    let place = Scratch::create("cases")?;
+    let count = cases::check(&root().join(RELEASED), &place.path)?;
+    Ok(Verdict::Passed(format!("{count} situations")))
 }
 
 fn end_to_end(log: &mut Log) -> Result<Verdict> {

@@ -4,6 +4,7 @@
 //! It is no part of the product and nothing in the product depends on it. What it does on behalf of a chore it does
 //! by running the same commands that a person would type, and it prints how to run a failed one alone.
 
+mod cases;
 mod catalogue;
 mod figures;
 mod fuzz;
@@ -73,6 +74,8 @@ enum Chore {
     },
     /// Measure everything in docs/bench.md and write it anew; as root, with loop devices too.
     Figures(figures::Arguments),
+    /// Try the situations that people have reported, and write what comes out into docs/cases.md.
+    Cases,
     /// Run the laboratory and write its figures into docs/lab.md.
     Lab,
     /// Build the release and make a Debian package of it, with man pages, completions and units, in target/dist.
@@ -147,6 +150,7 @@ fn main() -> ExitCode {
         Chore::Mutants(arguments) => mutants::run(&arguments),
         Chore::Bench { arguments } => bench(&arguments),
         Chore::Figures(arguments) => figures::run(&arguments),
+        Chore::Cases => cases(),
         Chore::Lab => lab(),
         Chore::Package => package(),
         Chore::Kernel(arguments) => kernel(&arguments),
@@ -177,6 +181,16 @@ fn package() -> Result<ExitCode> {
     }
     let package = package::make()?;
     println!("{}, its binary of {:.1} MB", package.path.display(), package.binary_bytes as f64 / 1e6);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn cases() -> Result<ExitCode> {
+    if !build_release()? {
+        return Ok(ExitCode::FAILURE);
+    }
+    let place = catalogue::Scratch::create("cases")?;
+    let count = cases::write(&root().join("target/release/mdspace"), &place.path)?;
+    println!("docs/cases.md: {count} situations");
     Ok(ExitCode::SUCCESS)
 }
 

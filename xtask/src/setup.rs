@@ -24,6 +24,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("qemu-utils", "qemu-io"),
     ("util-linux", "setpriv"),
     ("fio", "fio"),
+    ("fdisk", "sfdisk"),
     ("openssl", "openssl"),
     ("dpkg-dev", "dpkg-shlibdeps"),
     ("groff-base", "groff"),

@@ -1,0 +1,87 @@
+//! docs/cases.md shows what becomes of situations that people have reported, under the real driver and here. Its table is
+//! made by tests/cases: a guest makes the members and lets md try them, a script tries them with mdspace and judges.
+//!
+//! The page is compared word for word, and `cargo xtask cases` writes it anew; what is right stands in tests/cases/cases.py,
+//! so a page can never make a wrong outcome right.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::guest::Guest;
+use crate::root;
+
+/// What the table begins with, on the page and as the script prints it.
+const TABLE: &str = "| Situation |";
+
+fn page() -> PathBuf {
+    root().join("docs/cases.md")
+}
+
+/// Makes the members of all situations in `place`, in guests beside each other, as most of their time is md's waiting.
+fn make(place: &Path) -> Result<()> {
+    let script = root().join("tests/cases/kernel.sh");
+    let make = |half: &str| -> Result<()> {
+        let guest = Guest::default().memory("1G").limit(Duration::from_secs(900));
+        guest.run(&script, &[place.as_os_str(), half.as_ref()])?.success().map(drop)
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| make("second-half"));
+        make("first-half")?;
+        other.join().expect("making does not panic")
+    })
+}
+
+/// The table as it comes out now, and how many situations it has.
+///
+/// # Errors
+/// A situation that comes out wrong, with what came instead.
+pub(crate) fn table(mdspace: &Path, place: &Path) -> Result<(String, usize)> {
+    make(place)?;
+    let output = Command::new(root().join("tests/cases/cases.py")).arg(mdspace).arg(place).arg("--page").output()?;
+    let wrong = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "what came out is not what is right:\n{wrong}");
+    let table = String::from_utf8(output.stdout)?;
+    let rows = table.lines().count().saturating_sub(2);
+    Ok((table, rows))
+}
+
+/// The page's text around its table.
+fn around(text: &str) -> Result<(&str, &str)> {
+    let begin = text.find(TABLE).context("docs/cases.md has no table")?;
+    let end = text[begin..].find("\n\n").map_or(text.len(), |end| begin + end + 1);
+    Ok((&text[..begin], &text[end..]))
+}
+
+/// Compares the page with what comes out now.
+///
+/// # Errors
+/// The first row that differs.
+pub(crate) fn check(mdspace: &Path, place: &Path) -> Result<usize> {
+    let text = fs::read_to_string(page())?;
+    let (table, rows) = table(mdspace, place)?;
+    let (before, after) = around(&text)?;
+    let old = &text[before.len()..text.len() - after.len()];
+    let differs = old.lines().zip(table.lines()).find(|(old, new)| old != new);
+    ensure!(differs.is_none(), "docs/cases.md: {differs:?}\nto write it anew: cargo xtask cases");
+    ensure!(
+        old.lines().count() == table.lines().count(),
+        "docs/cases.md has other rows; to write it anew: cargo xtask cases"
+    );
+    Ok(rows)
+}
+
+/// `cargo xtask cases`: writes the page anew.
+///
+/// # Errors
+/// A situation that comes out wrong; then the page stays as it is.
+pub(crate) fn write(mdspace: &Path, place: &Path) -> Result<usize> {
+    let text = fs::read_to_string(page())?;
+    let (table, rows) = table(mdspace, place)?;
+    let (before, after) = around(&text)?;
+    fs::write(page(), format!("{before}{table}{after}"))?;
+    Ok(rows)
+}
