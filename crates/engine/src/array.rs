@@ -314,6 +314,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     pub(crate) async fn drain(&self) -> Result<(), ArrayError> {
         self.sweeps.changed.raise();
         self.surroundings.hurt.raise();
+        self.surroundings.unanswered.raise();
         self.gathering.close_all();
         self.gate.close().await;
         self.sweeps.scrub_changed.raise();
@@ -350,6 +351,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// The array takes no more writes from here on, by any of its shards.
     pub(crate) fn give_out(&self, reason: impl FnOnce() -> String) {
         let reason = self.broken.borrow_mut().get_or_insert_with(reason).clone();
+        self.sweeps.give_up_scrub(&format!("the array takes no more writes: {reason}"));
         match &self.seam {
             Some(seam) => seam.broke(reason),
             None => self.licences.changed.raise(),

@@ -6,11 +6,12 @@
 
 use crate::bad_blocks::BadBlocks;
 use crate::buffer::{Block, Buffer};
+use crate::counted::Counted;
 use crate::create::write_bytes;
 use crate::healing::ReadErrors;
 use crate::integrity::{Checksums, Contents};
 use crate::joining::Return;
-use crate::member::{Member, MemberError, Operation};
+use crate::member::{Member, MemberError, MemberErrorKind, Operation};
 use crate::observe::{Watched, Why};
 use crate::ranges::Ranges;
 use crate::watch::{Surroundings, UnderWay};
@@ -87,6 +88,12 @@ pub(crate) struct Device<M> {
     /// Component ranges whose reads failed, for whoever heals.
     pub(crate) unread: RefCell<Ranges>,
     pub(crate) read_errors: ReadErrors,
+    /// Component ranges whose read errors are counted.
+    failed_reads: Counted,
+    /// Bytes that could not be read, or were wrong, and that healing wrote anew since the array was assembled.
+    pub(crate) healed_bytes: Cell<u64>,
+    /// A check got no answer here in time: the first byte that it asked for.
+    pub(crate) unanswered: Cell<Option<ComponentByte>>,
     /// It did not answer in time, and has not answered since.
     pub(crate) is_silent: Cell<bool>,
     /// Its last read failed, and not for a fault of the medium: it may have everything, and be back.
@@ -152,6 +159,9 @@ impl<M: Member> Device<M> {
             bad: BadBlocks::new(superblock.bad_blocks, superblock.data_at().0, bad),
             unread: RefCell::default(),
             read_errors: ReadErrors::default(),
+            failed_reads: Counted::default(),
+            healed_bytes: Cell::new(0),
+            unanswered: Cell::new(None),
             is_silent: Cell::new(false),
             is_away: Cell::new(false),
             under_way: UnderWay::default(),
@@ -199,17 +209,30 @@ impl<M: Member> Device<M> {
         self.state.get() == DeviceState::InSync && self.bad.is_empty() && !self.is_silent.get()
     }
 
-    /// Counts an error; of the first a word goes to whoever serves the array.
+    /// Counts an error of the member; of the first a word goes to whoever serves the array. Blocks that are not what their
+    /// checksums say are counted apart, each once ([`Device::corrupt_blocks`]).
     pub(crate) fn note(&self, result: &Result<(), MemberError>) {
         let Err(error) = result else { return };
+        if error.kind == MemberErrorKind::Corrupt {
+            return;
+        }
         count(&self.counters.errors, 1);
         if self.counters.errors.get() == 1 {
             tracing::warn!("{}: {error}; further errors of it are counted in its status", self.name);
         }
     }
 
+    /// As [`Device::note`], of a read. A sweep, or healing, that looks again at a place whose error was counted counts nothing.
+    fn note_read(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>, why: Why) {
+        let Err(error) = result else { return };
+        let is_news = !error.is_of_medium() || self.failed_reads.add(at.0..at.0 + bytes);
+        if is_news || why != Why::Sweep {
+            self.note(result);
+        }
+    }
+
     /// What could not be read is to be healed.
-    fn note_unread(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>) {
+    pub(crate) fn note_unread(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>) {
         if let Err(error) = result {
             self.is_away.set(!error.is_of_medium());
             self.unread.borrow_mut().add(at.0..at.0 + bytes);
@@ -219,6 +242,9 @@ impl<M: Member> Device<M> {
 
     /// What was bad and could be written is good again.
     fn note_written(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>) {
+        if result.is_ok() {
+            self.failed_reads.written(&(at.0..at.0 + bytes));
+        }
         if result.is_ok() && !self.bad.is_empty() && self.bad.written(&(at.0..at.0 + bytes)) {
             self.surroundings.hurt.raise();
         }
@@ -280,7 +306,7 @@ impl<M: Member> Device<M> {
         if Checksums::against(checksums, at, &result, into).is_some() {
             return None;
         }
-        self.note(&result);
+        self.note_read(at, bytes, &result, why);
         self.note_unread(at, bytes, &result);
         Some(result)
     }
@@ -303,7 +329,7 @@ impl<M: Member> Device<M> {
             Ok(part) => Some(part),
             Err(error) => {
                 let result = Err(error);
-                self.note(&result);
+                self.note_read(at, bytes, &result, Why::Data);
                 self.note_unread(at, bytes, &result);
                 None
             }
@@ -330,17 +356,17 @@ impl<M: Member> Device<M> {
         why: Why,
     ) -> (Result<(), MemberError>, Buffer) {
         let _in_flight = self.begin(at, into.len() as u64);
-        let (at, bytes) = (self.absolute(at), into.len());
+        let (place, bytes) = (self.absolute(at), into.len());
         count(&self.counters.reads, 1);
         count(&self.counters.read_bytes, bytes as u64);
-        match self.bounded(Operation::Read, (at, bytes as u64), pin!(self.member.read(at, into, why))).await {
+        match self.bounded(Operation::Read, (place, bytes as u64), pin!(self.member.read(place, into, why))).await {
             Ok((result, into)) => {
-                self.note(&result);
+                self.note_read(at, bytes as u64, &result, why);
                 (result, into)
             }
             Err(error) => {
                 let result = Err(error);
-                self.note(&result);
+                self.note_read(at, bytes as u64, &result, why);
                 (result, self.surroundings.pool.take(bytes))
             }
         }
@@ -372,17 +398,17 @@ impl<M: Member> Device<M> {
     ) -> (Result<(), MemberError>, Vec<Buffer>) {
         let _in_flight = self.begin(at, into.iter().map(|buffer| buffer.len() as u64).sum());
         let lengths: SmallVec<[usize; 16]> = into.iter().map(|buffer| buffer.len()).collect();
-        let (at, bytes) = (self.absolute(at), lengths.iter().sum::<usize>() as u64);
+        let (place, bytes) = (self.absolute(at), lengths.iter().sum::<usize>() as u64);
         count(&self.counters.reads, 1);
         count(&self.counters.read_bytes, bytes);
-        match self.bounded(Operation::Read, (at, bytes), pin!(self.member.read_vectored(at, into, why))).await {
+        match self.bounded(Operation::Read, (place, bytes), pin!(self.member.read_vectored(place, into, why))).await {
             Ok((result, into)) => {
-                self.note(&result);
+                self.note_read(at, bytes, &result, why);
                 (result, into)
             }
             Err(error) => {
                 let result = Err(error);
-                self.note(&result);
+                self.note_read(at, bytes, &result, why);
                 (result, lengths.iter().map(|&bytes| self.surroundings.pool.take(bytes)).collect())
             }
         }

@@ -11,8 +11,10 @@
 //! * So are bad blocks restored that a long write left, where only a part of it failed.
 //! * What the member refuses becomes a bad block of it ([`crate::bad_blocks`]); where that cannot
 //!   be, the member leaves, if the array can do without it.
-//! * A member with too many errors leaves: more than md's `max_corr_read_errors`,
-//!   each hour since the last one halving their number.
+//! * A member with too many errors of its medium leaves: more than md's `max_corr_read_errors`,
+//!   each hour since the last one halving their number. A block that is not what its checksum says is no such error: the
+//!   medium gave what it has.
+//! * A check notes nothing: what it finds stays as it is ([`crate::sweep`]).
 //!
 //! Facts: `drivers/md/raid1.c` and `raid10.c` (`fix_read_error`,
 //! `check_decay_read_errors`), `raid5.c` (`raid5_end_read_request`, which allows 256 and
@@ -20,8 +22,9 @@
 
 use crate::array::{Array, Inner};
 use crate::buffer::Block;
+use crate::changes::ChangeKind;
 use crate::clock::{Clock, Moment};
-use crate::device::{Device, DeviceState};
+use crate::device::{Device, DeviceState, count};
 use crate::error::ArrayError;
 use crate::locks::RangeGuard;
 use crate::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
@@ -73,7 +76,7 @@ impl Default for Healing {
 /// What became of a range that could not be read.
 enum Mended {
     Corrected,
-    /// A bad block is good again.
+    /// A bad block, or a block that was not what its checksum says, is good again.
     Restored,
     /// It can be read after all, or does not matter any more.
     NotNeeded,
@@ -141,16 +144,17 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// True when something was put right.
     async fn heal_range(&self, slot: Slot, device: &Rc<Device<M>>, range: Range<u64>) -> Result<bool, ArrayError> {
         let is_bad_already = device.bad.touches(&range);
+        let mut is_corrupt = false;
         if !is_bad_already {
             match self.try_again(device, &range).await {
                 Ok(()) => return Ok(false), // an error that is gone, or was put right meanwhile, is none of the medium
                 Err(error) if error.kind == MemberErrorKind::TimedOut => {
                     return self.leaves_for_silence(device, &range, error).await.map(|()| false);
                 }
-                Err(_) => {}
+                Err(error) => is_corrupt = error.kind == MemberErrorKind::Corrupt,
             }
         }
-        let errors = if is_bad_already { 0 } else { device.read_errors.add(self.clock.now()) };
+        let errors = if is_bad_already || is_corrupt { 0 } else { device.read_errors.add(self.clock.now()) };
         if errors > self.healing.read_errors_max.get() && self.leaves_for_errors(device, &range).await? {
             return Ok(false);
         }
@@ -177,13 +181,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// Whether a member can be read there now. One that answers is not silent.
-    async fn try_again(&self, device: &Device<M>, range: &Range<u64>) -> Result<(), MemberError> {
+    pub(crate) async fn try_again(&self, device: &Device<M>, range: &Range<u64>) -> Result<(), MemberError> {
         let into = self.pool.take((range.end - range.start) as usize);
         let (result, _) = device.read_verified(ComponentByte(range.start), into, Why::Sweep).await;
         let is_away = result.as_ref().is_err_and(|error| !error.is_of_medium());
         let was_away = device.is_away.replace(is_away) | device.is_silent.get();
         if !is_away {
-            device.is_silent.set(false);
+            if device.is_silent.replace(false) {
+                self.tell(device, self.slot_of_member(device), ChangeKind::Answers, None);
+            }
             self.update_whole();
         }
         if was_away && !is_away {
@@ -231,7 +237,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.check_unbroken()?;
         let is_there = self.device(slot).is_some_and(|seated| Rc::ptr_eq(&seated, device));
         let is_bad = device.bad.touches(range) && device.state.get() == DeviceState::InSync;
-        let is_wanted = is_bad || device.is_readable(range.clone()) && self.is_unreadable(device, range).await;
+        let found = match is_bad || !device.is_readable(range.clone()) {
+            true => None,
+            false => self.try_again(device, range).await.err(),
+        };
+        let is_wanted = is_bad || found.is_some();
         if !is_there || !is_wanted {
             return Ok(Mended::NotNeeded);
         }
@@ -241,6 +251,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
             // It may have been written, and not be there.
             Err(_) if is_bad && device.bad.add(range) => Ok(Mended::Refused),
             Ok(()) => {
+                count(&device.healed_bytes, range.end - range.start);
+                if found.is_some_and(|error| error.kind == MemberErrorKind::Corrupt) {
+                    return Ok(Mended::Restored);
+                }
                 let mut superblock = device.superblock.borrow_mut();
                 let sectors = (range.end - range.start) / SECTOR_BYTES;
                 superblock.corrected_reads = superblock.corrected_reads.saturating_add(sectors as u32);
@@ -331,8 +345,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     pub(crate) fn slot_of_device(&self, device: &Rc<Device<M>>) -> Option<Slot> {
+        self.slot_of_member(device)
+    }
+
+    pub(crate) fn slot_of_member(&self, device: &Device<M>) -> Option<Slot> {
         let slots = self.slots.borrow();
-        let position = slots.iter().position(|seated| seated.as_ref().is_some_and(|seated| Rc::ptr_eq(seated, device)));
+        let is_it = |seated: &Rc<Device<M>>| std::ptr::eq(&**seated, device);
+        let position = slots.iter().position(|seated| seated.as_ref().is_some_and(is_it));
         position.map(|slot| Slot(slot as u16))
     }
 

@@ -18,6 +18,7 @@
 use crate::array::{Array, Inner};
 use crate::assemble::{Candidate, difference};
 use crate::blocks::check_blocks;
+use crate::changes::ChangeKind;
 use crate::clock::Clock;
 use crate::create::{forget, write_bytes};
 use crate::device::{Device, DeviceState, place_bytes};
@@ -290,7 +291,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let joined = if self.sweeps.is_idle() { self.seat_spares().await } else { self.publish().await };
         self.sweeps.changed.raise();
         joined.map_err(|error| error.refusal().of(&device.name))?;
-        device.check_joined()
+        device.check_joined()?;
+        if device.state.get() == DeviceState::Spare {
+            self.tell(&device, None, ChangeKind::Added, Some("as a spare"));
+        }
+        Ok(())
     }
 
     /// Gives every empty slot to a spare that fits, as far as there are any.
@@ -366,6 +371,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
             usize::from(superblock.device_number.0)
         };
         self.record.borrow_mut().set_role(number, DeviceRole::Active(slot));
+        let reason = if by_bitmap { Some("of what the bitmap names") } else { None };
+        self.tell(&device, Some(slot), ChangeKind::Recovering, reason);
         self.slots.borrow_mut()[slot.index()] = Some(device);
     }
 }

@@ -9,6 +9,7 @@
 
 use crate::array::{Array, Inner, in_slot};
 use crate::at_once::join_all;
+use crate::changes::ChangeKind;
 use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
 use crate::error::{ArrayError, ArrayErrorKind, Refusal};
@@ -237,7 +238,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
     fn expel_all(&self, failures: Failures<M>) -> Result<(), ArrayError> {
         for (device, error) in failures {
             match device.state.get() {
-                DeviceState::Spare => self.set_faulty(&device),
+                DeviceState::Spare => {
+                    self.set_faulty(&device);
+                    self.tell(&device, None, ChangeKind::Left, Some(&error.to_string()));
+                }
                 DeviceState::Faulty => {}
                 DeviceState::InSync | DeviceState::Recovering { .. } => self.expel(&device, &error)?,
             }
@@ -250,7 +254,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if !self.survives_without(device) {
             return Err(self.break_off(device, error));
         }
+        let slot = self.slot_of_device(device);
         self.set_faulty(device);
+        self.note_change(device, slot, ChangeKind::Left, Some(&error.to_string()));
         let (left, slots) = (self.slots.borrow().iter().flatten().count(), self.geometry().slots());
         tracing::error!("{} leaves the array: {error}; it goes on with {left} of {slots} members", device.name);
         Ok(())
@@ -278,6 +284,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
                     .borrow_mut()
                     .set_role(successor.superblock.borrow().device_number.0.into(), DeviceRole::Faulty);
                 self.others.borrow_mut().push(successor);
+            }
+            if let Some(successor) = &*slot {
+                let reason = format!("takes over from {}", device.name);
+                self.tell(successor, None, ChangeKind::Recovering, Some(&reason));
             }
             self.others.borrow_mut().push(device.clone());
             self.whole.set(false);
@@ -540,7 +550,9 @@ impl<M: Member, C: Clock> Array<M, C> {
                 .of(&device.name)
                 .advice("`mdspace status` shows which members are left, and whether a resync must end first"));
         }
+        let slot = inner.slot_of_device(&device);
         inner.set_faulty(&device);
+        inner.tell(&device, slot, ChangeKind::Left, Some("called faulty by request"));
         inner.publish().await.map_err(|error| error.refusal().of(&device.name))
     }
 
@@ -558,6 +570,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             return Err(Refusal::new("the member is active").of(&device.name).advice("fail it first"));
         }
         inner.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
+        inner.tell(&device, None, ChangeKind::Removed, None);
         if device.state.get() != DeviceState::Spare || inner.read_only || inner.broken.borrow().is_some() {
             return Ok(());
         }

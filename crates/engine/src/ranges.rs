@@ -44,6 +44,17 @@ impl Ranges {
         !range.is_empty() && self.0.get(first).is_some_and(|other| other.start < range.end)
     }
 
+    /// Whether all of `range` is in it.
+    pub(crate) fn covers(&self, range: &Range<u64>) -> bool {
+        let first = self.0.partition_point(|other| other.end <= range.start);
+        range.is_empty() || self.0.get(first).is_some_and(|other| other.start <= range.start && range.end <= other.end)
+    }
+
+    /// How many ranges there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -85,6 +96,10 @@ mod tests {
                 }
                 let list: Vec<_> = ranges.iter().cloned().collect();
                 prop_assert!(list.windows(2).all(|pair| pair[0].end < pair[1].start), "{:?}", list);
+                for start in 0..70 {
+                    let all = truth[start..start + 9].iter().all(|there| *there);
+                    prop_assert_eq!(ranges.covers(&(start as u64..start as u64 + 9)), all);
+                }
                 prop_assert_eq!(ranges.bytes(), truth.iter().filter(|there| **there).count() as u64);
             }
         }

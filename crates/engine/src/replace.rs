@@ -16,6 +16,7 @@
 use crate::array::{Array, Inner};
 use crate::assemble::Candidate;
 use crate::buffer::Block;
+use crate::changes::ChangeKind;
 use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
 use crate::error::{ArrayError, Refusal};
@@ -162,7 +163,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let published = self.publish().await;
         self.sweeps.changed.raise();
         published.map_err(refused)?;
-        spare.check_joined()
+        spare.check_joined()?;
+        self.tell(&spare, Some(slot), ChangeKind::Replacing, Some(&old.name));
+        Ok(())
     }
 
     fn check_appointment(&self, slot: Slot, old: &Rc<Device<M>>, spare: &Device<M>) -> Result<(), Refusal> {
@@ -311,7 +314,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             old.state.set(DeviceState::Faulty);
             self.slots.borrow_mut()[slot.index()] = Some(successor.clone());
             self.places.raise();
-            tracing::info!("{} has taken the place of {}", successor.name, old.name);
+            self.tell(&successor, Some(slot), ChangeKind::Replaced, Some(&old.name));
             self.others.borrow_mut().push(old);
         }
         self.update_whole();

@@ -115,7 +115,7 @@ pub struct ChecksumStatus {
     pub current: u16,
     /// When they are asked: `always`, or `scrub` for sweeps alone.
     pub verify: &'static str,
-    /// Reads that found a block wrong since the array was started.
+    /// Blocks that were found wrong since the array was started, each counted once until it is written again.
     pub wrong: u64,
 }
 
@@ -138,8 +138,14 @@ pub struct MemberStatus {
     pub writes: u64,
     /// Their bytes.
     pub written_bytes: u64,
-    /// Transfers that failed.
+    /// Transfers that failed. A sweep or healing that looks again at a place counts nothing, and neither do wrong blocks.
     pub errors: u64,
+    /// Blocks of 4 KiB that were not what their checksums say, each counted once until it is written again.
+    pub corrupt_blocks: u64,
+    /// Bytes that could not be read or were wrong, and that healing wrote anew since the array was started.
+    pub healed_bytes: u64,
+    /// Bytes in which a read failed or found a wrong block, and that healing has not come to yet.
+    pub to_heal_bytes: u64,
     /// Sectors that could not be read and were put right, since the member was added.
     pub corrected_sectors: u32,
     /// Bytes of its data that must not be read: its bad blocks.
@@ -370,7 +376,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     }
 }
 
-fn member_status<M>(device: &Device<M>, slot: Option<u16>) -> MemberStatus {
+fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStatus {
     MemberStatus {
         name: device.name.clone(),
         slot,
@@ -388,6 +394,9 @@ fn member_status<M>(device: &Device<M>, slot: Option<u16>) -> MemberStatus {
         writes: device.counters.writes.get(),
         written_bytes: device.counters.written_bytes.get(),
         errors: device.counters.errors.get(),
+        corrupt_blocks: device.corrupt_blocks(),
+        healed_bytes: device.healed_bytes.get(),
+        to_heal_bytes: device.unread.borrow().bytes(),
         corrected_sectors: device.superblock.borrow().corrected_reads,
         bad_bytes: device.bad.bytes(),
         disk_error: device.superblock.borrow().disk_errors.contains(&device.superblock.borrow().device_number),

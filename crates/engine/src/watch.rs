@@ -12,8 +12,10 @@
 
 use crate::array::{Array, Inner};
 use crate::buffer::Pool;
+use crate::changes::ChangeKind;
 use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
+use crate::healing::ROW_BYTES;
 use crate::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
 use crate::signal::Signal;
 use format::units::MemberByte;
@@ -38,6 +40,8 @@ pub(crate) struct Surroundings {
     pub(crate) pool: Pool,
     /// Raised when there may be something to heal.
     pub(crate) hurt: Signal,
+    /// Raised when a check got no answer of a member.
+    pub(crate) unanswered: Signal,
     /// Some successor did not take what was written.
     pub(crate) is_successor_lost: Cell<bool>,
     tick: Cell<u64>,
@@ -46,8 +50,9 @@ pub(crate) struct Surroundings {
 
 impl Surroundings {
     pub(crate) fn new(pool: Pool) -> Rc<Self> {
-        let (hurt, tick, patience) = (Signal::default(), Cell::new(0), Cell::new(Some(PATIENCE)));
-        Rc::new(Self { pool, hurt, is_successor_lost: Cell::new(false), tick, patience })
+        let (hurt, unanswered) = (Signal::default(), Signal::default());
+        let (tick, patience) = (Cell::new(0), Cell::new(Some(PATIENCE)));
+        Rc::new(Self { pool, hurt, unanswered, is_successor_lost: Cell::new(false), tick, patience })
     }
 
     /// How long a member may take over one operation.
@@ -201,6 +206,32 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
     }
 
+    /// Asks members that gave a check no answer, until they answer or leave for another reason: a check makes no member
+    /// leave. Until the array is stopped.
+    pub(crate) async fn ask_the_silent(&self) {
+        while !self.gate.is_closed() {
+            let seen = self.surroundings.unanswered.seen();
+            let unanswered = |device: &Rc<Device<M>>| Some((device.clone(), device.unanswered.take()?));
+            let asked: Vec<_> = self.devices().iter().filter_map(unanswered).collect();
+            for (device, at) in &asked {
+                let row = at.0..at.0 + ROW_BYTES;
+                let ask = async {
+                    if device.is_active() && self.try_again(device, &row).await.is_err() && device.is_silent.get() {
+                        device.unanswered.set(Some(*at));
+                    }
+                };
+                if self.gate.closes_before(ask).await {
+                    return; // a stop does not wait for it
+                }
+            }
+            let wait = self.clock.sleep_until(self.clock.now() + self.tick_length() * TICKS as u32);
+            match asked.iter().any(|(device, _)| device.unanswered.get().is_some()) {
+                true => drop(self.gate.closes_before(wait).await),
+                false => self.surroundings.unanswered.changed_since(seen).await,
+            }
+        }
+    }
+
     fn tick_length(&self) -> Duration {
         self.surroundings.patience.get().map_or(LOOK, |patience| patience / TICKS as u32)
     }
@@ -215,7 +246,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         for device in self.members() {
             if device.under_way.give_up_before(now) {
                 tracing::warn!("{}: no answer in time", device.name);
-                device.is_silent.set(true);
+                if !device.is_silent.replace(true) {
+                    self.note_change(&device, self.slot_of_device(&device), ChangeKind::Silent, None);
+                }
                 self.whole.set(false);
                 self.licences.changed.raise();
             }

@@ -145,6 +145,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let layout = Layout::of(&superblock).map_err(|defect| Refusal::defect(&device.name, defect))?;
         let made = Checksums::make(&device.member, &superblock, layout, &self.pool, self.clock.wall()).await;
         let made = made.map_err(|error| Refusal::member_error(&device.name, &error))?;
+        made.are_new();
         device.keep_checksums(made, self.verify.get());
         Ok(())
     }

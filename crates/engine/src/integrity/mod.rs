@@ -22,6 +22,7 @@ pub(crate) use array::Closing;
 
 use crate::at_once::join_all;
 use crate::buffer::{Block, Buffer, Pool};
+use crate::counted::Counted;
 use crate::inspect::read_bytes;
 use crate::locks::RangeLocks;
 use crate::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
@@ -104,14 +105,15 @@ pub(crate) struct Checksums {
     marking: RangeLocks,
     /// Held while changes are written because there are too many.
     relieving: RangeLocks,
-    /// Whether they counted when they were found.
-    vouched: bool,
+    /// Whether they counted when they were found, or were made for a member that nobody had written to.
+    vouched: Cell<bool>,
     /// A header was written since this was made: the member is in use.
     announced: Cell<bool>,
     verify: Cell<Verify>,
     memory: Cell<ChecksumMemory>,
-    /// Blocks that were not what their checksum says.
+    /// Blocks that were not what their checksum says, each counted once until it is written.
     wrong: Cell<u64>,
+    counted: Counted,
 }
 
 /// What a write leaves behind.
@@ -252,11 +254,12 @@ impl Checksums {
             moving: RangeLocks::default(),
             marking: RangeLocks::default(),
             relieving: RangeLocks::default(),
-            vouched,
+            vouched: Cell::new(vouched),
             announced: Cell::new(false),
             verify: Cell::new(Verify::Always),
             memory: Cell::default(),
             wrong: Cell::new(0),
+            counted: Counted::default(),
         }
     }
 
@@ -284,10 +287,15 @@ impl Checksums {
 
     /// Whether nobody had written to the member without them when they were found.
     pub(crate) fn vouched(&self) -> bool {
-        self.vouched
+        self.vouched.get()
     }
 
-    /// Blocks that were found wrong.
+    /// What they do not know yet was never written by others: they are a new member's, which is recovered whole.
+    pub(crate) fn are_new(&self) {
+        self.vouched.set(true);
+    }
+
+    /// Blocks that were found wrong, each counted once until it is written.
     pub(crate) fn wrong(&self) -> u64 {
         self.wrong.get()
     }
@@ -363,6 +371,13 @@ impl Checksums {
         None
     }
 
+    /// Of how many blocks of a range nothing is known.
+    pub(crate) async fn unknown<M: Member>(&self, member: &M, at: ComponentByte, bytes: u64) -> u64 {
+        self.prepare(member, at, bytes).await;
+        let table = self.table.borrow();
+        blocks(at, bytes).filter(|block| table.get(*block).is_none()).count() as u64
+    }
+
     /// Whether something is known of every block of a range.
     pub(crate) fn knows(&self, at: ComponentByte, bytes: u64) -> bool {
         let table = self.table.borrow();
@@ -376,7 +391,9 @@ impl Checksums {
 
     /// The error of a read that found `block` wrong.
     pub(crate) fn convict(&self, at: MemberByte, bytes: u64, block: u64) -> MemberError {
-        self.wrong.set(self.wrong.get() + 1);
+        if self.counted.add(block..block + 1) {
+            self.wrong.set(self.wrong.get() + 1);
+        }
         let source = std::rc::Rc::new(WrongBlock { at: block * BLOCK_BYTES });
         MemberFault { kind: MemberErrorKind::Corrupt, operation: Operation::Read, at, bytes, source }.into()
     }
@@ -405,6 +422,7 @@ impl Checksums {
     ) -> Result<Writing<'_>, MemberError> {
         let blocks = blocks(at, bytes);
         self.table.borrow_mut().begin(&blocks);
+        self.counted.written(&blocks);
         let writing = Writing { checksums: self, blocks: Some(blocks.clone()) };
         if !self.table.borrow().is_stable(&blocks) {
             Box::pin(self.open(member, &blocks)).await?;

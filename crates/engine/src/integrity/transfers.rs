@@ -51,6 +51,19 @@ impl<M: Member> Device<M> {
         }
     }
 
+    /// Blocks that were not what their checksums say, since the array was assembled, each counted once until it is written.
+    pub(crate) fn corrupt_blocks(&self) -> u64 {
+        self.checksums.get().map_or(0, Checksums::wrong)
+    }
+
+    /// Of how many blocks of a range no checksum is known, though checksums are kept.
+    pub(crate) async fn unknown_blocks(&self, at: ComponentByte, bytes: u64) -> u64 {
+        match self.checksums.get() {
+            Some(checksums) => checksums.unknown(&self.member, at, bytes).await,
+            None => 0,
+        }
+    }
+
     /// Whether something was learned under a superblock of the kernel's, which nothing can stand for: it may have written more under it.
     pub(crate) fn owes_a_superblock(&self) -> bool {
         let is_the_kernels = self.superblock.borrow().updated.micros == 0;
@@ -79,8 +92,11 @@ impl<M: Member> Device<M> {
         let Some(block) = checksums.first_wrong_of(at, parts) else { return Ok(true) };
         let found = Some((block, checksums.get(block)));
         if rewrites == checksums.rewrites() || *suspect == found {
+            let is_first = checksums.wrong() == 0;
             let error = checksums.convict(self.absolute(at), bytes, block);
-            self.note(&Err(error.clone()));
+            if is_first {
+                tracing::warn!("{}: {error}; further wrong blocks of it are counted in its status", self.name);
+            }
             return Err(error);
         }
         *suspect = found;

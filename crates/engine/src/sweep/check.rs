@@ -3,7 +3,8 @@
 //! A window in which all members were read and agree is compared in long parts.
 //! What does not agree, or could not be read, is looked at row by row (4 KiB of
 //! each member), and each row's [`Verdict`] explained. Writes are kept off meanwhile;
-//! reads are not. Healing is `repair`'s part.
+//! reads are not. Healing is `repair`'s part: a check writes no byte of any member, has nothing healed, learns no
+//! checksum, and makes no member leave, whatever it finds.
 //!
 //! Counted as md counts: at levels with parity 8 sectors for a row that does not
 //! obey the equations left; of copies a unit of 64 KiB (or a chunk, or a chunk of
@@ -15,7 +16,7 @@
 use super::Tally;
 use super::findings::{ArrayPart, Finding, FindingVerdict, Findings, MemberPart, Outcome, ScrubAction};
 use super::repair::Fix;
-use super::runs::{Run, Runs, merged};
+use super::runs::{Run, Runs, Unread, merged};
 use super::scrub::COPIES_UNIT_BYTES;
 use super::stripes::{by_stripe, exponents, roles, slot_of};
 use crate::array::Inner;
@@ -77,14 +78,18 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Compares a window of positions, and heals what the scrub is to heal.
     pub(super) async fn scrub_window(&self, range: &Range<u64>) -> Result<Tally, ArrayError> {
         let action = self.scrub_action();
-        let (look, learned) = {
+        let mut found = Findings::default();
+        let look = {
             let _lock = self.keep_writes_off(range).await;
             let look = self.look(range, ScrubAction::Check).await;
-            let learned = self.learn_parts(&look.sound).await;
-            (look, learned)
+            match action {
+                ScrubAction::Check => found.counts.unknown = self.count_unknown(&look.sound).await,
+                ScrubAction::Repair | ScrubAction::RepairParity => {
+                    found.counts.learned = self.learn_parts(&look.sound).await;
+                }
+            }
+            look
         };
-        let mut found = Findings::default();
-        found.counts.learned = learned;
         found.counts.mismatch_cnt = look.mismatch_cnt;
         match action {
             ScrubAction::Check => {
@@ -149,11 +154,12 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Reads what can be read: of a transfer that fails, smaller and smaller parts. No byte
     /// that was read is read again.
     async fn read_thoroughly(&self, runs: Vec<Run>) -> Runs {
-        let mut read = self.read_runs(self.readable(runs, None)).await;
+        let unread = if self.scrub_action() == ScrubAction::Check { Unread::Left } else { Unread::HealedOfMedium };
+        let mut read = self.read_runs_as(self.readable(runs, None), unread).await;
         for bytes in RETRY_BYTES {
             let failed = read.take_failed(bytes);
             if !failed.is_empty() {
-                read.extend(self.read_runs(self.readable(failed, Some(bytes))).await);
+                read.extend(self.read_runs_as(self.readable(failed, Some(bytes)), unread).await);
             }
         }
         read

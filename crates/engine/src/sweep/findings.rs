@@ -3,6 +3,7 @@
 //! The report is a plain value: it is shown, printed as JSON (`docs/json.md`),
 //! and kept by whoever serves the array so that a scrub goes on after a restart.
 
+use crate::changes::MemberChange;
 use crate::verdict::Evidence;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -14,13 +15,24 @@ pub const FINDINGS_LISTED_MAX: usize = 1000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScrubAction {
-    /// Nothing: no byte is written.
+    /// Nothing: no byte is written, and no member leaves for what is found.
     Check,
     /// Blocks that are wrong for certain are made what they should be.
     Repair,
     /// The same; and where nobody can say who is wrong, md's choice: parity is made anew
     /// from the data, the first copy is put over the others.
     RepairParity,
+}
+
+impl ScrubAction {
+    /// In a word or two.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Check => "check",
+            Self::Repair => "repair",
+            Self::RepairParity => "repair with md's choice",
+        }
+    }
 }
 
 /// How a scrub is getting on.
@@ -154,9 +166,12 @@ pub struct MemberCount {
 pub struct ScrubCounts {
     /// What md's file of that name would say: sectors, in md's units.
     pub mismatch_cnt: u64,
-    /// Blocks whose checksums were not known, and are now.
+    /// Blocks whose checksums were not known, and are now: of a repair.
     #[serde(default)]
     pub learned: u64,
+    /// Blocks that agree with the others and whose checksums are not known: of a check, which learns none.
+    #[serde(default)]
+    pub unknown: u64,
     /// Rows in which somebody is wrong and known.
     pub decided: u64,
     /// Rows in which somebody is wrong, and nobody can say who.
@@ -219,6 +234,7 @@ impl ScrubCounts {
     fn absorb(&mut self, more: &Self) {
         self.mismatch_cnt += more.mismatch_cnt;
         self.learned += more.learned;
+        self.unknown += more.unknown;
         self.decided += more.decided;
         self.undecidable += more.undecidable;
         self.lost += more.lost;
@@ -283,6 +299,9 @@ pub struct ScrubReport {
     /// What it found.
     #[serde(flatten)]
     pub found: Findings,
+    /// What became of members since it began: the first of these changes, in their order.
+    #[serde(default)]
+    pub changes: Vec<MemberChange>,
 }
 
 #[cfg(test)]

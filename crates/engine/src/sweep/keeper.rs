@@ -9,7 +9,7 @@ use crate::array::{Array, Inner};
 use crate::clock::Clock;
 use crate::error::{ArrayError, Refusal};
 use crate::member::Member;
-use futures_util::future::join3;
+use futures_util::future::{join, join3};
 
 impl<M: Member, C: Clock> Array<M, C> {
     /// Keeps the array whole, as far as its members allow, until it is
@@ -17,7 +17,8 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// current are recovered, copies and parity brought into agreement, read errors put right, members that hang given up. What
     /// cannot be done waits until something changes; [`Array::status`] says why.
     pub async fn keep_whole(&self) {
-        join3(self.keep_recovered(), self.heal(), self.0.give_up_in_time()).await;
+        let watch = join(self.0.give_up_in_time(), self.0.ask_the_silent());
+        join3(self.keep_recovered(), self.heal(), watch).await;
     }
 
     async fn keep_recovered(&self) {
@@ -27,6 +28,11 @@ impl<M: Member, C: Clock> Array<M, C> {
             let done = self.do_what_is_due().await;
             let is_more = *done.as_ref().unwrap_or(&false);
             *inner.sweeps.failure.borrow_mut() = done.err().map(|error| error.reason);
+            let failure = inner.sweeps.failure();
+            if let Some(reason) = failure.filter(|_| inner.sweeps.changed.seen() == seen) {
+                // Until something changes it would wait, and for ever where nothing does.
+                inner.sweeps.give_up_scrub(&format!("what comes first cannot go on: {reason}"));
+            }
             if !is_more {
                 inner.sweeps.changed.changed_since(seen).await;
             }

@@ -42,6 +42,7 @@ pub use throttle::SyncSpeed;
 pub use transfers::SweepTransfers;
 
 use crate::array::Inner;
+use crate::changes::LOG_TARGET;
 use crate::clock::{Clock, Moment};
 use crate::device::Device;
 use crate::error::{ArrayError, ArrayErrorKind};
@@ -91,6 +92,25 @@ impl Purpose {
             Self::Check => "check",
             Self::Repair => "repair",
         }
+    }
+
+    /// In a word.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Recovery => "recovery",
+            _ => self.action(),
+        }
+    }
+}
+
+/// A line of the log, as [`Inner::tell_begun`].
+fn tell_over(purpose: Purpose, ending: Ending, failure: Option<&ArrayError>) {
+    let name = purpose.name();
+    match (purpose, failure, ending) {
+        (Purpose::Check | Purpose::Repair, ..) => {}
+        (_, Some(error), _) => tracing::warn!(target: LOG_TARGET, "{name} cannot go on: {}", error.reason),
+        (_, None, Ending::Complete) => tracing::info!(target: LOG_TARGET, "{name} is complete"),
+        (_, None, Ending::Interrupted) => tracing::info!(target: LOG_TARGET, "{name} stands still, and goes on later"),
     }
 }
 
@@ -310,6 +330,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let course = self.course(purpose);
         self.sweeps.failure.take();
         let sweeping = self.sweeps.begin(purpose, course, self.clock.now());
+        self.tell_begun(purpose, course);
         let way = Way::from(course.from);
         let told = |position| {
             sweeping.advance(position, self.clock.now());
@@ -318,7 +339,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let (swept, ()) =
             join(self.visit_all(purpose, course, &way, &told), self.keep_checkpoints(purpose, course, &way)).await;
         let (ending, tally) = swept;
-        match way.failure.take() {
+        let failure = way.failure.take();
+        tell_over(purpose, ending, failure.as_ref());
+        match failure {
             Some(error) => Err(error),
             None if ending == Ending::Complete && !self.is_interrupted(purpose) => {
                 self.advance(purpose, way.position.get()..course.end);
@@ -326,6 +349,22 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
             None => Ok((Ending::Interrupted, tally)),
         }
+    }
+
+    /// A line of the log; scrubs have their own, as they begin and end more often than a person wants to know.
+    fn tell_begun(&self, purpose: Purpose, course: Course) {
+        let Course { start, from, end, .. } = course;
+        let percent = (from - start) as f64 * 100.0 / (end - start).max(1) as f64;
+        let of = |targets: Vec<Target<M>>| {
+            let names = targets.iter().map(|target| target.device.name.escape_debug().to_string());
+            format!(" of {}", names.collect::<Vec<_>>().join(", "))
+        };
+        let whose = match purpose {
+            Purpose::Recovery => of(self.targets()),
+            Purpose::Resync => String::new(),
+            Purpose::Check | Purpose::Repair => return,
+        };
+        tracing::info!(target: LOG_TARGET, "{}{whose} begins at {percent:.0} %", purpose.name());
     }
 
     /// Visits all windows, some at a time. `told` is each position at which all before it are done.

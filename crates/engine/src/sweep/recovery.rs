@@ -9,6 +9,7 @@
 use super::copies::array_range;
 use super::{Course, Ending, Purpose, Tally, Target};
 use crate::array::{Array, Inner};
+use crate::changes::ChangeKind;
 use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
 use crate::error::{ArrayError, ArrayErrorKind};
@@ -177,7 +178,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let is_done = |target: &Target<M>| current(&target.device) >= Some(self.component_bytes());
         let done = self.targets().into_iter().filter(is_done);
         let (successors, recovered): (Vec<_>, Vec<_>) = done.partition(Target::is_successor);
-        for Target { device, .. } in recovered {
+        for Target { slot, device } in recovered {
+            self.tell(&device, Some(slot), ChangeKind::Recovered, None);
             device.state.set(DeviceState::InSync);
             device.is_untold.set(true);
             let mut superblock = device.superblock.borrow_mut();

@@ -8,7 +8,7 @@ use crate::at_once::join_all;
 use crate::buffer::Block;
 use crate::clock::Clock;
 use crate::error::ArrayError;
-use crate::member::{Member, MemberError};
+use crate::member::{Member, MemberError, MemberErrorKind};
 use crate::observe::Why;
 use format::units::{ComponentByte, Slot};
 use std::ops::Range;
@@ -59,13 +59,40 @@ pub(super) fn merged(mut runs: Vec<Run>) -> Vec<Run> {
     merged
 }
 
+/// What becomes of a place that could not be read, or was wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unread {
+    /// It is healed beside the requests.
+    Healed,
+    /// So are errors of the medium alone: whoever reads puts right what checksums say is wrong.
+    HealedOfMedium,
+    /// It stays as it is, and no error of it makes its member leave.
+    Left,
+}
+
 impl<M: Member, C: Clock> Inner<M, C> {
-    /// Reads all of `runs` at once, where they are current.
+    /// Reads all of `runs` at once, where they are current; what fails is healed.
     pub(super) async fn read_runs(&self, runs: Vec<Run>) -> Runs {
+        self.read_runs_as(runs, Unread::Healed).await
+    }
+
+    /// As [`Self::read_runs`]; `unread` says what becomes of what fails.
+    pub(super) async fn read_runs_as(&self, runs: Vec<Run>, unread: Unread) -> Runs {
         let reads = runs.iter().map(async |run| {
             let device = self.device(run.slot).filter(|device| device.is_readable(run.range.clone())).ok_or(None)?;
             let into = self.pool.take((run.range.end - run.range.start) as usize);
-            let (result, buffer) = device.read_surely(ComponentByte(run.range.start), into, Why::Sweep).await;
+            let (at, bytes) = (ComponentByte(run.range.start), into.len() as u64);
+            let (result, buffer) = device.read_verified(at, into, Why::Sweep).await;
+            let kind = result.as_ref().err().map(|error| error.kind);
+            match unread {
+                Unread::Left if kind == Some(MemberErrorKind::TimedOut) => {
+                    device.unanswered.set(Some(at));
+                    self.surroundings.unanswered.raise();
+                }
+                Unread::Left => {}
+                Unread::HealedOfMedium if kind == Some(MemberErrorKind::Corrupt) => {}
+                Unread::Healed | Unread::HealedOfMedium => device.note_unread(at, bytes, &result),
+            }
             result.map(|()| buffer.freeze()).map_err(Some)
         });
         let reads = join_all(reads).await;
@@ -86,6 +113,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
             Some(async move { device.learn(ComponentByte(*at), block).await })
         });
         join_all(learning).await.into_iter().sum()
+    }
+
+    /// Of how many blocks of parts no checksum is known, though their members keep checksums.
+    pub(super) async fn count_unknown(&self, parts: &[(Slot, u64, Block)]) -> u64 {
+        let counts = parts.iter().filter_map(|(slot, at, block)| {
+            let (device, bytes) = (self.device(*slot)?, block.len() as u64);
+            Some(async move { device.unknown_blocks(ComponentByte(*at), bytes).await })
+        });
+        join_all(counts).await.into_iter().sum()
     }
 
     /// Writes all of `blocks` at once, those that touch as one transfer. A

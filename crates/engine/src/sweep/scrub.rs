@@ -8,9 +8,10 @@
 //! the report is handed out at every checkpoint for its user to keep
 //! ([`Array::watch_scrub`]), and one that is handed in goes on from there.
 
-use super::findings::{Findings, ScrubAction, ScrubReport, ScrubState};
+use super::findings::{FINDINGS_LISTED_MAX, Findings, ScrubAction, ScrubReport, ScrubState};
 use super::{Course, Ending, Purpose, SweepStatus, UnderWay};
 use crate::array::{Array, Inner};
+use crate::changes::{LOG_TARGET, MemberChange};
 use crate::clock::Clock;
 use crate::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::member::Member;
@@ -42,7 +43,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     ///
     /// # Errors
     /// One is under way; the level has no redundancy; the range is not within
-    /// the array; the array is read-only and it is to repair. Nothing changed.
+    /// the array; the array is read-only and it is to repair, or takes no more writes. Nothing changed.
     pub fn begin_scrub(&self, request: &ScrubRequest) -> Result<(), Refusal> {
         let inner = &*self.0;
         inner.check_scrub(request.action)?;
@@ -66,6 +67,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             position: positions.start,
             positions,
             found: Findings::default(),
+            changes: Vec::new(),
         });
         Ok(())
     }
@@ -118,6 +120,9 @@ impl<M: Member, C: Clock> Array<M, C> {
             let is_one = from.contains(&report.state);
             if is_one {
                 report.state = to;
+                if to == ScrubState::Cancelled {
+                    tell_end(report);
+                }
             }
             is_one
         });
@@ -210,13 +215,56 @@ impl super::Sweeps {
         })
     }
 
+    /// Ends a scrub that is not over, as it cannot go on.
+    pub(crate) fn give_up_scrub(&self, reason: &str) {
+        {
+            let mut scrub = self.scrub.borrow_mut();
+            let Some(scrub) = scrub.as_mut().filter(|scrub| !scrub.report.state.is_over()) else { return };
+            (scrub.report.state, scrub.report.failure) = (ScrubState::Failed, Some(reason.to_owned()));
+            tell_end(&scrub.report);
+        }
+        self.scrub_changed.raise();
+        self.changed.raise();
+    }
+
+    /// Adds to the report of a scrub that is not over what became of a member.
+    pub(crate) fn note_change(&self, change: &MemberChange) {
+        let mut scrub = self.scrub.borrow_mut();
+        let report = scrub.as_mut().map(|scrub| &mut scrub.report).filter(|report| !report.state.is_over());
+        if let Some(report) = report.filter(|report| report.changes.len() < FINDINGS_LISTED_MAX) {
+            report.changes.push(change.clone());
+        }
+    }
+
     fn is_scrubbing(&self) -> bool {
         matches!(self.under_way.get(), Some(UnderWay { purpose: Purpose::Check | Purpose::Repair, .. }))
     }
 }
 
+/// A line of the log about a scrub that is over.
+fn tell_end(report: &ScrubReport) {
+    let (what, counts) = (report.action.name(), &report.found.counts);
+    let (found, left) = (counts.found(), counts.left());
+    match (&report.failure, report.state) {
+        (Some(reason), _) => tracing::warn!(target: LOG_TARGET, "{what} given up: {reason}"),
+        (None, ScrubState::Cancelled) => tracing::info!(target: LOG_TARGET, "{what} cancelled; {found} rows found wrong"),
+        (None, _) if found > 0 => {
+            tracing::warn!(target: LOG_TARGET, "{what} complete: {found} rows of 4 KiB found wrong, {left} are left so");
+        }
+        (None, _) => tracing::info!(target: LOG_TARGET, "{what} complete: all that was compared agrees"),
+    }
+}
+
 impl<M: Member, C: Clock> Inner<M, C> {
+    pub(crate) fn note_in_scrub(&self, change: &MemberChange) {
+        self.sweeps.note_change(change);
+    }
+
     fn check_scrub(&self, action: ScrubAction) -> Result<(), Refusal> {
+        if let Err(error) = self.check_unbroken() {
+            let advice = "`mdspace status` shows the members; stop the array, and look at each with `mdspace examine`";
+            return Err(Refusal::new(error.reason).advice(advice));
+        }
         if !self.is_redundant() {
             let reason = "the level has neither parity nor copies: there is nothing to compare";
             return Err(Refusal::new(reason).field("level"));
@@ -293,6 +341,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
                     report.position = report.positions.end;
                     if is_running(report) {
                         report.state = ScrubState::Complete;
+                        tell_end(report);
                     }
                 });
             }
@@ -305,8 +354,12 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
             Err(error) => {
                 self.update_scrub(|report| {
+                    if report.state.is_over() {
+                        return; // given up already, with the reason
+                    }
                     report.state = ScrubState::Failed;
                     report.failure = Some(error.reason.clone());
+                    tell_end(report);
                 });
             }
         }

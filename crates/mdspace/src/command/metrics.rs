@@ -3,7 +3,7 @@
 //! Made anew for each answer from two snapshots; nothing here counts. docs/control.md lists the names, and a test
 //! that they are there.
 
-use engine::status::Status;
+use engine::status::{MemberStatus, Status};
 use export::measure::{Done, Latencies, Measures, MemberMeasures, Metered};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -141,6 +141,16 @@ impl Told {
         writer.family("member", "Bytes that members moved", Some(&Unit::Bytes), bytes)?;
         let errors = kinds().map(|(labels, done)| (labels, Counter::new(done.errors)));
         writer.family("member_errors", "Transfers that failed", None, errors)?;
+        let of_each = |value: fn(&MemberStatus) -> u64| {
+            let members = self.status.members.iter();
+            members.map(move |member| ([("member", &*member.name)], value(member)))
+        };
+        let corrupt = of_each(|member| member.corrupt_blocks).map(|(labels, value)| (labels, Counter::new(value)));
+        writer.family("member_corrupt_blocks", "Blocks wrong by their checksums", None, corrupt)?;
+        let healed = of_each(|member| member.healed_bytes).map(|(labels, value)| (labels, Counter::new(value)));
+        writer.family("member_healed", "Bytes that healing wrote anew", Some(&Unit::Bytes), healed)?;
+        let to_heal = of_each(|member| member.to_heal_bytes).map(|(labels, value)| (labels, Gauge::new(value as f64)));
+        writer.family("member_to_heal", "Bytes that healing has not come to", Some(&Unit::Bytes), to_heal)?;
         let durations = kinds().map(|(labels, done)| (labels, Durations(done)));
         writer.family("member_duration", "How long transfers took", Some(&Unit::Seconds), durations)?;
         let reasons = measured.iter().flat_map(|member| {

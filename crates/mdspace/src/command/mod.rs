@@ -49,7 +49,9 @@ use clap::Parser;
 use failure::Failure;
 use parity::Kernel;
 use std::process::ExitCode;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Does what the process's arguments say: all that the program is.
 pub fn run() -> ExitCode {
@@ -66,10 +68,13 @@ pub fn run() -> ExitCode {
 
 /// What servers have to say while they run: warnings, on standard error.
 fn log(format: LogFormat) {
-    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(LevelFilter::WARN);
+    // Of members a line for each change, of everything else what is amiss.
+    let shown = Targets::new().with_default(LevelFilter::WARN).with_target(engine::LOG_TARGET, LevelFilter::INFO);
+    let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let registry = tracing_subscriber::registry().with(shown);
     match format {
-        LogFormat::Human => log.without_time().init(),
-        LogFormat::Json => log.json().init(),
+        LogFormat::Human => registry.with(log.without_time()).init(),
+        LogFormat::Json => registry.with(log.json()).init(),
     }
 }
 

@@ -129,6 +129,26 @@ struct MemberView {
     read_bytes: u64,
     written_bytes: u64,
     errors: u64,
+    #[serde(default)]
+    corrupt_blocks: u64,
+    #[serde(default)]
+    healed_bytes: u64,
+    #[serde(default)]
+    to_heal_bytes: u64,
+}
+
+impl MemberView {
+    /// What reads found wrong of it, and what became of that; nothing where there was nothing.
+    fn healing(&self) -> Option<String> {
+        let Self { name, corrupt_blocks, healed_bytes, to_heal_bytes, .. } = self;
+        let parts = [
+            (*corrupt_blocks > 0).then(|| format!("{corrupt_blocks} blocks wrong by their checksums")),
+            (*healed_bytes > 0).then(|| format!("{} healed", Size(*healed_bytes))),
+            (*to_heal_bytes > 0).then(|| format!("{} to be healed", Size(*to_heal_bytes))),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| format!("{name}: {}\n", parts.join(", ")))
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -231,6 +251,7 @@ impl StatusView {
         }
         text += &figures.map(Figures::requests_text).unwrap_or_default();
         text += &columns(&self.rows(figures));
+        text.extend(self.members.iter().filter_map(MemberView::healing));
         for left_out in &self.left_out {
             text += &format!("not used: {}: {}\n", left_out.name, left_out.reason);
         }

@@ -495,6 +495,7 @@ impl<'a> ArrayServer<'a> {
 
     /// Opens a file that is to join. It is held for a moment by who had it: as a member, or to be refused.
     async fn open(&self, name: &str) -> Result<Candidate<AnyMember>, ApiError> {
+        self.check_absent(name)?;
         let file = std::fs::canonicalize(name).unwrap_or_default();
         let deadline = self.machine.clock.now() + LET_GO_PATIENCE;
         loop {
@@ -505,6 +506,18 @@ impl<'a> ArrayServer<'a> {
                 opened => return opened.map_err(not_opened),
             }
         }
+    }
+
+    /// Refuses a member to join a second time: this server has its file itself, so it could not be opened.
+    fn check_absent(&self, name: &str) -> Result<(), ApiError> {
+        let called = self.named(name);
+        let status = self.array.status();
+        let Some(member) = status.members.iter().find(|member| member.name == called) else { return Ok(()) };
+        let advice = match member.state {
+            "faulty" => "it is faulty: remove it first".to_owned(),
+            state => format!("it is {}: fail and remove it first, if it is to join anew", state.replace('_', " ")),
+        };
+        Err(refused(409, Refusal::new("a member of this array already").of(&called).advice(advice)))
     }
 
     /// Of a file that has joined nobody waits to have it.

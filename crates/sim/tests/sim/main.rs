@@ -1,6 +1,7 @@
 //! The engine in a world that does not exist: one program, so that the engine is compiled for it once.
 
 mod boundaries;
+mod checks;
 mod checksums;
 mod creation;
 mod gathering;

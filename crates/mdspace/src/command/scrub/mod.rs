@@ -16,14 +16,15 @@ use crate::command::failure::Failure;
 use crate::command::output::{print, print_json};
 use crate::command::serve::{json, refused};
 use crate::machine::{Arena, Array, Machine, Purpose};
-use engine::{BitmapPolicy, Refusal, ScrubAction, ScrubReport, ScrubRequest, ScrubState, SweepStatus, SweepTransfers};
+use engine::{
+    BitmapPolicy, Refusal, ScrubAction, ScrubReport, ScrubRequest, ScrubState, SweepStatus, SweepTransfers,
+};
 use export::control::{ApiError, Client, ScrubCommand};
 use futures_util::future::{Either, join, select};
 use parity::Kernel;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use show::{Shown, text};
-use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -68,12 +69,36 @@ fn finish(report: &ScrubReport, as_json: bool) -> Result<(), Failure> {
         return Ok(());
     }
     let failure = Failure::unwell(format!("{} rows were found wrong, {} are left so", counts.found(), counts.left()));
-    Err(match (report.action, counts.left()) {
-        (_, 0) => failure,
-        (ScrubAction::Check, _) if counts.decided > 0 => {
-            failure.advise("`mdspace scrub --repair` heals what is decided")
-        }
-        _ => failure.advise("`mdspace scrub --repair=parity` takes md's choice where nothing is decided"),
+    Err(match advice(report) {
+        Some(advice) => failure.advise(advice),
+        None => failure,
+    })
+}
+
+/// What to do about what a scrub left. Md's choice keeps wrong data where data is wrong, and nothing finds it afterwards:
+/// so it is named only where no checksum, no majority and no syndrome can decide, and all that they can is healed.
+fn advice(report: &ScrubReport) -> Option<String> {
+    let counts = &report.found.counts;
+    if report.action == ScrubAction::Check && counts.decided > 0 {
+        return Some("`mdspace scrub --repair` heals what is decided, and nothing else".to_owned());
+    }
+    if counts.failed > 0 {
+        return Some("`mdspace status` shows the members that did not take what was written".to_owned());
+    }
+    if counts.lost > 0 {
+        let reason = "the members cannot give the bytes that are called beyond repair";
+        return Some(format!("{reason}; they are right again when they are written, as from a backup"));
+    }
+    let is_open = counts.undecidable > counts.rewritten && report.action != ScrubAction::RepairParity;
+    is_open.then(|| {
+        let does = match report.found.findings.iter().any(|finding| finding.stripe.is_some()) {
+            true => "makes parity anew from the data as it is",
+            false => "puts the first copy over the others",
+        };
+        format!(
+            "nothing tells which member is wrong: compare the array's bytes that are listed with a backup first; \
+             `mdspace scrub --repair=parity` {does}, right or wrong, and what is wrong then is never found again"
+        )
     })
 }
 
@@ -87,19 +112,20 @@ fn offline(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Resul
         let paths = machine.find(&members).await?.own;
         let asked = if arguments.resume { Some(Kept::resumed(&machine, &paths).await?) } else { None };
         let action = asked.as_ref().map_or(action(arguments), |report: &ScrubReport| report.action);
-        let array = assemble_for(&machine, &assemble, &paths, action).await?;
+        // A check writes nothing, so its members are not even opened for writing.
+        let purpose = if action == ScrubAction::Check { Purpose::Read } else { Purpose::Write };
+        let array = machine.assemble(&assemble, purpose, BitmapPolicy::default()).await?;
         let kept = Kept::of(&array)?;
-        let begun = begin(&array, asked, arguments).await;
-        if begun.is_ok() {
+        begin(&array, asked, arguments)?;
+        // From here on members may change, and the array is stopped whatever comes.
+        let resynced = make_agree(&array).await;
+        if resynced.is_ok() {
             let work = join(scrub(&array, terminated, arguments.json), kept.keep(&array));
             array.in_time(work).await;
         }
         let stopped = array.stop().await;
-        begun?;
+        resynced?;
         let report = array.scrub_report().expect("it was begun");
-        if report.found.counts.learned > 0 && array.status().read_only {
-            tracing::warn!("the members may not be written to: the checksums that were learned are not kept");
-        }
         finish(&report, arguments.json)?;
         stopped?;
         if report.state.is_over() {
@@ -109,47 +135,22 @@ fn offline(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Resul
     })
 }
 
-/// Opens for writing what is to be healed, and what a check may learn checksums of.
-async fn assemble_for(
-    machine: &Machine,
-    members: &AssembleArguments,
-    paths: &[PathBuf],
-    action: ScrubAction,
-) -> Result<Array, Failure> {
-    let assemble = async |purpose| machine.assemble(members, purpose, BitmapPolicy::default()).await;
-    if action != ScrubAction::Check {
-        return assemble(Purpose::Write).await;
+/// Brings an array that was not stopped cleanly into a state to be scrubbed.
+async fn make_agree(array: &Array) -> Result<(), Failure> {
+    resync(array).await;
+    match array.status().in_agreement {
+        true => Ok(()),
+        false => Err(Failure::unwell("the array was not stopped cleanly, and the resync that comes first is not done")),
     }
-    if may_learn(machine, paths).await
-        && let Ok(array) = assemble(Purpose::Write).await
-    {
-        return Ok(array);
-    }
-    assemble(Purpose::Read).await
 }
 
-/// Whether a check would learn: members have checksums, and no resync is due, which a check does not begin.
-async fn may_learn(machine: &Machine, paths: &[PathBuf]) -> bool {
-    let Ok(members) = machine.open_all(paths, Purpose::Look) else { return false };
-    let array = machine.assemble_candidates(members, false, Purpose::Look).await;
-    array.is_ok_and(|array| {
-        let status = array.status();
-        status.checksums.is_some() && status.in_agreement
-    })
-}
-
-/// Brings the array into a state to be scrubbed, and begins.
-async fn begin(array: &Array, asked: Option<ScrubReport>, arguments: &ScrubArguments) -> Result<(), Failure> {
+/// Begins what is asked for, or refuses it. Nothing is read or written yet.
+fn begin(array: &Array, asked: Option<ScrubReport>, arguments: &ScrubArguments) -> Result<(), Failure> {
     let SweepTransfers { window_bytes, in_flight_bytes } = array.sweep_transfers();
     array.set_sweep_transfers(SweepTransfers {
         window_bytes: arguments.window.map(|size| size.0).or(window_bytes),
         in_flight_bytes: arguments.in_flight.map_or(in_flight_bytes, |size| size.0),
     })?;
-    resync(array).await;
-    if !array.status().in_agreement {
-        let reason = "the array was not stopped cleanly, and copies and parity may differ until a resync";
-        return Err(Failure::refused(reason).advise("`mdspace serve` and `mdspace scrub --repair` resync it first"));
-    }
     match asked {
         Some(report) => {
             array.restore_scrub(report)?;

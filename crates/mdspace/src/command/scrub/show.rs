@@ -64,6 +64,12 @@ pub(super) fn text(report: &ScrubReport) -> String {
     if counts.learned > 0 {
         text += &format!("  checksums of {} blocks were unknown, and are learned\n", counts.learned);
     }
+    if counts.unknown > 0 {
+        text += &format!("  checksums of {} blocks are unknown; `mdspace scrub --repair` learns them\n", counts.unknown);
+    }
+    for change in &report.changes {
+        text += &format!("  meanwhile {change}\n");
+    }
     if counts.found() == 0 {
         return text + "  all that was compared agrees\n";
     }
