@@ -10,8 +10,9 @@ use crate::create::write_bytes;
 use crate::healing::ReadErrors;
 use crate::integrity::{Checksums, Contents};
 use crate::joining::Return;
-use crate::member::{Member, MemberError, Operation};
+use crate::member::{Member, MemberError, MemberErrorKind, Operation};
 use crate::observe::{Watched, Why};
+use crate::owed::Owed;
 use crate::ranges::Ranges;
 use crate::watch::{Surroundings, UnderWay};
 use format::geometry::Level;
@@ -84,6 +85,9 @@ pub(crate) struct Device<M> {
     pub(crate) data_at: u64,
     /// Component ranges that are never read.
     pub(crate) bad: BadBlocks,
+    /// What was to be written, and found no room.
+    pub(crate) owed: Owed,
+    pub(crate) is_redundant: bool,
     /// Component ranges whose reads failed, for whoever heals.
     pub(crate) unread: RefCell<Ranges>,
     pub(crate) read_errors: ReadErrors,
@@ -149,6 +153,8 @@ impl<M: Member> Device<M> {
             name,
             member: Watched::new(member),
             data_at: superblock.data_at().0,
+            owed: Owed::default(),
+            is_redundant: Self::is_of_redundant(superblock.level),
             bad: BadBlocks::new(superblock.bad_blocks, superblock.data_at().0, bad),
             unread: RefCell::default(),
             read_errors: ReadErrors::default(),
@@ -202,6 +208,9 @@ impl<M: Member> Device<M> {
     /// Counts an error; of the first a word goes to whoever serves the array.
     pub(crate) fn note(&self, result: &Result<(), MemberError>) {
         let Err(error) = result else { return };
+        if error.kind == MemberErrorKind::NoSpace && self.may_owe() {
+            return; // said where it is kept: no fault of the member
+        }
         count(&self.counters.errors, 1);
         if self.counters.errors.get() == 1 {
             tracing::warn!("{}: {error}; further errors of it are counted in its status", self.name);
@@ -217,8 +226,11 @@ impl<M: Member> Device<M> {
         }
     }
 
-    /// What was bad and could be written is good again.
+    /// What was bad and could be written is good again, and what was owed is paid.
     fn note_written(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>) {
+        if result.is_ok() {
+            self.note_paid(&(at.0..at.0 + bytes));
+        }
         if result.is_ok() && !self.bad.is_empty() && self.bad.written(&(at.0..at.0 + bytes)) {
             self.surroundings.hurt.raise();
         }
@@ -272,6 +284,9 @@ impl<M: Member> Device<M> {
     /// As [`Device::read`], without waiting: `None` where that cannot be, or where the checksums may have something against it.
     pub(crate) fn read_now(&self, at: ComponentByte, into: &mut Buffer, why: Why) -> Option<Result<(), MemberError>> {
         let (checksums, bytes) = (self.judge(why), into.len() as u64);
+        if self.owed.touches(&(at.0..at.0 + bytes)) {
+            return None;
+        }
         Checksums::expect(checksums, into);
         let result = self.member.read_now(self.absolute(at), into)?;
         self.head.set(at.0 + bytes);
@@ -292,7 +307,7 @@ impl<M: Member> Device<M> {
 
     /// What it holds there, in place: `None` where that cannot be, or checksums are asked.
     pub(crate) fn lend(&self, at: ComponentByte, bytes: u64) -> Option<Ref<'_, [u8]>> {
-        if self.judge(Why::Data).is_some() {
+        if self.judge(Why::Data).is_some() || self.owed.touches(&(at.0..at.0 + bytes)) {
             return None;
         }
         let result = self.member.lend(self.absolute(at), bytes)?;
@@ -330,11 +345,12 @@ impl<M: Member> Device<M> {
         why: Why,
     ) -> (Result<(), MemberError>, Buffer) {
         let _in_flight = self.begin(at, into.len() as u64);
-        let (at, bytes) = (self.absolute(at), into.len());
+        let (place, at, bytes) = (at, self.absolute(at), into.len());
         count(&self.counters.reads, 1);
         count(&self.counters.read_bytes, bytes as u64);
         match self.bounded(Operation::Read, (at, bytes as u64), pin!(self.member.read(at, into, why))).await {
-            Ok((result, into)) => {
+            Ok((result, mut into)) => {
+                let result = if self.owed.is_empty() { result } else { self.with_owed(place, result, &mut into) };
                 self.note(&result);
                 (result, into)
             }
@@ -372,11 +388,18 @@ impl<M: Member> Device<M> {
     ) -> (Result<(), MemberError>, Vec<Buffer>) {
         let _in_flight = self.begin(at, into.iter().map(|buffer| buffer.len() as u64).sum());
         let lengths: SmallVec<[usize; 16]> = into.iter().map(|buffer| buffer.len()).collect();
-        let (at, bytes) = (self.absolute(at), lengths.iter().sum::<usize>() as u64);
+        let (place, at, bytes) = (at, self.absolute(at), lengths.iter().sum::<usize>() as u64);
         count(&self.counters.reads, 1);
         count(&self.counters.read_bytes, bytes);
         match self.bounded(Operation::Read, (at, bytes), pin!(self.member.read_vectored(at, into, why))).await {
-            Ok((result, into)) => {
+            Ok((mut result, mut into)) => {
+                if !self.owed.is_empty() {
+                    let mut at = place.0;
+                    for part in &mut into {
+                        result = self.with_owed(ComponentByte(at), result, part);
+                        at += part.len() as u64;
+                    }
+                }
                 self.note(&result);
                 (result, into)
             }
@@ -427,11 +450,13 @@ impl<M: Member> Device<M> {
         count(&self.counters.written_bytes, bytes);
         self.note(&result);
         self.note_written(at, bytes, &result);
+        self.note_owed(at, std::slice::from_ref(from), &result);
         Some(result)
     }
 
     async fn write_one_own(&self, at: ComponentByte, from: Block, why: Why) -> Result<(), MemberError> {
         let bytes = from.len() as u64;
+        let owed = self.may_owe().then(|| from.clone());
         let result = match self.sums_of(std::slice::from_ref(&from)) {
             None => self.write_one_bare(at, from, why).await,
             // Boxed, here and below, so that transfers without checksums stay small.
@@ -440,6 +465,7 @@ impl<M: Member> Device<M> {
             }
         };
         self.note_written(at, bytes, &result);
+        self.note_owed(at, owed.as_slice(), &result);
         result
     }
 
@@ -460,6 +486,7 @@ impl<M: Member> Device<M> {
             return self.write_one_own(at, from.remove(0), why).await;
         }
         let bytes = from.iter().map(|block| block.len() as u64).sum();
+        let owed = if self.may_owe() { from.clone() } else { Vec::new() };
         let result = match self.sums_of(&from) {
             None => self.write_bare(at, bytes, from, why).await,
             Some((checksums, sums)) => {
@@ -467,6 +494,7 @@ impl<M: Member> Device<M> {
             }
         };
         self.note_written(at, bytes, &result);
+        self.note_owed(at, &owed, &result);
         result
     }
 
@@ -497,10 +525,15 @@ impl<M: Member> Device<M> {
                 .await
                 .flatten()
         };
-        match self.checksums.get() {
+        let result = match self.checksums.get() {
             None => discard.await,
             Some(checksums) => self.keeping(checksums, at, bytes, Contents::Zeros, discard).await,
+        };
+        if result.is_ok() {
+            self.note_paid(&(at.0..at.0 + bytes));
         }
+        self.note_zeros_owed(at, bytes, &result);
+        result
     }
 
     /// The range reads as zeros afterwards, also of a successor.
@@ -521,6 +554,7 @@ impl<M: Member> Device<M> {
             Some(checksums) => self.keeping(checksums, at, bytes, Contents::Zeros, zero).await,
         };
         self.note_written(at, bytes, &result);
+        self.note_zeros_owed(at, bytes, &result);
         result
     }
 

@@ -14,6 +14,7 @@ pub mod create;
 pub mod inspect;
 pub mod member;
 pub mod observe;
+mod owed;
 pub mod planner;
 pub mod status;
 pub mod verdict;

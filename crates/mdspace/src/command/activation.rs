@@ -1,6 +1,7 @@
 //! systemd's ways with a service: sockets that it opened before (sd_listen_fds(3)), and telling it how things
 //! stand (sd_notify(3)). Without systemd both are nothing.
 
+use crate::command::output::tell;
 use crate::command::failure::Failure;
 use crate::command::nbd_address::NbdAddress;
 use io::net::Listener;
@@ -87,6 +88,6 @@ pub(crate) fn stopping() {
 
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        eprintln!("note: the service manager was not told: {error}");
+        tell!("note: the service manager was not told: {error}");
     }
 }

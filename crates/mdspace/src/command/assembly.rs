@@ -2,6 +2,7 @@
 //!
 //! What may not be looked at is never taken for something else: it could be a member, which would be left behind.
 
+use crate::command::output::tell;
 use crate::command::arguments::{AssembleArguments, MemberArguments, Raid0Layout};
 use crate::command::failure::Failure;
 use crate::command::members::{ArrayUuid, expand, expand_with_directories};
@@ -27,7 +28,7 @@ pub(crate) async fn resync(array: &Array) {
         *before = done;
     };
     if let Err(error) = array.resync(&progress).await {
-        eprintln!("note: resync: {error}");
+        tell!("note: resync: {error}");
     }
 }
 
@@ -43,7 +44,7 @@ impl Found {
     /// Says what could not be looked at.
     pub(crate) fn note_unknown(&self) {
         for error in &self.unknown {
-            eprintln!("note: {}: passed over: {}", error.path().display(), error.reason());
+            tell!("note: {}: passed over: {}", error.path().display(), error.reason());
         }
     }
 
@@ -103,7 +104,7 @@ impl Machine {
         let consent = Consent { force: arguments.force, raid0_layout };
         let array = self.assemble_offer(Offer { members, bitmap }, consent, purpose, policy).await?;
         for left_out in array.status().left_out {
-            eprintln!("note: {}: not used: {}", left_out.name, left_out.reason);
+            tell!("note: {}: not used: {}", left_out.name, left_out.reason);
         }
         if purpose == Purpose::Write {
             found.suffices_for(&array)?;

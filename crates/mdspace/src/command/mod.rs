@@ -43,6 +43,7 @@ mod transfer;
 mod volume;
 mod ways;
 
+use crate::command::output::tell;
 use arguments::{Command, CommandLine, LogFormat};
 use clap::Parser;
 use failure::Failure;
@@ -52,12 +53,13 @@ use tracing_subscriber::filter::LevelFilter;
 
 /// Does what the process's arguments say: all that the program is.
 pub fn run() -> ExitCode {
+    io::signal::ignore_file_size_limit_signal();
     let line = CommandLine::parse();
     log(line.log);
     match carry_out(&line) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{failure}");
+            tell!("{failure}");
             failure.exit_code()
         }
     }
@@ -65,7 +67,7 @@ pub fn run() -> ExitCode {
 
 /// What servers have to say while they run: warnings, on standard error.
 fn log(format: LogFormat) {
-    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(LevelFilter::WARN);
+    let log = tracing_subscriber::fmt().with_writer(|| output::StandardError).with_max_level(LevelFilter::WARN);
     match format {
         LogFormat::Human => log.without_time().init(),
         LogFormat::Json => log.json().init(),

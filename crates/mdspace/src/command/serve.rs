@@ -6,6 +6,7 @@
 //! were received are answered, everything is flushed, the array is marked
 //! clean, and only then is the end announced.
 
+use crate::command::output::tell;
 use crate::command::activation::{self, Inherited};
 use crate::command::arguments::{CacheMode, Clearing, ServeArguments, UpArguments, WayArguments, WriteSize};
 use crate::command::create::create;
@@ -628,7 +629,7 @@ fn finish(ending: Ending, stopped: &Result<(), ArrayError>, status: &Status) -> 
         }
     }
     if result.is_ok() {
-        eprintln!("stopped, {}", status.state);
+        tell!("stopped, {}", status.state);
     }
     result
 }

@@ -6,6 +6,7 @@
 //! read. Whatever happens, the array is stopped, and left clean when its
 //! members allow it.
 
+use crate::command::output::tell;
 use crate::command::arguments::{ReadArguments, WriteArguments};
 use crate::command::assembly::resync;
 use crate::command::failure::Failure;
@@ -107,7 +108,7 @@ type Terminated<'a> = &'a mut (dyn Future<Output = ()> + Unpin);
 async fn resync_until(array: &Array, terminated: Terminated<'_>) {
     let work = pin!(resync(array));
     if let Either::Right(((), work)) = select(work, terminated).await {
-        eprintln!("note: everything is written; the resync that was interrupted goes on when the array is used again");
+        tell!("note: everything is written; the resync that was interrupted goes on when the array is used again");
         let (_, stopped) = join(work, array.stop()).await;
         drop(stopped); // told once more to whoever asks again
     }

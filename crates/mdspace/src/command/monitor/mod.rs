@@ -5,6 +5,7 @@
 
 mod events;
 
+use crate::command::output::tell;
 use crate::command::arguments::MonitorArguments;
 use crate::command::control::view;
 use crate::command::failure::Failure;
@@ -118,7 +119,7 @@ fn ended_well(status: std::io::Result<std::process::ExitStatus>) -> Result<(), S
 
 fn note(who: &str, told: Result<(), String>) {
     if let Err(reason) = told {
-        eprintln!("note: {who}: not told: {reason}");
+        tell!("note: {who}: not told: {reason}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! A scrub for a person: how far it is, and what it found.
 
+use crate::command::output::tell;
 use crate::command::progress::Progress;
 use crate::command::size::Size;
 use engine::verdict::Evidence;
@@ -36,7 +37,7 @@ impl Shown {
             Self::Json(last) => {
                 if last.is_none_or(|last| last.elapsed() >= INTERVAL) {
                     *last = Some(Instant::now());
-                    eprintln!("{}", serde_json::to_string(sweep).expect("our own types have string keys"));
+                    tell!("{}", serde_json::to_string(sweep).expect("our own types have string keys"));
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! ublk: the array as a block device of this machine.
 
+use crate::command::output::tell;
 use super::{OTHER_BLOCK_DEVICES, Way};
 use crate::command::failure::Failure;
 use crate::command::volume::Served;
@@ -51,7 +52,7 @@ impl Way for UblkWay {
         Box::pin(async move {
             let path = self.address();
             if let Err(error) = self.0.stop(grace).await {
-                eprintln!("note: {path}: not let go of: {error}; its users get errors from now on");
+                tell!("note: {path}: not let go of: {error}; its users get errors from now on");
             }
         })
     }
