@@ -26,7 +26,7 @@ use crate::integrity::Verify;
 use crate::intent::Intent;
 use crate::licences::Licences;
 use crate::locks::RangeLocks;
-use crate::member::{Member, MemberError};
+use crate::member::{Member, MemberError, MemberErrorKind};
 use crate::membership::Record;
 use crate::observe::{Observer, Why};
 use crate::patchwork::{Patch, Patchwork};
@@ -218,7 +218,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// dropped halfway, the array takes no more writes.
     ///
     /// # Errors
-    /// `OutOfRange`, `ReadOnly`, `Stopped`, or `Io` when too many members failed.
+    /// `OutOfRange`, `ReadOnly`, `Stopped`, `NoSpace` when a member has no room for it, or `Io` when too many members failed.
     pub async fn write(&self, at: u64, from: Block, durability: Durability) -> Result<(), ArrayError> {
         let inner = &*self.0;
         let _inside = inner.enter_to_write(at, from.len() as u64)?;
@@ -226,6 +226,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             return Ok(());
         }
         let _writing = inner.writers.begin();
+        inner.check_room().await?;
         match inner.geometry() {
             Geometry::Parity(parity) => {
                 self.gather(parity, at, from, durability).await?;
@@ -246,12 +247,13 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// Every write answered before this call is on stable storage after it.
     ///
     /// # Errors
-    /// `Stopped`, or `Io` when too many members failed.
+    /// `Stopped`, `NoSpace` when a member has no room for what was answered from memory, or `Io` when too many members failed.
     pub async fn flush(&self) -> Result<(), ArrayError> {
         let inner = &*self.0;
         let _inside = inner.enter(0, 0)?;
         inner.write_out_all().await?;
-        inner.flush_members().await
+        inner.flush_members().await?;
+        inner.check_kept_are_paid().await
     }
 
     /// Every write answered before this call is on the members after it.
@@ -275,6 +277,9 @@ impl<M: Member, C: Clock> Array<M, C> {
         let _alone = inner.licences.alone().await;
         inner.drain().await?;
         inner.licences.changed.raise();
+        if inner.owes_any() {
+            inner.pay().await?;
+        }
         if !inner.read_only {
             inner.checkpoint().await?;
         }
@@ -315,9 +320,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.sweeps.changed.raise();
         self.surroundings.hurt.raise();
         self.surroundings.unanswered.raise();
+        self.surroundings.owing.raise();
         self.gathering.close_all();
         self.gate.close().await;
         self.sweeps.scrub_changed.raise();
+        self.surroundings.owing.raise();
         self.read_ahead.clear();
         self.gathering.wake_keeper();
         self.write_out_all().await
@@ -514,6 +521,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     pub(crate) fn io_error(&self, at: u64, bytes: u64, error: Option<&MemberError>) -> ArrayError {
         let cause = error.map(|error| format!(": {error}")).unwrap_or_default();
+        if error.is_some_and(|error| error.kind == MemberErrorKind::NoSpace) {
+            return ArrayError::new(ArrayErrorKind::NoSpace, format!("no room for {bytes} bytes at byte {at}{cause}"));
+        }
         let logged = self.logged_bad(at, bytes);
         let logs = match logged.is_empty() {
             true => String::new(),

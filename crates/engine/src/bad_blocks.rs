@@ -102,6 +102,11 @@ impl BadBlocks {
         fits
     }
 
+    /// The log has another place now, where nothing of it is yet.
+    pub(crate) fn move_log(&self) {
+        self.changes.set(self.changes.get() + 1);
+    }
+
     /// The log as it is to be, when the one on the member is older.
     pub(crate) fn unsaved(&self) -> Option<LogImage> {
         let changes = self.changes.get();

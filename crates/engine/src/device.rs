@@ -13,6 +13,7 @@ use crate::integrity::{Checksums, Contents};
 use crate::joining::Return;
 use crate::member::{Member, MemberError, MemberErrorKind, Operation};
 use crate::observe::{Watched, Why};
+use crate::owed::Owed;
 use crate::ranges::Ranges;
 use crate::watch::{Surroundings, UnderWay};
 use format::geometry::Level;
@@ -85,6 +86,9 @@ pub(crate) struct Device<M> {
     pub(crate) data_at: u64,
     /// Component ranges that are never read.
     pub(crate) bad: BadBlocks,
+    /// What was to be written, and found no room.
+    pub(crate) owed: Owed,
+    pub(crate) is_redundant: bool,
     /// Component ranges whose reads failed, for whoever heals.
     pub(crate) unread: RefCell<Ranges>,
     pub(crate) read_errors: ReadErrors,
@@ -156,6 +160,8 @@ impl<M: Member> Device<M> {
             name,
             member: Watched::new(member),
             data_at: superblock.data_at().0,
+            owed: Owed::default(),
+            is_redundant: Self::is_of_redundant(superblock.level),
             bad: BadBlocks::new(superblock.bad_blocks, superblock.data_at().0, bad),
             unread: RefCell::default(),
             read_errors: ReadErrors::default(),
@@ -216,6 +222,9 @@ impl<M: Member> Device<M> {
         if error.kind == MemberErrorKind::Corrupt {
             return;
         }
+        if error.kind == MemberErrorKind::NoSpace && self.may_owe() {
+            return; // said where it is kept: no fault of the member
+        }
         count(&self.counters.errors, 1);
         if self.counters.errors.get() == 1 {
             tracing::warn!("{}: {error}; further errors of it are counted in its status", self.name);
@@ -240,10 +249,11 @@ impl<M: Member> Device<M> {
         }
     }
 
-    /// What was bad and could be written is good again.
+    /// What was bad and could be written is good again, and what was owed is paid.
     fn note_written(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>) {
         if result.is_ok() {
             self.failed_reads.written(&(at.0..at.0 + bytes));
+            self.note_paid(&(at.0..at.0 + bytes));
         }
         if result.is_ok() && !self.bad.is_empty() && self.bad.written(&(at.0..at.0 + bytes)) {
             self.surroundings.hurt.raise();
@@ -298,6 +308,9 @@ impl<M: Member> Device<M> {
     /// As [`Device::read`], without waiting: `None` where that cannot be, or where the checksums may have something against it.
     pub(crate) fn read_now(&self, at: ComponentByte, into: &mut Buffer, why: Why) -> Option<Result<(), MemberError>> {
         let (checksums, bytes) = (self.judge(why), into.len() as u64);
+        if self.owed.touches(&(at.0..at.0 + bytes)) {
+            return None;
+        }
         Checksums::expect(checksums, into);
         let result = self.member.read_now(self.absolute(at), into)?;
         self.head.set(at.0 + bytes);
@@ -318,7 +331,7 @@ impl<M: Member> Device<M> {
 
     /// What it holds there, in place: `None` where that cannot be, or checksums are asked.
     pub(crate) fn lend(&self, at: ComponentByte, bytes: u64) -> Option<Ref<'_, [u8]>> {
-        if self.judge(Why::Data).is_some() {
+        if self.judge(Why::Data).is_some() || self.owed.touches(&(at.0..at.0 + bytes)) {
             return None;
         }
         let result = self.member.lend(self.absolute(at), bytes)?;
@@ -360,7 +373,8 @@ impl<M: Member> Device<M> {
         count(&self.counters.reads, 1);
         count(&self.counters.read_bytes, bytes as u64);
         match self.bounded(Operation::Read, (place, bytes as u64), pin!(self.member.read(place, into, why))).await {
-            Ok((result, into)) => {
+            Ok((result, mut into)) => {
+                let result = if self.owed.is_empty() { result } else { self.with_owed(at, result, &mut into) };
                 self.note_read(at, bytes as u64, &result, why);
                 (result, into)
             }
@@ -402,7 +416,14 @@ impl<M: Member> Device<M> {
         count(&self.counters.reads, 1);
         count(&self.counters.read_bytes, bytes);
         match self.bounded(Operation::Read, (place, bytes), pin!(self.member.read_vectored(place, into, why))).await {
-            Ok((result, into)) => {
+            Ok((mut result, mut into)) => {
+                if !self.owed.is_empty() {
+                    let mut at = at.0;
+                    for part in &mut into {
+                        result = self.with_owed(ComponentByte(at), result, part);
+                        at += part.len() as u64;
+                    }
+                }
                 self.note_read(at, bytes, &result, why);
                 (result, into)
             }
@@ -453,11 +474,13 @@ impl<M: Member> Device<M> {
         count(&self.counters.written_bytes, bytes);
         self.note(&result);
         self.note_written(at, bytes, &result);
+        self.note_owed(at, std::slice::from_ref(from), &result);
         Some(result)
     }
 
     async fn write_one_own(&self, at: ComponentByte, from: Block, why: Why) -> Result<(), MemberError> {
         let bytes = from.len() as u64;
+        let owed = self.may_owe().then(|| from.clone());
         let result = match self.sums_of(std::slice::from_ref(&from)) {
             None => self.write_one_bare(at, from, why).await,
             // Boxed, here and below, so that transfers without checksums stay small.
@@ -466,6 +489,7 @@ impl<M: Member> Device<M> {
             }
         };
         self.note_written(at, bytes, &result);
+        self.note_owed(at, owed.as_slice(), &result);
         result
     }
 
@@ -486,6 +510,7 @@ impl<M: Member> Device<M> {
             return self.write_one_own(at, from.remove(0), why).await;
         }
         let bytes = from.iter().map(|block| block.len() as u64).sum();
+        let owed = if self.may_owe() { from.clone() } else { Vec::new() };
         let result = match self.sums_of(&from) {
             None => self.write_bare(at, bytes, from, why).await,
             Some((checksums, sums)) => {
@@ -493,6 +518,7 @@ impl<M: Member> Device<M> {
             }
         };
         self.note_written(at, bytes, &result);
+        self.note_owed(at, &owed, &result);
         result
     }
 
@@ -523,10 +549,15 @@ impl<M: Member> Device<M> {
                 .await
                 .flatten()
         };
-        match self.checksums.get() {
+        let result = match self.checksums.get() {
             None => discard.await,
             Some(checksums) => self.keeping(checksums, at, bytes, Contents::Zeros, discard).await,
+        };
+        if result.is_ok() {
+            self.note_paid(&(at.0..at.0 + bytes));
         }
+        self.note_zeros_owed(at, bytes, &result);
+        result
     }
 
     /// The range reads as zeros afterwards, also of a successor.
@@ -547,6 +578,7 @@ impl<M: Member> Device<M> {
             Some(checksums) => self.keeping(checksums, at, bytes, Contents::Zeros, zero).await,
         };
         self.note_written(at, bytes, &result);
+        self.note_zeros_owed(at, bytes, &result);
         result
     }
 

@@ -110,6 +110,9 @@ pub enum ArrayErrorKind {
     ReadOnly,
     /// Data that the members left cannot give, or an array that lost too many.
     Io,
+    /// A member has no room for what was written ([`crate::MemberErrorKind::NoSpace`]): it is no failed member, and what it
+    /// holds is as good as before.
+    NoSpace,
     /// The array has been stopped.
     Stopped,
 }

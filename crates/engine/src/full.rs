@@ -10,7 +10,7 @@ use crate::at_once::join_all;
 use crate::buffer::{Block, Buffer, Pool};
 use crate::clock::Clock;
 use crate::error::ArrayError;
-use crate::member::Member;
+use crate::member::{Member, MemberError};
 use crate::observe::Why;
 use crate::patchwork::Patch;
 use format::geometry::{Parity, Role, Stripe};
@@ -48,12 +48,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 }
             }
         }
-        for (device, result) in join_all(writes).await {
-            if let Err(error) = result {
-                Box::pin(self.record_failure(&device, &error)).await?;
-            }
-        }
-        Ok(())
+        let failed = |(device, result): (_, Result<(), MemberError>)| Some((device, result.err()?));
+        let failures: Vec<_> = join_all(writes).await.into_iter().filter_map(failed).collect();
+        self.leave_failed(failures).await
     }
 
     /// What the member in each slot gets for these stripes.

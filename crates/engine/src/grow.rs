@@ -7,6 +7,7 @@
 //!
 //! 1. The bitmap is removed: its bits are of the old shape, and members with bits of two shapes are no array.
 //! 2. Data areas are as long as the members allow now: the kernel takes no superblock whose `size` exceeds its `data_size`.
+//!    Of 1.0 the superblocks move to the new end. The old ones cannot be found there since the members are longer.
 //! 3. The new size, in agreement up to the old one, together with a bitmap of the new shape whose bits are set from there
 //!    on. Members that were not told are one event behind, and follow the others (`catch_up` in `assemble`).
 //!
@@ -105,7 +106,11 @@ impl<M: Member, C: Clock> Array<M, C> {
             inner.let_go_of_bitmap().await.map_err(unwell)?;
         }
         for (device, planned) in &plan.planned {
-            device.superblock.borrow_mut().data_size = planned.data_size;
+            let mut superblock = device.superblock.borrow_mut();
+            if superblock.super_offset != planned.super_offset {
+                device.bad.move_log();
+            }
+            (superblock.data_size, superblock.super_offset) = (planned.data_size, planned.super_offset);
         }
         inner.publish().await?;
         if inner.devices().len() != plan.planned.len() {
@@ -154,7 +159,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if component < now {
             return Err(self.is_smaller(now, component));
         }
-        if component == now {
+        // Superblocks behind the data of members that were made longer have to move to be found again.
+        let moves = |(device, _): &Planned<M>| device.superblock.borrow().is_left_behind(device.member.limits().bytes);
+        if component == now && !roomy.iter().any(moves) {
             return Ok(None);
         }
         self.plan_component(component, roomy).map(Some)
@@ -165,7 +172,23 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let devices = self.devices();
         let first = devices.first().expect("a running array has a member");
         let can_change = first.superblock.borrow().check_component_changes();
-        can_change.map_err(|defect| Refusal::defect(&first.name, defect))
+        can_change.map_err(|defect| match self.left_behind() {
+            None => Refusal::defect(&first.name, defect),
+            Some((name, bytes)) => Refusal::defect(&first.name, defect).advice(format!(
+                "{name} was made longer, and its superblock is found at the end alone: make it {bytes} bytes long again \
+                 before the array is stopped"
+            )),
+        })
+    }
+
+    /// A member that was made longer, whose superblock is to be found at its end; and how long it was, about.
+    fn left_behind(&self) -> Option<(String, u64)> {
+        self.devices().into_iter().find_map(|device| {
+            device.member.measure();
+            let superblock = device.superblock.borrow();
+            let bytes = superblock.is_left_behind(device.member.limits().bytes).then(|| superblock.bytes_at_end())?;
+            Some((device.name.clone(), bytes))
+        })
     }
 
     /// Everything is in agreement and in use, and nothing is in the way.

@@ -9,6 +9,7 @@
 //! * Never with bytes that may be wrong: not by parity that is not trusted. What
 //!   nobody can give is left as it is.
 //! * So are bad blocks restored that a long write left, where only a part of it failed.
+//! * Never a member that became shorter or is gone: that leaves, if the array can do without it.
 //! * What the member refuses becomes a bad block of it ([`crate::bad_blocks`]); where that cannot
 //!   be, the member leaves, if the array can do without it.
 //! * A member with too many errors of its medium leaves: more than md's `max_corr_read_errors`,
@@ -151,6 +152,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 Err(error) if error.kind == MemberErrorKind::TimedOut => {
                     return self.leaves_for_silence(device, &range, error).await.map(|()| false);
                 }
+                Err(error) if matches!(error.kind, MemberErrorKind::Short | MemberErrorKind::Gone) => {
+                    return self.leaves_as_another(device, error).await.map(|()| false);
+                }
                 Err(error) => is_corrupt = error.kind == MemberErrorKind::Corrupt,
             }
         }
@@ -218,6 +222,17 @@ impl<M: Member, C: Clock> Inner<M, C> {
         Ok(())
     }
 
+    /// A member that ends too soon is not what it was, and one that is gone may come back so. It is never written to be healed: a
+    /// file would grow, and its holes would be read as data. One that is needed stays, and fails what is asked of it.
+    async fn leaves_as_another(&self, device: &Rc<Device<M>>, error: MemberError) -> Result<(), ArrayError> {
+        let _lock = self.metadata.exclusive(0..1).await;
+        self.check_unbroken()?;
+        if device.is_active() && self.survives_without(device) {
+            return self.leave_behind(vec![(device.clone(), error)]).await;
+        }
+        Ok(())
+    }
+
     /// Too many read errors: true when the member had to leave, as the array can do without it.
     async fn leaves_for_errors(&self, device: &Rc<Device<M>>, range: &Range<u64>) -> Result<bool, ArrayError> {
         let _lock = self.metadata.exclusive(0..1).await;
@@ -250,6 +265,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
             Ok(()) if is_bad => Ok(Mended::Restored),
             // It may have been written, and not be there.
             Err(_) if is_bad && device.bad.add(range) => Ok(Mended::Refused),
+            // It is owed, and read from memory until there is room.
+            Err(error) if error.kind == MemberErrorKind::NoSpace => Ok(Mended::NotNeeded),
             Ok(()) => {
                 count(&device.healed_bytes, range.end - range.start);
                 if found.is_some_and(|error| error.kind == MemberErrorKind::Corrupt) {

@@ -15,6 +15,7 @@ pub mod examined;
 pub mod inspect;
 pub mod member;
 pub mod observe;
+mod owed;
 pub mod planner;
 pub mod status;
 pub mod verdict;

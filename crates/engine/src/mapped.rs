@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::device::Device;
 use crate::error::ArrayError;
 use crate::healing::ROW_BYTES;
-use crate::member::Member;
+use crate::member::{Member, MemberError};
 use crate::observe::Why;
 use format::geometry::{Mapping, Piece};
 use format::units::{ArrayByte, ComponentByte, Slot};
@@ -136,16 +136,12 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let runs = self.cut_into_runs(mapping, at, from)?;
         let writes = runs.iter().map(|run| run.device.write(run.at, run.blocks.clone(), Why::Data));
         let results = join_all(writes).await;
-        let mut outcome = Ok(());
-        for (run, result) in runs.iter().zip(results) {
-            let Err(error) = result else { continue };
-            let recorded = match self.is_redundant() {
-                true => self.record_failure(&run.device, &error).await,
-                false => Err(self.io_error(at, bytes, Some(&error))),
-            };
-            outcome = outcome.and(recorded);
+        let failed = |(run, result): (&Run<M>, Result<(), MemberError>)| Some((run.device.clone(), result.err()?));
+        let failures: Vec<_> = runs.iter().zip(results).filter_map(failed).collect();
+        match failures.first() {
+            Some((_, error)) if !self.is_redundant() => Err(self.io_error(at, bytes, Some(error))),
+            _ => self.leave_failed(failures).await,
         }
-        outcome
     }
 
     /// A write's copies, those as one that follow each other on a member.

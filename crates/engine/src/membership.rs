@@ -172,6 +172,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.flush_devices().await?;
         let _lock = self.metadata.exclusive(0..1).await;
         self.check_unbroken()?;
+        if self.owes_any() && self.record.borrow().dirty {
+            return Err(self.no_room());
+        }
         if !self.record.borrow().dirty || !at_rest() {
             return Ok(());
         }
@@ -186,23 +189,23 @@ impl<M: Member, C: Clock> Inner<M, C> {
     pub(crate) async fn flush_devices(&self) -> Result<(), ArrayError> {
         let devices = self.devices();
         let flushes = join_all(devices.iter().map(|device| device.flush(Why::Data))).await;
-        for (device, result) in devices.iter().zip(flushes) {
-            if let Err(error) = result {
-                self.record_failure(device, &error).await?;
-            }
-        }
+        let failed = devices.into_iter().zip(flushes).filter_map(|(device, result)| Some((device, result.err()?)));
+        self.record_failures(failed.collect()).await?;
         self.check_unbroken()
     }
 
     /// A member failed a write: what it lacks now is a bad block of it, or it leaves the array; the
-    /// superblocks say so before this returns.
+    /// superblocks say so before this returns. One that had no room for data has not failed: it owes that ([`crate::owed`]).
     ///
     /// # Errors
-    /// When the array cannot do without it; then it takes no more writes, and
+    /// `NoSpace`, with nothing recorded, when a member had no room. When the array cannot do without it; then it takes no more writes, and
     /// the superblocks stay as they are, dirty.
     pub(crate) async fn record_failure(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
         if let Some(seam) = &self.seam {
             return self.report_failure(seam, device, error).await;
+        }
+        if self.is_redundant() && self.is_owed(device, error) {
+            return Err(ArrayError::new(ArrayErrorKind::NoSpace, format!("{}: no room: {error}", device.name)));
         }
         let _lock = self.metadata.exclusive(0..1).await;
         if let Some(range) = self.data_of(device, error).filter(|_| device.state.get() == DeviceState::InSync) {
@@ -264,6 +267,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     fn set_faulty(&self, device: &Rc<Device<M>>) {
         device.state.set(DeviceState::Faulty);
+        device.owed.clear();
+        self.surroundings.owing.raise();
         device.under_way.give_up();
         self.cache.borrow_mut().clear();
         self.dismiss(device);
@@ -357,6 +362,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.to_the_end(self.write_rounds()).await
     }
 
+    /// A bitmap for which a member has no room is not written, and nothing that follows it; the rounds stay owed.
     async fn write_rounds(&self) -> Result<(), ArrayError> {
         {
             let mut record = self.record.borrow_mut();
@@ -364,7 +370,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         while self.record.borrow().owed > 0 {
             self.expel_all(self.failed_successors())?;
-            let failures = self.write_round().await;
+            let failures = self.write_round().await?;
             if failures.is_empty() {
                 self.record.borrow_mut().owed -= 1;
             }
@@ -377,19 +383,19 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// a slot knows how far it is before any other calls it active, and one that has become current says so
     /// before any other does without it, or without a member that it stands in for. Then those of other members that are not
     /// current, and of successors. Events move on only with the superblocks, which all that do not fail then have.
-    async fn write_round(&self) -> Failures<M> {
+    async fn write_round(&self) -> Result<Failures<M>, ArrayError> {
         let failures = self.flush_what_was_found().await;
         if !failures.is_empty() {
-            return failures;
+            return Ok(failures);
         }
         let failures = self.bring_level().await;
         if !failures.is_empty() {
-            return failures;
+            return Ok(failures);
         }
         let events = self.record.borrow().events + 1;
-        let failures = self.write_bitmap_header(events).await;
+        let failures = Self::without_room(self.write_bitmap_header(events).await)?;
         if !failures.is_empty() {
-            return failures;
+            return Ok(failures);
         }
         self.record.borrow_mut().events = events;
         let staying = self.devices().into_iter().filter(|device| !device.is_leaving.get());
@@ -410,12 +416,12 @@ impl<M: Member, C: Clock> Inner<M, C> {
             let failures = self.write_superblocks(devices).await;
             if !failures.is_empty() {
                 self.record.borrow_mut().events = events - 1; // what the rest is told next comes right behind what it knows
-                return failures;
+                return Ok(failures);
             }
         }
         let mut failures = self.write_superblocks(rest).await;
         failures.extend(self.write_superblocks(last).await);
-        failures
+        Ok(failures)
     }
 
     async fn write_superblocks(&self, devices: Vec<Rc<Device<M>>>) -> Failures<M> {
@@ -520,8 +526,12 @@ impl<M: Member, C: Clock> Array<M, C> {
                 // Until then nothing wakes.
                 false => inner.gate.closes_before(inner.marked_dirty.changed_since(seen)).await,
             };
-            let is_idle = || before.is_some() && inner.writers.at_rest() == before && !inner.gate.is_closed();
-            if is_over || (was_dirty && is_idle() && inner.flush_and_mark_clean(is_idle).await.is_err()) {
+            let is_idle = || {
+                before.is_some() && inner.writers.at_rest() == before && !inner.gate.is_closed() && !inner.owes_any()
+            };
+            let has_failed =
+                |result: Result<(), ArrayError>| result.is_err_and(|error| error.kind != ArrayErrorKind::NoSpace);
+            if is_over || (was_dirty && is_idle() && has_failed(inner.flush_and_mark_clean(is_idle).await)) {
                 return; // or broken: it stays dirty
             }
         }

@@ -25,6 +25,11 @@ impl Signal {
         self.waiting.take().into_iter().for_each(Waker::wake);
     }
 
+    /// Whether it was never raised.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.changes.get() == 0
+    }
+
     /// The present state, to wait for another one.
     pub(crate) fn seen(&self) -> Seen {
         Seen(self.changes.get())

@@ -11,7 +11,7 @@ use crate::buffer::{Block, Buffer};
 use crate::clock::Clock;
 use crate::degraded::{Failed, Reading};
 use crate::device::Device;
-use crate::error::ArrayError;
+use crate::error::{ArrayError, ArrayErrorKind};
 use crate::healing::ROW_BYTES;
 use crate::intent::Failures;
 use crate::mapped::join_parts;
@@ -256,10 +256,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 rows.entry(part.at % parity.chunk_bytes() / unit).or_default().push(part);
             }
         }
+        let mut outcome = Ok(());
         for patches in rows.into_values() {
-            self.write_part(parity, number, &patches).await?;
+            match self.write_part(parity, number, &patches).await {
+                // What was answered from memory has to be written or owed to its end.
+                Err(error) if error.kind == ArrayErrorKind::NoSpace => outcome = Err(error),
+                other => other?,
+            }
         }
-        Ok(())
+        outcome
     }
 
     /// Each span straight into its place.
@@ -440,10 +445,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Members that failed a write leave the array.
     pub(crate) async fn leave_failed(&self, failures: Failures<M>) -> Result<(), ArrayError> {
-        for (device, error) in failures {
-            Box::pin(self.record_failure(&device, &error)).await?;
-        }
-        Ok(())
+        if failures.is_empty() { Ok(()) } else { Box::pin(self.record_failures(failures)).await }
     }
 }
 

@@ -44,15 +44,26 @@ pub(crate) struct Surroundings {
     pub(crate) unanswered: Signal,
     /// Some successor did not take what was written.
     pub(crate) is_successor_lost: Cell<bool>,
+    /// Raised when a member begins or ends to owe data ([`crate::owed`]).
+    pub(crate) owing: Signal,
+    /// A further shard has members that owe data.
+    pub(crate) is_owing: Cell<bool>,
     tick: Cell<u64>,
     patience: Cell<Option<Duration>>,
 }
 
 impl Surroundings {
     pub(crate) fn new(pool: Pool) -> Rc<Self> {
-        let (hurt, unanswered) = (Signal::default(), Signal::default());
-        let (tick, patience) = (Cell::new(0), Cell::new(Some(PATIENCE)));
-        Rc::new(Self { pool, hurt, unanswered, is_successor_lost: Cell::new(false), tick, patience })
+        Rc::new(Self {
+            pool,
+            hurt: Signal::default(),
+            unanswered: Signal::default(),
+            is_successor_lost: Cell::new(false),
+            owing: Signal::default(),
+            is_owing: Cell::new(false),
+            tick: Cell::new(0),
+            patience: Cell::new(Some(PATIENCE)),
+        })
     }
 
     /// How long a member may take over one operation.

@@ -89,6 +89,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     async fn zero(&self, at: u64, bytes: u64, means: Means, durability: Durability) -> Result<(), ArrayError> {
         let inner = &*self.0;
         drop(inner.enter_to_write(at, bytes)?);
+        inner.check_room().await?;
         let (unit, end) = (inner.zero_unit(), at + bytes);
         let whole = at.next_multiple_of(unit).min(end)..(end / unit * unit).max(at.next_multiple_of(unit).min(end));
         self.write_zeros(at..whole.start).await?;
@@ -150,6 +151,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         };
         let zeros = self.pool.zeroed(ZEROS_BYTES as usize).freeze();
         let results = join_all(extents.iter().map(|extent| extent.zero(means, &zeros))).await;
+        let mut failures = Vec::new();
         for (extent, result) in extents.iter().zip(results) {
             let Err(error) = result else { continue };
             if !self.is_redundant() {
@@ -157,9 +159,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
             // What came after the part that failed was not tried.
             let whole = MemberFault { at: extent.device.absolute(extent.at), bytes: extent.bytes, ..(*error).clone() };
-            self.record_failure(&extent.device, &whole.into()).await?;
+            extent.device.note_zeros_owed(extent.at, extent.bytes, &Err(error));
+            failures.push((extent.device.clone(), whole.into()));
         }
-        Ok(())
+        self.record_failures(failures).await
     }
 
     /// Each member's part of whole stripes, which is contiguous. What the cache

@@ -1,4 +1,4 @@
-//! The two signals that ask a server to stop.
+//! The two signals that ask a server to stop, and the one that would end it for a file that is too long.
 
 use crate::descriptor::Descriptor;
 use crate::transfer;
@@ -62,5 +62,14 @@ fn signals() -> io::Result<OwnedFd> {
         }
         let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
         if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+    }
+}
+
+/// Has a write beyond the limit on the length of files (`RLIMIT_FSIZE`) fail, where the system would end the process
+/// without a word (SIGXFSZ). For the whole process, so only a program's `main` may want it; what it starts inherits it.
+pub fn ignore_file_size_limit_signal() {
+    // SAFETY: SIG_IGN runs no code of ours, and the signal exists. It cannot fail for a signal that can be ignored.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
 }

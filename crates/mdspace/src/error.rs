@@ -20,6 +20,9 @@ pub enum ErrorKind {
     /// ends so may or may not be on the members, as with any disk. Of [`Create::create`](crate::Create::create), that it
     /// was cut short by a member that failed: the reason says what had been changed.
     Io,
+    /// A member has no room for what was written: its file system or thin device is full, or a quota or limit is reached. No
+    /// member leaves for that; write it again when there is room.
+    NoSpace,
     /// The array is not running any more.
     Stopped,
 }
@@ -96,6 +99,7 @@ impl From<ArrayError> for Error {
             ArrayErrorKind::OutOfRange => ErrorKind::OutOfRange,
             ArrayErrorKind::ReadOnly => ErrorKind::ReadOnly,
             ArrayErrorKind::Io => ErrorKind::Io,
+            ArrayErrorKind::NoSpace => ErrorKind::NoSpace,
             ArrayErrorKind::Stopped => ErrorKind::Stopped,
         };
         Self { kind, refusal: Refusal::new(error.reason) }
@@ -108,6 +112,7 @@ impl From<Error> for std::io::Error {
         let kind = match error.kind {
             ErrorKind::OutOfRange => std::io::ErrorKind::InvalidInput,
             ErrorKind::ReadOnly => std::io::ErrorKind::PermissionDenied,
+            ErrorKind::NoSpace => std::io::ErrorKind::StorageFull,
             ErrorKind::Refused | ErrorKind::Io | ErrorKind::Stopped => std::io::ErrorKind::Other,
         };
         Self::new(kind, error)

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | power cut between any two writes or flushes; writes lost from a cache, torn at 512 bytes or 4 KiB, in any order | each sector holds what was flushed, or a write that was under way or answered since; disagreement only where the marks say so |
 //! | read fails once, or until rewritten; write or flush fails; member gone, hung, slow, and back | the same, and no request fails |
+//! | a write finds no room | the same, but that the write fails, and no member leaves: what was flushed is read at any moment |
 //! | answers that come later than members are waited for | as for writes and reads that fail |
 //! | write acknowledged but not stored, or stored elsewhere; bytes changed in place | only rows (the same sector of each chunk of a stripe, or the copies of one sector) that hold a byte changed so may come out wrong; all others as above |
 //! | the same to members with checksums | the same, and requests may fail; without it, each checksum that counts is right |
@@ -35,6 +36,8 @@ pub struct Faults {
     pub latent: RefCell<Vec<Range<u64>>>,
     /// Writes that touch one of these fail.
     pub bad_writes: RefCell<Vec<Range<u64>>>,
+    /// Writes that touch one of these find no room, as those to holes of a file do whose file system is full.
+    pub full: RefCell<Vec<Range<u64>>>,
     /// Everything fails.
     pub gone: Cell<bool>,
     /// Nothing is answered before this moment, in nanoseconds of the world's time.
@@ -80,6 +83,7 @@ impl Faults {
         self.bad_reads.take();
         self.latent.take();
         self.bad_writes.take();
+        self.full.take();
         self.gone.set(false);
         self.end_lateness();
         self.planned.take();
@@ -98,7 +102,7 @@ impl Faults {
 
     /// Whether an operation may fail, now or as planned; not by being late.
     pub fn is_any(&self) -> bool {
-        let ranges = [&self.bad_reads, &self.latent, &self.bad_writes];
+        let ranges = [&self.bad_reads, &self.latent, &self.bad_writes, &self.full];
         self.gone.get() || !self.planned.borrow().is_empty() || ranges.iter().any(|ranges| !ranges.borrow().is_empty())
     }
 
@@ -113,6 +117,12 @@ impl Faults {
         due
     }
 
+    /// Whether a change of this range finds no room.
+    pub(crate) fn is_full(&self, operation: Operation, range: &Range<u64>) -> bool {
+        let is_change = matches!(operation, Operation::Write | Operation::WriteZeroes | Operation::Discard);
+        is_change && self.full.borrow().iter().any(|full| full.start < range.end && range.start < full.end)
+    }
+
     /// Whether an operation on this range fails.
     pub(crate) fn spoils(&self, operation: Operation, range: &Range<u64>) -> bool {
         let touch = |ranges: &RefCell<Vec<Range<u64>>>| {
@@ -123,7 +133,7 @@ impl Faults {
             Operation::Write | Operation::WriteZeroes | Operation::Discard => touch(&self.bad_writes),
             Operation::Flush => false,
         };
-        is_spoilt || self.gone.get()
+        is_spoilt || self.is_full(operation, range) || self.gone.get()
     }
 
     /// A write mends latent errors under it.

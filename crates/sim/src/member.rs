@@ -278,7 +278,12 @@ impl SimMember {
     }
 
     fn error(&self, operation: Operation, at: MemberByte, bytes: u64) -> MemberError {
-        let kind = if self.0.faults.gone.get() { MemberErrorKind::Gone } else { MemberErrorKind::Io };
+        let faults = &self.0.faults;
+        let kind = match (faults.gone.get(), faults.is_full(operation, &(at.0..at.0 + bytes))) {
+            (true, _) => MemberErrorKind::Gone,
+            (_, true) => MemberErrorKind::NoSpace,
+            _ => MemberErrorKind::Io,
+        };
         MemberFault { kind, operation, at, bytes, source: Rc::new(std::io::Error::other("a simulated fault")) }.into()
     }
 

@@ -6,7 +6,7 @@
 //! caller writes it.
 
 use super::streams::{Arrival, StreamKey};
-use crate::error::ArrayError;
+use crate::error::{ArrayError, ArrayErrorKind};
 use crate::locks::Asked;
 use crate::patchwork::Patchwork;
 use smallvec::SmallVec;
@@ -116,9 +116,9 @@ impl Entry {
         self.carrier.borrow().as_ref().map_or(self.phase.get(), |carrier| carrier.phase.get()) == Phase::Done
     }
 
-    /// Whether its data could not be written; known of kept ones.
+    /// Whether its data could not be written; known of kept ones. What members have no room for is owed, and can be read.
     pub(super) fn has_failed(&self) -> bool {
-        let failed = |entry: &Entry| matches!(&*entry.outcome.borrow(), Some(Err(_)));
+        let failed = |entry: &Entry| matches!(&*entry.outcome.borrow(), Some(Err(error)) if error.kind != ArrayErrorKind::NoSpace);
         self.carrier.borrow().as_ref().map_or_else(|| failed(self), |carrier| failed(carrier))
     }
 

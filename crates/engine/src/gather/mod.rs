@@ -31,6 +31,7 @@ mod writeback;
 use crate::array::{Array, Durability, Inner};
 use crate::buffer::Block;
 use crate::clock::Clock;
+use crate::error::{ArrayError, ArrayErrorKind};
 use crate::locks::Asked;
 use crate::member::Member;
 use crate::patchwork::{Patch, Patchwork};
@@ -477,7 +478,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// The marks that come before and after, and what is written between them.
     async fn write_marked(&self, parity: &Parity, stripes: Range<u64>, is_full: bool, patches: &Patchwork) -> Outcome {
         self.check_unbroken()?;
-        let _intended = self.mark_write(&patches.range()).await?;
+        // What was answered is not owed by any member before it is written to one.
+        let is_answered = self.gathering.kept.is_on();
+        let lost = |error: ArrayError| match is_answered {
+            true => ArrayError::new(ArrayErrorKind::Io, error.reason),
+            false => error,
+        };
+        let _intended = self.mark_write(&patches.range()).await.map_err(lost)?;
         match is_full {
             // Boxed: it moves a lot, and small writes' futures would have to hold it.
             true => Box::pin(self.write_full_stripes(parity, stripes, patches.patches())).await?,

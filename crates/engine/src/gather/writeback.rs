@@ -9,7 +9,8 @@
 //! * A read sees what was answered before it began, on the members or not.
 //! * No more is kept than may be gathered, but for what is being answered;
 //!   whoever writes beyond waits until the oldest of it is written.
-//! * What cannot be written breaks the array: no flush succeeds after it, and no
+//! * What a member has no room for is owed ([`crate::owed`]), and read; a flush fails until it is paid.
+//! * What cannot be written otherwise breaks the array: no flush succeeds after it, and no
 //!   read of it, as the members hold what was there before.
 
 use super::entry::{Entry, RequestId};
@@ -45,6 +46,8 @@ pub(super) struct Kept {
     bytes: Cell<u64>,
     /// What was answered and could not be written.
     lost: RefCell<Ranges>,
+    /// Members had no room for some of it since they last owed nothing ([`crate::owed`]).
+    is_owed: Cell<bool>,
     keeper: RefCell<Option<Waker>>,
 }
 
@@ -106,6 +109,16 @@ impl Gathering {
             lost.extend(entry.patches.borrow().patches().iter().map(|patch| patch.at..patch.end()));
         }
         lost
+    }
+
+    /// Whether members may owe some of what was answered.
+    pub(crate) fn is_kept_owed(&self) -> bool {
+        self.kept.is_owed.get()
+    }
+
+    /// As a further shard has it, whose members owe some of what it answered.
+    pub(crate) fn set_kept_owed(&self) {
+        self.kept.is_owed.set(true);
     }
 
     /// A further shard has answered what could not be written: no read may find what was there before.
@@ -214,9 +227,24 @@ impl<M: Member, C: Clock> Inner<M, C> {
     async fn write_out(&self, entry: Rc<Entry>, request: RequestId) {
         let outcome = poll_fn(|context| entry.poll(request, context)).await;
         self.gathering.let_go(&entry);
-        if let Err(error) = outcome {
-            self.lose(&entry, &error.reason);
+        match outcome {
+            Err(error) if error.kind == ArrayErrorKind::NoSpace => self.gathering.kept.is_owed.set(true),
+            Err(error) => self.lose(&entry, &error.reason),
+            Ok(()) => {}
         }
+    }
+
+    /// Fails while members owe what was answered from memory: it is not durable.
+    pub(crate) async fn check_kept_are_paid(&self) -> Result<(), ArrayError> {
+        if !self.gathering.kept.is_owed.get() {
+            return Ok(());
+        }
+        self.pay().await?;
+        if self.owes_any() {
+            return Err(self.no_room());
+        }
+        self.gathering.kept.is_owed.set(false);
+        self.flush_devices().await
     }
 
     /// Data that was answered is not on the members.

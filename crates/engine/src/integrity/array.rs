@@ -185,11 +185,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 }
             }
         });
-        for (device, result) in devices.iter().zip(join_all(closed).await) {
-            if let Err(error) = result {
-                self.record_failure(device, &error).await?;
-            }
-        }
-        Ok(())
+        let results = join_all(closed).await;
+        let failed = devices.into_iter().zip(results).filter_map(|(device, result)| Some((device, result.err()?)));
+        self.record_failures(failed.collect()).await
     }
 }

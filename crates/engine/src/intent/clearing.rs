@@ -13,7 +13,7 @@
 use super::{Flush, Intent};
 use crate::array::{Array, Inner};
 use crate::clock::Clock;
-use crate::error::ArrayError;
+use crate::error::{ArrayError, ArrayErrorKind};
 use crate::integrity::Closing;
 use crate::member::Member;
 use std::time::Duration;
@@ -76,9 +76,12 @@ impl<M: Member, C: Clock> Array<M, C> {
         loop {
             let period = inner.intent().map_or(WITHOUT_BITMAP, |intent| intent.period());
             let time = inner.clock.sleep_until(inner.clock.now() + period);
+            // Where a member has no room, the bits and regions wait for the next period.
+            let has_failed =
+                |result: Result<(), ArrayError>| result.is_err_and(|error| error.kind != ArrayErrorKind::NoSpace);
             if inner.gate.closes_before(time).await
-                || inner.close_checksums(Closing::Idle).await.is_err()
-                || inner.clear_idle_bits().await.is_err()
+                || has_failed(inner.close_checksums(Closing::Idle).await)
+                || has_failed(inner.clear_idle_bits().await)
             {
                 return; // stopped, or broken: then the bits stay
             }
@@ -89,7 +92,7 @@ impl<M: Member, C: Clock> Array<M, C> {
 impl<M: Member, C: Clock> Inner<M, C> {
     /// Whether a bit that is set may name nothing.
     fn may_clear(&self) -> bool {
-        self.whole.get() && self.agreed.get() && self.record.borrow().owed == 0
+        self.whole.get() && self.agreed.get() && self.record.borrow().owed == 0 && !self.owes_any()
     }
 
     /// Whether nothing is written for a moment; `None` when the array is stopped meanwhile.
@@ -144,7 +147,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             let pages = bits.clear_idle(periods, most);
             bits.round(pages)
         };
-        let failures = self.write_pages(intent, &round, flush).await;
+        let failures = Self::without_room(self.write_pages(intent, &round, flush).await)?;
         self.leave_behind(failures).await
     }
 
@@ -165,6 +168,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if failures.is_empty() {
             intent.cleared_everywhere.set(events);
         }
-        self.leave_behind(failures).await
+        self.leave_behind(Self::without_room(failures)?).await
     }
 }

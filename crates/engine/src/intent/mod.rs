@@ -288,7 +288,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
             self.check_unbroken()?;
             let round = intent.bits.borrow_mut().take_round(None);
-            let failures = self.write_round_of_bits(intent, round).await;
+            let failures = Self::without_room(self.write_round_of_bits(intent, round).await)?;
             self.leave_behind(failures).await?;
         }
         Ok(())

@@ -193,11 +193,25 @@ impl<M: Shareable, C: Clock> First<M, C> {
                     device.iter().for_each(|device| device.counters.add(counts));
                 }
             }
+            Report::NoRoom => {
+                inner.surroundings.is_owing.set(true);
+                inner.surroundings.owing.raise();
+                inner.licences.changed.raise();
+            }
+            Report::Owed(debts, is_kept) => {
+                inner.take_over(debts);
+                if is_kept {
+                    inner.gathering.set_kept_owed();
+                }
+            }
             Report::Lost(ranges) => inner.gathering.add_lost(ranges),
             Report::Broke(reason) => inner.give_out(|| reason),
             Report::Returned => {
                 self.marks.borrow_mut().retain(|(shard, _), _| *shard != from);
                 inner.licences.returned();
+                if !inner.licences.are_held() && inner.surroundings.is_owing.replace(false) {
+                    inner.surroundings.owing.raise();
+                }
             }
         }
         None
@@ -238,6 +252,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             && self.broken.borrow().is_none()
             && self.successors().is_empty()
             && !self.has_checksums()
+            && !self.owes_any()
     }
 
     /// Length of a unit that a mark is for, and of all that marks cover, in the bitmap's bytes.

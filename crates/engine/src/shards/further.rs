@@ -102,12 +102,17 @@ impl<M: Shareable, C: Clock + Clone> Further<M, C> {
                 let seam = array.0.seam.as_ref().expect("a further shard has a seam");
                 array.0.report_what_is_unread(seam);
                 array.0.report_what_moved(seam);
+                let debts = array.0.debts();
+                if !debts.is_empty() {
+                    shard.report(Report::Owed(debts, array.0.gathering.is_kept_owed()));
+                }
                 let lost = array.0.gathering.lost();
                 if !lost.is_empty() {
                     shard.report(Report::Lost(lost));
                 }
                 let broken = array.0.broken.borrow_mut().take();
-                if let Some(reason) = broken.or(drained.err().map(|error| error.reason)) {
+                let failed = drained.err().filter(|error| error.kind != ArrayErrorKind::NoSpace);
+                if let Some(reason) = broken.or(failed.map(|error| error.reason)) {
                     shard.report(Report::Broke(reason));
                 }
             }

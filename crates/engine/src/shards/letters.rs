@@ -4,6 +4,7 @@
 use crate::array::Durability;
 use crate::error::ArrayError;
 use crate::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
+use crate::owed::Debt;
 use crate::stripe_size::StripeSize;
 use format::geometry::Geometry;
 use format::superblock::Superblock;
@@ -116,6 +117,10 @@ pub(crate) enum Report {
     Moved(Vec<Moved>),
     /// Array bytes that were answered from memory and could not be written.
     Lost(Vec<Range<u64>>),
+    /// A member had no room for what was written: it owes that, until [`Report::Owed`].
+    NoRoom,
+    /// What members owe, as the licence is given back; and whether that was answered from memory.
+    Owed(Vec<Debt>, bool),
     /// A write was abandoned, or what was answered is lost.
     Broke(String),
     /// The licence is given back, nothing is under way, and nothing is marked.

@@ -173,6 +173,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
         device: &Device<M>,
         error: &MemberError,
     ) -> Result<(), ArrayError> {
+        if self.is_owed(device, error) {
+            seam.tell(Report::NoRoom);
+            return Err(ArrayError::new(ArrayErrorKind::NoSpace, format!("{}: no room: {error}", device.name)));
+        }
         device.is_silent.set(true);
         self.whole.set(false);
         let (answer, recorded) = oneshot::channel();

@@ -9,16 +9,17 @@ use crate::array::{Array, Inner};
 use crate::clock::Clock;
 use crate::error::{ArrayError, Refusal};
 use crate::member::Member;
-use futures_util::future::{join, join3};
+use futures_util::future::{join, join4};
 
 impl<M: Member, C: Clock> Array<M, C> {
     /// Keeps the array whole, as far as its members allow, until it is
     /// stopped: spares take over for members that fail, members that are not
-    /// current are recovered, copies and parity brought into agreement, read errors put right, members that hang given up. What
+    /// current are recovered, copies and parity brought into agreement, read errors put right, members that hang given up, what
+    /// members had no room for written when there is. What
     /// cannot be done waits until something changes; [`Array::status`] says why.
     pub async fn keep_whole(&self) {
         let watch = join(self.0.give_up_in_time(), self.0.ask_the_silent());
-        join3(self.keep_recovered(), self.heal(), watch).await;
+        join4(self.keep_recovered(), self.heal(), watch, self.pay_now_and_then()).await;
     }
 
     async fn keep_recovered(&self) {

@@ -147,12 +147,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
             })
         });
         let writes: Vec<_> = writes.collect();
-        for (device, result) in join_all(writes).await {
-            if let Err(error) = result {
-                self.record_failure(&device, &error).await?;
-            }
-        }
-        Ok(())
+        let failed = |(device, result): (_, Result<(), MemberError>)| Some((device, result.err()?));
+        let failures: Vec<_> = join_all(writes).await.into_iter().filter_map(failed).collect();
+        self.leave_failed(failures).await
     }
 }
 

@@ -176,6 +176,12 @@ pub(super) fn room_behind_data(superblock: &Superblock) -> Option<Range<u64>> {
     (!fixed_areas(superblock).into_iter().any(lies_there)).then_some(start..end)
 }
 
+/// The first sector of whatever lies behind the data area's start, with 1.0.
+pub(super) fn first_behind_data(superblock: &Superblock) -> u64 {
+    let starts = fixed_areas(superblock).into_iter().filter_map(|(_, start, _)| start);
+    starts.filter(|start| *start >= superblock.data_offset.0).min().unwrap_or(superblock.super_offset.0)
+}
+
 /// Sectors between the end of the data and what comes first behind it, with 1.0.
 fn gap_behind_data(superblock: &Superblock) -> (u64, u64) {
     let data_end = superblock.data_offset.0 + used_data(superblock).0;

@@ -10,7 +10,7 @@
 use super::{Superblock, Version, area};
 use crate::Defect;
 use crate::geometry::Level;
-use crate::placement::component_unit;
+use crate::placement::{BAD_BLOCK_LOG_SECTORS, bitmap_space, component_unit};
 use crate::units::Sectors;
 
 impl Superblock {
@@ -40,21 +40,45 @@ impl Superblock {
     }
 
     /// The same superblock with a data area as long as a member of `member_bytes` allows: one that was made longer
-    /// offers what it has now. Data that a superblock at the end follows keeps its length: that superblock's
-    /// place is the old end, so nothing is found on one that was made longer.
+    /// offers what it has now. A superblock behind the data moves to the new end, as the driver has it, and with it the
+    /// bad-block log and the room for a bitmap before it: what was there is to be written anew. It must name no bitmap then.
     ///
     /// # Errors
     /// When the parts do not fit the member.
     pub fn with_all_room(&self, member_bytes: u64) -> Result<Self, Defect> {
-        let data_size = match self.version {
-            Version::V0_90 | Version::V1_0 => self.data_size,
+        let changed = match self.version {
+            Version::V0_90 => self.clone(),
+            Version::V1_0 => self.at_the_end(member_bytes),
             Version::V1_1 | Version::V1_2 => {
-                Sectors(Sectors::from_bytes_down(member_bytes).0.saturating_sub(self.data_offset.0))
+                let room = Sectors::from_bytes_down(member_bytes).0.saturating_sub(self.data_offset.0);
+                Self { data_size: Sectors(room), ..self.clone() }
             }
         };
-        let changed = Self { data_size, ..self.clone() };
         area::check(&changed, member_bytes)?;
         Ok(changed)
+    }
+
+    /// With 1.0, at the end of a member of `member_bytes`. One that has not been made longer is as it was.
+    fn at_the_end(&self, member_bytes: u64) -> Self {
+        let end = Version::V1_0.place(member_bytes).map(|at| Sectors::from_bytes_down(at.0));
+        let Some(super_offset) = end.filter(|end| *end > self.super_offset) else { return self.clone() };
+        let sectors = Sectors::from_bytes_down(member_bytes).0;
+        let moved = Self { super_offset, ..self.clone() };
+        // What the driver leaves, or more where other parts reach further from the superblock.
+        let kept = bitmap_space(sectors) + BAD_BLOCK_LOG_SECTORS;
+        let end = (super_offset.0.saturating_sub(kept)).min(area::first_behind_data(&moved));
+        Self { data_size: Sectors(end.saturating_sub(self.data_offset.0)).max(self.data_size), ..moved }
+    }
+
+    /// Whether a superblock that comes behind the data is not where such a member has it: it was made longer since.
+    pub fn is_left_behind(&self, member_bytes: u64) -> bool {
+        self.version.is_at_end() && self.version.place(member_bytes) != Some(self.super_at())
+    }
+
+    /// A length of the member with which a superblock that comes behind the data is found where it is.
+    pub fn bytes_at_end(&self) -> u64 {
+        let behind = if self.version == Version::V0_90 { 128 } else { 16 };
+        Sectors(self.super_offset.0 + behind).bytes()
     }
 
     /// The same superblock with another component size.

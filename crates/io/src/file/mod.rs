@@ -10,6 +10,7 @@
 
 mod lock;
 mod probe;
+mod still;
 
 use crate::descriptor::Descriptor;
 use crate::transfer;
@@ -26,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 pub use lock::Lock;
+use still::Still;
 
 /// How to open a [`FileMember`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,6 +146,7 @@ pub struct FileMember {
     is_direct: bool,
     /// Where it ended when it was opened, if it is taken to be longer.
     short_end: Option<u64>,
+    still: Still,
 }
 
 /// What a member of another thread's executor is made of; it lasts no longer than the one that it is of.
@@ -154,6 +157,7 @@ pub struct FileHandle {
     limits: Limits,
     is_block_device: bool,
     is_direct: bool,
+    was_linked: bool,
 }
 
 impl Shareable for FileMember {
@@ -162,13 +166,15 @@ impl Shareable for FileMember {
     fn share(&self) -> Option<FileHandle> {
         let fd = self.descriptor.as_fd().try_clone_to_owned().ok()?;
         let Self { is_block_device, is_direct, .. } = *self;
-        Some(FileHandle { path: self.path.clone(), fd, limits: self.limits().clone(), is_block_device, is_direct })
+        let (path, limits, was_linked) = (self.path.clone(), self.limits().clone(), self.still.was_linked());
+        Some(FileHandle { path, fd, limits, is_block_device, is_direct, was_linked })
     }
 
     fn open(handle: FileHandle) -> Self {
-        let FileHandle { path, fd, limits, is_block_device, is_direct } = handle;
+        let FileHandle { path, fd, limits, is_block_device, is_direct, was_linked } = handle;
         let (descriptor, limits) = (Descriptor::shared(fd), Growing::new(limits));
-        Self { path, descriptor, limits, is_block_device, is_direct, short_end: None }
+        let still = Still::new(was_linked);
+        Self { path, descriptor, limits, is_block_device, is_direct, short_end: None, still }
     }
 }
 
@@ -184,9 +190,11 @@ impl FileMember {
         let (fd, is_block_device) = open(path, options)?;
         let probed = probe::probe(&fd, is_block_device, options)
             .map_err(|source| OpenError::system(path, "find out its size and alignment", source))?;
+        let descriptor = Descriptor::registered(fd);
         Ok(Self {
             path: path.to_owned(),
-            descriptor: Descriptor::registered(fd),
+            still: Still::of(&descriptor),
+            descriptor,
             limits: Growing::new(probed.limits),
             is_block_device,
             is_direct: probed.is_direct,
@@ -209,13 +217,56 @@ impl FileMember {
         self.is_direct
     }
 
+    /// An operation's failure. A transfer that ends too soon may have come to a new end of the member, and so may one of a
+    /// device without room.
     fn failed(&self, request: Request, source: io::Error) -> MemberError {
         let Request { operation, at, bytes } = request;
-        MemberFault { kind: kind_of(&source), operation, at: MemberByte(at), bytes, source: Rc::new(source) }.into()
+        self.look();
+        if let Some(reason) = self.still.forbids_reads() {
+            return self.gone(request, reason);
+        }
+        MemberFault { kind: kind_of(operation, &source), operation, at: MemberByte(at), bytes, source: Rc::new(source) }
+            .into()
+    }
+
+    /// How long it has to be, at the least.
+    fn bytes_needed(&self) -> u64 {
+        self.short_end.unwrap_or(self.limits().bytes)
+    }
+
+    /// Looks whether it is as long as it was, and still has a name.
+    fn look(&self) {
+        match self.is_block_device {
+            true => probe::length(&*self.descriptor).map_or((), |now| self.still.note_length(now, self.bytes_needed())),
+            false => self.still.look(&self.path, &self.descriptor, self.bytes_needed()),
+        }
+    }
+
+    /// Refuses everything of a member that is not what it was.
+    fn check_still(&self, request: Request) -> Result<(), MemberError> {
+        let reason = match request.operation {
+            Operation::Read => self.still.forbids_reads(),
+            _ if self.is_block_device => self.still.forbids_changes(),
+            _ => {
+                self.still.look_once_a_round(&self.path, &self.descriptor, self.bytes_needed());
+                self.still.forbids_changes()
+            }
+        };
+        match reason {
+            None => Ok(()),
+            Some(reason) => Err(self.gone(request, reason)),
+        }
+    }
+
+    fn gone(&self, request: Request, reason: &str) -> MemberError {
+        let Request { operation, at, bytes } = request;
+        let source = Rc::new(io::Error::other(reason.to_owned()));
+        MemberFault { kind: MemberErrorKind::Gone, operation, at: MemberByte(at), bytes, source }.into()
     }
 
     /// Refuses what does not lie within the member.
     fn check(&self, request: Request) -> Result<(), MemberError> {
+        self.check_still(request)?;
         let end = request.at.checked_add(request.bytes);
         let bytes = self.limits().bytes;
         if end.is_some_and(|end| end <= bytes) {
@@ -234,7 +285,11 @@ impl FileMember {
                 let between_blocks = done.is_multiple_of(u64::from(self.limits().logical_block_bytes));
                 if moved == 0 || !between_blocks && *done < request.bytes {
                     let text = format!("only {done} of {} bytes", request.bytes);
-                    return Err(self.failed(request, io::Error::new(io::ErrorKind::UnexpectedEof, text)));
+                    return Err(match request.operation {
+                        // Of a write that is all there is room for.
+                        Operation::Write => self.failed(request, io::Error::from_raw_os_error(libc::ENOSPC)),
+                        _ => self.failed(request, io::Error::new(io::ErrorKind::UnexpectedEof, text)),
+                    });
                 }
                 Ok(*done == request.bytes)
             }
@@ -261,11 +316,16 @@ impl FileMember {
         }
         let mut refused = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
         for mode in modes {
+            let is_last = modes.last() == Some(mode);
             let mode = (*mode | FallocateFlags::KEEP_SIZE).bits().cast_signed();
             let (result, ()) = transfer::allocate(&self.descriptor, mode, request.at, request.bytes).await;
             match result {
                 Ok(_) => return Ok(()),
-                Err(error) if kind_of(&error) == MemberErrorKind::Unsupported => refused = error,
+                Err(error) if kind_of(request.operation, &error) == MemberErrorKind::Unsupported => refused = error,
+                // A hole, which comes next, gives room back.
+                Err(error) if kind_of(request.operation, &error) == MemberErrorKind::NoSpace && !is_last => {
+                    refused = error
+                }
                 Err(error) => return Err(self.failed(request, error)),
             }
         }
@@ -359,6 +419,7 @@ impl Member for FileMember {
 
     async fn flush(&self) -> Result<(), MemberError> {
         let request = Request { operation: Operation::Flush, at: 0, bytes: 0 };
+        self.check_still(request)?;
         let (result, ()) = transfer::sync_data(&self.descriptor).await;
         result.map(drop).map_err(|error| self.failed(request, error))
     }
@@ -375,13 +436,16 @@ impl Member for FileMember {
 }
 
 /// The kind of a system error, by what is to be done about it.
-fn kind_of(error: &io::Error) -> MemberErrorKind {
+fn kind_of(operation: Operation, error: &io::Error) -> MemberErrorKind {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         return MemberErrorKind::Short;
     }
     match error.raw_os_error() {
-        Some(libc::ENOSPC | libc::EDQUOT) => MemberErrorKind::NoSpace,
+        // The last is what a limit on the length of files comes to (RLIMIT_FSIZE).
+        Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => MemberErrorKind::NoSpace,
         Some(libc::ENODEV | libc::ENXIO | libc::EBADF | libc::ESHUTDOWN | libc::ECANCELED) => MemberErrorKind::Gone,
+        // A file system or device that was made read-only underneath is no bad sector.
+        Some(libc::EROFS | libc::EPERM | libc::EACCES) if operation != Operation::Read => MemberErrorKind::Gone,
         Some(libc::ETIMEDOUT) => MemberErrorKind::TimedOut,
         Some(libc::EOPNOTSUPP) => MemberErrorKind::Unsupported,
         _ => MemberErrorKind::Io,

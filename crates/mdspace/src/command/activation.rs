@@ -3,6 +3,7 @@
 
 use crate::command::failure::Failure;
 use crate::command::nbd_address::NbdAddress;
+use crate::command::output::tell;
 use io::net::Listener;
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
@@ -87,6 +88,6 @@ pub(crate) fn stopping() {
 
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        eprintln!("note: the service manager was not told: {error}");
+        tell!("note: the service manager was not told: {error}");
     }
 }

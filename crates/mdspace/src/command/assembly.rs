@@ -5,6 +5,7 @@
 use crate::command::arguments::{AssembleArguments, MemberArguments, Raid0Layout};
 use crate::command::failure::Failure;
 use crate::command::members::{ArrayChoice, ArrayUuid, expand, expand_with_directories};
+use crate::command::output::tell;
 use crate::command::progress::Progress;
 use crate::machine::{Array, Consent, Machine, Purpose};
 use engine::inspect::find_superblock;
@@ -29,7 +30,7 @@ pub(crate) async fn resync(array: &Array) {
         *before = done;
     };
     if let Err(error) = array.resync(&progress).await {
-        eprintln!("note: resync: {error}");
+        tell!("note: resync: {error}");
     }
 }
 
@@ -45,7 +46,7 @@ impl Found {
     /// Says what could not be looked at.
     pub(crate) fn note_unknown(&self) {
         for error in &self.unknown {
-            eprintln!("note: {}: passed over: {}", error.path().display(), error.reason());
+            tell!("note: {}: passed over: {}", error.path().display(), error.reason());
         }
     }
 
@@ -149,13 +150,13 @@ impl Machine {
         };
         let status = array.status();
         for left_out in status.left_out {
-            eprintln!("note: {}: not used: {}", left_out.name, left_out.reason);
+            tell!("note: {}: not used: {}", left_out.name, left_out.reason);
         }
         for member in status.members.iter().filter(|member| member.disk_error) {
-            eprintln!("warning: {}: a NAS has set its flag \"disk error\": read it out soon", member.name);
+            tell!("warning: {}: a NAS has set its flag \"disk error\": read it out soon", member.name);
         }
         if ignore_bad_blocks {
-            eprintln!("warning: bad-block logs are ignored: what is at the places that they name may be old");
+            tell!("warning: bad-block logs are ignored: what is at the places that they name may be old");
         }
         if purpose == Purpose::Write {
             found.suffices_for(&array)?;

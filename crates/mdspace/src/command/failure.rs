@@ -98,7 +98,7 @@ impl From<ArrayError> for Failure {
     fn from(error: ArrayError) -> Self {
         match error.kind {
             ArrayErrorKind::OutOfRange | ArrayErrorKind::ReadOnly => Self::refused(error.reason),
-            ArrayErrorKind::Io | ArrayErrorKind::Stopped => Self::unwell(error.reason),
+            ArrayErrorKind::Io | ArrayErrorKind::NoSpace | ArrayErrorKind::Stopped => Self::unwell(error.reason),
         }
     }
 }

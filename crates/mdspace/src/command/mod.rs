@@ -44,6 +44,7 @@ mod transfer;
 mod volume;
 mod ways;
 
+use crate::command::output::tell;
 use arguments::{Command, CommandLine, LogFormat};
 use clap::Parser;
 use failure::Failure;
@@ -55,12 +56,13 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 /// Does what the process's arguments say: all that the program is.
 pub fn run() -> ExitCode {
+    io::signal::ignore_file_size_limit_signal();
     let line = CommandLine::parse();
     log(line.log);
     match carry_out(&line) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{failure}");
+            tell!("{failure}");
             failure.exit_code()
         }
     }
@@ -70,7 +72,7 @@ pub fn run() -> ExitCode {
 fn log(format: LogFormat) {
     // Of members a line for each change, of everything else what is amiss.
     let shown = Targets::new().with_default(LevelFilter::WARN).with_target(engine::LOG_TARGET, LevelFilter::INFO);
-    let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt::layer().with_writer(|| output::StandardError);
     let registry = tracing_subscriber::registry().with(shown);
     match format {
         LogFormat::Human => registry.with(log.without_time()).init(),

@@ -1,6 +1,7 @@
-//! Standard output, for people and for pipes.
+//! Standard output, for people and for pipes, and what goes to standard error.
 //!
-//! A reader that has seen enough (`| head`) is not a failure: output just ends.
+//! A reader that has seen enough (`| head`) is not a failure: output just ends. A note on standard error that cannot be written,
+//! as the log's file system is full or its reader gone, ends nothing: `eprintln!` would end the server.
 
 use crate::command::failure::Failure;
 use serde::Serialize;
@@ -21,6 +22,35 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).expect("our own types have string keys");
     print(&format!("{text}\n"))
+}
+
+/// As `eprintln!`; a line that cannot be written is lost.
+macro_rules! tell {
+    ($($text:tt)*) => {
+        $crate::command::output::StandardError::line(format_args!($($text)*))
+    };
+}
+pub(crate) use tell;
+
+/// Standard error, for those who cannot do anything about it when it fails.
+pub(crate) struct StandardError;
+
+impl StandardError {
+    /// A line of text.
+    pub(crate) fn line(text: std::fmt::Arguments<'_>) {
+        let _ = writeln!(std::io::stderr(), "{text}"); // nothing is left to say so on
+    }
+}
+
+impl Write for StandardError {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let _ = std::io::stderr().write_all(bytes); // as above
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Columns of text, each as wide as its widest cell, two spaces apart.

@@ -1,6 +1,7 @@
 //! How far long work has come, on standard error: a bar on a terminal, a plain
 //! line every few seconds elsewhere, nothing for work that ends before that.
 
+use crate::command::output::tell;
 use crate::command::report::minutes;
 use crate::command::size::Size;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -54,7 +55,7 @@ impl Progress {
             Display::Bar(bar) => bar.inc(bytes),
             Display::Lines(lines) => {
                 if let Some(line) = lines.advance(bytes, Instant::now()) {
-                    eprintln!("{line}");
+                    tell!("{line}");
                 }
             }
         }
@@ -102,7 +103,7 @@ impl Steps {
             }
             StepsDisplay::Lines(lines) => {
                 if let Some(line) = lines.begin(name, Instant::now()) {
-                    eprintln!("{line}");
+                    tell!("{line}");
                 }
             }
         }

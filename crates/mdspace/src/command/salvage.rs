@@ -3,6 +3,7 @@
 //! Only reads. A place that fails is read again in halves, down to single blocks, so that no more is left out than must be.
 
 use crate::command::failure::Failure;
+use crate::command::output::tell;
 use crate::machine::Array;
 use engine::{ArrayErrorKind, Buffer};
 use std::ops::Range;
@@ -57,11 +58,7 @@ impl Losses {
     /// When anything was left out.
     pub(crate) fn verdict(&self) -> Result<(), Failure> {
         for (range, reason) in &self.lost {
-            eprintln!(
-                "lost: {} bytes at byte {} of the array are zeros: {reason}",
-                range.end - range.start,
-                range.start
-            );
+            tell!("lost: {} bytes at byte {} of the array are zeros: {reason}", range.end - range.start, range.start);
         }
         let bytes: u64 = self.lost.iter().map(|(range, _)| range.end - range.start).sum();
         match bytes {

@@ -16,6 +16,7 @@ use crate::command::members::{ArrayUuid, expand};
 use crate::command::metrics;
 use crate::command::nbd_address::NbdAddress;
 use crate::command::output::print;
+use crate::command::output::tell;
 use crate::command::report::describe;
 use crate::command::scrub;
 use crate::command::settings::prepare;
@@ -641,7 +642,7 @@ fn finish(ending: Ending, stopped: &Result<(), ArrayError>, status: &Status) -> 
         }
     }
     if result.is_ok() {
-        eprintln!("stopped, {}", status.state);
+        tell!("stopped, {}", status.state);
     }
     result
 }

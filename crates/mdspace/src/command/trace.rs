@@ -4,6 +4,7 @@ use crate::command::arguments::TraceArguments;
 use crate::command::control::client;
 use crate::command::failure::Failure;
 use crate::command::output::print;
+use crate::command::output::tell;
 use export::measure::{Traced, Traces};
 use serde::Deserialize;
 use std::time::Duration;
@@ -26,7 +27,7 @@ pub(crate) fn run(arguments: &TraceArguments) -> Result<(), Failure> {
         let Traces { next, lost, mut transfers } = Traces::deserialize(&body)
             .map_err(|error| Failure::unwell(format!("the server's answer is no trace: {error}")))?;
         if lost > 0 {
-            eprintln!("note: {lost} transfers were too quick to be fetched");
+            tell!("note: {lost} transfers were too quick to be fetched");
         }
         if let Some(left) = &mut left {
             transfers.truncate((*left).try_into().unwrap_or(usize::MAX));

@@ -10,6 +10,7 @@ use crate::command::arguments::{ReadArguments, WriteArguments};
 use crate::command::assembly::resync;
 use crate::command::failure::Failure;
 use crate::command::output::print_json;
+use crate::command::output::tell;
 use crate::command::progress::Progress;
 use crate::command::salvage::Losses;
 use crate::command::size::Size;
@@ -110,7 +111,7 @@ type Terminated<'a> = &'a mut (dyn Future<Output = ()> + Unpin);
 async fn resync_until(array: &Array, terminated: Terminated<'_>) {
     let work = pin!(resync(array));
     if let Either::Right(((), work)) = select(work, terminated).await {
-        eprintln!("note: everything is written; the resync that was interrupted goes on when the array is used again");
+        tell!("note: everything is written; the resync that was interrupted goes on when the array is used again");
         let (_, stopped) = join(work, array.stop()).await;
         drop(stopped); // told once more to whoever asks again
     }

@@ -105,6 +105,7 @@ fn failed(error: ArrayError) -> VolumeError {
         ArrayErrorKind::OutOfRange => VolumeErrorKind::OutOfRange,
         ArrayErrorKind::ReadOnly => VolumeErrorKind::ReadOnly,
         ArrayErrorKind::Io => VolumeErrorKind::Io,
+        ArrayErrorKind::NoSpace => VolumeErrorKind::NoSpace,
         ArrayErrorKind::Stopped => VolumeErrorKind::ShuttingDown,
     };
     VolumeError::new(kind, error.reason)

@@ -37,7 +37,8 @@ const RAID6: Setup = Setup { level: Level::Raid6, slots: 5, ..RAID5 };
 const RAID10: Setup = Setup { level: Level::Raid10, layout: 0x102, slots: 4, ..RAID5 };
 
 fn setups() -> impl Iterator<Item = Setup> {
-    let all = [RAID1, Setup { slots: 2, ..RAID1 }, RAID5, Setup { level: Level::Raid4, layout: 0, ..RAID5 }, RAID6, RAID10];
+    let all =
+        [RAID1, Setup { slots: 2, ..RAID1 }, RAID5, Setup { level: Level::Raid4, layout: 0, ..RAID5 }, RAID6, RAID10];
     all.into_iter().flat_map(|setup| [setup, Setup { integrity: true, ..setup }])
 }
 

@@ -10,6 +10,7 @@ mod healing;
 mod histories;
 mod intent;
 mod live_growth;
+mod no_space;
 mod observe;
 mod reads;
 mod recovery;

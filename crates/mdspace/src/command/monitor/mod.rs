@@ -10,6 +10,7 @@ use crate::command::control::view;
 use crate::command::failure::Failure;
 use crate::command::interval::Intervals;
 use crate::command::output::print;
+use crate::command::output::tell;
 use crate::command::report::utc;
 use crate::command::sockets;
 use events::{Event, Look, events};
@@ -118,7 +119,7 @@ fn ended_well(status: std::io::Result<std::process::ExitStatus>) -> Result<(), S
 
 fn note(who: &str, told: Result<(), String>) {
     if let Err(reason) = told {
-        eprintln!("note: {who}: not told: {reason}");
+        tell!("note: {who}: not told: {reason}");
     }
 }
 

@@ -5,6 +5,7 @@
 //! replaced as a whole. Losing it loses nothing but the way already gone.
 
 use crate::command::failure::Failure;
+use crate::command::output::tell;
 use crate::machine::{Array, Machine, Purpose};
 use engine::ScrubReport;
 use engine::inspect::find_superblock;
@@ -45,9 +46,9 @@ impl Kept {
         match array.restore_scrub(report) {
             Ok(()) => {
                 let percent = position as f64 * 100.0 / end.max(1) as f64;
-                eprintln!("note: the scrub ({action:?}) that was interrupted goes on at {percent:.0} %");
+                tell!("note: the scrub ({action:?}) that was interrupted goes on at {percent:.0} %");
             }
-            Err(refusal) => eprintln!("note: a scrub that was interrupted is given up: {refusal}"),
+            Err(refusal) => tell!("note: a scrub that was interrupted is given up: {refusal}"),
         }
     }
 
@@ -62,7 +63,7 @@ impl Kept {
         if let Err(error) = saved
             && !self.has_failed.replace(true)
         {
-            eprintln!("note: {}: {error}; the scrub begins anew when it is interrupted", path.display());
+            tell!("note: {}: {error}; the scrub begins anew when it is interrupted", path.display());
         }
     }
 }

@@ -16,9 +16,7 @@ use crate::command::failure::Failure;
 use crate::command::output::{print, print_json};
 use crate::command::serve::{json, refused};
 use crate::machine::{Arena, Array, Machine, Purpose};
-use engine::{
-    BitmapPolicy, Refusal, ScrubAction, ScrubReport, ScrubRequest, ScrubState, SweepStatus, SweepTransfers,
-};
+use engine::{BitmapPolicy, Refusal, ScrubAction, ScrubReport, ScrubRequest, ScrubState, SweepStatus, SweepTransfers};
 use export::control::{ApiError, Client, ScrubCommand};
 use futures_util::future::{Either, join, select};
 use parity::Kernel;

@@ -1,5 +1,6 @@
 //! A scrub for a person: how far it is, and what it found.
 
+use crate::command::output::tell;
 use crate::command::progress::Progress;
 use crate::command::size::Size;
 use engine::verdict::Evidence;
@@ -36,7 +37,7 @@ impl Shown {
             Self::Json(last) => {
                 if last.is_none_or(|last| last.elapsed() >= INTERVAL) {
                     *last = Some(Instant::now());
-                    eprintln!("{}", serde_json::to_string(sweep).expect("our own types have string keys"));
+                    tell!("{}", serde_json::to_string(sweep).expect("our own types have string keys"));
                 }
             }
         }
@@ -65,7 +66,8 @@ pub(super) fn text(report: &ScrubReport) -> String {
         text += &format!("  checksums of {} blocks were unknown, and are learned\n", counts.learned);
     }
     if counts.unknown > 0 {
-        text += &format!("  checksums of {} blocks are unknown; `mdspace scrub --repair` learns them\n", counts.unknown);
+        text +=
+            &format!("  checksums of {} blocks are unknown; `mdspace scrub --repair` learns them\n", counts.unknown);
     }
     for change in &report.changes {
         text += &format!("  meanwhile {change}\n");

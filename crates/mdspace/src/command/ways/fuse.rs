@@ -1,6 +1,7 @@
 //! FUSE: the array as a file in a directory.
 
 use super::Way;
+use crate::command::output::tell;
 use crate::command::volume::Served;
 use export::fuse::{FILE_NAME, Mounted};
 use futures_util::future::LocalBoxFuture;
@@ -40,7 +41,7 @@ impl Way for FuseWay {
     fn stop(self: Box<Self>, grace: LocalBoxFuture<'static, ()>) -> LocalBoxFuture<'static, ()> {
         Box::pin(async move {
             if let Err(error) = self.mounted.unmount(grace).await {
-                eprintln!("note: {}: not unmounted: {error}; its users get errors from now on", self.path.display());
+                tell!("note: {}: not unmounted: {error}; its users get errors from now on", self.path.display());
             }
         })
     }

@@ -2,6 +2,7 @@
 
 use super::{OTHER_BLOCK_DEVICES, Way};
 use crate::command::failure::Failure;
+use crate::command::output::tell;
 use crate::command::volume::Served;
 use export::ublk::BlockDevice;
 use futures_util::future::LocalBoxFuture;
@@ -51,7 +52,7 @@ impl Way for UblkWay {
         Box::pin(async move {
             let path = self.address();
             if let Err(error) = self.0.stop(grace).await {
-                eprintln!("note: {path}: not let go of: {error}; its users get errors from now on");
+                tell!("note: {path}: not let go of: {error}; its users get errors from now on");
             }
         })
     }

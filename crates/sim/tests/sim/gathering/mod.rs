@@ -2,7 +2,7 @@
 //! stripes, random ones cost what they must, and nobody waits in vain. And what
 //! happens in bad weather.
 
-mod scene;
+pub(crate) mod scene;
 mod weather;
 mod writeback;
 
