@@ -51,6 +51,7 @@ mod replace;
 mod shards;
 mod shrink;
 mod signal;
+mod split;
 mod stripe_size;
 mod striped;
 mod sweep;
