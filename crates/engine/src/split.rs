@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn who_returns_knows_those_in_use_but_for_members_that_joined_since() {
+    fn a_member_that_returns_knows_those_in_use_but_for_what_joined_since() {
         let raid6 = |number, active: &[u16]| superblock(Level::Raid6, 4, number, 20, active, DeviceRole::Spare);
         let newcomer = |number: u16, slot: u16, active: &[u16]| {
             let mut newcomer = raid6(0, active);
