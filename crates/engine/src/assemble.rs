@@ -3,8 +3,9 @@
 //! The rules are md's: the freshest events win, a member more than one event
 //! behind is left out, the freshest superblock says who is what. Stricter than
 //! md where it would have to guess: members of the same age that disagree,
-//! strangers and duplicates are refused. Nothing is written here; the first
-//! write of the running array is what marks the members.
+//! strangers and duplicates are refused. Members that were used apart are left
+//! out ([`crate::split`]). Nothing is written here; the first write of the
+//! running array is what marks the members.
 
 use crate::array::{Array, Inner};
 use crate::blocks::{check_blocks, largest_block, noted_block};
@@ -25,6 +26,7 @@ use crate::membership::{ROUNDS_TO_LEAVE_ABSENT, ROUNDS_TO_LEAVE_BEHIND, Record, 
 use crate::planner::DATA_CHUNKS_MAX;
 use crate::read_ahead::ReadAhead;
 use crate::signal::Signal;
+use crate::split::{self, Apart};
 use crate::stripe_size::StripeSize;
 use crate::watch::Surroundings;
 use format::geometry::{Geometry, Level};
@@ -347,9 +349,14 @@ fn elect<M: Member>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
             other.device_number == own.device_number && other.events > own.events
         })
     };
-    let seats = offered.iter().map(|candidate| match heir_of(&candidate.found.superblock) {
-        Some(heir) => Ok(Err(format!("removed: {} has its number now", heir.name))),
-        None => seat_of(candidate, best),
+    let anchor = split::anchor(offered.iter().map(|other| &other.found.superblock), freshest).map(|at| &offered[at]);
+    let apart = |own| anchor.and_then(|Offered { name, found, .. }| Apart::find(own, name, &found.superblock));
+    let seats = offered.iter().map(|candidate| match apart(&candidate.found.superblock) {
+        Some(apart) => apart.reason(&candidate.name).map(Err),
+        None => match heir_of(&candidate.found.superblock) {
+            Some(heir) => Ok(Err(format!("removed: {} has its number now", heir.name))),
+            None => seat_of(candidate, best),
+        },
     });
     let seats = seats.collect::<Result<Vec<_>, _>>()?;
     // Older kernels believe one that is an event behind; and a member may be ahead that was told first of a place.
@@ -394,7 +401,8 @@ fn seat_of<M: Member>(candidate: &Offered<M>, best: &Superblock) -> Result<Resul
     }
     let role = best.role(own.device_number);
     if own.events == best.events && own.own_role() != role && !was_told_first(own, best) {
-        let reason = format!("calls itself {:?}, but a member of the same age calls it {role:?}", own.own_role());
+        let (own, others) = (split::in_words(own.own_role()), split::in_words(role));
+        let reason = format!("calls itself {own}, but a member of the same age calls it {others}");
         return Err(Refusal::new(reason)
             .of(&candidate.name)
             .field("superblock.dev_roles")

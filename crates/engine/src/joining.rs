@@ -9,8 +9,8 @@
 //! One that was away may take its old slot again and lack only what the
 //! write-intent bitmap names: when it left no earlier than at
 //! `events_cleared`, before which bits may have been cleared. Stricter than
-//! md, which goes by that alone: one that was used without the others,
-//! so that its superblock calls any of them faulty, is refused.
+//! md, which goes by that alone: one that was used without the others is
+//! refused ([`crate::split`]), and what its own bitmap names is recovered too.
 //!
 //! Facts: `drivers/md/md.c` (`super_1_validate`, `remove_and_add_spares`),
 //! mdadm's `Manage.c` for what is asked before.
@@ -25,7 +25,9 @@ use crate::device::{Device, DeviceState, place_bytes};
 use crate::error::{ArrayError, Refusal};
 use crate::gate::Inside;
 use crate::inspect::{Found, find_claim, find_superblock, read_bad_blocks};
+use crate::intent::named::Named;
 use crate::member::{Member, MemberError};
+use crate::split::used_without;
 use format::superblock::{DeviceRole, Superblock, Version};
 use format::units::{DeviceNumber, SECTOR_BYTES, Sectors, Slot};
 use std::rc::Rc;
@@ -69,6 +71,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         let _lock = inner.metadata.exclusive(0..1).await;
         inner.check_absent(&name)?;
         let place_to_return = inner.check_return(&name, &superblock)?;
+        let named = Named::by(&name, &member, &superblock, &inner.pool).await;
         // One that left in the round that told of the bitmap does not know where it is.
         let superblock = superblock
             .with_bitmap(inner.any_superblock().bitmap, member.limits().bytes)
@@ -79,6 +82,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         device.returns_to.set(Some(place_to_return));
         device.find_checksums(&inner.pool, inner.clock.wall(), inner.verify.get()).await;
         inner.leave_unknown_behind().await.map_err(|error| error.refusal().of(&device.name))?;
+        inner.note_named(&named);
         inner.others.borrow_mut().push(device.clone());
         inner.join(device).await
     }
@@ -263,12 +267,17 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 format!("its slot {slot} or its number was given to another member"),
             );
         }
-        let apart = members
-            .iter()
-            .filter(|device| device.is_active())
-            .find(|device| own.role(device.superblock.borrow().device_number) == DeviceRole::Faulty);
+        let in_use = members.iter().filter(|device| device.is_active());
+        let in_use: Vec<_> = in_use.map(|device| (&*device.name, device.superblock.borrow())).collect();
+        if let Some(other) = used_without(own, in_use.iter().map(|(name, superblock)| (*name, &**superblock))) {
+            let reason = format!(
+                "was used without the array's other members: it does not know {other} as one. What was written to it \
+                 since then is on it alone, and no bitmap of the array's names that"
+            );
+            return refuse("superblock.dev_roles", reason);
+        }
         let events = self.record.borrow().events;
-        if own.events > events || apart.is_some() {
+        if own.events > events {
             return refuse("superblock.events", "was used without the array's other members".to_owned());
         }
         match self.intent() {

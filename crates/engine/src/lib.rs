@@ -55,6 +55,7 @@ mod replace;
 mod shards;
 mod shrink;
 mod signal;
+mod split;
 mod stripe_size;
 mod striped;
 mod sweep;

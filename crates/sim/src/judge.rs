@@ -114,7 +114,7 @@ pub fn judge(
 }
 
 /// As mdadm looks for one: of all places, the one made last.
-fn superblock(number: usize, image: &[u8]) -> Result<Superblock, String> {
+pub(crate) fn superblock(number: usize, image: &[u8]) -> Result<Superblock, String> {
     let mut found: Option<Superblock> = None;
     let mut wrong = None;
     for (version, at) in places(image.len() as u64) {
@@ -298,7 +298,7 @@ fn bytes_of(sector: usize) -> Range<usize> {
 }
 
 /// The sum of `2^exponent * data` over GF(2^8) with the polynomial 0x11d, by Horner's rule.
-fn syndrome(row: &Row, data: &[Option<&[u8]>]) -> Words {
+pub(crate) fn syndrome(row: &Row, data: &[Option<&[u8]>]) -> Words {
     let mut sum = Words([0; WORDS]);
     for exponent in (0..=row.exponents.iter().copied().max().unwrap_or(0)).rev() {
         sum.double();
@@ -312,7 +312,7 @@ fn syndrome(row: &Row, data: &[Option<&[u8]>]) -> Words {
 const WORDS: usize = SECTOR_BYTES / 8;
 
 /// A sector, for arithmetic on eight bytes at a time.
-struct Words([u64; WORDS]);
+pub(crate) struct Words([u64; WORDS]);
 
 impl Words {
     fn of(bytes: &[u8]) -> Self {
@@ -338,7 +338,7 @@ impl Words {
         self.0.iter().all(|&word| word == 0)
     }
 
-    fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         self.0.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 }

@@ -11,6 +11,7 @@ pub mod checksums;
 pub mod drive;
 pub mod executor;
 pub mod faults;
+pub mod foreign;
 // These have no tests of their own, and take long to compile: not once more for those of the others, nor for the laboratory,
 // which is all that the command has of this; and which has members, and with them an engine, of its own.
 #[cfg(all(feature = "histories", not(test)))]

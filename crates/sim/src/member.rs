@@ -351,6 +351,12 @@ impl SimMember {
         self.0.cache.borrow_mut().iter_mut().for_each(|write| write.answered = true);
     }
 
+    /// Puts all that was written on stable storage.
+    pub fn settle_all(&self) {
+        self.0.cache.borrow_mut().clear();
+        self.0.stable.borrow_mut().copy_from_slice(&self.0.seen.borrow());
+    }
+
     /// Puts writes on stable storage: those numbered, and what lies under them.
     fn settle(&self, answered: &[u64]) {
         let mut stable = self.0.stable.borrow_mut();

@@ -3,7 +3,7 @@
 //!
 //! * [`bits`]: the bitmap in memory. [`sizing`]: how large its writes are.
 //! * [`load`]: the members' bitmaps, united. [`clearing`]: bits taken back.
-//! * [`change`]: a bitmap added and removed while the array is in use.
+//! * [`change`]: a bitmap added and removed while the array is in use. [`named`]: what a member's own names that returns.
 //! * Here: the rounds in which bits are set.
 //!
 //! The bits are on every member, or in one file beside them that is a
@@ -20,6 +20,7 @@ mod bits;
 pub(crate) mod change;
 mod clearing;
 pub(crate) mod load;
+pub(crate) mod named;
 mod sizing;
 
 pub use clearing::BitmapClearing;

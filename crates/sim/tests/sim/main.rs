@@ -6,6 +6,7 @@ mod checksums;
 mod creation;
 mod gathering;
 mod grow;
+mod halves;
 mod healing;
 mod histories;
 mod intent;
