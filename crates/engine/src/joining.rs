@@ -65,8 +65,12 @@ impl<M: Member, C: Clock> Array<M, C> {
         let inner = &*self.0;
         let _inside = inner.enter_to_join(&candidate.name)?;
         let Candidate { name, member } = candidate;
-        let Found { superblock, place } = find_superblock(&name, &member, &inner.pool).await?;
-        let bad = read_bad_blocks(&name, &member, &superblock, &inner.pool).await?;
+        let look = async {
+            let found = find_superblock(&name, &member, &inner.pool).await?;
+            let bad = read_bad_blocks(&name, &member, &found.superblock, &inner.pool).await?;
+            Ok((found, bad))
+        };
+        let (Found { superblock, place }, bad) = inner.in_newcomers_time(&name, look).await?;
         let _alone = inner.licences.alone().await;
         let _lock = inner.metadata.exclusive(0..1).await;
         inner.check_absent(&name)?;
@@ -80,7 +84,11 @@ impl<M: Member, C: Clock> Array<M, C> {
         let surroundings = inner.surroundings.clone();
         let device = Rc::new(Device::new(name, member, superblock, place, DeviceState::Spare, bad, surroundings));
         device.returns_to.set(Some(place_to_return));
-        device.find_checksums(&inner.pool, inner.clock.wall(), inner.verify.get()).await;
+        let known = async {
+            device.find_checksums(&inner.pool, inner.clock.wall(), inner.verify.get()).await;
+            Ok(())
+        };
+        inner.in_newcomers_time(&device.name, known).await?;
         inner.leave_unknown_behind().await.map_err(|error| error.refusal().of(&device.name))?;
         inner.note_named(&named);
         inner.others.borrow_mut().push(device.clone());
@@ -120,7 +128,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     pub(crate) async fn check_unused(&self, candidate: &Candidate<M>, overwrite: bool) -> Result<(), Refusal> {
         let Candidate { name, member } = candidate;
-        match find_claim(name, member, &self.pool).await {
+        let look = async { Ok(find_claim(name, member, &self.pool).await) };
+        match self.in_newcomers_time(name, look).await? {
             _ if overwrite => Ok(()),
             Ok(None) => Ok(()),
             Ok(Some(superblock)) => Err(self.used(name, &superblock)),
@@ -138,7 +147,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.check_absent(&name)?;
         let superblock = self.superblock_of_newcomer(&name, &member, device_uuid)?;
         self.check_newcomer(&name, &member, &superblock)?;
-        let begun = self.overwrite(Candidate { name, member }, superblock).await;
+        let called = name.clone();
+        let begun = self.in_newcomers_time(&called, self.overwrite(Candidate { name, member }, superblock)).await;
         let device = begun.map_err(|refusal| {
             refusal
                 .after("it is not a member, though superblocks that it had may be gone")

@@ -47,6 +47,7 @@ mod locks;
 mod mapped;
 mod membership;
 mod modify;
+mod newcomer;
 mod patchwork;
 mod ranges;
 mod read_ahead;

@@ -27,7 +27,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// How long a member may take over one operation, when nobody says otherwise: what Linux gives a SCSI command.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Ticks in it: an operation is given up between this many of them and one more.
 const TICKS: u64 = 8;

@@ -19,6 +19,8 @@ pub(crate) struct Descriptor {
     slot: Option<u32>,
     /// Its lock is another's, who is not done with it.
     is_shared: bool,
+    /// Locks of the same bytes by other paths.
+    _aliases: Vec<OwnedFd>,
     core: Rc<Core>,
 }
 
@@ -28,15 +30,15 @@ impl Descriptor {
     /// # Panics
     /// When the thread has no executor.
     pub(crate) fn new(fd: OwnedFd) -> Rc<Self> {
-        Rc::new(Self { fd, slot: None, is_shared: false, core: Core::current() })
+        Rc::new(Self { fd, slot: None, is_shared: false, _aliases: Vec::new(), core: Core::current() })
     }
 
-    /// The same, registered: for what has no operations without an end.
+    /// The same, registered: for what has no operations without an end. It holds `aliases` as long as itself.
     ///
     /// # Panics
     /// When the thread has no executor.
-    pub(crate) fn registered(fd: OwnedFd) -> Rc<Self> {
-        Self::registered_as(fd, false)
+    pub(crate) fn registered(fd: OwnedFd, aliases: Vec<OwnedFd>) -> Rc<Self> {
+        Self::registered_as(fd, false, aliases)
     }
 
     /// The same, of a file whose lock its first user keeps.
@@ -44,13 +46,13 @@ impl Descriptor {
     /// # Panics
     /// When the thread has no executor.
     pub(crate) fn shared(fd: OwnedFd) -> Rc<Self> {
-        Self::registered_as(fd, true)
+        Self::registered_as(fd, true, Vec::new())
     }
 
-    fn registered_as(fd: OwnedFd, is_shared: bool) -> Rc<Self> {
+    fn registered_as(fd: OwnedFd, is_shared: bool, aliases: Vec<OwnedFd>) -> Rc<Self> {
         let core = Core::current();
         let slot = core.ring.register_file(fd.as_raw_fd());
-        Rc::new(Self { fd, slot, is_shared, core })
+        Rc::new(Self { fd, slot, is_shared, _aliases: aliases, core })
     }
 
     pub(crate) fn core(&self) -> &Rc<Core> {

@@ -12,7 +12,7 @@ use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -219,6 +219,20 @@ impl Stream {
         Ok(())
     }
 
+    /// The address of the other side, of a connection on TCP.
+    pub fn peer(&self) -> Option<IpAddr> {
+        let address = rustix::net::getpeername(self.descriptor.as_fd()).ok()??;
+        SocketAddr::try_from(address).ok().map(|address| address.ip())
+    }
+
+    /// A further descriptor of the connection, by which another thread can [end](end_connection) it.
+    ///
+    /// # Errors
+    /// When there are too many descriptors.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.descriptor.as_fd().try_clone_to_owned()
+    }
+
     /// Ends the connection in both directions: the other side sees its end,
     /// and everything that waits on it here comes back.
     pub fn shutdown(&self) {
@@ -231,6 +245,12 @@ impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stream").finish_non_exhaustive()
     }
+}
+
+/// Ends a connection as [`Stream::shutdown`] does, wherever it is served.
+pub fn end_connection(descriptor: &OwnedFd) {
+    // It fails only when there is no connection any more.
+    let _ = rustix::net::shutdown(descriptor, rustix::net::Shutdown::Both);
 }
 
 fn tcp_socket(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {

@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Places in the table of registered descriptors; more descriptors than this
 /// work too, unregistered.
@@ -48,6 +48,10 @@ const ENTRIES_MIN: u32 = 32;
 
 /// Marks a completion that nobody waits for: that of a cancellation.
 const NOBODY: u64 = u64::MAX;
+
+/// How long [`Ring::close`] waits for what does not end when it is cancelled: a transfer of a disk that is slow ends in
+/// this time, one of a disk or file system that hangs may never.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long [`Ring::enter`] may wait for a completion.
 pub(crate) enum Wait {
@@ -317,7 +321,9 @@ impl Ring {
 
     /// Refuses new operations, cancels what is in flight, waits until the
     /// kernel is done with all of it, and gives every registered file back.
-    /// What only a device would end is left to the kernel, which has none of our memory for it.
+    /// What only a device would end is left to the kernel, which has none of our memory for it. What a device that hangs
+    /// does not end in [`CLOSE_PATIENCE`] is left too, with its memory and its descriptor, which keep the ring: all
+    /// three go with the process.
     pub(crate) fn close(&self) {
         self.closed.set(true);
         let in_flight = |slot: &Slot| !matches!(slot.state, State::Finished(_)) && !slot.held.is_endless();
@@ -326,8 +332,14 @@ impl Ring {
         for index in indices {
             self.push(opcode::AsyncCancel::new(index as u64).build().user_data(NOBODY));
         }
+        let deadline = Instant::now() + CLOSE_PATIENCE;
         while self.slots.borrow().iter().any(|(_, slot)| in_flight(slot)) {
-            self.enter(Wait::Forever);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                self.forget_endless();
+                return; // before Linux 6.13 the table is not let go before the last operation on a file in it has ended
+            }
+            self.enter(Wait::For(left));
         }
         self.forget_endless();
         // Left to the ring's own end the kernel would let go of registered files some time after the process has

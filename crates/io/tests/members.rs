@@ -487,6 +487,65 @@ fn a_block_device_is_opened_once_and_not_while_it_is_mounted() {
     open(Lock::Exclusive, false).expect("free again");
 }
 
+/// Two servers of one array by a file and the loop device over it wrote over each other's data.
+#[test]
+fn a_member_is_nobody_elses_by_whatever_path_its_bytes_are_reached() {
+    let _alone = alone();
+    let (_executor, _) = executor();
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("member");
+    create_sparse(&file, MEMBER_BYTES).expect("created");
+    let (hard, symbolic) = (directory.path().join("hard"), directory.path().join("symbolic"));
+    std::fs::hard_link(&file, &hard).expect("linked");
+    std::os::unix::fs::symlink(&file, &symbolic).expect("linked");
+    let test = "a_member_is_nobody_elses_by_whatever_path_its_bytes_are_reached";
+    let loops = || -> Result<_, String> {
+        let first = LoopDevice::over(&file, false)?;
+        let second = LoopDevice::over(&hard, false)?;
+        let over_first = LoopDevice::over(first.path(), false)?;
+        Ok([first, second, over_first])
+    };
+    let devices = match loops() {
+        Ok(devices) => devices,
+        Err(reason) => return did_not_run(test, &reason),
+    };
+    let paths = || devices.iter().map(LoopDevice::path).chain([&*file, &*hard, &*symbolic]);
+    let open = |path: &Path, lock| {
+        let read_only = lock != Lock::Exclusive;
+        FileMember::open(path, &OpenOptions { lock, read_only, ..OpenOptions::default() })
+    };
+    for (first, second) in paths().flat_map(|first| paths().map(move |second| (first, second))) {
+        let held = open(first, Lock::Exclusive).unwrap_or_else(|error| panic!("free: {error}"));
+        for lock in [Lock::Exclusive, Lock::Shared] {
+            let error = open(second, lock).expect_err("it is served by another path");
+            let text = error.to_string();
+            assert!(text.starts_with(&*second.to_string_lossy()) && text.contains("in use"), "{first:?}: {text}");
+        }
+        open(second, Lock::None).expect("looking is allowed");
+        drop(held);
+        let reader = open(first, Lock::Shared).expect("free again");
+        open(second, Lock::Exclusive).expect_err("it is read by another path");
+        drop(reader);
+    }
+    // What the kernel has of a file by its loop device is not ours, and the other way round.
+    let run = |program: &str, arguments: &[&Path]| Command::new(program).args(arguments).output().expect(program);
+    let held = open(&file, Lock::Exclusive).expect("free");
+    let made = run("mkfs.ext4", &["-q".as_ref(), devices[0].path()]);
+    assert!(!made.status.success(), "the loop device over a member is claimed");
+    drop(held);
+    let made = run("mkfs.ext4", &["-q".as_ref(), devices[0].path()]);
+    assert!(made.status.success(), "{made:?}");
+    let place = tempfile::tempdir().expect("a directory");
+    assert!(run("mount", &[devices[0].path(), place.path()]).status.success());
+    let refused = [&file, &hard].map(|path| open(path, Lock::Exclusive).map(drop));
+    assert!(run("umount", &[place.path()]).status.success());
+    for refused in refused {
+        let text = refused.expect_err("its loop device is mounted").to_string();
+        assert!(text.contains(&*devices[0].path().to_string_lossy()), "{text}");
+    }
+    open(&file, Lock::Exclusive).expect("free again");
+}
+
 #[test]
 fn what_cannot_be_a_member_is_refused_by_name() {
     let _alone = alone();

@@ -77,6 +77,8 @@ pub mod command;
 mod array;
 mod create;
 mod cursor;
+#[cfg(feature = "command")]
+mod elsewhere;
 mod error;
 mod machine;
 mod made_files;

@@ -5,8 +5,12 @@
 //! are only read, and not at all when they are merely looked at. What is
 //! refused here is refused with nothing changed.
 
+#[cfg(feature = "command")]
+use crate::elsewhere::Elsewhere;
 use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
 use futures_util::future::join3;
+#[cfg(feature = "command")]
+use io::OpenFile;
 use io::{AnyMember, Executor, FileMember, Lock, OpenError, OpenOptions, RealClock};
 use parity::Kernel;
 use std::io::{ErrorKind, Read};
@@ -41,6 +45,10 @@ impl Arena {
     }
 }
 
+/// How long a file system may take to open a file, at the least: the lock of a process that has just ended is waited for too.
+#[cfg(feature = "command")]
+pub(crate) const OPEN_PATIENCE: Duration = Duration::from_secs(10);
+
 /// How long nothing is written before the array is marked clean: md's `safe_mode_delay`.
 const SAFE_MODE_DELAY: Duration = Duration::from_millis(200);
 
@@ -66,6 +74,9 @@ pub(crate) struct Machine {
     pub(crate) clock: RealClock,
     /// The parity kernel that was asked for.
     pub(crate) kernel: Option<&'static Kernel>,
+    /// What waits for file systems.
+    #[cfg(feature = "command")]
+    pub(crate) elsewhere: Elsewhere,
 }
 
 /// What is going to happen to members.
@@ -104,7 +115,14 @@ impl Machine {
             };
             Refusal::new(format!("io_uring: {error}")).advice(advice)
         })?;
-        Ok(Self { executor, pool, clock: RealClock::new(), kernel })
+        Ok(Self {
+            executor,
+            pool,
+            clock: RealClock::new(),
+            kernel,
+            #[cfg(feature = "command")]
+            elsewhere: Elsewhere::default(),
+        })
     }
 
     /// Runs `work` to its end.
@@ -119,14 +137,28 @@ impl Machine {
 
     /// Opens one member, for who goes by the reason when that fails.
     pub(crate) fn try_open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, OpenError> {
-        let (read_only, lock) = match purpose {
-            Purpose::Write => (false, Lock::Exclusive),
-            Purpose::Read => (true, Lock::Shared),
-            Purpose::Look => (true, Lock::None),
-        };
-        let options = OpenOptions { read_only, lock, ..OpenOptions::default() };
-        let member = FileMember::open(path, &options)?;
+        let member = FileMember::open(path, &options_for(purpose))?;
         Ok(Candidate { name: path.display().to_string(), member: member.into() })
+    }
+
+    /// As [`Machine::try_open`], while others are served: the file system may hang. Given up after `timeout`, what a
+    /// member has for an operation, or [`OPEN_PATIENCE`] if that is longer.
+    ///
+    /// # Errors
+    /// The outer one: it was given up.
+    #[cfg(feature = "command")]
+    pub(crate) async fn open_elsewhere(
+        &self,
+        path: &Path,
+        purpose: Purpose,
+        timeout: Option<Duration>,
+    ) -> Result<Result<Candidate<AnyMember>, OpenError>, Refusal> {
+        let (name, owned) = (path.display().to_string(), path.to_owned());
+        let open = move || OpenFile::open(&owned, &options_for(purpose));
+        let patience = timeout.unwrap_or_default().max(OPEN_PATIENCE);
+        let opened = self.elsewhere.run(&self.clock, patience, open).await;
+        let opened = opened.map_err(|refusal| refusal.of(name.clone()))?;
+        Ok(opened.map(|file| Candidate { name, member: file.into_member().into() }))
     }
 
     /// Opens all of them.
@@ -193,6 +225,15 @@ impl Machine {
     }
 }
 
+fn options_for(purpose: Purpose) -> OpenOptions {
+    let (read_only, lock) = match purpose {
+        Purpose::Write => (false, Lock::Exclusive),
+        Purpose::Read => (true, Lock::Shared),
+        Purpose::Look => (true, Lock::None),
+    };
+    OpenOptions { read_only, lock, ..OpenOptions::default() }
+}
+
 /// An executor; waited for while the user's locked memory is all in use, as that of a process that has ended may still be.
 fn executor(options: &io::Options) -> std::io::Result<Executor> {
     let deadline = Instant::now() + GIVEN_BACK_PATIENCE;
@@ -209,13 +250,15 @@ fn executor(options: &io::Options) -> std::io::Result<Executor> {
 /// Says so with what to do about it.
 pub(crate) fn not_opened(error: &OpenError) -> Refusal {
     let refusal = Refusal::new(error.reason()).of(error.path().display().to_string());
+    // What is to be done about another path of the same bytes is what is to be done about it.
+    let error = if let OpenError::Alias { source, .. } = error { &**source } else { error };
     match error {
         OpenError::Locked { .. } => refusal.advice("stop whoever uses it; `mdspace status` finds a server of yours"),
         OpenError::Busy { .. } => refusal.advice("unmount it, or stop the array that holds it (mdadm --stop)"),
         OpenError::System { .. } if error.is_permission_denied() => refusal.advice(
             "`ls -lL` tells whose it is: the owner or root lets you in (chmod, setfacl, or the group of disks)",
         ),
-        OpenError::NotAMember { .. } | OpenError::System { .. } => refusal,
+        OpenError::NotAMember { .. } | OpenError::Alias { .. } | OpenError::System { .. } => refusal,
     }
 }
 

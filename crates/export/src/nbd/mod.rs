@@ -19,6 +19,7 @@ pub mod reply;
 pub mod request;
 pub mod server;
 pub mod session;
+mod strangers;
 pub mod stream;
 pub mod tls;
 pub mod wire;

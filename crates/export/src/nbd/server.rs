@@ -1,16 +1,17 @@
 //! Accepts connections and serves each with a [`session`](super::session).
 //!
-//! What connections can hold in memory is bounded by [`ServerLimits`]. A
+//! What connections can hold in memory is bounded by [`ServerLimits`]; who is let in, by [`strangers`](super::strangers). A
 //! client that breaks the protocol or disappears loses its connection, and
 //! nobody else notices.
 
 use super::memory::Memory;
-use super::session::{Export, Limits, serve};
-use super::stream::{ByteStream, Closing};
+use super::session::{Export, Limits, serve_admitted};
+pub use super::strangers::{Counted, Together};
+use super::strangers::{Entrance, Strangers};
+use super::stream::{ByteStream, Closing, ReceiveError};
 use super::tls::Security;
 use crate::volume::Volume;
-use engine::{Block, Buffer, Clock};
-use futures_util::task::AtomicWaker;
+use engine::{Block, Buffer, Clock, Moment};
 use io::RealClock;
 use io::net::{Listener, Stream};
 use std::cell::{Cell, RefCell};
@@ -18,8 +19,6 @@ use std::future::{Future, poll_fn};
 use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -33,11 +32,57 @@ impl ByteStream for Stream {
     }
 }
 
+/// A connection of which it is told when its client says something.
+struct Heard<'a, T> {
+    stream: &'a Stream,
+    tell: T,
+}
+
+impl<T: Fn()> ByteStream for Heard<'_, T> {
+    async fn recv(&self, into: Buffer) -> std::io::Result<(usize, Buffer)> {
+        let received = Stream::recv(self.stream, into).await;
+        if received.as_ref().is_ok_and(|(bytes, _)| *bytes > 0) {
+            (self.tell)();
+        }
+        received
+    }
+
+    fn send(&self, from: Vec<Block>) -> impl Future<Output = std::io::Result<()>> {
+        Stream::send(self.stream, from)
+    }
+}
+
+/// How often strangers' failures are told of.
+const COMPLAINTS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Failures of strangers, which can be had by the thousand, so that they fill no log.
+#[derive(Default)]
+struct Complaints {
+    last: Cell<Option<Moment>>,
+    unsaid: Cell<u64>,
+}
+
+impl Complaints {
+    fn note(&self, error: &ReceiveError, now: Moment) {
+        if self.last.get().is_some_and(|last| now.since(last) < COMPLAINTS_INTERVAL) {
+            self.unsaid.set(self.unsaid.get() + 1);
+            return;
+        }
+        self.last.set(Some(now));
+        match self.unsaid.take() {
+            0 => tracing::warn!(%error, "an NBD session ended in its handshake"),
+            others => tracing::warn!(%error, others, "NBD sessions ended in their handshakes"),
+        }
+    }
+}
+
 /// What a server takes on at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Connections; more wait to be accepted.
+    /// Connections that have finished the handshake; more wait to be accepted.
     pub connections: usize,
+    /// Connections that have not, besides; a further one takes the place of another.
+    pub strangers: usize,
     /// Bytes of payloads that all of them together may have under way; [`Memory`] says who gets them.
     pub payload_bytes: u64,
     /// How long a client may take for the handshake.
@@ -50,6 +95,7 @@ impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             connections: 128,
+            strangers: 64,
             payload_bytes: 512 << 20,
             handshake: Duration::from_secs(10),
             connection: Limits::default(),
@@ -60,40 +106,6 @@ impl Default for ServerLimits {
 /// Serves volumes over any number of listeners; clones are the same server.
 /// Belongs to the thread of its volumes, which has an [`io::Executor`].
 pub struct Server<V: Volume>(Rc<Inner<V>>);
-
-/// Connections of several servers, each on a thread of its own, that are one to their clients.
-#[derive(Clone, Default)]
-pub struct Together(Arc<Count>);
-
-#[derive(Default)]
-struct Count {
-    connections: AtomicUsize,
-    /// Who waits for one to end.
-    full: AtomicWaker,
-}
-
-impl Together {
-    fn count(&self) -> usize {
-        self.0.connections.load(Ordering::Relaxed)
-    }
-}
-
-/// A connection that counts while this lives, wherever it is served.
-pub struct Counted(Together);
-
-impl Counted {
-    fn new(together: &Together) -> Self {
-        together.0.connections.fetch_add(1, Ordering::Relaxed);
-        Self(together.clone())
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.0.connections.fetch_sub(1, Ordering::Relaxed);
-        self.0.0.full.wake();
-    }
-}
 
 /// Takes connections that were accepted here to a server on another thread ([`Server::take_over`]).
 pub type Other = Box<dyn Fn(OwnedFd, Counted)>;
@@ -106,6 +118,10 @@ struct Inner<V: Volume> {
     stopping: Cell<bool>,
     connections: RefCell<Vec<Connection>>,
     together: Together,
+    /// Of those that were accepted here.
+    strangers: RefCell<Strangers>,
+    /// What is said of strangers whose connections ended.
+    complaints: Complaints,
     /// Where connections go in turn, besides here, and whose turn is next.
     others: RefCell<Vec<Other>>,
     turn: Cell<usize>,
@@ -148,15 +164,17 @@ impl<V: Volume> Server<V> {
             stopping: Cell::new(false),
             connections: RefCell::default(),
             together: Together::default(),
+            strangers: RefCell::default(),
+            complaints: Complaints::default(),
             others: RefCell::default(),
             turn: Cell::new(0),
             changed: RefCell::default(),
         }))
     }
 
-    /// Connections that are being served, here and by the others.
+    /// Connections that have finished the handshake, here and at the others.
     pub fn connections(&self) -> usize {
-        self.0.together.count()
+        self.0.together.admitted()
     }
 
     /// Has connections that are accepted here served by others, too, in turn.
@@ -183,13 +201,13 @@ impl<V: Volume> Server<V> {
             match accepted {
                 None => return Ok(()),
                 Some(Ok(stream)) => self.place(stream),
-                Some(Err(error)) if self.connections() == 0 => return Err(error),
+                Some(Err(error)) if self.0.together.present() == 0 => return Err(error),
                 Some(Err(error)) => {
                     tracing::warn!(%error, "a connection was not accepted; waiting for another to end");
-                    let before = self.connections();
+                    let before = self.0.together.present();
                     self.until(|cx| {
-                        self.0.together.0.full.register(cx.waker());
-                        if self.connections() < before { Poll::Ready(()) } else { Poll::Pending }
+                        self.0.together.register(cx);
+                        if self.0.together.present() < before { Poll::Ready(()) } else { Poll::Pending }
                     })
                     .await;
                 }
@@ -218,7 +236,7 @@ impl<V: Volume> Server<V> {
     }
 
     fn poll_accept<F: Future>(&self, accepting: std::pin::Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        self.0.together.0.full.register(cx.waker());
+        self.0.together.register(cx);
         if self.connections() < self.0.limits.connections { accepting.poll(cx) } else { Poll::Pending }
     }
 
@@ -248,7 +266,8 @@ impl<V: Volume> Server<V> {
 
     /// Serves a connection here, or has another do so whose turn it is.
     fn place(&self, stream: Stream) {
-        let counted = Counted::new(&self.0.together);
+        let (peer, descriptor, most) = (stream.peer(), stream.descriptor().ok(), self.0.limits.strangers);
+        let counted = self.0.strangers.borrow_mut().take_in(&self.0.together, peer, descriptor, most);
         let others = self.0.others.borrow();
         let turn = self.0.turn.replace((self.0.turn.get() + 1) % (others.len() + 1));
         match turn.checked_sub(1).map(|other| &others[other]) {
@@ -260,7 +279,7 @@ impl<V: Volume> Server<V> {
         }
     }
 
-    fn serve(&self, stream: Stream, counted: Counted) {
+    fn serve(&self, stream: Stream, mut counted: Counted) {
         let connection = Connection { closing: Rc::default(), stream };
         self.0.connections.borrow_mut().push(connection.clone());
         let server = self.clone();
@@ -270,11 +289,19 @@ impl<V: Volume> Server<V> {
             let limits = server.0.limits;
             let clock = RealClock::new();
             let patience = clock.sleep_until(clock.now() + limits.handshake);
-            let Inner { exports, memory, security, .. } = &*server.0;
-            let ended = serve(&stream, exports, limits.connection, memory, &closing, security, patience).await;
+            let Inner { exports, memory, security, complaints, .. } = &*server.0;
+            let heard = Heard { stream: &stream, tell: counted.heard() };
+            let is_known = Cell::new(false);
+            let admitted = async {
+                counted.admit(limits.connections).await;
+                is_known.set(true);
+            };
+            let entrance = Entrance { patience, admitted };
+            let ended = serve_admitted(&heard, exports, limits.connection, memory, &closing, security, entrance).await;
             match ended {
                 Ok(ended) => tracing::debug!(?ended, "an NBD session ended"),
-                Err(error) => tracing::warn!(%error, "an NBD session ended"),
+                Err(error) if is_known.get() => tracing::warn!(%error, "an NBD session ended"),
+                Err(error) => complaints.note(&error, clock.now()),
             }
             server.0.connections.borrow_mut().retain(|other| !Rc::ptr_eq(&other.closing, &closing));
             drop(counted);

@@ -13,6 +13,7 @@ use super::answer::{Answer, descriptors, status_bytes};
 use super::handshake::{ExportInfo, Negotiated, ServerHandshake, ServerProgress};
 use super::memory::{Account, Memory, Source};
 use super::request::{Command, Request, RequestDecoder, RequestEvent};
+use super::strangers::Entrance;
 use super::stream::{Batch, ByteStream, Closing, Outbox, ReceiveError, Receiver, Waiter};
 use super::tls::Security;
 #[cfg(feature = "tls")]
@@ -67,18 +68,13 @@ pub enum Ended {
     UnknownExport,
 }
 
-/// Serves one client until it or `closing` ends the session; requests that
-/// were received until then are finished, and answered where that is possible.
-///
-/// The first of `exports` is the default. A client that has not finished the
-/// handshake when `patience` completes loses the connection, so that those who
-/// say nothing keep nobody else out.
+/// As [`serve_admitted`], of a client that nobody keeps waiting.
 ///
 /// # Errors
-/// The client broke the protocol or was late, or the connection failed.
+/// As there.
 ///
 /// # Panics
-/// When `exports` is empty.
+/// As there.
 pub async fn serve<S: ByteStream, V: Volume>(
     stream: &S,
     exports: &[Export<V>],
@@ -88,6 +84,31 @@ pub async fn serve<S: ByteStream, V: Volume>(
     security: &Security,
     patience: impl Future<Output = ()>,
 ) -> Result<Ended, ReceiveError> {
+    serve_admitted(stream, exports, limits, memory, closing, security, Entrance::open(patience)).await
+}
+
+/// Serves one client until it or `closing` ends the session; requests that
+/// were received until then are finished, and answered where that is possible.
+///
+/// The first of `exports` is the default. A client that has not finished the
+/// handshake, and got its place, when the entrance's patience completes loses the connection, so that those who
+/// say nothing keep nobody else out.
+///
+/// # Errors
+/// The client broke the protocol or was late, or the connection failed.
+///
+/// # Panics
+/// When `exports` is empty.
+pub(crate) async fn serve_admitted<S: ByteStream, V: Volume>(
+    stream: &S,
+    exports: &[Export<V>],
+    limits: Limits,
+    memory: &Rc<Memory>,
+    closing: &Closing,
+    security: &Security,
+    entrance: Entrance<impl Future<Output = ()>, impl Future<Output = ()>>,
+) -> Result<Ended, ReceiveError> {
+    let Entrance { patience, admitted } = entrance;
     let pool = exports.first().expect("something is exported").volume.pool();
     let mut patience = pin!(patience);
     let mut handshake = ServerHandshake::new(exports.iter().map(described).collect(), security.tls());
@@ -95,7 +116,10 @@ pub async fn serve<S: ByteStream, V: Volume>(
     let shaken = in_time(greet(stream, &mut receiver, &mut handshake, pool), patience.as_mut()).await;
     match shaken {
         Ok(Shaken::StartTls) => {}
-        shaken => return converse(stream, &mut receiver, exports, limits, memory.account(), closing, shaken).await,
+        shaken => {
+            let shaken = in_time(agreed(shaken, admitted, closing), patience).await;
+            return converse(stream, &mut receiver, exports, limits, memory.account(), closing, shaken).await;
+        }
     }
     #[cfg(feature = "tls")]
     if let Security::Offered(credentials) | Security::Required(credentials) = security {
@@ -106,13 +130,29 @@ pub async fn serve<S: ByteStream, V: Volume>(
         };
         let mut receiver = Receiver::new(&secured, closing, pool);
         let mut handshake = handshake.secured();
-        let shaken = in_time(shake_hands(&secured, &mut receiver, &mut handshake, pool), patience).await;
+        let shaken = in_time(shake_hands(&secured, &mut receiver, &mut handshake, pool), patience.as_mut()).await;
+        let shaken = in_time(agreed(shaken, admitted, closing), patience).await;
         let ended = converse(&secured, &mut receiver, exports, limits, memory.account(), closing, shaken).await;
         // Manners; a client that has gone does not need it.
         drop(secured.finish().await);
         return ended;
     }
     unreachable!("a handshake that does not know TLS does not begin it")
+}
+
+/// A handshake that led to something, once its client is admitted.
+async fn agreed(
+    shaken: Result<Shaken, ReceiveError>,
+    admitted: impl Future<Output = ()>,
+    closing: &Closing,
+) -> Result<Shaken, ReceiveError> {
+    if !matches!(shaken, Ok(Shaken::Agreed(_))) {
+        return shaken;
+    }
+    match select(pin!(admitted), pin!(closing.closed())).await {
+        Either::Left(((), _)) => shaken,
+        Either::Right(((), _)) => Err(ReceiveError::Closed),
+    }
 }
 
 /// What `waiting` gives, unless `patience` ends first.

@@ -80,7 +80,6 @@ impl Closing {
     }
 
     /// Completes then. It takes the place of a receiver that waits.
-    #[cfg(feature = "tls")]
     pub(crate) async fn closed(&self) {
         poll_fn(|cx| if self.poll(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
     }

@@ -6,6 +6,7 @@
 //! Programs that respect it on block devices are udev and systemd. Against the
 //! kernel (md, mounts, swap) a block device is also opened `O_EXCL`, by the
 //! caller. Programs that lock ranges instead (qemu) are noticed, but do not notice us.
+//! Who reaches the same bytes by another device is kept away by [`super::aliases`].
 
 use super::OpenError;
 use rustix::fs::FlockOperation;
@@ -94,9 +95,12 @@ pub(super) fn by(holder: &Option<u32>) -> String {
 /// The process that locked the file, as far as `/proc/locks` tells.
 fn holder(fd: &OwnedFd) -> Option<u32> {
     let status = rustix::fs::fstat(fd).ok()?;
-    let (major, minor) = (rustix::fs::major(status.st_dev), rustix::fs::minor(status.st_dev));
-    let file = format!("{major:02x}:{minor:02x}:{}", status.st_ino);
-    holder_in(&std::fs::read_to_string("/proc/locks").ok()?, &file)
+    holder_of(rustix::fs::major(status.st_dev), rustix::fs::minor(status.st_dev), status.st_ino)
+}
+
+/// The same by the file's device and inode, for one that is not open.
+pub(super) fn holder_of(major: u32, minor: u32, inode: u64) -> Option<u32> {
+    holder_in(&std::fs::read_to_string("/proc/locks").ok()?, &format!("{major:02x}:{minor:02x}:{inode}"))
 }
 
 /// Lines look like `1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF`; a process

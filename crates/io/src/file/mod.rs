@@ -8,6 +8,7 @@
 //! It never touches a member that it could not lock, if a lock was asked for
 //! (see [`Lock`]), and never creates one; [`create_sparse`] and [`create_preallocated`] do.
 
+mod aliases;
 mod lock;
 mod probe;
 mod still;
@@ -27,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 pub use lock::Lock;
+use probe::Probed;
 use still::Still;
 
 /// How to open a [`FileMember`].
@@ -79,6 +81,13 @@ pub enum OpenError {
         /// What was to be the member.
         path: PathBuf,
     },
+    /// The same bytes are in use by another path: a file behind a loop device, or a loop device over a file.
+    Alias {
+        /// The member.
+        path: PathBuf,
+        /// The other path, and why that cannot be had.
+        source: Box<OpenError>,
+    },
     /// The system refuses.
     System {
         /// The member.
@@ -98,9 +107,11 @@ impl OpenError {
     /// The member.
     pub fn path(&self) -> &Path {
         match self {
-            Self::Locked { path, .. } | Self::Busy { path } | Self::NotAMember { path } | Self::System { path, .. } => {
-                path
-            }
+            Self::Locked { path, .. }
+            | Self::Busy { path }
+            | Self::NotAMember { path }
+            | Self::Alias { path, .. }
+            | Self::System { path, .. } => path,
         }
     }
 
@@ -117,6 +128,9 @@ impl OpenError {
                 "in use: mounted, part of a kernel array or mapping, swap, or held by another process".to_owned()
             }
             Self::NotAMember { .. } => "neither a regular file nor a block device".to_owned(),
+            Self::Alias { source, .. } => {
+                format!("its data is also {}, which is {}", source.path().display(), source.reason())
+            }
             Self::System { action, source, .. } => format!("cannot {action}: {source}"),
         }
     }
@@ -132,6 +146,7 @@ impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::System { source, .. } => Some(source),
+            Self::Alias { source, .. } => Some(source),
             Self::Locked { .. } | Self::Busy { .. } | Self::NotAMember { .. } => None,
         }
     }
@@ -147,6 +162,50 @@ pub struct FileMember {
     /// Where it ended when it was opened, if it is taken to be longer.
     short_end: Option<u64>,
     still: Still,
+}
+
+/// A file or block device that is open and locked, and not yet a member of a thread's executor: what takes its time, or
+/// does not come back where a file system hangs, can be done on a thread of its own.
+#[derive(Debug)]
+pub struct OpenFile {
+    path: PathBuf,
+    fd: OwnedFd,
+    /// Locks of the same bytes by other paths.
+    aliases: Vec<OwnedFd>,
+    probed: Probed,
+    is_block_device: bool,
+}
+
+impl OpenFile {
+    /// Opens an existing file or block device.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; nothing has been changed then.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, OpenError> {
+        let (fd, is_block_device) = open(path, options)?;
+        let aliases = aliases::lock_aliases(path, &fd, options.lock)?;
+        let probed = probe::probe(&fd, is_block_device, options)
+            .map_err(|source| OpenError::system(path, "find out its size and alignment", source))?;
+        Ok(Self { path: path.to_owned(), fd, aliases, probed, is_block_device })
+    }
+
+    /// The member on the current thread's executor.
+    ///
+    /// # Panics
+    /// When the thread has no executor.
+    pub fn into_member(self) -> FileMember {
+        let Self { path, fd, aliases, probed, is_block_device } = self;
+        let descriptor = Descriptor::registered(fd, aliases);
+        FileMember {
+            path,
+            still: Still::of(&descriptor),
+            descriptor,
+            limits: Growing::new(probed.limits),
+            is_block_device,
+            is_direct: probed.is_direct,
+            short_end: probed.short_end,
+        }
+    }
 }
 
 /// What a member of another thread's executor is made of; it lasts no longer than the one that it is of.
@@ -187,19 +246,7 @@ impl FileMember {
     /// # Panics
     /// When the thread has no executor.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, OpenError> {
-        let (fd, is_block_device) = open(path, options)?;
-        let probed = probe::probe(&fd, is_block_device, options)
-            .map_err(|source| OpenError::system(path, "find out its size and alignment", source))?;
-        let descriptor = Descriptor::registered(fd);
-        Ok(Self {
-            path: path.to_owned(),
-            still: Still::of(&descriptor),
-            descriptor,
-            limits: Growing::new(probed.limits),
-            is_block_device,
-            is_direct: probed.is_direct,
-            short_end: probed.short_end,
-        })
+        Ok(OpenFile::open(path, options)?.into_member())
     }
 
     /// The path it was opened by.

@@ -17,6 +17,7 @@ const SECTOR_BYTES: u32 = 512;
 /// What buffers are aligned to; a file that wants more is not done directly.
 const BUFFER_ALIGNMENT: u32 = engine::buffer::ALIGNMENT as u32;
 
+#[derive(Debug)]
 pub(super) struct Probed {
     pub(super) limits: Limits,
     pub(super) is_direct: bool,

@@ -54,7 +54,7 @@ pub(crate) fn did_not_run(test: &str, reason: &str) {
 /// A loop block device over a sparse file, taken down when dropped.
 pub(crate) struct LoopDevice {
     path: PathBuf,
-    _backing: tempfile::NamedTempFile,
+    _backing: Option<tempfile::NamedTempFile>,
 }
 
 impl LoopDevice {
@@ -65,16 +65,27 @@ impl LoopDevice {
     pub(crate) fn new(bytes: u64) -> Result<Self, String> {
         let backing = tempfile::Builder::new().tempfile_in("/dev/shm").map_err(|error| error.to_string())?;
         backing.as_file().set_len(bytes).map_err(|error| error.to_string())?;
+        let mut device = Self::over(backing.path(), true)?;
+        device._backing = Some(backing);
+        Ok(device)
+    }
+
+    /// Over a file or block device that is there.
+    ///
+    /// # Errors
+    /// Why this is not possible here.
+    pub(crate) fn over(path: &Path, is_direct: bool) -> Result<Self, String> {
         let output = Command::new("losetup")
-            .args(["--find", "--show", "--direct-io=on"])
-            .arg(backing.path())
+            .args(["--find", "--show"])
+            .args(is_direct.then_some("--direct-io=on"))
+            .arg(path)
             .output()
             .map_err(|error| format!("losetup: {error}"))?;
         if !output.status.success() {
             return Err(String::from_utf8_lossy(&output.stderr).trim_end().to_owned());
         }
         let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end());
-        Ok(Self { path, _backing: backing })
+        Ok(Self { path, _backing: None })
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -2,7 +2,7 @@
 //!
 //! The file never replaces another, and does not stay when the array does not take it.
 
-use crate::machine::{Array, Machine, Purpose};
+use crate::machine::{Array, Machine, OPEN_PATIENCE, Purpose, not_opened};
 use crate::made_files::MadeFiles;
 use engine::{BitmapPolicy, Refusal};
 use std::io::ErrorKind;
@@ -25,15 +25,23 @@ impl BitmapFile {
     /// Makes the file, held by the thread of `machine`, and gives it to `array`.
     pub(crate) async fn add_to(&self, array: &Array, machine: &Machine) -> Result<(), Refusal> {
         let bytes = array.bitmap_file_bytes(self.chunk_bytes)?;
-        let mut made = MadeFiles::default();
+        let path = self.path.clone();
         // With its space: a file system that is full is to refuse it now, and not while clients wait for its writes.
-        made.make(&self.path, |path| io::create_preallocated(path, bytes)).map_err(|error| match error.kind() {
+        let make = move || {
+            let mut made = MadeFiles::default();
+            made.make(&path, |path| io::create_preallocated(path, bytes)).map(|()| made)
+        };
+        let patience = array.member_timeout().unwrap_or_default().max(OPEN_PATIENCE);
+        let made = machine.elsewhere.run(&machine.clock, patience, make).await;
+        let made = made.map_err(|refusal| refusal.of(self.path.display().to_string()))?;
+        let made = made.map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => self.exists(),
             _ => {
                 self.refused(format!("cannot create: {error}")).advice("name a new file in a directory of the server's")
             }
         })?;
-        let file = machine.open(&self.path, Purpose::Write)?;
+        let opened = machine.open_elsewhere(&self.path, Purpose::Write, array.member_timeout()).await?;
+        let file = opened.map_err(|error| not_opened(&error))?;
         array.add_bitmap_file(file, self.chunk_bytes, BitmapPolicy::default()).await?;
         made.keep();
         Ok(())

@@ -8,17 +8,18 @@ use crate::command::failure::Failure;
 use crate::command::figures::Figures;
 use crate::command::interval::Intervals;
 use crate::command::iostat::measures;
-use crate::command::output::{print, print_json};
+use crate::command::output::{clear_screen, print, print_json};
 use crate::command::report::StatusView;
 use crate::command::sockets;
 use export::control::{AddRequest, ApiError, Client, ClientError, MemberRequest, ReplaceRequest};
 use export::measure::Measures;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Runs `mdspace status`.
 pub(crate) fn status(arguments: &StatusArguments) -> Result<(), Failure> {
@@ -38,12 +39,11 @@ pub(crate) fn status(arguments: &StatusArguments) -> Result<(), Failure> {
                 Some(before) => Figures::between(before, &now),
             };
             before = Some(now);
-            let (clear, behind) = match arguments.watch {
-                Some(_) if is_screen => (CLEAR, ""),
-                Some(_) => ("", "\n"),
-                None => ("", ""),
-            };
-            print(&format!("{clear}{}{behind}", view.report(&figures)))?;
+            if arguments.watch.is_some() && is_screen {
+                clear_screen()?;
+            }
+            let behind = if arguments.watch.is_some() && !is_screen { "\n" } else { "" };
+            print(&format!("{}{behind}", view.report(&figures)))?;
         }
         broken = view.broken;
     }
@@ -52,9 +52,6 @@ pub(crate) fn status(arguments: &StatusArguments) -> Result<(), Failure> {
         None => Ok(()),
     }
 }
-
-/// Clears a terminal, and goes to its first line.
-const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Runs `mdspace fail` (`route` `fail`) and `mdspace remove` (`remove`).
 pub(crate) fn change_member(arguments: &MemberOfServedArguments, route: &str) -> Result<(), Failure> {
@@ -126,20 +123,36 @@ pub(crate) fn set(arguments: &SetArguments) -> Result<(), Failure> {
 pub(crate) fn stop(arguments: &StopArguments) -> Result<(), Failure> {
     let body = client(&arguments.control)?.post("/v1/stop", &json!({}))?;
     let pid = body["pid"].as_i64().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-    if let Some(pid) = pid {
-        wait_for_end(pid);
+    let has_ended = pid.is_none_or(wait_for_end);
+    if arguments.json {
+        print_json(&body)?;
+    }
+    if !has_ended {
+        let message = format!("the array is stopped, but process {} does not end", body["pid"]);
+        return Err(Failure::unwell(message)
+            .advise("a disk or file system hangs below one of its members; the others are free, and clean"));
     }
     if arguments.json {
-        return print_json(&body);
+        return Ok(());
     }
     print(&format!("stopped, {}\n", body["state"].as_str().unwrap_or("state unknown")))
 }
 
-/// Waits until the process `pid` has ended and let go of its members. It may have done so already.
-fn wait_for_end(pid: Pid) {
-    if let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) {
-        let mut events = [PollFd::new(&process, PollFlags::IN)];
-        while poll(&mut events, None) == Err(rustix::io::Errno::INTR) {}
+/// How long a process may take to end that has stopped its array: more only where the kernel cannot let go of a device.
+const END_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until the process `pid` has ended and let go of its members, if it does. It may have done so already.
+fn wait_for_end(pid: Pid) -> bool {
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return true };
+    let deadline = Instant::now() + END_PATIENCE;
+    let mut events = [PollFd::new(&process, PollFlags::IN)];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut events, Some(&left)) {
+            Err(rustix::io::Errno::INTR) => {}
+            ended => return ended != Ok(0),
+        }
     }
 }
 

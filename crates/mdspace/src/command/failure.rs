@@ -4,6 +4,7 @@
 //! its data is not well (1), or the request was refused and nothing changed
 //! (2). Whoever cannot promise the second returns the first.
 
+use crate::command::output::plain;
 use crate::machine::not_opened;
 use engine::{ArrayError, ArrayErrorKind, Refusal};
 use std::fmt;
@@ -70,9 +71,9 @@ impl fmt::Display for Failure {
             Kind::Unwell => "error",
             Kind::Refused => "refused",
         };
-        write!(f, "{label}: {}", self.message)?;
+        write!(f, "{label}: {}", plain(&self.message))?;
         if let Some(advice) = &self.advice {
-            write!(f, "\n  next: {advice}")?;
+            write!(f, "\n  next: {}", plain(advice))?;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ mod arguments;
 mod assembly;
 mod bench;
 mod bitmap_file;
+mod commands;
 mod control;
 mod create;
 mod crew;

@@ -5,10 +5,33 @@
 
 use crate::command::failure::Failure;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::{ErrorKind, Write};
 
-/// Prints `text` as it is.
+/// Prints `text`, in which nothing is an order to a terminal.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    write(&plain(text))
+}
+
+/// Clears a terminal, and goes to its first line.
+pub(crate) fn clear_screen() -> Result<(), Failure> {
+    write("\x1b[H\x1b[2J")
+}
+
+/// A text for a person, with what would be an order to a terminal, or turn the reading direction, shown as an escape: names
+/// of members and arrays are others' to choose, and a socket's answers may be anybody's. Line feeds and tabs stay.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    let is_order = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_shown = |c: char| is_order(c) || turns(c);
+    if !text.contains(is_shown) {
+        return text.into();
+    }
+    let shown = |c: char| if is_shown(c) { c.escape_unicode().to_string() } else { c.to_string() };
+    text.chars().map(shown).collect::<String>().into()
+}
+
+fn write(text: &str) -> Result<(), Failure> {
     let mut output = std::io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -70,6 +93,20 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_in_a_text_is_an_order_to_a_terminal() {
+        for (text, expected) in [
+            ("a.img\tin sync\n", "a.img\tin sync\n"),
+            ("\x1b]0;title\x07", "\\u{1b}]0;title\\u{7}"),
+            ("line\rover", "line\\u{d}over"),
+            ("\u{9b}2J", "\\u{9b}2J"),
+            ("gmi.\u{202e}exe", "gmi.\\u{202e}exe"),
+            ("größer €", "größer €"),
+        ] {
+            assert_eq!(plain(text), expected);
+        }
+    }
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {

@@ -1,59 +1,47 @@
 //! `serve` and `up`: an array and the ways into it, until somebody says stop.
 //!
 //! One thread owns the array, alone or with others that share its stripes ([`crate::command::crew`]). The control socket has another, which hands each
-//! command over and waits for the answer; so may ways in ([`crate::command::ways`]). Whoever ends it (SIGINT, SIGTERM or
+//! command over and waits for the answer ([`crate::command::commands`] carries them out, each beside the others); so may ways in ([`crate::command::ways`]). Whoever ends it (SIGINT, SIGTERM or
 //! the `stop` command), the order is the same: no new requests, those that
 //! were received are answered, everything is flushed, the array is marked
 //! clean, and only then is the end announced.
 
 use crate::command::activation::{self, Inherited};
 use crate::command::arguments::{CacheMode, Clearing, ServeArguments, UpArguments, WayArguments, WriteSize};
+use crate::command::commands::{Answer, Commands};
 use crate::command::create::create;
 use crate::command::crew::{Crew, Orders, deliver};
 use crate::command::failure::Failure;
-use crate::command::grow;
 use crate::command::members::{ArrayUuid, expand};
-use crate::command::metrics;
 use crate::command::nbd_address::NbdAddress;
-use crate::command::output::print;
-use crate::command::output::tell;
+use crate::command::output::{print, tell};
 use crate::command::report::describe;
 use crate::command::scrub;
-use crate::command::settings::prepare;
 use crate::command::size::Size;
-use crate::command::sockets::{Sockets, UP_DIRECTORY};
+use crate::command::sockets::{Sockets, UP_DIRECTORY, check_own};
 use crate::command::volume::Exported;
 use crate::command::ways::{NbdSource, WayStatus, Ways};
 use crate::create::default_recipe;
-use crate::machine::{Arena, Array, Machine, Purpose, keep_up, random};
+use crate::machine::{Arena, Array, Machine, Purpose, keep_up};
 use engine::create::Recipe;
 use engine::status::Status;
-use engine::{ArrayError, BitmapClearing, BitmapPolicy, BitmapWrites, Candidate, Clock, Refusal};
-use export::control::{
-    AddRequest, ApiError, Command, ControlBackend, ControlServer, MemberRequest, ReplaceRequest, Socket, Token,
-};
-use export::measure::{Gauges, Measured, Measures};
+use engine::{ArrayError, BitmapClearing, BitmapPolicy, BitmapWrites, Refusal};
+use export::control::{ApiError, Command, ControlBackend, ControlServer, Socket, Token};
+use export::measure::{Gauges, Measured};
 use format::geometry::Level;
 use futures_channel::{mpsc, oneshot};
-use futures_util::future::{Either, join, select};
+use futures_util::future::{Either, LocalBoxFuture, join, select};
+use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use io::AnyMember;
 use parity::Kernel;
 use serde::Serialize;
 use serde_json::Value;
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::Rc;
-use std::time::Duration;
-
-/// How long a member that was let go may be open until its last transfers have ended, and how often is looked.
-const LET_GO_PATIENCE: Duration = Duration::from_secs(5);
-const LET_GO_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Members of `up`, and their size.
 const UP_MEMBERS: usize = 4;
@@ -193,6 +181,13 @@ fn policy_of(arguments: &ServeArguments) -> BitmapPolicy {
 pub(crate) fn up(arguments: &UpArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let directory = Path::new(UP_DIRECTORY);
     let sockets = Sockets::of_up(directory);
+    match check_own(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(Failure::refused(format!("{}: {error}", directory.display()))
+                .advise("run it in a directory of your own, or `chmod go-w` this one if it is yours"));
+        }
+        _ => {}
+    }
     if std::os::unix::net::UnixStream::connect(&sockets.control).is_ok() {
         return Err(Failure::refused(format!("{}: is being served already", directory.display()))
             .advise("`mdspace status` shows it, `mdspace stop` stops it"));
@@ -236,10 +231,10 @@ async fn members_of_up(machine: &Machine, directory: &Path) -> Result<Vec<PathBu
 
 /// The next commands to type, for somebody who is here for the first time.
 fn what_to_try(server: &ArrayServer<'_>, members: &[PathBuf]) -> String {
-    let uri = &server.ways.nbd();
+    let uri = &server.front.ways.nbd();
     let mdspace = std::env::args().next().unwrap_or_else(|| "mdspace".to_owned());
     let first = members.first().map(|path| path.display().to_string()).unwrap_or_default();
-    let status = server.array.status();
+    let status = server.commands.array.status();
     let (change, outcome) = match status.left_out.first() {
         _ if status.missing.is_empty() => {
             (format!("fail {first}"), "A member is lost, and the data comes out the same.")
@@ -261,10 +256,10 @@ fn what_to_try(server: &ArrayServer<'_>, members: &[PathBuf]) -> String {
 
 /// A status, and where it is served. Its fields are a stable interface (docs/json.md).
 #[derive(Serialize)]
-struct ServedStatus {
+struct ServedStatus<'a> {
     #[serde(flatten)]
     array: Status,
-    served: Served,
+    served: &'a Served,
 }
 
 #[derive(Serialize)]
@@ -308,23 +303,26 @@ enum Ending {
 
 /// An array that is being served.
 struct ArrayServer<'a> {
-    machine: &'a Machine,
-    array: Array,
-    /// What requests and members do, in figures.
-    gauges: Gauges,
-    /// The threads of other shards, where there are any, and what has them work.
-    crew: Option<(Crew, io::JoinHandle<()>)>,
-    ways: Ways,
+    commands: Commands<'a>,
+    front: Front,
+    /// What has other shards work, where there are any.
+    giving: Option<io::JoinHandle<()>>,
     /// Sweeps, where one is due, the clean mark whenever the array is idle, and bits
     /// of the bitmap cleared; all end by themselves when the array is stopped.
     background: io::JoinHandle<()>,
     control: ControlServer,
+}
+
+/// Where others reach it, and what they want.
+struct Front {
+    ways: Ways,
     called: Called,
     asked: mpsc::UnboundedReceiver<Asked>,
-    /// Files that were members until they were removed; they may be given again at once.
-    let_go: RefCell<BTreeSet<PathBuf>>,
     terminated: std::pin::Pin<Box<dyn Future<Output = std::io::Result<io::signal::Signal>>>>,
 }
+
+/// A command that is being carried out, and where the answer goes.
+type UnderWay<'a> = LocalBoxFuture<'a, (oneshot::Sender<Result<Value, ApiError>>, Result<Answer, ApiError>)>;
 
 impl<'a> ArrayServer<'a> {
     /// Opens the ways in, and the control socket.
@@ -343,7 +341,8 @@ impl<'a> ArrayServer<'a> {
         array.observe(Some(Rc::new(gauges.clone())));
         let kept = scrub::Kept::of(&array)?;
         let (exported, crew) = exported(&array, orders).await?;
-        let hands = crew.as_ref().map_or(Vec::new(), |(crew, _)| crew.hands());
+        let (crew, giving) = crew.unzip();
+        let hands = crew.as_ref().map_or(Vec::new(), Crew::hands);
         let ways = Ways::open(&array.status().name, &Measured::new(exported, &gauges), nbd, ways, hands).await?;
         let (sender, asked) = mpsc::unbounded();
         let (control, called) = match control.start(Backend(sender)) {
@@ -361,226 +360,144 @@ impl<'a> ArrayServer<'a> {
                 join(keep_up(&array), kept.keep(&array)).await;
             }
         });
-        let terminated = Box::pin(terminated);
-        let let_go = RefCell::default();
-        Ok(Self { machine, array, gauges, crew, ways, background, control, called, asked, let_go, terminated })
+        let front = Front { ways, called, asked, terminated: Box::pin(terminated) };
+        let commands = Commands::new(machine, array, gauges, crew);
+        Ok(Self { commands, front, giving, background, control })
     }
 
     /// What is served, and how to connect; as JSON in a line.
     fn greeting(&self, as_json: bool) -> String {
         if as_json {
-            return format!("{}\n", self.status());
+            return format!("{}\n", status(&self.commands.array, &self.front.served()));
         }
-        let ways: String = self.ways.status().iter().map(WayStatus::line).collect();
-        let Called { http, control } = &self.called;
+        let ways: String = self.front.ways.status().iter().map(WayStatus::line).collect();
+        let Called { http, control } = &self.front.called;
         let http = http.as_ref().map_or(String::new(), |url| format!("  {:<10} {url}/metrics\n", "HTTP"));
         format!("{}\n{ways}{http}  {:<10} {control}\n", self.headline(), "control")
     }
 
     /// What is served.
     fn headline(&self) -> String {
-        let status = self.array.status();
+        let status = self.commands.array.status();
         format!("serving {}", describe(&status.name, status.level, status.array_bytes, &status.state))
     }
 
     /// Serves until the end.
-    async fn run(mut self) -> Result<(), Failure> {
-        let ending = self.until_ending().await;
+    async fn run(self) -> Result<(), Failure> {
+        let Self { commands, mut front, giving, background, control } = self;
+        let mut under_way = FuturesUnordered::new();
+        let ending = front.until_ending(&commands, &mut under_way).await;
         activation::stopping();
-        let Self { machine, array, crew, ways, background, control, asked, .. } = self;
-        ways.stop(&machine.clock).await;
-        let stopped = array.stop().await;
+        let (served, Front { ways, asked, .. }) = (front.served(), front);
+        let stop = async {
+            ways.stop(&commands.machine.clock).await;
+            commands.array.stop().await
+        };
+        let stopped = answering(&mut under_way, |answer| body(answer, &commands.array, &served), stop).await;
         background.await;
-        if let Some((crew, giving)) = crew {
+        if let Some(giving) = giving {
             giving.await;
+        }
+        // Those that still wait for a file are told that the array is being stopped.
+        drop((asked, under_way));
+        let Commands { array, crew, .. } = commands;
+        if let Some(crew) = crew {
             crew.end();
         }
         let status = array.status();
-        drop((asked, array));
+        drop(array);
         let result = finish(ending, &stopped, &status);
         control.stop();
         result
     }
+}
 
-    /// Carries out commands until something ends it.
-    async fn until_ending(&mut self) -> Ending {
+impl Front {
+    /// Has commands carried out, each beside the others, until something ends it.
+    async fn until_ending<'c>(
+        &mut self,
+        commands: &'c Commands<'_>,
+        under_way: &mut FuturesUnordered<UnderWay<'c>>,
+    ) -> Ending {
+        enum Event {
+            Ending(Ending),
+            Asked(Asked),
+            Done((oneshot::Sender<Result<Value, ApiError>>, Result<Answer, ApiError>)),
+        }
         loop {
-            let asked = {
+            let event = {
                 let command = pin!(self.asked.next().fuse());
                 let failed = pin!(self.ways.failed());
-                let events = select(self.terminated.as_mut(), select(command, failed));
-                match events.await {
-                    Either::Left(_) => return Ending::Signal,
-                    Either::Right((Either::Left((Some(asked), _)), _)) => asked,
+                let done = pin!(next(under_way));
+                match select(self.terminated.as_mut(), select(command, select(failed, done))).await {
+                    Either::Left(_) => Event::Ending(Ending::Signal),
+                    Either::Right((Either::Left((Some(asked), _)), _)) => Event::Asked(asked),
                     Either::Right((Either::Left((None, _)), _)) => {
-                        return Ending::Failure(std::io::Error::other("the control thread ended"));
+                        Event::Ending(Ending::Failure(std::io::Error::other("the control thread ended")))
                     }
-                    Either::Right((Either::Right((error, _)), _)) => return Ending::Failure(error),
+                    Either::Right((Either::Right((Either::Left((error, _)), _)), _)) => {
+                        Event::Ending(Ending::Failure(error))
+                    }
+                    Either::Right((Either::Right((Either::Right((done, _)), _)), _)) => Event::Done(done),
                 }
             };
-            let Asked { command, answer } = asked;
-            let done = match command {
-                Command::Measures => Ok(json(&self.measures().await)),
-                Command::Metrics => Ok(metrics::text(self.array.status(), self.measures().await).into()),
-                Command::Trace(request) => Ok(json(&self.gauges.traces(request.from))),
-                Command::Stop => return Ending::Command(answer),
-                Command::ScrubReport => scrub::served_report(&self.array),
-                Command::Scrub(request) => scrub::command(&self.array, &request).await,
-                command => self.carry_out(command).await.map(|()| self.status()),
-            };
-            // A client that has gone does not need its answer.
-            drop(answer.send(done));
-        }
-    }
-
-    /// Of all threads.
-    async fn measures(&self) -> Measures {
-        let own = self.gauges.measures();
-        match &self.crew {
-            None => own,
-            Some((crew, _)) => crew.measures().await.iter().fold(own, |all, other| all.with(other)),
-        }
-    }
-
-    /// Does what changes the array, or only tells how it is.
-    async fn carry_out(&self, command: Command) -> Result<(), ApiError> {
-        match command {
-            Command::FailMember(request) => {
-                let member = self.named(&request.member);
-                self.change(&request, self.array.fail(&member)).await
-            }
-            Command::Set(wanted) => self.set(&wanted).await,
-            Command::AddMember(request) => self.add(&request).await,
-            Command::ReAddMember(request) => self.re_add(&request).await,
-            Command::ReplaceMember(request) => self.replace(&request).await,
-            Command::RemoveMember(member) => self.remove(&member).await,
-            Command::Grow(request) => grow::command(&self.array, request).await,
-            Command::Status | Command::Measures | Command::Metrics | Command::Trace(_) | Command::Stop => Ok(()),
-            Command::Scrub(_) | Command::ScrubReport => Ok(()),
-        }
-    }
-
-    /// The member's own name, where it is called by another path of the same file.
-    fn named(&self, path: &str) -> String {
-        let absolute = |name: &str| std::path::absolute(name).ok();
-        let is_it = |name: &String| name == path || (path.contains('/') && absolute(name) == absolute(path));
-        let name = self.array.status().members.into_iter().map(|member| member.name).find(is_it);
-        name.unwrap_or_else(|| path.to_owned())
-    }
-
-    async fn change(
-        &self,
-        request: &MemberRequest,
-        change: impl Future<Output = Result<(), Refusal>>,
-    ) -> Result<(), ApiError> {
-        let called = self.named(&request.member);
-        let is_known = self
-            .array
-            .status()
-            .members
-            .iter()
-            .any(|member| member.name == called || Path::new(&member.name).file_name() == Some(called.as_ref()));
-        let status = if is_known { 409 } else { 404 };
-        change.await.map_err(|refusal| refused(status, refusal))
-    }
-
-    async fn remove(&self, request: &MemberRequest) -> Result<(), ApiError> {
-        let names = || self.array.status().members.into_iter().map(|member| member.name);
-        let before: BTreeSet<String> = names().collect();
-        self.change(request, self.array.remove(&self.named(&request.member))).await?;
-        let after: BTreeSet<String> = names().collect();
-        let gone = before.difference(&after).filter_map(|name| std::fs::canonicalize(name).ok());
-        self.let_go.borrow_mut().extend(gone);
-        Ok(())
-    }
-
-    /// Opens a file that is to join. It is held for a moment by who had it: as a member, or to be refused.
-    async fn open(&self, name: &str) -> Result<Candidate<AnyMember>, ApiError> {
-        self.check_absent(name)?;
-        let file = std::fs::canonicalize(name).unwrap_or_default();
-        let deadline = self.machine.clock.now() + LET_GO_PATIENCE;
-        loop {
-            match self.machine.open(Path::new(name), Purpose::Write) {
-                Err(_) if self.let_go.borrow().contains(&file) && self.machine.clock.now() < deadline => {
-                    self.machine.clock.sleep_until(self.machine.clock.now() + LET_GO_INTERVAL).await;
+            match event {
+                Event::Ending(ending) => return ending,
+                Event::Asked(Asked { command: Command::Stop, answer }) => return Ending::Command(answer),
+                Event::Asked(Asked { command, answer }) => {
+                    under_way.push(Box::pin(async move { (answer, commands.carry_out(command).await) }));
                 }
-                opened => return opened.map_err(not_opened),
+                // A client that has gone does not need its answer.
+                Event::Done((answer, done)) => {
+                    drop(answer.send(done.map(|done| body(done, &commands.array, &self.served()))));
+                }
             }
         }
     }
 
-    /// Refuses a member to join a second time: this server has its file itself, so it could not be opened.
-    fn check_absent(&self, name: &str) -> Result<(), ApiError> {
-        let called = self.named(name);
-        let status = self.array.status();
-        let Some(member) = status.members.iter().find(|member| member.name == called) else { return Ok(()) };
-        let advice = match member.state {
-            "faulty" => "it is faulty: remove it first".to_owned(),
-            state => format!("it is {}: fail and remove it first, if it is to join anew", state.replace('_', " ")),
-        };
-        Err(refused(409, Refusal::new("a member of this array already").of(&called).advice(advice)))
-    }
-
-    /// Of a file that has joined nobody waits to have it.
-    fn note_joined(&self, name: &str) {
-        self.let_go.borrow_mut().remove(&std::fs::canonicalize(name).unwrap_or_default());
-    }
-
-    async fn add(&self, request: &AddRequest) -> Result<(), ApiError> {
-        let candidate = self.open(&request.member).await?;
-        let device_uuid = random().map_err(not_opened)?;
-        self.array.add(candidate, device_uuid, request.force).await.map_err(|refusal| refused(409, refusal))?;
-        self.note_joined(&request.member);
-        Ok(())
-    }
-
-    async fn re_add(&self, request: &MemberRequest) -> Result<(), ApiError> {
-        let candidate = self.open(&request.member).await?;
-        self.array.re_add(candidate).await.map_err(|refusal| refused(409, refusal))?;
-        self.note_joined(&request.member);
-        Ok(())
-    }
-
-    async fn replace(&self, request: &ReplaceRequest) -> Result<(), ApiError> {
-        let (old, new) = (self.named(&request.member), self.named(&request.with));
-        let status = self.array.status();
-        let spare = status.members.iter().find(|member| member.state == "spare" && member.name == new);
-        let replaced = match spare {
-            Some(spare) => self.array.replace_with_spare(&old, &spare.name).await,
-            None => {
-                let candidate = self.open(&request.with).await?;
-                let device_uuid = random().map_err(not_opened)?;
-                self.array.replace(&old, candidate, device_uuid, request.force).await
-            }
-        };
-        replaced.map_err(|refusal| refused(409, refusal))?;
-        self.note_joined(&request.with);
-        Ok(())
-    }
-
-    async fn set(&self, wanted: &BTreeMap<String, String>) -> Result<(), ApiError> {
-        let changes = prepare(self.machine, &self.array, wanted).map_err(|refusal| refused(400, refusal))?;
-        let mut done = Vec::new();
-        for (change, key) in changes.into_iter().zip(wanted.keys()) {
-            change.await.map_err(|refusal| match done.is_empty() {
-                true => refused(409, refusal),
-                false => refused(409, refusal.after(format!("set before it: {}", done.join(", ")))),
-            })?;
-            done.push(&**key);
-        }
-        Ok(())
-    }
-
-    fn status(&self) -> Value {
-        let served = Served {
+    fn served(&self) -> Served {
+        Served {
             nbd: self.ways.nbd(),
             clients: self.ways.nbd_clients(),
             ways: self.ways.status(),
             http: self.called.http.clone(),
             pid: std::process::id(),
-        };
-        json(&ServedStatus { array: self.array.status(), served })
+        }
     }
+}
+
+/// The next command that is done, with no end while there is none.
+async fn next<F: Future>(under_way: &mut FuturesUnordered<F>) -> F::Output {
+    match under_way.next().await {
+        Some(done) => done,
+        None => std::future::pending().await,
+    }
+}
+
+/// Carries out `work`, and answers the commands that are done meanwhile.
+async fn answering<T>(
+    under_way: &mut FuturesUnordered<UnderWay<'_>>,
+    body: impl Fn(Answer) -> Value,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = pin!(work);
+    loop {
+        match select(work.as_mut(), pin!(next(under_way))).await {
+            Either::Left((done, _)) => return done,
+            Either::Right(((answer, done), _)) => drop(answer.send(done.map(&body))),
+        }
+    }
+}
+
+fn body(answer: Answer, array: &Array, served: &Served) -> Value {
+    match answer {
+        Answer::Status => status(array, served),
+        Answer::Body(body) => body,
+    }
+}
+
+fn status(array: &Array, served: &Served) -> Value {
+    json(&ServedStatus { array: array.status(), served })
 }
 
 /// What ways in have of the array; with the threads that share it, where there are several.
@@ -598,15 +515,6 @@ async fn exported(
         async move { first.give_licences().await }
     });
     Ok((Exported::Shard(first), Some((crew, giving))))
-}
-
-fn not_opened(refusal: Refusal) -> ApiError {
-    let failure = Failure::from(refusal);
-    let error = ApiError::new(409, failure.reason());
-    match failure.advice() {
-        Some(advice) => error.advice(advice),
-        None => error,
-    }
 }
 
 /// As `status` for what changed nothing.

@@ -21,6 +21,8 @@ pub(crate) struct Setting {
     pub(crate) key: &'static str,
     /// The values that it takes, for a person.
     pub(crate) values: &'static str,
+    /// It may take its time, or wait for a file.
+    is_slow: bool,
     /// Checks a value for this array; what it has to open is opened by this machine.
     prepare: for<'a> fn(&'a Machine, &'a Array, &str) -> Result<Change<'a>, Refusal>,
 }
@@ -30,6 +32,7 @@ pub(crate) const SETTINGS: [Setting; 11] = [
     Setting {
         key: "bitmap",
         values: "none, internal[:CHUNK], or /FILE[:CHUNK]",
+        is_slow: true,
         prepare: |machine, array, value| {
             let change = parse_bitmap(value)?;
             if array.is_read_only() {
@@ -50,6 +53,7 @@ pub(crate) const SETTINGS: [Setting; 11] = [
     Setting {
         key: "integrity",
         values: "on",
+        is_slow: true,
         prepare: |_, array, value| {
             if value != "on" {
                 return Err(Refusal::new(format!("{value:?} is not \"on\"")));
@@ -61,6 +65,7 @@ pub(crate) const SETTINGS: [Setting; 11] = [
     Setting {
         key: "stripe-size",
         values: "auto, or a power of two from 4K to the chunk",
+        is_slow: false,
         prepare: |_, array, value| {
             let stripe_size = parse_stripe_size(value).map_err(Refusal::new)?;
             array.check_stripe_size(stripe_size)?;
@@ -71,6 +76,7 @@ pub(crate) const SETTINGS: [Setting; 11] = [
     Setting {
         key: "max-corr-read-errors",
         values: "a count",
+        is_slow: false,
         prepare: |_, array, value| {
             let count = value.parse().map_err(|_| Refusal::new(format!("{value:?} is no count")))?;
             let array = array.clone();
@@ -84,6 +90,7 @@ pub(crate) const SETTINGS: [Setting; 11] = [
     Setting {
         key: "member-timeout",
         values: "none, or seconds",
+        is_slow: false,
         prepare: |_, array, value| {
             let timeout = match value {
                 "none" => None,
@@ -100,6 +107,7 @@ pub(crate) const SETTINGS: [Setting; 11] = [
     Setting {
         key: "sweep-in-flight",
         values: "a power of two from 4K to 64M",
+        is_slow: false,
         prepare: |_, array, value| {
             let in_flight_bytes = parse_bytes(value)?;
             SweepTransfers { in_flight_bytes, ..array.sweep_transfers() }.check()?;
@@ -111,6 +119,7 @@ pub(crate) const SETTINGS: [Setting; 11] = [
     Setting {
         key: "sweep-window",
         values: "auto, or a power of two from 4K to 64M",
+        is_slow: false,
         prepare: |_, array, value| {
             let window_bytes = if value == "auto" { None } else { Some(parse_bytes(value)?) };
             SweepTransfers { window_bytes, ..array.sweep_transfers() }.check()?;
@@ -122,6 +131,7 @@ pub(crate) const SETTINGS: [Setting; 11] = [
     Setting {
         key: "sync-action",
         values: "check, repair, idle, or frozen",
+        is_slow: false,
         prepare: |_, array, value| {
             let scrub = match value {
                 "frozen" | "idle" => None,
@@ -146,6 +156,7 @@ pub(crate) const SETTINGS: [Setting; 11] = [
     Setting {
         key: "sync-speed-min",
         values: "bytes a second, 1 or more",
+        is_slow: false,
         prepare: |_, array, value| {
             let Size(min) = parse_rate(value)?;
             let array = array.clone();
@@ -155,6 +166,7 @@ pub(crate) const SETTINGS: [Setting; 11] = [
     Setting {
         key: "sync-speed-max",
         values: "none, or bytes a second, 1 or more",
+        is_slow: false,
         prepare: |_, array, value| {
             let max = if value == "none" { None } else { Some(parse_rate(value)?.0) };
             let array = array.clone();
@@ -164,6 +176,7 @@ pub(crate) const SETTINGS: [Setting; 11] = [
     Setting {
         key: "verify",
         values: "always, or scrub",
+        is_slow: false,
         prepare: |_, array, value| {
             let verify = Verify::from_name(value).ok_or_else(|| Refusal::new(format!("{value:?} is neither")))?;
             if !array.has_checksums() {
@@ -225,6 +238,11 @@ pub(crate) fn prepare<'a>(
         })
     };
     wanted.iter().map(check).collect()
+}
+
+/// Whether a setting is changed without waiting for anything.
+pub(crate) fn is_quick(key: &str) -> bool {
+    SETTINGS.iter().any(|setting| setting.key == key && !setting.is_slow)
 }
 
 fn unknown(key: &str) -> Refusal {

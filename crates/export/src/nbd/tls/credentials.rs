@@ -5,8 +5,8 @@ use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
@@ -51,14 +51,33 @@ fn verifier(
     }
     let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     let revoked = directory.join("ca-crl.pem");
-    if revoked.exists() {
-        let lists =
-            CertificateRevocationListDer::pem_file_iter(&revoked).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let lists = lists.map_err(|error| unreadable(&revoked, error))?;
-        builder = builder.with_crls(lists);
+    match revoked.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", revoked.display()))),
+        // One that is there is to be used, also if what it links to is not.
+        Ok(_) => builder = builder.with_crls(revocation_lists(&revoked)?),
     }
-    builder.build().map_err(|error| refused(&authority, error))
+    builder.build().map_err(|error| match error {
+        VerifierBuilderError::InvalidCrl(error) => refused(&revoked, rustls::Error::from(error)),
+        error => refused(&authority, error),
+    })
 }
+
+/// The revocation lists in a file: at least one, and nothing else, as what is not understood may be what was to revoke.
+fn revocation_lists(path: &Path) -> io::Result<Vec<CertificateRevocationListDer<'static>>> {
+    let bytes = std::fs::read(path).map_err(|error| unreadable(path, pem::Error::Io(error)))?;
+    let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
+    let lists = lists.map_err(|error| unreadable(path, error))?;
+    let begun = bytes.windows(PEM_BEGIN.len()).filter(|window| *window == PEM_BEGIN).count();
+    match lists.len() {
+        0 => Err(refused(path, "there is no revocation list in PEM in it; without the file nothing is revoked")),
+        whole if whole < begun => Err(refused(path, format!("only {whole} of the {begun} parts are revocation lists"))),
+        _ => Ok(lists),
+    }
+}
+
+/// What each part of a PEM file begins with.
+const PEM_BEGIN: &[u8] = b"-----BEGIN ";
 
 /// The certificates in a file: at least one.
 fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {

@@ -1,0 +1,244 @@
+//! The same bytes by other paths: the lock of a member also keeps away those that reach it by another device.
+//!
+//! A hard link, a symbolic link and a bind mount lead to the same inode, which has one lock. A loop device has an inode
+//! of its own, so its lock says nothing about the file behind it, and the kernel claims none of the two for the other. So:
+//!
+//! * of a block device, what it stands on is locked too: the file or device behind a loop device, also where a
+//!   partition or a mapping (dm, md) lies between;
+//! * of a file, each loop device over it is claimed, as the kernel's own users of it do; one that is in use is refused.
+//!
+//! Where the file behind a loop device cannot be reached (it was deleted, or lies in another mount namespace), only the
+//! locks that exist already are noticed. A union of directories (overlayfs) gives one file two inodes, which nothing here sees.
+//!
+//! Facts: `drivers/block/loop.c` (`LOOP_GET_STATUS64`, `backing_file`), `Documentation/ABI/testing/sysfs-block`.
+
+use super::lock::{Lock, holder_of, lock};
+use super::{OpenError, is_block_device};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// A device number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Number {
+    major: u32,
+    minor: u32,
+}
+
+/// What a file is, whatever it is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: Number,
+    inode: u64,
+}
+
+impl Identity {
+    fn of(fd: &OwnedFd) -> Option<Self> {
+        let status = rustix::fs::fstat(fd).ok()?;
+        Some(Self { device: Number::of(status.st_dev), inode: status.st_ino })
+    }
+}
+
+impl Number {
+    fn of(device: rustix::fs::Dev) -> Self {
+        Self { major: rustix::fs::major(device), minor: rustix::fs::minor(device) }
+    }
+
+    /// As the kernel writes it in its own structures (`huge_encode_dev`).
+    fn decoded(device: u64) -> Self {
+        let device = device as u32;
+        Self { major: device >> 8 & 0xfff, minor: device & 0xff | device >> 12 & 0xf_ff00 }
+    }
+}
+
+/// Locks the same bytes by their other ways; what is returned holds the locks.
+///
+/// # Errors
+/// One of them is in use; the error names it.
+pub(super) fn lock_aliases(path: &Path, fd: &OwnedFd, wanted: Lock) -> Result<Vec<OwnedFd>, OpenError> {
+    if wanted == Lock::None {
+        return Ok(Vec::new());
+    }
+    let status = rustix::fs::fstat(fd).map_err(|source| OpenError::system(path, "look at", source))?;
+    let mut held = Vec::new();
+    let locked = match is_block_device(path, &status)? {
+        true => lock_below(Number::of(status.st_rdev), wanted, &mut BTreeSet::new(), &mut held),
+        false => claim_above(fd, wanted, &mut held),
+    };
+    let of_member = |source| OpenError::Alias { path: path.to_owned(), source: Box::new(source) };
+    locked.map(|()| held).map_err(of_member)
+}
+
+/// Locks what the block device with this number stands on.
+fn lock_below(
+    device: Number,
+    wanted: Lock,
+    seen: &mut BTreeSet<Number>,
+    held: &mut Vec<OwnedFd>,
+) -> Result<(), OpenError> {
+    let link = PathBuf::from(format!("/sys/dev/block/{}:{}", device.major, device.minor));
+    // Not `..` of the link: that would be the directory of links.
+    let Ok(directory) = link.canonicalize() else { return Ok(()) };
+    if !seen.insert(device) {
+        return Ok(());
+    }
+    if let Some(file) = backing_file(&directory) {
+        lock_backing(&directory, &file, wanted, seen, held)?;
+    }
+    let disk = directory.join("partition").exists().then(|| directory.parent()).flatten().map(Path::to_owned);
+    for lower in disk.into_iter().chain(entries(&directory.join("slaves"))) {
+        if let Some(number) = number_of(&lower) {
+            lock_below(number, wanted, seen, held)?;
+        }
+    }
+    Ok(())
+}
+
+/// Locks the file or device behind the loop device that sysfs has in `directory`.
+fn lock_backing(
+    directory: &Path,
+    file: &Path,
+    wanted: Lock,
+    seen: &mut BTreeSet<Number>,
+    held: &mut Vec<OwnedFd>,
+) -> Result<(), OpenError> {
+    let expected = node_of(directory).and_then(|node| identity_behind(&node));
+    let opened = open_backing(file, wanted)?;
+    let is_it = |fd: &OwnedFd| expected.is_none_or(|expected| Identity::of(fd) == Some(expected));
+    let Some(fd) = opened.filter(is_it) else {
+        let holder = expected.and_then(|Identity { device, inode }| holder_of(device.major, device.minor, inode));
+        return match holder {
+            Some(pid) => Err(OpenError::Locked { path: file.to_owned(), holder: Some(pid) }),
+            None => Ok(()),
+        };
+    };
+    let status = rustix::fs::fstat(&fd).map_err(|source| OpenError::system(file, "look at", source))?;
+    lock(file, &fd, wanted)?;
+    let is_block_device = is_block_device(file, &status)?;
+    held.push(fd);
+    if is_block_device { lock_below(Number::of(status.st_rdev), wanted, seen, held) } else { Ok(()) }
+}
+
+/// Opens what is behind a loop device; `None` when it cannot be reached.
+fn open_backing(path: &Path, wanted: Lock) -> Result<Option<OwnedFd>, OpenError> {
+    // Looked at first: opening a pipe would wait, and some devices act on being opened.
+    let Some(is_block_device) = rustix::fs::stat(path).ok().and_then(|status| is_block_device(path, &status).ok())
+    else {
+        return Ok(None);
+    };
+    let claim = if is_block_device { OFlags::EXCL } else { OFlags::empty() };
+    let open = |access| rustix::fs::open(path, access | claim | OFlags::CLOEXEC, Mode::empty());
+    // NFS locks exclusively only what is open for writing.
+    let opened = match wanted {
+        Lock::Exclusive => open(OFlags::RDWR).or_else(|error| match error {
+            Errno::BUSY => Err(error),
+            _ => open(OFlags::RDONLY),
+        }),
+        Lock::Shared | Lock::None => open(OFlags::RDONLY),
+    };
+    match opened {
+        Err(Errno::BUSY) => Err(OpenError::Busy { path: path.to_owned() }),
+        opened => Ok(opened.ok()),
+    }
+}
+
+/// Claims the loop devices over a file.
+fn claim_above(fd: &OwnedFd, wanted: Lock, held: &mut Vec<OwnedFd>) -> Result<(), OpenError> {
+    let own = Identity::of(fd);
+    for directory in entries(Path::new("/sys/block")) {
+        let Some(file) = backing_file(&directory) else { continue };
+        let Some(node) = node_of(&directory) else { continue };
+        let is_over_it = match identity_behind(&node) {
+            Some(identity) => Some(identity) == own,
+            // The device is another user's to open.
+            None => rustix::fs::stat(&file)
+                .is_ok_and(|status| Some(Identity { device: Number::of(status.st_dev), inode: status.st_ino }) == own),
+        };
+        // Readers go together.
+        if !is_over_it || wanted == Lock::Shared && is_read_only(&directory) {
+            continue;
+        }
+        match rustix::fs::open(&node, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
+            Err(Errno::BUSY) => return Err(OpenError::Busy { path: node }),
+            // A claim has one owner, and there may be several readers of the file.
+            Ok(claim) if wanted == Lock::Exclusive => held.push(claim),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The path of what is behind a loop device, if it is one that is in use.
+fn backing_file(directory: &Path) -> Option<PathBuf> {
+    let mut path = std::fs::read(directory.join("loop/backing_file")).ok()?;
+    path.pop_if(|last| *last == b'\n');
+    Some(OsString::from_vec(path).into())
+}
+
+fn is_read_only(directory: &Path) -> bool {
+    std::fs::read_to_string(directory.join("ro")).is_ok_and(|text| text.trim_end() == "1")
+}
+
+/// The device's node.
+fn node_of(directory: &Path) -> Option<PathBuf> {
+    // In names with a slash sysfs has an exclamation mark.
+    let name = directory.file_name()?.to_str()?.replace('!', "/");
+    Some(Path::new("/dev").join(name))
+}
+
+fn number_of(directory: &Path) -> Option<Number> {
+    let text = std::fs::read_to_string(directory.join("dev")).ok()?;
+    let (major, minor) = text.trim_end().split_once(':')?;
+    Some(Number { major: major.parse().ok()?, minor: minor.parse().ok()? })
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = directory.read_dir() else { return Vec::new() };
+    entries.filter_map(|entry| entry.ok()?.path().canonicalize().ok()).collect()
+}
+
+/// `struct loop_info64` of `linux/loop.h`, of which the first fields are looked at.
+#[repr(C)]
+struct LoopInfo {
+    device: u64,
+    inode: u64,
+    rest: [u64; 27],
+}
+
+const LOOP_GET_STATUS64: libc::c_ulong = 0x4c05;
+
+/// What is behind a loop device.
+fn identity_behind(node: &Path) -> Option<Identity> {
+    let device = rustix::fs::open(node, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut info = LoopInfo { device: 0, inode: 0, rest: [0; 27] };
+    // SAFETY: the descriptor is open, and the call fills a structure of ours that is as long as the kernel's.
+    let got = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as _, &raw mut info) };
+    (got == 0).then(|| Identity { device: Number::decoded(info.device), inode: info.inode })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 232 bytes in `linux/loop.h`.
+    const _: () = assert!(size_of::<LoopInfo>() == 232);
+
+    #[test]
+    fn a_device_number_is_read_as_the_kernel_writes_it() {
+        for (device, major, minor) in [(0xfe00, 254, 0), (0x0801, 8, 1), (0x10_00_00 | 0x25 << 8 | 3, 37, 0x103)] {
+            assert_eq!(Number::decoded(device), Number { major, minor }, "{device:#x}");
+        }
+    }
+
+    #[test]
+    fn a_disk_without_a_loop_device_stands_on_nothing() {
+        let mut held = Vec::new();
+        let ram = Number { major: 1, minor: 0 };
+        assert!(lock_below(ram, Lock::Exclusive, &mut BTreeSet::new(), &mut held).is_ok());
+        assert!(held.is_empty());
+    }
+}

@@ -1,0 +1,231 @@
+//! What control commands do to a served array, each beside the others: while one waits for a file, others are carried out.
+//!
+//! What changes which files belong to the array, or takes its time, is one at a time: a second one waits a moment for the
+//! first to end and is refused then, with what is under way. Looking, `fail`, `remove`, `scrub` and quick settings wait for
+//! nothing but the array itself. What may wait for a file system does so on another thread ([`crate::elsewhere`]).
+
+use crate::command::crew::Crew;
+use crate::command::failure::Failure;
+use crate::command::grow;
+use crate::command::metrics;
+use crate::command::scrub;
+use crate::command::serve::{json, refused};
+use crate::command::settings::{is_quick, prepare};
+use crate::machine::{Array, Machine, Purpose, random};
+use engine::{Candidate, Clock, Moment, Refusal};
+use export::control::{AddRequest, ApiError, Command, MemberRequest, ReplaceRequest};
+use export::measure::{Gauges, Measures};
+use futures_util::future::{Either, select};
+use futures_util::lock::{Mutex, MutexGuard};
+use io::{AnyMember, OpenError};
+use serde_json::Value;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::pin::pin;
+use std::time::Duration;
+
+/// How long after its removal a member may be open, until its last transfers have ended, and how often is looked.
+const LET_GO_PATIENCE: Duration = Duration::from_secs(10);
+const LET_GO_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How long a change waits for the one before it.
+const TURN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is answered to a command that was carried out.
+pub(crate) enum Answer {
+    /// How the array is then.
+    Status,
+    /// This.
+    Body(Value),
+}
+
+/// Carries commands out.
+pub(crate) struct Commands<'a> {
+    pub(crate) machine: &'a Machine,
+    pub(crate) array: Array,
+    /// What requests and members do, in figures.
+    pub(crate) gauges: Gauges,
+    /// The threads of other shards, where there are any.
+    pub(crate) crew: Option<Crew>,
+    /// Held by the change that is under way, and what that is.
+    turn: Mutex<()>,
+    under_way: RefCell<String>,
+    /// A member that was removed until then may be given again at once.
+    let_go_until: Cell<Moment>,
+}
+
+impl<'a> Commands<'a> {
+    pub(crate) fn new(machine: &'a Machine, array: Array, gauges: Gauges, crew: Option<Crew>) -> Self {
+        let (turn, under_way, let_go_until) = (Mutex::default(), RefCell::default(), Cell::default());
+        Self { machine, array, gauges, crew, turn, under_way, let_go_until }
+    }
+
+    /// Does what changes the array, or tells how it is.
+    pub(crate) async fn carry_out(&self, command: Command) -> Result<Answer, ApiError> {
+        match command {
+            Command::Status | Command::Stop => {}
+            Command::Measures => return Ok(Answer::Body(json(&self.measures().await))),
+            Command::Metrics => {
+                return Ok(Answer::Body(metrics::text(self.array.status(), self.measures().await).into()));
+            }
+            Command::Trace(request) => return Ok(Answer::Body(json(&self.gauges.traces(request.from)))),
+            Command::ScrubReport => return scrub::served_report(&self.array).map(Answer::Body),
+            Command::Scrub(request) => return scrub::command(&self.array, &request).await.map(Answer::Body),
+            Command::FailMember(request) => {
+                let member = self.named(&request.member);
+                self.change(&request, self.array.fail(&member)).await?;
+            }
+            Command::RemoveMember(request) => self.remove(&request).await?,
+            Command::Set(wanted) => self.set(&wanted).await?,
+            Command::AddMember(request) => self.add(&request).await?,
+            Command::ReAddMember(request) => self.re_add(&request).await?,
+            Command::ReplaceMember(request) => self.replace(&request).await?,
+            Command::Grow(request) => {
+                let _turn = self.turn("grow".to_owned()).await?;
+                grow::command(&self.array, request).await?;
+            }
+        }
+        Ok(Answer::Status)
+    }
+
+    /// Waits for the change that is under way to end, but not for long.
+    async fn turn(&self, change: String) -> Result<MutexGuard<'_, ()>, ApiError> {
+        let clock = &self.machine.clock;
+        let end = clock.sleep_until(clock.now() + TURN_PATIENCE);
+        match select(pin!(self.turn.lock()), pin!(end)).await {
+            Either::Left((turn, _)) => {
+                *self.under_way.borrow_mut() = change;
+                Ok(turn)
+            }
+            Either::Right(_) => Err(ApiError::new(409, format!("busy: {} is under way", self.under_way.borrow()))
+                .advice(
+                    "give the command again when it has ended; `mdspace status` and `mdspace fail` do not wait for it",
+                )),
+        }
+    }
+
+    /// Of all threads.
+    async fn measures(&self) -> Measures {
+        let own = self.gauges.measures();
+        match &self.crew {
+            None => own,
+            Some(crew) => crew.measures().await.iter().fold(own, |all, other| all.with(other)),
+        }
+    }
+
+    /// The member's own name, where it is called by another path of the same file.
+    fn named(&self, path: &str) -> String {
+        let absolute = |name: &str| std::path::absolute(name).ok();
+        let is_it = |name: &String| name == path || (path.contains('/') && absolute(name) == absolute(path));
+        let name = self.array.status().members.into_iter().map(|member| member.name).find(is_it);
+        name.unwrap_or_else(|| path.to_owned())
+    }
+
+    async fn change(
+        &self,
+        request: &MemberRequest,
+        change: impl Future<Output = Result<(), Refusal>>,
+    ) -> Result<(), ApiError> {
+        let called = self.named(&request.member);
+        let is_known = self
+            .array
+            .status()
+            .members
+            .iter()
+            .any(|member| member.name == called || Path::new(&member.name).file_name() == Some(called.as_ref()));
+        let status = if is_known { 409 } else { 404 };
+        change.await.map_err(|refusal| refused(status, refusal))
+    }
+
+    async fn remove(&self, request: &MemberRequest) -> Result<(), ApiError> {
+        self.change(request, self.array.remove(&self.named(&request.member))).await?;
+        self.let_go_until.set(self.machine.clock.now() + LET_GO_PATIENCE);
+        Ok(())
+    }
+
+    /// Opens a file that is to join. It is held for a moment by who had it: as a member, or to be refused.
+    async fn open(&self, name: &str) -> Result<Candidate<AnyMember>, ApiError> {
+        self.check_absent(name)?;
+        let clock = &self.machine.clock;
+        let is_held = |error: &OpenError| matches!(error, OpenError::Locked { .. } | OpenError::Busy { .. });
+        loop {
+            let opened =
+                self.machine.open_elsewhere(Path::new(name), Purpose::Write, self.array.member_timeout()).await;
+            match opened.map_err(not_opened)? {
+                Err(error) if is_held(&error) && clock.now() < self.let_go_until.get() => {
+                    clock.sleep_until(clock.now() + LET_GO_INTERVAL).await;
+                }
+                opened => return opened.map_err(|error| not_opened(crate::machine::not_opened(&error))),
+            }
+        }
+    }
+
+    /// Refuses a member to join a second time: this server has its file itself, so it could not be opened.
+    fn check_absent(&self, name: &str) -> Result<(), ApiError> {
+        let called = self.named(name);
+        let status = self.array.status();
+        let Some(member) = status.members.iter().find(|member| member.name == called) else { return Ok(()) };
+        let advice = match member.state {
+            "faulty" => "it is faulty: remove it first".to_owned(),
+            state => format!("it is {}: fail and remove it first, if it is to join anew", state.replace('_', " ")),
+        };
+        Err(refused(409, Refusal::new("a member of this array already").of(&called).advice(advice)))
+    }
+
+    async fn add(&self, request: &AddRequest) -> Result<(), ApiError> {
+        let _turn = self.turn(format!("add of {}", request.member)).await?;
+        let candidate = self.open(&request.member).await?;
+        let device_uuid = random().map_err(not_opened)?;
+        self.array.add(candidate, device_uuid, request.force).await.map_err(|refusal| refused(409, refusal))
+    }
+
+    async fn re_add(&self, request: &MemberRequest) -> Result<(), ApiError> {
+        let _turn = self.turn(format!("re-add of {}", request.member)).await?;
+        let candidate = self.open(&request.member).await?;
+        self.array.re_add(candidate).await.map_err(|refusal| refused(409, refusal))
+    }
+
+    async fn replace(&self, request: &ReplaceRequest) -> Result<(), ApiError> {
+        let _turn = self.turn(format!("replace of {} with {}", request.member, request.with)).await?;
+        let (old, new) = (self.named(&request.member), self.named(&request.with));
+        let status = self.array.status();
+        let spare = status.members.iter().find(|member| member.state == "spare" && member.name == new);
+        let replaced = match spare {
+            Some(spare) => self.array.replace_with_spare(&old, &spare.name).await,
+            None => {
+                let candidate = self.open(&request.with).await?;
+                let device_uuid = random().map_err(not_opened)?;
+                self.array.replace(&old, candidate, device_uuid, request.force).await
+            }
+        };
+        replaced.map_err(|refusal| refused(409, refusal))
+    }
+
+    async fn set(&self, wanted: &BTreeMap<String, String>) -> Result<(), ApiError> {
+        let changes = prepare(self.machine, &self.array, wanted).map_err(|refusal| refused(400, refusal))?;
+        let keys = || wanted.keys().map(|key| &**key);
+        let _turn = match keys().all(is_quick) {
+            true => None,
+            false => Some(self.turn(format!("set {}", keys().collect::<Vec<_>>().join(" "))).await?),
+        };
+        let mut done = Vec::new();
+        for (change, key) in changes.into_iter().zip(keys()) {
+            change.await.map_err(|refusal| match done.is_empty() {
+                true => refused(409, refusal),
+                false => refused(409, refusal.after(format!("set before it: {}", done.join(", ")))),
+            })?;
+            done.push(key);
+        }
+        Ok(())
+    }
+}
+
+fn not_opened(refusal: Refusal) -> ApiError {
+    let failure = Failure::from(refusal);
+    let error = ApiError::new(409, failure.reason());
+    match failure.advice() {
+        Some(advice) => error.advice(advice),
+        None => error,
+    }
+}
