@@ -102,8 +102,12 @@ impl Machine {
         let raid0_layout = arguments.raid0_layout.map(Raid0Layout::number);
         let consent = Consent { force: arguments.force, raid0_layout };
         let array = self.assemble_offer(Offer { members, bitmap }, consent, purpose, policy).await?;
-        for left_out in array.status().left_out {
+        let status = array.status();
+        for left_out in status.left_out {
             eprintln!("note: {}: not used: {}", left_out.name, left_out.reason);
+        }
+        for warning in status.warnings {
+            eprintln!("warning: {warning}");
         }
         if purpose == Purpose::Write {
             found.suffices_for(&array)?;

@@ -45,6 +45,9 @@ pub(crate) struct StatusView {
     members: Vec<MemberView>,
     missing: Vec<u16>,
     left_out: Vec<LeftOutView>,
+    /// What was accepted by `--force`; servers of before do not say.
+    #[serde(default)]
+    warnings: Vec<String>,
     served: ServedView,
 }
 
@@ -232,6 +235,9 @@ impl StatusView {
         text += &columns(&self.rows(figures));
         for left_out in &self.left_out {
             text += &format!("not used: {}: {}\n", left_out.name, left_out.reason);
+        }
+        for warning in &self.warnings {
+            text += &format!("warning: {warning}\n");
         }
         text
     }
