@@ -18,6 +18,7 @@ use crate::cache::StripeCache;
 use crate::clock::Clock;
 use crate::device::Device;
 use crate::error::{ArrayError, ArrayErrorKind};
+use crate::forced::Forced;
 use crate::gate::{Gate, Inside};
 use crate::gather::Gathering;
 use crate::growing::Growing;
@@ -86,6 +87,10 @@ pub(crate) struct Inner<M: Member, C: Clock> {
     pub(crate) others: RefCell<Vec<Rc<Device<M>>>>,
     /// Members that were offered and do not take part.
     pub(crate) left_out: Vec<LeftOut>,
+    /// Stale members that its user made it take.
+    pub(crate) forced_members: Vec<Forced>,
+    /// What its user has accepted by force: what may be lost or wrong.
+    pub(crate) warnings: Vec<String>,
     /// Every slot is filled by a device that is current everywhere.
     pub(crate) whole: Cell<bool>,
     /// Parity and copies agree everywhere.
@@ -283,6 +288,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         if !inner.read_only {
             inner.checkpoint().await?;
         }
+        inner.tell_forced().await?;
         inner.mark_clean().await
     }
 }

@@ -14,6 +14,7 @@ use crate::cache::{PAGE_BYTES, StripeCache};
 use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
 use crate::error::Refusal;
+use crate::forced::{self, Known, Rescue, slots_text};
 use crate::gather::Gathering;
 use crate::growing::Growing;
 use crate::healing::Healing;
@@ -21,6 +22,8 @@ use crate::inspect::{Found, find_superblock, read_bad_blocks};
 use crate::integrity::Verify;
 use crate::intent::BitmapPolicy;
 use crate::intent::load::{Circumstances, load, load_file};
+use crate::logs;
+use crate::lost_roles;
 use crate::member::{Limits, Member};
 use crate::membership::{ROUNDS_TO_LEAVE_ABSENT, ROUNDS_TO_LEAVE_BEHIND, Record, Said, survives};
 use crate::planner::DATA_CHUNKS_MAX;
@@ -32,7 +35,7 @@ use crate::watch::Surroundings;
 use format::geometry::{Geometry, Level};
 use format::integrity::BLOCK_BYTES;
 use format::superblock::{DeviceRole, Resync, Superblock};
-use format::units::Slot;
+use format::units::{Sectors, Slot};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
@@ -56,8 +59,9 @@ pub struct Offer<M> {
 /// What its user allows and wants.
 #[derive(Debug, Clone)]
 pub struct AssembleOptions {
-    /// Take a parity array that is both dirty and degraded: data that the
-    /// missing member held may be wrong where a write was under way.
+    /// Take what may have lost something, and say so: the fewest and least stale members that an array with too few current ones
+    /// can start with, as mdadm does; a parity array that is both dirty and degraded, where what the missing member held
+    /// may be wrong where a write was under way; an array whose write journal is lost, to be read.
     pub force: bool,
     /// Never write to any member.
     pub read_only: bool,
@@ -156,23 +160,27 @@ impl<M: Member, C: Clock> Array<M, C> {
             offered.push(Offered { name, member, found });
         }
         catch_up(&mut offered);
-        let election = elect(&offered)?;
+        let mut election = elect(&offered)?;
         let surroundings = Surroundings::new(pool.clone());
         let freshest = offered[election.freshest].found.superblock.clone();
+        let journal = offered.iter().find(|offered| offered.found.superblock.own_role() == DeviceRole::Journal);
+        let journal = journal.map(|journal| &*journal.name);
         let freshest_name = offered[election.freshest].name.clone();
-        check_supported(&freshest_name, &freshest, &options)?;
+        check_supported(&freshest_name, &freshest, journal, &options)?;
+        let rescue = rescue(&offered, &mut election, &freshest, options.force);
         let (slots, spares, left_out) = seat(offered, &election, &freshest, &options, &pool, &surroundings).await?;
-        let geometry = geometry(&freshest, &slots, &options)?;
+        let geometry = geometry(&freshest, &slots, &left_out, &rescue, &options)?;
         check_fit(&geometry, &slots)?;
         options.stripe_size.check(&geometry)?;
         let missing = |slot: Slot| {
             !slots[slot.index()].as_ref().is_some_and(|d: &Rc<Device<M>>| d.state.get() == DeviceState::InSync)
         };
         if !survives(&geometry, &missing) {
-            return Err(too_few(&geometry, &missing, &left_out));
+            let spares: Vec<&str> = spares.iter().map(|spare| &*spare.name).collect();
+            return Err(too_few(&geometry, &missing, &left_out, &spares, &rescue));
         }
-        let degraded = (0..geometry.slots()).any(|slot| missing(Slot(slot)));
-        let (resync, agreed) = agreement(&geometry, freshest.resync, degraded, &options)
+        let mut warnings = Warnings::of(&geometry, &rescue, &missing);
+        let (resync, agreed) = agreement(&geometry, &freshest, &rescue, &mut warnings, &options)
             .map_err(|refusal| refusal.because(&whoever_is_missing(&geometry, &missing, &left_out)))?;
         let intent = if options.read_only {
             None
@@ -181,7 +189,9 @@ impl<M: Member, C: Clock> Array<M, C> {
                 Geometry::Parity(_) => geometry.used_bytes(Slot(0)),
                 Geometry::Mapping(_) => geometry.array_bytes(),
             };
-            let circumstances = Circumstances { freshest: &freshest, covered_bytes, agreed, policy: options.bitmap };
+            let is_forced = !rescue.taken.is_empty();
+            let circumstances =
+                Circumstances { freshest: &freshest, covered_bytes, agreed, is_forced, policy: options.bitmap };
             match bitmap {
                 Some(file) => Some(load_file(&circumstances, file, &pool).await?),
                 None => load(&circumstances, &slots, &spares, &pool).await?,
@@ -192,11 +202,18 @@ impl<M: Member, C: Clock> Array<M, C> {
                 Some(intent) => intent.next_needed(range, 0).is_some(),
                 None => true,
             };
-            check_bad_blocks(&geometry, &slots, resync, &needed, &options)?
+            check_bad_blocks(&geometry, &slots, resync, &needed, &mut warnings, &options)?
         };
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
         let mut record = record(&freshest, resync, &slots, &spares);
         record.owed = record.owed.max(election.owed);
+        for (index, slot) in &rescue.taken {
+            record.set_role(election.numbers[*index].into(), DeviceRole::Active(*slot));
+            let device = slots[slot.index()].as_ref().expect("it was seated");
+            device.is_untold.set(true);
+            device.is_forced.set(true);
+        }
+        record.is_force_owed = options.force && !options.read_only && !warnings.texts.is_empty();
         if intent.is_none() {
             // It may have been used with a bitmap in a file, which a round cut short has left one event ahead: that
             // must not count any more once something is written that it does not know of.
@@ -238,6 +255,8 @@ impl<M: Member, C: Clock> Array<M, C> {
             places: Default::default(),
             others: RefCell::new(spares),
             left_out,
+            forced_members: if rescue.taken.is_empty() { Vec::new() } else { rescue.forced },
+            warnings: warnings.texts,
             whole: Cell::new(whole),
             agreed: Cell::new(agreed),
             agreed_below: Cell::new(agreed_below),
@@ -281,6 +300,8 @@ struct Election {
     seats: Vec<Result<DeviceRole, String>>,
     /// Rounds until nobody who calls itself active and is not would be taken for it.
     owed: u32,
+    /// For each candidate: its device number.
+    numbers: Vec<u16>,
 }
 
 /// The candidate whose word counts: the newest; of several that with which most are of one shape, so that it is the odd one that is
@@ -342,6 +363,8 @@ fn elect<M: Member>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
         }
     }
     let best = superblock(freshest);
+    let everyone = offered.iter().map(|candidate| (&*candidate.name, &candidate.found.superblock));
+    lost_roles::check(everyone, (&offered[freshest].name, best))?;
     // One that was removed may know of all events but the last, and its number belong to another since.
     let heir_of = |own: &Superblock| {
         offered.iter().find(|other| {
@@ -367,7 +390,46 @@ fn elect<M: Member>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
         claims.then(|| own.events.saturating_add(ROUNDS_TO_LEAVE_BEHIND.into()).saturating_sub(best.events))
     };
     let owed = offered.iter().zip(&seats).filter_map(left).max().unwrap_or(0);
-    Ok(Election { freshest, seats, owed: owed.try_into().unwrap_or(ROUNDS_TO_LEAVE_BEHIND) })
+    let numbers = offered.iter().map(|candidate| candidate.found.superblock.device_number.0).collect();
+    Ok(Election { freshest, seats, owed: owed.try_into().unwrap_or(ROUNDS_TO_LEAVE_BEHIND), numbers })
+}
+
+/// What `--force` can do for the array; with `force`, the members that it takes are seated. Those that would help and are not
+/// taken get the reason for that.
+fn rescue<M>(offered: &[Offered<M>], election: &mut Election, best: &Superblock, force: bool) -> Rescue {
+    let known = |(candidate, seat): (_, &Result<DeviceRole, String>)| {
+        let Offered { name, found, .. }: &Offered<M> = candidate;
+        Known { name, superblock: &found.superblock, seat: seat.as_ref().ok().copied() }
+    };
+    let known: Vec<_> = offered.iter().zip(&election.seats).map(known).collect();
+    let mut rescue = forced::rescue(&known, best);
+    for (index, objection) in &rescue.refused {
+        if let Err(reason) = &mut election.seats[*index] {
+            reason.push_str(&format!(", and --force does not take it: {objection}"));
+        }
+    }
+    if !force {
+        rescue.taken.clear();
+    }
+    for (index, slot) in &rescue.taken {
+        election.seats[*index] = Ok(DeviceRole::Active(*slot));
+    }
+    rescue
+}
+
+/// What the user has accepted by `--force`, for people.
+struct Warnings {
+    texts: Vec<String>,
+    /// Slots without a current member.
+    missing: Vec<Slot>,
+}
+
+impl Warnings {
+    fn of(geometry: &Geometry, rescue: &Rescue, missing: &dyn Fn(Slot) -> bool) -> Self {
+        let missing: Vec<Slot> = (0..geometry.slots()).map(Slot).filter(|&slot| missing(slot)).collect();
+        let taken = (!rescue.taken.is_empty()).then(|| forced::warning(&rescue.forced, geometry.level(), &missing));
+        Self { texts: taken.into_iter().collect(), missing }
+    }
 }
 
 /// Whether a member takes part by its own word alone because it was told of that before the others, and failed, or the power
@@ -438,7 +500,12 @@ pub(crate) fn difference(own: &Superblock, other: &Superblock) -> Option<&'stati
 const EVENTS_MAX: u64 = u64::MAX / 2;
 
 /// What this engine does not serve, or only reads.
-fn check_supported(name: &str, superblock: &Superblock, options: &AssembleOptions) -> Result<(), Refusal> {
+fn check_supported(
+    name: &str,
+    superblock: &Superblock,
+    journal: Option<&str>,
+    options: &AssembleOptions,
+) -> Result<(), Refusal> {
     let refuse = |field: &str, what: &str, advice: &str| Err(Refusal::new(what).of(name).field(field).advice(advice));
     if superblock.events > EVENTS_MAX {
         return refuse("superblock.events", "beyond any count of real changes", "make the array anew");
@@ -450,11 +517,7 @@ fn check_supported(name: &str, superblock: &Superblock, options: &AssembleOption
         return refuse("superblock.reshape_position", "a reshape is under way", "let md finish it first");
     }
     if superblock.journal {
-        return refuse(
-            "superblock.feature_map",
-            "the array has a write journal, which may hold data that the members lack",
-            "let md remove it: mdadm --grow --consistency-policy=resync",
-        );
+        logs::check_journal(name, journal, options)?;
     }
     if superblock.clustered && !options.read_only {
         return refuse(
@@ -595,15 +658,19 @@ async fn seat<M: Member>(
 fn geometry<M: Member>(
     freshest: &Superblock,
     slots: &[Option<Rc<Device<M>>>],
+    left_out: &[LeftOut],
+    rescue: &Rescue,
     options: &AssembleOptions,
 ) -> Result<Geometry, Refusal> {
     let data_bytes =
         |device: &Option<Rc<Device<M>>>| device.as_ref().map_or(0, |device| device.superblock.borrow().data_bytes());
-    if matches!(freshest.level, Level::Linear | Level::Raid0)
-        && let Some(slot) = slots.iter().position(Option::is_none)
-    {
-        return Err(Refusal::new(format!("slot {slot} is missing, and this level has no redundancy"))
-            .advice("give all members"));
+    if matches!(freshest.level, Level::Linear | Level::Raid0) && slots.iter().any(Option::is_none) {
+        let missing: Vec<Slot> =
+            (0..freshest.raid_disks).map(Slot).filter(|slot| slots[slot.index()].is_none()).collect();
+        let is = if missing.len() == 1 { "is" } else { "are" };
+        let mut reason = format!("{} {is} missing, and this level has no redundancy", slots_text(&missing));
+        reason.push_str(&those_left_out(left_out));
+        return Err(Refusal::new(reason).advice(advice_for_too_few("give all members", &[], rescue)));
     }
     let mut shape = freshest.shape(&slots.iter().map(data_bytes).collect::<Vec<_>>());
     if let (Level::Raid0, 0, Some(layout)) = (shape.level, shape.layout, options.raid0_layout) {
@@ -640,38 +707,76 @@ fn check_fit<M: Member>(geometry: &Geometry, slots: &[Option<Rc<Device<M>>>]) ->
     Ok(())
 }
 
-fn too_few(geometry: &Geometry, missing: &dyn Fn(Slot) -> bool, left_out: &[LeftOut]) -> Refusal {
-    Refusal::new("too few members")
-        .because(&whoever_is_missing(geometry, missing, left_out))
-        .advice("give more of its members")
+fn too_few(
+    geometry: &Geometry,
+    missing: &dyn Fn(Slot) -> bool,
+    left_out: &[LeftOut],
+    spares: &[&str],
+    rescue: &Rescue,
+) -> Refusal {
+    let mut details = whoever_is_missing(geometry, missing, left_out);
+    if let Some(note) = lost_roles::note(spares) {
+        details.push_str(&format!("; {note}"));
+    }
+    Refusal::new("too few members").because(&details).advice(advice_for_too_few(
+        "give more of its members",
+        spares,
+        rescue,
+    ))
+}
+
+fn advice_for_too_few(first: &str, spares: &[&str], rescue: &Rescue) -> String {
+    match forced::offer(&rescue.forced) {
+        Some(offer) => format!("{first}; {offer}"),
+        None if !spares.is_empty() => format!("{first}; if the spares were members before: {}", lost_roles::ADVICE),
+        None => first.to_owned(),
+    }
 }
 
 /// Slots without a current member, and who was not taken for one.
 fn whoever_is_missing(geometry: &Geometry, missing: &dyn Fn(Slot) -> bool, left_out: &[LeftOut]) -> String {
     let slots: Vec<String> =
         (0..geometry.slots()).filter(|&slot| missing(Slot(slot))).map(|slot| slot.to_string()).collect();
-    let mut text = format!("of {} slots, missing: {}", geometry.slots(), slots.join(", "));
-    for LeftOut { name, reason } in left_out {
-        text.push_str(&format!("; {name} was left out: {reason}"));
-    }
-    text
+    format!("of {} slots, missing: {}{}", geometry.slots(), slots.join(", "), those_left_out(left_out))
+}
+
+fn those_left_out(left_out: &[LeftOut]) -> String {
+    left_out.iter().map(|LeftOut { name, reason }| format!("; {name} was left out: {reason}")).collect()
 }
 
 /// Whether parity and copies can be relied on, and what the array goes back to
 /// saying of that when it is stopped.
 fn agreement(
     geometry: &Geometry,
-    resync: Resync,
-    degraded: bool,
+    freshest: &Superblock,
+    rescue: &Rescue,
+    warnings: &mut Warnings,
     options: &AssembleOptions,
 ) -> Result<(Resync, bool), Refusal> {
-    if resync == Resync::Clean {
-        return Ok((resync, true));
+    if freshest.journal {
+        warnings.texts.push(logs::JOURNAL_WARNING.to_owned());
     }
+    // Their superblocks say clean while the journal is in use, too.
+    let resync = if freshest.journal { Resync::From(Sectors(0)) } else { freshest.resync };
+    let is_degraded = !warnings.missing.is_empty();
     match geometry {
-        Geometry::Mapping(_) => Ok((resync, false)),
-        Geometry::Parity(_) if !degraded => Ok((resync, false)),
-        Geometry::Parity(_) if options.force => Ok((Resync::Clean, true)),
+        _ if resync == Resync::Clean && rescue.taken.is_empty() => Ok((resync, true)),
+        Geometry::Mapping(_) if rescue.taken.is_empty() => Ok((resync, false)),
+        Geometry::Mapping(_) if matches!(geometry.level(), Level::Linear | Level::Raid0) => Ok((Resync::Clean, true)),
+        Geometry::Mapping(_) => Ok((Resync::From(Sectors(0)), false)),
+        Geometry::Parity(_) if !is_degraded && rescue.taken.is_empty() => Ok((resync, false)),
+        Geometry::Parity(_) if !is_degraded => Ok((Resync::From(Sectors(0)), false)),
+        Geometry::Parity(_) if freshest.ppl.is_some() && resync != Resync::Clean => Err(logs::needs_its_ppl()),
+        Geometry::Parity(_) if options.force => {
+            if resync != Resync::Clean {
+                warnings.texts.push(format!(
+                    "the array is dirty and degraded: where a write was under way when it stopped, what {} held may be \
+                     wrong (the write hole)",
+                    slots_text(&warnings.missing)
+                ));
+            }
+            Ok((Resync::Clean, true))
+        }
         Geometry::Parity(_) => Err(Refusal::new(
             "the array is dirty and degraded: where a write was under way when it stopped, \
              what the missing member held would come out wrong (the write hole)",
@@ -688,6 +793,7 @@ fn check_bad_blocks<M: Member>(
     slots: &[Option<Rc<Device<M>>>],
     resync: Resync,
     needed: &dyn Fn(Range<u64>) -> bool,
+    warnings: &mut Warnings,
     options: &AssembleOptions,
 ) -> Result<bool, Refusal> {
     let (Geometry::Parity(_), Resync::From(from)) = (geometry, resync) else { return Ok(false) };
@@ -697,6 +803,11 @@ fn check_bad_blocks<M: Member>(
         let mut doubtful = bad.iter().map(|bad| bad.start.max(agreed_below)..bad.end);
         let Some(range) = doubtful.find(|range| range.start < range.end && needed(range.clone())) else { continue };
         if options.force {
+            warnings.texts.push(format!(
+                "the array is dirty and degraded: where a write was under way when it stopped, what belongs into the bad \
+                 blocks of {} may be wrong (the write hole)",
+                device.name
+            ));
             return Ok(true);
         }
         let reason = format!(
@@ -760,5 +871,6 @@ fn record<M: Member>(
         owed,
         uneven,
         is_flush_owed: true,
+        is_force_owed: false,
     }
 }

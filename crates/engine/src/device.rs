@@ -114,6 +114,8 @@ pub(crate) struct Device<M> {
     pub(crate) is_contradicted: Cell<bool>,
     /// It was given a slot or has become current, and its superblock does not say so yet.
     pub(crate) is_untold: Cell<bool>,
+    /// It was stale and taken by force: until a resync it is read only where no other copy is.
+    pub(crate) is_forced: Cell<bool>,
     /// The last recovery began with it as a target.
     pub(crate) in_recovery: Cell<bool>,
     pub(crate) surroundings: Rc<Surroundings>,
@@ -176,6 +178,7 @@ impl<M: Member> Device<M> {
             is_leaving: Cell::new(false),
             is_contradicted: Cell::new(false),
             is_untold: Cell::new(false),
+            is_forced: Cell::new(false),
             in_recovery: Cell::new(false),
             surroundings,
             superblock: RefCell::new(superblock),

@@ -108,7 +108,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// The current copy with the fewest transfers under way, of several the nearest;
     /// the first while copies may differ, as md has it, so that all readers see the same one. One that is
-    /// write-mostly only where there is no other.
+    /// write-mostly, or was taken by force while stale, only where there is no other.
     pub(crate) fn best_copy(
         &self,
         piece: &Piece,
@@ -120,7 +120,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             let device = in_slot(&slots, slot)?;
             let distance = device.head.get().abs_diff(at.0);
             let is_readable = device.is_readable(at.0..at.0 + bytes);
-            is_readable.then(|| (device.is_write_mostly(), device.in_flight.get(), distance))
+            is_readable.then(|| (device.is_forced.get() || device.is_write_mostly(), device.in_flight.get(), distance))
         };
         piece
             .copies

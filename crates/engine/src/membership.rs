@@ -43,6 +43,8 @@ pub(crate) struct Record {
     /// What members said when they were assembled may still be in their volatile caches alone: it is flushed before
     /// anything is written that builds on it, or a loss of power would leave one further behind than is accepted.
     pub(crate) is_flush_owed: bool,
+    /// The array was assembled by force, and its superblocks do not say so yet: as they are, it would be refused again.
+    pub(crate) is_force_owed: bool,
 }
 
 /// What superblocks of one age say.
@@ -64,6 +66,7 @@ impl Record {
             owed: 0,
             uneven: None,
             is_flush_owed: false,
+            is_force_owed: false,
         }
     }
 
@@ -141,6 +144,18 @@ impl<M: Member, C: Clock> Inner<M, C> {
         .await
     }
 
+    /// After an assembly by force: the superblocks say what the array is from now on, whether or not it is written to. md
+    /// does the same when it starts such an array.
+    pub(crate) async fn tell_forced(&self) -> Result<(), ArrayError> {
+        let is_owed = || self.record.borrow().is_force_owed;
+        if !is_owed() {
+            return Ok(());
+        }
+        let _lock = self.metadata.exclusive(0..1).await;
+        self.check_unbroken()?;
+        if is_owed() { self.publish().await } else { Ok(()) }
+    }
+
     /// After the last write: everything flushed, then the mark taken back, and the bits.
     pub(crate) async fn mark_clean(&self) -> Result<(), ArrayError> {
         if self.read_only {
@@ -158,6 +173,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let _lock = self.metadata.exclusive(0..1).await;
         self.check_unbroken()?;
         self.agreed.set(true);
+        self.slots.borrow().iter().flatten().for_each(|device| device.is_forced.set(false));
         self.record.borrow_mut().resync = Resync::Clean;
         if let Some(intent) = self.intent() {
             intent.forget_found();
@@ -376,6 +392,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
             self.expel_all(failures)?;
         }
+        self.record.borrow_mut().is_force_owed = false;
         Ok(())
     }
 

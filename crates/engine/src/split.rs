@@ -141,6 +141,7 @@ mod tests {
             raid_disks: slots,
             roles: (0..slots).map(role).collect(),
             resync: Resync::Clean,
+            logical_block_bytes: 0,
         };
         let placement = Placement {
             super_offset: Sectors(8),

@@ -7,6 +7,7 @@ use crate::assemble::LeftOut;
 use crate::clock::Clock;
 use crate::device::{Device, DeviceState};
 use crate::examined::{BadBlocksExamined, BitmapExamined, ReshapeExamined};
+use crate::forced::Forced;
 use crate::inspect::Found;
 use crate::member::Member;
 use crate::sweep::SweepStatus;
@@ -74,6 +75,10 @@ pub struct Status {
     pub missing: Vec<u16>,
     /// Members that were offered and are not used.
     pub left_out: Vec<LeftOut>,
+    /// Stale members that `--force` took since the array was started.
+    pub forced: Vec<Forced>,
+    /// What was accepted by `--force` when the array was started: what may be lost or wrong.
+    pub warnings: Vec<String>,
 }
 
 /// Memory that helps writes: old contents of stripes, and data that waits for more of its stripe.
@@ -355,6 +360,8 @@ impl<M: Member, C: Clock> Array<M, C> {
             members,
             missing: (0..slots.len()).filter(|&slot| slots[slot].is_none()).map(|slot| slot as u16).collect(),
             left_out: inner.left_out.clone(),
+            forced: inner.forced_members.clone(),
+            warnings: inner.warnings.clone(),
         }
     }
 

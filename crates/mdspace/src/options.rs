@@ -37,8 +37,12 @@ impl Options {
         self
     }
 
-    /// Whether to take a parity array that was neither stopped cleanly nor has all its members, though what the
-    /// missing member held may be wrong where a write was under way.
+    /// Whether to take what may have lost something: the fewest and least stale members that an array with too few current ones can
+    /// start with, as mdadm does; a parity array that was neither stopped cleanly nor has all its members, though what the
+    /// missing member held may be wrong where a write was under way; an array without its write journal, to be read.
+    /// [`Status::warnings`](crate::Status::warnings) says what may be lost or wrong, [`Status::forced`](crate::Status::forced)
+    /// which members were taken. Open for reading, nothing is written; open for writing, superblocks say that they belong
+    /// to the array again, so that it is assembled without force from then on.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
         self

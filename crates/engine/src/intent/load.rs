@@ -21,6 +21,8 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) covered_bytes: u64,
     /// Whether parity and copies agree everywhere.
     pub(crate) agreed: bool,
+    /// A stale member was taken by force: bits may have been cleared while it was away.
+    pub(crate) is_forced: bool,
     pub(crate) policy: BitmapPolicy,
 }
 
@@ -145,6 +147,7 @@ impl United {
 
     fn into_intent<M>(self, home: Home<M>, circumstances: &Circumstances<'_>) -> Intent<M> {
         let Self { header, image, trusted, cleared_everywhere } = self;
+        let trusted = trusted && !circumstances.is_forced;
         let intent = Intent::new(home, header, image, trusted, circumstances.agreed, circumstances.policy);
         intent.cleared_everywhere.set(cleared_everywhere);
         intent

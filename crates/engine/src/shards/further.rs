@@ -175,6 +175,8 @@ impl<M: Shareable, C: Clock + Clone> Further<M, C> {
             places: Default::default(),
             others: RefCell::default(),
             left_out: Vec::new(),
+            forced_members: Vec::new(),
+            warnings: Vec::new(),
             whole: Cell::new(true),
             agreed: Cell::new(true),
             agreed_below: Cell::new(u64::MAX),

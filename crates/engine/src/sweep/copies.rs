@@ -1,7 +1,8 @@
 //! A sweep's windows at the levels with copies, 1 and 10: what lies contiguous
 //! on a member is one transfer.
 //!
-//! Where copies differ the first that can be read counts, in md's order. A
+//! Where copies differ the first that can be read counts, in md's order; one of a member that was taken by force while stale
+//! only where there is no other. A
 //! resync goes over the array, a recovery over the component of the members
 //! that are recovered, as md has it.
 
@@ -66,13 +67,19 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// The first copy that was read; where all runs failed, whatever can still be had of the piece.
     async fn first_copy(&self, mapping: &Mapping, piece: &Piece, runs: &Runs) -> Result<Block, ArrayError> {
         let read = |&(slot, at): &(Slot, ComponentByte)| runs.get(slot, &run((slot, at), piece.bytes).range);
-        match piece.copies.iter().find_map(read) {
+        let mut copies = piece.copies.clone();
+        copies.sort_by_key(|(slot, _)| self.is_forced(*slot));
+        match copies.iter().find_map(read) {
             Some(block) => Ok(block),
             None => {
                 let into = self.pool.take(piece.bytes as usize);
                 Ok(self.read_mapped(mapping, piece.at.0, into).await?.freeze())
             }
         }
+    }
+
+    fn is_forced(&self, slot: Slot) -> bool {
+        self.device(slot).is_some_and(|device| device.is_forced.get())
     }
 
     fn is_current(&self, run: &Run) -> bool {
@@ -184,7 +191,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// while copies may differ.
     fn source(&self, piece: &Piece, turn: u64) -> Option<(Slot, ComponentByte)> {
         let is_current = |&&copy: &&(Slot, ComponentByte)| self.is_current(&run(copy, piece.bytes));
-        let current: Copies = piece.copies.iter().filter(is_current).copied().collect();
+        let mut current: Copies = piece.copies.iter().filter(is_current).copied().collect();
+        current.sort_by_key(|(slot, _)| self.is_forced(*slot));
         let turn = if self.is_agreed(piece.at.0 + piece.bytes) { turn } else { 0 };
         current.get((turn % current.len().max(1) as u64) as usize).copied()
     }

@@ -24,6 +24,8 @@ impl<M: Member, C: Clock> Array<M, C> {
 
     async fn keep_recovered(&self) {
         let inner = &*self.0;
+        // What fails here has broken the array, which says so.
+        drop(inner.tell_forced().await);
         while !inner.gate.is_closed() {
             let seen = inner.sweeps.changed.seen();
             let done = self.do_what_is_due().await;

@@ -164,7 +164,8 @@ pub(crate) struct AssembleArguments {
     #[arg(long, value_name = "FILE", requires = "scan")]
     config: Option<PathBuf>,
 
-    /// Start a degraded array even though it was not stopped cleanly; some of its data may be wrong
+    /// Take the fewest and least stale members that make an array start again, or one that is dirty and degraded; what may
+    /// be lost or wrong is said. A read writes nothing
     #[arg(long)]
     pub(crate) force: bool,
 

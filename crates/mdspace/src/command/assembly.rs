@@ -158,6 +158,9 @@ impl Machine {
         if ignore_bad_blocks {
             tell!("warning: bad-block logs are ignored: what is at the places that they name may be old");
         }
+        for warning in status.warnings {
+            tell!("warning: {warning}");
+        }
         if purpose == Purpose::Write {
             found.suffices_for(&array)?;
         }

@@ -46,6 +46,9 @@ pub(crate) struct StatusView {
     members: Vec<MemberView>,
     missing: Vec<u16>,
     left_out: Vec<LeftOutView>,
+    /// What was accepted by `--force`; servers of before do not say.
+    #[serde(default)]
+    warnings: Vec<String>,
     served: ServedView,
 }
 
@@ -254,6 +257,9 @@ impl StatusView {
         text.extend(self.members.iter().filter_map(MemberView::healing));
         for left_out in &self.left_out {
             text += &format!("not used: {}: {}\n", left_out.name, left_out.reason);
+        }
+        for warning in &self.warnings {
+            text += &format!("warning: {warning}\n");
         }
         text
     }
