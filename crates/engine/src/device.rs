@@ -208,8 +208,8 @@ impl<M: Member> Device<M> {
     /// Counts an error; of the first a word goes to whoever serves the array.
     pub(crate) fn note(&self, result: &Result<(), MemberError>) {
         let Err(error) = result else { return };
-        if error.kind == MemberErrorKind::NoSpace && self.may_owe() {
-            return; // said where it is kept: no fault of the member
+        if error.kind == MemberErrorKind::NoSpace {
+            return; // no fault of the member: who asked is told
         }
         count(&self.counters.errors, 1);
         if self.counters.errors.get() == 1 {
