@@ -390,6 +390,10 @@ for signal in TERM KILL; do
         served 1 1.1 $bitmap $signal
     done
     served 6 1.2 64K $signal
+    # The superblocks move to the new end.
+    served 5 1.0 none $signal
+    served 1 1.0 64K $signal
+    served 6 1.0 64K $signal
     served 10 1.2 64K $signal
 done
 for bitmap in none internal; do served_copies $bitmap; done

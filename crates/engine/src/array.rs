@@ -191,6 +191,9 @@ impl<M: Member, C: Clock> Array<M, C> {
         if into.is_empty() {
             return Ok(into);
         }
+        if !inner.is_memory_of_members(&into) {
+            return Box::pin(inner.read_elsewhere(at, into)).await;
+        }
         if !inner.whole.get() {
             into = match inner.read_degraded(at, into) {
                 Found::There(filled) => return Ok(filled),
@@ -386,6 +389,19 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     pub(crate) fn is_aligned(&self, at: u64, bytes: u64) -> bool {
         (at | bytes) & (self.block_bytes - 1) == 0
+    }
+
+    /// Whether members take memory where this lies: a part of a longer buffer may begin at any byte.
+    fn is_memory_of_members(&self, into: &Buffer) -> bool {
+        self.is_aligned(into.as_ptr() as usize as u64, 0)
+    }
+
+    /// Reads into memory that members take, and from there.
+    async fn read_elsewhere(&self, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
+        let other = self.pool.take(into.len());
+        let other = if self.gathering.keeps_any() { self.read_with_kept(at, other).await } else { self.read_any(at, other).await };
+        into.copy_from_slice(&other?);
+        Ok(into)
     }
 
     pub(crate) async fn read_any(&self, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {

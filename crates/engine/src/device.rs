@@ -222,11 +222,9 @@ impl<M: Member> Device<M> {
     /// checksums say are counted apart, each once ([`Device::corrupt_blocks`]).
     pub(crate) fn note(&self, result: &Result<(), MemberError>) {
         let Err(error) = result else { return };
-        if error.kind == MemberErrorKind::Corrupt {
+        // A wrong block is counted apart, and want of room is no fault of the member: the caller is told.
+        if matches!(error.kind, MemberErrorKind::Corrupt | MemberErrorKind::NoSpace) {
             return;
-        }
-        if error.kind == MemberErrorKind::NoSpace && self.may_owe() {
-            return; // said where it is kept: no fault of the member
         }
         count(&self.counters.errors, 1);
         if self.counters.errors.get() == 1 {

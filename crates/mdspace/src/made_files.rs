@@ -37,6 +37,11 @@ impl MadeFiles {
         self.0.len()
     }
 
+    /// Where they are.
+    pub(crate) fn paths(&self) -> &[PathBuf] {
+        &self.0
+    }
+
     /// They are wanted.
     pub(crate) fn keep(mut self) {
         self.0.clear();

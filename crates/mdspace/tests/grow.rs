@@ -110,6 +110,43 @@ fn an_array_that_is_degraded_served_or_not_in_agreement_does_not_grow() {
     refused(&here, &MEMBERS, "--size max", &["superblock.resync_offset"]);
 }
 
+/// A superblock behind the data is found at the end of its member alone: it follows that, or the array is not found any more.
+#[test]
+fn metadata_1_0_moves_to_the_new_end_of_members_that_were_made_longer_while_they_are_served() {
+    for how in ["--level 5 --chunk 64K", "--level 1", "--level 6 --chunk 64K --bitmap internal", "--level 10 --chunk 64K"] {
+        // By as much as is used, and by less than a chunk.
+        for bytes in [9 << 20, (4 << 20) + (8 << 10)] {
+            let here = Workplace::new();
+            here.run(&format!("create --metadata 1.0 {how} --size 4M {}", MEMBERS.join(" "))).ok();
+            let server = Server::of(&here, &format!("serve {} --control control.socket", MEMBERS.join(" ")));
+            let component = || {
+                let status = parsed(&here.run("status --json --control control.socket").ok().text());
+                status["component_bytes"].as_u64().expect("a number")
+            };
+            // Until the first resync is over nothing grows.
+            while parsed(&here.run("status --json --control control.socket").ok().text())["in_agreement"] == false {
+                std::thread::yield_now();
+            }
+            let before = component();
+            MEMBERS.iter().for_each(|member| open(&here, member).set_len(bytes).expect("it can be longer"));
+            here.run("grow --size max --control control.socket").ok();
+            assert_eq!(component() > before + (3 << 20), bytes == 9 << 20, "{how}: {before} and then {}", component());
+            while parsed(&here.run("status --json --control control.socket").ok().text())["in_agreement"] == false {
+                std::thread::yield_now();
+            }
+            here.run("stop --control control.socket").ok();
+            assert_eq!(server.wait(), Some(0), "{how}");
+            let report = parsed(&here.run(&format!("examine --json {}", MEMBERS.join(" "))).ok().text());
+            assert_eq!(report["arrays"][0]["status"]["state"], "clean", "{how} {bytes}: {report}");
+            assert_eq!(report["arrays"][0]["status"]["in_sync"], 4, "{how} {bytes}");
+            let without = |lost: usize| MEMBERS.iter().enumerate().filter(move |(n, _)| *n != lost).map(|(_, m)| *m);
+            for lost in 0..MEMBERS.len() {
+                here.run(&format!("read {}", without(lost).collect::<Vec<_>>().join(" "))).ok();
+            }
+        }
+    }
+}
+
 #[test]
 fn what_lies_before_its_new_end_is_there_in_an_array_that_was_made_smaller() {
     for (how, mebibytes) in [

@@ -292,6 +292,12 @@ impl SimMember {
         MemberFault { kind: MemberErrorKind::Unsupported, ..fault }.into()
     }
 
+    /// A drive that is written and read directly takes no other memory.
+    fn check_memory(&self, bytes: &[u8]) {
+        let unit = self.0.limits.logical_block_bytes as usize;
+        assert!((bytes.as_ptr() as usize).is_multiple_of(unit), "memory of a transfer that is not aligned to {unit}");
+    }
+
     /// Whether the operation goes well; and if it does, what befalls it unseen.
     fn check(&self, operation: Operation, at: MemberByte, bytes: u64) -> Result<Option<Mishap>, MemberError> {
         let unit = u64::from(self.0.limits.logical_block_bytes);
@@ -414,6 +420,7 @@ impl SimMember {
     }
 
     fn take(&self, at: MemberByte, into: &mut Buffer) -> Result<(), MemberError> {
+        self.check_memory(into);
         let (start, length) = (at.0 as usize, into.len());
         match self.check(Operation::Read, at, length as u64) {
             Ok(_) => {
@@ -469,15 +476,18 @@ impl Member for SimMember {
     }
 
     async fn write(&self, at: MemberByte, from: Block) -> Result<(), MemberError> {
+        self.check_memory(&from);
         self.put_all(Operation::Write, at, from.to_vec()).await
     }
 
     fn write_now(&self, at: MemberByte, from: &Block) -> Option<Result<(), MemberError>> {
+        self.check_memory(from);
         self.is_ready(2)
             .then(|| self.put_checked(Operation::Write, at, from.to_vec()).map(|number| self.answer(number)))
     }
 
     async fn write_vectored(&self, at: MemberByte, from: Vec<Block>) -> Result<(), MemberError> {
+        from.iter().for_each(|block| self.check_memory(block));
         let bytes: Vec<u8> = from.iter().flat_map(|block| block.iter().copied()).collect();
         self.put_all(Operation::Write, at, bytes).await
     }

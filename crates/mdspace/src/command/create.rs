@@ -8,7 +8,7 @@ use crate::command::bitmap_file::BitmapFile;
 use crate::command::failure::Failure;
 use crate::command::level::level_name;
 use crate::command::members::expand;
-use crate::command::output::{print, print_json};
+use crate::command::output::{print, print_json, tell};
 use crate::command::progress::Progress;
 use crate::command::size::Size;
 use crate::create::{are_all_new, default_recipe, has_chunks};
@@ -20,6 +20,8 @@ use format::placement::BitmapChoice;
 use format::superblock::Version;
 use parity::Kernel;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Runs `mdspace create`.
@@ -60,11 +62,38 @@ pub(crate) async fn create(
         made.keep();
         return Err(refusal.after("the array was made, without a bitmap").into());
     }
+    warn_of_little_room(made.paths());
     made.keep();
     resync(&array).await;
     array.stop().await?;
     Ok(array.status())
 }
+
+/// Sparse files take their room when they are written: says so where their file systems have less than they may come to need.
+fn warn_of_little_room(made: &[PathBuf]) {
+    let mut needed: BTreeMap<u64, (&Path, u64)> = BTreeMap::new();
+    for path in made {
+        let Ok(file) = std::fs::metadata(path) else { continue };
+        let missing = file.len().saturating_sub(file.blocks() * BLOCKS_BYTES);
+        needed.entry(file.dev()).or_insert((path, 0)).1 += missing;
+    }
+    for (path, needed) in needed.into_values() {
+        let Ok(system) = rustix::fs::statvfs(path) else { continue };
+        let free = system.f_bavail.saturating_mul(system.f_frsize);
+        if needed > free {
+            tell!(
+                "note: {}: members that are sparse files can come to take {} more, and their file system has {} free: \
+                 when that is full, writes to the array fail for want of room",
+                path.display(),
+                Size(needed),
+                Size(free)
+            );
+        }
+    }
+}
+
+/// The unit of a file's `st_blocks`.
+const BLOCKS_BYTES: u64 = 512;
 
 fn bitmap_file(arguments: &CreateArguments) -> Result<Option<BitmapFile>, Failure> {
     let Bitmap::File(path) = &arguments.bitmap else { return Ok(None) };

@@ -52,6 +52,14 @@ impl Nbd {
         self.stream.write_all(&[&header.concat(), &place, payload].concat()).expect("it listens");
     }
 
+    /// What became of the request that was sent last, when no other is under way.
+    pub(crate) fn outcome(&mut self) -> Result<(), u32> {
+        let mut reply = [0; 16];
+        self.stream.read_exact(&mut reply).expect("an answer");
+        let error = u32::from_be_bytes(reply[4..8].try_into().expect("four bytes"));
+        if error == 0 { Ok(()) } else { Err(error) }
+    }
+
     /// Which request was answered: it was done.
     pub(crate) fn reply(&mut self) -> u64 {
         let mut reply = [0; 16];

@@ -251,15 +251,15 @@ fn what_was_answered_from_memory_and_found_no_room_is_read_and_not_flushed() {
             for _ in 0..2 {
                 let flushed = array.flush().await;
                 assert!(flushed.is_err_and(|error| error.kind == ArrayErrorKind::NoSpace), "{level:?} {which}");
-                scene.check().await;
+                let found = array.read(0, array.pool().take(array.bytes() as usize)).await.expect("nothing is lost");
+                assert!(found[..] == scene.truth.borrow()[..], "{level:?} {which}: what was answered is read");
             }
             assert!(array.status().broken.is_none() && array.status().in_sync == 8, "{level:?} {which}");
             make_room(&scene.members);
             array.flush().await.expect("there is room");
             let clock = scene.world.clock();
             clock.sleep_until(clock.now() + Duration::from_secs(2)).await;
-            scene.check().await;
-            array.stop().await.expect("stops clean");
+            scene.check().await; // stopped clean, and by each member's fellows
         };
         scene.world.run(life, || false).expect("not stopped");
     }

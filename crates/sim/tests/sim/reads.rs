@@ -1,7 +1,7 @@
 //! What reads of a degraded array cost its members, counted at the members, and
 //! that what is read ahead for streams is never stale.
 
-use super::healing::{RAID1, RAID10, of, play};
+use super::healing::{RAID1, RAID5, RAID6, RAID10, of, play};
 use super::stripes::{CHUNK, Cost, Counted, KIB, PAGE, each, uncached, with_array};
 use engine::{AssembleOptions, Durability};
 use format::geometry::Level;
@@ -45,6 +45,30 @@ fn every_member_byte_that_a_read_needs_is_read_once() {
             with_array(level, missing, options, async |array| {
                 let cost = array.read(at, bytes).await;
                 assert_eq!(cost, expected, "{level:?} without {missing}: {bytes} bytes at {at}");
+            });
+        }
+    }
+}
+
+/// As a request that is shared out among shards has it: its first part may end at any byte, and the next begins there.
+#[test]
+fn memory_that_no_member_takes_is_filled_all_the_same() {
+    for setup in [RAID1, RAID5, RAID6, RAID10] {
+        for is_degraded in [false, true] {
+            play(setup, 3, async |scene| {
+                let members = scene.create().await;
+                let array = scene.serve(&members).await;
+                if is_degraded {
+                    array.fail("member0").await.expect("the level bears it");
+                }
+                for (skip, at, bytes) in [(1, 0, 65537), (1, 4096, 8192), (513, 512, 1024), (4095, 65535, 65537), (7, 1, 3)] {
+                    let mut rest = array.pool().take(skip + bytes);
+                    let front = rest.split_to(skip);
+                    let found = array.read(at as u64, rest).await.expect("nothing fails");
+                    assert!(found[..] == scene.truth.borrow()[at..at + bytes], "{setup:?}: {bytes} bytes at {at} behind {skip}");
+                    drop(front);
+                }
+                assert!(array.status().members.iter().all(|member| member.errors == 0), "{setup:?}");
             });
         }
     }
