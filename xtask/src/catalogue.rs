@@ -154,6 +154,12 @@ pub(crate) const STEPS: &[Step] = &[
         soak,
     )),
     beside(step(
+        "attack",
+        "what attackers do to servers and commands ends as it has to",
+        &["/usr/bin/python3", "nbdsh", "nbdinfo", "openssl", "losetup", "fusermount3"],
+        attack,
+    )),
+    beside(step(
         "interrupted",
         "one side stops in the middle, the other goes on: crashes, members left behind, recovery",
         CLIENTS,
@@ -593,6 +599,22 @@ fn soak(log: &mut Log) -> Result<Verdict> {
     build(log)?;
     let place = Scratch::create("soak")?;
     log.run(Command::new(root().join("tests/soak.py")).arg(root().join(MDSPACE)).arg(&place.path).arg(SOAK_SECONDS))?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+/// Seconds in which tests/attack.py begins attacks: it runs each of them once, and the cheap ones again.
+const ATTACK_SECONDS: &str = "45";
+
+fn attack(log: &mut Log) -> Result<Verdict> {
+    build(log)?;
+    let root_user = Command::new("id").arg("-u").output()?.stdout.trim_ascii() == b"0";
+    if !root_user || !Path::new("/dev/fuse").exists() || !Path::new("/dev/loop-control").exists() {
+        return Ok(Verdict::Skipped("needs root, /dev/fuse and loop devices".into()));
+    }
+    let place = Scratch::create("attack")?;
+    log.run(
+        Command::new(root().join("tests/attack.py")).arg(root().join(MDSPACE)).arg(&place.path).arg(ATTACK_SECONDS),
+    )?;
     Ok(Verdict::Passed(log.last_line()?))
 }
 

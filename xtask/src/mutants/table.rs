@@ -57,6 +57,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         new: "self.whole.get() && (self.agreed.get() || BROKEN) && self.record.borrow().owed == 0",
     },
     Mutant {
+        name: "newcomer-waited-for",
+        broken: "a stop waits for a newcomer that does not answer, as long as that may take",
+        by: Test("replace::a_stop_does_not_wait_for_a_newcomer_that_hangs"),
+        file: "newcomer.rs",
+        old: "        let end = self.gate.closes_before(self.clock.sleep_until(self.clock.now() + patience));",
+        new: "        let sleep = self.clock.sleep_until(self.clock.now() + patience);\n        let end = async {\n            if BROKEN {\n                sleep.await;\n                return false;\n            }\n            self.gate.closes_before(sleep).await\n        };",
+    },
+    Mutant {
         name: "dirty-mark-skipped",
         broken: "the array is not marked dirty before the first write",
         by: Seed(6),

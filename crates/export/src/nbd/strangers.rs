@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn who_floods_from_one_address_drives_itself_out() {
         let (together, mut strangers) = (Together::default(), Strangers::default());
-        let mut take = |from| strangers.take_in(&together, address(from), None, 4);
+        let mut take = |from: &str| strangers.take_in(&together, address(from), None, 4);
         let [a, b, c] = ["192.0.2.1", "2001:db8::1", "192.0.2.9"].map(&mut take);
         let flood: Vec<_> = (1..100).map(|host| take(&format!("2001:db8:0:1::{host}"))).collect();
         let is_in = |counted: &Counted, strangers: &Strangers| {

@@ -2,8 +2,9 @@
 //! fails, and while the power goes at any write.
 
 use super::healing::{DATA_OFFSET, RAID1, RAID5, RAID6, RAID10, ROW, Scene, Setup, candidate, of, play};
-use engine::{Array, Durability, Operation, Refusal};
+use engine::{Array, Clock, Durability, Operation, Refusal};
 use format::geometry::Level;
+use futures_util::future::{join, join3};
 use mdspace_sim::faults::{Mishap, Planned};
 use mdspace_sim::{SimMember, VirtualClock};
 use std::cell::{Cell, RefCell};
@@ -260,4 +261,67 @@ fn power_may_go_at_any_write_of_a_change_of_places() {
             cut_while_replacing(setup, cut);
         }
     }
+}
+
+/// Whenever it begins to hang, it is refused in time, and meanwhile and afterwards the array does what it is asked.
+#[test]
+fn a_newcomer_that_hangs_is_given_up_and_holds_nothing_up() {
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    let mut refusals = [0, 0];
+    for (turn, begins) in (0..60_u64).map(|turn| (turn, Duration::from_micros(turn * 100))) {
+        play(RAID6, 30 + turn, async |scene| {
+            let context = format!("hangs after {begins:?}");
+            let members = scene.create().await;
+            let new = scene.member("new");
+            let array = scene.serve(&members).await;
+            array.set_member_timeout(Some(TIMEOUT));
+            let clock = scene.world.clock();
+            let begun = clock.now();
+            let hang = async {
+                clock.sleep_until(begun + begins).await;
+                new.faults().hung_until.set(u64::MAX);
+            };
+            let joins = async {
+                match turn % 2 {
+                    0 => array.add(candidate(&new), [9; 16], false).await,
+                    _ => array.replace(&members[1].name(), candidate(&new), [9; 16], false).await,
+                }
+            };
+            let others = async {
+                scene.write(&array, 7000..array.bytes() / 2).await;
+                array.fail(&members[0].name()).await
+            };
+            let (joined, failed, ()) = join3(joins, others, hang).await;
+            failed.unwrap_or_else(|refusal| panic!("{context}: {refusal}"));
+            let waited = clock.now().since(begun);
+            assert!(waited < 4 * TIMEOUT, "{context}: {waited:?}");
+            if let Err(refusal) = joined {
+                let was_changed = refusal.changed.is_some();
+                if refusal.to_string().contains("no answer within 2 s") {
+                    refusals[usize::from(was_changed)] += 1;
+                }
+            }
+            scene.write(&array, array.bytes() / 3..array.bytes()).await;
+            scene.check(&array).await;
+            array.stop().await.unwrap_or_else(|error| panic!("{context}: {error}"));
+        });
+    }
+    assert!(refusals.iter().all(|count| *count > 0), "while it is looked at, and while it is written to: {refusals:?}");
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_newcomer_that_hangs() {
+    play(RAID5, 31, async |scene| {
+        let members = scene.create().await;
+        let new = scene.member("new");
+        new.faults().hung_until.set(u64::MAX);
+        let array = scene.serve(&members).await;
+        let clock = scene.world.clock();
+        let begun = clock.now();
+        let (joined, stopped) = join(array.add(candidate(&new), [9; 16], false), array.stop()).await;
+        stopped.expect("stops clean");
+        let refusal = joined.expect_err("it hangs").to_string();
+        assert!(refusal.contains("is being stopped"), "{refusal}");
+        assert!(clock.now().since(begun) < Duration::from_secs(1));
+    });
 }
