@@ -9,6 +9,7 @@
 //! * nobody of a stream is in it who can expect more (see [`streams`]); an
 //!   isolated write waits for nothing but those who come in the same instant; or
 //! * all that its stream has under way waits, and nothing has come for [`PATIENCE`]; or
+//!   the stream has gone past it, or is none after all; or a write that is of no stream has joined; or
 //! * too much is being gathered, something is flushed, the array is stopped,
 //!   or somebody else wants the stripe.
 //!
@@ -25,6 +26,7 @@
 //!   later. So there is no deadlock.
 
 mod entry;
+mod front;
 mod streams;
 mod writeback;
 
@@ -158,6 +160,23 @@ impl Gathering {
         }
     }
 
+    /// Whether an entry waits for more of its stream.
+    fn is_waited_for(&self, entry: &Entry) -> bool {
+        let is_patient = |stream| self.streams.borrow_mut().is_patient(stream);
+        entry.phase.get() == Phase::Gathering && entry.stream.get().is_some_and(is_patient)
+    }
+
+    /// Closes what a stream has left behind: it brings no more of that.
+    fn close_passed(&self, stream: StreamKey) {
+        let entries = self.entries.borrow();
+        let is_its = |entry: &&Rc<Entry>| entry.stream.get() == Some(stream) && !entry.kept.get();
+        for entry in entries.iter().filter(is_its).filter(|entry| entry.phase.get() == Phase::Gathering) {
+            if !self.streams.borrow_mut().is_to_come(stream, entry.stripes.start) {
+                self.close(entry);
+            }
+        }
+    }
+
     /// Closes the oldest entries until what is left is within bounds.
     fn keep_within_budget(&self) {
         for entry in &*self.entries.borrow() {
@@ -222,9 +241,7 @@ impl Gathering {
     /// write it; unless somebody has joined, others hold the lock, or more can come.
     fn start_alone(&self, entry: &Rc<Entry>, stripe_bytes: u64) -> Option<Batch> {
         let is_held = entry.lock.borrow().as_ref().is_some_and(Asked::is_granted);
-        let is_patient = |stream| self.streams.borrow_mut().is_patient(stream);
-        let waits = entry.phase.get() == Phase::Gathering && entry.stream.get().is_some_and(is_patient);
-        (is_held && !waits && !entry.has_work()).then(|| self.start(entry, stripe_bytes))
+        (is_held && !self.is_waited_for(entry) && !entry.has_work()).then(|| self.start(entry, stripe_bytes))
     }
 
     /// A caller is gone; true when it was the last, and its data goes nowhere.
@@ -368,13 +385,18 @@ impl<M: Member, C: Clock> Array<M, C> {
             } else {
                 entry.add_caller(answer.request, Some(arrival));
             }
+            // Who is of no stream does not wait for one.
+            let is_held_up = stream.is_none() && !is_answered && gathering.is_waited_for(&entry);
             gathering.add(&entry, part);
-            if !is_part || durability == Durability::Stable {
+            if !is_part || durability == Durability::Stable || is_held_up {
                 gathering.close(&entry);
             }
             if !is_answered {
                 answer.entries.push(entry);
             }
+        }
+        if let Some(stream) = stream {
+            gathering.close_passed(stream);
         }
         gathering.keep_within_budget();
         answer
@@ -456,6 +478,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
             now = self.clock.now();
             let (events, unanswered) = activity();
+            if !is_patient(stream) {
+                return;
+            }
             if events == seen && self.gathering.is_stuck(stream, unanswered) || now >= end {
                 return self.gathering.streams.borrow_mut().waited_in_vain(stream);
             }

@@ -5,9 +5,13 @@
 //! have a bound on what they have under way, and the next write comes only
 //! when one is answered. So what counts is how much the stream has under way
 //! at its best; when all of that has once waited in vain, the stream is
-//! *impatient* until it has more under way than then.
+//! *impatient* until it has more under way than then. And nothing waits for
+//! what may be a stream by chance (see [`super::front`]).
 //!
 //! Pure bookkeeping: a wrong guess costs time, never data.
+
+use super::front::{Front, Place};
+use std::ops::Range;
 
 /// Streams that are followed at a time.
 const STREAMS_MAX: usize = 32;
@@ -67,8 +71,7 @@ struct Stream {
     generation: u32,
     /// When it was last used, in arrivals.
     used: u64,
-    /// Behind the furthest byte so far.
-    next: u64,
+    front: Front,
     /// Requests not yet answered, and their bytes.
     requests: u32,
     in_flight: u64,
@@ -81,6 +84,14 @@ struct Stream {
     events: u64,
     /// A stripe of which a part will not come again, and how many bytes of it.
     gone: (u64, u64),
+}
+
+impl Stream {
+    /// By how many bytes its writes may overtake each other: as much as is under way. Were all within a stripe taken
+    /// for its own, then, of random writes, those that come near any stream would wait for company.
+    fn overtaken(&self, stripe_bytes: u64) -> u64 {
+        self.in_flight.max(self.peak).min(stripe_bytes - 1)
+    }
 }
 
 /// The streams of an array.
@@ -111,13 +122,18 @@ impl Streams {
     /// `gathered_from` is where the data begins that is being gathered in its stripe.
     pub(crate) fn arrive(&mut self, at: u64, bytes: u64, gathered_from: Option<u64>) -> Arrival {
         self.arrivals += 1;
-        let index = match self.continued(at) {
-            Some(index) => index,
-            None => match self.single_before(at) {
-                Some(first) => self.begin(first, gathered_from.map_or(at, |from| from.min(at))),
-                None => return self.remember(at + bytes, bytes),
-            },
+        let write = at..at + bytes;
+        let (index, place) = match self.continued(&write) {
+            Some(found) => found,
+            None => {
+                self.contradict(&write);
+                match self.single_before(at) {
+                    Some(first) => (self.begin(first, gathered_from.map_or(at, |from| from.min(at))), Place::Next),
+                    None => return self.remember(write.end, bytes),
+                }
+            }
         };
+        let stripe_bytes = self.stripe_bytes;
         let stream = &mut self.streams[index];
         stream.used = self.arrivals;
         stream.events += 1;
@@ -127,26 +143,39 @@ impl Streams {
         if stream.requests > 1 {
             stream.peak = stream.peak.max(stream.in_flight);
         }
-        if (at + bytes) / self.stripe_bytes != stream.next / self.stripe_bytes {
+        if write.end / stripe_bytes != stream.front.next() / stripe_bytes {
             stream.impatient_stripes += 1;
             if stream.impatient_stripes == STRIPES_OF_IMPATIENCE {
                 stream.impatient_stripes = 0;
                 stream.in_vain /= 2;
             }
         }
-        stream.next = stream.next.max(at + bytes);
+        let overtaken = stream.overtaken(stripe_bytes);
+        stream.front.advance(&write, place, overtaken);
         Arrival::Following(StreamKey { index: index as u8, generation: stream.generation })
     }
 
-    /// The stream that goes on at `at`, or near it: several may overtake each other on their way here, but
-    /// no further than by what is under way at a time. Were all within a stripe taken for its own, then, of
-    /// random writes, those that come near any stream would wait for company.
-    fn continued(&self, at: u64) -> Option<usize> {
-        let distance = |index: &usize| self.streams[*index].next.abs_diff(at);
-        let nearest = (0..self.streams.len()).min_by_key(distance)?;
-        let stream = &self.streams[nearest];
-        let overtaken = stream.in_flight.max(stream.peak).min(self.stripe_bytes - 1);
-        (distance(&nearest) <= overtaken).then_some(nearest)
+    /// The stream that a write belongs to, and where in it. That goes on where one is before that overtook others.
+    fn continued(&self, write: &Range<u64>) -> Option<(usize, Place)> {
+        let mut found = None;
+        for (index, stream) in self.streams.iter().enumerate() {
+            match stream.front.place(write, stream.overtaken(self.stripe_bytes)) {
+                Some(Place::Ahead) if found.is_some() => {}
+                Some(Place::Ahead) => found = Some((index, Place::Ahead)),
+                Some(place) => return Some((index, place)),
+                None => {}
+            }
+        }
+        found
+    }
+
+    /// A write came that is of no stream yet: those near it may be none either.
+    fn contradict(&mut self, write: &Range<u64>) {
+        for stream in &mut self.streams {
+            if stream.front.is_near(write, self.stripe_bytes) {
+                stream.front.contradict();
+            }
+        }
     }
 
     /// The single write that one at `at` continues.
@@ -169,7 +198,7 @@ impl Streams {
         single.began = Some(StreamKey { index: index as u8, generation });
         self.streams[index] = Stream {
             generation,
-            next: from,
+            front: Front::new(single.end, single.in_flight),
             requests: u32::from(single.in_flight > 0),
             in_flight: single.in_flight,
             gone: (from / self.stripe_bytes, from % self.stripe_bytes),
@@ -251,7 +280,15 @@ impl Streams {
 
     /// Whether it is worth waiting for the stream's next write.
     pub(crate) fn is_patient(&mut self, key: StreamKey) -> bool {
-        self.get(key).is_some_and(|stream| stream.peak > stream.in_vain)
+        let stripe_bytes = self.stripe_bytes;
+        self.get(key).is_some_and(|stream| stream.peak > stream.in_vain && stream.front.is_proven(stripe_bytes))
+    }
+
+    /// Whether the stream may still bring more of a stripe.
+    pub(crate) fn is_to_come(&mut self, key: StreamKey, stripe: u64) -> bool {
+        let stripe_bytes = self.stripe_bytes;
+        let range = stripe * stripe_bytes..(stripe + 1) * stripe_bytes;
+        self.get(key).is_some_and(|stream| stream.front.is_to_come(&range))
     }
 
     /// Arrivals and answers so far, and requests not yet answered.
@@ -286,6 +323,18 @@ mod tests {
         streams.arrive(at, 10, None).stream().expect("goes on")
     }
 
+    /// A stream up to byte 50 that has nothing under way.
+    fn proven(streams: &mut Streams) -> StreamKey {
+        let first = streams.arrive(0, 10, None);
+        streams.answer(first, 10);
+        let keys = [10, 20, 30, 40].map(|at| {
+            let key = follow(streams, at);
+            streams.answer(Arrival::Following(key), 10);
+            key
+        });
+        keys[0]
+    }
+
     #[test]
     fn writes_that_follow_each_other_are_a_stream_whatever_comes_between() {
         let mut streams = Streams::new(STRIPE);
@@ -303,22 +352,30 @@ mod tests {
         assert_eq!(streams.arrive(5000, 10, None).stream(), None);
     }
 
-    #[test]
-    fn random_writes_are_hardly_ever_waited_for() {
-        const WRITES: u64 = 50_000;
+    /// Of `writes` at random places of an area of so many writes, 32 under way: those that would wait for company.
+    fn waited_for(writes: u64, area: u64) -> u64 {
         let (mut streams, mut random) = (Streams::new(112), 7_u64);
         let mut under_way = std::collections::VecDeque::new();
         let mut waited_for = 0;
-        for _ in 0..WRITES {
+        for _ in 0..writes {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let arrival = streams.arrive((random >> 33) % 57_344, 1, None);
+            let arrival = streams.arrive((random >> 33) % area, 1, None);
             waited_for += u64::from(arrival.stream().is_some_and(|key| streams.is_patient(key)));
             under_way.push_back(arrival);
             if under_way.len() == 32 {
                 streams.answer(under_way.pop_front().expect("32 are"), 1);
             }
         }
-        assert!(waited_for < WRITES / 250, "{waited_for} of {WRITES}");
+        waited_for
+    }
+
+    #[test]
+    fn random_writes_are_not_waited_for_however_small_the_area() {
+        for area in [57_344, 4096, 1024, 512, 256, 128] {
+            assert_eq!(waited_for(50_000, area), 0, "an area of {area}");
+        }
+        // As many places as are under way: now and then several are one behind the other.
+        assert!(waited_for(50_000, 32) < 50, "{}", waited_for(50_000, 32));
     }
 
     #[test]
@@ -336,17 +393,33 @@ mod tests {
     #[test]
     fn a_stream_that_waited_in_vain_is_waited_for_when_it_has_more_under_way() {
         let mut streams = Streams::new(STRIPE);
-        let first = streams.arrive(0, 10, None);
-        let key = follow(&mut streams, 10);
+        let key = proven(&mut streams);
+        let last = streams.arrive(50, 10, None);
+        assert!(!streams.is_patient(key), "one is under way");
+        streams.arrive(60, 10, None);
         assert!(streams.is_patient(key), "two are under way");
-        streams.arrive(20, 10, None);
+        streams.arrive(70, 10, None);
         streams.waited_in_vain(key);
         assert!(!streams.is_patient(key));
-        streams.answer(first, 10);
-        streams.arrive(30, 10, None);
+        streams.answer(last, 10);
+        streams.arrive(80, 10, None);
         assert!(!streams.is_patient(key), "as much as then");
-        streams.arrive(40, 10, None);
+        streams.arrive(90, 10, None);
         assert!(streams.is_patient(key), "more than then");
+    }
+
+    #[test]
+    fn a_stream_among_random_writes_near_it_is_not_waited_for() {
+        let mut streams = Streams::new(STRIPE);
+        let key = proven(&mut streams);
+        streams.arrive(50, 10, None);
+        streams.arrive(60, 10, None);
+        assert!(streams.is_patient(key));
+        streams.arrive(1000, 10, None);
+        assert!(streams.is_patient(key), "that was elsewhere");
+        streams.arrive(0, 10, None);
+        streams.arrive(31, 10, None);
+        assert!(!streams.is_patient(key));
     }
 
     #[test]

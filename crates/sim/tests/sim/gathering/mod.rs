@@ -107,6 +107,43 @@ fn random_writes_that_look_like_streams_by_chance_are_not_held_up_for_long() {
 }
 
 #[test]
+fn random_writes_in_a_small_area_wait_for_no_stream() {
+    for (area, depth) in [(512 * KIB, 32), (512 * KIB, 4), (1024 * KIB, 32), (8192 * KIB, 32)] {
+        let scene = Scene::new(Level::Raid5, 24);
+        let longest = Cell::new(Duration::ZERO);
+        let lane = async || {
+            for _ in 0..8000 / depth {
+                let at = scene.world.chance(0..area / 4096) * 4096;
+                let start = scene.world.clock().now();
+                scene.write(at, 4096).await;
+                longest.set(longest.get().max(scene.world.clock().now().since(start)));
+            }
+        };
+        scene.world.run(join_all((0..depth).map(|_| lane())), || false);
+        // Two writes of the stripe that are before it, and its own: three latencies of at most 200 us each. A stream would
+        // be waited for 3 ms.
+        assert!(longest.get() <= Duration::from_micros(1800), "{area} bytes, {depth} under way: {:?}", longest.get());
+    }
+}
+
+#[test]
+fn a_random_write_that_joins_a_stream_s_stripe_does_not_wait_for_the_stream() {
+    let scene = Scene::new(Level::Raid5, 16);
+    // Half a stripe, in order and all at once; nothing follows, so the stream waits in vain.
+    let stream = scene.write_linear(0, 5 * 64 * KIB, 64 * KIB, 5);
+    let clock = scene.world.clock();
+    let random = async {
+        clock.sleep_until(clock.now() + Duration::from_micros(300)).await;
+        let start = clock.now();
+        scene.write(6 * 64 * KIB, 4096).await;
+        clock.now().since(start)
+    };
+    let (_, took) = scene.world.run(futures_util::future::join(stream, random), || false).expect("not stopped");
+    assert!(took <= Duration::from_micros(600), "{took:?}");
+    scene.world.run(scene.check(), || false);
+}
+
+#[test]
 fn a_stream_whose_queue_holds_no_stripe_is_not_slowed() {
     for depth in [1, 2, 4] {
         let scene = Scene::new(Level::Raid5, 16);

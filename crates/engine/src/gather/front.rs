@@ -1,0 +1,178 @@
+//! How far a stream of writes has come, and what makes it one.
+//!
+//! Writes at random follow each other by chance, in a small area all the time. So a stream is *proven* before
+//! anything waits for it: several writes went on exactly where it was, or a whole stripe did, and no other write
+//! came near meanwhile. A write that goes back over what the stream has written is none of its own.
+//!
+//! Pure bookkeeping: a wrong guess costs time, never data.
+
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// Writes that have to go on, one behind the other. In an area of n writes' length, n random ones pass for each that
+/// goes on by chance, and nearly all of them contradict: less than one pair in n³ is taken for a stream.
+const PROOF: u8 = 4;
+
+/// What a contradiction takes back, and the most that there is to be taken.
+const CONTRADICTION: u8 = 4;
+const PROOF_MAX: u8 = 3 * CONTRADICTION;
+
+/// Places that were passed over and that are remembered.
+const HOLES_MAX: usize = 8;
+
+/// Where in a stream a write is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Where it goes on.
+    Next,
+    /// Further on: it overtook others.
+    Ahead,
+    /// One that was overtaken, in the hole of this index.
+    Late(usize),
+}
+
+/// How far a stream has come.
+#[derive(Debug, Default)]
+pub(super) struct Front {
+    /// Behind the furthest byte so far.
+    next: u64,
+    /// What is missing before that, oldest first.
+    holes: SmallVec<[Range<u64>; 2]>,
+    /// Writes that went on, less what contradicts.
+    run: u8,
+    /// Bytes that came since the last contradiction.
+    bytes: u64,
+}
+
+impl Front {
+    /// Of a stream that begins with a write that ends at `next`, `bytes` long.
+    pub(super) fn new(next: u64, bytes: u64) -> Self {
+        Self { next, bytes, ..Self::default() }
+    }
+
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Where a write is in the stream, if it is one of its own: several may overtake each other on their way here,
+    /// but by no more than `overtaken` bytes.
+    pub(super) fn place(&self, write: &Range<u64>, overtaken: u64) -> Option<Place> {
+        if write.start >= self.next {
+            let ahead = write.start - self.next;
+            return match ahead {
+                0 => Some(Place::Next),
+                _ if ahead <= overtaken => Some(Place::Ahead),
+                _ => None,
+            };
+        }
+        let is_filled = |hole: &Range<u64>| hole.start <= write.start && write.end <= hole.end;
+        self.holes.iter().position(is_filled).map(Place::Late)
+    }
+
+    /// A write of its own has come. `overtaken` as in [`Front::place`].
+    pub(super) fn advance(&mut self, write: &Range<u64>, place: Place, overtaken: u64) {
+        match place {
+            Place::Next => self.run = (self.run + 1).min(PROOF_MAX),
+            Place::Ahead => {
+                self.run = self.run.saturating_sub(1);
+                self.holes.push(self.next..write.start);
+            }
+            Place::Late(index) => {
+                let hole = self.holes.remove(index);
+                let rest = [write.end..hole.end, hole.start..write.start];
+                rest.into_iter().filter(|rest| !rest.is_empty()).for_each(|rest| self.holes.insert(index, rest));
+            }
+        }
+        self.next = self.next.max(write.end);
+        self.bytes += write.end - write.start;
+        // What is further back than anything can be overtaken by was never to come.
+        while self.has_lost(overtaken) {
+            self.holes.remove(0);
+            self.contradict();
+        }
+    }
+
+    /// Whether the oldest hole is further back than what is there can have been overtaken by.
+    fn has_lost(&self, overtaken: u64) -> bool {
+        let is_far = |hole: &Range<u64>| hole.end.saturating_add(overtaken) < self.next;
+        self.holes.first().is_some_and(is_far) || self.holes.len() > HOLES_MAX
+    }
+
+    /// Whether a write that is none of its own is nearer than `distance`.
+    pub(super) fn is_near(&self, write: &Range<u64>, distance: u64) -> bool {
+        write.start < self.next.saturating_add(distance) && self.next < write.end.saturating_add(distance)
+    }
+
+    /// Something is as it is among writes at random.
+    pub(super) fn contradict(&mut self) {
+        self.run = self.run.saturating_sub(CONTRADICTION);
+        self.bytes = 0;
+    }
+
+    /// Whether it is a stream for certain, of an array with stripes of so many bytes.
+    pub(super) fn is_proven(&self, stripe_bytes: u64) -> bool {
+        self.run >= PROOF || self.bytes >= stripe_bytes
+    }
+
+    /// Whether more of `range` may come.
+    pub(super) fn is_to_come(&self, range: &Range<u64>) -> bool {
+        self.next < range.end || self.holes.iter().any(|hole| hole.start < range.end && range.start < hole.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STRIPE: u64 = 1000;
+
+    /// Takes a write of ten bytes; whether it is the stream's.
+    fn come(front: &mut Front, at: u64, overtaken: u64) -> bool {
+        let write = at..at + 10;
+        let place = front.place(&write, overtaken);
+        match place {
+            Some(place) => front.advance(&write, place, overtaken),
+            None => front.contradict(),
+        }
+        place.is_some()
+    }
+
+    #[test]
+    fn writes_one_behind_the_other_prove_a_stream_in_whatever_order_they_come() {
+        for order in [[10, 20, 30, 40], [20, 10, 30, 40], [20, 30, 10, 40], [40, 30, 20, 10]] {
+            let mut front = Front::new(10, 10);
+            let mut all = order.iter().chain(&[50, 60, 70, 80]);
+            assert!(all.all(|&at| come(&mut front, at, 40)), "{order:?}");
+            assert!(front.is_proven(STRIPE) && !front.is_to_come(&(0..90)), "{order:?}: {front:?}");
+        }
+    }
+
+    #[test]
+    fn a_whole_stripe_is_proof_enough() {
+        let mut front = Front::new(600, 600);
+        assert!(!front.is_proven(STRIPE));
+        front.advance(&(600..1200), Place::Next, 0);
+        assert!(front.is_proven(STRIPE));
+    }
+
+    #[test]
+    fn what_goes_back_leaves_gaps_or_is_elsewhere_is_no_stream() {
+        for others in [&[0, 10][..], &[20, 40, 60, 80, 100], &[300, 600, 900]] {
+            let mut front = Front::new(10, 10);
+            (1..4).for_each(|n| assert!(come(&mut front, n * 10, 20)));
+            for at in others {
+                come(&mut front, 30 + at, 20);
+            }
+            assert!(!front.is_proven(STRIPE), "{others:?}: {front:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_overtaken_is_to_come_until_it_is_too_far_back() {
+        let mut front = Front::new(10, 10);
+        assert!(come(&mut front, 30, 20));
+        assert!(front.is_to_come(&(0..20)) && front.is_to_come(&(15..35)) && !front.is_to_come(&(30..40)));
+        assert!(come(&mut front, 40, 20) && come(&mut front, 50, 20));
+        assert!(!front.is_to_come(&(0..60)) && !come(&mut front, 10, 20), "{front:?}");
+    }
+}
