@@ -36,7 +36,9 @@ mod wake;
 pub use any::{AnyHandle, AnyMember};
 pub use event::{Event, Inlet};
 pub use executor::{Executor, JoinHandle, Options, spawn, yield_now};
-pub use file::{Direct, FileHandle, FileMember, Lock, OpenError, OpenOptions, create_preallocated, create_sparse};
+pub use file::{
+    Direct, FileHandle, FileMember, Lock, OpenError, OpenOptions, create_preallocated, create_sparse, has_data, holes,
+};
 pub use memory::{MemoryHandle, MemoryMember};
 pub use remote::{Remote, Stopped};
 pub use stamp::Stamps;

@@ -80,6 +80,7 @@ mod cursor;
 mod error;
 mod machine;
 mod made_files;
+mod names;
 mod options;
 mod pieces;
 

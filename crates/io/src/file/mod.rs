@@ -8,6 +8,7 @@
 //! It never touches a member that it could not lock, if a lock was asked for
 //! (see [`Lock`]), and never creates one; [`create_sparse`] and [`create_preallocated`] do.
 
+mod holes;
 mod lock;
 mod probe;
 
@@ -25,6 +26,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+pub use holes::{has_data, holes};
 pub use lock::Lock;
 
 /// How to open a [`FileMember`].

@@ -7,6 +7,7 @@ use crate::command::failure::Failure;
 use crate::command::members::{ArrayUuid, expand, expand_with_directories};
 use crate::command::progress::Progress;
 use crate::machine::{Array, Consent, Machine, Purpose};
+use crate::names::name_of;
 use engine::inspect::find_superblock;
 use engine::{BitmapPolicy, Candidate, Offer};
 use io::{AnyMember, OpenError};
@@ -43,7 +44,7 @@ impl Found {
     /// Says what could not be looked at.
     pub(crate) fn note_unknown(&self) {
         for error in &self.unknown {
-            eprintln!("note: {}: passed over: {}", error.path().display(), error.reason());
+            eprintln!("note: {}: passed over: {}", name_of(error.path()), error.reason());
         }
     }
 
@@ -54,7 +55,7 @@ impl Found {
             return Ok(());
         }
         let reason = format!("{}; it may be one of the {missing} members that are missing", first.reason());
-        Err(Failure::refused(format!("{}: {reason}", first.path().display()))
+        Err(Failure::refused(format!("{}: {reason}", name_of(first.path())))
             .advise("see to it that you may open it, or name the members by their paths to go on without"))
     }
 }

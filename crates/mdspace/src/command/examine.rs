@@ -9,6 +9,7 @@ use crate::command::mdadm_conf::array_lines;
 use crate::command::output::{print, print_json};
 use crate::command::report::{describe, examination};
 use crate::machine::{Arena, Machine, Purpose};
+use crate::names::name_of;
 use engine::Candidate;
 use engine::inspect::find_superblock;
 use engine::status::{Examination, Status};
@@ -73,7 +74,7 @@ async fn examine(machine: &Machine, arguments: &ExamineArguments) -> Result<Repo
             Ok(candidate) => candidate,
             Err(refusal) => {
                 let reason = Failure::from(refusal).reason();
-                report.unusable.push(Unusable { name: path.display().to_string(), reason });
+                report.unusable.push(Unusable { name: name_of(&path), reason });
                 continue;
             }
         };

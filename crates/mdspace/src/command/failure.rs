@@ -6,6 +6,7 @@
 
 use crate::machine::not_opened;
 use engine::{ArrayError, ArrayErrorKind, Refusal};
+use format::text::plain;
 use std::fmt;
 use std::process::ExitCode;
 
@@ -70,9 +71,9 @@ impl fmt::Display for Failure {
             Kind::Unwell => "error",
             Kind::Refused => "refused",
         };
-        write!(f, "{label}: {}", self.message)?;
+        write!(f, "{label}: {}", plain(&self.message))?;
         if let Some(advice) = &self.advice {
-            write!(f, "\n  next: {advice}")?;
+            write!(f, "\n  next: {}", plain(advice))?;
         }
         Ok(())
     }

@@ -3,11 +3,17 @@
 //! A reader that has seen enough (`| head`) is not a failure: output just ends.
 
 use crate::command::failure::Failure;
+use format::text::plain;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 
-/// Prints `text` as it is.
+/// Prints `text`, in which nothing drives the terminal: it may have names that others chose.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    print_as_it_is(&plain(text))
+}
+
+/// Prints `text`, of which the caller answers for every letter.
+pub(crate) fn print_as_it_is(text: &str) -> Result<(), Failure> {
     let mut output = std::io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -20,7 +26,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// Prints `value` as indented JSON and a line feed.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).expect("our own types have string keys");
-    print(&format!("{text}\n"))
+    print_as_it_is(&format!("{text}\n"))
 }
 
 /// Columns of text, each as wide as its widest cell, two spaces apart.

@@ -10,12 +10,14 @@ use crate::command::activation::{self, Inherited};
 use crate::command::arguments::{CacheMode, Clearing, ServeArguments, UpArguments, WayArguments, WriteSize};
 use crate::command::create::create;
 use crate::command::crew::{Crew, Orders, deliver};
+use crate::command::doubt::warn_of_doubtful_zeros;
 use crate::command::failure::Failure;
 use crate::command::grow;
 use crate::command::members::{ArrayUuid, expand};
 use crate::command::metrics;
 use crate::command::nbd_address::NbdAddress;
 use crate::command::output::print;
+use crate::command::own;
 use crate::command::report::describe;
 use crate::command::scrub;
 use crate::command::settings::prepare;
@@ -25,6 +27,7 @@ use crate::command::volume::Exported;
 use crate::command::ways::{NbdSource, WayStatus, Ways};
 use crate::create::default_recipe;
 use crate::machine::{Arena, Array, Machine, Purpose, keep_up, random};
+use crate::names::{name_of, path_of};
 use engine::create::Recipe;
 use engine::status::Status;
 use engine::{ArrayError, BitmapClearing, BitmapPolicy, BitmapWrites, Candidate, Clock, Refusal};
@@ -43,7 +46,7 @@ use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -53,6 +56,9 @@ use std::time::Duration;
 /// How long a member that was let go may be open until its last transfers have ended, and how often is looked.
 const LET_GO_PATIENCE: Duration = Duration::from_secs(5);
 const LET_GO_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Bits of a token file's mode by which it is known, or chosen, by others than its owner and group.
+const OTHERS_READ_OR_WRITE: u32 = 0o026;
 
 /// Members of `up`, and their size.
 const UP_MEMBERS: usize = 4;
@@ -65,6 +71,7 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
     machine.run(async {
         let array = machine.assemble(&arguments.assemble, purpose, policy_of(arguments)).await?;
         array.set_stripe_size(arguments.stripe_size)?;
+        warn_of_doubtful_zeros(&array).await;
         let keeper = (arguments.cache == CacheMode::Writeback).then(|| {
             let array = array.clone();
             io::spawn(async move { array.write_back().await })
@@ -139,6 +146,10 @@ fn http(
     let token = |path: &PathBuf| {
         let refused = |reason: String| Failure::refused(format!("--http-token-file: {}: {reason}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
+        if path.metadata().is_ok_and(|metadata| metadata.mode() & OTHERS_READ_OR_WRITE != 0) {
+            let path = name_of(path);
+            tracing::warn!("--http-token-file: {path}: other users can read or change it, and so change the array");
+        }
         Token::new(text.trim_end()).map_err(refused)
     };
     Ok(Some((listener, arguments.http_token_file.as_ref().map(token).transpose()?)))
@@ -192,6 +203,9 @@ fn policy_of(arguments: &ServeArguments) -> BitmapPolicy {
 pub(crate) fn up(arguments: &UpArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let directory = Path::new(UP_DIRECTORY);
     let sockets = Sockets::of_up(directory);
+    if directory.symlink_metadata().is_ok() {
+        own::check_directory(directory)?;
+    }
     if std::os::unix::net::UnixStream::connect(&sockets.control).is_ok() {
         return Err(Failure::refused(format!("{}: is being served already", directory.display()))
             .advise("`mdspace status` shows it, `mdspace stop` stops it"));
@@ -216,11 +230,13 @@ pub(crate) fn up(arguments: &UpArguments, kernel: Option<&'static Kernel>) -> Re
 async fn members_of_up(machine: &Machine, directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let pattern = directory.join("member*.img");
     if let Ok(members) = expand(&[pattern.into_os_string()]) {
+        members.iter().try_for_each(|member| own::check_file(member))?;
         return Ok(members);
     }
     let failed = |error| Failure::refused(format!("{}: cannot create: {error}", directory.display()));
     let is_new = !directory.exists();
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    own::check_directory(directory)?; // it may have been made meanwhile, by others
     let members: Vec<PathBuf> = (0..UP_MEMBERS).map(|index| directory.join(format!("member{index}.img"))).collect();
     let slots: Vec<_> = members.iter().cloned().map(Some).collect();
     let recipe = Recipe { name: "mdspace".to_owned(), ..default_recipe(Level::Raid5)? };
@@ -237,7 +253,7 @@ async fn members_of_up(machine: &Machine, directory: &Path) -> Result<Vec<PathBu
 fn what_to_try(server: &ArrayServer<'_>, members: &[PathBuf]) -> String {
     let uri = &server.ways.nbd();
     let mdspace = std::env::args().next().unwrap_or_else(|| "mdspace".to_owned());
-    let first = members.first().map(|path| path.display().to_string()).unwrap_or_default();
+    let first = members.first().map(|path| name_of(path)).unwrap_or_default();
     let status = server.array.status();
     let (change, outcome) = match status.left_out.first() {
         _ if status.missing.is_empty() => {
@@ -461,7 +477,7 @@ impl<'a> ArrayServer<'a> {
 
     /// The member's own name, where it is called by another path of the same file.
     fn named(&self, path: &str) -> String {
-        let absolute = |name: &str| std::path::absolute(name).ok();
+        let absolute = |name: &str| std::path::absolute(path_of(name)).ok();
         let is_it = |name: &String| name == path || (path.contains('/') && absolute(name) == absolute(path));
         let name = self.array.status().members.into_iter().map(|member| member.name).find(is_it);
         name.unwrap_or_else(|| path.to_owned())
@@ -478,7 +494,7 @@ impl<'a> ArrayServer<'a> {
             .status()
             .members
             .iter()
-            .any(|member| member.name == called || Path::new(&member.name).file_name() == Some(called.as_ref()));
+            .any(|member| member.name == called || path_of(&member.name).file_name() == Some(called.as_ref()));
         let status = if is_known { 409 } else { 404 };
         change.await.map_err(|refusal| refused(status, refusal))
     }
@@ -488,17 +504,17 @@ impl<'a> ArrayServer<'a> {
         let before: BTreeSet<String> = names().collect();
         self.change(request, self.array.remove(&self.named(&request.member))).await?;
         let after: BTreeSet<String> = names().collect();
-        let gone = before.difference(&after).filter_map(|name| std::fs::canonicalize(name).ok());
+        let gone = before.difference(&after).filter_map(|name| std::fs::canonicalize(path_of(name)).ok());
         self.let_go.borrow_mut().extend(gone);
         Ok(())
     }
 
     /// Opens a file that is to join. It is held for a moment by who had it: as a member, or to be refused.
     async fn open(&self, name: &str) -> Result<Candidate<AnyMember>, ApiError> {
-        let file = std::fs::canonicalize(name).unwrap_or_default();
+        let file = std::fs::canonicalize(path_of(name)).unwrap_or_default();
         let deadline = self.machine.clock.now() + LET_GO_PATIENCE;
         loop {
-            match self.machine.open(Path::new(name), Purpose::Write) {
+            match self.machine.open(&path_of(name), Purpose::Write) {
                 Err(_) if self.let_go.borrow().contains(&file) && self.machine.clock.now() < deadline => {
                     self.machine.clock.sleep_until(self.machine.clock.now() + LET_GO_INTERVAL).await;
                 }
@@ -509,7 +525,7 @@ impl<'a> ArrayServer<'a> {
 
     /// Of a file that has joined nobody waits to have it.
     fn note_joined(&self, name: &str) {
-        self.let_go.borrow_mut().remove(&std::fs::canonicalize(name).unwrap_or_default());
+        self.let_go.borrow_mut().remove(&std::fs::canonicalize(path_of(name)).unwrap_or_default());
     }
 
     async fn add(&self, request: &AddRequest) -> Result<(), ApiError> {
