@@ -5,9 +5,11 @@
 
 use crate::buffer::Pool;
 use crate::error::Refusal;
-use crate::member::Member;
+use crate::member::{Limits, Member};
+use crate::status::uuid_text;
 use format::bad_blocks;
 use format::bitmap::{self, BitmapSuper, SUPER_BYTES};
+use format::signature::{Signature, recognize, windows};
 use format::superblock::{Superblock, Version, decode, places};
 use format::units::{MemberByte, SECTOR_BYTES};
 use std::ops::Range;
@@ -53,15 +55,57 @@ pub async fn find_superblock<M: Member>(name: &str, member: &M, pool: &Pool) -> 
 ///
 /// # Errors
 /// When something there begins as a superblock does and cannot be used, or a place cannot be read: it may be of an
-/// array whose driver is newer, or whose member can be mended.
+/// array whose driver is newer, or whose member can be mended. And when it holds what is somebody else's, by
+/// [`format::signature`].
 pub(crate) async fn find_claim<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<Option<Superblock>, Refusal> {
     match look(name, member, pool).await {
         (Some(found), _) => Ok(Some(found.superblock)),
-        (None, None) => Ok(None),
+        (None, None) => match find_signature(name, member, pool).await? {
+            None => Ok(None),
+            Some(Signature { what, at }) => Err(Refusal::new(format!("holds {what}, which begins at byte {at}"))
+                .of(name)
+                .advice("give another member, or look at what is there first; --force overwrites it")),
+        },
         (None, Some(refusal)) => Err(refusal.advice(
             "it may be an array's all the same: `mdspace examine` shows what is there; --force takes it as if it were empty",
         )),
     }
+}
+
+/// What would be lost if `member` were overwritten, in words that go behind "holds"; `None` when nothing is known.
+/// Never fails: of what cannot be read, that is said.
+pub async fn what_it_holds<M: Member>(name: &str, member: &M, pool: &Pool) -> Option<String> {
+    match find_claim(name, member, pool).await {
+        Ok(None) => None,
+        Ok(Some(superblock)) => Some(format!("a member of the array {}", uuid_text(&superblock.set_uuid))),
+        Err(_) => match find_signature(name, member, pool).await {
+            Ok(found) => Some(found.map_or("what may be a superblock", |found| found.what).to_owned()),
+            Err(refusal) => Some(format!("what cannot be told: {}", refusal.reason)),
+        },
+    }
+}
+
+/// What others than md have left on `member`.
+///
+/// # Errors
+/// When a part of it cannot be read.
+async fn find_signature<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<Option<Signature>, Refusal> {
+    let Limits { bytes: member_bytes, logical_block_bytes, .. } = *member.limits();
+    // A part of a block at the end of a file cannot be read by itself; no signature is expected there.
+    let whole = member_bytes / u64::from(logical_block_bytes) * u64::from(logical_block_bytes);
+    let mut parts = Vec::new();
+    for window in windows(member_bytes) {
+        let unreadable = |reason| {
+            Refusal::new(reason)
+                .of(name)
+                .field("signatures")
+                .advice("what is there cannot be told; give another member; --force takes it as if it were empty")
+        };
+        let bytes = window.end.min(whole).saturating_sub(window.start);
+        let part = read_bytes(member, pool, MemberByte(window.start), bytes).await;
+        parts.push((window.start, part.map_err(unreadable)?));
+    }
+    Ok(recognize(member_bytes, &parts))
 }
 
 /// The superblock that counts, and the first thing that is wrong at any of the places.

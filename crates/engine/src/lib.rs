@@ -82,6 +82,6 @@ pub use member::{Limits, Member, MemberError, MemberErrorKind, MemberFault, Oper
 pub use shards::{Division, Letter, Post, Shard, ShardOptions, Shareable};
 pub use stripe_size::{STRIPE_SIZE_MIN, StripeSize};
 pub use sweep::{
-    ArrayPart, FINDINGS_LISTED_MAX, Finding, FindingVerdict, Findings, MemberCount, MemberPart, Outcome, Resynced,
-    ScrubAction, ScrubCounts, ScrubReport, ScrubRequest, ScrubState, SweepStatus, SweepTransfers, SyncSpeed,
+    ArrayPart, DoubtfulZeros, FINDINGS_LISTED_MAX, Finding, FindingVerdict, Findings, MemberCount, MemberPart, Outcome,
+    Resynced, ScrubAction, ScrubCounts, ScrubReport, ScrubRequest, ScrubState, SweepStatus, SweepTransfers, SyncSpeed,
 };

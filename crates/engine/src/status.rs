@@ -13,6 +13,7 @@ use crate::member::Member;
 use crate::sweep::SweepStatus;
 use format::geometry::{Geometry, Level};
 use format::superblock::{DeviceFlags, DeviceRole, Resync, Superblock};
+use format::text::quoted;
 use format::units::Slot;
 use serde::Serialize;
 
@@ -255,7 +256,7 @@ impl Examination {
             member_bytes,
             metadata: superblock.version.to_string(),
             array_uuid: uuid_text(&superblock.set_uuid),
-            array_name: String::from_utf8_lossy(superblock.set_name.as_bytes()).into_owned(),
+            array_name: quoted(superblock.set_name.as_bytes()),
             device_uuid: superblock.device_uuid.as_ref().map(uuid_text),
             created: superblock.created.seconds,
             updated: superblock.updated.seconds,
@@ -333,7 +334,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         let in_sync = members.iter().filter(|member| member.state == "in_sync").count() as u16;
         Status {
             uuid: uuid_text(&superblock.set_uuid),
-            name: String::from_utf8_lossy(superblock.set_name.as_bytes()).into_owned(),
+            name: quoted(superblock.set_name.as_bytes()),
             metadata: superblock.version.to_string(),
             level: level_name(superblock.level),
             layout: inner.geometry().layout_name(),

@@ -16,7 +16,9 @@ pub mod geometry;
 pub mod integrity;
 pub mod partial_parity;
 pub mod placement;
+pub mod signature;
 pub mod superblock;
+pub mod text;
 pub mod units;
 
 mod defect;

@@ -38,6 +38,7 @@ pub use event::{Event, Inlet};
 pub use executor::{Executor, JoinHandle, Options, spawn, yield_now};
 pub use file::{
     Direct, FileHandle, FileMember, Lock, OpenError, OpenFile, OpenOptions, create_preallocated, create_sparse,
+    has_data, holes,
 };
 pub use memory::{MemoryHandle, MemoryMember};
 pub use remote::{Remote, Stopped};

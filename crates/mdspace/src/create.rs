@@ -6,9 +6,10 @@
 use crate::error::Error;
 use crate::machine::{Arena, Array, Machine, Purpose, random, refuse_duplicates};
 use crate::made_files::MadeFiles;
-use engine::Refusal;
 use engine::create::{Contents, Newcomer, Recipe};
+use engine::inspect::what_it_holds;
 use engine::status::{Status, level_name};
+use engine::{Candidate, Refusal};
 use format::geometry::{Level, default_layout, parse_layout};
 use format::placement::BitmapChoice;
 use format::superblock::Version;
@@ -95,7 +96,8 @@ impl Create {
         self
     }
 
-    /// Whether to take members that belong to an array already. What is on them is lost.
+    /// Whether to take members that belong to an array already, or hold anything else that may be somebody's: a file system,
+    /// a partition table, a beginning that is not zeros. What is on them is lost.
     pub fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
         self
@@ -125,7 +127,7 @@ impl Create {
         let recipe = self.recipe()?;
         let machine = Machine::start(None, Arena::Middling)?;
         machine.run(async {
-            let (array, made) = create(&machine, recipe, slots, &[], self.member_bytes, &|_, _| {}).await?;
+            let (array, made) = create(&machine, recipe, slots, &[], self.member_bytes, &Unwatched).await?;
             made.keep();
             let resynced = array.resync(&|_, _| {}).await;
             let stopped = array.stop().await;
@@ -183,6 +185,22 @@ pub(crate) fn default_recipe(level: Level) -> Result<Recipe, Refusal> {
     })
 }
 
+/// What is told of a creation while it is under way.
+pub(crate) trait Watcher {
+    /// What is going to be overwritten, before it is.
+    fn announce(&self, what: &str);
+    /// Bytes that were filled with zeros, and in all.
+    fn progress(&self, done: u64, total: u64);
+}
+
+/// Nothing is told.
+struct Unwatched;
+
+impl Watcher for Unwatched {
+    fn announce(&self, _: &str) {}
+    fn progress(&self, _: u64, _: u64) {}
+}
+
 /// Makes the array that `recipe` describes, with `None` for a missing member,
 /// and members that do not exist as sparse files of `member_bytes`. The array is running
 /// and may have to be resynced; the files are still to be kept.
@@ -192,7 +210,7 @@ pub(crate) async fn create(
     slots: &[Option<PathBuf>],
     spares: &[PathBuf],
     member_bytes: Option<u64>,
-    progress: &dyn Fn(u64, u64),
+    watcher: &dyn Watcher,
 ) -> Result<(Array, MadeFiles), Refusal> {
     let mut made = MadeFiles::default();
     for path in slots.iter().flatten().chain(spares) {
@@ -207,8 +225,12 @@ pub(crate) async fn create(
     };
     let slots = slots.iter().map(|slot| slot.as_ref().map(open).transpose()).collect::<Result<Vec<_>, _>>()?;
     let spares = spares.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    if !are_all_new {
+        announce(machine, &recipe, &slots, &spares, watcher).await;
+    }
     let created = async {
-        engine::create::create(&recipe, &slots, &spares, &machine.pool, &machine.clock, progress).await?;
+        let progress = |done, total| watcher.progress(done, total);
+        engine::create::create(&recipe, &slots, &spares, &machine.pool, &machine.clock, &progress).await?;
         let candidates = slots.into_iter().flatten().chain(spares).map(|newcomer| newcomer.candidate).collect();
         let array = machine.assemble_candidates(candidates, true, Purpose::Write).await;
         array.map_err(|refusal| refusal.after("the array was made, and cannot be started"))
@@ -218,6 +240,37 @@ pub(crate) async fn create(
         // All that was changed is removed again.
         Err(refusal) if are_all_new => Err(Refusal { changed: None, advice: None, ..refusal }),
         Err(refusal) => Err(refusal),
+    }
+}
+
+/// Says what is lost on members that were there before.
+async fn announce(
+    machine: &Machine,
+    recipe: &Recipe,
+    slots: &[Option<Newcomer<AnyMember>>],
+    spares: &[Newcomer<AnyMember>],
+    watcher: &dyn Watcher,
+) {
+    if recipe.overwrite {
+        for Newcomer { candidate: Candidate { name, member }, .. } in slots.iter().flatten().chain(spares) {
+            if let Some(what) = what_it_holds(name, member, &machine.pool).await {
+                watcher.announce(&format!("{name}: holds {what}: that is overwritten, as --force says"));
+            }
+        }
+    }
+    let mut active = slots.iter().flatten().map(|newcomer| &newcomer.candidate.name);
+    match recipe.level {
+        _ if recipe.contents != Contents::Unknown => {}
+        Level::Raid4 | Level::Raid5 | Level::Raid6 => {
+            watcher.announce("all that the members in slots hold is overwritten with zeros, so that parity is right");
+        }
+        Level::Raid1 => {
+            if let Some(first) = active.next() {
+                watcher.announce(&format!("what {first} holds is copied over the other members in slots"));
+            }
+        }
+        Level::Raid10 => watcher.announce("the first copy of each chunk is copied over the others"),
+        Level::Linear | Level::Raid0 => {}
     }
 }
 

@@ -82,6 +82,7 @@ mod elsewhere;
 mod error;
 mod machine;
 mod made_files;
+mod names;
 mod options;
 mod pieces;
 

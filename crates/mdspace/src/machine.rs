@@ -7,6 +7,9 @@
 
 #[cfg(feature = "command")]
 use crate::elsewhere::Elsewhere;
+use crate::names::name_of;
+#[cfg(feature = "command")]
+use crate::names::path_of;
 use engine::{AssembleOptions, BitmapPolicy, Candidate, Offer, Pool, Refusal};
 use futures_util::future::join3;
 #[cfg(feature = "command")]
@@ -62,6 +65,10 @@ pub(crate) async fn keep_up(array: &Array) {
     join3(array.mark_clean_when_idle(SAFE_MODE_DELAY), array.clear_bitmap_lazily(), array.keep_whole()).await;
 }
 
+/// EMFILE and ENFILE of errno(3): too many files are open, of the process or of the system.
+const TOO_MANY: i32 = 24;
+const TOO_MANY_OF_ALL: i32 = 23;
+
 /// Unit of a bitmap file's length.
 const BITMAP_BLOCK_BYTES: u64 = 4096;
 
@@ -111,6 +118,9 @@ impl Machine {
                 ErrorKind::OutOfMemory => {
                     "raise the limit on locked memory (`ulimit -l`, LimitMEMLOCK= of a unit), or end what else of yours uses it"
                 }
+                _ if matches!(error.raw_os_error(), Some(TOO_MANY | TOO_MANY_OF_ALL)) => {
+                    "raise the limit on open files (`ulimit -n`, LimitNOFILE= of a unit), or end what else has them open"
+                }
                 _ => "Linux 5.11 or later is needed; see `sysctl kernel.io_uring_disabled`, and a container's limits",
             };
             Refusal::new(format!("io_uring: {error}")).advice(advice)
@@ -137,8 +147,7 @@ impl Machine {
 
     /// Opens one member, for who goes by the reason when that fails.
     pub(crate) fn try_open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, OpenError> {
-        let member = FileMember::open(path, &options_for(purpose))?;
-        Ok(Candidate { name: path.display().to_string(), member: member.into() })
+        Ok(Candidate { name: name_of(path), member: FileMember::open(path, &options_for(purpose))?.into() })
     }
 
     /// As [`Machine::try_open`], while others are served: the file system may hang. Given up after `timeout`, what a
@@ -153,7 +162,7 @@ impl Machine {
         purpose: Purpose,
         timeout: Option<Duration>,
     ) -> Result<Result<Candidate<AnyMember>, OpenError>, Refusal> {
-        let (name, owned) = (path.display().to_string(), path.to_owned());
+        let (name, owned) = (name_of(path), path.to_owned());
         let open = move || OpenFile::open(&owned, &options_for(purpose));
         let patience = timeout.unwrap_or_default().max(OPEN_PATIENCE);
         let opened = self.elsewhere.run(&self.clock, patience, open).await;
@@ -202,7 +211,7 @@ impl Machine {
     /// Whether the array on these members may be written to, as far as assembly can tell; nothing is written, and no lock is taken.
     #[cfg(feature = "command")]
     pub(crate) async fn check_writable(&self, members: Vec<String>) -> Result<(), Refusal> {
-        let paths: Vec<PathBuf> = members.into_iter().map(PathBuf::from).collect();
+        let paths: Vec<PathBuf> = members.iter().map(|name| path_of(name)).collect();
         let offer = Offer { members: self.open_all(&paths, Purpose::Look)?, bitmap: None };
         Array::assemble_offer(offer, AssembleOptions::default(), self.pool.clone(), self.clock.clone()).await.map(drop)
     }
@@ -210,7 +219,7 @@ impl Machine {
     /// Opens the file of a write-intent bitmap. mdadm ends one with its last bit; here it is read and written in whole
     /// blocks, so it is lengthened, which nobody minds, by the first write of its last one.
     pub(crate) fn open_bitmap(&self, path: &Path) -> Result<Candidate<AnyMember>, Refusal> {
-        let name = path.display().to_string();
+        let name = name_of(path);
         let options = OpenOptions { whole_bytes: BITMAP_BLOCK_BYTES, ..OpenOptions::default() };
         let file = FileMember::open(path, &options).map_err(|error| not_opened(&error))?;
         let mut magic = [0; 4];
@@ -249,7 +258,7 @@ fn executor(options: &io::Options) -> std::io::Result<Executor> {
 
 /// Says so with what to do about it.
 pub(crate) fn not_opened(error: &OpenError) -> Refusal {
-    let refusal = Refusal::new(error.reason()).of(error.path().display().to_string());
+    let refusal = Refusal::new(error.reason()).of(name_of(error.path()));
     // What is to be done about another path of the same bytes is what is to be done about it.
     let error = if let OpenError::Alias { source, .. } = error { &**source } else { error };
     match error {
@@ -268,8 +277,8 @@ pub(crate) fn refuse_duplicates(paths: &[PathBuf]) -> Result<(), Refusal> {
     for path in paths {
         let Ok(target) = path.canonicalize() else { continue };
         if let Some(first) = seen.insert(target, path) {
-            let reason = format!("the same member as {}, given before", first.display());
-            return Err(Refusal::new(reason).of(path.display().to_string()).advice("name each member once"));
+            let reason = format!("the same member as {}, given before", name_of(first));
+            return Err(Refusal::new(reason).of(name_of(path)).advice("name each member once"));
         }
     }
     Ok(())

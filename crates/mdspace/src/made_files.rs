@@ -1,5 +1,6 @@
 //! Files that are made, and removed again when what they are for is refused: so a refusal leaves nothing behind.
 
+use crate::names::name_of;
 use engine::Refusal;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ impl MadeFiles {
         if path.symlink_metadata().is_ok() {
             return Ok(());
         }
-        let refused = |reason: String| Refusal::new(reason).of(path.display().to_string());
+        let refused = |reason: String| Refusal::new(reason).of(name_of(path));
         let Some(bytes) = bytes else {
             return Err(refused("no such file or device".to_owned()).advice("--size SIZE makes a sparse file of it"));
         };
@@ -52,7 +53,7 @@ impl Drop for MadeFiles {
     fn drop(&mut self) {
         for path in &self.0 {
             if let Err(error) = std::fs::remove_file(path) {
-                tracing::warn!("{}: left behind: {error}", path.display());
+                tracing::warn!("{}: left behind: {error}", name_of(path));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! What would be overwritten: members that carry a superblock, or what may be one, are taken by `create`, `add` and
-//! `replace` only with `--force`; and what a command says that failed when something was changed already.
+//! What would be overwritten: members that carry a superblock, or what may be one, or what others left there, are taken by
+//! `create`, `add` and `replace` only with `--force`, and `read --output` takes no file that holds anything; and what a command says that failed when something was changed already.
 //!
 //! A black box over the command. Places that cannot be read, and power that goes, are the simulated world's matter.
 
@@ -98,6 +98,145 @@ fn a_claimed_member_joins_an_array_only_by_force() {
     }
     here.run("stop").ok();
     assert_eq!(server.wait(), Some(0));
+}
+
+/// What others left on a member of [`MEMBER_BYTES`]: the words that name it, its bytes, and where they lie.
+const OTHERS: [(&str, &[u8], u64); 14] = [
+    ("ext4", b"\x53\xef", 1080),
+    ("XFS", b"XFSB", 0),
+    ("Btrfs", b"_BHRfS_M", 65_600),
+    ("NTFS", b"NTFS    ", 3),
+    ("FAT", b"FAT32   ", 82),
+    ("LUKS", b"LUKS\xba\xbe", 0),
+    ("LVM", b"LABELONE", 512),
+    ("swap", b"SWAPSPACE2", 4086),
+    ("ZFS", b"\x0c\xb1\xba\0\0\0\0\0", 128 << 10),
+    ("ZFS", b"\x0c\xb1\xba\0\0\0\0\0", MEMBER_BYTES - (128 << 10)),
+    ("second copy of a GPT", b"EFI PART", MEMBER_BYTES - 512),
+    ("DDF", b"\xde\x11\xde\x11", MEMBER_BYTES - 512),
+    ("IMSM", b"Intel Raid ISM Cfg Sig. ", MEMBER_BYTES - 1024),
+    ("not known", b"shopping list: milk", 0),
+];
+
+/// A member that holds what others left there.
+fn hold(here: &Workplace, name: &str, bytes: &[u8], at: u64) {
+    member(here, name, MEMBER_BYTES).write_all_at(bytes, at).expect("it is long enough");
+}
+
+#[test]
+fn what_others_left_on_a_member_is_made_into_a_new_array_only_by_force() {
+    let here = Workplace::new();
+    for (what, bytes, at) in OTHERS {
+        hold(&here, "held", bytes, at);
+        member(&here, "free", MEMBER_BYTES);
+        let before = here.contents(&["held", "free"]);
+        for line in ["create --level 5 free held new --size 8M", "create --level 1 --size 8M free new --spare held"] {
+            here.run(line).expect(2, &["held: holds ", what, "--force"]);
+            assert!(here.contents(&["held", "free"]) == before, "{what}: bytes changed");
+            assert!(!here.path().join("new").exists(), "{what}: a file was left");
+        }
+        let said = here.run("create --level 1 --force free held");
+        said.expect(0, &["note: held: holds ", what, "note: what free holds is copied over the other members"]);
+    }
+}
+
+#[test]
+fn what_others_left_on_a_member_joins_an_array_only_by_force() {
+    let here = Workplace::new();
+    here.run("create --level 1 --size 8M a b").ok();
+    let server = Server::of(&here, "serve a b");
+    for (number, (what, bytes, at)) in OTHERS.into_iter().enumerate() {
+        let held = format!("held{number}");
+        hold(&here, &held, bytes, at);
+        let before = here.contents(&[&held]);
+        for line in [format!("add {held}"), format!("replace b {held}")] {
+            here.run(&line).expect(2, &[&format!("{held}: holds "), what, "--force"]);
+            assert!(here.contents(&[&held]) == before, "{what}: {line}: bytes changed");
+        }
+        here.run(&format!("add --force {held}")).ok();
+        here.run(&format!("remove {held}")).ok();
+    }
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn what_real_programs_make_is_known_by_name_and_what_they_never_touched_is_free() {
+    let here = Workplace::new();
+    let sfdisk = |label: &str| format!("echo label: {label} | sfdisk --quiet made");
+    let table = [
+        ("ext2, ext3 or ext4", "mkfs.ext4 -q -F made".to_owned()),
+        ("swap space", "mkswap made".to_owned()),
+        ("a GPT partition table", sfdisk("gpt")),
+        // Of the first copy nothing is left.
+        (
+            "the second copy of a GPT",
+            format!("{} && dd if=/dev/zero of=made bs=4k count=9 conv=notrunc", sfdisk("gpt")),
+        ),
+        ("a partition table (MBR)", sfdisk("dos")),
+    ];
+    for (what, script) in table {
+        member(&here, "made", MEMBER_BYTES);
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-e", "-c", &script]).current_dir(here.path()).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
+        let made = shell.stdin(Stdio::null()).output().expect("a shell");
+        assert!(made.status.success(), "{script}: {}", String::from_utf8_lossy(&made.stderr));
+        let before = here.contents(&["made"]);
+        here.run("create --level 1 made missing").expect(2, &["made: holds ", what]);
+        assert!(here.contents(&["made"]) == before, "{what}: bytes changed");
+    }
+    std::fs::write(here.path().join("notes.txt"), "a letter to somebody, of some length. ".repeat(1000))
+        .expect("a file");
+    here.run("create --level 1 notes.txt missing").expect(2, &["notes.txt: holds data of a kind that is not known"]);
+    member(&here, "free", MEMBER_BYTES);
+    here.run("create --level 1 free missing").ok();
+}
+
+#[test]
+fn read_writes_over_nothing_that_is_not_to_be_lost() {
+    let here = Workplace::new();
+    here.run("create --level 1 --size 8M a b").ok();
+    here.run("create --level 1 --size 8M other missing").ok();
+    here.run("create --level 1 --size 8M --metadata 1.0 last missing").ok();
+    std::fs::hard_link(here.path().join("b"), here.path().join("alias")).expect("a name");
+    std::fs::write(here.path().join("notes"), "a letter").expect("a file");
+    hold(&here, "image", b"\x53\xef", 1080);
+    hold(&here, "late", b"x", 4 << 20);
+    member(&here, "empty", 0);
+    member(&here, "sparse", MEMBER_BYTES);
+    let names = ["a", "b", "other", "last", "notes", "image", "late"];
+    let before = here.contents(&names);
+    for (output, words) in [
+        ("a", "a: a member of this array"),
+        ("alias", "alias: a member of this array"),
+        ("other", "other: a member of the array"),
+        ("last", "last: a member of the array"),
+    ] {
+        for option in ["", " --overwrite", " --overwrite --force"] {
+            here.run(&format!("read a b --length 4096 --output {output}{option}")).expect(2, &[words]);
+        }
+    }
+    for (output, words) in [
+        ("notes", "notes: is there already, and holds data"),
+        ("image", "image: is there already, and holds an ext2"),
+        ("late", "late: is there already, and holds data"),
+    ] {
+        for option in ["", " --force"] {
+            let line = format!("read a b --length 4096 --output {output}{option}");
+            here.run(&line).expect(2, &[words, "--overwrite"]);
+        }
+    }
+    assert!(here.contents(&names) == before, "bytes changed");
+    let held = std::fs::File::open(here.path().join("notes")).expect("it is there");
+    held.lock().expect("nobody has it");
+    here.run("read a b --length 4096 --output notes --overwrite").expect(2, &["notes: in use by another program"]);
+    drop(held);
+    for output in ["new", "empty", "sparse", "notes --overwrite", "image --overwrite", "/dev/null"] {
+        here.run(&format!("read a b --length 4096 --output {output}")).ok();
+    }
+    for bytes in here.contents(&["new", "empty", "sparse", "notes", "image"]) {
+        assert_eq!(bytes.len(), 4096);
+    }
 }
 
 #[test]

@@ -20,6 +20,7 @@
 
 mod check;
 mod copies;
+mod doubt;
 mod findings;
 mod keeper;
 mod recovery;
@@ -31,6 +32,7 @@ mod stripes;
 mod throttle;
 mod transfers;
 
+pub use doubt::DoubtfulZeros;
 pub use findings::{
     ArrayPart, FINDINGS_LISTED_MAX, Finding, FindingVerdict, Findings, MemberCount, MemberPart, Outcome, ScrubAction,
     ScrubCounts, ScrubReport, ScrubState,

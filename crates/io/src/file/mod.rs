@@ -9,6 +9,7 @@
 //! (see [`Lock`]), and never creates one; [`create_sparse`] and [`create_preallocated`] do.
 
 mod aliases;
+mod holes;
 mod lock;
 mod probe;
 mod still;
@@ -27,6 +28,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+pub use holes::{has_data, holes};
 pub use lock::Lock;
 use probe::Probed;
 use still::Still;

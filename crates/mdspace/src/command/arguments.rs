@@ -217,7 +217,8 @@ Examples:
   mdspace create --level 6 --chunk 64K --layout ls --name data /dev/sd[b-g]
   mdspace create --level 1 --size 1G a.img missing
 
-Defaults: chunk 512K; layout left-symmetric for RAID-5 and 6, n2 for RAID-10; metadata 1.2; no bitmap.")]
+Defaults: chunk 512K; layout left-symmetric for RAID-5 and 6, n2 for RAID-10; metadata 1.2; no bitmap,
+or an internal one where more than 100G of each member is used and a resync would take hours.")]
 pub(crate) struct CreateArguments {
     /// RAID level: linear, 0, 1, 4, 5, 6 or 10
     #[arg(long, short, value_parser = parse_level)]
@@ -256,8 +257,8 @@ pub(crate) struct CreateArguments {
     pub(crate) logical_block_size: Option<Size>,
 
     /// The write-intent bitmap: on every member (internal), in a new file beside them, or none
-    #[arg(long, value_parser = parse_bitmap, default_value = "none", value_name = "internal|none|./FILE")]
-    pub(crate) bitmap: Bitmap,
+    #[arg(long, value_parser = parse_bitmap, value_name = "internal|none|./FILE")]
+    pub(crate) bitmap: Option<Bitmap>,
 
     /// Bytes that one bit of the bitmap stands for: a power of two from 4K to 2G
     #[arg(long, value_name = "SIZE")]
@@ -271,7 +272,7 @@ pub(crate) struct CreateArguments {
     #[arg(long)]
     pub(crate) integrity: bool,
 
-    /// Overwrite members that belong to another array
+    /// Overwrite members that belong to another array, or hold a file system or anything else that may be somebody's
     #[arg(long)]
     pub(crate) force: bool,
 
@@ -526,6 +527,10 @@ pub(crate) struct ReadArguments {
     #[arg(long)]
     pub(crate) salvage: bool,
 
+    /// Write to FILE even though it is there already and holds data; what is there is lost
+    #[arg(long, requires = "output")]
+    pub(crate) overwrite: bool,
+
     /// Print what was read, and the array's status, as JSON (docs/json.md); with --output
     #[arg(long)]
     pub(crate) json: bool,
@@ -730,7 +735,7 @@ pub(crate) struct MonitorArguments {
 pub(crate) struct MemberOfServedArguments {
     /// The member, by the name that `status` prints
     #[arg(value_name = "MEMBER")]
-    pub(crate) member: String,
+    pub(crate) member: OsString,
 
     #[command(flatten)]
     pub(crate) change: ChangeArguments,
@@ -743,7 +748,7 @@ pub(crate) struct AddArguments {
     #[arg(value_name = "MEMBER")]
     pub(crate) member: PathBuf,
 
-    /// Overwrite a member that belongs, or belonged, to an array
+    /// Overwrite a member that belongs, or belonged, to an array, or holds anything else that may be somebody's
     #[arg(long)]
     pub(crate) force: bool,
 
@@ -770,13 +775,13 @@ place; until then the array is as redundant as it was. `status` shows how far it
 pub(crate) struct ReplaceArguments {
     /// The member to be replaced, by the name that `status` prints
     #[arg(value_name = "OLD")]
-    pub(crate) old: String,
+    pub(crate) old: OsString,
 
     /// A spare of the array, or a new member: a file or block device
     #[arg(value_name = "NEW")]
     pub(crate) new: PathBuf,
 
-    /// Overwrite a new member that belongs, or belonged, to an array
+    /// Overwrite a new member that belongs, or belonged, to an array, or holds anything else that may be somebody's
     #[arg(long)]
     pub(crate) force: bool,
 

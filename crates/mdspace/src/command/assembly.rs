@@ -8,6 +8,7 @@ use crate::command::members::{ArrayChoice, ArrayUuid, expand, expand_with_direct
 use crate::command::output::tell;
 use crate::command::progress::Progress;
 use crate::machine::{Array, Consent, Machine, Purpose};
+use crate::names::name_of;
 use engine::inspect::find_superblock;
 use engine::status::level_name;
 use engine::{BitmapPolicy, Candidate, Offer};
@@ -46,7 +47,7 @@ impl Found {
     /// Says what could not be looked at.
     pub(crate) fn note_unknown(&self) {
         for error in &self.unknown {
-            tell!("note: {}: passed over: {}", error.path().display(), error.reason());
+            tell!("note: {}: passed over: {}", name_of(error.path()), error.reason());
         }
     }
 
@@ -57,7 +58,7 @@ impl Found {
             return Ok(());
         }
         let reason = format!("{}; it may be one of the {missing} members that are missing", first.reason());
-        Err(Failure::refused(format!("{}: {reason}", first.path().display()))
+        Err(Failure::refused(format!("{}: {reason}", name_of(first.path())))
             .advise("see to it that you may open it, or name the members by their paths to go on without"))
     }
 }

@@ -4,6 +4,7 @@
 
 use crate::machine::{Array, Machine, OPEN_PATIENCE, Purpose, not_opened};
 use crate::made_files::MadeFiles;
+use crate::names::name_of;
 use engine::{BitmapPolicy, Refusal};
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -52,6 +53,6 @@ impl BitmapFile {
     }
 
     fn refused(&self, reason: String) -> Refusal {
-        Refusal::new(reason).of(self.path.display().to_string())
+        Refusal::new(reason).of(name_of(&self.path))
     }
 }

@@ -12,6 +12,7 @@ use crate::command::scrub;
 use crate::command::serve::{json, refused};
 use crate::command::settings::{is_quick, prepare};
 use crate::machine::{Array, Machine, Purpose, random};
+use crate::names::path_of;
 use engine::{Candidate, Clock, Moment, Refusal};
 use export::control::{AddRequest, ApiError, Command, MemberRequest, ReplaceRequest};
 use export::measure::{Gauges, Measures};
@@ -21,7 +22,6 @@ use io::{AnyMember, OpenError};
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ impl<'a> Commands<'a> {
 
     /// The member's own name, where it is called by another path of the same file.
     fn named(&self, path: &str) -> String {
-        let absolute = |name: &str| std::path::absolute(name).ok();
+        let absolute = |name: &str| std::path::absolute(path_of(name)).ok();
         let is_it = |name: &String| name == path || (path.contains('/') && absolute(name) == absolute(path));
         let name = self.array.status().members.into_iter().map(|member| member.name).find(is_it);
         name.unwrap_or_else(|| path.to_owned())
@@ -133,7 +133,7 @@ impl<'a> Commands<'a> {
             .status()
             .members
             .iter()
-            .any(|member| member.name == called || Path::new(&member.name).file_name() == Some(called.as_ref()));
+            .any(|member| member.name == called || path_of(&member.name).file_name() == Some(called.as_ref()));
         let status = if is_known { 409 } else { 404 };
         change.await.map_err(|refusal| refused(status, refusal))
     }
@@ -150,8 +150,7 @@ impl<'a> Commands<'a> {
         let clock = &self.machine.clock;
         let is_held = |error: &OpenError| matches!(error, OpenError::Locked { .. } | OpenError::Busy { .. });
         loop {
-            let opened =
-                self.machine.open_elsewhere(Path::new(name), Purpose::Write, self.array.member_timeout()).await;
+            let opened = self.machine.open_elsewhere(&path_of(name), Purpose::Write, self.array.member_timeout()).await;
             match opened.map_err(not_opened)? {
                 Err(error) if is_held(&error) && clock.now() < self.let_go_until.get() => {
                     clock.sleep_until(clock.now() + LET_GO_INTERVAL).await;

@@ -11,13 +11,16 @@ use crate::command::iostat::measures;
 use crate::command::output::{clear_screen, print, print_json};
 use crate::command::report::StatusView;
 use crate::command::sockets;
+use crate::names::name_of;
 use export::control::{AddRequest, ApiError, Client, ClientError, MemberRequest, ReplaceRequest};
 use export::measure::Measures;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::ffi::OsStr;
 use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -90,16 +93,20 @@ pub(crate) fn change(by: &ChangeArguments, route: &str, request: &Value) -> Resu
 }
 
 /// A member's name; where it is a path to something, as the server finds that.
-fn named(name: &str) -> Result<String, Failure> {
-    let path = Path::new(name);
-    if name.contains('/') && path.exists() { absolute(path) } else { Ok(name.to_owned()) }
+fn named(word: &OsStr) -> Result<String, Failure> {
+    let path = Path::new(word);
+    match word.to_str() {
+        _ if word.as_bytes().contains(&b'/') && path.exists() => absolute(path),
+        Some(printed) if printed.starts_with("$'") => Ok(printed.to_owned()), // as `status` has it, from a script
+        _ => Ok(name_of(path)),
+    }
 }
 
 /// A path as the server finds it, whose working directory may be another.
 fn absolute(path: &Path) -> Result<String, Failure> {
-    let refused = |reason: String| Failure::refused(format!("{}: {reason}", path.display()));
+    let refused = |reason: String| Failure::refused(format!("{}: {reason}", name_of(path)));
     let absolute = std::path::absolute(path).map_err(|error| refused(error.to_string()))?;
-    absolute.into_os_string().into_string().map_err(|_| refused("the name is not UTF-8".to_owned()))
+    Ok(name_of(&absolute))
 }
 
 /// Runs `mdspace set`.

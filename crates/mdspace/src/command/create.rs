@@ -11,8 +11,9 @@ use crate::command::members::expand;
 use crate::command::output::{print, print_json, tell};
 use crate::command::progress::Progress;
 use crate::command::size::Size;
-use crate::create::{are_all_new, default_recipe, has_chunks};
+use crate::create::{Watcher, are_all_new, default_recipe, has_chunks};
 use crate::machine::{Arena, Machine};
+use crate::names::name_of;
 use engine::create::{Contents, Recipe};
 use engine::status::Status;
 use format::geometry::Level;
@@ -21,6 +22,7 @@ use format::superblock::Version;
 use parity::Kernel;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +33,9 @@ pub(crate) fn run(arguments: &CreateArguments, kernel: Option<&'static Kernel>) 
     let machine = Machine::start(kernel, Arena::Middling)?;
     let status =
         machine.run(create(&machine, recipe, &slots, &arguments.spare, arguments.size, bitmap_file(arguments)?))?;
+    if arguments.bitmap.is_none() && status.bitmap.is_some() {
+        tell!("note: with an internal bitmap, as mdadm makes one for members this large; --bitmap none makes none");
+    }
     if arguments.told.json { print_json(&status) } else { print(&summary(arguments, &status, &slots)) }
 }
 
@@ -43,15 +48,9 @@ pub(crate) async fn create(
     size: Option<Size>,
     bitmap: Option<BitmapFile>,
 ) -> Result<Status, Failure> {
-    let shown = RefCell::new(None);
-    let progress = |done: u64, total: u64| {
-        let mut shown = shown.borrow_mut();
-        let (bar, before) = shown.get_or_insert_with(|| (Progress::start("zeroing", Some(total)), 0));
-        bar.advance(done - *before);
-        *before = done;
-    };
-    let created = crate::create::create(machine, recipe, slots, spares, size.map(|size| size.0), &progress).await;
-    drop(shown.take()); // off the terminal before anything else is on it
+    let watcher = Told::default();
+    let created = crate::create::create(machine, recipe, slots, spares, size.map(|size| size.0), &watcher).await;
+    drop(watcher); // off the terminal before anything else is on it
     let (array, made) = created?;
     if let Some(bitmap) = bitmap
         && let Err(refusal) = bitmap.add_to(&array, machine).await
@@ -95,8 +94,28 @@ fn warn_of_little_room(made: &[PathBuf]) {
 /// The unit of a file's `st_blocks`.
 const BLOCKS_BYTES: u64 = 512;
 
+/// Tells of a creation on standard error.
+#[derive(Default)]
+struct Told {
+    /// The bar, and the bytes that it shows.
+    shown: RefCell<Option<(Progress, u64)>>,
+}
+
+impl Watcher for Told {
+    fn announce(&self, what: &str) {
+        tell!("note: {what}");
+    }
+
+    fn progress(&self, done: u64, total: u64) {
+        let mut shown = self.shown.borrow_mut();
+        let (bar, before) = shown.get_or_insert_with(|| (Progress::start("zeroing", Some(total)), 0));
+        bar.advance(done - *before);
+        *before = done;
+    }
+}
+
 fn bitmap_file(arguments: &CreateArguments) -> Result<Option<BitmapFile>, Failure> {
-    let Bitmap::File(path) = &arguments.bitmap else { return Ok(None) };
+    let Some(Bitmap::File(path)) = &arguments.bitmap else { return Ok(None) };
     if matches!(arguments.level, Level::Linear | Level::Raid0) {
         return Err(Failure::refused("--bitmap: a level without redundancy has no bitmap"));
     }
@@ -110,15 +129,16 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
     let level = arguments.level;
     if let (Level::Linear | Level::Raid0, Some(spare)) = (level, arguments.spare.first()) {
         let reason =
-            format!("--spare {}: at a level without redundancy a spare can take nobody's place", spare.display());
+            format!("--spare {}: at a level without redundancy a spare can take nobody's place", name_of(spare));
         return Err(Failure::refused(reason).advise("make it a member"));
     }
     let layout = arguments.layout_code().map_err(|error| Failure::refused(format!("--layout: {error}")))?;
     let bitmap = match (&arguments.bitmap, arguments.bitmap_chunk) {
-        (Bitmap::None, None) | (Bitmap::File(_), _) => BitmapChoice::None,
-        (Bitmap::Internal, None) => BitmapChoice::DefaultChunk,
-        (Bitmap::Internal, Some(chunk)) => BitmapChoice::Chunk(chunk.0),
-        (Bitmap::None, Some(_)) => {
+        (None, None) => BitmapChoice::Auto,
+        (Some(Bitmap::None), None) | (Some(Bitmap::File(_)), _) => BitmapChoice::None,
+        (Some(Bitmap::Internal), None) => BitmapChoice::DefaultChunk,
+        (Some(Bitmap::Internal), Some(chunk)) => BitmapChoice::Chunk(chunk.0),
+        (None | Some(Bitmap::None), Some(_)) => {
             return Err(Failure::refused("--bitmap-chunk: there is no bitmap").advise("add --bitmap internal"));
         }
     };
@@ -155,6 +175,10 @@ fn chunk_bytes(level: Level, asked: Option<Size>) -> Result<Option<u64>, Failure
     if asked.is_some() && !has_chunks(level) {
         return Err(Failure::refused(format!("--chunk: {} has no chunks", level_name(level))));
     }
+    if let Some(Size(kib)) = asked.filter(|size| size.0 < 4096) {
+        let reason = format!("--chunk: {kib} bytes are less than 4K");
+        return Err(Failure::refused(reason).advise(format!("mdadm counts in KiB: here that is --chunk {kib}K")));
+    }
     Ok(asked.map(|size| size.0))
 }
 
@@ -164,16 +188,22 @@ fn slots(arguments: &CreateArguments) -> Result<Vec<Option<PathBuf>>, Failure> {
     for word in &arguments.members {
         if word == "missing" {
             slots.push(None);
-        } else if Path::new(word).exists() || !word.to_string_lossy().contains(['*', '?', '[']) {
-            slots.push(Some(word.into()));
-        } else {
-            slots.extend(expand(std::slice::from_ref(word))?.into_iter().map(Some));
+            continue;
+        }
+        let has = |letters: &[u8]| word.as_bytes().iter().any(|byte| letters.contains(byte));
+        let is_name = Path::new(word).symlink_metadata().is_ok() || !has(b"*?[");
+        match expand(std::slice::from_ref(word)) {
+            _ if is_name => slots.push(Some(word.into())),
+            Ok(found) => slots.extend(found.into_iter().map(Some)),
+            // Nothing that is there fits: with a size it is the name of a new one, as long as it can hardly be meant as a pattern.
+            Err(_) if arguments.size.is_some() && !has(b"*?") => slots.push(Some(word.into())),
+            Err(failure) => return Err(failure),
         }
     }
     let mut seen = std::collections::HashSet::new();
     for path in slots.iter().flatten().chain(&arguments.spare) {
         if !seen.insert(path) {
-            return Err(Failure::refused(format!("{}: given twice", path.display())).advise("name each member once"));
+            return Err(Failure::refused(format!("{}: given twice", name_of(path))).advise("name each member once"));
         }
     }
     Ok(slots)
@@ -181,13 +211,13 @@ fn slots(arguments: &CreateArguments) -> Result<Vec<Option<PathBuf>>, Failure> {
 
 /// What was made, and what to type next.
 fn summary(arguments: &CreateArguments, status: &Status, slots: &[Option<PathBuf>]) -> String {
-    let members: Vec<_> = slots.iter().flatten().chain(&arguments.spare).map(|path| path.to_string_lossy()).collect();
+    let members: Vec<_> = slots.iter().flatten().chain(&arguments.spare).map(|path| name_of(path)).collect();
     let chunk = if status.chunk_bytes > 0 { format!(", chunk {}", Size(status.chunk_bytes)) } else { String::new() };
     let layout = status.layout.as_ref().map(|layout| format!(", {layout}")).unwrap_or_default();
     let uuid = &status.uuid;
     let bitmap = match &arguments.bitmap {
-        Bitmap::File(path) => format!(" --bitmap {}", path.display()),
-        Bitmap::Internal | Bitmap::None => String::new(),
+        Some(Bitmap::File(path)) => format!(" --bitmap {}", name_of(path)),
+        None | Some(Bitmap::Internal | Bitmap::None) => String::new(),
     };
     format!(
         "{} of {} members, {}{chunk}{layout}, uuid {uuid}\nnext: mdspace serve {}{bitmap}\n",

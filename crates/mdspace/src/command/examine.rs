@@ -10,6 +10,7 @@ use crate::command::members::expand_with_directories;
 use crate::command::output::{print, print_json};
 use crate::command::report::{describe, examination};
 use crate::machine::{Arena, Machine, Purpose};
+use crate::names::name_of;
 use engine::inspect::find_superblock;
 use engine::status::{Examination, Status};
 use engine::{Candidate, Refusal};
@@ -74,7 +75,7 @@ async fn examine(machine: &Machine, arguments: &ExamineArguments) -> Result<Repo
             Ok(candidate) => candidate,
             Err(refusal) => {
                 let reason = Failure::from(refusal).reason();
-                report.unusable.push(Unusable { name: path.display().to_string(), reason });
+                report.unusable.push(Unusable { name: name_of(&path), reason });
                 continue;
             }
         };

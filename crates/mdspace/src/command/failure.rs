@@ -4,9 +4,9 @@
 //! its data is not well (1), or the request was refused and nothing changed
 //! (2). Whoever cannot promise the second returns the first.
 
-use crate::command::output::plain;
 use crate::machine::not_opened;
 use engine::{ArrayError, ArrayErrorKind, Refusal};
+use format::text::plain;
 use std::fmt;
 use std::process::ExitCode;
 

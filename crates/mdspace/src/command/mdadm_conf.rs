@@ -66,7 +66,7 @@ impl Config {
         let found: Vec<&ArrayLine> = self.arrays.iter().filter(is_wanted).collect();
         let known = || {
             let names: Vec<String> = self.arrays.iter().map(ArrayLine::called).collect();
-            format!("it has: {}", names.join(", "))
+            if names.is_empty() { "it has none at all".to_owned() } else { format!("it has: {}", names.join(", ")) }
         };
         match (&found[..], wanted) {
             ([line], _) => Ok(line),

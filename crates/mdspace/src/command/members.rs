@@ -6,6 +6,7 @@
 
 use crate::command::failure::Failure;
 use crate::machine::refuse_duplicates;
+use crate::names::name_of;
 use format::superblock::Superblock;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -112,7 +113,7 @@ fn expand_word(word: &OsStr, paths: &mut Vec<PathBuf>) -> Result<(), Failure> {
         paths.push(path.to_owned());
         return Ok(());
     }
-    let shown = path.display();
+    let shown = name_of(path);
     let Some(pattern) = word.to_str().filter(|text| text.contains(['*', '?', '['])) else {
         return Err(Failure::refused(format!("{shown}: no such file or device")).advise("check the spelling"));
     };
@@ -129,7 +130,7 @@ fn expand_word(word: &OsStr, paths: &mut Vec<PathBuf>) -> Result<(), Failure> {
 
 fn files_of(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     use std::os::unix::fs::FileTypeExt;
-    let failed = |error: std::io::Error| Failure::refused(format!("{}: {error}", directory.display()));
+    let failed = |error: std::io::Error| Failure::refused(format!("{}: {error}", name_of(directory)));
     let mut files = Vec::new();
     for entry in directory.read_dir().map_err(failed)? {
         let path = entry.map_err(failed)?.path();

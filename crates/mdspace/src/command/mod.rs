@@ -13,11 +13,13 @@ mod commands;
 mod control;
 mod create;
 mod crew;
+mod doubt;
 mod examine;
 mod failure;
 mod figures;
 mod generate;
 mod grow;
+mod habits;
 mod html;
 mod interval;
 mod iostat;
@@ -29,6 +31,7 @@ mod metrics;
 mod monitor;
 mod nbd_address;
 mod output;
+mod own;
 #[cfg(test)]
 mod pages;
 mod progress;
@@ -58,7 +61,10 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// Does what the process's arguments say: all that the program is.
 pub fn run() -> ExitCode {
     io::signal::ignore_file_size_limit_signal();
-    let line = CommandLine::parse();
+    let line = match CommandLine::try_parse() {
+        Ok(line) => line,
+        Err(error) => return refuse(error),
+    };
     log(line.log);
     match carry_out(&line) {
         Ok(()) => ExitCode::SUCCESS,
@@ -67,6 +73,20 @@ pub fn run() -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// Says what is wrong with the command line: by mdadm's options in it, where there are some.
+fn refuse(error: clap::Error) -> ExitCode {
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    if error.use_stderr()
+        && !habits::asks_for_help(&words)
+        && let Some((reason, next)) = habits::answer(&words)
+    {
+        let failure = Failure::refused(reason).advise(next);
+        tell!("{failure}");
+        return failure.exit_code();
+    }
+    habits::without_changes(error).exit()
 }
 
 /// What servers have to say while they run: warnings, on standard error.

@@ -4,34 +4,22 @@
 //! as the log's file system is full or its reader gone, ends nothing: `eprintln!` would end the server.
 
 use crate::command::failure::Failure;
+use format::text::plain;
 use serde::Serialize;
-use std::borrow::Cow;
 use std::io::{ErrorKind, Write};
 
-/// Prints `text`, in which nothing is an order to a terminal.
+/// Prints `text`, in which nothing drives the terminal: it may have names that others chose.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    write(&plain(text))
+    print_as_it_is(&plain(text))
 }
 
 /// Clears a terminal, and goes to its first line.
 pub(crate) fn clear_screen() -> Result<(), Failure> {
-    write("\x1b[H\x1b[2J")
+    print_as_it_is("\x1b[H\x1b[2J")
 }
 
-/// A text for a person, with what would be an order to a terminal, or turn the reading direction, shown as an escape: names
-/// of members and arrays are others' to choose, and a socket's answers may be anybody's. Line feeds and tabs stay.
-pub(crate) fn plain(text: &str) -> Cow<'_, str> {
-    let is_order = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
-    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let is_shown = |c: char| is_order(c) || turns(c);
-    if !text.contains(is_shown) {
-        return text.into();
-    }
-    let shown = |c: char| if is_shown(c) { c.escape_unicode().to_string() } else { c.to_string() };
-    text.chars().map(shown).collect::<String>().into()
-}
-
-fn write(text: &str) -> Result<(), Failure> {
+/// Prints `text`, of which the caller answers for every letter.
+pub(crate) fn print_as_it_is(text: &str) -> Result<(), Failure> {
     let mut output = std::io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -44,7 +32,7 @@ fn write(text: &str) -> Result<(), Failure> {
 /// Prints `value` as indented JSON and a line feed.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).expect("our own types have string keys");
-    print(&format!("{text}\n"))
+    print_as_it_is(&format!("{text}\n"))
 }
 
 /// As `eprintln!`; a line that cannot be written is lost.

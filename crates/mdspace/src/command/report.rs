@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 /// One line about an array.
 pub(crate) fn describe(name: &str, level: &str, bytes: u64, state: &str) -> String {
-    let name = if name.is_empty() { "array".to_owned() } else { format!("array \"{}\"", name.escape_default()) };
+    let name = if name.is_empty() { "array".to_owned() } else { format!("array \"{name}\"") };
     format!("{name}: {level}, {}, {state}", Size(bytes))
 }
 

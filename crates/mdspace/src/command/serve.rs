@@ -11,18 +11,21 @@ use crate::command::arguments::{CacheMode, Clearing, ServeArguments, UpArguments
 use crate::command::commands::{Answer, Commands};
 use crate::command::create::create;
 use crate::command::crew::{Crew, Orders, deliver};
+use crate::command::doubt::warn_of_doubtful_zeros;
 use crate::command::failure::Failure;
 use crate::command::members::{ArrayUuid, expand};
 use crate::command::nbd_address::NbdAddress;
 use crate::command::output::{print, tell};
+use crate::command::own;
 use crate::command::report::describe;
 use crate::command::scrub;
 use crate::command::size::Size;
-use crate::command::sockets::{Sockets, UP_DIRECTORY, check_own};
+use crate::command::sockets::{Sockets, UP_DIRECTORY};
 use crate::command::volume::Exported;
 use crate::command::ways::{NbdSource, WayStatus, Ways};
 use crate::create::default_recipe;
 use crate::machine::{Arena, Array, Machine, Purpose, keep_up};
+use crate::names::name_of;
 use engine::create::Recipe;
 use engine::status::Status;
 use engine::{ArrayError, BitmapClearing, BitmapPolicy, BitmapWrites, Refusal};
@@ -37,11 +40,14 @@ use parity::Kernel;
 use serde::Serialize;
 use serde_json::Value;
 use std::net::TcpListener;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::Rc;
+
+/// Bits of a token file's mode by which it is known, or chosen, by others than its owner and group.
+const OTHERS_READ_OR_WRITE: u32 = 0o026;
 
 /// Members of `up`, and their size.
 const UP_MEMBERS: usize = 4;
@@ -54,6 +60,7 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
     machine.run(async {
         let array = machine.assemble(&arguments.assemble, purpose, policy_of(arguments)).await?;
         array.set_stripe_size(arguments.stripe_size)?;
+        warn_of_doubtful_zeros(&array).await;
         let keeper = (arguments.cache == CacheMode::Writeback).then(|| {
             let array = array.clone();
             io::spawn(async move { array.write_back().await })
@@ -128,6 +135,10 @@ fn http(
     let token = |path: &PathBuf| {
         let refused = |reason: String| Failure::refused(format!("--http-token-file: {}: {reason}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
+        if path.metadata().is_ok_and(|metadata| metadata.mode() & OTHERS_READ_OR_WRITE != 0) {
+            let path = name_of(path);
+            tracing::warn!("--http-token-file: {path}: other users can read or change it, and so change the array");
+        }
         Token::new(text.trim_end()).map_err(refused)
     };
     Ok(Some((listener, arguments.http_token_file.as_ref().map(token).transpose()?)))
@@ -181,12 +192,8 @@ fn policy_of(arguments: &ServeArguments) -> BitmapPolicy {
 pub(crate) fn up(arguments: &UpArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let directory = Path::new(UP_DIRECTORY);
     let sockets = Sockets::of_up(directory);
-    match check_own(directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(Failure::refused(format!("{}: {error}", directory.display()))
-                .advise("run it in a directory of your own, or `chmod go-w` this one if it is yours"));
-        }
-        _ => {}
+    if directory.symlink_metadata().is_ok() {
+        own::check_directory(directory)?;
     }
     if std::os::unix::net::UnixStream::connect(&sockets.control).is_ok() {
         return Err(Failure::refused(format!("{}: is being served already", directory.display()))
@@ -212,11 +219,13 @@ pub(crate) fn up(arguments: &UpArguments, kernel: Option<&'static Kernel>) -> Re
 async fn members_of_up(machine: &Machine, directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let pattern = directory.join("member*.img");
     if let Ok(members) = expand(&[pattern.into_os_string()]) {
+        members.iter().try_for_each(|member| own::check_file(member))?;
         return Ok(members);
     }
     let failed = |error| Failure::refused(format!("{}: cannot create: {error}", directory.display()));
     let is_new = !directory.exists();
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    own::check_directory(directory)?; // it may have been made meanwhile, by others
     let members: Vec<PathBuf> = (0..UP_MEMBERS).map(|index| directory.join(format!("member{index}.img"))).collect();
     let slots: Vec<_> = members.iter().cloned().map(Some).collect();
     let recipe = Recipe { name: "mdspace".to_owned(), ..default_recipe(Level::Raid5)? };
@@ -233,7 +242,7 @@ async fn members_of_up(machine: &Machine, directory: &Path) -> Result<Vec<PathBu
 fn what_to_try(server: &ArrayServer<'_>, members: &[PathBuf]) -> String {
     let uri = &server.front.ways.nbd();
     let mdspace = std::env::args().next().unwrap_or_else(|| "mdspace".to_owned());
-    let first = members.first().map(|path| path.display().to_string()).unwrap_or_default();
+    let first = members.first().map(|path| name_of(path)).unwrap_or_default();
     let status = server.commands.array.status();
     let (change, outcome) = match status.left_out.first() {
         _ if status.missing.is_empty() => {

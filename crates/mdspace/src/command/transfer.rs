@@ -8,6 +8,7 @@
 
 use crate::command::arguments::{ReadArguments, WriteArguments};
 use crate::command::assembly::resync;
+use crate::command::doubt::warn_of_doubtful_zeros;
 use crate::command::failure::Failure;
 use crate::command::output::print_json;
 use crate::command::output::tell;
@@ -15,21 +16,24 @@ use crate::command::progress::Progress;
 use crate::command::salvage::Losses;
 use crate::command::size::Size;
 use crate::machine::{Arena, Array, Machine, Purpose};
+use crate::names::{name_of, path_of};
 use crate::pieces::{DEPTH, pieces};
-use engine::status::Status;
-use engine::{ArrayErrorKind, BitmapPolicy, Block, Durability};
+use engine::inspect::{find_superblock, what_it_holds};
+use engine::status::{Status, uuid_text};
+use engine::{ArrayErrorKind, BitmapPolicy, Block, Candidate, Durability};
 use futures_util::FutureExt;
 use futures_util::future::{Either, join, select};
 use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
 use io::Inlet;
 use parity::Kernel;
+use rustix::fs::OFlags;
 use serde::Serialize;
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{ErrorKind, Read, Seek, Write};
+use std::fs::{File, TryLockError};
+use std::io::{ErrorKind, IsTerminal, Read, Seek, Write};
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::pin::pin;
 
@@ -62,11 +66,16 @@ pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -
         let refused = Failure::refused("--json: standard output is where the array's bytes go");
         return Err(refused.advise("give a file for these: --output FILE"));
     }
+    if arguments.output.is_none() && std::io::stdout().is_terminal() {
+        let refused = Failure::refused("standard output is a terminal, and an array's bytes are no text");
+        return Err(refused.advise("give a file for them, --output FILE, or a program: mdspace read ... | xxd"));
+    }
     let machine = Machine::start(kernel, Arena::Middling)?;
     machine.run(async {
         let array = machine.assemble(&arguments.assemble, Purpose::Read, BitmapPolicy::default()).await?;
         let range = range_to_read(arguments, array.bytes())?;
-        let mut sink = sink(arguments.output.as_deref(), &array)?;
+        warn_of_doubtful_zeros(&array).await;
+        let mut sink = sink(&machine, arguments, &array).await?;
         let at = range.start;
         let mut losses = arguments.salvage.then(Losses::default);
         let copied = array.in_time(copy_out(&array, range, &mut sink, &mut losses)).await;
@@ -184,24 +193,74 @@ fn too_long(source: &str, room: u64) -> Failure {
 
 /// The array's own bytes would be taken for its contents.
 fn refuse_member(path: &Path, array: &Array, option: &str) -> Result<(), Failure> {
-    if array.status().members.iter().any(|member| is_same_file(path, Path::new(&member.name))) {
-        let refused = Failure::refused(format!("{}: a member of this array", path.display()));
+    if array.status().members.iter().any(|member| is_same_file(path, &path_of(&member.name))) {
+        let refused = Failure::refused(format!("{}: a member of this array", name_of(path)));
         return Err(refused.advise(format!("choose another {option}")));
     }
     Ok(())
 }
 
 /// Where `read` writes to.
-fn sink(path: Option<&Path>, array: &Array) -> Result<End, Failure> {
-    let Some(path) = path else {
+async fn sink(machine: &Machine, arguments: &ReadArguments, array: &Array) -> Result<End, Failure> {
+    let Some(path) = &arguments.output else {
         let stdout = std::io::stdout().as_fd().try_clone_to_owned();
         let file = stdout.map_err(|error| Failure::refused(format!("standard output: {error}")))?.into();
         return Ok(End::new(file, "standard output".to_owned()));
     };
-    let name = path.display().to_string();
     refuse_member(path, array, "--output")?;
-    let file = File::create(path).map_err(|error| Failure::refused(format!("{name}: cannot create: {error}")))?;
-    Ok(End::new(file, name))
+    Ok(End::new(output_file(machine, path, arguments.overwrite).await?, name_of(path)))
+}
+
+/// A file or device to write to, which holds nothing that is not to be lost. A file is held against other programs of this
+/// kind, a device against all that use devices, and neither is changed where it is refused.
+async fn output_file(machine: &Machine, path: &Path, overwrite: bool) -> Result<File, Failure> {
+    let refused = |reason: String| Failure::refused(format!("{}: {reason}", name_of(path)));
+    let cannot = |error: std::io::Error| refused(format!("cannot create: {error}"));
+    let Ok(metadata) = path.metadata() else { return File::create(path).map_err(cannot) };
+    let is_device = metadata.file_type().is_block_device();
+    if !metadata.is_file() && !is_device {
+        return File::options().write(true).open(path).map_err(cannot);
+    }
+    let in_use = || refused("in use by another program".to_owned()).advise("choose another --output");
+    let exclusively = if is_device { OFlags::EXCL.bits() as i32 } else { 0 };
+    let file =
+        File::options().write(true).custom_flags(exclusively).open(path).map_err(|error| match error.kind() {
+            ErrorKind::ResourceBusy => refused("in use: mounted, or held by a device or program above it".to_owned())
+                .advise("choose another --output"),
+            _ => cannot(error),
+        })?;
+    if metadata.is_file() && matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+        return Err(in_use());
+    }
+    if is_device || metadata.len() > 0 {
+        check_unused(machine, path, overwrite).await?;
+    }
+    if metadata.is_file() {
+        file.set_len(0).map_err(cannot)?;
+    }
+    Ok(file)
+}
+
+/// Refuses an array's member, and without `overwrite` whatever holds data.
+async fn check_unused(machine: &Machine, path: &Path, overwrite: bool) -> Result<(), Failure> {
+    let refused = |reason: String| Failure::refused(format!("{}: {reason}", name_of(path)));
+    let Candidate { name, member } = machine.open(path, Purpose::Look)?;
+    if let Ok(found) = find_superblock(&name, &member, &machine.pool).await {
+        let uuid = uuid_text(&found.superblock.set_uuid);
+        return Err(refused(format!("a member of the array {uuid}")).advise("choose another --output"));
+    }
+    if overwrite {
+        return Ok(());
+    }
+    let advice = "choose another --output; --overwrite writes over what is there";
+    if let Some(what) = what_it_holds(&name, &member, &machine.pool).await {
+        return Err(refused(format!("is there already, and holds {what}")).advise(advice));
+    }
+    let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
+    if is_file && File::open(path).is_ok_and(|file| io::has_data(&file)) {
+        return Err(refused("is there already, and holds data".to_owned()).advise(advice));
+    }
+    Ok(())
 }
 
 fn is_same_file(one: &Path, other: &Path) -> bool {
@@ -216,7 +275,7 @@ fn source(path: Option<&Path>) -> Result<End, Failure> {
         let file = stdin.map_err(|error| Failure::refused(format!("standard input: {error}")))?.into();
         return Ok(End::new(file, "standard input".to_owned()));
     };
-    let name = path.display().to_string();
+    let name = name_of(path);
     let cannot = |error| Failure::refused(format!("{name}: cannot open: {error}"));
     let file = File::open(path).map_err(cannot)?;
     if file.metadata().map_err(cannot)?.is_dir() {

@@ -9,8 +9,7 @@ use crate::command::arguments::MonitorArguments;
 use crate::command::control::view;
 use crate::command::failure::Failure;
 use crate::command::interval::Intervals;
-use crate::command::output::print;
-use crate::command::output::tell;
+use crate::command::output::{print, print_as_it_is, tell};
 use crate::command::report::utc;
 use crate::command::sockets;
 use events::{Event, Look, events};
@@ -78,7 +77,7 @@ impl Told<'_> {
         let json = serde_json::to_value(&dated).expect("our own types have string keys");
         let member = event.member.as_deref().unwrap_or_default();
         if self.arguments.json {
-            print(&format!("{json}\n"))?;
+            print_as_it_is(&format!("{json}\n"))?;
         } else {
             let line = format!("{}  {:<17} {} {member}", utc(dated.time), event.event, event.array);
             print(&format!("{}\n", line.trim_end()))?;

@@ -1,0 +1,68 @@
+//! Warns, when an array is opened, of long zeros that parity or copies contradict: what a copying program left of a disk that it
+//! could not read. It never changes what is read.
+
+use crate::machine::Array;
+use crate::names::path_of;
+use engine::DoubtfulZeros;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Looks at a bounded part of the array, around the holes of members' files and elsewhere, and warns of what is found.
+pub(crate) async fn warn_of_doubtful_zeros(array: &Array) {
+    let names = array.status().members.into_iter().map(|member| member.name);
+    let holes: Vec<(String, Range<u64>)> =
+        names.flat_map(|name| io::holes(&path_of(&name)).into_iter().map(move |hole| (name.clone(), hole))).collect();
+    for warning in warnings(array.doubtful_zeros(&holes).await) {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// A warning for each member, or set of members, that is in doubt.
+fn warnings(found: Vec<DoubtfulZeros>) -> Vec<String> {
+    let mut by_members: BTreeMap<Vec<String>, Vec<DoubtfulZeros>> = BTreeMap::new();
+    for doubt in found {
+        by_members.entry(doubt.members.clone()).or_default().push(doubt);
+    }
+    by_members.into_iter().map(|(members, doubts)| warning(&members, &doubts)).collect()
+}
+
+fn warning(members: &[String], doubts: &[DoubtfulZeros]) -> String {
+    let DoubtfulZeros { at, bytes, .. } = doubts[0];
+    let more = match doubts.len() - 1 {
+        0 => String::new(),
+        count => format!(", and {count} more places"),
+    };
+    let (first, last) = (at, at + bytes - 1);
+    let place = format!("bytes {first} to {last}{more}");
+    let what = "are zeros, where the other members say that there was data; reads there return the zeros";
+    match members {
+        [one] => format!(
+            "{one}: {place} {what}. If it is an image of a disk that could not be read everywhere, these are holes: \
+             leave this member out, and its data comes from the others"
+        ),
+        several => format!(
+            "one of {}: {place} of the first {what}. If one is an image of a disk that could not be read everywhere, \
+             these are its holes: leave that member out, and its data comes from the others",
+            several.join(", ")
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_member_is_warned_of_once_with_its_first_place() {
+        let doubt = |members: &[&str], at, bytes| DoubtfulZeros {
+            members: members.iter().map(|member| (*member).to_owned()).collect(),
+            at,
+            bytes,
+        };
+        let found = vec![doubt(&["b", "c"], 0, 8192), doubt(&["a"], 65_536, 8192), doubt(&["a"], 1 << 20, 16_384)];
+        let warnings = warnings(found);
+        assert_eq!(warnings.len(), 2);
+        assert!(warnings[0].starts_with("a: bytes 65536 to 73727, and 1 more places are zeros"), "{}", warnings[0]);
+        assert!(warnings[1].starts_with("one of b, c: bytes 0 to 8191 of the first are zeros"), "{}", warnings[1]);
+    }
+}
