@@ -47,8 +47,11 @@ pub(crate) async fn read_bytes<M: Member>(
 /// # Errors
 /// When there is none, or none that can be accepted: then the field is named.
 pub async fn find_superblock<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<Found, Refusal> {
-    let (found, refusal) = look(name, member, pool).await;
-    found.ok_or_else(|| refusal.unwrap_or_else(|| none(name)))
+    match look(name, member, pool).await {
+        (Some(found), _) => Ok(found),
+        (None, Some(refusal)) => Err(refusal),
+        (None, None) => Err(none(name, find_signature(name, member, pool).await.ok().flatten())),
+    }
 }
 
 /// The superblock of a member that is to be overwritten, if there is one.
@@ -142,8 +145,17 @@ fn damaged(name: &str, version: Version, defect: format::Defect) -> Refusal {
     Refusal::defect(name, defect).advice(format!("its {version} superblock cannot be used; leave this member out"))
 }
 
-fn none(name: &str) -> Refusal {
-    Refusal::new("no md superblock is on it, of version 0.90, 1.0, 1.1 or 1.2").of(name).field("superblock.magic")
+/// There is no superblock on a member, but this, if anything is known.
+fn none(name: &str, other: Option<Signature>) -> Refusal {
+    let none = "no md superblock is on it, of version 0.90, 1.0, 1.1 or 1.2";
+    let refuse = |reason: String| Refusal::new(reason).of(name).field("superblock.magic");
+    match other {
+        None => refuse(none.to_owned()),
+        Some(other) if !other.is_known() => refuse(none.to_owned()),
+        Some(other) if other.is_partition_table() => refuse(format!("{none}, but {}", other.what))
+            .advice("an array's members are partitions then: name these, as devices (`losetup --partscan`) or as images of their own"),
+        Some(other) => refuse(format!("{none}, but {}", other.what)),
+    }
 }
 
 /// A member's bitmap: superblock and bits.

@@ -18,6 +18,18 @@ pub struct Signature {
     pub at: u64,
 }
 
+impl Signature {
+    /// Whether it is a table of partitions, so that what is sought may be in one of them.
+    pub fn is_partition_table(&self) -> bool {
+        matches!(self.what, GPT | MBR)
+    }
+
+    /// Whether it is known what it is, and not only that something is there.
+    pub fn is_known(&self) -> bool {
+        self.what != OTHER
+    }
+}
+
 /// How many bytes at the beginning of a member have to be zeros: what begins otherwise is somebody's, of whatever kind.
 pub const HEAD_BYTES: u64 = 4096;
 
