@@ -391,7 +391,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Reads into memory that members take, and from there.
     async fn read_elsewhere(&self, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
         let other = self.pool.take(into.len());
-        let other = if self.gathering.keeps_any() { self.read_with_kept(at, other).await } else { self.read_any(at, other).await };
+        let other = if self.gathering.keeps_any() {
+            self.read_with_kept(at, other).await
+        } else {
+            self.read_any(at, other).await
+        };
         into.copy_from_slice(&other?);
         Ok(into)
     }

@@ -519,9 +519,8 @@ impl<M: Member, C: Clock> Array<M, C> {
             let is_idle = || {
                 before.is_some() && inner.writers.at_rest() == before && !inner.gate.is_closed() && !inner.owes_any()
             };
-            let has_failed = |result: Result<(), ArrayError>| {
-                result.is_err_and(|error| error.kind != ArrayErrorKind::NoSpace)
-            };
+            let has_failed =
+                |result: Result<(), ArrayError>| result.is_err_and(|error| error.kind != ArrayErrorKind::NoSpace);
             if is_over || (was_dirty && is_idle() && has_failed(inner.flush_and_mark_clean(is_idle).await)) {
                 return; // or broken: it stays dirty
             }

@@ -143,6 +143,8 @@ pub struct MemberStatus {
     pub corrected_sectors: u32,
     /// Bytes of its data that must not be read: its bad blocks.
     pub bad_bytes: u64,
+    /// Bytes that were to be written to it and that it has no room for: they are in memory alone until it has.
+    pub owed_bytes: u64,
 }
 
 /// What is written on one member.
@@ -358,6 +360,7 @@ fn member_status<M>(device: &Device<M>, slot: Option<u16>) -> MemberStatus {
         errors: device.counters.errors.get(),
         corrected_sectors: device.superblock.borrow().corrected_reads,
         bad_bytes: device.bad.bytes(),
+        owed_bytes: device.owed.bytes(),
     }
 }
 

@@ -113,7 +113,9 @@ fn an_array_that_is_degraded_served_or_not_in_agreement_does_not_grow() {
 /// A superblock behind the data is found at the end of its member alone: it follows that, or the array is not found any more.
 #[test]
 fn metadata_1_0_moves_to_the_new_end_of_members_that_were_made_longer_while_they_are_served() {
-    for how in ["--level 5 --chunk 64K", "--level 1", "--level 6 --chunk 64K --bitmap internal", "--level 10 --chunk 64K"] {
+    for how in
+        ["--level 5 --chunk 64K", "--level 1", "--level 6 --chunk 64K --bitmap internal", "--level 10 --chunk 64K"]
+    {
         // By as much as is used, and by less than a chunk.
         for bytes in [9 << 20, (4 << 20) + (8 << 10)] {
             let here = Workplace::new();

@@ -51,7 +51,13 @@ fn state_of(here: &Workplace, name: &str) -> String {
 
 #[test]
 fn without_room_the_writer_is_told_no_member_leaves_and_all_goes_on_when_there_is_room() {
-    for (level, cache) in [("5", "writethrough"), ("5", "writeback"), ("1", "writethrough"), ("10", "writethrough"), ("0", "writethrough")] {
+    for (level, cache) in [
+        ("5", "writethrough"),
+        ("5", "writeback"),
+        ("1", "writethrough"),
+        ("10", "writethrough"),
+        ("0", "writethrough"),
+    ] {
         let context = format!("level {level}, {cache}");
         let here = Workplace::new();
         let (server, mut nbd) = serve(&here, level, &format!("--cache {cache}"));
@@ -105,7 +111,11 @@ fn a_member_that_becomes_shorter_is_given_up_and_never_made_long_again() {
             assert!(nbd.read(*at, PIECE as u32) == pattern(*at), "{context}: at {at}");
         }
         assert_eq!(put(&mut nbd, places[0]), Ok(()), "{context}");
-        assert_eq!((state_of(&here, "a"), state_of(&here, "b")), ("faulty".to_owned(), "in_sync".to_owned()), "{context}");
+        assert_eq!(
+            (state_of(&here, "a"), state_of(&here, "b")),
+            ("faulty".to_owned(), "in_sync".to_owned()),
+            "{context}"
+        );
         assert_eq!(fs::metadata(here.path().join("a")).expect("a").len(), 0, "{context}: it was not written to");
         here.run("stop").ok();
         assert_eq!(server.wait(), Some(0), "{context}");
@@ -148,7 +158,11 @@ fn a_log_that_cannot_be_written_ends_nothing() {
     here.run("stop").ok();
     assert_eq!(server.wait(), Some(0), "it stops as one does whose log is read");
     let mut refused = here.command(&["examine", "nothing"]);
-    assert_eq!(refused.stderr(full()).status().expect("it runs").code(), Some(2), "a refusal that cannot be said is one");
+    assert_eq!(
+        refused.stderr(full()).status().expect("it runs").code(),
+        Some(2),
+        "a refusal that cannot be said is one"
+    );
 }
 
 #[test]
@@ -180,6 +194,6 @@ fn a_limit_on_the_length_of_files_ends_nothing_without_a_word() {
 fn members_that_can_outgrow_their_file_system_are_said_to() {
     let here = Workplace::new();
     let made = here.run("create --level 1 --size 8T a b");
-    made.expect(0, &["note: a: members that are sparse files", "16 TiB more", "free"]);
+    made.expect(0, &["note: a: members that are sparse files", "16.0 TiB more", "free"]);
     assert!(here.run("create --level 1 --size 8M c d").ok().stderr.is_empty(), "these fit");
 }

@@ -118,9 +118,7 @@ impl Entry {
 
     /// Whether its data could not be written; known of kept ones. What members have no room for is owed, and can be read.
     pub(super) fn has_failed(&self) -> bool {
-        let failed = |entry: &Entry| {
-            matches!(&*entry.outcome.borrow(), Some(Err(error)) if error.kind != ArrayErrorKind::NoSpace)
-        };
+        let failed = |entry: &Entry| matches!(&*entry.outcome.borrow(), Some(Err(error)) if error.kind != ArrayErrorKind::NoSpace);
         self.carrier.borrow().as_ref().map_or_else(|| failed(self), |carrier| failed(carrier))
     }
 

@@ -77,9 +77,8 @@ impl<M: Member, C: Clock> Array<M, C> {
             let period = inner.intent().map_or(WITHOUT_BITMAP, |intent| intent.period());
             let time = inner.clock.sleep_until(inner.clock.now() + period);
             // Where a member has no room, the bits and regions wait for the next period.
-            let has_failed = |result: Result<(), ArrayError>| {
-                result.is_err_and(|error| error.kind != ArrayErrorKind::NoSpace)
-            };
+            let has_failed =
+                |result: Result<(), ArrayError>| result.is_err_and(|error| error.kind != ArrayErrorKind::NoSpace);
             if inner.gate.closes_before(time).await
                 || has_failed(inner.close_checksums(Closing::Idle).await)
                 || has_failed(inner.clear_idle_bits().await)

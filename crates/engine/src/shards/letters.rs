@@ -3,8 +3,8 @@
 
 use crate::array::Durability;
 use crate::error::ArrayError;
-use crate::owed::Debt;
 use crate::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
+use crate::owed::Debt;
 use crate::stripe_size::StripeSize;
 use format::geometry::Geometry;
 use format::superblock::Superblock;

@@ -225,7 +225,8 @@ impl FileMember {
         if let Some(reason) = self.still.forbids_reads() {
             return self.gone(request, reason);
         }
-        MemberFault { kind: kind_of(operation, &source), operation, at: MemberByte(at), bytes, source: Rc::new(source) }.into()
+        MemberFault { kind: kind_of(operation, &source), operation, at: MemberByte(at), bytes, source: Rc::new(source) }
+            .into()
     }
 
     /// How long it has to be, at the least.
@@ -322,7 +323,9 @@ impl FileMember {
                 Ok(_) => return Ok(()),
                 Err(error) if kind_of(request.operation, &error) == MemberErrorKind::Unsupported => refused = error,
                 // A hole, which comes next, gives room back.
-                Err(error) if kind_of(request.operation, &error) == MemberErrorKind::NoSpace && !is_last => refused = error,
+                Err(error) if kind_of(request.operation, &error) == MemberErrorKind::NoSpace && !is_last => {
+                    refused = error
+                }
                 Err(error) => return Err(self.failed(request, error)),
             }
         }

@@ -64,7 +64,9 @@ impl Still {
         self.note_length(status.st_size.cast_unsigned(), bytes);
         if self.was_linked && status.st_nlink == 0 {
             self.unlinked.get_or_init(|| match path.exists() {
-                true => "the member's file was replaced by another while it was in use: it is written no more".to_owned(),
+                true => {
+                    "the member's file was replaced by another while it was in use: it is written no more".to_owned()
+                }
                 false => "the member's file was removed while it was in use: it is written no more".to_owned(),
             });
         }

@@ -1,9 +1,9 @@
 //! systemd's ways with a service: sockets that it opened before (sd_listen_fds(3)), and telling it how things
 //! stand (sd_notify(3)). Without systemd both are nothing.
 
-use crate::command::output::tell;
 use crate::command::failure::Failure;
 use crate::command::nbd_address::NbdAddress;
+use crate::command::output::tell;
 use io::net::Listener;
 use listenfd::ListenFd;
 use sd_notify::NotifyState;

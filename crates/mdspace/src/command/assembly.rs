@@ -2,10 +2,10 @@
 //!
 //! What may not be looked at is never taken for something else: it could be a member, which would be left behind.
 
-use crate::command::output::tell;
 use crate::command::arguments::{AssembleArguments, MemberArguments, Raid0Layout};
 use crate::command::failure::Failure;
 use crate::command::members::{ArrayUuid, expand, expand_with_directories};
+use crate::command::output::tell;
 use crate::command::progress::Progress;
 use crate::machine::{Array, Consent, Machine, Purpose};
 use engine::inspect::find_superblock;

@@ -6,7 +6,6 @@
 //! were received are answered, everything is flushed, the array is marked
 //! clean, and only then is the end announced.
 
-use crate::command::output::tell;
 use crate::command::activation::{self, Inherited};
 use crate::command::arguments::{CacheMode, Clearing, ServeArguments, UpArguments, WayArguments, WriteSize};
 use crate::command::create::create;
@@ -17,6 +16,7 @@ use crate::command::members::{ArrayUuid, expand};
 use crate::command::metrics;
 use crate::command::nbd_address::NbdAddress;
 use crate::command::output::print;
+use crate::command::output::tell;
 use crate::command::report::describe;
 use crate::command::scrub;
 use crate::command::settings::prepare;

@@ -6,11 +6,11 @@
 //! read. Whatever happens, the array is stopped, and left clean when its
 //! members allow it.
 
-use crate::command::output::tell;
 use crate::command::arguments::{ReadArguments, WriteArguments};
 use crate::command::assembly::resync;
 use crate::command::failure::Failure;
 use crate::command::output::print_json;
+use crate::command::output::tell;
 use crate::command::progress::Progress;
 use crate::command::size::Size;
 use crate::machine::{Arena, Array, Machine, Purpose};

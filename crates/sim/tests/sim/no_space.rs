@@ -83,7 +83,8 @@ fn make_room(members: &[SimMember]) {
 
 fn check_nobody_left(array: &Simulated, members: &[SimMember]) {
     let status = array.status();
-    let states: Vec<_> = members.iter().map(|member| (of(&status, member).state, of(&status, member).bad_bytes)).collect();
+    let states: Vec<_> =
+        members.iter().map(|member| (of(&status, member).state, of(&status, member).bad_bytes)).collect();
     assert!(states.iter().all(|state| *state == ("in_sync", 0)) && status.broken.is_none(), "{states:?}");
     assert!(members.iter().all(|member| of(&status, member).errors == 0), "no member is at fault");
 }

@@ -61,11 +61,16 @@ fn memory_that_no_member_takes_is_filled_all_the_same() {
                 if is_degraded {
                     array.fail("member0").await.expect("the level bears it");
                 }
-                for (skip, at, bytes) in [(1, 0, 65537), (1, 4096, 8192), (513, 512, 1024), (4095, 65535, 65537), (7, 1, 3)] {
+                for (skip, at, bytes) in
+                    [(1, 0, 65537), (1, 4096, 8192), (513, 512, 1024), (4095, 65535, 65537), (7, 1, 3)]
+                {
                     let mut rest = array.pool().take(skip + bytes);
                     let front = rest.split_to(skip);
                     let found = array.read(at as u64, rest).await.expect("nothing fails");
-                    assert!(found[..] == scene.truth.borrow()[at..at + bytes], "{setup:?}: {bytes} bytes at {at} behind {skip}");
+                    assert!(
+                        found[..] == scene.truth.borrow()[at..at + bytes],
+                        "{setup:?}: {bytes} bytes at {at} behind {skip}"
+                    );
                     drop(front);
                 }
                 assert!(array.status().members.iter().all(|member| member.errors == 0), "{setup:?}");

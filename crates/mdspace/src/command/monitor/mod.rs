@@ -5,12 +5,12 @@
 
 mod events;
 
-use crate::command::output::tell;
 use crate::command::arguments::MonitorArguments;
 use crate::command::control::view;
 use crate::command::failure::Failure;
 use crate::command::interval::Intervals;
 use crate::command::output::print;
+use crate::command::output::tell;
 use crate::command::report::utc;
 use crate::command::sockets;
 use events::{Event, Look, events};

@@ -4,8 +4,8 @@
 //! `~/.local/state/mdspace`, of root `/var/lib/mdspace`: the report as JSON,
 //! replaced as a whole. Losing it loses nothing but the way already gone.
 
-use crate::command::output::tell;
 use crate::command::failure::Failure;
+use crate::command::output::tell;
 use crate::machine::{Array, Machine, Purpose};
 use engine::ScrubReport;
 use engine::inspect::find_superblock;

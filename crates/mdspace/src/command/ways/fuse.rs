@@ -1,7 +1,7 @@
 //! FUSE: the array as a file in a directory.
 
-use crate::command::output::tell;
 use super::Way;
+use crate::command::output::tell;
 use crate::command::volume::Served;
 use export::fuse::{FILE_NAME, Mounted};
 use futures_util::future::LocalBoxFuture;

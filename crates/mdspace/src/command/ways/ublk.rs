@@ -1,8 +1,8 @@
 //! ublk: the array as a block device of this machine.
 
-use crate::command::output::tell;
 use super::{OTHER_BLOCK_DEVICES, Way};
 use crate::command::failure::Failure;
+use crate::command::output::tell;
 use crate::command::volume::Served;
 use export::ublk::BlockDevice;
 use futures_util::future::LocalBoxFuture;
