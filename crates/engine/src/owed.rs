@@ -95,6 +95,11 @@ impl Owed {
         self.cost.get() == 0
     }
 
+    /// How much is owed.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.pieces.borrow().values().map(Content::len).sum()
+    }
+
     /// Memory that it takes.
     pub(crate) fn cost(&self) -> u64 {
         self.cost.get()

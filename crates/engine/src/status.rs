@@ -158,6 +158,8 @@ pub struct MemberStatus {
     pub bad_bytes: u64,
     /// Whether a NAS's kernel has set its flag "disk error" for it.
     pub disk_error: bool,
+    /// Bytes that were to be written to it and that it has no room for: they are in memory alone until it has.
+    pub owed_bytes: u64,
 }
 
 /// What is written on one member.
@@ -408,6 +410,7 @@ fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStat
         corrected_sectors: device.superblock.borrow().corrected_reads,
         bad_bytes: device.bad.bytes(),
         disk_error: device.superblock.borrow().disk_errors.contains(&device.superblock.borrow().device_number),
+        owed_bytes: device.owed.bytes(),
     }
 }
 

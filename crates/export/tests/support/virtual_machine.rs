@@ -1,5 +1,6 @@
 //! A vhost-user-blk client without a guest: libblkio, with memory to transfer
 //! from and to.
+#![allow(dead_code, reason = "each of the tests that include it uses a part")]
 
 use blkio::{Blkio, Blkioq, Completion, MemoryRegion, ReqFlags};
 use std::fs::File;
@@ -34,6 +35,11 @@ impl VirtualMachine {
     pub(crate) fn address(&self, offset: usize) -> *mut u8 {
         assert!(offset < self.region.len);
         std::ptr::with_exposed_provenance_mut(self.region.addr + offset)
+    }
+
+    /// The memory, for others to change meanwhile.
+    pub(crate) fn memory(&self) -> File {
+        self.memory.try_clone().expect("a descriptor more")
     }
 
     pub(crate) fn put(&self, offset: usize, bytes: &[u8]) {
