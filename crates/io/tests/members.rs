@@ -500,9 +500,9 @@ fn a_member_is_nobody_elses_by_whatever_path_its_bytes_are_reached() {
     std::os::unix::fs::symlink(&file, &symbolic).expect("linked");
     let test = "a_member_is_nobody_elses_by_whatever_path_its_bytes_are_reached";
     let loops = || -> Result<_, String> {
-        let first = LoopDevice::over(&file, false)?;
-        let second = LoopDevice::over(&hard, false)?;
-        let over_first = LoopDevice::over(first.path(), false)?;
+        let first = LoopDevice::over(&file, &[])?;
+        let second = LoopDevice::over(&hard, &[])?;
+        let over_first = LoopDevice::over(first.path(), &[])?;
         Ok([first, second, over_first])
     };
     let devices = match loops() {
@@ -544,6 +544,48 @@ fn a_member_is_nobody_elses_by_whatever_path_its_bytes_are_reached() {
         assert!(text.contains(&*devices[0].path().to_string_lossy()), "{text}");
     }
     open(&file, Lock::Exclusive).expect("free again");
+}
+
+/// As the partitions of a disk's image are.
+#[test]
+fn parts_of_one_file_that_do_not_overlap_are_different_members() {
+    let _alone = alone();
+    let (_executor, _) = executor();
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("disk");
+    create_sparse(&file, 4 << 20).expect("created");
+    let part = |offset: &str, length: &str| LoopDevice::over(&file, &["--offset", offset, "--sizelimit", length]);
+    let test = "parts_of_one_file_that_do_not_overlap_are_different_members";
+    let (first, second, both) = match (part("0", "1M"), part("1M", "2M"), part("512K", "1M")) {
+        (Ok(first), Ok(second), Ok(both)) => (first, second, both),
+        (first, second, both) => {
+            let reason = first.err().or(second.err()).or(both.err()).expect("one of them");
+            return did_not_run(test, &reason);
+        }
+    };
+    let open = |path: &Path, lock| {
+        let read_only = lock != Lock::Exclusive;
+        FileMember::open(path, &OpenOptions { lock, read_only, ..OpenOptions::default() })
+    };
+    let held = (open(first.path(), Lock::Exclusive), open(second.path(), Lock::Exclusive));
+    held.0.as_ref().and(held.1.as_ref()).expect("they have nothing in common");
+    for path in [both.path(), &file] {
+        for lock in [Lock::Exclusive, Lock::Shared] {
+            let text = open(path, lock).expect_err("it has something in common with them").to_string();
+            assert!(text.contains("in use"), "{text}");
+        }
+    }
+    drop(held);
+    let held = open(both.path(), Lock::Exclusive).expect("free again");
+    for path in [first.path(), second.path(), &file] {
+        open(path, Lock::Exclusive).expect_err("it has something in common with it");
+    }
+    drop(held);
+    let held = open(&file, Lock::Exclusive).expect("free again");
+    for path in [first.path(), second.path(), both.path()] {
+        open(path, Lock::Exclusive).expect_err("it is a part of it");
+    }
+    drop(held);
 }
 
 #[test]

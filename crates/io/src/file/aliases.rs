@@ -3,21 +3,22 @@
 //! A hard link, a symbolic link and a bind mount lead to the same inode, which has one lock. A loop device has an inode
 //! of its own, so its lock says nothing about the file behind it, and the kernel claims none of the two for the other. So:
 //!
-//! * of a block device, what it stands on is locked too: the file or device behind a loop device, also where a
-//!   partition or a mapping (dm, md) lies between;
-//! * of a file, each loop device over it is claimed, as the kernel's own users of it do; one that is in use is refused.
+//! * of a block device, the bytes that it stands on are locked too: the range of the file behind a loop device, or the
+//!   device behind it, also where a partition lies between. Ranges of one file that do not overlap are different members;
+//! * of a file, all of it is locked, and each loop device over it is claimed, as the kernel's own users of it do; one that is
+//!   in use is refused. So are files whose loop devices mappings (dm) and arrays of the kernel have, which claim what they stand on.
 //!
 //! Where the file behind a loop device cannot be reached (it was deleted, or lies in another mount namespace), only the
 //! locks that exist already are noticed. A union of directories (overlayfs) gives one file two inodes, which nothing here sees.
 //!
 //! Facts: `drivers/block/loop.c` (`LOOP_GET_STATUS64`, `backing_file`), `Documentation/ABI/testing/sysfs-block`.
 
-use super::lock::{Lock, holder_of, lock};
+use super::lock::{Lock, holder_of, lock, lock_range};
 use super::{OpenError, is_block_device};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -66,44 +67,36 @@ pub(super) fn lock_aliases(path: &Path, fd: &OwnedFd, wanted: Lock) -> Result<Ve
     let status = rustix::fs::fstat(fd).map_err(|source| OpenError::system(path, "look at", source))?;
     let mut held = Vec::new();
     let locked = match is_block_device(path, &status)? {
-        true => lock_below(Number::of(status.st_rdev), wanted, &mut BTreeSet::new(), &mut held),
+        true => lock_below(Number::of(status.st_rdev), 0..u64::MAX, wanted, &mut held),
         false => claim_above(fd, wanted, &mut held),
     };
     let of_member = |source| OpenError::Alias { path: path.to_owned(), source: Box::new(source) };
     locked.map(|()| held).map_err(of_member)
 }
 
-/// Locks what the block device with this number stands on.
-fn lock_below(
-    device: Number,
-    wanted: Lock,
-    seen: &mut BTreeSet<Number>,
-    held: &mut Vec<OwnedFd>,
-) -> Result<(), OpenError> {
+/// Locks what `bytes` of the block device with this number stand on.
+fn lock_below(device: Number, bytes: Range<u64>, wanted: Lock, held: &mut Vec<OwnedFd>) -> Result<(), OpenError> {
     let link = PathBuf::from(format!("/sys/dev/block/{}:{}", device.major, device.minor));
     // Not `..` of the link: that would be the directory of links.
     let Ok(directory) = link.canonicalize() else { return Ok(()) };
-    if !seen.insert(device) {
-        return Ok(());
-    }
+    let end = bytes.end.min(sectors(&directory.join("size")));
+    let moved_by = |offset: u64| bytes.start.saturating_add(offset)..end.saturating_add(offset);
     if let Some(file) = backing_file(&directory) {
-        lock_backing(&directory, &file, wanted, seen, held)?;
+        let range = moved_by(number_in(&directory.join("loop/offset")));
+        return lock_backing(&directory, &file, range, wanted, held);
     }
-    let disk = directory.join("partition").exists().then(|| directory.parent()).flatten().map(Path::to_owned);
-    for lower in disk.into_iter().chain(entries(&directory.join("slaves"))) {
-        if let Some(number) = number_of(&lower) {
-            lock_below(number, wanted, seen, held)?;
-        }
+    match directory.parent().filter(|_| directory.join("partition").exists()).and_then(number_of) {
+        Some(disk) => lock_below(disk, moved_by(sectors(&directory.join("start"))), wanted, held),
+        None => Ok(()),
     }
-    Ok(())
 }
 
-/// Locks the file or device behind the loop device that sysfs has in `directory`.
+/// Locks a range of the file or device behind the loop device that sysfs has in `directory`.
 fn lock_backing(
     directory: &Path,
     file: &Path,
+    range: Range<u64>,
     wanted: Lock,
-    seen: &mut BTreeSet<Number>,
     held: &mut Vec<OwnedFd>,
 ) -> Result<(), OpenError> {
     let expected = node_of(directory).and_then(|node| identity_behind(&node));
@@ -117,10 +110,14 @@ fn lock_backing(
         };
     };
     let status = rustix::fs::fstat(&fd).map_err(|source| OpenError::system(file, "look at", source))?;
-    lock(file, &fd, wanted)?;
-    let is_block_device = is_block_device(file, &status)?;
+    if is_block_device(file, &status)? {
+        lock(file, &fd, wanted)?;
+        held.push(fd);
+        return lock_below(Number::of(status.st_rdev), range, wanted, held);
+    }
+    lock_range(file, &fd, range, wanted)?;
     held.push(fd);
-    if is_block_device { lock_below(Number::of(status.st_rdev), wanted, seen, held) } else { Ok(()) }
+    Ok(())
 }
 
 /// Opens what is behind a loop device; `None` when it cannot be reached.
@@ -190,6 +187,15 @@ fn node_of(directory: &Path) -> Option<PathBuf> {
     Some(Path::new("/dev").join(name))
 }
 
+/// A number of sectors in a file of sysfs, in bytes.
+fn sectors(path: &Path) -> u64 {
+    number_in(path).saturating_mul(512)
+}
+
+fn number_in(path: &Path) -> u64 {
+    std::fs::read_to_string(path).ok().and_then(|text| text.trim_end().parse().ok()).unwrap_or(0)
+}
+
 fn number_of(directory: &Path) -> Option<Number> {
     let text = std::fs::read_to_string(directory.join("dev")).ok()?;
     let (major, minor) = text.trim_end().split_once(':')?;
@@ -238,7 +244,7 @@ mod tests {
     fn a_disk_without_a_loop_device_stands_on_nothing() {
         let mut held = Vec::new();
         let ram = Number { major: 1, minor: 0 };
-        assert!(lock_below(ram, Lock::Exclusive, &mut BTreeSet::new(), &mut held).is_ok());
+        assert!(lock_below(ram, 0..u64::MAX, Lock::Exclusive, &mut held).is_ok());
         assert!(held.is_empty());
     }
 }

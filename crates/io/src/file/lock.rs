@@ -10,6 +10,7 @@
 
 use super::OpenError;
 use rustix::fs::FlockOperation;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -33,9 +34,35 @@ pub(super) fn lock(path: &Path, fd: &OwnedFd, lock: Lock) -> Result<(), OpenErro
         Lock::Shared => FlockOperation::NonBlockingLockShared,
         Lock::None => return Ok(()),
     };
-    if lock == Lock::Exclusive && has_locked_ranges(fd).map_err(|source| OpenError::system(path, "lock", source))? {
-        return Err(OpenError::Locked { path: path.to_owned(), holder: None });
+    // Readers take a lock of bytes too, as those have that write to a part of the file by a device.
+    let is_free = match lock {
+        Lock::Exclusive => has_locked_ranges(fd).map(|others| !others),
+        _ => set_range(fd, &BEHIND_QEMU, lock),
+    };
+    if !is_free.map_err(|source| OpenError::system(path, "lock", source))? {
+        return Err(OpenError::Locked { path: path.to_owned(), holder: holder(fd) });
     }
+    flock(path, fd, operation)
+}
+
+/// Bytes of which every range that a device stands on has some, and qemu's locks (bytes 100 to 203) none.
+const BEHIND_QEMU: Range<u64> = 512..u64::MAX;
+
+/// Locks a range of a file that a device stands on. Others may have other ranges of it, but none all of it.
+pub(super) fn lock_range(path: &Path, fd: &OwnedFd, range: Range<u64>, lock: Lock) -> Result<(), OpenError> {
+    let failed = |source| OpenError::system(path, "lock", source);
+    match set_range(fd, &range, lock) {
+        Ok(true) => flock(path, fd, FlockOperation::NonBlockingLockShared),
+        Ok(false) => Err(OpenError::Locked { path: path.to_owned(), holder: holder(fd) }),
+        // Open for reading alone: then nobody else may have any of it.
+        Err(error) if error.raw_os_error() == Some(libc::EBADF) => {
+            flock(path, fd, FlockOperation::NonBlockingLockExclusive)
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+fn flock(path: &Path, fd: &OwnedFd, operation: FlockOperation) -> Result<(), OpenError> {
     let deadline = Instant::now() + GHOST_PATIENCE;
     loop {
         match rustix::fs::flock(fd, operation) {
@@ -56,14 +83,37 @@ pub(super) fn lock(path: &Path, fd: &OwnedFd, lock: Lock) -> Result<(), OpenErro
 
 /// Whether another open file holds a lock of any byte, as qemu does of an image that it uses.
 fn has_locked_ranges(fd: &OwnedFd) -> std::io::Result<bool> {
-    // SAFETY: a flock is plain data, of which zeros are a valid value: the whole file, from its start.
-    let mut range: libc::flock = unsafe { std::mem::zeroed() };
-    range.l_type = libc::F_WRLCK as libc::c_short;
+    let mut range = whole(Lock::Exclusive);
     // SAFETY: the descriptor is open, and the call gets a pointer to a flock of ours that is valid while it runs.
     match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut range) } {
         0 => Ok(range.l_type != libc::F_UNLCK as libc::c_short),
         _ => Err(std::io::Error::last_os_error()),
     }
+}
+
+/// Locks a range by the open file; false when another one has any of it.
+fn set_range(fd: &OwnedFd, bytes: &Range<u64>, lock: Lock) -> std::io::Result<bool> {
+    let mut range = whole(lock);
+    // Ends past what fits are the file's end, which is 0.
+    range.l_start = libc::off_t::try_from(bytes.start).unwrap_or(libc::off_t::MAX);
+    range.l_len = libc::off_t::try_from(bytes.end.saturating_sub(bytes.start)).unwrap_or(0);
+    // SAFETY: the descriptor is open, and the call gets a pointer to a flock of ours that is valid while it runs.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) } {
+        0 => Ok(true),
+        _ => match std::io::Error::last_os_error() {
+            error if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+            error => Err(error),
+        },
+    }
+}
+
+/// All of a file, for a lock of its bytes.
+fn whole(lock: Lock) -> libc::flock {
+    // SAFETY: a flock is plain data, of which zeros are a valid value: the whole file, from its start.
+    let mut range: libc::flock = unsafe { std::mem::zeroed() };
+    let kind = if lock == Lock::Exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
+    range.l_type = kind as libc::c_short;
+    range
 }
 
 /// How long to wait for the kernel to let go of a member whose process has

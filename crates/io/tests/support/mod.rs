@@ -65,19 +65,19 @@ impl LoopDevice {
     pub(crate) fn new(bytes: u64) -> Result<Self, String> {
         let backing = tempfile::Builder::new().tempfile_in("/dev/shm").map_err(|error| error.to_string())?;
         backing.as_file().set_len(bytes).map_err(|error| error.to_string())?;
-        let mut device = Self::over(backing.path(), true)?;
+        let mut device = Self::over(backing.path(), &["--direct-io=on"])?;
         device._backing = Some(backing);
         Ok(device)
     }
 
-    /// Over a file or block device that is there.
+    /// Over a file or block device that is there, with more of losetup's options.
     ///
     /// # Errors
     /// Why this is not possible here.
-    pub(crate) fn over(path: &Path, is_direct: bool) -> Result<Self, String> {
+    pub(crate) fn over(path: &Path, options: &[&str]) -> Result<Self, String> {
         let output = Command::new("losetup")
             .args(["--find", "--show"])
-            .args(is_direct.then_some("--direct-io=on"))
+            .args(options)
             .arg(path)
             .output()
             .map_err(|error| format!("losetup: {error}"))?;
