@@ -247,7 +247,9 @@ fn tell_end(report: &ScrubReport) {
     let (found, left) = (counts.found(), counts.left());
     match (&report.failure, report.state) {
         (Some(reason), _) => tracing::warn!(target: LOG_TARGET, "{what} given up: {reason}"),
-        (None, ScrubState::Cancelled) => tracing::info!(target: LOG_TARGET, "{what} cancelled; {found} rows found wrong"),
+        (None, ScrubState::Cancelled) => {
+            tracing::info!(target: LOG_TARGET, "{what} cancelled; {found} rows found wrong")
+        }
         (None, _) if found > 0 => {
             tracing::warn!(target: LOG_TARGET, "{what} complete: {found} rows of 4 KiB found wrong, {left} are left so");
         }

@@ -200,7 +200,11 @@ fn a_repair_learns_what_agrees_and_whoever_comes_next_knows_it() {
             let blocks = setup.slots as u64 * COMPONENT_BYTES / BLOCK_BYTES;
             for _ in 0..2 {
                 let counts = scene.scrub(&array, ScrubAction::Check).await.found.counts;
-                assert_eq!((counts.found(), counts.unknown, counts.learned), (0, blocks, 0), "{setup:?}: a check learns");
+                assert_eq!(
+                    (counts.found(), counts.unknown, counts.learned),
+                    (0, blocks, 0),
+                    "{setup:?}: a check learns"
+                );
             }
             let counts = scene.scrub(&array, ScrubAction::Repair).await.found.counts;
             assert_eq!((counts.found(), counts.unknown, counts.learned), (0, 0, blocks), "{setup:?}");

@@ -16,9 +16,7 @@ use crate::command::failure::Failure;
 use crate::command::output::{print, print_json};
 use crate::command::serve::{json, refused};
 use crate::machine::{Arena, Array, Machine, Purpose};
-use engine::{
-    BitmapPolicy, Refusal, ScrubAction, ScrubReport, ScrubRequest, ScrubState, SweepStatus, SweepTransfers,
-};
+use engine::{BitmapPolicy, Refusal, ScrubAction, ScrubReport, ScrubRequest, ScrubState, SweepStatus, SweepTransfers};
 use export::control::{ApiError, Client, ScrubCommand};
 use futures_util::future::{Either, join, select};
 use parity::Kernel;
@@ -86,8 +84,7 @@ fn advice(report: &ScrubReport) -> Option<String> {
         return Some("`mdspace status` shows the members that did not take what was written".to_owned());
     }
     if counts.lost > 0 {
-        let reason = "the members cannot give the bytes that are called beyond repair";
-        return Some(format!("{reason}; they are right again when they are written, as from a backup"));
+        return Some("restore from a backup what lies in the array's bytes that cannot be made good".to_owned());
     }
     let is_open = counts.undecidable > counts.rewritten && report.action != ScrubAction::RepairParity;
     is_open.then(|| {

@@ -65,7 +65,8 @@ pub(super) fn text(report: &ScrubReport) -> String {
         text += &format!("  checksums of {} blocks were unknown, and are learned\n", counts.learned);
     }
     if counts.unknown > 0 {
-        text += &format!("  checksums of {} blocks are unknown; `mdspace scrub --repair` learns them\n", counts.unknown);
+        text +=
+            &format!("  checksums of {} blocks are unknown; `mdspace scrub --repair` learns them\n", counts.unknown);
     }
     for change in &report.changes {
         text += &format!("  meanwhile {change}\n");
