@@ -344,3 +344,47 @@ fn sockets_are_taken_over_and_the_service_manager_is_told() {
     }
     assert_eq!(json!(here.run("examine --json a b").ok().status), 0, "refusals changed nothing");
 }
+
+#[test]
+fn each_change_of_membership_is_a_line_of_the_log_and_a_rebuild_is_no_write_of_others() {
+    let here = Workplace::new();
+    here.run("create --level 5 --chunk 64K --integrity --size 8M --name data a b c").ok();
+    let log = std::fs::File::create(here.path().join("log")).expect("room");
+    let mut command = here.command(&["serve", "a", "b", "c"]);
+    command.stderr(log);
+    let server = Server::start(command);
+    here.run("re-add b").expect(2, &["a member of this array already", "it is in sync"]);
+    here.run("fail b").ok();
+    for line in ["re-add b", "add b", "add --force b", "replace a b"] {
+        here.run(line).expect(2, &["a member of this array already", "remove it first"]);
+    }
+    here.run("remove b").ok();
+    here.run("add --force b").ok();
+    let status = loop {
+        let status = parsed(&here.run("status --json").ok().text());
+        if status["in_sync"] == 3 {
+            break status;
+        }
+    };
+    assert_eq!((&status["checksums"]["members"], &status["checksums"]["current"]), (&3.into(), &3.into()), "{status}");
+    let text = here.run("status").ok().text();
+    assert!(!text.contains("unknown since others wrote"), "{text}");
+    here.run("scrub").ok();
+    here.run("stop").ok();
+    assert_eq!(server.wait(), Some(0));
+    let log = std::fs::read_to_string(here.path().join("log")).expect("a log");
+    let lines = [
+        "b (slot 1) left the array: called faulty by request",
+        "b was removed",
+        "b (slot 1) has a slot, and is to be recovered",
+        "b begins at 0 %",
+        "b (slot 1) is recovered, and in sync",
+        "check complete: all that was compared agrees",
+    ];
+    let mut rest = &log[..];
+    for line in lines {
+        let (_, after) = rest.split_once(line).unwrap_or_else(|| panic!("{line}, in its order: {log}"));
+        rest = after;
+    }
+    assert!(!log.contains('\u{1b}'), "escapes in a file: {log}");
+}

@@ -84,8 +84,7 @@ fn advice(report: &ScrubReport) -> Option<String> {
         return Some("`mdspace status` shows the members that did not take what was written".to_owned());
     }
     if counts.lost > 0 {
-        let reason = "the members cannot give the bytes that are called beyond repair";
-        return Some(format!("{reason}; they are right again when they are written, as from a backup"));
+        return Some("restore from a backup what lies in the array's bytes that cannot be made good".to_owned());
     }
     let is_open = counts.undecidable > counts.rewritten && report.action != ScrubAction::RepairParity;
     is_open.then(|| {
