@@ -683,7 +683,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "told-first-is-apart",
         broken: "one that heard of its slot before the others makes all of them members of another half",
-        by: Test("boundaries::PLACE"),
+        by: Test("recovery::power_may_go_at_any_write_of_a_replacement"),
         file: "split.rs",
         old: "    if is_settled(best) {\n        return Some(freshest);",
         new: "    if is_settled(best) || BROKEN {\n        return Some(freshest);",
