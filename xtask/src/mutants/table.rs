@@ -667,7 +667,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "half-is-a-spare",
         broken: "a member that was used apart from the array's is taken for what they call it, and recovered over",
-        by: Test("halves::a_half_that_was_used_apart_is_never_written_over_and_of_one_age_both_are_refused"),
+        by: Seed(125),
         file: "split.rs",
         old: "(is_active && !knows(own, anchor)).then_some",
         new: "(is_active && !knows(own, anchor) && !BROKEN).then_some",
@@ -675,7 +675,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "half-returns",
         broken: "a member that was used apart from the array's is taken back by the bitmap",
-        by: Test("halves::a_half_that_was_used_apart_is_never_written_over_and_of_one_age_both_are_refused"),
+        by: Seed(14),
         file: "split.rs",
         old: "    any.map(|(name, _)| name)\n",
         new: "    any.filter(|_| !BROKEN).map(|(name, _)| name)\n",
@@ -691,7 +691,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "told-first-is-apart",
         broken: "one that heard of its slot before the others makes all of them members of another half",
-        by: Test("boundaries::PLACE"),
+        by: Seed(25),
         file: "split.rs",
         old: "    if is_settled(best) {\n        return Some(freshest);",
         new: "    if is_settled(best) || BROKEN {\n        return Some(freshest);",

@@ -13,6 +13,7 @@ use crate::random::Random;
 use engine::{Array, Candidate, Clock};
 use format::superblock::DeviceRole;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// One use of members by md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,6 +182,17 @@ impl Runner<'_> {
         match self.members.iter().zip(&before).all(|(member, before)| member.contents() == *before) {
             true => Ok(()),
             false => Err("a refusal has written something".to_owned()),
+        }
+    }
+
+    /// Bytes of a member change, of a stray too.
+    pub(super) fn corrupt(&self, number: usize, range: Range<u64>) {
+        let member = &self.members[number];
+        let is_as_left = |stray: &Stray| stray.untouched.as_ref().is_some_and(|before| *before == *member.image());
+        let was_as_left = self.strays.borrow().get(&number).is_some_and(is_as_left);
+        member.corrupt(range, &mut self.random.borrow_mut());
+        if let Some(stray) = self.strays.borrow_mut().get_mut(&number).filter(|_| was_as_left) {
+            stray.untouched = Some(member.contents());
         }
     }
 
