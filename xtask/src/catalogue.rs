@@ -129,6 +129,12 @@ pub(crate) const STEPS: &[Step] = &[
         halves,
     )),
     beside(step(
+        "forced",
+        "arrays that start by --force alone hold the driver's bytes, and it assembles them without afterwards",
+        &["linux.uml", "mdadm", "modprobe", "nbdsh", "python3"],
+        forced,
+    )),
+    beside(step(
         "bad-blocks",
         "read errors are put right, and bad blocks kept and honoured, as the real driver does both",
         &["linux.uml", "mdadm", "modprobe", "dmsetup", "nbdsh", "python3"],
@@ -498,6 +504,13 @@ fn halves(log: &mut Log) -> Result<Verdict> {
     build_released(log)?;
     let guest = Guest::default().memory("1G").limit(Duration::from_secs(1800));
     run_guest(log, &guest, "halves.sh", &[root().join(RELEASED).as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+fn forced(log: &mut Log) -> Result<Verdict> {
+    build_released(log)?;
+    let guest = Guest::default().memory("1G").limit(Duration::from_secs(600));
+    run_guest(log, &guest, "forced.sh", &[root().join(RELEASED).as_os_str()])?;
     Ok(Verdict::Passed(log.last_line()?))
 }
 
