@@ -99,6 +99,22 @@ pub async fn create<M: Member, C: Clock>(
     clock: &C,
     progress: &dyn Fn(u64, u64),
 ) -> Result<(), Refusal> {
+    create_announced(recipe, slots, spares, pool, clock, progress, &|| {}).await
+}
+
+/// As [`create`], and `begin` is called once nothing is refused any more, before the first byte is written.
+///
+/// # Errors
+/// As [`create`].
+pub async fn create_announced<M: Member, C: Clock>(
+    recipe: &Recipe,
+    slots: &[Option<Newcomer<M>>],
+    spares: &[Newcomer<M>],
+    pool: &Pool,
+    clock: &C,
+    progress: &dyn Fn(u64, u64),
+    begin: &dyn Fn(),
+) -> Result<(), Refusal> {
     let newcomers: Vec<(usize, &Newcomer<M>)> = slots
         .iter()
         .enumerate()
@@ -107,6 +123,7 @@ pub async fn create<M: Member, C: Clock>(
         .collect();
     check_free(recipe, &newcomers, pool).await?;
     let writings = plan(recipe, slots, spares, &newcomers, clock)?;
+    begin();
     // Of others `check_free` has seen that they have none.
     if recipe.overwrite || recipe.contents == Contents::Unknown {
         for writing in &writings {

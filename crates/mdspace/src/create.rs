@@ -6,7 +6,7 @@
 use crate::error::Error;
 use crate::machine::{Arena, Array, Machine, Purpose, random, refuse_duplicates};
 use crate::made_files::MadeFiles;
-use engine::create::{Contents, Newcomer, Recipe};
+use engine::create::{Contents, Newcomer, Recipe, create_announced};
 use engine::inspect::what_it_holds;
 use engine::status::{Status, level_name};
 use engine::{Candidate, Refusal};
@@ -225,12 +225,11 @@ pub(crate) async fn create(
     };
     let slots = slots.iter().map(|slot| slot.as_ref().map(open).transpose()).collect::<Result<Vec<_>, _>>()?;
     let spares = spares.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    if !are_all_new {
-        announce(machine, &recipe, &slots, &spares, watcher).await;
-    }
+    let losses = if are_all_new { Vec::new() } else { losses(machine, &recipe, &slots, &spares).await };
     let created = async {
         let progress = |done, total| watcher.progress(done, total);
-        engine::create::create(&recipe, &slots, &spares, &machine.pool, &machine.clock, &progress).await?;
+        let begin = || losses.iter().for_each(|loss| watcher.announce(loss));
+        create_announced(&recipe, &slots, &spares, &machine.pool, &machine.clock, &progress, &begin).await?;
         let candidates = slots.into_iter().flatten().chain(spares).map(|newcomer| newcomer.candidate).collect();
         let array = machine.assemble_candidates(candidates, true, Purpose::Write).await;
         array.map_err(|refusal| refusal.after("the array was made, and cannot be started"))
@@ -243,35 +242,34 @@ pub(crate) async fn create(
     }
 }
 
-/// Says what is lost on members that were there before.
-async fn announce(
+/// What is going to be lost on members that were there before.
+async fn losses(
     machine: &Machine,
     recipe: &Recipe,
     slots: &[Option<Newcomer<AnyMember>>],
     spares: &[Newcomer<AnyMember>],
-    watcher: &dyn Watcher,
-) {
+) -> Vec<String> {
+    let mut losses = Vec::new();
     if recipe.overwrite {
         for Newcomer { candidate: Candidate { name, member }, .. } in slots.iter().flatten().chain(spares) {
             if let Some(what) = what_it_holds(name, member, &machine.pool).await {
-                watcher.announce(&format!("{name}: holds {what}: that is overwritten, as --force says"));
+                losses.push(format!("{name}: holds {what}: that is overwritten, as --force says"));
             }
         }
     }
-    let mut active = slots.iter().flatten().map(|newcomer| &newcomer.candidate.name);
-    match recipe.level {
+    let first = slots.iter().flatten().map(|newcomer| &newcomer.candidate.name).next();
+    match (recipe.level, first) {
         _ if recipe.contents != Contents::Unknown => {}
-        Level::Raid4 | Level::Raid5 | Level::Raid6 => {
-            watcher.announce("all that the members in slots hold is overwritten with zeros, so that parity is right");
+        (Level::Raid4 | Level::Raid5 | Level::Raid6, _) => {
+            losses.push("all that the members in slots hold is overwritten with zeros, so that parity is right".into());
         }
-        Level::Raid1 => {
-            if let Some(first) = active.next() {
-                watcher.announce(&format!("what {first} holds is copied over the other members in slots"));
-            }
+        (Level::Raid1, Some(first)) => {
+            losses.push(format!("what {first} holds is copied over the other members in slots"));
         }
-        Level::Raid10 => watcher.announce("the first copy of each chunk is copied over the others"),
-        Level::Linear | Level::Raid0 => {}
+        (Level::Raid10, _) => losses.push("the first copy of each chunk is copied over the others".into()),
+        _ => {}
     }
+    losses
 }
 
 /// Whether all members were made, so that nothing is left of them when they are removed again.

@@ -60,7 +60,7 @@ fn zeros_that_the_others_contradict_are_warned_of_by_member_and_place() {
             assert!(!read.ok().stderr.contains("zeros"), "{shape}: {}", read.stderr);
             lose(&here, "b", 5 << 20, 32 << 10, as_hole);
             let read = here.run(&format!("read {members} --length 4096 --output after"));
-            read.expect(0, &["WARN", "b: bytes 5242880 to 5275647 are zeros", "leave this member out"]);
+            read.expect(0, &["WARN", "b: bytes 5242880 to 5275647 are zeros", "leave that member out"]);
             assert!(!read.stderr.contains(" a: bytes") && !read.stderr.contains("one of"), "{shape}: {}", read.stderr);
             // Short ones may be data; what is left out warns of nothing.
             let rest = members.replace('b', "");
@@ -91,7 +91,7 @@ fn a_hole_of_a_large_sparse_image_is_found_and_the_server_warns_of_it() {
     here.run("create --level 5 --chunk 64K --size 20G --assume-clean a b c").ok();
     here.run_with("write a b c --offset 7G", &noise(16 << 20)).ok();
     let examined = parsed(&here.run("examine --json a b c").ok().text());
-    let data = examined["members"][0]["data_offset"].as_u64().expect("bytes");
+    let data = examined["members"][0]["data_at"].as_u64().expect("bytes");
     // The member's bytes in the middle of what was written.
     lose(&here, "c", data + (7 << 29) + (3 << 20), 256 << 10, true);
     let log = std::fs::File::create(here.path().join("log")).expect("a file");
@@ -99,7 +99,7 @@ fn a_hole_of_a_large_sparse_image_is_found_and_the_server_warns_of_it() {
     command.stderr(log);
     let server = Server::start(command);
     let said = std::fs::read_to_string(here.path().join("log")).expect("a log");
-    assert!(said.contains("c: bytes ") && said.contains("leave this member out"), "{said}");
+    assert!(said.contains("c: bytes ") && said.contains("leave that member out"), "{said}");
     here.run("stop").ok();
     assert_eq!(server.wait(), Some(0));
 }

@@ -175,7 +175,7 @@ fn arrays_over_used_members_agree_from_the_start() {
             let garbage: Vec<u8> = pattern((8 << 20) + index).split_off(index);
             std::fs::write(here.path().join(member), garbage).expect("a member");
         }
-        here.run(&format!("create --level {level} {members}")).ok();
+        here.run(&format!("create --level {level} --force {members}")).ok();
         let report: serde_json::Value =
             serde_json::from_slice(&here.run(&format!("examine --json {members}")).ok().stdout).expect("JSON");
         let status = &report["arrays"][0]["status"];

@@ -23,29 +23,31 @@ fn warnings(found: Vec<DoubtfulZeros>) -> Vec<String> {
     for doubt in found {
         by_members.entry(doubt.members.clone()).or_default().push(doubt);
     }
-    by_members.into_iter().map(|(members, doubts)| warning(&members, &doubts)).collect()
+    let advice = match by_members.len() {
+        0 | 1 => "leave that member out, and its data comes from the others",
+        _ => {
+            "without that member this place is right, but places of the others that are warned of are not: \
+              no choice of members gives everything at once"
+        }
+    };
+    by_members.into_iter().map(|(members, doubts)| warning(&members, &doubts, advice)).collect()
 }
 
-fn warning(members: &[String], doubts: &[DoubtfulZeros]) -> String {
+fn warning(members: &[String], doubts: &[DoubtfulZeros], advice: &str) -> String {
     let DoubtfulZeros { at, bytes, .. } = doubts[0];
     let more = match doubts.len() - 1 {
         0 => String::new(),
         count => format!(", and {count} more places"),
     };
     let (first, last) = (at, at + bytes - 1);
-    let place = format!("bytes {first} to {last}{more}");
-    let what = "are zeros, where the other members say that there was data; reads there return the zeros";
-    match members {
-        [one] => format!(
-            "{one}: {place} {what}. If it is an image of a disk that could not be read everywhere, these are holes: \
-             leave this member out, and its data comes from the others"
-        ),
-        several => format!(
-            "one of {}: {place} of the first {what}. If one is an image of a disk that could not be read everywhere, \
-             these are its holes: leave that member out, and its data comes from the others",
-            several.join(", ")
-        ),
-    }
+    let (whose, of) = match members {
+        [one] => (one.clone(), ""),
+        several => (format!("one of {}", several.join(", ")), " of the first"),
+    };
+    format!(
+        "{whose}: bytes {first} to {last}{more}{of} are zeros, where the other members say that there was data; reads there \
+         return the zeros. If it is an image of a disk that could not be read everywhere, these are holes: {advice}"
+    )
 }
 
 #[cfg(test)]
@@ -59,10 +61,13 @@ mod tests {
             at,
             bytes,
         };
+        let alone = super::warnings(vec![doubt(&["a"], 0, 8192)]);
+        assert!(alone[0].ends_with("leave that member out, and its data comes from the others"), "{}", alone[0]);
         let found = vec![doubt(&["b", "c"], 0, 8192), doubt(&["a"], 65_536, 8192), doubt(&["a"], 1 << 20, 16_384)];
         let warnings = warnings(found);
         assert_eq!(warnings.len(), 2);
         assert!(warnings[0].starts_with("a: bytes 65536 to 73727, and 1 more places are zeros"), "{}", warnings[0]);
+        assert!(warnings.iter().all(|warning| warning.ends_with("no choice of members gives everything at once")));
         assert!(warnings[1].starts_with("one of b, c: bytes 0 to 8191 of the first are zeros"), "{}", warnings[1]);
     }
 }
