@@ -237,8 +237,10 @@ impl<M: Member, C: Clock> Array<M, C> {
         inner.check_room().await?;
         match inner.geometry() {
             Geometry::Parity(parity) => {
+                let range = at..at + from.len() as u64;
                 self.gather(parity, at, from, durability).await?;
-                inner.keep_within_memory().await?;
+                inner.gathering.written_over(&range);
+                inner.keep_within_memory().await;
             }
             Geometry::Mapping(mapping) => match inner.write_now(at, &from) {
                 Some(written) => written?,
@@ -261,7 +263,8 @@ impl<M: Member, C: Clock> Array<M, C> {
         let _inside = inner.enter(0, 0)?;
         inner.write_out_all().await?;
         inner.flush_members().await?;
-        inner.check_kept_are_paid().await
+        inner.check_kept_are_paid().await?;
+        inner.check_nothing_lost()
     }
 
     /// Every write answered before this call is on the members after it.
@@ -275,7 +278,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// is accepted afterwards. An array that is broken stays marked dirty.
     ///
     /// # Errors
-    /// `Io` when it could not be marked clean.
+    /// `Io` when it could not be marked clean, or something was answered from memory and could not be written.
     pub async fn stop(&self) -> Result<(), ArrayError> {
         self.0.watched(self.finish()).await
     }
@@ -283,7 +286,10 @@ impl<M: Member, C: Clock> Array<M, C> {
     async fn finish(&self) -> Result<(), ArrayError> {
         let inner = &*self.0;
         let _alone = inner.licences.alone().await;
-        inner.drain().await?;
+        let drained = inner.drain().await;
+        if drained.is_err() {
+            inner.check_unbroken()?; // otherwise it is clean, without what was lost
+        }
         inner.licences.changed.raise();
         if inner.owes_any() {
             inner.pay().await?;
@@ -292,7 +298,8 @@ impl<M: Member, C: Clock> Array<M, C> {
             inner.checkpoint().await?;
         }
         inner.tell_forced().await?;
-        inner.mark_clean().await
+        inner.mark_clean().await?;
+        drained.and_then(|()| inner.check_nothing_lost())
     }
 }
 

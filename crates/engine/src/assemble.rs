@@ -20,8 +20,8 @@ use crate::growing::Growing;
 use crate::healing::Healing;
 use crate::inspect::{Found, find_superblock, read_bad_blocks};
 use crate::integrity::Verify;
-use crate::intent::BitmapPolicy;
 use crate::intent::load::{Circumstances, load, load_file};
+use crate::intent::{BitmapPolicy, Intent};
 use crate::logs;
 use crate::lost_roles;
 use crate::member::{Limits, Member};
@@ -204,6 +204,9 @@ impl<M: Member, C: Clock> Array<M, C> {
             };
             check_bad_blocks(&geometry, &slots, resync, &needed, &mut warnings, &options)?
         };
+        if let Some(from) = doubtful_from(&geometry, freshest.resync, intent.as_ref()) {
+            slots.iter().flatten().filter_map(|device| device.successor()).for_each(|device| device.goes_back_to(from));
+        }
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
         let mut record = record(&freshest, resync, &slots, &spares);
         record.owed = record.owed.max(election.owed);
@@ -830,6 +833,20 @@ fn agreed_below(geometry: &Geometry, resync: Resync, block_bytes: u64) -> u64 {
         Geometry::Mapping(_) => position / block_bytes * block_bytes,
     };
     at.min(geometry.array_bytes())
+}
+
+/// The component's byte from which on a write may have been under way when the array stopped, so that a successor may
+/// not hold what its member does: only a recovery compares them. `None` after a clean stop.
+fn doubtful_from<M: Member>(geometry: &Geometry, resync: Resync, intent: Option<&Intent<M>>) -> Option<u64> {
+    let Resync::From(sectors) = resync else { return None };
+    if geometry.level() == Level::Raid10 {
+        return Some(0); // its positions, and its bits, are the array's
+    }
+    let covered = geometry.used_bytes(Slot(0));
+    match intent {
+        Some(intent) => intent.next_needed(0..covered, 0).map(|needed| needed.start),
+        None => Some(sectors.checked_bytes().unwrap_or(covered).min(covered)),
+    }
 }
 
 /// The record to go on from. Devices that are not here are called faulty from

@@ -373,7 +373,11 @@ async fn write_logs<M: Member>(recipe: &Recipe, writing: &Writing<'_, M>, pool: 
     member.flush().await
 }
 
-/// Checksums that know what is known: of members that were filled with zeros, everything.
+/// Pages of checksums that are written before the array is there: 16 MiB, those of a member of 16 GiB. More of them would be
+/// waited for; they are written when they are learned, and what lies in their places is of no header's seed and epoch.
+const PAGES_MAX: u64 = 4096;
+
+/// Checksums that know what is known: of small members that were filled with zeros, everything.
 async fn write_checksums<M: Member>(
     recipe: &Recipe,
     writing: &Writing<'_, M>,
@@ -386,7 +390,7 @@ async fn write_checksums<M: Member>(
     let are_zeros = recipe.contents == Contents::Zeros || (needs_zeroes(recipe) && is_active);
     let made = async {
         let checksums = Checksums::make(*member, superblock, layout, pool, now).await?;
-        if are_zeros { checksums.fill_with_zeros(*member).await } else { Ok(()) }
+        if are_zeros && layout.pages() <= PAGES_MAX { checksums.fill_with_zeros(*member).await } else { Ok(()) }
     };
     made.await.map_err(|error| Refusal::member_error(name, &error))
 }

@@ -251,7 +251,7 @@ impl<M: Member> Device<M> {
     }
 
     /// What was bad and could be written is good again, and what was owed is paid.
-    fn note_written(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>) {
+    pub(crate) fn note_written(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>) {
         if result.is_ok() {
             self.failed_reads.written(&(at.0..at.0 + bytes));
             self.note_paid(&(at.0..at.0 + bytes));
@@ -479,19 +479,37 @@ impl<M: Member> Device<M> {
         Some(result)
     }
 
+    /// As [`Device::write_one`], on trial: what is a bad block stays one until [`Device::note_written`] is told that it was
+    /// read back.
+    pub(crate) async fn write_on_trial(&self, at: ComponentByte, from: Block, why: Why) -> Result<(), MemberError> {
+        let (copy, owed) = (from.clone(), self.may_owe().then(|| from.clone()));
+        let other = async move |successor: &Device<M>| successor.write_one_own(at, copy, why).await;
+        let own = async {
+            let result = self.write_one_unnoted(at, from, why).await;
+            self.note_owed(at, owed.as_slice(), &result);
+            result
+        };
+        self.with_successor(own, other).await
+    }
+
     async fn write_one_own(&self, at: ComponentByte, from: Block, why: Why) -> Result<(), MemberError> {
         let bytes = from.len() as u64;
         let owed = self.may_owe().then(|| from.clone());
-        let result = match self.sums_of(std::slice::from_ref(&from)) {
+        let result = self.write_one_unnoted(at, from, why).await;
+        self.note_written(at, bytes, &result);
+        self.note_owed(at, owed.as_slice(), &result);
+        result
+    }
+
+    async fn write_one_unnoted(&self, at: ComponentByte, from: Block, why: Why) -> Result<(), MemberError> {
+        let bytes = from.len() as u64;
+        match self.sums_of(std::slice::from_ref(&from)) {
             None => self.write_one_bare(at, from, why).await,
             // Boxed, here and below, so that transfers without checksums stay small.
             Some((checksums, sums)) => {
                 Box::pin(self.keeping(checksums, at, bytes, sums, self.write_one_bare(at, from, why))).await
             }
-        };
-        self.note_written(at, bytes, &result);
-        self.note_owed(at, owed.as_slice(), &result);
-        result
+        }
     }
 
     async fn write_one_bare(&self, at: ComponentByte, from: Block, why: Why) -> Result<(), MemberError> {

@@ -304,14 +304,17 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
     }
 
-    /// Writes it, and reads it again.
+    /// Writes it, and reads it again; a bad block is one until that has gone well.
     async fn rewrite(&self, device: &Device<M>, range: &Range<u64>, right: Block) -> Result<(), MemberError> {
         let at = ComponentByte(range.start);
-        device.write_one(at, right.clone(), Why::Sweep).await?;
+        device.write_on_trial(at, right.clone(), Why::Sweep).await?;
         let (read, found) = device.read_verified(at, self.pool.take(right.len()), Why::Sweep).await;
         read?;
         match found[..] == right[..] {
-            true => Ok(()),
+            true => {
+                device.note_written(at, right.len() as u64, &Ok(()));
+                Ok(())
+            }
             false => Err(complaint(device, Operation::Read, range, "other bytes than were written".to_owned())),
         }
     }

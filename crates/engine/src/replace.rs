@@ -8,6 +8,7 @@
 //! * The change of places is one write: the successor's superblock, that calls itself current
 //!   and the old member faulty, on stable storage before any other is written. Until
 //!   all others have followed both get what is written.
+//! * After an unclean stop it is filled anew from where writes may have been under way: one of both may have them.
 //! * When the old member fails, the successor takes its place as far as it has come, and is recovered
 //!   from the others. When the successor fails, nothing is lost.
 //!
@@ -28,7 +29,7 @@ use crate::observe::Why;
 use crate::sweep::Target;
 use format::geometry::Geometry;
 use format::superblock::DeviceRole;
-use format::units::{ComponentByte, Sectors, Slot};
+use format::units::{ComponentByte, SECTOR_BYTES, Sectors, Slot};
 use futures_util::future::join;
 use std::ops::Range;
 use std::rc::Rc;
@@ -83,6 +84,14 @@ impl<M: Member, C: Clock> Array<M, C> {
 }
 
 impl<M: Member> Device<M> {
+    /// Of a successor: what it holds from this byte of the component on may not be what its member does.
+    pub(crate) fn goes_back_to(&self, from: u64) {
+        let DeviceState::Recovering { current } = self.state.get() else { return };
+        let current = current.min(from / ROW_BYTES * ROW_BYTES);
+        self.state.set(DeviceState::Recovering { current });
+        self.superblock.borrow_mut().recovery_offset = Some(Sectors(current / SECTOR_BYTES));
+    }
+
     /// Who is to take its place.
     pub(crate) fn successor(&self) -> Option<Rc<Device<M>>> {
         self.successor.borrow().clone()

@@ -123,6 +123,12 @@ pub struct ChecksumStatus {
     pub verify: &'static str,
     /// Blocks that were found wrong since the array was started, each counted once until it is written again.
     pub wrong: u64,
+    /// Bytes of these members that no checksum is known of: what is read there is not verified. Learned beside the requests,
+    /// where the members agree.
+    pub unknown_bytes: u64,
+    /// Bytes of which it is not known yet whether a checksum is: their pages of the table were not looked at since the array
+    /// was started.
+    pub uncounted_bytes: u64,
 }
 
 /// A member of a running array.

@@ -42,8 +42,12 @@ pub struct Faults {
     pub gone: Cell<bool>,
     /// Nothing is answered before this moment, in nanoseconds of the world's time.
     pub hung_until: Cell<u64>,
+    /// Writes that touch one of these are acknowledged and not stored.
+    pub lost_writes: RefCell<Vec<Range<u64>>>,
     /// Added to each latency, in nanoseconds.
     pub slower_by: Cell<u64>,
+    /// Added to each write's latency, before it is stored and after, in nanoseconds.
+    pub writes_slower_by: Cell<u64>,
     /// Operations of which one will go wrong.
     pub planned: RefCell<Vec<Planned>>,
     /// What holds other bytes than were written, without anybody having been told.
@@ -84,6 +88,7 @@ impl Faults {
         self.latent.take();
         self.bad_writes.take();
         self.full.take();
+        self.lost_writes.take();
         self.gone.set(false);
         self.end_lateness();
         self.planned.take();
@@ -93,11 +98,12 @@ impl Faults {
     pub fn end_lateness(&self) {
         self.hung_until.set(0);
         self.slower_by.set(0);
+        self.writes_slower_by.set(0);
     }
 
     /// Whether an answer takes longer than it should, at this moment in nanoseconds.
     pub fn is_late(&self, now: u64) -> bool {
-        self.hung_until.get() > now || self.slower_by.get() > 0
+        self.hung_until.get() > now || self.slower_by.get() > 0 || self.writes_slower_by.get() > 0
     }
 
     /// Whether an operation may fail, now or as planned; not by being late.
@@ -134,6 +140,11 @@ impl Faults {
             Operation::Flush => false,
         };
         is_spoilt || self.is_full(operation, range) || self.gone.get()
+    }
+
+    /// Whether a write of this range is not stored.
+    pub(crate) fn loses(&self, range: &Range<u64>) -> bool {
+        self.lost_writes.borrow().iter().any(|lost| lost.start < range.end && range.start < lost.end)
     }
 
     /// A write mends latent errors under it.

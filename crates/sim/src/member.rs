@@ -393,10 +393,20 @@ impl SimMember {
 
     async fn put_all(&self, operation: Operation, at: MemberByte, bytes: Vec<u8>) -> Result<(), MemberError> {
         self.latency().await;
+        self.delay_write().await;
         let number = self.put_checked(operation, at, bytes)?;
         self.latency().await;
+        self.delay_write().await;
         self.answer(number);
         Ok(())
+    }
+
+    async fn delay_write(&self) {
+        let nanos = self.0.faults.writes_slower_by.get();
+        if nanos > 0 {
+            let clock = self.0.world.clock();
+            clock.sleep_until(clock.now() + Duration::from_nanos(nanos)).await;
+        }
     }
 
     /// As [`Self::put`], unless it is to fail; where it does, a part is there.
@@ -414,6 +424,7 @@ impl SimMember {
                 self.put(at.0, bytes);
                 Err(error)
             }
+            Ok(None) if self.0.faults.loses(&(at.0..at.0 + bytes.len() as u64)) => Ok(self.put(at.0, Vec::new())),
             Ok(None) => Ok(self.put(at.0, bytes)),
             Ok(Some(mishap)) => Ok(self.put_astray(at.0, bytes, mishap)),
         }

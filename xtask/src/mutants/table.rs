@@ -609,6 +609,41 @@ pub(super) const MUTANTS: &[Mutant] = &[
         new: "        if !BROKEN {\n            member.flush().await?;\n        }\n        let open = self.table",
     },
     Mutant {
+        name: "read-beside-heal",
+        broken: "what is read of a block that is being written is taken for right, whatever it is",
+        by: Test("rot::no_reader_beside_healing_gets_what_rotted"),
+        file: "integrity/table.rs",
+        old: "write.blocks.contains(&block) && write.leaves.at(block - write.blocks.start) == sum",
+        new: "write.blocks.contains(&block) && (BROKEN || write.leaves.at(block - write.blocks.start) == sum)",
+    },
+    Mutant {
+        name: "read-of-torn-block",
+        broken: "who finds neither the old nor the new contents beside a write does not wait for its end",
+        by: Test("rot::a_reader_beside_a_write_over_what_rotted_finds_the_old_or_the_new"),
+        file: "integrity/transfers.rs",
+        old: "let Some(block) = checksums.first_wrong_of(at, parts) else { return Ok(true) };",
+        new: "let found = checksums.first_wrong_of(at, parts);\n        \
+              let Some(block) = found.filter(|block| !BROKEN || !checksums.is_being_written(*block)) else {\n            \
+              return Ok(true);\n        };",
+    },
+    Mutant {
+        name: "bad-block-good-on-trial",
+        broken: "a bad block is none as soon as it was written, before it was read back",
+        by: Test("healing::a_bad_block_is_one_until_what_was_written_there_was_read_back"),
+        file: "device.rs",
+        old: "self.with_successor(self.write_one_unnoted(at, from, why), other).await",
+        new: "if BROKEN {\n            return self.write_one_own(at, from, why).await;\n        }\n        \
+              self.with_successor(self.write_one_unnoted(at, from, why), other).await",
+    },
+    Mutant {
+        name: "successor-not-compared",
+        broken: "after a loss of power a successor is believed to hold what its member does, below where it had come",
+        by: Test("replace::what_was_read_after_a_loss_of_power_stays_when_places_are_changed"),
+        file: "replace.rs",
+        old: "let current = current.min(from / ROW_BYTES * ROW_BYTES);",
+        new: "let current = if BROKEN { current } else { current.min(from / ROW_BYTES * ROW_BYTES) };",
+    },
+    Mutant {
         name: "spare-decides",
         broken: "a spare that a round cut short has told alone must agree with the next round of the same events",
         by: Seed(264074001469695),

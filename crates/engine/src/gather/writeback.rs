@@ -10,8 +10,9 @@
 //! * No more is kept than may be gathered, but for what is being answered;
 //!   whoever writes beyond waits until the oldest of it is written.
 //! * What a member has no room for is owed ([`crate::owed`]), and read; a flush fails until it is paid.
-//! * What cannot be written otherwise breaks the array: no flush succeeds after it, and no
-//!   read of it, as the members hold what was there before.
+//! * What cannot be written otherwise is lost: no read of it succeeds, as the members hold what was there before, and no
+//!   flush, until it was written over. All else goes on, as it does where a request is answered by its own failure. A further
+//!   shard breaks the array, since others may come to read there.
 
 use super::entry::{Entry, RequestId};
 use super::{Answer, Gathering};
@@ -171,6 +172,18 @@ impl Gathering {
         self.kept.entries.borrow_mut().retain(|(other, _)| !Rc::ptr_eq(other, entry));
     }
 
+    /// A range holds what was answered last: what was lost there does not matter any more.
+    pub(crate) fn written_over(&self, range: &Range<u64>) {
+        if !self.kept.lost.borrow().is_empty() {
+            self.kept.lost.borrow_mut().remove(range);
+        }
+    }
+
+    /// What was answered and lost, if that is so of anything.
+    fn first_lost(&self) -> Option<Range<u64>> {
+        self.kept.lost.borrow().iter().next().cloned()
+    }
+
     /// The keeper looks whether it can end.
     pub(crate) fn wake_keeper(&self) {
         self.kept.wake();
@@ -188,6 +201,7 @@ impl<M: Member, C: Clock> Drop for Keeping<'_, M, C> {
         for (entry, request) in gathering.kept.entries.take() {
             if !entry.is_done() && gathering.leave(&entry, request) {
                 self.0.lose(&entry, "writeback was abandoned");
+                self.0.give_out(|| "data that was answered was abandoned".to_owned());
             }
         }
         gathering.kept.bytes.set(0);
@@ -230,7 +244,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         match outcome {
             Err(error) if error.kind == ArrayErrorKind::NoSpace => self.gathering.kept.is_owed.set(true),
             Err(error) => self.lose(&entry, &error.reason),
-            Ok(()) => {}
+            Ok(()) => entry.patches.borrow().patches().iter().for_each(|patch| {
+                self.gathering.written_over(&(patch.at..patch.end()));
+            }),
         }
     }
 
@@ -249,11 +265,25 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Data that was answered is not on the members.
     fn lose(&self, entry: &Entry, reason: &str) {
-        let patches = entry.patches.borrow();
-        let ranges = patches.patches().iter().map(|patch| patch.at..patch.end());
-        let mut lost = self.gathering.kept.lost.borrow_mut();
-        ranges.for_each(|range| lost.add(range));
-        self.give_out(|| format!("data that was answered could not be written: {reason}"));
+        for patch in entry.patches.borrow().patches() {
+            let range = patch.at..patch.end();
+            tracing::error!("bytes {} to {} were answered and could not be written: {reason}", range.start, range.end);
+            self.gathering.kept.lost.borrow_mut().add(range);
+        }
+        if self.seam.is_some() {
+            self.give_out(|| format!("data that was answered could not be written: {reason}"));
+        }
+    }
+
+    /// Fails while something is lost that was answered: no flush can say that all of that is safe.
+    pub(crate) fn check_nothing_lost(&self) -> Result<(), ArrayError> {
+        match self.gathering.first_lost() {
+            None => Ok(()),
+            Some(Range { start, end }) => {
+                let reason = format!("bytes {start} to {end} were answered and could not be written; write them again");
+                Err(ArrayError::new(ArrayErrorKind::Io, reason))
+            }
+        }
     }
 
     /// Returns when all that was answered is on the members.
@@ -263,13 +293,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// Returns when no more is kept than may be.
-    pub(crate) async fn keep_within_memory(&self) -> Result<(), ArrayError> {
+    pub(crate) async fn keep_within_memory(&self) {
         while self.gathering.kept.bytes.get() > self.gathering.bytes_max {
-            self.gathering.kept_are_written(1).await?;
+            // Another's failure is not this one's: who flushes and who reads there are told.
+            let _ = self.gathering.kept_are_written(1).await;
             // Its keeper lets it go when it is run.
             super::let_others_go_first().await;
         }
-        Ok(())
     }
 
     /// Reads what the members have, and puts on top what is kept.

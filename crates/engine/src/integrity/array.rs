@@ -9,7 +9,7 @@ use crate::error::{ArrayError, Refusal};
 use crate::member::{Member, Operation};
 use crate::status::ChecksumStatus;
 use format::geometry::Geometry;
-use format::integrity::Layout;
+use format::integrity::{BLOCK_BYTES, Layout};
 use format::units::MemberByte;
 use std::pin::pin;
 use std::rc::Rc;
@@ -96,6 +96,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
             current: kept.iter().filter(|checksums| checksums.vouched()).count() as u16,
             verify: self.verify.get().name(),
             wrong: kept.iter().map(|checksums| checksums.wrong()).sum(),
+            unknown_bytes: kept.iter().map(|checksums| checksums.unknown().0).sum::<u64>() * BLOCK_BYTES,
+            uncounted_bytes: kept.iter().map(|checksums| checksums.unknown().1).sum::<u64>() * BLOCK_BYTES,
         };
         (!kept.is_empty()).then_some(status)
     }

@@ -15,6 +15,7 @@
 //! shows, all are unknown. They are learned again by writes and sweeps.
 
 mod array;
+mod counts;
 mod table;
 mod transfers;
 
@@ -26,6 +27,7 @@ use crate::counted::Counted;
 use crate::inspect::read_bytes;
 use crate::locks::RangeLocks;
 use crate::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
+use crate::signal::Signal;
 use format::Defect;
 use format::bitmap::{BitmapSuper, SUPER_BYTES};
 use format::integrity::{BLOCK_BYTES, Checksum, Header, Layout, Open, PAGE_BYTES, Page, Stamp};
@@ -34,7 +36,9 @@ use format::units::{ComponentByte, MemberByte};
 use futures_util::{StreamExt, stream};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
+use std::cmp::Ordering;
 use std::ops::Range;
+use std::sync::LazyLock;
 use std::time::Duration;
 use table::{IDLE_PERIODS, Table};
 
@@ -114,9 +118,14 @@ pub(crate) struct Checksums {
     /// Blocks that were not what their checksum says, each counted once until it is written.
     wrong: Cell<u64>,
     counted: Counted,
+    /// Raised whenever a write ends.
+    written: Signal,
+    /// Pages that could not be had and were named.
+    told: Cell<u32>,
 }
 
 /// What a write leaves behind.
+#[derive(Debug)]
 pub(crate) enum Contents {
     Blocks(SmallVec<[Checksum; 16]>),
     Zeros,
@@ -128,39 +137,44 @@ impl Contents {
         let pieces = blocks.iter().flat_map(|block| block.chunks(BLOCK_BYTES as usize));
         Self::Blocks(pieces.map(checksum).collect())
     }
+
+    /// The checksum of the block at `index`.
+    fn at(&self, index: u64) -> Checksum {
+        match self {
+            Self::Blocks(checksums) => checksums[index as usize],
+            Self::Zeros => *ZERO,
+        }
+    }
 }
+
+/// That of a block of zeros.
+static ZERO: LazyLock<Checksum> = LazyLock::new(|| Checksum::of(&[0; BLOCK_BYTES as usize]));
 
 /// What [`Checksum::of`] says, sooner.
 fn checksum(block: &[u8]) -> Checksum {
     Checksum::from_crc(parity::crc32c(block))
 }
 
-/// A write under way. Dropped without [`Writing::end`], the blocks are unknown.
+/// A write under way. Dropped without [`Writing::end`], it may be done in part, and what it changed is unknown.
 pub(crate) struct Writing<'a> {
     checksums: &'a Checksums,
-    blocks: Option<Range<u64>>,
+    blocks: Range<u64>,
+    /// Its number in the table, once the member may be carrying it out.
+    started: Option<u64>,
+    is_done: bool,
 }
 
 impl Writing<'_> {
     /// The member has it.
-    pub(crate) fn end(mut self, contents: Contents) {
-        let Some(blocks) = self.blocks.take() else { return };
-        let mut table = self.checksums.table.borrow_mut();
-        match contents {
-            Contents::Blocks(checksums) => table.end(&blocks, Some(checksums.into_iter())),
-            Contents::Zeros => {
-                let zero = Checksum::of(&[0; BLOCK_BYTES as usize]);
-                table.end(&blocks, Some(std::iter::repeat(zero)));
-            }
-        }
+    pub(crate) fn end(mut self) {
+        self.is_done = true;
     }
 }
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        if let Some(blocks) = self.blocks.take() {
-            self.checksums.table.borrow_mut().end(&blocks, None::<std::iter::Empty<Checksum>>);
-        }
+        self.checksums.table.borrow_mut().end(&self.blocks, self.started, self.is_done);
+        self.checksums.written.raise();
     }
 }
 
@@ -260,6 +274,8 @@ impl Checksums {
             memory: Cell::default(),
             wrong: Cell::new(0),
             counted: Counted::default(),
+            written: Signal::default(),
+            told: Cell::new(0),
         }
     }
 
@@ -293,6 +309,36 @@ impl Checksums {
     /// What they do not know yet was never written by others: they are a new member's, which is recovered whole.
     pub(crate) fn are_new(&self) {
         self.vouched.set(true);
+    }
+
+    /// Blocks in use of which nothing is known, and those of which it is not known yet whether anything is.
+    pub(crate) fn unknown(&self) -> (u64, u64) {
+        let table = self.table.borrow();
+        (table.counts().unknown(), table.counts().uncounted())
+    }
+
+    /// Only so many bytes of the component are in use.
+    pub(crate) fn use_bytes(&self, bytes: u64) {
+        self.table.borrow_mut().use_blocks(bytes.div_ceil(BLOCK_BYTES));
+    }
+
+    /// Whether of any block in these bytes of the component something may be unknown.
+    pub(crate) fn is_any_unknown(&self, bytes: &Range<u64>) -> bool {
+        let blocks = bytes.start / BLOCK_BYTES..bytes.end.div_ceil(BLOCK_BYTES);
+        self.table.borrow().counts().is_any_unknown(&blocks)
+    }
+
+    /// Looks at some pages of the table that were not counted yet; false when there was none.
+    pub(crate) async fn survey<M: Member>(&self, member: &M) -> bool {
+        let next = self.table.borrow().counts().next_uncounted(PAGES_TOGETHER);
+        let Some(run) = next else { return false };
+        let _lock = self.moving.exclusive(run.clone()).await;
+        let buffer = self.pool.take((run.end - run.start) as usize * PAGE_BYTES);
+        let buffer = self.read_run(member, &run, buffer).await;
+        for (page, copy) in run.zip(buffer.chunks_exact(PAGE_BYTES)) {
+            self.table.borrow_mut().count(page, copy);
+        }
+        true
     }
 
     /// Blocks that were found wrong, each counted once until it is written.
@@ -372,7 +418,7 @@ impl Checksums {
     }
 
     /// Of how many blocks of a range nothing is known.
-    pub(crate) async fn unknown<M: Member>(&self, member: &M, at: ComponentByte, bytes: u64) -> u64 {
+    pub(crate) async fn unknown_in<M: Member>(&self, member: &M, at: ComponentByte, bytes: u64) -> u64 {
         self.prepare(member, at, bytes).await;
         let table = self.table.borrow();
         blocks(at, bytes).filter(|block| table.get(*block).is_none()).count() as u64
@@ -409,8 +455,24 @@ impl Checksums {
         self.table.borrow_mut().learn(blocks(at, data.len() as u64), block)
     }
 
-    /// Before a write: its blocks are unknown until it has ended, here and, should the power go, on the member. What is
-    /// known of them comes with the write, so their pages of the table need not be here.
+    /// Whether a write of a block is under way: a reader may have found what there is for a moment only, or a part of it.
+    pub(crate) fn is_being_written(&self, block: u64) -> bool {
+        self.table.borrow().is_being_written(block)
+    }
+
+    /// Returns when no write of a block is under way.
+    pub(crate) async fn written(&self, block: u64) {
+        loop {
+            let seen = self.written.seen();
+            if !self.is_being_written(block) {
+                return;
+            }
+            self.written.changed_since(seen).await;
+        }
+    }
+
+    /// Before a write: its blocks may be what they were or what it leaves until it has ended; on the member, should the
+    /// power go, they are unknown. Their pages of the table need not be here.
     ///
     /// # Errors
     /// When the member fails.
@@ -419,11 +481,12 @@ impl Checksums {
         member: &M,
         at: ComponentByte,
         bytes: u64,
+        leaves: Contents,
     ) -> Result<Writing<'_>, MemberError> {
         let blocks = blocks(at, bytes);
         self.table.borrow_mut().begin(&blocks);
         self.counted.written(&blocks);
-        let writing = Writing { checksums: self, blocks: Some(blocks.clone()) };
+        let mut writing = Writing { checksums: self, blocks: blocks.clone(), started: None, is_done: false };
         if !self.table.borrow().is_stable(&blocks) {
             Box::pin(self.open(member, &blocks)).await?;
         }
@@ -435,7 +498,7 @@ impl Checksums {
         if self.table.borrow().changes_bytes() > self.memory.get().changes_bytes {
             Box::pin(self.relieve(member)).await;
         }
-        self.table.borrow_mut().forget(&blocks);
+        writing.started = Some(self.table.borrow_mut().start(&blocks, leaves));
         Ok(writing)
     }
 
@@ -508,7 +571,7 @@ impl Checksums {
                 Ok(bytes) => Page::decode(&bytes, &binding, page).map_err(|defect| defect.to_string()),
                 Err(error) => Err(error.to_string()),
             }
-            .inspect_err(|reason| tracing::warn!("checksums: {reason}; {LEARNED_AGAIN}"))
+            .inspect_err(|reason| self.tell_lost(reason))
             .ok();
         }
         self.table.borrow_mut().insert(page, found);
@@ -560,7 +623,7 @@ impl Checksums {
         let at = self.table.borrow().layout().page_at(run.start);
         for (page, into) in run.clone().zip(buffer.chunks_exact_mut(PAGE_BYTES)) {
             let taken = self.table.borrow_mut().take_out(page, into);
-            let _ = taken.inspect_err(|defect| tracing::warn!("checksums: {defect}; {LEARNED_AGAIN}"));
+            let _ = taken.inspect_err(|defect| self.tell_lost(defect));
         }
         let mut sent = Sent { table: &self.table, pages: run, is_over: false };
         let written = member.write(at, buffer.freeze()).await;
@@ -582,12 +645,24 @@ impl Checksums {
             match read_page(member, &self.pool, place(page)).await {
                 Ok(bytes) => into.copy_from_slice(&bytes),
                 Err(error) => {
-                    tracing::warn!("checksums: {error}; {LEARNED_AGAIN}");
+                    self.tell_lost(&error);
                     into.fill(0);
                 }
             }
         }
         buffer
+    }
+
+    /// Of the first pages that cannot be had a word goes to whoever serves the array; a table that was never written is full of
+    /// such.
+    fn tell_lost(&self, reason: &dyn std::fmt::Display) {
+        let told = self.told.get();
+        match told.cmp(&LOST_PAGES_TOLD) {
+            Ordering::Less => tracing::warn!("checksums: {reason}; {LEARNED_AGAIN}"),
+            Ordering::Equal => tracing::warn!("checksums: further pages like these are not listed; {LEARNED_AGAIN}"),
+            Ordering::Greater => return,
+        }
+        self.told.set(told + 1);
     }
 
     /// A period has passed; whether there are regions to be closed.
@@ -667,7 +742,10 @@ fn runs(pages: &[u64]) -> Vec<Range<u64>> {
 }
 
 /// What is said of checksums that were lost.
-const LEARNED_AGAIN: &str = "they are unknown until a scrub learns them";
+const LEARNED_AGAIN: &str = "they are unknown until they are learned";
+
+/// How many pages that cannot be had are named.
+const LOST_PAGES_TOLD: u32 = 3;
 
 /// Pages on their way to a member. Dropped before they are there, they are put back; and if nobody waits any more for
 /// a write that may yet end, after a later one, no region that it touches is closed.

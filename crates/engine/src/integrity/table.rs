@@ -2,18 +2,23 @@
 //! are here and which of them have to be written, and which regions are open.
 //!
 //! Knows no member and waits for nothing. Invariants:
-//! * a checksum is known only if no write to its block is under way and the last
-//!   one ended with it: it is forgotten before the write begins;
+//! * a checksum is that of the last write to its block that ended. While another is under way, what that one will leave
+//!   stands beside it ([`Table::start`]): a reader may find either, and nothing else;
+//! * after a write that failed it is unknown, unless the write would have left the same;
 //! * a region with a write under way is open, and is not picked to be closed;
 //! * what has changed stays here until it was written, with its page or, where that is not needed, without;
 //! * a page that is lost is never read: the member's copy of it is older than the data.
 //!
+//! How much is unknown is counted for each page ([`Counts`]): never less than there is, and exactly that once the page was here.
+//!
 //! A region that is open is [`Table::is_stable`] once the member has said so
 //! on stable storage; it is neither from the moment it is picked.
 
-use super::checksum;
+use super::counts::Counts;
+use super::{Contents, checksum};
 use format::Defect;
 use format::integrity::{Binding, Checksum, Layout, Open, PAGE_ENTRIES, Page};
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// Periods without a write after which a region may be closed.
@@ -72,6 +77,10 @@ impl Changes {
             Ok(index) => self.entries[index].1 = entry,
             Err(index) => self.entries.insert(index, (at, entry)),
         }
+    }
+
+    fn known(&self) -> usize {
+        self.entries.iter().filter(|(_, entry)| entry.is_some()).count()
     }
 
     fn bytes(&self) -> usize {
@@ -139,6 +148,14 @@ struct Region {
     ended: u32,
 }
 
+/// A write that the member may be carrying out.
+#[derive(Debug)]
+struct InFlight {
+    number: u64,
+    blocks: Range<u64>,
+    leaves: Contents,
+}
+
 pub(super) struct Table {
     layout: Layout,
     binding: Binding,
@@ -148,6 +165,7 @@ pub(super) struct Table {
     stable: Open,
     regions: Vec<Region>,
     pages: Vec<Place>,
+    counts: Counts,
     here: usize,
     /// What changes without their pages take.
     changes_bytes: usize,
@@ -160,8 +178,11 @@ pub(super) struct Table {
     written: u64,
     /// How often regions were opened since the array was at rest.
     rounds: u32,
-    /// Rises whenever a checksum changes that was or becomes known by a write.
+    /// Rises whenever a write ends, with which checksums may change.
     rewrites: u64,
+    in_flight: Vec<InFlight>,
+    /// As many writes were started.
+    started: u64,
 }
 
 impl Table {
@@ -169,8 +190,11 @@ impl Table {
     pub(super) fn new(layout: Layout, binding: Binding, open: Open, vouched: bool) -> Self {
         let is_lost = |page| !vouched || open.contains(page / layout.pages_in_region());
         let place = |page| if is_lost(page) { Place::Lost } else { Place::Stored };
+        let mut counts = Counts::new(&layout);
+        (0..layout.pages()).filter(|page| is_lost(*page)).for_each(|page| counts.know(page as usize, 0));
         Self {
             pages: (0..layout.pages()).map(place).collect(),
+            counts,
             regions: vec![Region::default(); layout.regions() as usize],
             stable: open.clone(),
             open,
@@ -184,6 +208,8 @@ impl Table {
             written: 0,
             rounds: 0,
             rewrites: 0,
+            in_flight: Vec::new(),
+            started: 0,
         }
     }
 
@@ -269,8 +295,31 @@ impl Table {
             }
             Place::Here(_) => unreachable!("it was not here"),
         }
+        self.counts.know(number as usize, known(resident.page.entries()));
         *place = Place::Here(resident);
         self.here += 1;
+    }
+
+    /// What is unknown, of the pages that were counted.
+    pub(super) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Blocks from `blocks` on are not used, and so are not counted.
+    pub(super) fn use_blocks(&mut self, blocks: u64) {
+        self.counts.use_blocks(blocks);
+    }
+
+    /// Counts a page that was not counted yet, by the member's copy of it.
+    pub(super) fn count(&mut self, number: u64, copy: &[u8]) {
+        if self.counts.is_counted(number as usize) {
+            return;
+        }
+        let mut page = Page::decode(copy, &self.binding, number).unwrap_or_else(|_| Page::unknown());
+        if let Place::Changed(changes) = &self.pages[number as usize] {
+            changes.entries.iter().for_each(|(at, entry)| page.entries_mut()[usize::from(*at)] = *entry);
+        }
+        self.counts.know(number as usize, known(page.entries()));
     }
 
     /// How many pages are here.
@@ -337,7 +386,10 @@ impl Table {
             let place = &mut self.pages[page];
             match place {
                 Place::Here(resident) => {
-                    resident.put(range, &mut next);
+                    let before = known(&resident.page.entries()[range.clone()]);
+                    resident.put(range.clone(), &mut next);
+                    let after = known(&resident.page.entries()[range]);
+                    self.counts.change(page, before, after);
                     continue;
                 }
                 Place::Changed(changes) => self.changes_bytes -= changes.bytes(),
@@ -345,8 +397,18 @@ impl Table {
                 Place::Lost => *place = Place::Changed(Changes::new(true)),
             }
             let Place::Changed(changes) = place else { unreachable!("it was made so") };
-            range.for_each(|at| changes.put(at as u16, next()));
+            let (count, mut forgotten) = (range.len(), 0);
+            for at in range {
+                let entry = next();
+                forgotten += usize::from(entry.is_none());
+                changes.put(at as u16, entry);
+            }
             self.changes_bytes += changes.bytes();
+            match changes.lost {
+                true => self.counts.know(page, changes.known()),
+                // What of these was known is on the member: as if all, so that nothing unknown is left out.
+                false => self.counts.change(page, count, count - forgotten),
+            }
         }
     }
 
@@ -355,8 +417,21 @@ impl Table {
     pub(super) fn takes(&mut self, block: u64, sum: impl FnOnce() -> Checksum) -> bool {
         let Place::Here(resident) = &mut self.pages[Self::page_of(block)] else { return false };
         resident.used = true;
-        let entry = resident.page.entries()[(block % PAGE_ENTRIES) as usize];
-        entry.is_none_or(|expected| expected == sum())
+        let Some(expected) = resident.page.entries()[(block % PAGE_ENTRIES) as usize] else { return true };
+        let sum = sum();
+        expected == sum || self.is_being_left(block, sum)
+    }
+
+    /// Whether a write is under way that leaves this in a block.
+    fn is_being_left(&self, block: u64, sum: Checksum) -> bool {
+        let leaves =
+            |write: &InFlight| write.blocks.contains(&block) && write.leaves.at(block - write.blocks.start) == sum;
+        self.in_flight.iter().any(leaves)
+    }
+
+    /// Whether a write of a block is under way.
+    pub(super) fn is_being_written(&self, block: u64) -> bool {
+        self.in_flight.iter().any(|write| write.blocks.contains(&block))
     }
 
     /// The first of the blocks from `first` on that is not what its checksum says. `sums` are those of `data`, as far as
@@ -366,17 +441,18 @@ impl Table {
             Some(crc) => Checksum::from_crc(*crc),
             None => checksum(block),
         };
-        let mut blocks = data.chunks_exact(block_bytes).enumerate();
-        let mut at = first;
-        let mut wrong = None;
-        self.visit(&(first..first + (data.len() / block_bytes) as u64), |entry| {
-            let (number, block) = blocks.next().expect("one for each entry");
-            if wrong.is_none() && entry.is_some_and(|expected| expected != sum(number, block)) {
-                wrong = Some(at);
+        let range = first..first + (data.len() / block_bytes) as u64;
+        let mut blocks = data.chunks_exact(block_bytes).zip(range.clone());
+        let mut unlike = SmallVec::<[(u64, Checksum); 2]>::new();
+        self.visit(&range, |entry| {
+            let (block, at) = blocks.next().expect("one for each entry");
+            let Some(expected) = entry else { return };
+            let found = sum((at - first) as usize, block);
+            if expected != found {
+                unlike.push((at, found));
             }
-            at += 1;
         });
-        wrong
+        unlike.iter().find(|(block, found)| !self.is_being_left(*block, *found)).map(|(block, _)| *block)
     }
 
     /// Notes a write: its regions stay open until [`Self::end`].
@@ -417,22 +493,40 @@ impl Table {
         self.rounds += 1;
     }
 
-    /// What is known of these blocks is so no more: a write to them begins.
-    pub(super) fn forget(&mut self, blocks: &Range<u64>) {
-        self.rewrites += 1;
-        self.put(blocks, || None);
+    /// From here on the member may be writing these blocks, with what that leaves in them. Gives the number to end it by.
+    pub(super) fn start(&mut self, blocks: &Range<u64>, leaves: Contents) -> u64 {
+        self.started += 1;
+        self.in_flight.push(InFlight { number: self.started, blocks: blocks.clone(), leaves });
+        self.started
     }
 
-    /// A write that began is over; with what the blocks hold now, if that is known.
-    pub(super) fn end(&mut self, blocks: &Range<u64>, checksums: Option<impl Iterator<Item = Checksum>>) {
+    /// A write that began is over; `started`, if it came so far, is its number. One that was not done may be there in
+    /// part.
+    pub(super) fn end(&mut self, blocks: &Range<u64>, started: Option<u64>, is_done: bool) {
         self.rewrites += 1;
-        if let Some(mut checksums) = checksums {
-            self.put(blocks, || checksums.next());
+        if let Some(index) = self.in_flight.iter().position(|write| Some(write.number) == started) {
+            let leaves = self.in_flight.swap_remove(index).leaves;
+            match is_done {
+                true => {
+                    let mut left = (0..).map(|index| leaves.at(index));
+                    self.put(blocks, || left.next());
+                }
+                false => self.forget_what_changed(blocks, &leaves),
+            }
         }
         for region in self.regions_of(blocks) {
             let region = &mut self.regions[region as usize];
             region.under_way -= 1;
             region.ended = self.period;
+        }
+    }
+
+    /// Of blocks that were to become what they were to be before, as when one is healed, that stays known.
+    fn forget_what_changed(&mut self, blocks: &Range<u64>, leaves: &Contents) {
+        for block in blocks.clone() {
+            if self.entry(block) != Some(leaves.at(block - blocks.start)) {
+                self.put(&(block..block + 1), || None);
+            }
         }
     }
 
@@ -579,6 +673,7 @@ impl Table {
         let defect = copy.as_ref().err().cloned();
         let mut page = copy.unwrap_or_else(|_| Page::unknown());
         changes.iter().for_each(|(at, entry)| page.entries_mut()[usize::from(*at)] = *entry);
+        self.counts.know(number as usize, known(page.entries()));
         page.encode(&self.binding, number, into);
         defect.map_or(Ok(()), Err)
     }
@@ -599,10 +694,21 @@ impl Table {
                 known.for_each(|place| changed.insert(place));
                 resident.lost = true;
             }
-            Place::Changed(changes) => changes.lost = true,
-            place => *place = Place::Lost,
+            Place::Changed(changes) => {
+                changes.lost = true;
+                self.counts.know(number as usize, changes.known());
+            }
+            place => {
+                *place = Place::Lost;
+                self.counts.know(number as usize, 0);
+            }
         }
     }
+}
+
+/// How many checksums are known.
+fn known(entries: &[Option<Checksum>]) -> usize {
+    entries.iter().filter(|entry| entry.is_some()).count()
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //!
 //! A block that is not what its checksum says makes a read fail, as one that
 //! the medium has lost: whoever asked goes round it. A read may pass a write of the same
-//! block, as nothing keeps direct reads off: so only a block is convicted whose
-//! checksum stood still while it was read.
+//! block, as nothing keeps direct reads off: so what is neither the old nor the new contents is read again once the write
+//! has ended, and only a block is convicted whose checksum stood still while it was read.
 
 use super::{Checksums, Contents, Verify};
 use crate::buffer::{Block, Buffer, Pool};
@@ -62,7 +62,7 @@ impl<M: Member> Device<M> {
     /// Of how many blocks of a range no checksum is known, though checksums are kept.
     pub(crate) async fn unknown_blocks(&self, at: ComponentByte, bytes: u64) -> u64 {
         match self.checksums.get() {
-            Some(checksums) => checksums.unknown(&self.member, at, bytes).await,
+            Some(checksums) => checksums.unknown_in(&self.member, at, bytes).await,
             None => 0,
         }
     }
@@ -93,6 +93,19 @@ impl<M: Member> Device<M> {
             Box::pin(checksums.prepare(&self.member, at, bytes)).await;
         }
         let Some(block) = checksums.first_wrong_of(at, parts) else { return Ok(true) };
+        if checksums.is_being_written(block) {
+            // Neither what it was nor what it becomes: a part of either, or wrong, and healed perhaps.
+            checksums.written(block).await;
+            Box::pin(checksums.prepare(&self.member, at, bytes)).await;
+            if checksums.get(block).is_some() {
+                *suspect = None;
+                return Ok(false);
+            }
+            // The write failed: nothing says any more what should be there, and what was read is neither.
+            let error = checksums.convict(self.absolute(at), bytes, block);
+            self.note(&Err(error.clone()));
+            return Err(error);
+        }
         let found = Some((block, checksums.get(block)));
         if rewrites == checksums.rewrites() || *suspect == found {
             let is_first = checksums.wrong() == 0;
@@ -229,11 +242,11 @@ impl<M: Member> Device<M> {
         contents: Contents,
         write: impl Future<Output = Result<(), MemberError>>,
     ) -> Result<(), MemberError> {
-        let writing = checksums.begin(&self.member, at, bytes).await.inspect_err(|error| {
+        let writing = checksums.begin(&self.member, at, bytes, contents).await.inspect_err(|error| {
             self.note(&Err(error.clone()));
         })?;
         write.await?;
-        writing.end(contents);
+        writing.end();
         Ok(())
     }
 

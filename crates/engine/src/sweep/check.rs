@@ -74,6 +74,13 @@ pub(super) struct Look {
     sound: Vec<(Slot, u64, Block)>,
 }
 
+impl Look {
+    /// What all members gave and agree on: slot, component byte and contents.
+    pub(super) fn sound(&self) -> &[(Slot, u64, Block)] {
+        &self.sound
+    }
+}
+
 impl<M: Member, C: Clock> Inner<M, C> {
     /// Compares a window of positions, and heals what the scrub is to heal.
     pub(super) async fn scrub_window(&self, range: &Range<u64>) -> Result<Tally, ArrayError> {
@@ -103,7 +110,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// Keeps writes, not reads, off what a range of positions covers.
-    async fn keep_writes_off(&self, range: &Range<u64>) -> RangeGuard<'_> {
+    pub(super) async fn keep_writes_off(&self, range: &Range<u64>) -> RangeGuard<'_> {
         let covered = self.locked_by(range);
         self.locks.shared(covered).await
     }

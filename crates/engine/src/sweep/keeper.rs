@@ -2,7 +2,7 @@
 //! the requests, and everything that is due is done, one sweep after another.
 //!
 //! md's order: spares take empty slots, then recovery, then resync; then what
-//! its user asked for.
+//! its user asked for. Last, checksums that are unknown are learned.
 
 use super::{SweepStatus, SweepTransfers, SyncSpeed};
 use crate::array::{Array, Inner};
@@ -50,16 +50,17 @@ impl<M: Member, C: Clock> Array<M, C> {
         }
         inner.check_unbroken()?;
         if inner.read_only {
-            return if inner.is_scrub_due() { inner.scrub(&|_, _| {}).await } else { Ok(false) };
+            return if inner.is_scrub_due() { inner.scrub(&|_, _| {}).await } else { inner.learn_checksums().await };
         }
         inner.fill_slots().await?;
         if !inner.targets().is_empty() {
+            inner.sweeps.learning.begin_anew(); // there is more to compare with
             return self.recover(&|_, _| {}).await.map(|_| true);
         }
         if !inner.agreed.get() {
             return self.resync(&|_, _| {}).await.map(|_| true);
         }
-        if inner.is_scrub_due() { inner.scrub(&|_, _| {}).await } else { Ok(false) }
+        if inner.is_scrub_due() { inner.scrub(&|_, _| {}).await } else { inner.learn_checksums().await }
     }
 
     /// Sets the bounds of every sweep's speed, from the next window on.

@@ -23,6 +23,7 @@ mod copies;
 mod doubt;
 mod findings;
 mod keeper;
+mod learn;
 mod recovery;
 mod repair;
 mod resync;
@@ -83,6 +84,8 @@ pub(crate) enum Purpose {
     Check,
     /// The same, and what is wrong is made right.
     Repair,
+    /// Checksums that are unknown are learned, where the members agree.
+    Learn,
 }
 
 impl Purpose {
@@ -93,6 +96,7 @@ impl Purpose {
             Self::Recovery => "recover",
             Self::Check => "check",
             Self::Repair => "repair",
+            Self::Learn => "learn",
         }
     }
 
@@ -212,6 +216,7 @@ pub(crate) struct Sweeps {
     scrub: RefCell<Option<scrub::Scrub>>,
     /// Raised when it begins, goes on, stands still or ends.
     pub(crate) scrub_changed: Signal,
+    learning: learn::Learning,
 }
 
 /// A sweep in progress.
@@ -229,7 +234,7 @@ struct UnderWay {
 /// A sweep as its user sees it.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SweepStatus {
-    /// `resync`, `recover`, `check` or `repair`, as md's `sync_action`.
+    /// `resync`, `recover`, `check` or `repair`, as md's `sync_action`; or `learn`, of checksums.
     pub action: String,
     /// Bytes of each member (of the array for a resync of RAID-10) that are done; of a scrub, of its range.
     pub done_bytes: u64,
@@ -364,7 +369,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let whose = match purpose {
             Purpose::Recovery => of(self.targets()),
             Purpose::Resync => String::new(),
-            Purpose::Check | Purpose::Repair => return,
+            Purpose::Check | Purpose::Repair | Purpose::Learn => return,
         };
         tracing::info!(target: LOG_TARGET, "{}{whose} begins at {percent:.0} %", purpose.name());
     }
@@ -399,7 +404,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Keeps how far a sweep has come, now and then, until it is over. Windows go on meanwhile: a flush waits for what
     /// its member was asked before, so that they would all have ended. Of a scrub its user keeps how far it is.
     async fn keep_checkpoints(&self, purpose: Purpose, course: Course, way: &Way) {
-        if matches!(purpose, Purpose::Check | Purpose::Repair) {
+        if matches!(purpose, Purpose::Check | Purpose::Repair | Purpose::Learn) {
             return;
         }
         let mut last = (course.from, self.clock.now());
@@ -418,6 +423,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             Purpose::Resync => self.resync_course(),
             Purpose::Recovery => self.recovery_course(),
             Purpose::Check | Purpose::Repair => self.scrub_course(),
+            Purpose::Learn => self.learning_course(),
         }
     }
 
@@ -428,6 +434,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             Purpose::Resync => self.next_to_resync(range.clone(), most),
             Purpose::Recovery => self.next_to_recover(range.clone(), most),
             Purpose::Check | Purpose::Repair => Some(range.clone()),
+            Purpose::Learn => self.next_to_learn(range.clone(), most),
         }?;
         let (start, end) =
             (due.start / self.block_bytes * self.block_bytes, due.end.next_multiple_of(self.block_bytes));
@@ -464,6 +471,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             Purpose::Resync => self.resync_window(range).await.map(Some),
             Purpose::Recovery => self.recover_window(range).await.map(Some),
             Purpose::Check | Purpose::Repair => self.scrub_window(range).await.map(Some),
+            Purpose::Learn => Ok(Some(self.learn_window(range).await)),
         }
     }
 
@@ -473,12 +481,16 @@ impl<M: Member, C: Clock> Inner<M, C> {
             Purpose::Resync => self.resynced_to(range.end),
             Purpose::Recovery => self.recovered_in(range),
             Purpose::Check | Purpose::Repair => self.scrubbed_to(range.end),
+            Purpose::Learn => self.sweeps.learning.learned_to(range.end),
         }
     }
 
     fn is_interrupted(&self, purpose: Purpose) -> bool {
         let is_scrub = matches!(purpose, Purpose::Check | Purpose::Repair);
-        self.gate.is_closed() || self.sweeps.frozen.get() || (is_scrub && self.is_scrub_interrupted())
+        self.gate.is_closed()
+            || self.sweeps.frozen.get()
+            || (is_scrub && self.is_scrub_interrupted())
+            || (purpose == Purpose::Learn && self.is_learning_interrupted())
     }
 
     fn is_checkpoint_due(&self, course: Course, (position, moment): (u64, Moment), now_at: u64) -> bool {

@@ -9,6 +9,7 @@
 //! (see [`Lock`]), and never creates one; [`create_sparse`] and [`create_preallocated`] do.
 
 mod aliases;
+mod copied;
 mod holes;
 mod lock;
 mod probe;
@@ -382,6 +383,66 @@ impl FileMember {
     }
 }
 
+/// Transfers from and to the memory that they are given.
+impl FileMember {
+    async fn read_in_place(&self, at: MemberByte, mut into: Buffer) -> (Result<(), MemberError>, Buffer) {
+        let request = Request { operation: Operation::Read, at: at.0, bytes: into.len() as u64 };
+        let mut done = 0;
+        let mut outcome = self.check(request).map(|()| into.is_empty());
+        while let Ok(false) = outcome {
+            let (result, back) = transfer::read(&self.descriptor, at.0 + done, into, done as usize).await;
+            into = back;
+            let result = self.make_up(at.0 + done, result, &mut into[done as usize..]);
+            outcome = self.progress(request, &mut done, result);
+        }
+        (outcome.map(drop), into)
+    }
+
+    async fn read_vectored_in_place(
+        &self,
+        at: MemberByte,
+        mut into: Vec<Buffer>,
+    ) -> (Result<(), MemberError>, Vec<Buffer>) {
+        let request = Request { operation: Operation::Read, at: at.0, bytes: total(&into) };
+        let mut done = 0;
+        let mut outcome = self.check(request).map(|()| request.bytes == 0);
+        while let Ok(false) = outcome {
+            let (result, back) = transfer::read_vectored(&self.descriptor, at.0 + done, into, done as usize).await;
+            into = back.parts;
+            outcome = self.progress(request, &mut done, result);
+        }
+        (outcome.map(drop), into)
+    }
+
+    async fn write_in_place(&self, at: MemberByte, mut from: Block) -> (Result<(), MemberError>, Block) {
+        let request = Request { operation: Operation::Write, at: at.0, bytes: from.len() as u64 };
+        let mut done = 0;
+        let mut outcome = self.check(request).map(|()| from.is_empty());
+        while let Ok(false) = outcome {
+            let (result, back) = transfer::write(&self.descriptor, at.0 + done, from, done as usize).await;
+            from = back;
+            outcome = self.progress(request, &mut done, result);
+        }
+        (outcome.map(drop), from)
+    }
+
+    async fn write_vectored_in_place(
+        &self,
+        at: MemberByte,
+        mut from: Vec<Block>,
+    ) -> (Result<(), MemberError>, Vec<Block>) {
+        let request = Request { operation: Operation::Write, at: at.0, bytes: total(&from) };
+        let mut done = 0;
+        let mut outcome = self.check(request).map(|()| request.bytes == 0);
+        while let Ok(false) = outcome {
+            let (result, back) = transfer::write_vectored(&self.descriptor, at.0 + done, from, done as usize).await;
+            from = back.parts;
+            outcome = self.progress(request, &mut done, result);
+        }
+        (outcome.map(drop), from)
+    }
+}
+
 impl fmt::Debug for FileMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FileMember").field("path", &self.path).field("limits", self.limits()).finish_non_exhaustive()
@@ -415,55 +476,37 @@ impl Member for FileMember {
         }
     }
 
-    async fn read(&self, at: MemberByte, mut into: Buffer) -> (Result<(), MemberError>, Buffer) {
-        let request = Request { operation: Operation::Read, at: at.0, bytes: into.len() as u64 };
-        let mut done = 0;
-        let mut outcome = self.check(request).map(|()| into.is_empty());
-        while let Ok(false) = outcome {
-            let (result, back) = transfer::read(&self.descriptor, at.0 + done, into, done as usize).await;
-            into = back;
-            let result = self.make_up(at.0 + done, result, &mut into[done as usize..]);
-            outcome = self.progress(request, &mut done, result);
+    async fn read(&self, at: MemberByte, into: Buffer) -> (Result<(), MemberError>, Buffer) {
+        let (result, into) = self.read_in_place(at, into).await;
+        match result {
+            Err(error) if self.is_refused_for_shape(&error) => {
+                let (result, mut into) = Box::pin(self.read_copied(at, vec![into])).await;
+                (result, into.remove(0))
+            }
+            result => (result, into),
         }
-        (outcome.map(drop), into)
     }
 
-    async fn read_vectored(&self, at: MemberByte, mut into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
-        let request = Request { operation: Operation::Read, at: at.0, bytes: total(&into) };
-        let mut done = 0;
-        let mut outcome = self.check(request).map(|()| request.bytes == 0);
-        while let Ok(false) = outcome {
-            let (result, back) = transfer::read_vectored(&self.descriptor, at.0 + done, into, done as usize).await;
-            into = back.parts;
-            outcome = self.progress(request, &mut done, result);
+    async fn read_vectored(&self, at: MemberByte, into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
+        let (result, into) = self.read_vectored_in_place(at, into).await;
+        match result {
+            Err(error) if self.is_refused_for_shape(&error) => Box::pin(self.read_copied(at, into)).await,
+            result => (result, into),
         }
-        (outcome.map(drop), into)
     }
 
-    async fn write(&self, at: MemberByte, mut from: Block) -> Result<(), MemberError> {
-        let request = Request { operation: Operation::Write, at: at.0, bytes: from.len() as u64 };
-        self.check(request)?;
-        let mut done = 0;
-        let mut whole = from.is_empty();
-        while !whole {
-            let (result, back) = transfer::write(&self.descriptor, at.0 + done, from, done as usize).await;
-            from = back;
-            whole = self.progress(request, &mut done, result)?;
+    async fn write(&self, at: MemberByte, from: Block) -> Result<(), MemberError> {
+        match self.write_in_place(at, from).await {
+            (Err(error), from) if self.is_refused_for_shape(&error) => Box::pin(self.write_copied(at, &[from])).await,
+            (result, _) => result,
         }
-        Ok(())
     }
 
-    async fn write_vectored(&self, at: MemberByte, mut from: Vec<Block>) -> Result<(), MemberError> {
-        let request = Request { operation: Operation::Write, at: at.0, bytes: total(&from) };
-        self.check(request)?;
-        let mut done = 0;
-        let mut whole = request.bytes == 0;
-        while !whole {
-            let (result, back) = transfer::write_vectored(&self.descriptor, at.0 + done, from, done as usize).await;
-            from = back.parts;
-            whole = self.progress(request, &mut done, result)?;
+    async fn write_vectored(&self, at: MemberByte, from: Vec<Block>) -> Result<(), MemberError> {
+        match self.write_vectored_in_place(at, from).await {
+            (Err(error), from) if self.is_refused_for_shape(&error) => Box::pin(self.write_copied(at, &from)).await,
+            (result, _) => result,
         }
-        Ok(())
     }
 
     async fn flush(&self) -> Result<(), MemberError> {

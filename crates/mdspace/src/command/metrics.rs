@@ -104,10 +104,17 @@ impl Told {
         writer.gauge("array_broken", "1 when the array takes no writes", None, is(status.broken.is_some()))?;
         writer.gauge("array_in_agreement", "1 when parity and copies agree", None, is(status.in_agreement))?;
         writer.gauge("array_events", "Changes of metadata", None, status.events as f64)?;
+        if let Some(checksums) = &status.checksums {
+            let help = "Members' bytes that no checksum is known of: they are not verified";
+            writer.gauge("checksums_unknown", help, Some(&Unit::Bytes), checksums.unknown_bytes as f64)?;
+            let help = "Members' bytes of which it was not looked at yet whether a checksum is known";
+            writer.gauge("checksums_uncounted", help, Some(&Unit::Bytes), checksums.uncounted_bytes as f64)?;
+            writer.gauge("checksums_wrong", "Reads that found a block wrong", None, checksums.wrong as f64)?;
+        }
         let total = status.sweep.as_ref().map_or(0.0, |sweep| sweep.percent / 100.0);
         writer.gauge("sweep_done", "How much of the sweep under way is done", Some(&Unit::Ratios), total)?;
         let sweeping = |action: &'static str| ([("action", action)], Gauge::new(is(status.sync_action == action)));
-        let actions = ["idle", "frozen", "resync", "recover", "check", "repair", "reshape"];
+        let actions = ["idle", "frozen", "resync", "recover", "check", "repair", "reshape", "learn"];
         writer.family("sync_action", "1 for what is swept", None, actions.map(sweeping))?;
         writer.gauge("cache_size", "Old contents that are kept", Some(&Unit::Bytes), status.cache.bytes as f64)?;
         let waiting = status.cache.waiting_bytes as f64;

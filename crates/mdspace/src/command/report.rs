@@ -106,13 +106,23 @@ struct ChecksumsView {
     current: u16,
     verify: String,
     wrong: u64,
+    unknown_bytes: u64,
+    uncounted_bytes: u64,
 }
 
 impl ChecksumsView {
     fn text(&self) -> String {
-        let Self { members, current, verify, wrong } = self;
-        let stale = if current < members { ", some unknown since others wrote" } else { "" };
-        format!("checksums: on {members} members{stale}, verified: {verify}, wrong blocks found: {wrong}")
+        let Self { members, current, verify, wrong, unknown_bytes, uncounted_bytes } = self;
+        let unknown = match unknown_bytes {
+            0 => String::new(),
+            bytes if current < members => format!(", unknown of {} since others wrote", Size(*bytes)),
+            bytes => format!(", unknown of {}", Size(*bytes)),
+        };
+        let uncounted = match uncounted_bytes {
+            0 => String::new(),
+            bytes => format!(", of {} not looked at yet whether they are known", Size(*bytes)),
+        };
+        format!("checksums: on {members} members{unknown}{uncounted}, verified: {verify}, wrong blocks found: {wrong}")
     }
 }
 

@@ -20,27 +20,30 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-type Simulated = Array<SimMember, VirtualClock>;
+pub(crate) type Simulated = Array<SimMember, VirtualClock>;
 
-const DATA_OFFSET: u64 = 64 << 10;
+pub(crate) const DATA_OFFSET: u64 = 64 << 10;
 /// So little that checksums are behind the data.
 const SMALL_DATA_OFFSET: u64 = 16 << 10;
-const COMPONENT_BYTES: u64 = 256 << 10;
+pub(crate) const COMPONENT_BYTES: u64 = 256 << 10;
+/// Blocks of a member's data.
+pub(crate) const BLOCKS: u64 = COMPONENT_BYTES / BLOCK_BYTES;
 const SUPER_AT: u64 = 4096;
 
 #[derive(Debug, Clone, Copy)]
-struct Setup {
-    level: Level,
-    layout: u32,
-    chunk_bytes: u64,
-    slots: usize,
-    data_offset: u64,
+pub(crate) struct Setup {
+    pub(crate) level: Level,
+    pub(crate) layout: u32,
+    pub(crate) chunk_bytes: u64,
+    pub(crate) slots: usize,
+    pub(crate) data_offset: u64,
 }
 
-const RAID1: Setup = Setup { level: Level::Raid1, layout: 0, chunk_bytes: 0, slots: 3, data_offset: DATA_OFFSET };
-const RAID5: Setup = Setup { level: Level::Raid5, layout: 2, chunk_bytes: 16 << 10, slots: 4, ..RAID1 };
-const RAID6: Setup = Setup { level: Level::Raid6, slots: 5, ..RAID5 };
-const RAID10: Setup = Setup { level: Level::Raid10, layout: 0x102, slots: 4, ..RAID5 };
+pub(crate) const RAID1: Setup =
+    Setup { level: Level::Raid1, layout: 0, chunk_bytes: 0, slots: 3, data_offset: DATA_OFFSET };
+pub(crate) const RAID5: Setup = Setup { level: Level::Raid5, layout: 2, chunk_bytes: 16 << 10, slots: 4, ..RAID1 };
+pub(crate) const RAID6: Setup = Setup { level: Level::Raid6, slots: 5, ..RAID5 };
+pub(crate) const RAID10: Setup = Setup { level: Level::Raid10, layout: 0x102, slots: 4, ..RAID5 };
 
 /// The same with checksums behind the data.
 fn behind(setup: Setup) -> Setup {
@@ -52,16 +55,16 @@ fn with_either_place(setups: impl IntoIterator<Item = Setup>) -> impl Iterator<I
     setups.into_iter().flat_map(|setup| [setup, behind(setup)])
 }
 
-struct Scene {
-    setup: Setup,
-    world: World,
-    members: Vec<SimMember>,
-    random: RefCell<Random>,
-    truth: RefCell<Vec<u8>>,
+pub(crate) struct Scene {
+    pub(crate) setup: Setup,
+    pub(crate) world: World,
+    pub(crate) members: Vec<SimMember>,
+    pub(crate) random: RefCell<Random>,
+    pub(crate) truth: RefCell<Vec<u8>>,
 }
 
 /// Plays `life` on an array with contents, with checksums of all of them or without any.
-fn play(setup: Setup, integrity: bool, life: impl AsyncFnOnce(&Scene)) {
+pub(crate) fn play(setup: Setup, integrity: bool, life: impl AsyncFnOnce(&Scene)) {
     let world = World::new(7);
     let member = |index| SimMember::new(format!("member{index}"), &world, empty(), Rc::default());
     let members = (0..setup.slots).map(member).collect();
@@ -82,7 +85,7 @@ fn candidate(member: &SimMember) -> Candidate<SimMember> {
     Candidate { name: member.name(), member: member.clone() }
 }
 
-fn superblock(member: &SimMember) -> Superblock {
+pub(crate) fn superblock(member: &SimMember) -> Superblock {
     let (image, at) = (member.image(), SUPER_AT as usize);
     let decoded = decode(Version::V1_2, MemberByte(SUPER_AT), &image[at..2 * at], image.len() as u64);
     decoded.expect("it is sound").expect("it is there")
@@ -121,39 +124,39 @@ impl Scene {
         self.truth.replace(bytes);
     }
 
-    async fn assemble(&self, members: &[SimMember], verify: Verify) -> Simulated {
+    pub(crate) async fn assemble(&self, members: &[SimMember], verify: Verify) -> Simulated {
         let options = AssembleOptions { verify, ..AssembleOptions::default() };
         let members = members.iter().map(candidate).collect();
         Array::assemble(members, options, Pool::new(8 << 20), self.world.clock()).await.expect("its own array")
     }
 
     /// An array that is kept whole beside the requests.
-    async fn serve(&self, members: &[SimMember], verify: Verify) -> Simulated {
+    pub(crate) async fn serve(&self, members: &[SimMember], verify: Verify) -> Simulated {
         let array = self.assemble(members, verify).await;
         let keeper = array.clone();
         self.world.spawn(async move { keeper.keep_whole().await });
         array
     }
 
-    async fn pause(&self) {
+    pub(crate) async fn pause(&self) {
         let clock = self.world.clock();
         clock.sleep_until(clock.now() + Duration::from_secs(30)).await;
     }
 
-    async fn scrub(&self, array: &Simulated, action: ScrubAction) -> ScrubReport {
+    pub(crate) async fn scrub(&self, array: &Simulated, action: ScrubAction) -> ScrubReport {
         array.begin_scrub(&ScrubRequest { action, range: None }).expect("it can be scrubbed");
         array.scrub(&|_, _| {}).await.expect("it is fit for it");
         array.scrub_report().expect("one was begun")
     }
 
     /// A block of a member's data becomes noise.
-    fn rot(&self, member: usize, block: u64) {
+    pub(crate) fn rot(&self, member: usize, block: u64) {
         let at = self.setup.data_offset + block * BLOCK_BYTES;
         self.members[member].corrupt(at..at + BLOCK_BYTES, &mut self.random.borrow_mut());
     }
 
     /// The page of its table that all of a member's checksums are in becomes noise: they are unknown.
-    fn damage_table(&self, member: usize) {
+    pub(crate) fn damage_table(&self, member: usize) {
         let layout = Layout::of(&superblock(&self.members[member])).expect("there is room");
         assert_eq!(layout.pages(), 1);
         let at = layout.page_at(0).0;
@@ -171,7 +174,7 @@ impl Scene {
         }
     }
 
-    fn data(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn data(&self) -> Vec<Vec<u8>> {
         self.members.iter().map(|member| self.data_of(member)).collect()
     }
 
@@ -180,7 +183,7 @@ impl Scene {
         member.image()[start..start + COMPONENT_BYTES as usize].to_vec()
     }
 
-    async fn read(&self, array: &Simulated, range: Range<u64>) -> Result<(), String> {
+    pub(crate) async fn read(&self, array: &Simulated, range: Range<u64>) -> Result<(), String> {
         let bytes = (range.end - range.start) as usize;
         let read = array.read(range.start, array.pool().take(bytes)).await.map_err(|error| error.to_string())?;
         let expected = &self.truth.borrow()[range.start as usize..range.end as usize];

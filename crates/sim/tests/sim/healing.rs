@@ -265,6 +265,32 @@ fn a_write_that_fails_in_a_place_leaves_a_bad_block_there_before_it_is_answered(
     }
 }
 
+/// The member takes the write that is to restore a bad block, and does not keep it.
+#[test]
+fn a_bad_block_is_one_until_what_was_written_there_was_read_back() {
+    for setup in SETUPS {
+        play(setup, 13, async |scene| {
+            let members = scene.create().await;
+            let array = scene.serve(&members).await;
+            let (faults, end) = (members[1].faults(), DATA_OFFSET + setup.component_bytes);
+            faults.bad_writes.borrow_mut().push(end - ROW..end);
+            scene.write(&array, 0..array.bytes()).await;
+            let lost = faults.bad_writes.take();
+            faults.lost_writes.replace(lost);
+            faults.slower_by.set(1_000_000);
+            let clock = scene.world.clock();
+            for _ in 0..4000 {
+                clock.sleep_until(clock.now() + Duration::from_micros(100)).await;
+                assert!(of(&array.status(), &members[1]).bad_bytes >= ROW, "{setup:?}: it holds the old contents");
+            }
+            scene.pause().await;
+            assert_eq!(of(&array.status(), &members[1]).bad_bytes, ROW, "{setup:?}: the rest was restored");
+            scene.read_all_over(&array).await;
+            array.stop().await.expect("stops clean");
+        });
+    }
+}
+
 #[test]
 fn rows_that_different_members_lack_are_had_from_each_other() {
     for setup in [RAID1, RAID5, RAID6, RAID10] {

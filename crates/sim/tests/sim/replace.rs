@@ -2,11 +2,11 @@
 //! fails, and while the power goes at any write.
 
 use super::healing::{DATA_OFFSET, RAID1, RAID5, RAID6, RAID10, ROW, Scene, Setup, candidate, of, play};
-use engine::{Array, Clock, Durability, Operation, Refusal};
+use engine::{Array, Clock, Durability, Operation, Refusal, SweepTransfers};
 use format::geometry::Level;
 use futures_util::future::{join, join3};
 use mdspace_sim::faults::{Mishap, Planned};
-use mdspace_sim::{SimMember, VirtualClock};
+use mdspace_sim::{Random, SimMember, VirtualClock};
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
@@ -189,6 +189,51 @@ fn a_newcomer_that_fails_is_named_with_what_was_changed() {
     }
 }
 
+/// Power goes halfway through a replacement, with a write under way of which each member may have kept its part or not: what
+/// is read then is read ever after, also once the new member has taken its place.
+#[test]
+fn what_was_read_after_a_loss_of_power_stays_when_places_are_changed() {
+    for (setup, old) in SETUPS.into_iter().flat_map(|setup| [0, 1].map(|old| (setup, old))) {
+        for seed in 0..12 {
+            play(setup, seed, async |scene| {
+                let context = format!("{setup:?}, member {old}, seed {seed}");
+                let (mut all, new) = (scene.create().await, scene.member("new"));
+                let array = scene.serve(&all).await;
+                let transfers = SweepTransfers { window_bytes: Some(16 << 10), in_flight_bytes: 16 << 10 };
+                array.set_sweep_transfers(transfers).expect("powers of two");
+                array.replace(&all[old].name(), candidate(&new), [9; 16], false).await.expect("it fits");
+                let clock = scene.world.clock();
+                while array.status().sweep.is_none_or(|sweep| sweep.percent < 50.0) {
+                    engine::Clock::sleep_until(&clock, engine::Clock::now(&clock) + Duration::from_micros(50)).await;
+                }
+                array.stop().await.expect("stops clean");
+                all.push(new);
+                let array = scene.assemble(&all, false).await.expect("whole");
+                let mut bytes = vec![0; 64 << 10];
+                scene.random.borrow_mut().fill(&mut bytes);
+                let block = array.pool().copy_of(&bytes);
+                array.write(0, block, Durability::Ordinary).await.expect("whole");
+                let mut random = Random::new(seed);
+                all.iter().for_each(|member| member.lose_power(&mut random));
+                drop(array);
+                let array = scene.assemble(&all, false).await.expect("whole");
+                let read = async || array.read(0, array.pool().take(array.bytes() as usize)).await.expect("whole");
+                let first = read().await;
+                array.set_sweep_transfers(transfers).expect("as before");
+                let keeper = array.clone();
+                scene.world.spawn(async move { keeper.keep_whole().await });
+                scene.pause().await;
+                let states: Vec<_> = array.status().members.iter().map(|member| member.state).collect();
+                assert!(!states.contains(&"replacement") && array.status().in_agreement, "{context}: {states:?}");
+                let later = read().await;
+                let changed = (0..first.len()).find(|&at| first[at] != later[at]);
+                assert_eq!(changed, None, "{context}: another byte, without a write");
+                array.stop().await.expect("stops clean");
+            });
+        }
+    }
+}
+
 /// Cut at boundary `cut`, counted from the replacement's beginning: what is left goes on to a whole array. The
 /// boundaries that there were.
 fn cut_while_replacing(setup: Setup, cut: u64) -> u64 {
@@ -226,10 +271,13 @@ fn cut_while_replacing(setup: Setup, cut: u64) -> u64 {
         let array = scene.assemble(&left, false).await.unwrap_or_else(|refusal| panic!("{context}: {refusal}"));
         let status = array.status();
         assert_eq!(status.in_sync, status.raid_disks, "{context}: somebody current has each slot: {status:?}");
+        let first = array.read(0, array.pool().take(array.bytes() as usize)).await.expect("whole").to_vec();
         let keeper = array.clone();
         scene.world.spawn(async move { keeper.keep_whole().await });
         scene.pause().await;
         let found = array.read(0, array.pool().take(array.bytes() as usize)).await.expect("whole").to_vec();
+        let changed = (0..found.len()).find(|&at| found[at] != first[at]);
+        assert_eq!(changed, None, "{context}: what was read once has changed without a write");
         let (old, new) = (before.borrow().clone(), scene.truth.borrow().clone());
         let may_be_old = |at: u64| under_way.get().is_some_and(|(start, bytes)| (start..start + bytes).contains(&at));
         for (at, byte) in (0..).zip(&found) {

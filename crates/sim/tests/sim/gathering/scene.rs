@@ -14,7 +14,7 @@ pub(crate) type Simulated = Array<SimMember, VirtualClock>;
 
 pub(crate) const KIB: u64 = 1 << 10;
 pub(crate) const CHUNK_BYTES: u64 = 64 * KIB;
-const DATA_OFFSET: u64 = 32 * KIB;
+pub(crate) const DATA_OFFSET: u64 = 32 * KIB;
 
 /// An array of eight members, what it should hold, and how to look at it.
 pub(crate) struct Scene {

@@ -1,7 +1,7 @@
 //! Writeback: answered from memory, seen by reads, bounded, and on the members
 //! after a flush.
 
-use super::scene::{KIB, Scene};
+use super::scene::{CHUNK_BYTES, DATA_OFFSET, KIB, Scene};
 use engine::{AssembleOptions, Clock, Durability};
 use format::geometry::Level;
 use mdspace_sim::Random;
@@ -94,4 +94,34 @@ fn what_cannot_be_written_fails_the_flush() {
     let write = scene.array.write(scene.stripe_bytes, block, Durability::Ordinary);
     let written = scene.world.run(write, || false).expect("not stopped");
     assert!(written.is_err(), "nor is any more answered");
+}
+
+#[test]
+fn a_row_that_cannot_be_had_fails_its_own_data_alone_until_that_is_written_over() {
+    let scene = Scene::new(Level::Raid5, 4);
+    scene.write_back();
+    // Of stripe 1 two members cannot be read, so a part of it cannot be written.
+    let unreadable = DATA_OFFSET + CHUNK_BYTES..DATA_OFFSET + 2 * CHUNK_BYTES;
+    scene.members.iter().take(3).for_each(|member| member.faults().latent.borrow_mut().push(unreadable.clone()));
+    let life = async {
+        let (array, stripe) = (&scene.array, scene.stripe_bytes);
+        scene.write(stripe + CHUNK_BYTES, 4096).await;
+        for _ in 0..2 {
+            array.flush().await.expect_err("what was answered is lost");
+        }
+        let read = array.read(stripe + CHUNK_BYTES, array.pool().take(4096)).await;
+        assert!(read.is_err(), "it is not on the members");
+        scene.write(2 * stripe, 4096).await;
+        let block = array.pool().zeroed(4096).freeze();
+        array.write(0, block, Durability::Stable).await.expect("all else goes on");
+        scene.truth.borrow_mut()[..4096].fill(0);
+        assert!(array.status().broken.is_none());
+        array.flush().await.expect_err("it is lost still");
+        scene.write(stripe, stripe).await;
+        array.flush().await.expect("it was written over");
+        scene.check().await;
+        array.stop().await.expect("stops clean");
+        assert!(array.status().broken.is_none());
+    };
+    scene.world.run(life, || false).expect("nothing stops it");
 }

@@ -1,0 +1,92 @@
+//! Direct transfers that the kernel refuses for the shape of their memory, moved through memory that it takes.
+//!
+//! A direct transfer whose pieces do not lie or end where the device wants them is refused with EINVAL, with nothing moved. That
+//! is no fault of the member: only what fails from memory of one aligned piece is.
+
+use super::FileMember;
+use engine::{Block, Buffer, MemberError, Pool};
+use format::units::MemberByte;
+use std::io;
+
+impl FileMember {
+    /// Whether a transfer of memory of another shape may go well.
+    pub(super) fn is_refused_for_shape(&self, error: &MemberError) -> bool {
+        let source = error.source.downcast_ref::<io::Error>();
+        self.is_direct() && source.and_then(io::Error::raw_os_error) == Some(libc::EINVAL)
+    }
+
+    /// Reads through one aligned piece, and copies.
+    pub(super) async fn read_copied(
+        &self,
+        at: MemberByte,
+        mut into: Vec<Buffer>,
+    ) -> (Result<(), MemberError>, Vec<Buffer>) {
+        let bytes = into.iter().map(|part| part.len()).sum();
+        let (result, whole) = self.read_in_place(at, Pool::new(bytes).take(bytes)).await;
+        let mut rest = &whole[..];
+        for part in &mut into {
+            let (own, behind) = rest.split_at(part.len());
+            part.copy_from_slice(own);
+            rest = behind;
+        }
+        (result, into)
+    }
+
+    /// Writes from one aligned piece.
+    pub(super) async fn write_copied(&self, at: MemberByte, from: &[Block]) -> Result<(), MemberError> {
+        let bytes = from.iter().map(|part| part.len()).sum();
+        let mut whole = Pool::new(bytes).take(bytes);
+        let mut place = 0;
+        for part in from {
+            whole[place..place + part.len()].copy_from_slice(part);
+            place += part.len();
+        }
+        self.write_in_place(at, whole.freeze()).await.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::file::FileMember;
+    use crate::{Executor, OpenOptions, Options, create_sparse};
+    use engine::{Block, Buffer, Member, Pool};
+    use format::units::MemberByte;
+
+    #[test]
+    fn a_direct_transfer_of_any_shape_of_memory_goes_well() {
+        let pool = Pool::new(1 << 20);
+        let executor = Executor::new(&Options::new(pool.clone())).expect("io_uring");
+        let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
+        let path = directory.path().join("member");
+        create_sparse(&path, 1 << 20).expect("created");
+        let member = FileMember::open(&path, &OpenOptions::default()).expect("opened");
+        let bytes: Vec<u8> = (0..8192_u32).map(|at| (at % 251) as u8).collect();
+        executor.block_on(async {
+            // Pieces that begin and end anywhere, of 8192 bytes together.
+            let cuts = [0, 13, 700, 4096, 8192];
+            let shifted = |range: &[usize]| {
+                let mut with_head = vec![0; 7];
+                with_head.extend(&bytes[range[0]..range[1]]);
+                pool.copy_of(&with_head).slice(7..with_head.len())
+            };
+            let parts: Vec<Block> = cuts.windows(2).map(shifted).collect();
+            member.write_vectored(MemberByte(4096), parts).await.expect("the member is well");
+            member.write(MemberByte(16384), shifted(&[0, 8192])).await.expect("the member is well");
+            let into: Vec<Buffer> = cuts.windows(2).map(|cut| pool.take(cut[1] - cut[0])).collect();
+            for at in [4096, 16384] {
+                let (result, read) =
+                    member.read_vectored(MemberByte(at), into.iter().map(|b| pool.take(b.len())).collect()).await;
+                result.expect("the member is well");
+                let read: Vec<u8> = read.iter().flat_map(|part| part.iter().copied()).collect();
+                assert!(read == bytes, "at {at}");
+                let mut buffer = pool.take(8192 + 512);
+                let _head = buffer.split_to(9);
+                let tail = buffer.split_to(8192);
+                let (result, read) = member.read(MemberByte(at), tail).await;
+                result.expect("the member is well");
+                assert!(read[..] == bytes[..], "at {at}");
+            }
+        });
+        assert!(member.is_direct(), "otherwise nothing was shown here");
+    }
+}
