@@ -13,9 +13,10 @@ shift
 [ $# -gt 0 ] || set -- 1 5 6 10
 . "$(dirname "$0")/common.sh"
 
-MEMBER_BYTES=$((6 << 20))
-POOL_BYTES=$((10 << 20))
+MEMBER_BYTES=$((3 << 20))
+POOL_BYTES=$((4 << 20))
 APART_MAX=3
+LAST=4 # events of the later half beyond what both had; it is clean then
 head -c $POOL_BYTES /dev/urandom >pool
 
 where() { echo "level $level, metadata $metadata, bitmap $bitmap, $scene"; }
@@ -50,33 +51,29 @@ unchanged() { # NAME NUMBER...
     for number in "${@:2}"; do cmp "m$number" "$1.$number" || fail "member $number was written to"; done
 }
 
-# One more change of superblocks: to dirty with data, or to clean.
-change() {
-    if is $md/array_state clean; then
-        hand noise piece 0 65536
-        hand copy piece 0 /dev/md0 $((RANDOM % 60 * 65536)) 65536 direct || fail "md does not take it: $told"
-    else
-        echo clean >$md/array_state || fail "it does not become clean"
-    fi
-}
+has_moved() { [ "$(events "$1")" -gt "$2" ]; }
 
-# used_alone NAME CHANGES NUMBER...: the driver uses these members alone. NAME.K holds how they are when their events are K
-# beyond those before, NAME.K.model what the array holds then, and NAME.K.state what md calls it.
+# used_alone NAME NUMBER...: the driver uses these members alone. NAME.K holds how they are when their events are K beyond those
+# before, and NAME.K.model what the array holds then: dirty for an odd K, with data written in it, and clean for an even one.
 used_alone() {
-    local name=$1 changes=$2 base beyond
-    shift 2
+    local name=$1 base beyond
+    shift
     base=$(events "$1")
-    assemble $(of "$@")
-    echo 1000 >$md/safe_mode_delay # seconds: it becomes clean when it is told to
-    keep "$name.0" "$@"
-    beyond=0
-    while [ "$beyond" -lt "$changes" ]; do
-        change
-        beyond=$(($(events "$1") - base))
+    # Left to begin by itself with the first write: to be told to takes an event of its own.
+    mdadm --assemble --quiet --run /dev/md0 $(of "$@") || fail "md does not assemble them"
+    for ((beyond = 1; beyond <= LAST; beyond++)); do
+        if ((beyond % 2 == 1)); then
+            echo 1000 >$md/safe_mode_delay # seconds: it becomes clean when it is told to
+            hand noise piece 0 65536
+            hand copy piece 0 /dev/md0 $((RANDOM % 20 * 65536)) 65536 direct || fail "md does not take it: $told"
+        else
+            echo 0.01 >$md/safe_mode_delay
+        fi
+        until_true has_moved "$1" $((base + beyond - 1))
+        [ "$(events "$1")" = $((base + beyond)) ] || fail "its events are $(events "$1"), not $beyond beyond $base"
         keep "$name.$beyond" "$@"
         take_model /dev/md0
         mv model "$name.$beyond.model"
-        cat $md/array_state >"$name.$beyond.state"
     done
     stop_md
 }
@@ -87,6 +84,7 @@ prepared() {
     local with=(--bitmap=none) chunk=(--chunk=64)
     [ "$bitmap" = none ] || with=(--bitmap=internal --bitmap-chunk=64K)
     [ "$level" != 1 ] || chunk=()
+    [ "$metadata" != 1.2 ] || with+=(--data-offset=1024K)
     mdadm --create /dev/md0 --quiet --run --metadata="$metadata" --level="$level" "${chunk[@]}" --raid-devices="$count" \
         --assume-clean "${with[@]}" "${members[@]}"
     fill
@@ -95,8 +93,8 @@ prepared() {
     mv model common.model
     stop_md
     keep common $(seq 0 $((count - 1)))
-    used_alone later 6 "${later[@]}"
-    used_alone earlier 5 "${earlier[@]}"
+    used_alone later "${later[@]}"
+    used_alone earlier "${earlier[@]}"
 }
 
 served() { serve "${members[@]}"; }
@@ -111,6 +109,18 @@ judged() { # MODEL MEMBER...
     stop_md
 }
 
+# ask COMMAND... MEMBER: our server's answer is in `answer`, and the status that of the command. What it left out it lets go of a
+# moment later.
+ask() {
+    until_true has_answered "$@"
+    return "$code"
+}
+has_answered() {
+    code=0
+    "$mdspace" "$@" --control control.socket >answer 2>&1 || code=$?
+    [ $code = 0 ] || ! grep -q 'in use: ' answer
+}
+
 # Both at the same events.
 refused() {
     local code=0
@@ -122,9 +132,9 @@ refused() {
 # halves_apart EVENTS: the earlier half so many behind the later.
 halves_apart() {
     scene="halves $1 events apart"
-    local last=4 number
-    bring "later.$last" "${later[@]}"
-    bring "earlier.$((last - $1))" "${earlier[@]}"
+    local number
+    bring "later.$LAST" "${later[@]}"
+    bring "earlier.$((LAST - $1))" "${earlier[@]}"
     [ $(($(events "${later[0]}") - $(events "${earlier[0]}"))) = "$1" ] || fail "they are not"
     if [ "$bitmap" != none ]; then
         for number in "${later[0]}" "${earlier[0]}"; do
@@ -133,31 +143,31 @@ halves_apart() {
     fi
     if [ "$1" = 0 ]; then
         refused
-        unchanged "later.$last" "${later[@]}"
-        unchanged "earlier.$last" "${earlier[@]}"
+        unchanged "later.$LAST" "${later[@]}"
+        unchanged "earlier.$LAST" "${earlier[@]}"
         return
     fi
     served
     says "in_sync == ${#later[@]} and len(left_out) == ${#earlier[@]}" || fail "others are in use"
     says "all('used apart' in one.reason for one in left_out)" || fail "left out for another reason"
-    reads_as "later.$last.model"
+    reads_as "later.$LAST.model"
     hand send ours 0 65536 || fail "not written: $told" # what was there: so that superblocks are told of it
     for number in "${earlier[@]}"; do
-        ! "$mdspace" re-add "${members[number]}" --control control.socket >refusal 2>&1 || fail "a half was taken back"
-        is_old || grep -q 'used without' refusal || fail "refused otherwise: $(<refusal)"
+        ! ask re-add "${members[number]}" || fail "a half was taken back"
+        is_old || grep -q 'used without' answer || fail "refused otherwise: $(<answer)"
     done
-    unchanged "earlier.$((last - $1))" "${earlier[@]}"
+    unchanged "earlier.$((LAST - $1))" "${earlier[@]}"
     if is_old; then
         stop_serving
-        unchanged "earlier.$((last - $1))" "${earlier[@]}"
+        unchanged "earlier.$((LAST - $1))" "${earlier[@]}"
         return
     fi
     for number in "${earlier[@]}"; do
-        "$mdspace" add --force "${members[number]}" --control control.socket >/dev/null || fail "not added"
+        ask add --force "${members[number]}" || fail "not added: $(<answer)"
     done
     until_true is_whole
     stop_serving
-    judged "later.$last.model" "${members[@]}"
+    judged "later.$LAST.model" "${members[@]}"
 }
 
 # stayed_away EVENTS: the others went on for so many.
@@ -166,7 +176,7 @@ stayed_away() {
     local number
     bring "later.$1" "${later[@]}"
     bring common "${earlier[@]}"
-    if has_parity && ! grep -q clean "later.$1.state"; then
+    if has_parity && (($1 % 2 == 1)); then
         return # dirty and degraded: refused as ever
     fi
     served
@@ -176,9 +186,9 @@ stayed_away() {
             if is_old; then
                 break
             elif [ "$bitmap" = none ]; then
-                "$mdspace" add --force "${members[number]}" --control control.socket >/dev/null || fail "not added"
+                ask add --force "${members[number]}" || fail "not added: $(<answer)"
             else
-                "$mdspace" re-add "${members[number]}" --control control.socket >/dev/null || fail "not taken back"
+                ask re-add "${members[number]}" || fail "not taken back: $(<answer)"
             fi
         done
     fi

@@ -117,6 +117,12 @@ pub(crate) const STEPS: &[Step] = &[
         recovery,
     )),
     beside(step(
+        "halves",
+        "halves that the real driver used apart are never written over; members that stayed away return",
+        KILLED,
+        halves,
+    )),
+    beside(step(
         "bad-blocks",
         "read errors are put right, and bad blocks kept and honoured, as the real driver does both",
         &["linux.uml", "mdadm", "modprobe", "dmsetup", "nbdsh", "python3"],
@@ -461,6 +467,13 @@ fn recovery(log: &mut Log) -> Result<Verdict> {
     let older = Guest::default().memory("1G").limit(Duration::from_secs(900));
     run_guest(log, &older, "recovery.sh", &on(&["10"]))?;
     Ok(Verdict::Passed(format!("levels 1 to 6: {most}; level 10: {}", log.last_line()?)))
+}
+
+fn halves(log: &mut Log) -> Result<Verdict> {
+    build_released(log)?;
+    let guest = Guest::default().memory("1G").limit(Duration::from_secs(1800));
+    run_guest(log, &guest, "halves.sh", &[root().join(RELEASED).as_os_str()])?;
+    Ok(Verdict::Passed(log.last_line()?))
 }
 
 fn bad_blocks(log: &mut Log) -> Result<Verdict> {

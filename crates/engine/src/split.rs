@@ -11,6 +11,9 @@
 //! A member that was used apart is never seated, as a spare least of all: a recovery would go over its data. How far
 //! its events are from the array's makes no difference, as each half counts its own.
 //!
+//! In 0.90 a member that was recovered gets another number in the round that calls it active. Where power goes in that round,
+//! the others seem to be used apart, to mdadm too: they are left out, and nothing of them is lost.
+//!
 //! Facts: mdadm's `Assemble.c` ("ignoring %s as it reports %s as failed"), `super_1_sync` and `super_90_sync` in `md.c`.
 
 use crate::error::Refusal;
@@ -33,8 +36,7 @@ pub(crate) fn in_words(role: DeviceRole) -> String {
     }
 }
 
-/// Whether a superblock calls its own member active, with all data current: no earlier than with the round that made it
-/// so have all others been told that it is active.
+/// Whether a superblock calls its own member active and current. All others heard that it is active in an earlier round.
 fn is_settled(superblock: &Superblock) -> bool {
     let is_underway = superblock.replacement || superblock.recovery_from_bitmap || superblock.recovery_offset.is_some();
     matches!(superblock.own_role(), DeviceRole::Active(_)) && !is_underway
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn who_returns_knows_those_in_use_but_for_members_that_joined_since() {
+    fn a_member_that_returns_knows_those_in_use_but_for_what_joined_since() {
         let raid6 = |number, active: &[u16]| superblock(Level::Raid6, 4, number, 20, active, DeviceRole::Spare);
         let newcomer = |number: u16, slot: u16, active: &[u16]| {
             let mut newcomer = raid6(0, active);

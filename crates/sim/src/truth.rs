@@ -40,6 +40,7 @@ enum Fate {
     Settled(Stamp),
 }
 
+#[derive(Clone)]
 struct Write {
     at: usize,
     bytes: Vec<u8>,
@@ -65,6 +66,7 @@ impl Write {
 }
 
 /// The model.
+#[derive(Clone)]
 pub struct Truth {
     /// With all writes that no sector keeps in its list.
     base: Vec<u8>,

@@ -22,7 +22,7 @@ impl Named {
         match read_bitmap(name, member, superblock, pool).await {
             Ok(None) => Self(Vec::new()),
             Ok(Some((header, image))) if is_current(&header, superblock) => Self::of(&header, &image[SUPER_BYTES..]),
-            Ok(Some(_)) | Err(_) => Self(vec![0..u64::MAX]),
+            Ok(Some(_)) | Err(_) => Self(std::iter::once(0..u64::MAX).collect()),
         }
     }
 

@@ -34,6 +34,7 @@ impl Runner<'_> {
         let Some(number) = self.outsider(array, number, way) else { return };
         self.absorb_silent_faults(); // as long as its superblock says whose place it had: what it held was copied on
         if way == Way::Added {
+            self.give_up(number);
             self.presence.borrow_mut()[number] = Presence::Coming;
         }
         let (array, world, under_way) = (array.clone(), self.world.clone(), UnderWay::new(&self.shared));
@@ -74,6 +75,7 @@ impl Runner<'_> {
         }
         self.is_any_replaced.set(true);
         if spare.is_none() {
+            self.give_up(new);
             self.presence.borrow_mut()[new] = Presence::Coming;
         }
         let (array, world, under_way) = (array.clone(), self.world.clone(), UnderWay::new(&self.shared));

@@ -127,7 +127,8 @@ impl Runner<'_> {
 
     /// Assembles what is there and looks it over; `None` when that is refused with reason.
     pub(super) async fn assemble(&self) -> Option<Simulated> {
-        self.struck.borrow_mut().fill(false);
+        let stays_home = |number| self.strays.borrow().get(&number).is_some_and(|stray| stray.stays_home);
+        self.struck.replace((0..self.members.len()).map(stays_home).collect());
         self.shared.changing.take();
         self.shared.disturbed.set(false);
         let (mut forced, mut with_file) = (false, self.has_file.get() && !self.random.borrow_mut().once_in(3));
@@ -303,6 +304,7 @@ impl Runner<'_> {
                 let slot = member as usize % self.members.len();
                 drop(array.remove(&self.members[slot].name()).await); // only what has failed is let go
             }
+            Step::Others { .. } => {} // while the array is in use
             Step::Restart | Step::Kill | Step::PowerCut(_) => unreachable!("the end of a life"),
         }
     }

@@ -51,7 +51,7 @@ impl Runner<'_> {
                 faults.hung_until.set((self.world.clock().now() + setup.micros(micros.into())).nanos);
             }
             Fault::Slow(micros) => faults.slower_by.set(setup.micros(micros.into()).as_nanos() as u64),
-            Fault::Corrupt(at) => member.corrupt(place(at, 512), &mut self.random.borrow_mut()),
+            Fault::Corrupt(at) => self.corrupt(number, place(at, 512)),
             Fault::LosesWrite(after) => planned(Operation::Write, after, Mishap::Lose),
             Fault::Misdirects(after) => {
                 let by = self.random.borrow_mut().within(0..data.end - data.start);

@@ -4,6 +4,7 @@ mod changes;
 mod life;
 mod mishaps;
 mod old_superblock;
+mod others;
 mod requests;
 mod run;
 mod setup;
@@ -12,6 +13,7 @@ mod step;
 mod tally;
 
 pub use changes::{BitmapChange, Way};
+pub use others::Use;
 pub use run::run;
 pub use setup::Setup;
 pub use step::{Cut, Fault, History, Means, Step};

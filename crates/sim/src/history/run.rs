@@ -11,6 +11,7 @@
 
 use super::life::Keepers;
 use super::old_superblock::old_superblock;
+use super::others::Strays;
 use super::requests::Shared;
 use super::sharded::Simulated;
 use super::step::{Cut, History, Step};
@@ -83,6 +84,8 @@ pub(super) struct Runner<'a> {
     /// By member: something happened to it in this life, of which the array may not know yet.
     pub(super) struck: Rc<RefCell<Vec<bool>>>,
     pub(super) presence: Rc<RefCell<Vec<Presence>>>,
+    /// Members that md did not have when it used others.
+    pub(super) strays: Rc<RefCell<Strays>>,
     /// A resync was owed when this life began.
     pub(super) resync_owed: Cell<bool>,
     /// By row: some of it could not be read while a resync was owed.
@@ -154,6 +157,7 @@ impl<'a> Runner<'a> {
             shared: Rc::new(shared),
             struck: Rc::new(RefCell::new(vec![false; setup.members()])),
             presence: Rc::new(RefCell::new((0..setup.members()).map(presence).collect())),
+            strays: Rc::default(),
             resync_owed: Cell::new(false),
             unread: RefCell::default(),
             impaired_once: Cell::new(setup.absent.is_some()),
@@ -171,6 +175,10 @@ impl<'a> Runner<'a> {
         while let Some(length) = steps.iter().position(is_end) {
             self.live(&steps[..length], &steps[length])?;
             steps = &steps[length + 1..];
+            while let Some((Step::Others { first, second }, rest)) = steps.split_first() {
+                self.used_by_others(*first, *second)?;
+                steps = rest;
+            }
         }
         self.live(steps, &Step::Restart)?;
         self.end()
@@ -330,7 +338,9 @@ impl<'a> Runner<'a> {
         if let Some(failure) = self.shared.failure.take() {
             return Err(failure);
         }
-        let images: Vec<_> = self.present().map(|(_, member)| member.image()).collect();
+        self.check_strays()?;
+        let in_sight = self.present().filter(|(number, _)| !self.is_out_of_sight(*number));
+        let images: Vec<_> = in_sight.map(|(_, member)| member.image()).collect();
         let images: Vec<&[u8]> = images.iter().map(|image| &image[..]).collect();
         if self.history.setup.integrity {
             self.check_checksums()?;

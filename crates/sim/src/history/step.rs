@@ -6,9 +6,11 @@
 //! history and the rest still means something: that is how a failing one is shrunk.
 
 use super::changes::{BitmapChange, Way};
+use super::others::Use;
 use super::setup::Setup;
 use crate::random::Random;
 use engine::SweepTransfers;
+use format::geometry::Level;
 use std::fmt;
 
 /// A history: an array, and what happens to it.
@@ -121,6 +123,13 @@ pub enum Step {
         /// Which member, counted round.
         member: u32,
     },
+    /// Linux's md uses members, and perhaps those that it did not use after that; between two lives alone.
+    Others {
+        /// Its use of some.
+        first: Use,
+        /// Its use of others.
+        second: Option<Use>,
+    },
     /// Stops the array and assembles it anew.
     Restart,
     /// The program ends where it stands, and is started anew.
@@ -217,9 +226,41 @@ impl History {
             setup.sweep_transfers = SweepTransfers { window_bytes: Some(window), in_flight_bytes: in_flight };
         }
         let beyond = random.once_in(8);
-        let steps = Chooser::new(&setup, &mut random).steps(&mut random);
+        let mut steps = Chooser::new(&setup, &mut random).steps(&mut random);
+        let mut others = Random::new(seed ^ OTHERS);
+        if others.once_in(8) && !matches!(setup.level, Level::Linear | Level::Raid0) {
+            steps = with_others(&setup, steps, &mut others);
+        }
         Self { seed, setup, beyond, steps }
     }
+}
+
+/// By chances of its own, with which no history is another that is known by its seed elsewhere (xtask's mutants).
+const OTHERS: u64 = 0x7e5_021d;
+
+/// The steps with uses by md behind them and, by chance, behind any end of a life; and more steps with what they leave.
+fn with_others(setup: &Setup, mut steps: Vec<Step>, random: &mut Random) -> Vec<Step> {
+    let use_of_some = |random: &mut Random| Use {
+        without: random.number() as u32,
+        changes: random.within(1..6) as u32,
+        seed: random.number(),
+    };
+    let others = |random: &mut Random| Step::Others {
+        first: use_of_some(random),
+        second: (!random.once_in(3)).then(|| use_of_some(random)),
+    };
+    steps.push(Step::Restart);
+    let first = steps.len();
+    steps.extend(Chooser::new(setup, random).steps(random));
+    let mut all = Vec::with_capacity(steps.len() + 4);
+    for (index, step) in steps.into_iter().enumerate() {
+        let is_end = matches!(step, Step::Restart | Step::Kill | Step::PowerCut(_));
+        all.push(step);
+        if index + 1 == first || (is_end && random.once_in(2)) {
+            all.push(others(random));
+        }
+    }
+    all
 }
 
 impl fmt::Display for History {

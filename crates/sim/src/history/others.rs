@@ -1,0 +1,228 @@
+//! Linux's md uses the members between two lives: all of them, some alone, or one half and then the other.
+//!
+//! Of halves used apart the truth is that of the later one. The members of the other are *strays*: until one is given up by
+//! name (`--add`), none of its bytes may change, and it is never taken for a member. Of halves of the same age neither may be
+//! started while both are given; then one is chosen, as its user would, and the other is not given any more.
+//! Members that merely stayed away are strays too, that the engine may take back as it always does.
+
+use super::run::{Presence, Runner};
+use crate::foreign::Foreign;
+use crate::judge::superblock;
+use crate::member::SimMember;
+use crate::random::Random;
+use engine::{Array, Candidate, Clock};
+use format::superblock::DeviceRole;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// One use of members by md.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Use {
+    /// Members that are left at home, bit by bit, as far as the others are enough.
+    pub without: u32,
+    /// Changes between dirty and clean. Rows are written where the array becomes dirty; after an odd number it is cut off so.
+    pub changes: u32,
+    /// From which rows and their contents follow.
+    pub seed: u64,
+}
+
+/// A member that md did not have when it used others.
+pub(super) struct Stray {
+    /// Its superblock's place then: unchanged, it is still what it was.
+    place: Vec<u8>,
+    /// All of it, where it was used apart from the others and was not given up.
+    untouched: Option<Vec<u8>>,
+    is_apart: bool,
+    /// The events of those that were used.
+    events: u64,
+    /// It is of the age of the others, and not given together with them.
+    pub(super) stays_home: bool,
+}
+
+pub(super) type Strays = BTreeMap<usize, Stray>;
+
+/// The most rows that are written between two changes.
+const ROWS_MAX: u64 = 6;
+
+impl Runner<'_> {
+    /// What md does with the members between two lives.
+    pub(super) fn used_by_others(&mut self, first: Use, second: Option<Use>) -> Result<(), String> {
+        self.check_strays()?;
+        if !self.is_redundant() {
+            return Ok(());
+        }
+        let common = self.shared.truth.borrow().clone();
+        let Some((one, events)) = self.use_some(first, &[]) else { return Ok(()) };
+        self.impaired_once.set(true);
+        self.tally.count("uses by md");
+        let truth = std::mem::replace(&mut *self.shared.truth.borrow_mut(), common);
+        let other = second.and_then(|second| self.use_some(second, &one));
+        let Some((other, others_events)) = other else {
+            self.shared.truth.replace(truth);
+            self.note_strays(&one, &[], events, false);
+            return Ok(());
+        };
+        self.tally.count("halves used apart");
+        let is_equal = events == others_events;
+        if is_equal {
+            self.check_refused([&one[..], &other].concat())?;
+        }
+        let goes_on = if is_equal { first.seed.is_multiple_of(2) } else { events > others_events };
+        if goes_on {
+            self.shared.truth.replace(truth);
+            self.note_strays(&one, &other, events, is_equal);
+        } else {
+            self.note_strays(&other, &one, others_events, is_equal);
+        }
+        Ok(())
+    }
+
+    /// Members that md can have: there, well, current, and not astray.
+    fn usable(&self, taken: &[usize]) -> Vec<usize> {
+        let strays = self.strays.borrow();
+        let is_usable = |number: &usize| {
+            let faults = self.members[*number].faults();
+            self.presence.borrow()[*number] == Presence::There
+                && !faults.is_any()
+                && !strays.contains_key(number)
+                && !taken.contains(number)
+                && self.superblock(*number).is_ok_and(|own| matches!(own.own_role(), DeviceRole::Active(_)))
+        };
+        (0..self.members.len()).filter(is_usable).collect()
+    }
+
+    /// md uses some of those that are not `taken`; which, and their events at the end. `None` when there are not enough.
+    fn use_some(&self, how: Use, taken: &[usize]) -> Option<(Vec<usize>, u64)> {
+        let seconds = self.world.clock().wall().as_secs();
+        let start = |numbers: &[usize]| {
+            let members: Vec<SimMember> = numbers.iter().map(|&number| self.members[number].clone()).collect();
+            Foreign::assemble(&members, seconds)
+        };
+        let mut numbers = self.usable(taken);
+        let mut array = start(&numbers)?;
+        for number in numbers.clone() {
+            let fewer: Vec<usize> = numbers.iter().copied().filter(|other| *other != number).collect();
+            if how.without >> (number % 32) & 1 == 1
+                && let Some(other) = start(&fewer)
+            {
+                (array, numbers) = (other, fewer);
+            }
+        }
+        let mut random = Random::new(how.seed);
+        for change in 0..how.changes.max(1) {
+            match change % 2 {
+                0 => self.write_rows(&mut array, &mut random),
+                _ => array.rest(),
+            }
+        }
+        self.world.trace(|| format!("-- md used {numbers:?}, events {} then: {how:?}", array.events()));
+        let events = array.events();
+        Some((numbers, events))
+    }
+
+    fn write_rows(&self, array: &mut Foreign, random: &mut Random) {
+        let truth = &mut *self.shared.truth.borrow_mut();
+        for _ in 0..random.within(1..ROWS_MAX + 1) {
+            let row = random.pick(&self.rows);
+            let mut data = Vec::with_capacity(row.data.len());
+            for datum in &row.data {
+                let mut bytes = vec![0; crate::rows::SECTOR_BYTES];
+                random.fill(&mut bytes);
+                let written = truth.begin(datum.sector * bytes.len(), bytes.clone());
+                truth.answered(written, true);
+                data.push(bytes);
+            }
+            array.write(row, &data);
+        }
+    }
+
+    /// Members that are neither in use nor of the half that was used apart only stayed away.
+    fn note_strays(&self, in_use: &[usize], apart: &[usize], events: u64, stays_home: bool) {
+        let mut strays = self.strays.borrow_mut();
+        for (number, member) in self.present().filter(|(number, _)| !in_use.contains(number)) {
+            let is_active = self.superblock(number).is_ok_and(|own| matches!(own.own_role(), DeviceRole::Active(_)));
+            if !is_active || strays.contains_key(&number) {
+                continue;
+            }
+            let is_apart = apart.contains(&number);
+            let stray = Stray {
+                place: self.superblock_place(member),
+                untouched: is_apart.then(|| member.contents()),
+                is_apart,
+                events,
+                stays_home: stays_home && is_apart,
+            };
+            strays.insert(number, stray);
+        }
+    }
+
+    fn superblock_place(&self, member: &SimMember) -> Vec<u8> {
+        let image = member.image();
+        let at = self.history.setup.version.place(image.len() as u64).expect("it is long enough").0 as usize;
+        image[at..at + 4096].to_vec()
+    }
+
+    /// Both halves are given, and neither is the later: that is said, and nothing is written.
+    fn check_refused(&self, numbers: Vec<usize>) -> Result<(), String> {
+        let candidate = |number: usize| {
+            let member = self.members[number].clone();
+            Candidate { name: member.name(), member }
+        };
+        let before: Vec<Vec<u8>> = self.members.iter().map(SimMember::contents).collect();
+        let offered = numbers.iter().map(|&number| candidate(number)).collect();
+        let options = self.history.setup.options(true);
+        let assembled =
+            self.world.run(Array::assemble(offered, options, self.pool.clone(), self.world.clock()), || false);
+        match assembled.expect("nothing stops it") {
+            Err(refusal) if refusal.reason.contains("used apart") => {}
+            Err(refusal) => return Err(format!("halves of one age are refused for another reason: {refusal}")),
+            Ok(_) => return Err("halves of one age that were used apart are assembled".to_owned()),
+        }
+        self.world.forget_all();
+        match self.members.iter().zip(&before).all(|(member, before)| member.contents() == *before) {
+            true => Ok(()),
+            false => Err("a refusal has written something".to_owned()),
+        }
+    }
+
+    /// Bytes of a member change, of a stray too.
+    pub(super) fn corrupt(&self, number: usize, range: Range<u64>) {
+        let member = &self.members[number];
+        let is_as_left = |stray: &Stray| stray.untouched.as_ref().is_some_and(|before| *before == *member.image());
+        let was_as_left = self.strays.borrow().get(&number).is_some_and(is_as_left);
+        member.corrupt(range, &mut self.random.borrow_mut());
+        if let Some(stray) = self.strays.borrow_mut().get_mut(&number).filter(|_| was_as_left) {
+            stray.untouched = Some(member.contents());
+        }
+    }
+
+    /// A member is given up: whatever it held, it is to be a new one.
+    pub(super) fn give_up(&self, number: usize) {
+        if let Some(stray) = self.strays.borrow_mut().get_mut(&number) {
+            (stray.untouched, stray.stays_home) = (None, false);
+        }
+    }
+
+    /// Of strays, those that the engine has taken in are none any more.
+    pub(super) fn check_strays(&self) -> Result<(), String> {
+        let mut strays = self.strays.borrow_mut();
+        for (number, stray) in strays.iter() {
+            let is_touched = stray.untouched.as_ref().is_some_and(|before| *before != *self.members[*number].image());
+            if is_touched {
+                return Err(format!("member {number} was used apart from the others, and was written over"));
+            }
+        }
+        strays.retain(|&number, stray| self.superblock_place(&self.members[number]) == stray.place);
+        Ok(())
+    }
+
+    /// Whether md, too, has to be kept from a stray: mdadm ignores one that was used apart, and older kernels would believe one
+    /// that is an event behind until the engine has written the next ones.
+    pub(super) fn is_out_of_sight(&self, number: usize) -> bool {
+        let strays = self.strays.borrow();
+        let Some(stray) = strays.get(&number) else { return false };
+        let others = self.present().filter(|(other, _)| !strays.contains_key(other));
+        let events = others.filter_map(|(other, member)| Some(superblock(other, &member.image()).ok()?.events));
+        stray.is_apart || events.max().is_none_or(|events| events <= stray.events)
+    }
+}
