@@ -67,7 +67,7 @@ impl Runner<'_> {
         if is_equal {
             self.check_refused([&one[..], &other].concat())?;
         }
-        let goes_on = if is_equal { first.seed % 2 == 0 } else { events > others_events };
+        let goes_on = if is_equal { first.seed.is_multiple_of(2) } else { events > others_events };
         if goes_on {
             self.shared.truth.replace(truth);
             self.note_strays(&one, &other, events, is_equal);
