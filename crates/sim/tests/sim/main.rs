@@ -3,6 +3,7 @@
 mod boundaries;
 mod checksums;
 mod creation;
+mod forced;
 mod gathering;
 mod grow;
 mod healing;
