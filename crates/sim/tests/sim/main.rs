@@ -4,6 +4,7 @@ mod boundaries;
 mod checks;
 mod checksums;
 mod creation;
+mod forced;
 mod gathering;
 mod grow;
 mod halves;

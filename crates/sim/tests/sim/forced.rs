@@ -1,0 +1,136 @@
+//! Arrays that were assembled by force, whose power goes at every write and flush of the rounds that tell their members: what
+//! is left starts with the same bytes, by force again at most, and once stopped without.
+
+use engine::create::{Contents, Newcomer, Recipe, create};
+use engine::{Array, AssembleOptions, Candidate, Durability, Pool, Refusal};
+use format::geometry::Level;
+use format::placement::BitmapChoice;
+use format::superblock::Version;
+use mdspace_sim::{Random, SimMember, VirtualClock, World};
+use std::cell::Cell;
+use std::rc::Rc;
+
+type Simulated = Array<SimMember, VirtualClock>;
+
+const MEMBER_BYTES: usize = 96 << 10;
+
+async fn assemble(members: &[SimMember], world: &World, force: bool) -> Result<Simulated, Refusal> {
+    let candidate = |member: &SimMember| Candidate { name: member.name(), member: member.clone() };
+    let options = AssembleOptions { force, ..AssembleOptions::default() };
+    Array::assemble(members.iter().map(candidate).collect(), options, Pool::new(1 << 20), world.clock()).await
+}
+
+async fn read_all(array: &Simulated) -> Vec<u8> {
+    array.read(0, array.pool().take(array.bytes() as usize)).await.expect("it can be read").to_vec()
+}
+
+/// Makes an array, fills it and stops it. What it holds.
+async fn make(level: Level, bitmap: BitmapChoice, members: &[SimMember], world: &World) -> Vec<u8> {
+    let recipe = Recipe {
+        version: Version::V1_2,
+        level,
+        layout: if level == Level::Raid10 { 0x102 } else { 2 },
+        chunk_bytes: 4096,
+        name: "sim:forced".to_owned(),
+        data_offset_bytes: Some(32 << 10),
+        component_bytes: Some(64 << 10),
+        bitmap,
+        set_uuid: [7; 16],
+        contents: Contents::Zeros,
+        integrity: false,
+        overwrite: false,
+    };
+    let newcomer = |(index, member): (usize, &SimMember)| {
+        let candidate = Candidate { name: member.name(), member: member.clone() };
+        Some(Newcomer { candidate, device_uuid: [index as u8; 16] })
+    };
+    let newcomers: Vec<_> = members.iter().enumerate().map(newcomer).collect();
+    create(&recipe, &newcomers, &[], &Pool::new(1 << 20), &world.clock(), &|_, _| {}).await.expect("it can be made");
+    let array = assemble(members, world, false).await.expect("whole");
+    let bytes: Vec<u8> = (0..array.bytes()).map(|at| (at / 512 * 5 + at % 241) as u8).collect();
+    array.write(0, array.pool().copy_of(&bytes), Durability::Stable).await.expect("it is written");
+    array.stop().await.expect("it is clean");
+    bytes
+}
+
+#[test]
+fn a_loss_of_power_while_a_forced_array_tells_its_members_loses_nothing() {
+    let setups = [
+        (Level::Raid5, BitmapChoice::None, 4, 1),
+        (Level::Raid5, BitmapChoice::Chunk(4096), 4, 1),
+        (Level::Raid6, BitmapChoice::None, 5, 2),
+        (Level::Raid10, BitmapChoice::Chunk(4096), 4, 1),
+        (Level::Raid0, BitmapChoice::None, 3, 0),
+    ];
+    for (level, bitmap, slots, bears) in setups {
+        for seed in 0..3 {
+            let world = World::new(seed);
+            let boundaries = Rc::new(Cell::new(0));
+            let member = |index| SimMember::new(format!("m{index}"), &world, vec![0; MEMBER_BYTES], boundaries.clone());
+            let members: Vec<_> = (0..slots).map(member).collect();
+            let bytes = world.run(make(level, bitmap, &members, &world), || false).expect("the power stays");
+            // Those that fell behind: more than the level bears, for RAID-10 a pair, by ten events.
+            let lost = if level == Level::Raid10 { 2 } else { bears + 1 };
+            for member in &members[lost..] {
+                forge_events(member);
+            }
+            let first = boundaries.get() + 1;
+            let cuts = Cell::new(first);
+            let look_at_each = || {
+                while cuts.get() <= boundaries.get() {
+                    look(&members, &bytes, seed, &format!("{level:?} {bitmap:?} seed {seed} cut {}", cuts.get()));
+                    cuts.set(cuts.get() + 1);
+                }
+                false
+            };
+            let course = async {
+                assert!(assemble(&members, &world, false).await.is_err(), "{level:?}: too few are current");
+                let array = assemble(&members, &world, true).await.expect("by force");
+                assert_eq!(read_all(&array).await, bytes);
+                array.stop().await.expect("it is told");
+                let array = assemble(&members, &world, false).await.unwrap_or_else(|refusal| panic!("{refusal}"));
+                assert_eq!(read_all(&array).await, bytes);
+            };
+            world.run(course, look_at_each).expect("the power stays");
+            assert!(cuts.get() > first + 2 * slots as u64, "{level:?}: each member is written and flushed");
+        }
+    }
+}
+
+/// Ten events more, and the checksum made right; roles stay, as of members whose old images were put back.
+fn forge_events(member: &SimMember) {
+    let image = member.contents();
+    let at = 4096;
+    let mut superblock = format::superblock::decode(
+        Version::V1_2,
+        format::units::MemberByte(at),
+        &image[4096..8192],
+        image.len() as u64,
+    )
+    .expect("it is right")
+    .expect("it is there");
+    superblock.events += 10;
+    member.plant(at, &superblock.encode());
+}
+
+/// What is found when the power is back.
+fn look(members: &[SimMember], bytes: &[u8], seed: u64, context: &str) {
+    let mut random = Random::new(seed);
+    let world = World::new(seed);
+    let left: Vec<_> = members
+        .iter()
+        .map(|member| SimMember::new(member.name(), &world, member.after_power_loss(&mut random), Rc::default()))
+        .collect();
+    let course = async {
+        let array = match assemble(&left, &world, false).await {
+            Ok(array) => array,
+            Err(_) => assemble(&left, &world, true).await.unwrap_or_else(|refusal| panic!("{context}: {refusal}")),
+        };
+        assert!(read_all(&array).await == bytes, "{context}");
+        array.resync(&|_, _| {}).await.unwrap_or_else(|error| panic!("{context}: {error}"));
+        array.stop().await.unwrap_or_else(|error| panic!("{context}: {error}"));
+        let array = assemble(&left, &world, false).await.unwrap_or_else(|refusal| panic!("{context}: {refusal}"));
+        assert!(read_all(&array).await == bytes, "{context}: after a stop");
+    };
+    world.run(course, || false).expect("the power stays");
+}
