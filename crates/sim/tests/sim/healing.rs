@@ -9,6 +9,7 @@ use engine::status::{MemberStatus, Status};
 use engine::{Array, AssembleOptions, Candidate, Clock, Durability, Pool, Refusal};
 use format::geometry::Level;
 use format::placement::BitmapChoice;
+use format::signature::HEAD_BYTES;
 use format::superblock::Version;
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::cell::{Cell, RefCell};
@@ -86,7 +87,9 @@ impl Scene {
 
     pub(crate) fn member(&self, name: &str) -> SimMember {
         let bytes = (DATA_OFFSET + self.setup.component_bytes) as usize;
-        SimMember::new(name.to_owned(), &self.world, vec![0x5a; bytes], self.boundaries.clone())
+        let mut contents = vec![0x5a; bytes];
+        contents[..HEAD_BYTES as usize].fill(0); // or it would be somebody's
+        SimMember::new(name.to_owned(), &self.world, contents, self.boundaries.clone())
     }
 
     /// The members of a new array that is full of its own bytes.

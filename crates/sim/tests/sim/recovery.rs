@@ -10,6 +10,7 @@ use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, BitmapPolicy, Candidate, Clock, Durability, Pool, Refusal, SyncSpeed};
 use format::geometry::Level;
 use format::placement::BitmapChoice;
+use format::signature::HEAD_BYTES;
 use format::superblock::{BadBlockPlace, DeviceRole, MAX_DEVICES, Superblock, Version, decode};
 use format::units::{MemberByte, Sectors};
 use futures_util::future::join;
@@ -105,7 +106,9 @@ impl Life {
 
     fn member(&self, name: &str, contents: u8) -> SimMember {
         let bytes = DATA_OFFSET + self.setup.component_bytes as usize;
-        SimMember::new(name.to_owned(), &self.world, vec![contents; bytes], self.boundaries.clone())
+        let mut contents = vec![contents; bytes];
+        contents[..HEAD_BYTES as usize].fill(0); // or it would be somebody's
+        SimMember::new(name.to_owned(), &self.world, contents, self.boundaries.clone())
     }
 
     /// As [`Self::create`], with the first of the blank ones a spare.

@@ -8,6 +8,7 @@ use engine::{
 };
 use format::geometry::Level;
 use format::placement::BitmapChoice;
+use format::signature::HEAD_BYTES;
 use format::superblock::Version;
 use futures_util::future::join;
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
@@ -423,12 +424,9 @@ fn a_server_s_scrub_waits_for_recovery_and_goes_on_behind_it() {
         scene.pause(Duration::from_millis(300)).await;
         assert_eq!(array.status().sync_action, "check");
         array.fail("member0").await.expect("the level bears it");
-        let blank = SimMember::new(
-            "blank".to_owned(),
-            &scene.world,
-            vec![0x5a; (DATA_OFFSET + RAID6.component_bytes) as usize],
-            Rc::default(),
-        );
+        let mut contents = vec![0x5a; (DATA_OFFSET + RAID6.component_bytes) as usize];
+        contents[..HEAD_BYTES as usize].fill(0); // or it would be somebody's
+        let blank = SimMember::new("blank".to_owned(), &scene.world, contents, Rc::default());
         array.add(Candidate { name: "blank".to_owned(), member: blank }, [9; 16], false).await.expect("it fits");
         let mut recovered = false;
         loop {
