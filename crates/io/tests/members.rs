@@ -221,7 +221,7 @@ fn a_file_that_was_made_longer_is_so_once_it_is_measured() {
 }
 
 #[test]
-fn a_file_that_has_become_shorter_gives_a_short_read() {
+fn a_file_that_has_become_shorter_is_given_up_and_never_made_long_again() {
     let _alone = alone();
     let (executor, pool) = executor();
     for parent in ["/tmp", "/dev/shm"] {
@@ -234,11 +234,25 @@ fn a_file_that_has_become_shorter_gives_a_short_read() {
             executor.block_on(async {
                 let read = member.read(MemberByte(0), pool.take(16384)).await.0;
                 let vectored = member.read_vectored(MemberByte(0), vec![pool.take(8192), pool.take(8192)]).await.0;
-                for outcome in [read, vectored] {
+                let there = member.read(MemberByte(0), pool.take(4096)).await.0;
+                let write = member.write(MemberByte(8192), pool.zeroed(4096).freeze()).await;
+                for outcome in [read, vectored, there, write, member.flush().await] {
                     let error = outcome.expect_err("cut");
-                    assert_eq!(error.kind, MemberErrorKind::Short, "{parent} {direct:?} {left}: {error}");
+                    assert_eq!(error.kind, MemberErrorKind::Gone, "{parent} {direct:?} {left}: {error}");
                 }
             });
+            assert_eq!(file.metadata().expect("it is open").len(), left);
+            // A write comes to no end by itself: it has to look.
+            file.set_len(MEMBER_BYTES).expect("long again");
+            let member = {
+                drop(member);
+                let options = OpenOptions { direct, ..OpenOptions::default() };
+                FileMember::open(&directory.path().join("member"), &options).expect("opened")
+            };
+            file.set_len(left).expect("cut");
+            let write = executor.block_on(member.write(MemberByte(8192), pool.zeroed(4096).freeze()));
+            assert_eq!(write.expect_err("cut").kind, MemberErrorKind::Gone, "{parent} {direct:?} {left}");
+            assert_eq!(file.metadata().expect("it is open").len(), left);
             std::fs::remove_file(member.path()).expect("removed");
         }
     }
