@@ -4,7 +4,6 @@
 //! `cargo bench -p mdspace-export --bench vhost_user` prints operations a
 //! second and the ratio; `... -- SOCKET SOCKET` those of two servers that are there already (`tests/ways.py`).
 
-#[expect(dead_code, reason = "the tests use the rest of it")]
 #[path = "../tests/support/virtual_machine.rs"]
 mod virtual_machine;
 

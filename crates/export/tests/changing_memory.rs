@@ -92,6 +92,7 @@ async fn made(level: Level, members: &[Rc<MemoryMember>], pool: &Pool) -> InMemo
         set_uuid: [7; 16],
         contents: Contents::Consistent,
         overwrite: false,
+        logical_block_bytes: 0,
     };
     let newcomer = |(index, candidate)| Some(Newcomer { device_uuid: [index as u8; 16], candidate });
     let newcomers: Vec<_> = candidates(members, None).into_iter().enumerate().map(newcomer).collect();

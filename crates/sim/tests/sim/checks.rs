@@ -85,6 +85,7 @@ impl Scene {
             contents: Contents::Consistent,
             integrity: self.setup.integrity,
             overwrite: false,
+            logical_block_bytes: 0,
         };
         let newcomer = |(number, member)| Some(Newcomer { candidate: candidate(member), device_uuid: [number; 16] });
         let newcomers: Vec<_> = (0..).zip(&self.members).map(newcomer).collect();

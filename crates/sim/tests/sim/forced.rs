@@ -39,6 +39,7 @@ async fn make(level: Level, bitmap: BitmapChoice, members: &[SimMember], world: 
         contents: Contents::Zeros,
         integrity: false,
         overwrite: false,
+        logical_block_bytes: 0,
     };
     let newcomer = |(index, member): (usize, &SimMember)| {
         let candidate = Candidate { name: member.name(), member: member.clone() };

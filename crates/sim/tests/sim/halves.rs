@@ -97,6 +97,7 @@ impl Scene {
             contents: Contents::Consistent,
             integrity: false,
             overwrite: false,
+            logical_block_bytes: 0,
         };
         let newcomer =
             |(index, member)| Some(Newcomer { candidate: candidate(member), device_uuid: [index as u8; 16] });

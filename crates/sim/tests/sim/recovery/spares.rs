@@ -1,0 +1,91 @@
+//! Spares that the superblocks have no room for, or the bitmap none on them, and power that goes while the bitmap is removed.
+//!
+//! What must hold: such a spare is left out with the reason, and one that can serve takes over.
+
+use super::*;
+
+#[test]
+fn a_spare_without_room_for_the_bitmap_that_was_added_without_it_is_left_out() {
+    let life = Life::new(RAID5, 5);
+    life.world.clone().run(
+        async {
+            let (mut members, blanks) = life.create_with_spare().await;
+            let array = life.assemble(&members, false).await.expect("whole");
+            array.add_bitmap(Some(4096), BitmapPolicy::default()).await.expect("there is room");
+            array.stop().await.expect("stops clean");
+            members.push(blanks[0].clone());
+            for (data_offset, left_out) in [(DATA_OFFSET as u64 / 512, 0), (16, 1)] {
+                let mut spare = superblock(&blanks[0]);
+                (spare.data_offset, spare.bad_blocks) = (Sectors(data_offset), None);
+                blanks[0].plant(4096, &spare.encode());
+                let status = life.assemble(&members, false).await.expect("whole").status();
+                assert_eq!((status.in_sync, status.left_out.len()), (4, left_out), "{data_offset}");
+            }
+        },
+        || false,
+    );
+}
+
+#[test]
+fn a_spare_whose_number_no_superblock_has_room_for_is_left_out() {
+    let life = Life::new(RAID1, 4);
+    life.world.clone().run(
+        async {
+            let (mut members, blanks) = life.create_with_spare().await;
+            // A log behind the first 384 devices of the list; the spare itself has room for more.
+            let log = BadBlockPlace { sectors_from_superblock: 2, sectors: 1, shift: 0, in_use: false };
+            for member in &members {
+                let mut superblock = superblock(member);
+                superblock.bad_blocks = Some(log);
+                member.plant(4096, &superblock.encode());
+                member.plant(4096 + 1024, &[0xff; 512]);
+            }
+            let mut spare = superblock(&blanks[0]);
+            spare.roles.resize(385, DeviceRole::Spare);
+            spare.device_number.0 = 384;
+            blanks[0].plant(4096, &spare.encode());
+            members.push(blanks[0].clone());
+            members.remove(1);
+            let array = life.serve(&members, false).await.expect("degraded");
+            life.pause(Duration::from_secs(1)).await;
+            let status = array.status();
+            assert_eq!((status.in_sync, status.left_out.len()), (2, 1), "{:?}", status.left_out);
+            assert!(status.left_out[0].reason.contains("number is 384"), "{:?}", status.left_out);
+            array.add(candidate(&blanks[1]), [0x81; 16], false).await.expect("there are numbers left");
+            life.until_whole(&array).await;
+            array.stop().await.expect("stops clean");
+        },
+        || false,
+    );
+}
+
+#[test]
+fn a_spare_takes_over_wherever_power_went_while_the_bitmap_was_removed() {
+    for cut in 0..24 {
+        let life = Life::new(Setup { bitmap: true, ..RAID5 }, cut);
+        let world = life.world.clone();
+        let is_removing = Cell::new(false);
+        let mut devices = Vec::new();
+        let removal = async {
+            let (members, blanks) = life.create().await;
+            devices.extend(members.iter().chain(&blanks).cloned());
+            let array = life.assemble(&members, false).await.expect("whole");
+            array.add(candidate(&blanks[0]), [9; 16], false).await.expect("it fits");
+            life.boundaries.set(0);
+            is_removing.set(true);
+            array.remove_bitmap().await.expect("there is one");
+        };
+        world.run(removal, || is_removing.get() && life.boundaries.get() >= cut);
+        world.forget_all();
+        devices.iter().for_each(|member| member.lose_power(&mut life.random.borrow_mut()));
+        world.run(
+            async {
+                let array = life.serve(&devices, false).await.expect("whole");
+                array.fail(&devices[2].name()).await.expect("the level bears it");
+                life.until_whole(&array).await;
+                array.stop().await.expect("stops clean");
+            },
+            || false,
+        );
+    }
+}
