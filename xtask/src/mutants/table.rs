@@ -678,7 +678,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "number-beyond-room",
         broken: "a spare is given a slot whose number the members' superblocks have no room for",
-        by: Test("recovery::a_spare_whose_number_no_superblock_has_room_for_is_left_out"),
+        by: Test("recovery::spares::a_spare_whose_number_no_superblock_has_room_for_is_left_out"),
         file: "assemble.rs",
         old: "role == DeviceRole::Spare && usize::from(number) >= listed_max",
         new: "role == DeviceRole::Spare && usize::from(number) >= listed_max && !BROKEN",
