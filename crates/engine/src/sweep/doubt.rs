@@ -91,7 +91,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if count <= affordable {
             return (0..count).collect();
         }
-        let affordable = affordable.min(WINDOWS_MAX).max(2);
+        let affordable = affordable.clamp(2, WINDOWS_MAX);
         let known: Vec<u64> = holes.iter().flat_map(|(name, hole)| self.windows_of_hole(name, hole)).collect();
         let mut windows: Vec<u64> =
             spread(known.len() as u64, affordable / 2).map(|index| known[index as usize]).collect();

@@ -1,6 +1,6 @@
 //! Accepts connections and serves each with a [`session`](super::session).
 //!
-//! What connections can hold in memory is bounded by [`ServerLimits`]; who is let in, by [`strangers`](super::strangers). A
+//! What connections can hold in memory is bounded by [`ServerLimits`]; who is let in, by `strangers`. A
 //! client that breaks the protocol or disappears loses its connection, and
 //! nobody else notices.
 

@@ -68,7 +68,7 @@ pub enum Ended {
     UnknownExport,
 }
 
-/// As [`serve_admitted`], of a client that nobody keeps waiting.
+/// As `serve_admitted`, of a client that nobody keeps waiting.
 ///
 /// # Errors
 /// As there.

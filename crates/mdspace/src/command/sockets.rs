@@ -199,7 +199,7 @@ mod tests {
         let uid = rustix::process::getuid();
         let someone = Uid::from_raw(if uid.is_root() { 4242 } else { uid.as_raw() });
         let tmp = PathBuf::from(format!("/tmp/mdspace-{}", someone.as_raw()));
-        assert_eq!(directories_of(someone, None, runtimes.path()), [tmp.clone()]);
+        assert_eq!(directories_of(someone, None, runtimes.path()), vec![tmp.clone()]);
         let login = runtimes.path().join(someone.as_raw().to_string());
         std::fs::create_dir(&login).expect("made");
         // As root it stays root's: nobody else's login, which is not used.

@@ -218,7 +218,8 @@ fn a_recovery_waits_for_room_and_its_member_stays() {
             let spare = scene.member("spare");
             spare.faults().full.borrow_mut().push(DATA_OFFSET + 5 * ROW..u64::MAX);
             array.add(candidate(&spare), [9; 16], false).await.expect("it fits");
-            (scene.pause().await, scene.pause().await);
+            scene.pause().await;
+            scene.pause().await;
             assert_eq!(of(&array.status(), &spare).state, "recovering", "{setup:?}");
             scene.check(&array).await;
             spare.faults().full.take();
