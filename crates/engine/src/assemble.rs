@@ -4,7 +4,7 @@
 //! behind is left out, the freshest superblock says who is what. Stricter than
 //! md where it would have to guess: members of the same age that disagree,
 //! strangers and duplicates are refused. Members that were used apart are left
-//! out ([`crate::split`]). Nothing is written here; the first write of the
+//! out (`split.rs`). Nothing is written here; the first write of the
 //! running array is what marks the members.
 
 use crate::array::{Array, Inner};

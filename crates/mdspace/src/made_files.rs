@@ -39,6 +39,7 @@ impl MadeFiles {
     }
 
     /// Where they are.
+    #[cfg(feature = "command")]
     pub(crate) fn paths(&self) -> &[PathBuf] {
         &self.0
     }
