@@ -17,6 +17,7 @@
 //! Facts: mdadm's `Assemble.c` ("ignoring %s as it reports %s as failed"), `super_1_sync` and `super_90_sync` in `md.c`.
 
 use crate::error::Refusal;
+use format::geometry::Level;
 use format::superblock::{DeviceRole, Superblock};
 
 /// A member that was used without the anchor.
@@ -90,7 +91,15 @@ impl<'a> Apart<'a> {
 
 /// Whether `own` calls the member of `other` what that calls itself.
 fn knows(own: &Superblock, other: &Superblock) -> bool {
-    own.role(other.device_number) == other.own_role()
+    own.role(other.device_number) == other.own_role() || has_moved(own, other)
+}
+
+/// Whether the member of `other` was told first that it has another slot, as a RAID-1 gives up slots ([`crate::copies`]). It
+/// knows that of `own` still, which a member that was used apart does not.
+fn has_moved(own: &Superblock, other: &Superblock) -> bool {
+    let is_active = |role: DeviceRole| matches!(role, DeviceRole::Active(_));
+    let are_both_active = is_active(own.role(other.device_number)) && is_active(other.own_role());
+    own.level == Level::Raid1 && are_both_active && other.role(own.device_number) == own.own_role()
 }
 
 /// Of an array's members in use, the one because of which another that was away cannot return by a bitmap: that one was
@@ -113,7 +122,6 @@ pub(crate) fn used_without<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use format::geometry::Level;
     use format::placement::Placement;
     use format::superblock::{Blueprint, Resync, SetName, Timestamp, Version};
     use format::units::{DeviceNumber, Sectors, Slot};
@@ -230,6 +238,14 @@ mod tests {
         let mut own = superblock(Level::Raid1, 3, 0, 19, &[0], DeviceRole::Spare);
         own.roles[2] = DeviceRole::Active(Slot(1));
         assert!(Apart::find(&own, "anchor", &anchor).is_some());
+    }
+
+    #[test]
+    fn a_copy_that_was_told_first_of_another_slot_makes_no_halves() {
+        let raid1 = |number, events| superblock(Level::Raid1, 3, number, events, &[1, 2], DeviceRole::Faulty);
+        let mut moved = raid1(2, 20);
+        moved.roles[2] = DeviceRole::Active(Slot(0));
+        assert_eq!(verdicts(&[moved, raid1(1, 19)], 0), [None; 2]);
     }
 
     #[test]

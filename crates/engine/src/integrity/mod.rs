@@ -174,6 +174,10 @@ impl Writing<'_> {
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
         self.checksums.table.borrow_mut().end(&self.blocks, self.started, self.is_done);
+        if self.is_done {
+            // Not before: a reader beside the write may still find what was there, which was counted.
+            self.checksums.counted.written(&self.blocks);
+        }
         self.checksums.written.raise();
     }
 }
@@ -485,7 +489,6 @@ impl Checksums {
     ) -> Result<Writing<'_>, MemberError> {
         let blocks = blocks(at, bytes);
         self.table.borrow_mut().begin(&blocks);
-        self.counted.written(&blocks);
         let mut writing = Writing { checksums: self, blocks: blocks.clone(), started: None, is_done: false };
         if !self.table.borrow().is_stable(&blocks) {
             Box::pin(self.open(member, &blocks)).await?;

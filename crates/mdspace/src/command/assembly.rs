@@ -11,7 +11,7 @@ use crate::machine::{Array, Consent, Machine, Purpose};
 use crate::names::name_of;
 use engine::inspect::find_superblock;
 use engine::status::level_name;
-use engine::{BitmapPolicy, Candidate, Offer};
+use engine::{BitmapPolicy, Candidate, Offer, Refusal};
 use format::superblock::Superblock;
 use io::{AnyMember, OpenError};
 use std::cell::RefCell;
@@ -92,7 +92,7 @@ impl Machine {
 
     /// What to say of members of several arrays, where one was to be assembled: which arrays there are, and how one is chosen.
     /// `None` where they are all of one.
-    async fn several_arrays(&self, paths: &[PathBuf]) -> Option<Failure> {
+    async fn several_arrays(&self, paths: &[PathBuf], refusal: &Refusal) -> Option<Failure> {
         let mut arrays: Vec<(Superblock, Vec<String>)> = Vec::new();
         for path in paths {
             let Ok(Candidate { name, member }) = self.try_open(path, Purpose::Look) else { continue };
@@ -112,7 +112,10 @@ impl Machine {
             format!("\n  {} \"{name}\" ({level}): {}", ArrayUuid(superblock.set_uuid), members.join(" "))
         });
         let described: String = described.collect();
-        let reason = format!("superblock.set_uuid: these are members of {} arrays:{described}", arrays.len());
+        let odd = refusal.member.as_deref().unwrap_or("one of the members");
+        let count = arrays.len();
+        let reason =
+            format!("{odd}: superblock.set_uuid: of another array; these are members of {count} arrays:{described}");
         let uuid = ArrayUuid(first.0.set_uuid);
         Some(
             Failure::refused(reason)
@@ -145,7 +148,7 @@ impl Machine {
         let array = match self.assemble_offer(Offer { members, bitmap }, consent, purpose, policy).await {
             Ok(array) => array,
             Err(refusal) if refusal.field.as_deref() == Some("superblock.set_uuid") => {
-                return Err(self.several_arrays(&found.own).await.unwrap_or_else(|| refusal.into()));
+                return Err(self.several_arrays(&found.own, &refusal).await.unwrap_or_else(|| refusal.into()));
             }
             Err(refusal) => return Err(refusal.into()),
         };

@@ -9,6 +9,7 @@ use engine::{
 };
 use format::geometry::Level;
 use format::placement::BitmapChoice;
+use format::signature::HEAD_BYTES;
 use format::superblock::Version;
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::cell::RefCell;
@@ -284,6 +285,13 @@ fn a_member_that_does_not_answer_a_check_is_asked_again_and_stays() {
     }
 }
 
+/// A member that holds anything but what would make it somebody's.
+fn newcomer(scene: &Scene, bytes: usize) -> SimMember {
+    let mut contents = vec![0x5a; bytes];
+    contents[..HEAD_BYTES as usize].fill(0);
+    SimMember::new("blank".to_owned(), &scene.world, contents, Rc::default())
+}
+
 #[test]
 fn the_report_tells_what_became_of_members_since_the_scrub_began() {
     for setup in [RAID1, RAID6] {
@@ -293,7 +301,7 @@ fn the_report_tells_what_became_of_members_since_the_scrub_began() {
             array.fail("member1").await.expect("the level bears it");
             array.remove("member1").await.expect("it is faulty");
             let bytes = (DATA_OFFSET + COMPONENT_BYTES) as usize;
-            let blank = SimMember::new("blank".to_owned(), &scene.world, vec![0x5a; bytes], Rc::default());
+            let blank = newcomer(scene, bytes);
             array.add(candidate(&blank), [9; 16], false).await.expect("it fits");
             scene.pause(120).await;
             array.pause_scrub(false).expect("it is paused");
@@ -349,7 +357,7 @@ fn a_scrub_does_not_wait_for_what_cannot_go_on() {
     play(RAID5, 6, async |scene, array| {
         array.fail("member1").await.expect("the level bears it");
         let bytes = (DATA_OFFSET + COMPONENT_BYTES) as usize;
-        let blank = SimMember::new("blank".to_owned(), &scene.world, vec![0x5a; bytes], Rc::default());
+        let blank = newcomer(scene, bytes);
         // What is lost for good becomes bad blocks of the newcomer, as long as nobody may be back with it.
         scene.members[2].faults().gone.set(true);
         array.begin_scrub(&CHECK).expect("it can be checked");

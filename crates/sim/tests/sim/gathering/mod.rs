@@ -126,22 +126,6 @@ fn random_writes_in_a_small_area_wait_for_no_stream() {
 }
 
 #[test]
-fn a_random_write_that_joins_a_stream_s_stripe_does_not_wait_for_the_stream() {
-    let scene = Scene::new(Level::Raid5, 16);
-    // Half a stripe, in order and all at once; nothing follows, so the stream waits in vain.
-    let stream = scene.write_linear(0, 5 * 64 * KIB, 64 * KIB, 5);
-    let clock = scene.world.clock();
-    let random = async {
-        clock.sleep_until(clock.now() + Duration::from_micros(300)).await;
-        let start = clock.now();
-        scene.write(4096, 4096).await; // over what the stream has brought
-        clock.now().since(start)
-    };
-    let (_, took) = scene.world.run(futures_util::future::join(stream, random), || false).expect("not stopped");
-    assert!(took < Duration::from_millis(3), "{took:?}");
-}
-
-#[test]
 fn a_stream_whose_queue_holds_no_stripe_is_not_slowed() {
     for depth in [1, 2, 4] {
         let scene = Scene::new(Level::Raid5, 16);

@@ -180,7 +180,7 @@ fn a_caller_that_is_dropped_takes_nothing_from_the_others() {
 fn writes_that_all_give_up_while_they_wait_leave_nothing_behind() {
     let scene = Scene::new(Level::Raid5, 4);
     let clock = scene.world.clock();
-    let waiting = join_all((0..3).map(|number| scene.write(number * 16 * KIB, 16 * KIB)));
+    let waiting = join_all((0..6).map(|number| scene.write(number * 16 * KIB, 16 * KIB)));
     let soon = clock.sleep_until(clock.now() + Duration::from_millis(1));
     let life = async { matches!(select(pin!(waiting), pin!(soon)).await, Either::Right(_)) };
     assert_eq!(scene.world.run(life, || false), Some(true), "a stream waits for more");
