@@ -288,7 +288,7 @@ impl FileMember {
     fn look(&self) {
         match self.is_block_device {
             true => probe::length(&*self.descriptor).map_or((), |now| self.still.note_length(now, self.bytes_needed())),
-            false => self.still.look(&self.path, &self.descriptor, self.bytes_needed()),
+            false => self.still.look(&self.descriptor, self.bytes_needed()),
         }
     }
 
@@ -298,7 +298,7 @@ impl FileMember {
             Operation::Read => self.still.forbids_reads(),
             _ if self.is_block_device => self.still.forbids_changes(),
             _ => {
-                self.still.look_once_a_round(&self.path, &self.descriptor, self.bytes_needed());
+                self.still.look_once_a_round(&self.descriptor, self.bytes_needed());
                 self.still.forbids_changes()
             }
         };

@@ -9,8 +9,14 @@
 //! writes of a round of the executor, and with every flush. It never looks at what the file holds.
 
 use crate::descriptor::Descriptor;
+use rustix::fs::{AtFlags, Statx, StatxFlags};
 use std::cell::{Cell, OnceCell};
-use std::path::Path;
+
+/// What the kernel knows of a file by itself: a file system that hangs, or is on another machine, is not waited for.
+fn look_at(descriptor: &Descriptor) -> rustix::io::Result<Statx> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    rustix::fs::statx(descriptor, c"", flags, StatxFlags::SIZE | StatxFlags::NLINK)
+}
 
 /// What was seen of a file since it was opened.
 #[derive(Debug)]
@@ -33,7 +39,7 @@ impl Still {
 
     /// Of a file that is open already.
     pub(super) fn of(descriptor: &Descriptor) -> Self {
-        Self::new(rustix::fs::fstat(descriptor).is_ok_and(|status| status.st_nlink > 0))
+        Self::new(look_at(descriptor).is_ok_and(|status| status.stx_nlink > 0))
     }
 
     pub(super) fn was_linked(&self) -> bool {
@@ -51,23 +57,21 @@ impl Still {
     }
 
     /// Looks, unless that was done in this round of the executor. `bytes` is how long it has to be.
-    pub(super) fn look_once_a_round(&self, path: &Path, descriptor: &Descriptor, bytes: u64) {
+    pub(super) fn look_once_a_round(&self, descriptor: &Descriptor, bytes: u64) {
         let round = descriptor.core().rounds.get();
         if self.round.replace(round) != round {
-            self.look(path, descriptor, bytes);
+            self.look(descriptor, bytes);
         }
     }
 
     /// Looks at a regular file. One that cannot be looked at is as it was.
-    pub(super) fn look(&self, path: &Path, descriptor: &Descriptor, bytes: u64) {
-        let Ok(status) = rustix::fs::fstat(descriptor) else { return };
-        self.note_length(status.st_size.cast_unsigned(), bytes);
-        if self.was_linked && status.st_nlink == 0 {
-            self.unlinked.get_or_init(|| match path.exists() {
-                true => {
-                    "the member's file was replaced by another while it was in use: it is written no more".to_owned()
-                }
-                false => "the member's file was removed while it was in use: it is written no more".to_owned(),
+    pub(super) fn look(&self, descriptor: &Descriptor, bytes: u64) {
+        let Ok(status) = look_at(descriptor) else { return };
+        self.note_length(status.stx_size, bytes);
+        if self.was_linked && status.stx_nlink == 0 {
+            self.unlinked.get_or_init(|| {
+                "the member's file was removed, or replaced by another, while it was in use: it is written no more"
+                    .to_owned()
             });
         }
     }
