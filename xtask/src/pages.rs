@@ -9,7 +9,7 @@ use clap::Parser;
 use crate::{Chore, Cli, catalogue, mutants, root, steps};
 
 /// The pages, and how many commands each has.
-const PAGES: &[(&str, usize)] = &[("docs/testing.md", 10), ("CONTRIBUTING.md", 17), ("README.md", 2)];
+const PAGES: &[(&str, usize)] = &[("docs/testing.md", 11), ("CONTRIBUTING.md", 18), ("README.md", 2)];
 
 /// The commands of a page, without what is said about them behind a `#`.
 fn commands(page: &str) -> Vec<&str> {

@@ -117,6 +117,9 @@ impl Owed {
 
     /// Nothing of `range` is owed any more; true when something was.
     pub(crate) fn remove(&self, range: &Range<u64>) -> bool {
+        if range.is_empty() {
+            return false;
+        }
         let mut pieces = self.pieces.borrow_mut();
         let touched: Vec<u64> = touched(&pieces, range).map(|(at, _)| at).collect();
         for at in &touched {

@@ -38,8 +38,9 @@ fn on_every_kind(test: &str, check: impl AsyncFn(&AnyMember, &Pool, &str)) {
             for direct in [Direct::Auto, Direct::Never] {
                 let member = file_in(directory.path(), &OpenOptions { direct, ..OpenOptions::default() });
                 let name = format!("{member:?} {direct:?} register={register}");
-                std::fs::remove_file(member.path()).expect("the open file stays");
+                let path = member.path().to_owned();
                 executor.block_on(check(&member.into(), &pool, &name));
+                std::fs::remove_file(path).expect("it is there");
             }
         }
         let memory = MemoryMember::new(MEMBER_BYTES).expect("memory");

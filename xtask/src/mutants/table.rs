@@ -631,9 +631,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         broken: "a bad block is none as soon as it was written, before it was read back",
         by: Test("healing::a_bad_block_is_one_until_what_was_written_there_was_read_back"),
         file: "device.rs",
-        old: "self.with_successor(self.write_one_unnoted(at, from, why), other).await",
-        new: "if BROKEN {\n            return self.write_one_own(at, from, why).await;\n        }\n        \
-              self.with_successor(self.write_one_unnoted(at, from, why), other).await",
+        old: "            let result = self.write_one_unnoted(at, from, why).await;\n            self.note_owed",
+        new: "            let bytes = from.len() as u64;\n            let result = self.write_one_unnoted(at, from, why).await;\n            \
+              if BROKEN {\n                self.note_written(at, bytes, &result);\n            }\n            self.note_owed",
     },
     Mutant {
         name: "successor-not-compared",

@@ -208,7 +208,7 @@ fn an_export_is_described_by_its_size_its_flags_and_its_block_sizes() {
     let expected = [
         [&info::EXPORT.to_be_bytes()[..], &512u64.to_be_bytes(), &read_only.to_be_bytes()].concat(),
         [&info::NAME.to_be_bytes()[..], b"other"].concat(),
-        [&info::BLOCK_SIZE.to_be_bytes()[..], &[0, 0, 0, 1], &[0, 0, 16, 0], &[2, 0, 0, 0]].concat(),
+        [&info::BLOCK_SIZE.to_be_bytes()[..], &[0, 0, 2, 0], &[0, 0, 16, 0], &[2, 0, 0, 0]].concat(),
         vec![],
     ];
     let found: Vec<Vec<u8>> = replies(&out).into_iter().map(|reply| reply.2).collect();
