@@ -48,6 +48,14 @@ rest() { # until md is at nothing; levels without redundancy never are at anythi
     [ -e $md/sync_action ] || return 0
     until [ "$(<$md/sync_action)" = idle ]; do read -rt 0.02 -u "$silence" || true; done
 }
+# reshape OPTION...: a recovery that has not begun yet as the array looks idle holds it up.
+reshape() {
+    local tries=0
+    until mdadm --quiet --grow /dev/md0 "$@" 2>/dev/null; do
+        ((++tries < 200))
+        read -rt 0.1 -u "$silence" || true
+    done
+}
 exec {silence}<> <(:) # reading from it with a time limit waits without starting a program
 until_is() { # until_is FILE VALUE
     until [ "$(<"$1")" = "$2" ]; do read -rt 0.02 -u "$silence" || true; done
@@ -401,7 +409,7 @@ grown() { # a RAID-5 that was reshaped to its end, and then had a member added w
     blank 5 40
     create --level=5 --raid-devices=3 --chunk=64 $(devices 0 1 2)
     mdadm --quiet /dev/md0 --add /dev/loop3
-    mdadm --quiet --grow /dev/md0 --raid-devices=4
+    reshape --raid-devices=4
     mdadm --wait --quiet /dev/md0 || true
     rest
     mdadm --quiet /dev/md0 --fail /dev/loop1
@@ -484,7 +492,7 @@ reshape_cut_off() { # a RAID-5 that was stopped while it grew from three members
     truth
     mdadm --quiet /dev/md0 --add /dev/loop3
     echo 12288 >$md/sync_max # the reshape stops there, in the middle
-    mdadm --quiet --grow /dev/md0 --raid-devices=4
+    reshape --raid-devices=4
     until [[ $(<$md/reshape_position) != none && $(<$md/reshape_position) -ge 12288 ]]; do read -rt 0.05 -u "$silence" || true; done
     stop
     saved
@@ -555,7 +563,7 @@ reshaped_raid10() { # a RAID-10 that grew from four members to six, to its end
     blank 6 24
     create --level=10 --raid-devices=4 --chunk=64 $(devices 0 1 2 3)
     mdadm --quiet /dev/md0 --add /dev/loop4 /dev/loop5
-    mdadm --quiet --grow /dev/md0 --raid-devices=6
+    reshape --raid-devices=6
     mdadm --wait --quiet /dev/md0 || true
     rest
     fill
