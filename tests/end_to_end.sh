@@ -60,6 +60,6 @@ step "stopped; the failed member is left out when all are given"
 "$mdspace" stop --control control.socket
 wait "$server"
 trap - EXIT
-"$mdspace" read "${members[@]}" -o out && cmp -n "$(stat -c %s image)" image out
+"$mdspace" read "${members[@]}" -o out --overwrite && cmp -n "$(stat -c %s image)" image out
 e2fsck -fn out
 rm out patterns

@@ -41,7 +41,7 @@ while read -r level count; do
     ((read_bytes > 0 && read_bytes <= 4 * bits * BITMAP_CHUNK)) ||
         { echo "level $level: $bits bits are set, $read_bytes bytes were read"; exit 1; }
 
-    "$mdspace" read "${members[@]}" -o model.$level
+    "$mdspace" read "${members[@]}" -o model.$level --overwrite
     perl -e '
         my ($model, $size) = @ARGV;
         my ($new, $record, $records, $block) = (8 << 20, 12288, 60, 4096);

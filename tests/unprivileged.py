@@ -319,7 +319,7 @@ def ways():
         server.stop()
     # What others can write to is no place for sockets.
     os.chmod(own, 0o777)
-    refused("serve", *members, says=[own, "not a directory that you alone can write", "--control PATH"])
+    refused("serve", *members, says=[own, "others can write to it", "--control PATH"])
     os.rmdir(own)
 
     step("NBD through TLS")

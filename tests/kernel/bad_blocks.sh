@@ -105,7 +105,7 @@ we_honour_mds_bad_blocks() {
     [ "$told" = $((${bad#* } * 512)) ] || fail "we see $told bad bytes, md had $bad"
     we_read_all True
     stop_serving
-    "$mdspace" read "${members[@]}" -o found && cmp model found || fail "we read otherwise"
+    "$mdspace" read "${members[@]}" -o found --overwrite && cmp model found || fail "we read otherwise"
     serve "${members[@]}"
     we_write_over_it
     until_true says 'members[0].bad_bytes == 0'
@@ -132,7 +132,7 @@ md_honours_our_bad_blocks() {
     [ "$(bad_by_md)" = "" ] || fail "md's bad blocks are still: $(bad_by_md)"
     stop_md
     judged ""
-    "$mdspace" read "${members[@]}" -o found && cmp model found || fail "we read otherwise"
+    "$mdspace" read "${members[@]}" -o found --overwrite && cmp model found || fail "we read otherwise"
 }
 
 our_failed_writes_are_bad_blocks_to_md() {
@@ -158,7 +158,7 @@ mds_failed_writes_are_bad_blocks_to_us() {
     until_true is_bad_to_md # noted beside the write
     stop_md
     unspoil
-    "$mdspace" read "${members[@]}" -o found && cmp model found || fail "we read otherwise"
+    "$mdspace" read "${members[@]}" -o found --overwrite && cmp model found || fail "we read otherwise"
     serve "${members[@]}"
     we_read_all True
     we_write_over_it

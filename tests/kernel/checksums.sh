@@ -33,7 +33,7 @@ put() {
 right() {
     until_true released
     rm -f found
-    "$mdspace" read "$@" --length $((4 << 20)) -o found || fail "not read"
+    "$mdspace" read "$@" --length $((4 << 20)) -o found --overwrite || fail "not read"
     cmp model found || fail "other bytes for mdspace"
 }
 

@@ -42,13 +42,13 @@ unchanged() {
 
 refuses() { # WORD MEMBER...: by `read`, with status 2 and that word, and nothing is changed.
     local status=0
-    "$mdspace" read --output got "${@:2}" 2>refusal || status=$?
+    "$mdspace" read --output got --overwrite "${@:2}" 2>refusal || status=$?
     [ $status = 2 ] || fail "read ${*:2}: status $status: $(<refusal)"
     grep --quiet -- "$1" refusal || fail "read ${*:2}: no '$1' in: $(<refusal)"
     unchanged "a refusal"
 }
 reads() { # ARGUMENT...: right, and nothing is changed
-    "$mdspace" read --output got "$@" 2>notes || fail "read $*: $(<notes)"
+    "$mdspace" read --output got --overwrite "$@" 2>notes || fail "read $*: $(<notes)"
     cmp model got || fail "read $*: other bytes than the driver's"
 }
 md_reads() { # WHEN MEMBER...: without --force
@@ -202,7 +202,7 @@ for touch in untouched written; do
     serve --force "${rest[@]}"
     [ $touch = untouched ] || hand send model 0 4096 || fail "not written: $told"
     stop_serving
-    "$mdspace" read --output got "${rest[@]}" || fail "refused again"
+    "$mdspace" read --output got --overwrite "${rest[@]}" || fail "refused again"
     cmp -n $((1 << 20)) model got || fail "other bytes"
     mdadm --assemble --quiet --run /dev/md0 "${rest[@]}" || fail "md refuses it"
     cmp -n $((1 << 20)) model /dev/md0 || fail "md reads other bytes"

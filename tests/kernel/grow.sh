@@ -97,7 +97,7 @@ ours() {
     stop_md
     until_true released
     rm -f found
-    "$mdspace" read "${members[@]}" -o found && cmp found model || fail "other bytes here"
+    "$mdspace" read "${members[@]}" -o found --overwrite && cmp found model || fail "other bytes here"
 }
 
 # md's, of members that are longer than what it uses of them.
@@ -124,7 +124,7 @@ theirs() {
     stop_md
     until_true released
     rm -f found
-    "$mdspace" read "${members[@]}" --length $MODEL_BYTES -o found && cmp found model || fail "other bytes here"
+    "$mdspace" read "${members[@]}" --length $MODEL_BYTES -o found --overwrite && cmp found model || fail "other bytes here"
 }
 
 # md grows it and is stopped in the middle: the rest is ours. Without a bitmap: with one, Linux 6.1 calls the new part
@@ -144,7 +144,7 @@ grown_by_md() {
     [ "$(component)" = "$size" ] || fail "$size KiB for md, $(component) here"
     "$mdspace" scrub "${members[@]}" --repair >scrubbed 2>&1 || fail "not resynced here: $(<scrubbed)"
     rm -f found
-    "$mdspace" read "${members[@]}" --length $MODEL_BYTES -o found && cmp found model || fail "other bytes here"
+    "$mdspace" read "${members[@]}" --length $MODEL_BYTES -o found --overwrite && cmp found model || fail "other bytes here"
     "$mdspace" grow "${members[@]}" --size max >grown || fail "refused: $(<grown)"
     grep -q ^unchanged grown || fail "not used whole by md: $(<grown)"
     assemble_and_finish "${members[@]}"
@@ -308,7 +308,7 @@ copies() {
     hand found examined.json 'arrays[0].status.raid_disks == 3 and arrays[0].status.in_sync == 2' && [ "$told" = True ] ||
         fail "not as md left it"
     rm -f found
-    "$mdspace" read "${members[@]}" --length $MODEL_BYTES -o found && cmp found model || fail "other bytes here"
+    "$mdspace" read "${members[@]}" --length $MODEL_BYTES -o found --overwrite && cmp found model || fail "other bytes here"
 }
 
 # served LEVEL METADATA BITMAP SIGNAL: grown by us while it is served and a client writes; another client finds the new size and uses

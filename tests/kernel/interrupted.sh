@@ -147,7 +147,7 @@ half_recovered() {
             "$mdspace" write "${members[@]}" --offset $at
         note $other $at 99999
     done
-    "$mdspace" read "${members[@]}" -o out
+    "$mdspace" read "${members[@]}" -o out --overwrite
     same "half recovered, read by us" out
 
     before=$(sectors_written "${members[0]}")

@@ -105,7 +105,7 @@ md_begins_and_we_finish() {
     local offset
     offset=$(superblock_number "${members[count]}" "Recovery Offset")
     [ "${offset:-0}" -gt 0 ] || fail "md left no recovery offset"
-    "$mdspace" read "${members[0]}" "${members[@]:2}" -o ours && cmp model ours || fail "read otherwise"
+    "$mdspace" read "${members[0]}" "${members[@]:2}" -o ours --overwrite && cmp model ours || fail "read otherwise"
     serve "${members[0]}" "${members[@]:2}"
     poke_served 4096
     until_true is_whole
@@ -220,7 +220,7 @@ two_are_half_recovered_by_md() {
     poke_md 1024
     stop_md
     half_recovered "${members[@]:count}"
-    "$mdspace" read "${members[0]}" "${members[2]}" "${members[@]:4}" -o ours && cmp model ours || fail "read otherwise"
+    "$mdspace" read "${members[0]}" "${members[2]}" "${members[@]:4}" -o ours --overwrite && cmp model ours || fail "read otherwise"
     serve "${members[0]}" "${members[2]}" "${members[@]:4}"
     poke_served 4096
     until_true is_whole
@@ -343,7 +343,7 @@ md_begins_to_replace() {
 md_begins_to_replace_and_we_finish() {
     md_begins_to_replace
     left_half_done "${members[1]}" "${members[count]}"
-    "$mdspace" read "${members[@]}" -o ours && cmp model ours || fail "read otherwise"
+    "$mdspace" read "${members[@]}" -o ours --overwrite && cmp model ours || fail "read otherwise"
     serve "${members[@]}"
     poke_served 4096
     until_true has_place "${members[count]}"
@@ -399,7 +399,7 @@ has_become_a_member() { [[ ",$(<"$md/dev-${1#/dev/}/state")," != *,replacement,*
 # Of five, one is lost and one half replaced.
 md_begins_to_replace_while_another_is_lost() {
     md_begins_to_replace 3
-    "$mdspace" read "${members[@]}" -o ours && cmp model ours || fail "read otherwise"
+    "$mdspace" read "${members[@]}" -o ours --overwrite && cmp model ours || fail "read otherwise"
     local rest=("${members[@]:0:3}" "${members[@]:4}")
     serve "${rest[@]}"
     poke_served 4096
