@@ -196,10 +196,11 @@ impl Runner<'_> {
         }
     }
 
-    /// A member is given up: whatever it held, it is to be a new one.
+    /// A member is given up: whatever it held, it is to be a new one. As long as its superblock is the old one, it is of the other
+    /// half still: a power cut in the middle of an addition leaves it so, and its owner keeps it at home.
     pub(super) fn give_up(&self, number: usize) {
         if let Some(stray) = self.strays.borrow_mut().get_mut(&number) {
-            (stray.untouched, stray.stays_home) = (None, false);
+            stray.untouched = None;
         }
     }
 
