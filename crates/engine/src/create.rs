@@ -13,7 +13,7 @@ use crate::buffer::Pool;
 use crate::clock::Clock;
 use crate::device::place_bytes;
 use crate::error::Refusal;
-use crate::inspect::{find_claim, read_bytes};
+use crate::inspect::{find_claim, find_claim_of_md, read_bytes};
 use crate::integrity::Checksums;
 use crate::member::{Member, MemberError, MemberErrorKind};
 use crate::membership::survives;
@@ -190,7 +190,11 @@ async fn check_free<M: Member>(
     }
     for (_, newcomer) in newcomers {
         let Candidate { name, member } = &newcomer.candidate;
-        if find_claim(name, member, pool).await?.is_some() {
+        let claim = match recipe.contents {
+            Contents::Zeros => find_claim_of_md(name, member, pool).await?,
+            Contents::Consistent | Contents::Unknown => find_claim(name, member, pool).await?,
+        };
+        if claim.is_some() {
             return Err(Refusal::new("belongs to an array already")
                 .of(name)
                 .field("superblock.magic")

@@ -61,14 +61,27 @@ pub async fn find_superblock<M: Member>(name: &str, member: &M, pool: &Pool) -> 
 /// array whose driver is newer, or whose member can be mended. And when it holds what is somebody else's, by
 /// [`format::signature`].
 pub(crate) async fn find_claim<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<Option<Superblock>, Refusal> {
+    if let Some(superblock) = find_claim_of_md(name, member, pool).await? {
+        return Ok(Some(superblock));
+    }
+    match find_signature(name, member, pool).await? {
+        None => Ok(None),
+        Some(Signature { what, at }) => Err(Refusal::new(format!("holds {what}, which begins at byte {at}"))
+            .of(name)
+            .advice("give another member, or look at what is there first; --force overwrites it")),
+    }
+}
+
+/// As [`find_claim`], of a member that holds nothing but zeros by the word of the caller who made it: a superblock alone is
+/// looked for.
+pub(crate) async fn find_claim_of_md<M: Member>(
+    name: &str,
+    member: &M,
+    pool: &Pool,
+) -> Result<Option<Superblock>, Refusal> {
     match look(name, member, pool).await {
         (Some(found), _) => Ok(Some(found.superblock)),
-        (None, None) => match find_signature(name, member, pool).await? {
-            None => Ok(None),
-            Some(Signature { what, at }) => Err(Refusal::new(format!("holds {what}, which begins at byte {at}"))
-                .of(name)
-                .advice("give another member, or look at what is there first; --force overwrites it")),
-        },
+        (None, None) => Ok(None),
         (None, Some(refusal)) => Err(refusal.advice(
             "it may be an array's all the same: `mdspace examine` shows what is there; --force takes it as if it were empty",
         )),
