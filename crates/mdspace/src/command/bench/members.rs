@@ -3,6 +3,7 @@
 use crate::command::arguments::BenchArguments;
 use crate::command::failure::Failure;
 use io::{AnyMember, FileMember, MemoryMember, OpenOptions, create_sparse};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 
 /// The members that `arguments` ask for.
@@ -20,14 +21,16 @@ fn memory(arguments: &BenchArguments) -> Result<AnyMember, Failure> {
     Ok(member.into())
 }
 
-/// A file that has no name any more as soon as it is open.
+/// A file without a name, from before it is a member: one that loses its name while it is in use is written no more.
 fn file(directory: &Path, number: u16, arguments: &BenchArguments) -> Result<AnyMember, Failure> {
     let path = directory.join(format!("mdspace-bench-{}-{number}.img", std::process::id()));
     let failed = |error: std::io::Error| Failure::refused(format!("{}: {error}", path.display()));
     create_sparse(&path, arguments.size.0).map_err(failed)?;
-    let opened = FileMember::open(&path, &OpenOptions::default());
+    let kept = std::fs::File::open(&path);
     std::fs::remove_file(&path).map_err(failed)?;
-    Ok(opened?.into())
+    let kept = kept.map_err(failed)?;
+    let nameless = format!("/proc/self/fd/{}", kept.as_raw_fd());
+    Ok(FileMember::open(Path::new(&nameless), &OpenOptions::default())?.into())
 }
 
 fn device(path: &Path) -> Result<AnyMember, Failure> {
