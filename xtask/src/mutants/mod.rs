@@ -137,6 +137,10 @@ fn confirm(mutants: &[(usize, &'static Mutant)], say: &mut Say<'_>) -> Result<Ve
     Ok(survivors)
 }
 
+/// The histories that are tried where the one that is named does not catch its mutant any more: what any member is asked
+/// first moves all chance that follows, and a seed then is another history.
+const FURTHER: Range<u64> = 0..4000;
+
 /// How a mutant is caught by that, and not the engine as it is.
 fn catch_by(number: usize, by: By, tests: &Path) -> Result<Option<String>> {
     match by {
@@ -145,7 +149,11 @@ fn catch_by(number: usize, by: By, tests: &Path) -> Result<Option<String>> {
             if let Some(Catch { reason, .. }) = catch(None, seed..seed + 1, shards)? {
                 bail!("seed {seed}: the engine as it is fails already: {reason}");
             }
-            Ok(catch(Some(number), seed..seed + 1, shards)?.map(|Catch { reason, .. }| format!("{seed}: {reason}")))
+            if let Some(Catch { reason, .. }) = catch(Some(number), seed..seed + 1, shards)? {
+                return Ok(Some(format!("{seed}: {reason}")));
+            }
+            let another = first_that_tells(number, FURTHER, shards)?;
+            Ok(another.map(|Catch { seed: by, reason }| format!("{by}, as {seed} is another history by now: {reason}")))
         }
         By::Test(name) => {
             if let Some(reason) = fail(None, name, tests)? {
@@ -154,6 +162,18 @@ fn catch_by(number: usize, by: By, tests: &Path) -> Result<Option<String>> {
             Ok(fail(Some(number), name, tests)?.map(|reason| format!("{name}: {reason}")))
         }
     }
+}
+
+/// The first history of these that a mutant fails and the engine as it is does not.
+fn first_that_tells(number: usize, seeds: Range<u64>, shards: Option<u16>) -> Result<Option<Catch>> {
+    let mut from = seeds.start;
+    while let Some(caught) = catch(Some(number), from..seeds.end, shards)? {
+        if catch(None, caught.seed..caught.seed + 1, shards)?.is_none() {
+            return Ok(Some(caught));
+        }
+        from = caught.seed + 1; // that one tells nothing
+    }
+    Ok(None)
 }
 
 /// Runs one of the simulator's tests as a mutant, or as the engine is; how it fails.
@@ -181,13 +201,7 @@ fn hunt(mutants: &[(usize, &'static Mutant)], histories: u64, say: &mut Say<'_>)
     let mut survivors = Vec::new();
     for (number, mutant) in mutants {
         let start = Instant::now();
-        let mut caught = catch(Some(*number), 0..histories, None)?;
-        while let Some(Catch { seed, .. }) = caught
-            && catch(None, seed..seed + 1, None)?.is_some()
-        {
-            caught = catch(Some(*number), seed + 1..histories, None)?; // that one tells nothing
-        }
-        let told = match caught {
+        let told = match first_that_tells(*number, 0..histories, None)? {
             Some(Catch { seed, reason }) => format!("caught by {seed}: {reason}"),
             None => {
                 survivors.push(mutant.name);
