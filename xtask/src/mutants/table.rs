@@ -3,7 +3,7 @@
 //! Each breaks one promise of the engine that the simulated world holds it to. Where the engine's text changes, its
 //! mutant changes with it; one whose change no longer breaks anything is replaced by another that does.
 
-use super::By::{Seed, SeedOfOneShard, Test};
+use super::By::{Seed, SeedOfOneShard, Sought, Test};
 use super::Mutant;
 
 /// All of them.
@@ -211,7 +211,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "in-place-under-write",
         broken: "what is lost of a stripe is worked out in place while the stripe is being written to",
-        by: Seed(33_145),
+        by: Sought(33_145),
         file: "in_place.rs",
         old: "        if self.locks.is_wanted_exclusively(&(number..number + 1)) {",
         new: "        if !BROKEN && self.locks.is_wanted_exclusively(&(number..number + 1)) {",
@@ -219,7 +219,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "in-place-untrusted",
         broken: "what is lost is worked out in place from parity that no resync has been over",
-        by: Seed(6288),
+        by: Sought(6288),
         file: "in_place.rs",
         old: "    if !health.parity_trusted ||",
         new: "    if (!health.parity_trusted && !BROKEN) ||",
@@ -451,7 +451,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "found-unflushed",
         broken: "superblocks are built on others that an earlier user left in volatile caches",
-        by: Seed(992_957_094_468_932),
+        by: Sought(992_957_094_468_932),
         file: "assemble.rs",
         old: "        is_flush_owed: true,",
         new: "        is_flush_owed: !BROKEN,",
