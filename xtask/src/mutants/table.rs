@@ -19,7 +19,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bit-flush-lost",
         broken: "bits are written without a flush",
-        by: Seed(106),
+        by: Seed(81),
         file: "intent/mod.rs",
         old: "if flush == Flush::Yes { member.flush(Why::Intent).await } else { Ok(()) }",
         new: "if flush == Flush::Yes && !BROKEN { member.flush(Why::Intent).await } else { Ok(()) }",
@@ -115,7 +115,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "answered-before-recorded",
         broken: "a write that went round a failed member is answered before the superblocks say that it left",
-        by: Seed(6920),
+        by: Seed(308),
         file: "membership.rs",
         old: "if self.record.borrow().owed > 0 { self.publish().await } else { Ok(()) }",
         new: "if self.record.borrow().owed > 0 && !BROKEN { self.publish().await } else { Ok(()) }",
@@ -155,7 +155,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "stripe-not-locked",
         broken: "writes to one stripe do not follow each other",
-        by: Seed(28),
+        by: Seed(0),
         file: "gather/mod.rs",
         old: "self.0.locks.ask(stripes)",
         new: "self.0.locks.ask(if BROKEN { stripes.start..stripes.start } else { stripes })",
@@ -195,7 +195,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "ahead-not-forgotten",
         broken: "what was read ahead of a stripe stays when the stripe is written to",
-        by: Seed(1243),
+        by: Seed(596),
         file: "recall.rs",
         old: "        self.read_ahead.forget(stripe.number()..stripe.number() + 1);\n",
         new: "        if !BROKEN {\n            self.read_ahead.forget(stripe.number()..stripe.number() + 1);\n        }\n",
@@ -203,7 +203,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "ahead-of-a-write",
         broken: "a stripe is read ahead while it is being written to",
-        by: Seed(2_591),
+        by: Seed(388),
         file: "read_ahead/mod.rs",
         old: "            || self.locks.is_wanted_exclusively(&(stripe..stripe + 1))\n",
         new: "            || (!BROKEN && self.locks.is_wanted_exclusively(&(stripe..stripe + 1)))\n",
@@ -315,7 +315,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "cache-not-told",
         broken: "a write of a part of a stripe does not tell the cache to forget first",
-        by: Seed(3251),
+        by: Seed(1455),
         file: "recall.rs",
         old: "        self.cache.borrow_mut().forget(base(stripe), changes);",
         new: "        if !BROKEN {\n            self.cache.borrow_mut().forget(base(stripe), changes);\n        }",
@@ -395,7 +395,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "read-of-what-is-written-out",
         broken: "a read passes over what was kept in memory when it began and was written out meanwhile",
-        by: Seed(627),
+        by: Seed(857),
         file: "gather/writeback.rs",
         old: "keepers.iter().position(|(entry, _)| entry.is_done())",
         new: "keepers.iter().position(|(entry, _)| entry.is_done() && !BROKEN)",
@@ -459,7 +459,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "level-before-told",
         broken: "a member that was given a slot is first told what the others said before",
-        by: Seed(474_088_832_401_620),
+        by: Sought(474_088_832_401_620),
         file: "membership.rs",
         old: "is_told && !device.is_untold.get()\n",
         new: "is_told && (BROKEN || !device.is_untold.get())\n",
@@ -483,7 +483,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "driver-not-woken",
         broken: "whoever drives a read-ahead is not told when it is given up, and waits for ever",
-        by: Seed(922924336368417),
+        by: Sought(922924336368417),
         file: "read_ahead/mod.rs",
         old: "            waiting.push((waiter.id, context.waker().clone()));",
         new: "            if !BROKEN || *driver != Some(waiter.id) { waiting.push((waiter.id, context.waker().clone())); }",
@@ -491,7 +491,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "spare-asked-alone",
         broken: "a spare that a round cut short has told alone does not know who else takes part",
-        by: SeedOfOneShard(843363006451010),
+        by: Sought(843363006451010),
         file: "assemble.rs",
         old: "        false => best.roles.iter()",
         new: "        false => !BROKEN && best.roles.iter()",
@@ -515,7 +515,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "learned-too-late",
         broken: "checksums are learned from what was read, after a failed write may have changed a part of it",
-        by: Seed(619300663399597),
+        by: Sought(619300663399597),
         file: "sweep/copies.rs",
         old: "        self.write_runs(wrong).await?;\n        Ok(tally)",
         new: "        self.write_runs(wrong).await?;\n        if BROKEN { self.learn_runs(&runs).await; }\n        Ok(tally)",
@@ -547,7 +547,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "failure-of-a-shard",
         broken: "a further shard answers a write that a member failed, and no superblock says so",
-        by: Seed(463),
+        by: Sought(463),
         file: "shards/first.rs",
         old: "                            Some(device) => array.0.record_failure(&device, &failure.error()).await,\n",
         new: "                            Some(_) if BROKEN => Ok(()),\n                            Some(device) => array.0.record_failure(&device, &failure.error()).await,\n",
@@ -571,7 +571,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "given-over-answers",
         broken: "licences are given while the first shard has in memory what it answered for others' stripes",
-        by: Seed(284078203420453),
+        by: Sought(284078203420453),
         file: "shards/first.rs",
         old: "!self.is_fit() || self.foreign_begun.get() > before {",
         new: "!self.is_fit() || !BROKEN && self.foreign_begun.get() > before {",
@@ -726,7 +726,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "told-first-is-apart",
         broken: "one that heard of its slot before the others makes all of them members of another half",
-        by: Seed(25),
+        by: Seed(1463),
         file: "split.rs",
         old: "    if is_settled(best) {\n        return Some(freshest);",
         new: "    if is_settled(best) || BROKEN {\n        return Some(freshest);",
