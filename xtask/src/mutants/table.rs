@@ -3,7 +3,7 @@
 //! Each breaks one promise of the engine that the simulated world holds it to. Where the engine's text changes, its
 //! mutant changes with it; one whose change no longer breaks anything is replaced by another that does.
 
-use super::By::{Seed, SeedOfOneShard, Sought, Test};
+use super::By::{Seed, Sought, Test};
 use super::Mutant;
 
 /// All of them.
