@@ -355,7 +355,7 @@ def sockets_in_somebody_elses_directory(_):
         subprocess.run(["rm", "-rf", place], check=True)
     os.mkdir("own/mdspace-data")
     os.chown("own/mdspace-data", ATTACKER, ATTACKER)
-    assert b"another user" in run("up", status=2, **as_user(VICTIM))
+    assert b"not to you" in run("up", status=2, **as_user(VICTIM))
     assert os.listdir("own/mdspace-data") == []
 
 
