@@ -11,7 +11,7 @@ use format::units::Slot;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The log's name for lines about members: whoever prints the log takes these from level INFO on.
+/// The log's name for lines about members, which the program prints from level INFO on.
 pub const LOG_TARGET: &str = "mdspace::members";
 
 /// What happened to a member.

@@ -218,7 +218,7 @@ impl<M: Member> Device<M> {
         self.state.get() == DeviceState::InSync && self.bad.is_empty() && !self.is_silent.get()
     }
 
-    /// Counts an error of the member; of the first a word goes to whoever serves the array. Blocks that are not what their
+    /// Counts an error of the member; the first is a line of the log. Blocks that are not what their
     /// checksums say are counted apart, each once ([`Device::corrupt_blocks`]).
     pub(crate) fn note(&self, result: &Result<(), MemberError>) {
         let Err(error) = result else { return };
