@@ -112,11 +112,16 @@ impl Scene {
     /// Serves it and stops it, without a request in between; the status meanwhile.
     fn serves(&self, arguments: &str) -> Value {
         let server = Server::of(&self.here, &format!("serve {arguments} --nbd unix:n --control k"));
-        let status = parsed(&self.run("status --json --control k").ok().text());
+        let status = status_of(self);
         self.run("stop --control k").ok();
         assert_eq!(server.wait(), Some(0));
         status
     }
+}
+
+/// The status of the array that is served in `scene`.
+fn status_of(scene: &Scene) -> Value {
+    parsed(&scene.run("status --json --control k").ok().text())
 }
 
 fn add(superblock: &mut [u8], at: usize, more: u64) {
@@ -211,8 +216,11 @@ fn a_second_member_of_the_same_events_comes_along_and_parity_is_made_anew() {
         scene.says(survivor, 9, 9, &[(2, FAULTY), (3, FAULTY), (4, FAULTY)]);
     }
     scene.reads("--force a b c d e", &["c (slot 2)", "d (slot 3)", "e (slot 4)"]);
-    let status = scene.serves("--force a b c d e");
-    assert_eq!(status["forced"].as_array().map(Vec::len), Some(3));
+    let server = Server::of(&scene.here, "serve --force a b c d e --nbd unix:n --control k");
+    assert_eq!(status_of(&scene)["forced"].as_array().map(Vec::len), Some(3));
+    while status_of(&scene)["in_agreement"] != true {}
+    scene.run("stop --control k").ok();
+    assert_eq!(server.wait(), Some(0));
     scene.run("scrub a b c d e").ok();
     scene.reads("a b c d e", &[]);
 }
@@ -231,7 +239,7 @@ fn copies_that_are_current_count_more_than_those_of_a_member_that_was_forced() {
     let expected: Vec<u8> = (0..old.len()).map(|at| if at / (64 << 10) % 3 == 0 { old[at] } else { new[at] }).collect();
     assert!(scene.run("read --force a c").ok().stdout == expected, "a current copy is passed over");
     let server = Server::of(&scene.here, "serve --force a c --nbd unix:n --control k");
-    while parsed(&scene.run("status --json --control k").ok().text())["in_agreement"] != true {}
+    while status_of(&scene)["in_agreement"] != true {}
     scene.run("stop --control k").ok();
     assert_eq!(server.wait(), Some(0));
     assert!(scene.run("read a c").ok().stdout == expected, "the resync took the older copy");
