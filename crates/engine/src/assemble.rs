@@ -217,7 +217,7 @@ impl<M: Member, C: Clock> Array<M, C> {
             device.is_forced.set(true);
         }
         record.is_force_owed = options.force && !options.read_only && !warnings.texts.is_empty();
-        if intent.is_none() {
+        if intent.is_none() && !mutant!("file-not-left-behind") {
             // It may have been used with a bitmap in a file, which a round cut short has left one event ahead: that
             // must not count any more once something is written that it does not know of.
             record.owed = record.owed.max(ROUNDS_TO_LEAVE_BEHIND);
@@ -443,7 +443,10 @@ fn was_told_first(own: &Superblock, best: &Superblock) -> bool {
     let is_active_to_own = |(number, _): (usize, &DeviceRole)| own.roles.get(number).is_some_and(is_active);
     let are_together = match is_active(&best.own_role()) {
         true => is_active(&own.role(best.device_number)),
-        false => best.roles.iter().enumerate().filter(|(_, role)| is_active(role)).all(is_active_to_own),
+        false => {
+            !mutant!("spare-asked-alone")
+                && best.roles.iter().enumerate().filter(|(_, role)| is_active(role)).all(is_active_to_own)
+        }
     };
     !is_active(&best.role(own.device_number)) && are_together
 }
@@ -461,10 +464,11 @@ fn seat_of<M: Member>(candidate: &Offered<M>, best: &Superblock) -> Result<Resul
     if is_spare_of(candidate, best) {
         return Ok(Ok(DeviceRole::Spare)); // nothing of it can be old, so md does not ask for its events either
     }
-    if best.events.saturating_sub(own.events) > 1 {
+    let broken = mutant!("stale-member-taken");
+    if best.events.saturating_sub(own.events) > 1 && !broken {
         return Ok(Err(format!("stale: its events are {}, the array's {}", own.events, best.events)));
     }
-    let role = best.role(own.device_number);
+    let role = if broken { own.own_role() } else { best.role(own.device_number) };
     if own.events == best.events && own.own_role() != role && !was_told_first(own, best) {
         let (own, others) = (split::in_words(own.own_role()), split::in_words(role));
         let reason = format!("calls itself {own}, but a member of the same age calls it {others}");
@@ -583,7 +587,7 @@ async fn seat<M: Member>(
             }
         };
         let number = superblock.device_number.0;
-        if role == DeviceRole::Spare && usize::from(number) >= listed_max {
+        if role == DeviceRole::Spare && usize::from(number) >= listed_max && !mutant!("number-beyond-room") {
             let reason =
                 format!("its number is {number}, and the members' superblocks have room for {listed_max} devices");
             left_out.push(LeftOut { name, reason });
@@ -770,7 +774,7 @@ fn agreement(
         Geometry::Parity(_) if !is_degraded && rescue.taken.is_empty() => Ok((resync, false)),
         Geometry::Parity(_) if !is_degraded => Ok((Resync::From(Sectors(0)), false)),
         Geometry::Parity(_) if freshest.ppl.is_some() && resync != Resync::Clean => Err(logs::needs_its_ppl()),
-        Geometry::Parity(_) if options.force => {
+        Geometry::Parity(_) if options.force || mutant!("write-hole-taken") => {
             if resync != Resync::Clean {
                 warnings.texts.push(format!(
                     "the array is dirty and degraded: where a write was under way when it stopped, what {} held may be \
@@ -830,6 +834,7 @@ fn agreed_below(geometry: &Geometry, resync: Resync, block_bytes: u64) -> u64 {
     let position = sectors.checked_bytes().unwrap_or(u64::MAX);
     let at = match geometry {
         Geometry::Parity(parity) => (position / parity.chunk_bytes()).min(parity.stripes()) * parity.stripe_bytes(),
+        Geometry::Mapping(_) if mutant!("checkpoint-mid-block") => position,
         Geometry::Mapping(_) => position / block_bytes * block_bytes,
     };
     at.min(geometry.array_bytes())
@@ -866,7 +871,7 @@ fn record<M: Member>(
         let is_here = here.iter().any(|device| usize::from(device.0) == number);
         if !is_here && matches!(role, DeviceRole::Active(_)) {
             *role = DeviceRole::Faulty;
-            owed = ROUNDS_TO_LEAVE_ABSENT;
+            owed = mutant!("absent-told-alone" => ROUNDS_TO_LEAVE_BEHIND, else ROUNDS_TO_LEAVE_ABSENT);
         }
     }
     for spare in spares {
@@ -878,7 +883,7 @@ fn record<M: Member>(
     let is_behind = |device: &Rc<Device<M>>| device.superblock.borrow().events < freshest.events;
     let uneven = all().any(is_behind);
     let said = || Said { resync: freshest.resync, roles: freshest.roles.clone(), bitmap: freshest.bitmap };
-    let uneven = uneven.then(said);
+    let uneven = (uneven && !mutant!("uneven-events-grow")).then(said);
     Record {
         events: freshest.events,
         found: freshest.events,
@@ -887,7 +892,7 @@ fn record<M: Member>(
         roles,
         owed,
         uneven,
-        is_flush_owed: true,
+        is_flush_owed: !mutant!("found-unflushed"),
         is_force_owed: false,
     }
 }

@@ -202,7 +202,9 @@ impl<M: Member> Device<M> {
     pub(crate) fn is_readable(&self, range: Range<u64>) -> bool {
         let current = match self.state.get() {
             DeviceState::InSync => true,
-            DeviceState::Recovering { current } => range.end <= current,
+            DeviceState::Recovering { current } => {
+                range.end <= current + mutant!("read-beyond-recovery" => 1 << 20, else 0)
+            }
             DeviceState::Spare | DeviceState::Faulty => false,
         };
         current && !self.is_silent.get() && !self.bad.touches(&range)
@@ -485,7 +487,11 @@ impl<M: Member> Device<M> {
         let (copy, owed) = (from.clone(), self.may_owe().then(|| from.clone()));
         let other = async move |successor: &Device<M>| successor.write_one_own(at, copy, why).await;
         let own = async {
+            let bytes = from.len() as u64;
             let result = self.write_one_unnoted(at, from, why).await;
+            if mutant!("bad-block-good-on-trial") {
+                self.note_written(at, bytes, &result);
+            }
             self.note_owed(at, owed.as_slice(), &result);
             result
         };
@@ -633,7 +639,7 @@ impl<M: Member> Device<M> {
         let at = superblock.super_at();
         *self.superblock.borrow_mut() = superblock;
         self.member.write(at, block, Why::Superblock).await?;
-        self.member.flush(Why::Superblock).await
+        mutant!("superblock-flush-lost" => Ok(()), else self.member.flush(Why::Superblock).await)
     }
 
     /// Flushed before: what is not called bad any more was written, and must not be lost behind that.

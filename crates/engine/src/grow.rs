@@ -102,7 +102,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         let _held = inner.hold_writes().await?;
         let _lock = inner.metadata.exclusive(0..1).await;
         let Some(plan) = inner.plan(Some(growth.component_bytes())).map_err(unwell)? else { return Ok(()) };
-        if plan.bitmap.is_some() {
+        if plan.bitmap.is_some() && !mutant!("growth-with-old-bits") {
             inner.let_go_of_bitmap().await.map_err(unwell)?;
         }
         for (device, planned) in &plan.planned {
@@ -133,7 +133,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     pub(crate) async fn hold_writes(&self) -> Result<Held<'_>, ArrayError> {
         let inside = self.enter_to_change().map_err(unwell)?;
         let alone = self.licences.alone().await;
-        let writes = self.locks.exclusive(0..u64::MAX);
+        let writes = self.locks.exclusive(0..mutant!("growth-amid-writes" => 0, else u64::MAX));
         self.gathering.close_all(); // what is kept back is written out
         let held = Held { _alone: alone, _inside: inside, _writes: writes.await };
         self.flush_and_mark_clean(|| true).await?;
@@ -300,7 +300,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// would end at once, and call it all agreed.
     fn begin_to_offer(&self, geometry: Geometry) {
         self.agreed_below.set(self.geometry().array_bytes());
-        self.agreed.set(false);
+        self.agreed.set(mutant!("growth-in-agreement"));
         self.geometries.grow(geometry);
         self.sweeps.changed.raise();
     }

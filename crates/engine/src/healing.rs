@@ -158,7 +158,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 Err(error) => is_corrupt = error.kind == MemberErrorKind::Corrupt,
             }
         }
-        let errors = if is_bad_already || is_corrupt { 0 } else { device.read_errors.add(self.clock.now()) };
+        let errors = if is_bad_already || (is_corrupt && !mutant!("corruption-as-read-error")) {
+            0
+        } else {
+            device.read_errors.add(self.clock.now())
+        };
         if errors > self.healing.read_errors_max.get() && self.leaves_for_errors(device, &range).await? {
             return Ok(false);
         }

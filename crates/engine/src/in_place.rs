@@ -80,7 +80,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let share = shares(parity, at, bytes).next()?;
         let (stripe, lost, within) = (&share.stripe, Role::Data(share.spans[0].data), &share.spans[0].within);
         let number = stripe.number();
-        if self.locks.is_wanted_exclusively(&(number..number + 1)) {
+        if !mutant!("in-place-under-write") && self.locks.is_wanted_exclusively(&(number..number + 1)) {
             return None;
         }
         let health = self.health(parity, stripe, within.clone(), Symbols::EMPTY);
@@ -103,7 +103,7 @@ fn sources(
     lost: Role,
     health: &Health,
 ) -> Option<SmallVec<[(u8, Role); 16]>> {
-    if !health.parity_trusted || !health.unreadable.contains(lost) {
+    if (!health.parity_trusted && !mutant!("in-place-untrusted")) || !health.unreadable.contains(lost) {
         return None;
     }
     let others = Symbols::data(parity.data_chunks()).with(Role::P).minus(Symbols::of(lost));

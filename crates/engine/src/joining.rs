@@ -217,7 +217,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let role = |number: &u16| record.roles.get(usize::from(*number)).copied().unwrap_or(DeviceRole::Spare);
         let free = || (self.geometry().slots()..room as u16).filter(|number| !is_held(number));
         let is = |wanted: DeviceRole| free().find(|number| role(number) == wanted);
-        is(DeviceRole::Spare).or_else(|| is(DeviceRole::Faulty))
+        is(DeviceRole::Spare).or_else(|| is(DeviceRole::Faulty).filter(|_| !mutant!("numbers-of-the-gone-kept")))
     }
 
     fn superblock_of_newcomer(&self, name: &str, member: &M, device_uuid: [u8; 16]) -> Result<Superblock, Refusal> {
@@ -335,7 +335,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.leave_unknown_behind().await?;
         let mut is_published = false;
         while let Some((device, slot)) = self.next_to_seat() {
-            match self.write_whole_bitmap(&device).await {
+            match mutant!("bitmap-not-carried" => Ok(()), else self.write_whole_bitmap(&device).await) {
                 Ok(()) => {
                     self.seat(device, slot);
                     self.publish().await?;
@@ -385,7 +385,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         device.is_untold.set(true);
         let number = {
             let mut superblock = device.superblock.borrow_mut();
-            superblock.recovery_offset = Some(Sectors(0));
+            superblock.recovery_offset = (!mutant!("spare-called-current")).then_some(Sectors(0));
             superblock.recovery_from_bitmap = by_bitmap;
             usize::from(superblock.device_number.0)
         };

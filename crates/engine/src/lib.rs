@@ -7,6 +7,9 @@
 //! time alike.
 #![deny(unsafe_code)] // allowed in `buffer` and `at_once`
 
+#[macro_use]
+mod mutant;
+
 pub mod assemble;
 pub mod buffer;
 pub mod clock;

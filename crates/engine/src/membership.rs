@@ -105,7 +105,12 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 return Ok(());
             }
             self.record.borrow_mut().dirty = true;
-            self.marked_dirty.raise();
+            if !mutant!("dirty-mark-untold") {
+                self.marked_dirty.raise();
+            }
+            if mutant!("dirty-mark-skipped") {
+                return Ok(());
+            }
             self.publish().await
         })
         .await
@@ -133,7 +138,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if self.record.borrow().dirty {
             return self.mark_dirty().await;
         }
-        if !self.is_redundant() || !is_absent_owed() {
+        if !self.is_redundant() || !is_absent_owed() || mutant!("flush-without-absent") {
             return Ok(());
         }
         Box::pin(async {
@@ -185,10 +190,12 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// `at_rest` is asked after the flush whether anything was written since.
     pub(crate) async fn flush_and_mark_clean(&self, at_rest: impl Fn() -> bool) -> Result<(), ArrayError> {
         let agreed_below = self.agreed_below.get();
-        self.flush_devices().await?;
+        if !mutant!("clean-without-flush") {
+            self.flush_devices().await?;
+        }
         let _lock = self.metadata.exclusive(0..1).await;
         self.check_unbroken()?;
-        if self.owes_any() && self.record.borrow().dirty {
+        if self.owes_any() && self.record.borrow().dirty && !mutant!("clean-while-owing") {
             return Err(self.no_room());
         }
         if !self.record.borrow().dirty || !at_rest() {
@@ -251,7 +258,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
     pub(crate) async fn leave_behind(&self, failures: Failures<M>) -> Result<(), ArrayError> {
         self.expel_all(failures)?;
         self.check_unbroken()?;
-        if self.record.borrow().owed > 0 { self.publish().await } else { Ok(()) }
+        if self.record.borrow().owed > 0 && !mutant!("answered-before-recorded") {
+            self.publish().await
+        } else {
+            Ok(())
+        }
     }
 
     fn expel_all(&self, failures: Failures<M>) -> Result<(), ArrayError> {
@@ -319,7 +330,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if let Some(role) = record.roles.get_mut(number) {
             *role = DeviceRole::Faulty;
         }
-        record.owed = ROUNDS_TO_LEAVE_BEHIND;
+        record.owed = mutant!("one-round" => 1, else ROUNDS_TO_LEAVE_BEHIND);
         self.sweeps.changed.raise(); // a spare may take over
         self.licences.changed.raise();
     }
@@ -358,6 +369,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Before a number or a slot is given to a device: whoever left before is two events behind by then,
     /// and so will be, with the next, who is unknown and was told alone that it is his. The caller holds the metadata lock.
     pub(crate) async fn leave_unknown_behind(&self) -> Result<(), ArrayError> {
+        if mutant!("unknown-not-left-behind") {
+            return Ok(());
+        }
         let owed = {
             let mut record = self.record.borrow_mut();
             let least = record.found + u64::from(ROUNDS_TO_LEAVE_ABSENT - 1);
@@ -409,14 +423,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if !failures.is_empty() {
             return Ok(failures);
         }
-        let events = self.record.borrow().events + 1;
+        let events = self.record.borrow().events + u64::from(!mutant!("events-not-bumped"));
         let failures = Self::without_room(self.write_bitmap_header(events).await)?;
         if !failures.is_empty() {
             return Ok(failures);
         }
         self.record.borrow_mut().events = events;
         let staying = self.devices().into_iter().filter(|device| !device.is_leaving.get());
-        let (changed, others): (Vec<_>, Vec<_>) = staying.partition(|device| device.is_untold.get());
+        let (changed, others): (Vec<_>, Vec<_>) =
+            staying.partition(|device| device.is_untold.get() && !mutant!("newcomer-told-last"));
         let is_seated = |device: &&Rc<Device<M>>| matches!(device.state.get(), DeviceState::Recovering { .. });
         debug_assert!(
             changed.iter().filter(is_seated).count() <= 1,
@@ -476,7 +491,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             let role = said.roles.get(usize::from(own.device_number.0));
             let is_told = role.is_none_or(|role| *role == own.own_role());
             // One that has changed since is told first of that, which the others do not know yet.
-            own.events < events && is_told && !device.is_untold.get()
+            own.events < events && is_told && (mutant!("level-before-told") || !device.is_untold.get())
         };
         let devices: Vec<_> = self.devices().into_iter().filter(is_behind).collect();
         let level = |device: &Rc<Device<M>>| {
@@ -504,7 +519,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         superblock.resync = match record.dirty {
             true => Resync::From(Sectors(0)),
             // Who is to be left behind is so in the last round alone, and what was resynced was without him.
-            false if record.owed > 1 => superblock.resync,
+            false if record.owed > 1 && !mutant!("clean-before-left-behind") => superblock.resync,
             false => record.resync,
         };
         superblock.roles.clone_from(&record.roles);
@@ -598,7 +613,11 @@ impl<M: Member, C: Clock> Array<M, C> {
         }
         inner.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
         inner.tell(&device, None, ChangeKind::Removed, None);
-        if device.state.get() != DeviceState::Spare || inner.read_only || inner.broken.borrow().is_some() {
+        if device.state.get() != DeviceState::Spare
+            || inner.read_only
+            || inner.broken.borrow().is_some()
+            || mutant!("removed-not-left-behind")
+        {
             return Ok(());
         }
         inner.record.borrow_mut().owed = ROUNDS_TO_LEAVE_BEHIND;

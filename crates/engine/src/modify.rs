@@ -82,7 +82,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
         for (role, outcome) in change.roles(parity).skip(1).zip(old) {
             let mut after = outcome?;
             let weight = weight(stripe, role, span.data);
-            self.kernel.combine_assign(&mut after, &[(weight, &before), (weight, new)]);
+            self.kernel.combine_assign(
+                &mut after,
+                &[(mutant!("stale-parity-of-a-piece" => 0, else weight), &before), (weight, new)],
+            );
             pieces.push((change.transfer(role), after.freeze()));
         }
         self.forget(stripe, pieces.iter().map(|(piece, _)| piece));

@@ -26,7 +26,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
         work: impl Future<Output = Result<T, Refusal>>,
     ) -> Result<T, Refusal> {
         let patience = self.surroundings.patience().unwrap_or(PATIENCE);
-        let end = self.gate.closes_before(self.clock.sleep_until(self.clock.now() + patience));
+        let sleep = self.clock.sleep_until(self.clock.now() + patience);
+        let end = async {
+            if mutant!("newcomer-waited-for") {
+                sleep.await;
+                return false;
+            }
+            self.gate.closes_before(sleep).await
+        };
         let refusal = match select(pin!(work), pin!(end)).await {
             Either::Left((done, _)) => return done,
             Either::Right((true, _)) => Refusal::new("given up, as the array is being stopped"),

@@ -229,7 +229,9 @@ impl<M: Member> Device<M> {
                 self.name
             );
         }
-        self.owed.put(at, content);
+        if !mutant!("owed-forgotten") {
+            self.owed.put(at, content);
+        }
         self.surroundings.owing.raise();
     }
 
@@ -318,7 +320,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Whether a failure says that there is no room for data, which no member leaves for. One that replaces another is given up.
     pub(crate) fn is_owed(&self, device: &Device<M>, error: &MemberError) -> bool {
         let is_change = matches!(error.operation, Operation::Write | Operation::WriteZeroes | Operation::Discard);
-        error.kind == MemberErrorKind::NoSpace && is_change && !device.superblock.borrow().replacement
+        error.kind == MemberErrorKind::NoSpace
+            && is_change
+            && !mutant!("no-room-is-a-failure")
+            && !device.superblock.borrow().replacement
     }
 
     /// Failures to write bits, of which those for want of room alone are an error of whoever asked: they wait.

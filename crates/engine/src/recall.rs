@@ -67,15 +67,19 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// The members' chunks are about to change.
     pub(crate) fn forget<'a>(&self, stripe: &Stripe, changes: impl Iterator<Item = &'a Transfer> + Clone) {
-        self.read_ahead.forget(stripe.number()..stripe.number() + 1);
-        self.cache.borrow_mut().forget(base(stripe), changes);
+        if !mutant!("ahead-not-forgotten") {
+            self.read_ahead.forget(stripe.number()..stripe.number() + 1);
+        }
+        if !mutant!("cache-not-told") {
+            self.cache.borrow_mut().forget(base(stripe), changes);
+        }
     }
 
     /// All of some stripes is about to change.
     pub(crate) fn forget_stripes(&self, parity: &Parity, stripes: Range<u64>) {
         self.read_ahead.forget(stripes.clone());
         let mut cache = self.cache.borrow_mut();
-        if !cache.is_empty() {
+        if !cache.is_empty() && !mutant!("cache-not-told-of-stripes") {
             let rows = parity.chunk_bytes() / PAGE_BYTES as u64;
             cache.forget_rows(Row(stripes.start * rows)..Row(stripes.end * rows));
         }

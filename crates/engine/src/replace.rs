@@ -87,7 +87,7 @@ impl<M: Member> Device<M> {
     /// Of a successor: what it holds from this byte of the component on may not be what its member does.
     pub(crate) fn goes_back_to(&self, from: u64) {
         let DeviceState::Recovering { current } = self.state.get() else { return };
-        let current = current.min(from / ROW_BYTES * ROW_BYTES);
+        let current = mutant!("successor-not-compared" => current, else current.min(from / ROW_BYTES * ROW_BYTES));
         self.state.set(DeviceState::Recovering { current });
         self.superblock.borrow_mut().recovery_offset = Some(Sectors(current / SECTOR_BYTES));
     }

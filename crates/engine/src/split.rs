@@ -47,7 +47,7 @@ fn is_settled(superblock: &Superblock) -> bool {
 /// freshest settled one that it knows. `None` when there is none: then nothing can be told.
 pub(crate) fn anchor<'a>(superblocks: impl Iterator<Item = &'a Superblock> + Clone, freshest: usize) -> Option<usize> {
     let best = superblocks.clone().nth(freshest)?;
-    if is_settled(best) {
+    if is_settled(best) || mutant!("told-first-is-apart") {
         return Some(freshest);
     }
     let is_known = |own: &Superblock| {
@@ -61,7 +61,7 @@ impl<'a> Apart<'a> {
     /// Whether the member of `own` was used without the anchor. One that calls itself a spare holds nothing that could be lost.
     pub(crate) fn find(own: &'a Superblock, anchor_name: &'a str, anchor: &'a Superblock) -> Option<Self> {
         let is_active = matches!(own.own_role(), DeviceRole::Active(_));
-        (is_active && !knows(own, anchor)).then_some(Self { own, anchor_name, anchor })
+        (is_active && !knows(own, anchor) && !mutant!("half-is-a-spare")).then_some(Self { own, anchor_name, anchor })
     }
 
     /// Why it is left out, and what its owner can do.
@@ -116,7 +116,7 @@ pub(crate) fn used_without<'a>(
     };
     let first = settled.clone().find(|member| stranger(member) && was_there(member));
     let any = first.or_else(|| settled.clone().find(stranger).filter(|_| settled.all(|member| stranger(&member))));
-    any.map(|(name, _)| name)
+    any.filter(|_| !mutant!("half-returns")).map(|(name, _)| name)
 }
 
 #[cfg(test)]

@@ -399,7 +399,11 @@ fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStat
         device_number: device.superblock.borrow().device_number.0,
         state: match device.state.get() {
             // Nobody is to count on it before its superblock says so.
-            DeviceState::InSync if device.in_recovery.get() && device.is_untold.get() => "recovering",
+            DeviceState::InSync
+                if device.in_recovery.get() && device.is_untold.get() && !mutant!("in-sync-too-soon") =>
+            {
+                "recovering"
+            }
             DeviceState::InSync => "in_sync",
             DeviceState::Recovering { .. } => "recovering",
             DeviceState::Spare => "spare",

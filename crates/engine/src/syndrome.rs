@@ -119,7 +119,9 @@ fn parity_terms<'a>(parity: &Parity, stripe: &Stripe, known: &Known<'a>, column:
         for role in column.asked.iter() {
             let Role::Data(index) = role else { continue };
             let weight = weight(stripe, target, index);
-            terms.push((weight, known.old(role, range).expect("modifying reads the old data")));
+            if !mutant!("stale-parity") {
+                terms.push((weight, known.old(role, range).expect("modifying reads the old data")));
+            }
             terms.push((weight, known.given(role, range).expect("what is asked was given")));
         }
         return terms;

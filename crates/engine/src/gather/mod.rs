@@ -338,7 +338,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// Writes `from`, not empty, at `at` of an array with parity, along with
     /// others that fill its stripes.
     pub(crate) async fn gather(&self, parity: &Parity, at: u64, from: Block, durability: Durability) -> Outcome {
-        if self.0.gathering.kept.is_on() {
+        if self.0.gathering.kept.is_on() && !mutant!("broken-array-answers") {
             self.0.check_unbroken()?; // what is answered from memory would be told of that too late
         }
         let mut answer = self.join_entries(parity, at, from, durability);
@@ -405,7 +405,10 @@ impl<M: Member, C: Clock> Array<M, C> {
     fn new_entry(&self, stripes: Range<u64>) -> Rc<Entry> {
         let gathering = &self.0.gathering;
         gathering.close_within(&stripes);
-        let entry = Rc::new(Entry::new(stripes.clone(), self.0.locks.ask(stripes)));
+        let entry = Rc::new(Entry::new(
+            stripes.clone(),
+            self.0.locks.ask(mutant!("stripe-not-locked" => stripes.start..stripes.start, else stripes)),
+        ));
         gathering.entries.borrow_mut().push(entry.clone());
         entry
     }
@@ -415,7 +418,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// array with it, for ever.
     fn share(&self, entry: &Rc<Entry>) {
         let is_waiting = matches!(entry.phase.get(), Phase::Gathering | Phase::Closed);
-        if is_waiting && !entry.has_work() {
+        if (is_waiting || mutant!("done-and-given-work")) && !entry.has_work() {
             entry.set_work(carry_out(self.0.clone(), entry.clone()));
         }
     }

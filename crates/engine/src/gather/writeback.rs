@@ -252,7 +252,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Fails while members owe what was answered from memory: it is not durable.
     pub(crate) async fn check_kept_are_paid(&self) -> Result<(), ArrayError> {
-        if !self.gathering.kept.is_owed.get() {
+        if !self.gathering.kept.is_owed.get() || mutant!("owed-is-flushed") {
             return Ok(());
         }
         self.pay().await?;
@@ -308,7 +308,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let mut keepers = self.gathering.keepers_of(at, bytes, self.block_bytes);
         let mut into = self.read_any(at, into).await?;
         // What was written out meanwhile, and perhaps over, the members had in time for this read or not.
-        while let Some(index) = keepers.iter().position(|(entry, _)| entry.is_done()) {
+        while let Some(index) =
+            keepers.iter().position(|(entry, _)| entry.is_done() && !mutant!("read-of-what-is-written-out"))
+        {
             for range in keepers.swap_remove(index).1 {
                 let again = self.pool.take((range.end - range.start) as usize);
                 let again = Box::pin(self.read_with_kept(range.start, again)).await?;

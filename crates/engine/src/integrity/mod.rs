@@ -215,7 +215,7 @@ impl Checksums {
         header.check(superblock, &layout)?;
         check_apart_from_bitmap(member, superblock, &layout, pool).await?;
         let noted = read_page(member, pool, layout.open_at()).await;
-        let vouched = header.vouches_for(superblock) && noted.is_ok();
+        let vouched = header.vouches_for(superblock) && (mutant!("unread-regions-believed") || noted.is_ok());
         if !vouched {
             // With what could not be read too: it may be readable the next time, and say of today's writes what it says now.
             header.epoch = epoch(now, header.epoch);
@@ -441,7 +441,7 @@ impl Checksums {
 
     /// The error of a read that found `block` wrong.
     pub(crate) fn convict(&self, at: MemberByte, bytes: u64, block: u64) -> MemberError {
-        if self.counted.add(block..block + 1) {
+        if self.counted.add(block..block + 1) || mutant!("block-counted-twice") {
             self.wrong.set(self.wrong.get() + 1);
         }
         let source = std::rc::Rc::new(WrongBlock { at: block * BLOCK_BYTES });
@@ -515,7 +515,9 @@ impl Checksums {
         }
         let open = self.table.borrow().open();
         self.write_open(member, &open).await?;
-        member.flush().await?;
+        if !mutant!("open-region-unflushed") {
+            member.flush().await?;
+        }
         self.table.borrow_mut().opened(open);
         Ok(())
     }
@@ -724,7 +726,9 @@ impl Checksums {
         if picked.is_empty() {
             return Ok(());
         }
-        member.flush().await?;
+        if !mutant!("closed-before-its-pages") {
+            member.flush().await?;
+        }
         let open = self.table.borrow().open();
         self.write_open(member, &open).await
     }

@@ -92,7 +92,11 @@ impl<M: Member> Device<M> {
         if !checksums.is_prepared(at, bytes) {
             Box::pin(checksums.prepare(&self.member, at, bytes)).await;
         }
-        let Some(block) = checksums.first_wrong_of(at, parts) else { return Ok(true) };
+        let found = checksums.first_wrong_of(at, parts);
+        let Some(block) = found.filter(|block| !mutant!("read-of-torn-block") || !checksums.is_being_written(*block))
+        else {
+            return Ok(true);
+        };
         if checksums.is_being_written(block) {
             // Neither what it was nor what it becomes: a part of either, or wrong, and healed perhaps.
             checksums.written(block).await;

@@ -60,7 +60,7 @@ impl Bits {
     pub(super) fn new(header: BitmapSuper, image: Vec<u8>, agreed: bool) -> Self {
         let leaves = header.bits().div_ceil(LEAF_CHUNKS as u64) as usize;
         Self {
-            stable: vec![0; image.len()],
+            stable: mutant!("found-bits-stable" => image.clone(), else vec![0; image.len()]),
             needed: if agreed { Vec::new() } else { image.clone() },
             pending: (0..image.len().div_ceil(PAGE_BYTES)).collect(),
             image,
@@ -135,6 +135,9 @@ impl Bits {
         let mut pages = std::mem::take(&mut self.pending);
         pages.retain(|&index| self.has_unstable(index)); // an earlier round may have taken its bits along
         pages.extend(more);
+        if mutant!("bit-stable-too-early") {
+            self.stable = self.image.clone();
+        }
         self.round(pages)
     }
 
@@ -211,7 +214,8 @@ impl Bits {
     fn age(&self, bit: u64) -> Option<usize> {
         let leaf = self.chunks[(bit / LEAF_CHUNKS as u64) as usize].as_ref();
         let chunk = leaf.map_or_else(Chunk::default, |leaf| leaf[(bit % LEAF_CHUNKS as u64) as usize]);
-        (chunk.under_way == 0).then(|| ((self.period - chunk.ended) as usize).min(AGE_MAX))
+        (chunk.under_way == 0 || mutant!("bit-cleared-under-write"))
+            .then(|| ((self.period - chunk.ended) as usize).min(AGE_MAX))
     }
 
     /// How many bits have been idle for `periods`, and for longer, by age.

@@ -157,7 +157,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Puts a bitmap that was planned on the members, with the bits from `from` on set.
     pub(crate) async fn put_new_bitmap(&self, bitmap: &NewBitmap, from: u64) -> Result<(), Refusal> {
-        let doubtful = from..bitmap.header.sync_size.bytes();
+        let doubtful = mutant!("grown-bits-unset" => 0..0, else from..bitmap.header.sync_size.bytes());
         self.put_bitmap(Home::Members, bitmap.header.clone(), bitmap.policy, doubtful).await
     }
 
@@ -178,7 +178,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     async fn start_bitmap(&self, home: Home<M>, chunk_bytes: u64, policy: BitmapPolicy) -> Result<(), Refusal> {
         let _inside = self.enter_to_change()?;
         let _alone = self.licences.alone().await;
-        let _nobody_writes = self.locks.exclusive(0..u64::MAX).await;
+        let _nobody_writes = self.locks.exclusive(0..mutant!("bitmap-under-writes" => 0, else u64::MAX)).await;
         self.flush_devices().await.map_err(ArrayError::refusal)?;
         let _lock = self.metadata.exclusive(0..1).await;
         let superblock = self.check_bitmap_can_be_added()?;
@@ -201,7 +201,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             let record = self.record.borrow();
             // Of the next round, and no later: a file that no superblock follows is not to count once the array has gone on
             // without it.
-            header.events = record.events + 1;
+            header.events = record.events + mutant!("file-ahead" => u64::from(record.owed.max(1)), else 1);
             // Whoever is absent now is shut out: it is two events behind this, at least.
             header.events_cleared = record.events + u64::from(record.owed.max(1));
         }
@@ -250,7 +250,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Members that came back lack more than a bitmap says from now on.
     fn forget_returns(&self) {
         for device in self.devices() {
-            device.superblock.borrow_mut().recovery_from_bitmap = false;
+            device.superblock.borrow_mut().recovery_from_bitmap &= mutant!("returns-not-forgotten");
         }
     }
 

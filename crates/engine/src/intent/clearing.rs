@@ -92,7 +92,10 @@ impl<M: Member, C: Clock> Array<M, C> {
 impl<M: Member, C: Clock> Inner<M, C> {
     /// Whether a bit that is set may name nothing.
     fn may_clear(&self) -> bool {
-        self.whole.get() && self.agreed.get() && self.record.borrow().owed == 0 && !self.owes_any()
+        self.whole.get()
+            && (self.agreed.get() || mutant!("bits-of-disagreement-cleared"))
+            && self.record.borrow().owed == 0
+            && !self.owes_any()
     }
 
     /// Whether nothing is written for a moment; `None` when the array is stopped meanwhile.
@@ -114,7 +117,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         let Some(at_rest) = self.is_at_rest().await else { return Ok(()) };
         // What is idle now was written before this flush, which makes it safe.
-        self.flush_devices().await?;
+        if !mutant!("bit-cleared-unflushed") {
+            self.flush_devices().await?;
+        }
         let _lock = self.metadata.exclusive(0..1).await;
         let most = intent.allowance(at_rest);
         self.clear(&intent, IDLE_PERIODS, most, Flush::No).await
@@ -153,7 +158,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Who was left behind is two events behind at least: [`crate::membership`].
     fn are_others_shut_out(&self, intent: &Intent<M>) -> bool {
-        intent.cleared_everywhere.get().saturating_add(1) >= self.record.borrow().events
+        mutant!("absent-not-shut-out")
+            || intent.cleared_everywhere.get().saturating_add(1) >= self.record.borrow().events
     }
 
     async fn shut_others_out(&self, intent: &Intent<M>) -> Result<(), ArrayError> {

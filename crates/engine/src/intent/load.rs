@@ -80,7 +80,7 @@ fn follow<M: Member>(freshest: &Superblock, device: &Device<M>, standing: Standi
     if superblock.bitmap == freshest.bitmap {
         return Ok(());
     }
-    if superblock.events == freshest.events && standing == Standing::Member {
+    if superblock.events == freshest.events && (mutant!("spare-decides") || standing == Standing::Member) {
         let reason = "has its bitmap elsewhere than the array's other members, or none";
         return Err(Refusal::new(reason).of(&device.name).field("superblock.bitmap_offset"));
     }

@@ -246,7 +246,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         // Noted first, so that the round which marks the array dirty takes the bits along.
         let intended = self.note(range);
         self.mark_dirty().await?;
-        self.record_intent(&intended).await?;
+        if !mutant!("intent-after-data") {
+            self.record_intent(&intended).await?;
+        }
         Ok(intended)
     }
 
@@ -409,7 +411,7 @@ async fn write_all<M: Member>(
 ) -> Result<(), MemberError> {
     let written = join_all(writes.into_iter().map(|(at, block)| member.write(at, block, Why::Intent))).await;
     written.into_iter().collect::<Result<(), _>>()?;
-    if flush == Flush::Yes { member.flush(Why::Intent).await } else { Ok(()) }
+    if flush == Flush::Yes && !mutant!("bit-flush-lost") { member.flush(Why::Intent).await } else { Ok(()) }
 }
 
 /// Cuts a round into writes; members with the same needs share their blocks.

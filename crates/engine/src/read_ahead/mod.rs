@@ -224,7 +224,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let is_known = || self.read_ahead.state.borrow_mut().find(stripe).is_some();
         if !share.spans.iter().any(|span| is_lost(span.data))
             || is_known()
-            || self.locks.is_wanted_exclusively(&(stripe..stripe + 1))
+            || (!mutant!("ahead-of-a-write") && self.locks.is_wanted_exclusively(&(stripe..stripe + 1)))
         {
             return;
         }
@@ -281,7 +281,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
             false => Poll::Pending,
         };
         let Poll::Ready(done) = done else {
-            waiting.push((waiter.id, context.waker().clone()));
+            if !mutant!("driver-not-woken") || *driver != Some(waiter.id) {
+                waiting.push((waiter.id, context.waker().clone()));
+            }
             return Poll::Pending;
         };
         let is_well = reading.finish(self.kernel, parity, done).is_ok();

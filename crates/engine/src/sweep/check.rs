@@ -90,7 +90,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
             let _lock = self.keep_writes_off(range).await;
             let look = self.look(range, ScrubAction::Check).await;
             match action {
-                ScrubAction::Check => found.counts.unknown = self.count_unknown(&look.sound).await,
+                ScrubAction::Check if !mutant!("check-learns") => {
+                    found.counts.unknown = self.count_unknown(&look.sound).await
+                }
+                ScrubAction::Check => found.counts.learned = self.learn_parts(&look.sound).await,
                 ScrubAction::Repair | ScrubAction::RepairParity => {
                     found.counts.learned = self.learn_parts(&look.sound).await;
                 }
@@ -161,7 +164,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Reads what can be read: of a transfer that fails, smaller and smaller parts. No byte
     /// that was read is read again.
     async fn read_thoroughly(&self, runs: Vec<Run>) -> Runs {
-        let unread = if self.scrub_action() == ScrubAction::Check { Unread::Left } else { Unread::HealedOfMedium };
+        let unread = if self.scrub_action() == ScrubAction::Check && !mutant!("check-heals") {
+            Unread::Left
+        } else {
+            Unread::HealedOfMedium
+        };
         let mut read = self.read_runs_as(self.readable(runs, None), unread).await;
         for bytes in RETRY_BYTES {
             let failed = read.take_failed(bytes);

@@ -61,6 +61,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         self.learn_runs(&runs).await; // before it is written over: a write that fails may be done in part
         self.write_runs(wrong).await?;
+        if mutant!("learned-too-late") {
+            self.learn_runs(&runs).await;
+        }
         Ok(tally)
     }
 

@@ -438,6 +438,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }?;
         let (start, end) =
             (due.start / self.block_bytes * self.block_bytes, due.end.next_multiple_of(self.block_bytes));
+        if mutant!("bits-mid-block") {
+            return Some(due);
+        }
         Some(start.max(range.start)..end.min(range.end))
     }
 
@@ -531,7 +534,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let chunk = parity.chunk_bytes();
         let stripes = range.start / chunk..range.end.div_ceil(chunk);
         self.gathering.close_within(&stripes);
-        self.locks.exclusive(stripes).await
+        self.locks.exclusive(mutant!("sweep-not-locked" => stripes.start..stripes.start, else stripes)).await
     }
 
     /// Says which bytes of the components cannot be had.

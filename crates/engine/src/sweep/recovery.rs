@@ -172,7 +172,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// After a recovery: what was recovered is current, and the superblocks say so.
     async fn record_recovery(&self) -> Result<(), ArrayError> {
         let Some(_inside) = self.gate.enter_unseen() else { return Ok(()) };
-        self.flush_devices().await?;
+        if !mutant!("recovery-unflushed") {
+            self.flush_devices().await?;
+        }
         let _lock = self.metadata.exclusive(0..1).await;
         self.check_unbroken()?;
         let is_done = |target: &Target<M>| current(&target.device) >= Some(self.component_bytes());
@@ -203,7 +205,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if reached.is_empty() && self.agreed.get() {
             return Ok(());
         }
-        self.flush_devices().await?;
+        if !mutant!("checkpoint-unflushed") {
+            self.flush_devices().await?;
+        }
         let _lock = self.metadata.exclusive(0..1).await;
         self.check_unbroken()?;
         let mut is_news = false;

@@ -50,7 +50,7 @@ impl<M: Member, C: Clock> Array<M, C> {
 
 impl<M: Member, C: Clock> Inner<M, C> {
     pub(super) fn resync_course(&self) -> Course {
-        let from = self.position_of(self.agreed_below.get());
+        let from = self.position_of(self.agreed_below.get()) + mutant!("resync-skips" => self.chunk_bytes(), else 0);
         let end = self.position_of(self.geometry().array_bytes());
         let chunk = self.chunk_bytes();
         match self.geometry() {
