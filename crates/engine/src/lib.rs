@@ -15,11 +15,9 @@ mod base;
 mod control;
 mod data;
 mod device;
-mod licences;
 mod metadata;
 mod plan;
 mod seam;
-mod shards;
 
 pub use base::buffer;
 pub use control::{assemble, create, examined, inspect, status};
@@ -43,4 +41,3 @@ pub use seam::clock::{Clock, Moment};
 pub use seam::error::{ArrayError, ArrayErrorKind, Refusal};
 pub use seam::member::{Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation};
 pub use seam::report::{ChangeKind, LOG_TARGET, MemberChange};
-pub use shards::{Division, Letter, Post, Shard, ShardOptions, Shareable};
