@@ -292,10 +292,3 @@ impl<M: Member, C: Clock> Array<M, C> {
         }
     }
 }
-
-impl<M: Member, C: Clock> crate::array::Inner<M, C> {
-    /// Has the array's observer, if there is one, told of a member.
-    pub(crate) fn watch(&self, name: &str, member: &Watched<M>) {
-        member.watch(self.observer.borrow().as_ref().map(|observer| observer.watch(name)));
-    }
-}

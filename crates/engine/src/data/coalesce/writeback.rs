@@ -13,12 +13,12 @@
 //! * What cannot be written otherwise is lost: no read of it succeeds, as the members hold what was there before, and no
 //!   flush, until it was written over. All else goes on, as it does where a request is answered by its own failure.
 
-use super::entry::{Entry, RequestId};
-use super::{Answer, Gathering};
 use crate::array::{Array, Inner};
 use crate::base::buffer::Buffer;
 use crate::base::range_set::Ranges;
 use crate::base::write_set::Patch;
+use crate::data::coalesce::entry::{Entry, RequestId};
+use crate::data::coalesce::{Answer, Gathering};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::Member;

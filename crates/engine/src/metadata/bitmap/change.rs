@@ -8,13 +8,12 @@
 //! between bits go on being waited for, so no superblock that names it is without them.
 //! Either way a member that was to get only what the bitmap named gets everything: the next one knows nothing of it.
 
-use super::{BitmapPolicy, Flush, Home, Intent};
 use crate::array::{Array, Inner};
-use crate::control::assemble::Candidate;
 use crate::device::Device;
+use crate::metadata::bitmap::{BitmapPolicy, Flush, Home, Intent};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
-use crate::seam::member::Member;
+use crate::seam::member::{Candidate, Member};
 use format::bitmap::{BitmapSuper, SUPER_BYTES, set_range};
 use format::geometry::{Geometry, Level};
 use format::placement::bitmap_chunk;

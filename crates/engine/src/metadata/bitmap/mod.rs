@@ -29,23 +29,39 @@ pub use sizing::BitmapWrites;
 use crate::array::{Array, Inner};
 use crate::base::buffer::Block;
 use crate::base::join::join_all;
-use crate::control::assemble::Candidate;
-use crate::control::status::BitmapStatus;
-use crate::device::Device;
+use crate::device::{Device, Failures};
 use crate::metadata::superblocks::ROUNDS_TO_LEAVE_BEHIND;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
-use crate::seam::member::{Limits, Member, MemberError, Operation};
+use crate::seam::member::{Candidate, Limits, Member, MemberError, Operation};
 use crate::seam::observe::{Watched, Why};
 use bits::{Bits, Round};
 use format::bitmap::BitmapSuper;
 use format::geometry::{Geometry, Level};
 use format::units::MemberByte;
+use serde::Serialize;
 use sizing::{Room, spans};
 use std::cell::{Cell, Ref, RefCell};
 use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
+
+/// The write-intent bitmap of a running array.
+#[derive(Debug, Clone, Serialize)]
+pub struct BitmapStatus {
+    /// Chunks noted as written to.
+    pub set: u64,
+    /// Chunks in all.
+    pub bits: u64,
+    /// Bytes that a bit stands for.
+    pub chunk_bytes: u64,
+    /// Pages of 4 KiB that it takes.
+    pub pages: u64,
+    /// Seconds that a chunk is left alone before its bit may be cleared.
+    pub daemon_sleep_seconds: u32,
+    /// The file that holds it; `None` when the members do.
+    pub file: Option<String>,
+}
 
 /// md's page, in which bitmaps are written.
 const PAGE_BYTES: usize = 4096;
@@ -198,9 +214,6 @@ impl<M: Member, C: Clock> Array<M, C> {
         })
     }
 }
-
-/// Members that failed, and how.
-pub(crate) type Failures<M> = Vec<(Rc<Device<M>>, MemberError)>;
 
 /// Whether a round of bitmap writes is flushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -393,7 +406,7 @@ struct Cut<'a> {
     bits: Ref<'a, Bits>,
     round: &'a Round,
     policy: BitmapWrites,
-    pool: &'a crate::Pool,
+    pool: &'a crate::base::buffer::Pool,
     blocks: Vec<(Range<u64>, Block)>,
 }
 
@@ -421,5 +434,12 @@ impl Cut<'_> {
         let block = buffer.freeze();
         self.blocks.push((span, block.clone()));
         block
+    }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// The write-intent bitmap, when the array has one.
+    pub(crate) fn intent(&self) -> Option<Rc<Intent<M>>> {
+        self.intent.borrow().clone()
     }
 }
