@@ -25,14 +25,12 @@ use crate::growing::Growing;
 use crate::healing::Healing;
 use crate::integrity::Verify;
 use crate::intent::Intent;
-use crate::licences::Licences;
 use crate::locks::RangeLocks;
 use crate::member::{Member, MemberError, MemberErrorKind};
 use crate::membership::Record;
 use crate::observe::{Observer, Why};
 use crate::patchwork::{Patch, Patchwork};
 use crate::read_ahead::{Found, ReadAhead};
-use crate::shards::seam::Seam;
 use crate::signal::Signal;
 use crate::stripe_size::StripeSize;
 use crate::sweep::Sweeps;
@@ -118,9 +116,6 @@ pub(crate) struct Inner<M: Member, C: Clock> {
     /// The user has accepted parity that may be wrong, where a member of a dirty array has bad blocks.
     pub(crate) forced: bool,
     pub(crate) writers: Writers,
-    pub(crate) licences: Licences,
-    /// Of a further shard: how it asks the first for what there is one of.
-    pub(crate) seam: Option<Rc<Seam>>,
 }
 
 /// Writes since the array was assembled.
@@ -135,17 +130,8 @@ pub(crate) struct Writing<'a>(&'a Writers);
 
 impl Writers {
     pub(crate) fn begin(&self) -> Writing<'_> {
-        self.enter();
-        Writing(self)
-    }
-
-    /// As [`Writers::begin`], ended by [`Writers::leave`].
-    pub(crate) fn enter(&self) {
         self.begun.set(self.begun.get() + 1);
-    }
-
-    pub(crate) fn leave(&self) {
-        self.ended.set(self.ended.get() + 1);
+        Writing(self)
     }
 
     /// How many have begun, when none is under way.
@@ -156,7 +142,7 @@ impl Writers {
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        self.0.leave();
+        self.0.ended.set(self.0.ended.get() + 1);
     }
 }
 
@@ -267,13 +253,6 @@ impl<M: Member, C: Clock> Array<M, C> {
         inner.check_nothing_lost()
     }
 
-    /// Every write answered before this call is on the members after it.
-    pub(crate) async fn write_out(&self) -> Result<(), ArrayError> {
-        let _inside = self.0.enter(0, 0)?;
-        self.0.write_out_all().await?;
-        self.0.check_unbroken()
-    }
-
     /// Finishes what is under way, flushes, and marks the array clean. Nothing
     /// is accepted afterwards. An array that is broken stays marked dirty.
     ///
@@ -285,12 +264,10 @@ impl<M: Member, C: Clock> Array<M, C> {
 
     async fn finish(&self) -> Result<(), ArrayError> {
         let inner = &*self.0;
-        let _alone = inner.licences.alone().await;
         let drained = inner.drain().await;
         if drained.is_err() {
             inner.check_unbroken()?; // otherwise it is clean, without what was lost
         }
-        inner.licences.changed.raise();
         if inner.owes_any() {
             inner.pay().await?;
         }
@@ -371,14 +348,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
     }
 
-    /// The array takes no more writes from here on, by any of its shards.
+    /// The array takes no more writes from here on.
     pub(crate) fn give_out(&self, reason: impl FnOnce() -> String) {
         let reason = self.broken.borrow_mut().get_or_insert_with(reason).clone();
         self.sweeps.give_up_scrub(&format!("the array takes no more writes: {reason}"));
-        match &self.seam {
-            Some(seam) => seam.broke(reason),
-            None => self.licences.changed.raise(),
-        }
     }
 
     /// Whether parity and copies agree in all that lies below `end`, or have to be taken so. Never once the

@@ -276,18 +276,12 @@ impl<M: Member, C: Clock> Array<M, C> {
             surroundings,
             forced,
             writers: Default::default(),
-            licences: Default::default(),
-            seam: None,
         })))
     }
 }
 
 /// Memory for the stripe cache of an array with members of such limits, as [`AssembleOptions::cache_bytes`] has it.
-pub(crate) fn cache_bytes<'a>(
-    geometry: &Geometry,
-    wanted: Option<usize>,
-    mut members: impl Iterator<Item = &'a Limits>,
-) -> usize {
+fn cache_bytes<'a>(geometry: &Geometry, wanted: Option<usize>, mut members: impl Iterator<Item = &'a Limits>) -> usize {
     // Its rows are whole pages of a chunk.
     let has_rows = matches!(geometry, Geometry::Parity(p) if p.chunk_bytes().is_multiple_of(PAGE_BYTES as u64));
     let pays = members.any(|limits| !limits.synchronous);

@@ -51,22 +51,6 @@ pub(crate) struct Counters {
     pub(crate) errors: Cell<u64>,
 }
 
-impl Counters {
-    fn all(&self) -> [&Cell<u64>; 5] {
-        [&self.reads, &self.read_bytes, &self.writes, &self.written_bytes, &self.errors]
-    }
-
-    /// What was counted, and begins anew.
-    pub(crate) fn take(&self) -> [u64; 5] {
-        self.all().map(Cell::take)
-    }
-
-    /// Adds what was taken elsewhere.
-    pub(crate) fn add(&self, counts: [u64; 5]) {
-        self.all().into_iter().zip(counts).for_each(|(counter, more)| count(counter, more));
-    }
-}
-
 pub(crate) fn count(counter: &Cell<u64>, more: u64) {
     counter.set(counter.get() + more);
 }

@@ -115,8 +115,6 @@ impl<M: Member, C: Clock> Array<M, C> {
 impl<M: Member, C: Clock> Inner<M, C> {
     async fn heal_what_was_noted(&self) -> Result<(), ArrayError> {
         let mut is_any_corrected = false;
-        let is_any_noted = || self.slots.borrow().iter().flatten().any(|device| !device.unread.borrow().is_empty());
-        let _alone = if is_any_noted() { Some(self.licences.alone().await) } else { None };
         while let Some((slot, device, range)) = self.next_unread() {
             let Some(_inside) = self.gate.enter_unseen() else { return Ok(()) };
             is_any_corrected |= self.heal_range(slot, &device, range).await?;
@@ -346,7 +344,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         tracing::warn!("{}: bytes {} to {} of its data are bad blocks now", device.name, range.start, range.end);
         self.whole.set(false);
-        self.licences.changed.raise();
         if range.end - range.start > ROW_BYTES {
             // A long transfer failed for a part of it: the rest is restored when it is healed.
             device.unread.borrow_mut().add(range.clone());

@@ -50,7 +50,6 @@ impl<M: Member, C: Clock> Array<M, C> {
         let inner = &*self.0;
         let _inside = inner.enter_to_join(&candidate.name)?;
         inner.check_unused(&candidate, overwrite).await?;
-        let _alone = inner.licences.alone().await;
         let _lock = inner.metadata.exclusive(0..1).await;
         let device = inner.prepare_spare(candidate, device_uuid).await?;
         inner.join(device).await
@@ -71,7 +70,6 @@ impl<M: Member, C: Clock> Array<M, C> {
             Ok((found, bad))
         };
         let (Found { superblock, place }, bad) = inner.in_newcomers_time(&name, look).await?;
-        let _alone = inner.licences.alone().await;
         let _lock = inner.metadata.exclusive(0..1).await;
         inner.check_absent(&name)?;
         let place_to_return = inner.check_return(&name, &superblock)?;
@@ -323,7 +321,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if !self.is_redundant() || self.next_to_seat().is_none() {
             return Ok(());
         }
-        let _alone = self.licences.alone().await;
         let _lock = self.metadata.exclusive(0..1).await;
         self.check_unbroken()?;
         self.seat_spares().await

@@ -43,7 +43,6 @@ mod in_place;
 mod integrity;
 mod intent;
 mod joining;
-mod licences;
 mod locks;
 mod logs;
 mod lost_roles;
@@ -56,7 +55,6 @@ mod ranges;
 mod read_ahead;
 mod recall;
 mod replace;
-mod shards;
 mod shrink;
 mod signal;
 mod split;
@@ -79,7 +77,6 @@ pub use growing::Growing;
 pub use integrity::{ChecksumMemory, Verify};
 pub use intent::{BitmapClearing, BitmapPolicy, BitmapWrites};
 pub use member::{Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation};
-pub use shards::{Division, Letter, Post, Shard, ShardOptions, Shareable};
 pub use stripe_size::{STRIPE_SIZE_MIN, StripeSize};
 pub use sweep::{
     ArrayPart, DoubtfulZeros, FINDINGS_LISTED_MAX, Finding, FindingVerdict, Findings, MemberCount, MemberPart, Outcome,

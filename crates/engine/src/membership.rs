@@ -55,21 +55,6 @@ pub(crate) struct Said {
 }
 
 impl Record {
-    /// A further shard's: it writes no superblocks, and owes none.
-    pub(crate) fn of_shard() -> Self {
-        Self {
-            events: 0,
-            found: 0,
-            dirty: false,
-            resync: Resync::Clean,
-            roles: Vec::new(),
-            owed: 0,
-            uneven: None,
-            is_flush_owed: false,
-            is_force_owed: false,
-        }
-    }
-
     /// Says what a device is. Numbers that were never listed are spares.
     pub(crate) fn set_role(&mut self, number: usize, role: DeviceRole) {
         if self.roles.len() <= number {
@@ -178,7 +163,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if let Some(intent) = self.intent() {
             intent.forget_found();
         }
-        self.licences.changed.raise();
         self.publish().await
     }
 
@@ -217,9 +201,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// `NoSpace`, with nothing recorded, when a member had no room. When the array cannot do without it; then it takes no more writes, and
     /// the superblocks stay as they are, dirty.
     pub(crate) async fn record_failure(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
-        if let Some(seam) = &self.seam {
-            return self.report_failure(seam, device, error).await;
-        }
         if self.is_redundant() && self.is_owed(device, error) {
             return Err(ArrayError::new(ArrayErrorKind::NoSpace, format!("{}: no room: {error}", device.name)));
         }
@@ -321,7 +302,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         record.owed = ROUNDS_TO_LEAVE_BEHIND;
         self.sweeps.changed.raise(); // a spare may take over
-        self.licences.changed.raise();
     }
 
     /// Whether all data can still be had without a device. As at assembly,
@@ -343,7 +323,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
     pub(crate) fn update_whole(&self) {
         let is_whole = |slot: &Option<Rc<Device<M>>>| slot.as_ref().is_some_and(|device| device.is_whole());
         self.whole.set(self.slots.borrow().iter().all(is_whole));
-        self.licences.changed.raise();
     }
 
     /// Active and spare devices, and successors: all that superblocks are kept on.
@@ -591,7 +570,6 @@ impl<M: Member, C: Clock> Array<M, C> {
     pub async fn remove(&self, member: &str) -> Result<(), Refusal> {
         let inner = &*self.0;
         let device = inner.find(member)?;
-        let _alone = inner.licences.alone().await;
         let _lock = inner.metadata.exclusive(0..1).await;
         if device.is_active() {
             return Err(Refusal::new("the member is active").of(&device.name).advice("fail it first"));

@@ -132,11 +132,6 @@ fn end(watching: Option<Watching>, result: &Result<(), MemberError>) {
 }
 
 impl<M: Member> Watched<M> {
-    /// The member itself.
-    pub(crate) fn member(&self) -> &M {
-        &self.member
-    }
-
     pub(crate) fn new(member: M) -> Self {
         Self { member, watch: RefCell::default() }
     }

@@ -82,14 +82,6 @@ pub(crate) struct Owed {
     cost: Cell<u64>,
 }
 
-/// What a further shard's member owes, for the first shard's.
-pub(crate) struct Debt {
-    pub(crate) device_number: u16,
-    pub(crate) at: u64,
-    /// `None`: zeros.
-    pub(crate) bytes: Result<Vec<u8>, u64>,
-}
-
 impl Owed {
     pub(crate) fn is_empty(&self) -> bool {
         self.cost.get() == 0
@@ -266,7 +258,6 @@ impl<M: Member, C: Clock> Array<M, C> {
             let seen = inner.surroundings.owing.seen();
             let is_owing = inner.owes_any();
             if std::mem::replace(&mut was_owing, is_owing) != is_owing {
-                inner.licences.changed.raise();
                 inner.sweeps.changed.raise(); // what had no room either may go on
             }
             if !is_owing {
@@ -290,9 +281,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.members().iter().map(|device| device.owed.cost()).sum()
     }
 
-    /// Whether some member lacks what was to be written to it, here or at another shard.
+    /// Whether some member lacks what was to be written to it.
     pub(crate) fn owes_any(&self) -> bool {
-        self.surroundings.is_owing.get() || self.owed_cost() > 0
+        self.owed_cost() > 0
     }
 
     /// Fails when so much is owed that no more may be; what there is room for meanwhile is paid first.
@@ -400,42 +391,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
         }
         Ok(())
-    }
-
-    /// What members of a further shard owe, when its licence is given back.
-    pub(crate) fn debts(&self) -> Vec<Debt> {
-        let members = self.members();
-        let debts = members.iter().flat_map(|device| {
-            let device_number = device.superblock.borrow().device_number.0;
-            let debt = move |(at, content): (u64, Content)| {
-                let bytes = match content {
-                    Content::Bytes(block) => Ok(block.to_vec()),
-                    Content::Zeros(bytes) => Err(bytes),
-                };
-                Debt { device_number, at, bytes }
-            };
-            device.owed.parts(&(0..u64::MAX)).into_iter().map(debt)
-        });
-        debts.collect()
-    }
-
-    /// Takes over what a further shard's member owed.
-    pub(crate) fn take_over(&self, debts: Vec<Debt>) {
-        for Debt { device_number, at, bytes } in debts {
-            let members = self.members();
-            let Some(device) =
-                members.iter().find(|device| device.superblock.borrow().device_number.0 == device_number)
-            else {
-                continue;
-            };
-            let content = match bytes {
-                Ok(bytes) => Content::Bytes(self.pool.copy_of(&bytes)),
-                Err(zeros) => Content::Zeros(zeros),
-            };
-            if device.state.get() != DeviceState::Faulty {
-                device.owe(at, content);
-            }
-        }
     }
 }
 

@@ -56,7 +56,6 @@ impl<M: Member, C: Clock> Array<M, C> {
         let _inside = inner.enter_to_join(&new.name)?;
         inner.replaceable(old)?;
         inner.check_unused(&new, overwrite).await?;
-        let _alone = inner.licences.alone().await;
         let _lock = inner.metadata.exclusive(0..1).await;
         let (slot, old) = inner.replaceable(old)?;
         let spare = inner.prepare_spare(new, device_uuid).await?;
@@ -71,7 +70,6 @@ impl<M: Member, C: Clock> Array<M, C> {
     pub async fn replace_with_spare(&self, old: &str, spare: &str) -> Result<(), Refusal> {
         let inner = &*self.0;
         let _inside = inner.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))?;
-        let _alone = inner.licences.alone().await;
         let _lock = inner.metadata.exclusive(0..1).await;
         inner.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
         let (slot, old) = inner.replaceable(old)?;

@@ -60,7 +60,6 @@ impl<M: Member, C: Clock> Array<M, C> {
     pub fn set_stripe_size(&self, stripe_size: StripeSize) -> Result<(), Refusal> {
         self.check_stripe_size(stripe_size)?;
         self.0.stripe_size.set(stripe_size);
-        self.0.licences.renew();
         Ok(())
     }
 

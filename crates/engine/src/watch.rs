@@ -46,8 +46,6 @@ pub(crate) struct Surroundings {
     pub(crate) is_successor_lost: Cell<bool>,
     /// Raised when a member begins or ends to owe data ([`crate::owed`]).
     pub(crate) owing: Signal,
-    /// A further shard has members that owe data.
-    pub(crate) is_owing: Cell<bool>,
     tick: Cell<u64>,
     patience: Cell<Option<Duration>>,
 }
@@ -60,7 +58,6 @@ impl Surroundings {
             unanswered: Signal::default(),
             is_successor_lost: Cell::new(false),
             owing: Signal::default(),
-            is_owing: Cell::new(false),
             tick: Cell::new(0),
             patience: Cell::new(Some(PATIENCE)),
         })
@@ -69,10 +66,6 @@ impl Surroundings {
     /// How long a member may take over one operation.
     pub(crate) fn patience(&self) -> Option<Duration> {
         self.patience.get()
-    }
-
-    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
-        self.patience.set(patience);
     }
 }
 
@@ -179,8 +172,7 @@ impl<M: Member> Device<M> {
 impl<M: Member, C: Clock> Array<M, C> {
     /// Sets how long a member may take over one operation before it counts as failed; `None`: as long as it likes.
     pub fn set_member_timeout(&self, timeout: Option<Duration>) {
-        self.0.surroundings.set_patience(timeout.filter(|timeout| !timeout.is_zero()));
-        self.0.licences.renew();
+        self.0.surroundings.patience.set(timeout.filter(|timeout| !timeout.is_zero()));
     }
 
     /// Carries out `work` on an array that has no [`Array::keep_whole`] beside it: meanwhile what members do not answer in
@@ -261,7 +253,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
                     self.note_change(&device, self.slot_of_device(&device), ChangeKind::Silent, None);
                 }
                 self.whole.set(false);
-                self.licences.changed.raise();
             }
         }
     }

@@ -41,9 +41,6 @@ pub(crate) struct Mutant {
 enum By {
     /// The history of this seed.
     Seed(u64),
-    /// The same, whatever it says served by one shard.
-    #[expect(dead_code, reason = "the history that was of it is sought anew")]
-    SeedOfOneShard(u64),
     /// A test of crates/sim/tests/sim, by its full name.
     Test(&'static str),
     /// The history of this seed did once, and another one is sought: `cargo xtask mutants --hunt`. The step says so each time.
@@ -159,15 +156,14 @@ const FURTHER: Range<u64> = 0..4000;
 /// How a mutant is caught by that, and not the engine as it is.
 fn catch_by(number: usize, by: By, tests: &Path) -> Result<Option<String>> {
     match by {
-        By::Seed(seed) | By::SeedOfOneShard(seed) => {
-            let shards = matches!(by, By::SeedOfOneShard(_)).then_some(1);
-            if let Some(Catch { reason, .. }) = catch(None, seed..seed + 1, shards)? {
+        By::Seed(seed) => {
+            if let Some(Catch { reason, .. }) = catch(None, seed..seed + 1)? {
                 bail!("seed {seed}: the engine as it is fails already: {reason}");
             }
-            if let Some(Catch { reason, .. }) = catch(Some(number), seed..seed + 1, shards)? {
+            if let Some(Catch { reason, .. }) = catch(Some(number), seed..seed + 1)? {
                 return Ok(Some(format!("{seed}: {reason}")));
             }
-            let another = first_that_tells(number, FURTHER, shards)?;
+            let another = first_that_tells(number, FURTHER)?;
             Ok(another.map(|Catch { seed: by, reason }| format!("{by}, as {seed} is another history by now: {reason}")))
         }
         By::Sought(_) => Ok(None),
@@ -181,10 +177,10 @@ fn catch_by(number: usize, by: By, tests: &Path) -> Result<Option<String>> {
 }
 
 /// The first history of these that a mutant fails and the engine as it is does not.
-fn first_that_tells(number: usize, seeds: Range<u64>, shards: Option<u16>) -> Result<Option<Catch>> {
+fn first_that_tells(number: usize, seeds: Range<u64>) -> Result<Option<Catch>> {
     let mut from = seeds.start;
-    while let Some(caught) = catch(Some(number), from..seeds.end, shards)? {
-        if catch(None, caught.seed..caught.seed + 1, shards)?.is_none() {
+    while let Some(caught) = catch(Some(number), from..seeds.end)? {
+        if catch(None, caught.seed..caught.seed + 1)?.is_none() {
             return Ok(Some(caught));
         }
         from = caught.seed + 1; // that one tells nothing
@@ -217,7 +213,7 @@ fn hunt(mutants: &[(usize, &'static Mutant)], histories: u64, say: &mut Say<'_>)
     let mut survivors = Vec::new();
     for (number, mutant) in mutants {
         let start = Instant::now();
-        let told = match first_that_tells(*number, 0..histories, None)? {
+        let told = match first_that_tells(*number, 0..histories)? {
             Some(Catch { seed, reason }) => format!("caught by {seed}: {reason}"),
             None => {
                 survivors.push(mutant.name);
@@ -235,13 +231,10 @@ fn target() -> PathBuf {
 }
 
 /// Lets the swarm live through histories as a mutant, or as the engine is, until one fails.
-fn catch(mutant: Option<usize>, seeds: Range<u64>, shards: Option<u16>) -> Result<Option<Catch>> {
+fn catch(mutant: Option<usize>, seeds: Range<u64>) -> Result<Option<Catch>> {
     let (from, count) = (seeds.start, seeds.end.saturating_sub(seeds.start));
     let mut swarm = as_mutant(&target().join("swarm/examples/swarm"), mutant);
     swarm.args(["--brief", "--from", &from.to_string(), "--count", &count.to_string()]);
-    if let Some(shards) = shards {
-        swarm.args(["--shards", &shards.to_string()]);
-    }
     let limit = Duration::from_secs(60 + count / 20);
     let output = limited(&swarm, limit).output()?;
     if output.status.code() == Some(TIMED_OUT) {

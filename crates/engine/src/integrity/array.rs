@@ -36,7 +36,6 @@ impl<M: Member, C: Clock> Array<M, C> {
         }
         inner.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
         let _inside = inner.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))?;
-        let _alone = inner.licences.alone().await;
         let _lock = inner.metadata.exclusive(0..1).await;
         let mut places = Vec::new();
         for device in inner.devices().into_iter().filter(lacks_them) {

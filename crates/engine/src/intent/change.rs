@@ -90,7 +90,6 @@ impl<M: Member, C: Clock> Array<M, C> {
     pub async fn remove_bitmap(&self) -> Result<(), Refusal> {
         let inner = &*self.0;
         let _inside = inner.enter_to_change()?;
-        let _alone = inner.licences.alone().await;
         let _lock = inner.metadata.exclusive(0..1).await;
         inner.let_go_of_bitmap().await
     }
@@ -177,7 +176,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     async fn start_bitmap(&self, home: Home<M>, chunk_bytes: u64, policy: BitmapPolicy) -> Result<(), Refusal> {
         let _inside = self.enter_to_change()?;
-        let _alone = self.licences.alone().await;
         let _nobody_writes = self.locks.exclusive(0..u64::MAX).await;
         self.flush_devices().await.map_err(ArrayError::refusal)?;
         let _lock = self.metadata.exclusive(0..1).await;

@@ -36,7 +36,6 @@ use crate::error::ArrayError;
 use crate::member::{Limits, Member, MemberError, Operation};
 use crate::membership::ROUNDS_TO_LEAVE_BEHIND;
 use crate::observe::{Watched, Why};
-use crate::shards::seam::Seam;
 use crate::status::BitmapStatus;
 use bits::{Bits, Round};
 use format::bitmap::BitmapSuper;
@@ -126,11 +125,6 @@ impl<M> Intent<M> {
         matches!(self.home, Home::Members)
     }
 
-    /// Bytes that a bit stands for.
-    pub(crate) fn chunk_bytes(&self) -> u64 {
-        self.bits.borrow().header.chunk_bytes
-    }
-
     /// Events before which bits may have been cleared: who left earlier may lack more than the bitmap names.
     pub(crate) fn events_cleared(&self) -> u64 {
         self.bits.borrow().header.events_cleared
@@ -172,8 +166,6 @@ impl<M> Intent<M> {
 /// A write that the bitmap knows of: its bits stay set while this lives.
 pub(crate) struct Intended<M> {
     intent: Option<Rc<Intent<M>>>,
-    /// A further shard's, of which `bits` are the units that are marked.
-    seam: Option<Rc<Seam>>,
     bits: Range<u64>,
     bytes: u64,
 }
@@ -189,9 +181,6 @@ impl<M> Drop for Intended<M> {
         if let Some(intent) = &self.intent {
             intent.bits.borrow_mut().end(self.bits.clone());
             intent.earn(self.bytes);
-        }
-        if let Some(seam) = &self.seam {
-            seam.end(self.bits.clone());
         }
     }
 }
@@ -240,9 +229,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// the bits are set, on stable storage on every member. To be held until
     /// every member has the data.
     pub(crate) async fn mark_write(&self, range: &Range<u64>) -> Result<Intended<M>, ArrayError> {
-        if let Some(seam) = &self.seam {
-            return self.mark_write_of_shard(seam, range).await;
-        }
         // Noted first, so that the round which marks the array dirty takes the bits along.
         let intended = self.note(range);
         self.mark_dirty().await?;
@@ -250,29 +236,17 @@ impl<M: Member, C: Clock> Inner<M, C> {
         Ok(intended)
     }
 
-    async fn mark_write_of_shard(&self, seam: &Rc<Seam>, range: &Range<u64>) -> Result<Intended<M>, ArrayError> {
-        if !self.is_redundant() {
-            return Ok(Intended { intent: None, seam: None, bits: 0..0, bytes: 0 });
-        }
-        let bits = seam.begin(&self.covered(range));
-        let intended = Intended { intent: None, seam: Some(seam.clone()), bits, bytes: range.end - range.start };
-        if !seam.are_marked(&intended.bits) {
-            Box::pin(seam.marked(&intended.bits)).await?;
-        }
-        Ok(intended)
-    }
-
     fn note(&self, range: &Range<u64>) -> Intended<M> {
         let intent = self.intent();
         let bits = intent.as_ref().map_or(0..0, |intent| intent.bits.borrow_mut().begin(self.covered(range)));
-        Intended { intent, seam: None, bits, bytes: range.end - range.start }
+        Intended { intent, bits, bytes: range.end - range.start }
     }
 
     /// Notes a long write to a range of what the bitmap covers, as [`Inner::mark_write`] does first.
     pub(crate) fn note_covered(&self, covered: Range<u64>) -> Intended<M> {
         let intent = self.intent();
         let bits = intent.as_ref().map_or(0..0, |intent| intent.bits.borrow_mut().begin(covered));
-        Intended { intent, seam: None, bits, bytes: 0 }
+        Intended { intent, bits, bytes: 0 }
     }
 
     /// Returns when the bits are on stable storage on every member.

@@ -333,7 +333,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// One sweep, from where the last one of its kind got to. `progress` is
     /// told positions done and the last one.
     async fn sweep(&self, purpose: Purpose, progress: &dyn Fn(u64, u64)) -> Result<(Ending, Tally), ArrayError> {
-        let _alone = self.licences.alone().await;
         let course = self.course(purpose);
         self.sweeps.failure.take();
         let sweeping = self.sweeps.begin(purpose, course, self.clock.now());

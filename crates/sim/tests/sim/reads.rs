@@ -50,7 +50,7 @@ fn every_member_byte_that_a_read_needs_is_read_once() {
     }
 }
 
-/// As a request that is shared out among shards has it: its first part may end at any byte, and the next begins there.
+/// As a caller has it that reads into the rest of a buffer, which may begin at any byte.
 #[test]
 fn memory_that_no_member_takes_is_filled_all_the_same() {
     for setup in [RAID1, RAID5, RAID6, RAID10] {
