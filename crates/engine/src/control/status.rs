@@ -4,14 +4,14 @@
 
 use crate::array::{Array, Inner};
 use crate::control::assemble::LeftOut;
-use crate::control::checksums::ChecksumStatus;
+pub use crate::control::checksums::ChecksumStatus;
 use crate::control::examined::{BadBlocksExamined, BitmapExamined, ReshapeExamined};
 use crate::control::forced::Forced;
 use crate::control::inspect::Found;
 use crate::control::sweep::SweepStatus;
-use crate::data::cache::CacheStatus;
+pub use crate::data::cache::CacheStatus;
 use crate::device::{Device, DeviceState};
-use crate::metadata::bitmap::BitmapStatus;
+pub use crate::metadata::bitmap::BitmapStatus;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use format::geometry::{Geometry, Level};

@@ -34,7 +34,6 @@ use io::AnyMember;
 use measure::{Bench, Figure, measure};
 use parity::Kernel;
 use serde::Serialize;
-use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 use sweeps::{Sweep, measure_sweeps};
