@@ -7,32 +7,28 @@
 //!   that are.
 //! * Overlapping writes follow each other; so copies and parity never disagree because of the order of writes.
 
-use crate::data::stripe_size::StripeSize;
+use crate::base::buffer::{Block, Buffer, Pool};
+use crate::control::Control;
+use crate::control::assemble::{AssembleOptions, Offer};
+use crate::control::grow::Growth;
+use crate::control::status::Status;
 use crate::control::sweep::doubt::DoubtfulZeros;
 use crate::control::sweep::findings::ScrubReport;
-use crate::control::sweep::scrub::ScrubRequest;
 use crate::control::sweep::resync::Resynced;
-use crate::control::sweep::transfers::SweepTransfers;
+use crate::control::sweep::scrub::ScrubRequest;
 use crate::control::sweep::throttle::SyncSpeed;
-use crate::device::checksums::Verify;
-use crate::device::checksums::ChecksumMemory;
-use crate::metadata::bitmap::BitmapPolicy;
-use std::ops::Range;
-use crate::control::grow::Growth;
-use std::time::Duration;
-use crate::control::status::Status;
-use crate::control::assemble::Offer;
-use crate::seam::error::Refusal;
-use crate::control::assemble::AssembleOptions;
+use crate::control::sweep::transfers::SweepTransfers;
 use crate::data::request::Durability;
-use crate::base::buffer::Block;
-use crate::seam::error::ArrayError;
-use crate::base::buffer::Buffer;
-use crate::base::buffer::Pool;
+use crate::data::stripe_size::StripeSize;
+use crate::device::checksums::{ChecksumMemory, Verify};
+use crate::metadata::bitmap::BitmapPolicy;
 use crate::seam::clock::Clock;
-use crate::seam::member::Member;
-use crate::control::Control;
+use crate::seam::error::{ArrayError, Refusal};
+use crate::seam::member::{Candidate, Member};
+use crate::seam::observe::Observer;
+use std::ops::Range;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// An assembled array; clones share it. Made by [`Array::assemble`].
 pub struct Array<M: Member, C: Clock>(Rc<Control<M, C>>);
@@ -68,7 +64,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     ///
     /// # Errors
     /// `OutOfRange`, `Stopped`, or `Io` when the members left cannot give the data.
-    pub async fn read(&self, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
+    pub async fn read(&self, at: u64, into: Buffer) -> Result<Buffer, ArrayError> {
         self.0.data.read(at, into).await
     }
 
@@ -189,7 +185,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// is stopped: md's safe mode. So a crash while idle costs nothing. To be
     /// run beside the requests by whoever serves the array.
     pub async fn mark_clean_when_idle(&self, delay: Duration) {
-        self.0.metadata.mark_clean_when_idle(delay).await
+        self.0.mark_clean_when_idle(delay).await
     }
 
     /// Marks a member faulty, as mdadm's `--fail`. `member` is its name, or the
@@ -379,7 +375,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// Clears bits of the write-intent bitmap lazily, and closes idle regions of checksums, until the array is
     /// stopped. To be run beside the requests by whoever serves the array.
     pub async fn clear_bitmap_lazily(&self) {
-        self.0.metadata.clear_bitmap_lazily().await
+        self.0.clear_bitmap_lazily().await
     }
 }
 
@@ -560,8 +556,31 @@ impl<M: Member, C: Clock> Array<M, C> {
     }
 }
 
+impl<M: Member, C: Clock> Array<M, C> {}
+
 impl<M: Member, C: Clock> Array<M, C> {
-    /// Changes the unit, for requests that begin from now on.
+    /// Sets how long a member may take over one operation before it counts as failed; `None`: as long as it likes.
+    pub fn set_member_timeout(&self, timeout: Option<Duration>) {
+        self.0.core.surroundings.set_patience(timeout);
+    }
+
+    /// How long a member may take over one operation.
+    pub fn member_timeout(&self) -> Option<Duration> {
+        self.0.core.surroundings.patience()
+    }
+
+    /// Carries out `work` on an array that has no [`Array::keep_whole`] beside it: meanwhile operations that members do not
+    /// end in time are given up.
+    pub async fn in_time<T>(&self, work: impl Future<Output = T>) -> T {
+        self.0.watched(work).await
+    }
+
+    /// From now on `observer` is told of every transfer that begins, also of members that join later; `None`: no observer.
+    pub fn observe(&self, observer: Option<Rc<dyn Observer>>) {
+        self.0.observe(observer);
+    }
+
+    /// Changes the unit in which stripes are moved, for requests that begin from now on.
     ///
     /// # Errors
     /// When the array cannot have it; nothing changed.

@@ -7,30 +7,23 @@
 //! out (`split.rs`). Nothing is written here; the first write of the
 //! running array is what marks the members.
 
-use crate::data::DataPlane;
-use crate::metadata::Metadata;
-use crate::core::roster::Roster;
-use crate::core::ArrayInfo;
-use crate::core::Core;
-use crate::data::DataOptions;
 use crate::base::buffer::Pool;
-use crate::base::notify::Signal;
 use crate::base::versioned::Growing;
-use crate::control::Control;
 use crate::control::blocks::{check_blocks, largest_block, noted_block};
 use crate::control::forced::{Known, Rescue, slots_text};
 use crate::control::inspect::{Found, find_superblock, read_bad_blocks};
-use crate::control::read_repair::Healing;
 use crate::control::split::Apart;
-use crate::control::{forced, logs, lost_roles, split};
-use crate::core::health::survives;
-use crate::data::cache::{PAGE_BYTES, StripeCache};
-use crate::data::coalesce::Gathering;
-use crate::data::read_ahead::ReadAhead;
+use crate::control::{Control, Origin, forced, logs, lost_roles, split};
+use crate::core::health::{Health, survives};
+use crate::core::roster::Roster;
+use crate::core::{ArrayInfo, Core};
+use crate::data::cache::PAGE_BYTES;
 use crate::data::stripe_size::StripeSize;
+use crate::data::{DataOptions, DataPlane};
 use crate::device::checksums::Verify;
 use crate::device::timeout::Surroundings;
 use crate::device::{Device, DeviceState};
+use crate::metadata::Metadata;
 use crate::metadata::bitmap::load::{Circumstances, load, load_file};
 use crate::metadata::bitmap::{BitmapPolicy, Intent};
 use crate::metadata::superblocks::{ROUNDS_TO_LEAVE_ABSENT, ROUNDS_TO_LEAVE_BEHIND, Record, Said};

@@ -34,11 +34,6 @@ pub struct ChecksumStatus {
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    /// [`crate::Array::has_checksums`].
-    pub(crate) fn has_checksums(&self) -> bool {
-        self.has_checksums()
-    }
-
     /// [`crate::Array::add_checksums`].
     pub(crate) async fn add_checksums(&self) -> Result<(), Refusal> {
         if self.core.info.read_only {

@@ -6,12 +6,24 @@ use crate::device::timeout::{LOOK, TICKS};
 use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
+use crate::seam::observe::Observer;
 use crate::seam::report::ChangeKind;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 impl<M: Member, C: Clock> Control<M, C> {
+    /// [`crate::Array::observe`].
+    pub(crate) fn observe(&self, observer: Option<Rc<dyn Observer>>) {
+        self.core.surroundings.observer.replace(observer);
+        for device in self.core.members() {
+            self.core.watch(&device.name, &device.member);
+        }
+        if let Some(intent) = self.metadata.intent() {
+            self.metadata.watch_file(&intent);
+        }
+    }
+
     /// Gives up what members do not answer in time, until the array is stopped.
     pub(crate) async fn give_up_in_time(&self) {
         while !self

@@ -9,6 +9,7 @@ pub mod examined;
 pub(crate) mod forced;
 pub(crate) mod grow;
 pub(crate) mod hung;
+pub(crate) mod idle;
 pub mod inspect;
 pub(crate) mod joining;
 pub(crate) mod logs;

@@ -379,10 +379,10 @@ fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStat
     }
 }
 
-fn state<M: Member, C: Clock>(inner: &Inner<M, C>, degraded: bool) -> String {
-    let record = inner.record.borrow();
+fn state<M: Member, C: Clock>(array: &Control<M, C>, degraded: bool) -> String {
+    let record = array.metadata.record.borrow();
     let is_clean = !record.dirty && record.resync == Resync::Clean;
-    let word = match &*inner.broken.borrow() {
+    let word = match &*array.core.health.failed.borrow() {
         Some(_) => "broken",
         None if is_clean => "clean",
         None => "active",

@@ -43,7 +43,7 @@ impl Drop for Writing<'_> {
 
 /// Dropped only when a change was abandoned: a stripe may be half written, or
 /// marks half made.
-pub(crate) struct Halfway<'a, M: Member, C: Clock>(&'a Inner<M, C>);
+pub(crate) struct Halfway<'a, M: Member, C: Clock>(&'a Core<M, C>);
 
 impl<M: Member, C: Clock> Halfway<'_, M, C> {
     /// The change has come to its end, good or bad.

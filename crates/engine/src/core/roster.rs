@@ -27,6 +27,13 @@ pub(crate) fn in_slot<T>(slots: &[Option<T>], slot: Slot) -> Option<&T> {
 }
 
 impl<M: Member, C: Clock> Core<M, C> {
+    /// The longest transfer that any device gains by, in bytes.
+    pub(crate) fn window_bytes(&self) -> u64 {
+        let devices = self.devices();
+        let longest = devices.iter().map(|device| device.member.limits().window_bytes()).max();
+        longest.expect("a running array has a member")
+    }
+
     /// The device that fills `slot` and takes part.
     pub(crate) fn device(&self, slot: Slot) -> Option<Rc<Device<M>>> {
         let slots = self.roster.slots.borrow();

@@ -89,7 +89,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         };
         let readable: SmallVec<[Slot; 32]> = (0..parity.slots()).map(Slot).filter(is_readable).collect();
         let needed = usize::from(parity.data_chunks());
-        let first = (range.start / self.BAD_control.window_bytes()) as usize % readable.len().max(1);
+        let first = (range.start / self.core.window_bytes()) as usize % readable.len().max(1);
         (readable.len() >= needed).then(|| readable.iter().cycle().skip(first).take(needed).copied().collect())
     }
 

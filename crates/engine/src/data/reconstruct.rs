@@ -155,7 +155,7 @@ impl Reading {
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// The member transfers of a reading, which owns nothing of the array: they
     /// may be left alone once they have begun.
-    pub(crate) fn member_reads(&self, reading: &mut Reading) -> impl Future<Output = Vec<Done>> + use<M, C> {
+    pub(crate) fn member_reads(&self, reading: &mut Reading) -> impl Future<Output = Vec<Done>> + use<M, C, A> {
         let transfers = std::mem::take(&mut reading.plan.reads);
         let reads = transfers.into_iter().map(|transfer| {
             let (pieces, buffers) = reading.take_pieces(&transfer);

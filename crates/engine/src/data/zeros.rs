@@ -52,17 +52,27 @@ struct Extent<M> {
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// [`crate::Array::write_zeroes`].
-    pub(crate) async fn write_zeroes(&self, at: u64, bytes: u64, durability: Durability) -> Result<(), ArrayError> {
+    pub(crate) async fn write_zeroes(
+        self: &Rc<Self>,
+        at: u64,
+        bytes: u64,
+        durability: Durability,
+    ) -> Result<(), ArrayError> {
         self.zero(at, bytes, Means::Zero, durability).await
     }
 
     /// [`crate::Array::punch_hole`].
-    pub(crate) async fn punch_hole(&self, at: u64, bytes: u64, durability: Durability) -> Result<(), ArrayError> {
+    pub(crate) async fn punch_hole(
+        self: &Rc<Self>,
+        at: u64,
+        bytes: u64,
+        durability: Durability,
+    ) -> Result<(), ArrayError> {
         self.zero(at, bytes, Means::Discard, durability).await
     }
 
     /// [`crate::Array::discard`].
-    pub(crate) async fn discard(&self, at: u64, bytes: u64) -> Result<(), ArrayError> {
+    pub(crate) async fn discard(self: &Rc<Self>, at: u64, bytes: u64) -> Result<(), ArrayError> {
         let inside = self.core.enter_to_write(at, bytes)?;
         if self.core.is_redundant() {
             drop(inside);
@@ -77,7 +87,13 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
     }
 
-    async fn zero(&self, at: u64, bytes: u64, means: Means, durability: Durability) -> Result<(), ArrayError> {
+    async fn zero(
+        self: &Rc<Self>,
+        at: u64,
+        bytes: u64,
+        means: Means,
+        durability: Durability,
+    ) -> Result<(), ArrayError> {
         drop(self.core.enter_to_write(at, bytes)?);
         self.check_room().await?;
         let (unit, end) = (self.zero_unit(), at + bytes);
@@ -97,8 +113,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Zeros as data.
-    async fn write_zeros(&self, range: Range<u64>) -> Result<(), ArrayError> {
-        let zeros = self.core.pool().zeroed((range.end - range.start).min(ZEROS_BYTES) as usize).freeze();
+    async fn write_zeros(self: &Rc<Self>, range: Range<u64>) -> Result<(), ArrayError> {
+        let zeros = self.core.pool.zeroed((range.end - range.start).min(ZEROS_BYTES) as usize).freeze();
         for start in range.clone().step_by(ZEROS_BYTES as usize) {
             let length = (range.end - start).min(ZEROS_BYTES) as usize;
             self.write(start, zeros.slice(0..length), Durability::Ordinary).await?;

@@ -7,12 +7,11 @@
 //! accepted (by md, and by `assemble`); in two rounds, so that a loss of power
 //! in between leaves no two of the others more than one apart.
 
-use std::ops::Range;
-use crate::metadata::bitmap::Intended;
-use crate::core::authority::Authority;
 use crate::base::join::join_all;
+use crate::core::authority::Authority;
 use crate::device::{Device, DeviceState, Failures};
 use crate::metadata::Metadata;
+use crate::metadata::bitmap::Intended;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::{Member, MemberError, MemberErrorKind};
@@ -20,8 +19,8 @@ use crate::seam::observe::Why;
 use crate::seam::report::ChangeKind;
 use format::superblock::{BitmapPlace, DeviceRole, Resync, Superblock, Timestamp};
 use format::units::{Sectors, Slot};
+use std::ops::Range;
 use std::rc::Rc;
-use std::time::Duration;
 
 /// The fields that all superblocks of the array share and that change.
 pub(crate) struct Record {
@@ -451,33 +450,6 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
-    /// [`crate::Array::mark_clean_when_idle`].
-    pub(crate) async fn mark_clean_when_idle(&self, delay: Duration) {
-        if self.core.info.read_only {
-            return;
-        }
-        loop {
-            let (before, seen) = (self.core.writers.at_rest(), self.marked_dirty.seen());
-            let was_dirty = self.record.borrow().dirty;
-            let is_over = match was_dirty {
-                true => self.core.gate.closes_before(self.core.clock.sleep_until(self.core.clock.now() + delay)).await,
-                // Until then nothing wakes.
-                false => self.core.gate.closes_before(self.marked_dirty.changed_since(seen)).await,
-            };
-            let is_idle = || {
-                before.is_some()
-                    && self.core.writers.at_rest() == before
-                    && !self.core.gate.is_closed()
-                    && !self.core.owes_any()
-            };
-            let has_failed =
-                |result: Result<(), ArrayError>| result.is_err_and(|error| error.kind != ArrayErrorKind::NoSpace);
-            if is_over || (was_dirty && is_idle() && has_failed(self.flush_and_mark_clean(is_idle).await)) {
-                return; // or broken: it stays dirty
-            }
-        }
-    }
-
     /// [`crate::Array::fail`].
     pub(crate) async fn fail(&self, member: &str) -> Result<(), Refusal> {
         if self.core.info.read_only {

@@ -15,7 +15,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::keep_whole`].
     pub(crate) async fn keep_whole(&self) {
         let watch = join(self.give_up_in_time(), self.ask_the_silent());
-        join4(self.keep_recovered(), self.heal(), watch, self.pay_now_and_then()).await;
+        join4(self.keep_recovered(), self.repair_reads(), watch, self.pay_now_and_then()).await;
     }
 
     async fn keep_recovered(&self) {
@@ -44,7 +44,11 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         self.core.check_unbroken()?;
         if self.core.info.read_only {
-            return if self.is_scrub_due() { self.scrub(&|_, _| {}).await } else { self.learn_checksums().await };
+            return if self.is_scrub_due() {
+                self.go_on_with_scrub(&|_, _| {}).await
+            } else {
+                self.learn_checksums().await
+            };
         }
         self.fill_slots().await?;
         if !self.targets().is_empty() {
@@ -54,7 +58,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if !self.core.health.agreed.get() {
             return self.resync(&|_, _| {}).await.map(|_| true);
         }
-        if self.is_scrub_due() { self.scrub(&|_, _| {}).await } else { self.learn_checksums().await }
+        if self.is_scrub_due() { self.go_on_with_scrub(&|_, _| {}).await } else { self.learn_checksums().await }
     }
 
     /// [`crate::Array::set_sync_speed`].

@@ -518,9 +518,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if let Some(bytes) = self.sweeps.transfers.get().window_bytes {
             return bytes;
         }
-        let devices = self.core.devices();
-        let longest = devices.iter().map(|device| device.member.limits().window_bytes()).max();
-        longest.expect("a running array has a member")
+        self.core.window_bytes()
     }
 
     /// Says which bytes of the components cannot be had.

@@ -141,7 +141,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Err(ArrayError::new(ArrayErrorKind::Io, reason));
         }
         while self.is_scrub_due() && !self.core.gate.is_closed() {
-            self.scrub(progress).await?;
+            self.go_on_with_scrub(progress).await?;
         }
         Ok(())
     }
@@ -297,7 +297,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Goes on with the scrub that is due, until it is over or something else
     /// is to be looked at. True when there may be more to do.
-    pub(super) async fn scrub(&self, progress: &dyn Fn(u64, u64)) -> Result<bool, ArrayError> {
+    pub(super) async fn go_on_with_scrub(&self, progress: &dyn Fn(u64, u64)) -> Result<bool, ArrayError> {
         let seen = self.sweeps.changed.seen();
         if let Some(scrub) = self.sweeps.scrub.borrow_mut().as_mut() {
             scrub.seen = Some(seen);

@@ -339,7 +339,13 @@ impl Drop for Answer<'_> {
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Writes `from`, not empty, at `at` of an array with parity, along with
     /// others that fill its stripes.
-    pub(crate) async fn gather(&self, parity: &Parity, at: u64, from: Block, durability: Durability) -> Outcome {
+    pub(crate) async fn gather(
+        self: &Rc<Self>,
+        parity: &Parity,
+        at: u64,
+        from: Block,
+        durability: Durability,
+    ) -> Outcome {
         if self.gathering.kept.is_on() && !mutant!("broken-array-answers") {
             self.core.check_unbroken()?; // what is answered from memory would be told of that too late
         }
@@ -359,7 +365,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// Puts every part of a write into an entry. All but a single part that
     /// begins an entry of its own are given their work.
-    fn join_entries(&self, parity: &Parity, at: u64, from: Block, durability: Durability) -> Answer<'_> {
+    fn join_entries(self: &Rc<Self>, parity: &Parity, at: u64, from: Block, durability: Durability) -> Answer<'_> {
         let gathering = &self.gathering;
         let stripe_bytes = parity.stripe_bytes();
         let bytes = from.len() as u64;
@@ -418,7 +424,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Gives an entry its work, if it has none yet: from now on any of its
     /// callers may drive it. One that another has carried out meanwhile needs none, and would hold it, and the
     /// array with it, for ever.
-    fn share(&self, entry: &Rc<Entry>) {
+    fn share(self: &Rc<Self>, entry: &Rc<Entry>) {
         let is_waiting = matches!(entry.phase.get(), Phase::Gathering | Phase::Closed);
         if (is_waiting || mutant!("done-and-given-work")) && !entry.has_work() {
             entry.set_work(carry_out(self.clone(), entry.clone()));
@@ -449,14 +455,14 @@ pub(super) async fn let_others_go_first() {
 }
 
 /// An entry's work, from its making to its end.
-async fn carry_out<M: Member, C: Clock>(inner: Rc<Inner<M, C>>, entry: Rc<Entry>) -> Outcome {
-    let Geometry::Parity(parity) = inner.geometry() else { unreachable!("only parity is gathered for") };
-    let _writing = inner.writers.begin();
+async fn carry_out<M: Member, C: Clock, A: Authority<M>>(data: Rc<DataPlane<M, C, A>>, entry: Rc<Entry>) -> Outcome {
+    let Geometry::Parity(parity) = data.core.geometry() else { unreachable!("only parity is gathered for") };
+    let _writing = data.core.writers.begin();
     let_others_go_first().await;
     entry.locked().await;
-    inner.wait_for_company(&entry).await;
-    let batch = inner.gathering.start(&entry, parity.stripe_bytes());
-    inner.write_batch(parity, batch).await
+    data.wait_for_company(&entry).await;
+    let batch = data.gathering.start(&entry, parity.stripe_bytes());
+    data.write_batch(parity, batch).await
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {

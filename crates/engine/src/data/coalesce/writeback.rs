@@ -166,9 +166,9 @@ impl Gathering {
 }
 
 /// Turns writeback off when it is dropped.
-struct Keeping<'a, M: Member, C: Clock>(&'a Inner<M, C>);
+struct Keeping<'a, M: Member, C: Clock, A: Authority<M>>(&'a DataPlane<M, C, A>);
 
-impl<M: Member, C: Clock> Drop for Keeping<'_, M, C> {
+impl<M: Member, C: Clock, A: Authority<M>> Drop for Keeping<'_, M, C, A> {
     fn drop(&mut self) {
         let gathering = &self.0.gathering;
         gathering.kept.is_on.set(false);
@@ -176,7 +176,7 @@ impl<M: Member, C: Clock> Drop for Keeping<'_, M, C> {
         for (entry, request) in gathering.kept.entries.take() {
             if !entry.is_done() && gathering.leave(&entry, request) {
                 self.0.lose(&entry, "writeback was abandoned");
-                self.0.give_out(|| "data that was answered was abandoned".to_owned());
+                self.0.core.give_out(|| "data that was answered was abandoned".to_owned());
             }
         }
         gathering.kept.bytes.set(0);

@@ -10,11 +10,10 @@
 //! an array that is never at rest that would cost more than it saves, so there
 //! as many bits are cleared as the writes made pay for; md clears them all.
 
-use crate::device::checksums::Closing;
 use crate::metadata::Metadata;
 use crate::metadata::bitmap::{Flush, Intent};
 use crate::seam::clock::Clock;
-use crate::seam::error::{ArrayError, ArrayErrorKind};
+use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
 use std::time::Duration;
 
@@ -45,7 +44,7 @@ const UNIT_BYTES: u64 = 16 << 10;
 const REST: Duration = Duration::from_millis(10);
 
 /// How often somebody looks whether there is a bitmap by now.
-const WITHOUT_BITMAP: Duration = Duration::from_secs(5);
+pub(crate) const WITHOUT_BITMAP: Duration = Duration::from_secs(5);
 
 impl<M> Intent<M> {
     /// A write has ended.
@@ -60,30 +59,8 @@ impl<M> Intent<M> {
         if is_free { u64::MAX } else { written / UNITS_PER_BIT }
     }
 
-    fn period(&self) -> Duration {
+    pub(crate) fn period(&self) -> Duration {
         Duration::from_secs(self.bits.borrow().header.daemon_sleep_seconds.into())
-    }
-}
-
-impl<M: Member, C: Clock> Metadata<M, C> {
-    /// [`crate::Array::clear_bitmap_lazily`].
-    pub(crate) async fn clear_bitmap_lazily(&self) {
-        if self.core.info.read_only {
-            return;
-        }
-        loop {
-            let period = self.intent().map_or(WITHOUT_BITMAP, |intent| intent.period());
-            let time = self.core.clock.sleep_until(self.core.clock.now() + period);
-            // Where a member has no room, the bits and regions wait for the next period.
-            let has_failed =
-                |result: Result<(), ArrayError>| result.is_err_and(|error| error.kind != ArrayErrorKind::NoSpace);
-            if self.core.gate.closes_before(time).await
-                || has_failed(self.BAD_control.close_checksums(Closing::Idle).await)
-                || has_failed(self.clear_idle_bits().await)
-            {
-                return; // stopped, or broken: then the bits stay
-            }
-        }
     }
 }
 
@@ -106,7 +83,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     /// At the end of a period.
-    async fn clear_idle_bits(&self) -> Result<(), ArrayError> {
+    pub(crate) async fn clear_idle_bits(&self) -> Result<(), ArrayError> {
         let Some(intent) = self.intent() else { return Ok(()) };
         intent.bits.borrow_mut().next_period();
         if !self.may_clear() || !intent.bits.borrow().has_idle(IDLE_PERIODS) {

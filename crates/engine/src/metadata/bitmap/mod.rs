@@ -18,7 +18,7 @@
 
 mod bits;
 pub(crate) mod change;
-mod clearing;
+pub(crate) mod clearing;
 pub(crate) mod load;
 pub(crate) mod named;
 mod sizing;
@@ -216,7 +216,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
 /// Whether a round of bitmap writes is flushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Flush {
+pub(crate) enum Flush {
     Yes,
     /// For bits that are cleared: lost with power, they stay set, which is safe.
     No,
