@@ -82,12 +82,12 @@ impl Inbox {
         drop(jobs); // not under the lock: this runs destructors of others
     }
 
-    /// Adds to the contents and makes sure that the owner will look; false, with nothing done, when it is gone.
-    fn put(&self, add: impl FnOnce(&mut Contents)) -> bool {
+    /// Adds to the contents and makes sure that the owner will look; does nothing when it is gone.
+    fn put(&self, add: impl FnOnce(&mut Contents)) {
         {
             let mut contents = lock(&self.contents);
             if contents.is_closed {
-                return false;
+                return;
             }
             add(&mut contents);
         }
@@ -98,7 +98,6 @@ impl Inbox {
             // Only a counter at its maximum could refuse, and it is at most 1 for each time that the owner waits.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
-        true
     }
 
     /// By the owner, in each round: does what was put in, if anything was.

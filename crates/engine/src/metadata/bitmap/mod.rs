@@ -264,7 +264,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     /// Returns when the bits are on stable storage on every member.
-    pub(crate) async fn record_intent(&self, intended: &Intended<M>) -> Result<(), ArrayError> {
+    async fn record_intent(&self, intended: &Intended<M>) -> Result<(), ArrayError> {
         if intended.is_stable() { Ok(()) } else { Box::pin(self.record_intent_now(intended)).await }
     }
 
