@@ -494,7 +494,7 @@ fn recovery(log: &mut Log) -> Result<Verdict> {
     };
     run_guest(log, &newer_guest(), "recovery.sh", &on(&["1", "4", "5", "6"]))?;
     let most = log.last_line()?;
-    // Linux 6.12's raid10 gives up a replacement when it resyncs (docs/notes.md), which 6.1 does not.
+    // Linux 6.12's raid10 gives up a replacement when it resyncs (docs/decisions/1010), which 6.1 does not.
     let older = Guest::default().memory("1G").limit(Duration::from_secs(900));
     run_guest(log, &older, "recovery.sh", &on(&["10"]))?;
     Ok(Verdict::Passed(format!("levels 1 to 6: {most}; level 10: {}", log.last_line()?)))
