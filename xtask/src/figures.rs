@@ -294,8 +294,8 @@ const CHECKS: &str = "
 ## Checks
 
 The speed of a check, in bytes read from all members a second. mdspace runs over memory and over loop devices (the row
-\"check\" above, measured again). md runs over RAM disks in User Mode Linux, in turn on the same machine. The figures are
-medians. The limit makes the same transfers and compares nothing.
+\"check\" above, measured again). The kernel's md runs over RAM disks in User Mode Linux, in turn on the same machine. The
+figures are medians. The limit makes the same transfers and compares nothing.
 
 | | mdspace, memory | of its limit | mdspace, loop | md, RAM disks | mdspace (memory) / md |
 |---|---|---|---|---|---|
@@ -399,9 +399,9 @@ const FAULTS: &str = "
 
 Members fail while the array is read or written, in the same way and on the same devices under md and under `mdspace
 serve` (dm-dust, dm-error and dm-flakey in a guest, tests/kernel/faults.sh). On both sides every request was answered,
-and no byte was lost or wrong, then or later. md assembled the remaining members without `--force`. After the members
-were repaired, md's check found no mismatch. The step `faults` fails unless all this holds and the outcomes are the ones
-below.
+and no byte was lost or wrong, then or later. The kernel's md assembled the remaining members without `--force`. After
+the members were repaired, its check found no mismatch. The step `faults` fails unless all this holds and the outcomes
+are the ones below.
 
 | array | what fails | md | mdspace |
 |---|---|---|---|
