@@ -53,7 +53,7 @@ enum Chore {
         list: bool,
     },
     /// Check the house rules that neither the compiler nor clippy knows.
-    Tidy,
+    Tidy(tidy::Arguments),
     /// Run the interop matrix against the real md driver, or some of its cells.
     Matrix(matrix::Arguments),
     /// Live through simulated histories of arrays, each from its seed.
@@ -138,10 +138,7 @@ fn main() -> ExitCode {
             Ok(ExitCode::SUCCESS)
         }
         Chore::Test { steps, list: false } => steps::run(&steps),
-        Chore::Tidy => tidy::check().map(|checked| {
-            println!("{checked}");
-            ExitCode::SUCCESS
-        }),
+        Chore::Tidy(arguments) => tidy::run(&arguments).map(|()| ExitCode::SUCCESS),
         Chore::Matrix(arguments) => matrix::run(&arguments).map(|summary| {
             print!("{summary}");
             ExitCode::SUCCESS
