@@ -83,6 +83,11 @@ fn the_readme_is_true() {
 }
 
 #[test]
+fn what_it_can_do_is_true() {
+    assert_eq!(run_page("docs/features.md"), 1);
+}
+
+#[test]
 fn an_array_can_be_watched_as_the_page_says() {
     assert_eq!(run_page("docs/watching.md"), 5);
 }

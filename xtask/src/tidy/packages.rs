@@ -1,8 +1,8 @@
 //! Rules on packages, from `cargo metadata`: which crate may use which, what a crate needs to be published, under what licences
 //! we depend, and on which Rust.
 //!
-//! cargo-deny judges licences too, where it is installed (`release.rs`). Building it takes longer than all else that CI builds, so CI
-//! cannot be sure of it, and the rule stays here. Both read the list of licences in deny.toml.
+//! cargo-deny judges licences too, where it is installed (`release.rs`). No package of Debian has it, so CI cannot be sure of it, and
+//! the rule stays here (ARCHITECTURE.md has the reason). Both read the list of licences in deny.toml.
 
 use std::process::Command;
 
