@@ -327,10 +327,11 @@ fn is_item(line: &str) -> bool {
     number || ["- ", "* ", "> "].iter().any(|mark| line.starts_with(mark))
 }
 
-/// The line with each `` `code` `` as one word.
+/// The line with each `` `code` `` as one word, which may begin a sentence.
 fn without_code(line: &str) -> String {
     let parts = line.split('`').enumerate();
-    parts.map(|(index, part)| if index % 2 == 1 { part.replace(' ', "_") } else { part.to_owned() }).collect()
+    let parts = parts.map(|(index, part)| if index % 2 == 1 { part.replace(' ', "_") } else { part.to_owned() });
+    parts.collect::<Vec<_>>().join("`")
 }
 
 /// Takes a paragraph apart into sentences.
@@ -358,7 +359,7 @@ fn is_word(text: &str) -> bool {
 /// Whether a sentence ends with `word`, when `next` comes after it.
 fn ends_sentence(word: &str, next: Option<&str>) -> bool {
     let Some(next) = next else { return true };
-    let word = word.trim_end_matches([')', '"', '\'', '*', '_']);
+    let word = word.trim_end_matches([')', '"', '\'', '*', '_', '`']);
     let abbreviated = ["e.g.", "i.e.", "etc.", "cf.", "vs."].contains(&word.trim_start_matches('('));
     let begins = !next.trim_start_matches(['(', '"', '*', '[']).starts_with(char::is_lowercase);
     word.ends_with(['.', '!', '?']) && !abbreviated && begins
@@ -440,6 +441,7 @@ mod tests {
             ("- one two\n- three four\n  five", &[(1, 2), (2, 3)]),
             ("1. one\n2. two", &[(1, 2), (2, 2)]),
             ("One `two three four` five, e.g. six; version 1.2 too - yes.", &[(1, 9)]),
+            ("One two. `three four` five.", &[(1, 2), (1, 2)]),
             ("One [two three](a b c d). (Four.)", &[(1, 3), (1, 1)]),
             ("One:\n```sh\na b c. d\n```\nTwo.", &[(1, 1), (5, 1)]),
             ("| a | b c d |\nOne.", &[(2, 1)]),
