@@ -3,7 +3,7 @@
 //!
 //! A library's kernel works out, for each call, how far to shift the parts that
 //! it sums at once; for blocks of one length these are constants, and it takes
-//! less than half the time (figures in docs/notes.md). Where the processor has wide
+//! less than half the time (figures in docs/decisions/0204). Where the processor has wide
 //! registers to multiply in (AVX-512), and for all other lengths, the library is asked.
 //!
 //! The method, of the fast-crc32 generator (P. Cawley): the block's first part is

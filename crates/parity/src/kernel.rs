@@ -7,7 +7,7 @@
 //! The `-stream` kernels store past the cache. They win where large blocks are
 //! cold and nobody reads the result soon, and cost up to three quarters of the
 //! speed where they are hot: so they have to be asked for by name (figures in
-//! docs/notes.md).
+//! docs/decisions/0203).
 
 use std::fmt;
 use std::sync::LazyLock;

@@ -6,7 +6,7 @@
 //!
 //! All loops go over the sources from the last to the first. Q needs it so;
 //! the others gain by it: where blocks follow each other in memory, ascending
-//! order halved their speed out of the second-level cache (docs/notes.md).
+//! order halved their speed out of the second-level cache (docs/decisions/0201).
 //!
 //! Invariant, checked by [`Kernel`](crate::Kernel): all blocks of a call have
 //! the same length.

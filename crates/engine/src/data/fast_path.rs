@@ -48,7 +48,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// The same at levels without parity. A call of its own: a piece has a list, and who makes one in the same function as
-    /// others who do not, makes these wait (figures in docs/notes.md).
+    /// others who do not, makes these wait (figures in docs/decisions/0406).
     #[inline(never)]
     fn slot_of_copy(&self, mapping: &Mapping, at: u64, read: &Range<u64>) -> Option<(Slot, ComponentByte, u64)> {
         let piece = mapping.piece_at(ArrayByte(at));
