@@ -1,13 +1,12 @@
-//! Accepts connections and serves each with a [`session`](super::session).
+//! The NBD server: it accepts connections and serves each with a [`session`](super::session).
 //!
-//! What connections can hold in memory is bounded by [`ServerLimits`]; who is let in, by `strangers`. A
-//! client that breaks the protocol or disappears loses its connection, and
-//! nobody else notices.
+//! [`ServerLimits`] bounds the memory of all connections; `handshaking` decides which connections may stay. A client
+//! that breaks the protocol or disconnects loses its connection. It never affects another client.
 
+use super::handshaking::{Admission, Handshaking};
+pub use super::handshaking::{ConnectionCounts, CountedConnection};
 use super::memory::Memory;
 use super::session::{Export, Limits, serve_admitted};
-pub use super::strangers::{Counted, Together};
-use super::strangers::{Entrance, Strangers};
 use super::stream::{ByteStream, Closing, ReceiveError};
 use super::tls::Security;
 use crate::volume::Volume;
@@ -32,17 +31,17 @@ impl ByteStream for Stream {
     }
 }
 
-/// A connection of which it is told when its client says something.
-struct Heard<'a, T> {
+/// A connection that calls `on_receive` when data arrives from its client.
+struct Notifying<'a, T> {
     stream: &'a Stream,
-    tell: T,
+    on_receive: T,
 }
 
-impl<T: Fn()> ByteStream for Heard<'_, T> {
+impl<T: Fn()> ByteStream for Notifying<'_, T> {
     async fn recv(&self, into: Buffer) -> std::io::Result<(usize, Buffer)> {
         let received = Stream::recv(self.stream, into).await;
         if received.as_ref().is_ok_and(|(bytes, _)| *bytes > 0) {
-            (self.tell)();
+            (self.on_receive)();
         }
         received
     }
@@ -52,42 +51,42 @@ impl<T: Fn()> ByteStream for Heard<'_, T> {
     }
 }
 
-/// How often strangers' failures are told of.
-const COMPLAINTS_INTERVAL: Duration = Duration::from_secs(1);
+/// Minimum time between two log lines about failed handshakes.
+const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Failures of strangers, which can be had by the thousand, so that they fill no log.
+/// The log of failed handshakes. Clients can cause thousands of them, so it is limited in rate.
 #[derive(Default)]
-struct Complaints {
+struct FailureLog {
     last: Cell<Option<Moment>>,
-    unsaid: Cell<u64>,
+    suppressed: Cell<u64>,
 }
 
-impl Complaints {
+impl FailureLog {
     fn note(&self, error: &ReceiveError, now: Moment) {
-        if self.last.get().is_some_and(|last| now.since(last) < COMPLAINTS_INTERVAL) {
-            self.unsaid.set(self.unsaid.get() + 1);
+        if self.last.get().is_some_and(|last| now.since(last) < FAILURE_LOG_INTERVAL) {
+            self.suppressed.set(self.suppressed.get() + 1);
             return;
         }
         self.last.set(Some(now));
-        match self.unsaid.take() {
+        match self.suppressed.take() {
             0 => tracing::warn!(%error, "an NBD session ended in its handshake"),
             others => tracing::warn!(%error, others, "NBD sessions ended in their handshakes"),
         }
     }
 }
 
-/// What a server takes on at a time.
+/// The limits of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Connections that have finished the handshake; more wait to be accepted.
+    /// Maximum number of connections past the handshake. Further ones wait to be accepted.
     pub connections: usize,
-    /// Connections that have not, besides; a further one takes the place of another.
-    pub strangers: usize,
-    /// Bytes of payloads that all of them together may have under way; [`Memory`] says who gets them.
+    /// Maximum number of connections in the handshake, counted separately. One more evicts another.
+    pub handshaking: usize,
+    /// Maximum bytes of payload of all connections in flight. [`Memory`] divides it.
     pub payload_bytes: u64,
-    /// How long a client may take for the handshake.
+    /// Maximum time for a client's handshake.
     pub handshake: Duration,
-    /// What each of them may have under way.
+    /// The limits of each connection.
     pub connection: Limits,
 }
 
@@ -95,7 +94,7 @@ impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             connections: 128,
-            strangers: 64,
+            handshaking: 64,
             payload_bytes: 512 << 20,
             handshake: Duration::from_secs(10),
             connection: Limits::default(),
@@ -103,12 +102,12 @@ impl Default for ServerLimits {
     }
 }
 
-/// Serves volumes over any number of listeners; clones are the same server.
-/// Belongs to the thread of its volumes, which has an [`io::Executor`].
+/// Serves volumes over any number of listeners. Clones are the same server. It belongs to its volumes' thread, which
+/// must have an [`io::Executor`].
 pub struct Server<V: Volume>(Rc<Inner<V>>);
 
-/// Takes connections that were accepted here to a server on another thread ([`Server::take_over`]).
-pub type Other = Box<dyn Fn(OwnedFd, Counted)>;
+/// Passes a connection accepted here to a server on another thread ([`Server::take_over`]).
+pub type Other = Box<dyn Fn(OwnedFd, CountedConnection)>;
 
 struct Inner<V: Volume> {
     exports: Rc<[Export<V>]>,
@@ -117,15 +116,15 @@ struct Inner<V: Volume> {
     security: Security,
     stopping: Cell<bool>,
     connections: RefCell<Vec<Connection>>,
-    together: Together,
-    /// Of those that were accepted here.
-    strangers: RefCell<Strangers>,
-    /// What is said of strangers whose connections ended.
-    complaints: Complaints,
-    /// Where connections go in turn, besides here, and whose turn is next.
+    counts: ConnectionCounts,
+    /// Connections accepted here that are in the handshake.
+    handshaking: RefCell<Handshaking>,
+    /// Limits the log of failed handshakes.
+    failure_log: FailureLog,
+    /// The other servers that connections are distributed to, and the index of the next one.
     others: RefCell<Vec<Other>>,
     turn: Cell<usize>,
-    /// Woken when a connection ends, and when the server stops.
+    /// Wakers, called when a connection ends and when the server stops.
     changed: RefCell<Vec<Waker>>,
 }
 
@@ -142,7 +141,7 @@ impl<V: Volume> Clone for Server<V> {
 }
 
 impl<V: Volume> Server<V> {
-    /// A server of `exports`, the first of which is the default.
+    /// A server of `exports`. The first is the default.
     ///
     /// # Panics
     /// When `exports` is empty.
@@ -150,7 +149,7 @@ impl<V: Volume> Server<V> {
         Self::secured(exports, limits, Security::Plain)
     }
 
-    /// The same, with connections protected as `security` says.
+    /// The same, with connections protected by `security`.
     ///
     /// # Panics
     /// When `exports` is empty.
@@ -163,27 +162,27 @@ impl<V: Volume> Server<V> {
             security,
             stopping: Cell::new(false),
             connections: RefCell::default(),
-            together: Together::default(),
-            strangers: RefCell::default(),
-            complaints: Complaints::default(),
+            counts: ConnectionCounts::default(),
+            handshaking: RefCell::default(),
+            failure_log: FailureLog::default(),
             others: RefCell::default(),
             turn: Cell::new(0),
             changed: RefCell::default(),
         }))
     }
 
-    /// Connections that have finished the handshake, here and at the others.
+    /// The number of connections past the handshake, on all threads.
     pub fn connections(&self) -> usize {
-        self.0.together.admitted()
+        self.0.counts.admitted()
     }
 
-    /// Has connections that are accepted here served by others, too, in turn.
+    /// Distributes accepted connections to `others` too, in turn.
     pub fn share_with(&self, others: Vec<Other>) {
         self.0.others.replace(others);
     }
 
-    /// Serves a connection that another server, on another thread, has accepted.
-    pub fn take_over(&self, connection: OwnedFd, counted: Counted) {
+    /// Serves a connection that a server on another thread has accepted.
+    pub fn take_over(&self, connection: OwnedFd, counted: CountedConnection) {
         if !self.0.stopping.get() {
             self.serve(Stream::attached(connection), counted);
         }
@@ -191,9 +190,7 @@ impl<V: Volume> Server<V> {
 
     /// Accepts connections until [`Server::stop`] is called.
     ///
-    /// # Errors
-    /// When the system refuses to accept although nothing that could end and
-    /// make room is being served.
+    /// When the system refuses to accept, and no served connection can end and free resources.
     pub async fn accept_from(&self, listener: Listener) -> std::io::Result<()> {
         loop {
             let mut accepting = pin!(listener.accept());
@@ -201,13 +198,13 @@ impl<V: Volume> Server<V> {
             match accepted {
                 None => return Ok(()),
                 Some(Ok(stream)) => self.place(stream),
-                Some(Err(error)) if self.0.together.present() == 0 => return Err(error),
+                Some(Err(error)) if self.0.counts.present() == 0 => return Err(error),
                 Some(Err(error)) => {
                     tracing::warn!(%error, "a connection was not accepted; waiting for another to end");
-                    let before = self.0.together.present();
+                    let before = self.0.counts.present();
                     self.until(|cx| {
-                        self.0.together.register(cx);
-                        if self.0.together.present() < before { Poll::Ready(()) } else { Poll::Pending }
+                        self.0.counts.register(cx);
+                        if self.0.counts.present() < before { Poll::Ready(()) } else { Poll::Pending }
                     })
                     .await;
                 }
@@ -215,9 +212,8 @@ impl<V: Volume> Server<V> {
         }
     }
 
-    /// Stops accepting and receiving, and completes when every request that
-    /// was received is finished and answered. Whoever has not taken its
-    /// answers when `grace` completes is cut off.
+    /// Stops accepting and receiving. Completes when every received request is finished and answered. When `grace`
+    /// completes first, the server closes the connections that have not read their answers.
     pub async fn stop(&self, grace: impl Future<Output = ()>) {
         self.0.stopping.set(true);
         self.0.connections.borrow().iter().for_each(|connection| connection.closing.close());
@@ -236,11 +232,11 @@ impl<V: Volume> Server<V> {
     }
 
     fn poll_accept<F: Future>(&self, accepting: std::pin::Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        self.0.together.register(cx);
+        self.0.counts.register(cx);
         if self.connections() < self.0.limits.connections { accepting.poll(cx) } else { Poll::Pending }
     }
 
-    /// Polls until it is ready or the server stops; polled again at each change.
+    /// Calls `poll` until it is ready or the server stops. Each change of the server calls it again.
     async fn until<T>(&self, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Option<T> {
         poll_fn(|cx| {
             if self.0.stopping.get() {
@@ -264,10 +260,10 @@ impl<V: Volume> Server<V> {
         changed.into_iter().for_each(Waker::wake);
     }
 
-    /// Serves a connection here, or has another do so whose turn it is.
+    /// Serves a connection here, or passes it to the server whose turn it is.
     fn place(&self, stream: Stream) {
-        let (peer, descriptor, most) = (stream.peer(), stream.descriptor().ok(), self.0.limits.strangers);
-        let counted = self.0.strangers.borrow_mut().take_in(&self.0.together, peer, descriptor, most);
+        let (peer, descriptor, most) = (stream.peer(), stream.descriptor().ok(), self.0.limits.handshaking);
+        let counted = self.0.handshaking.borrow_mut().add(&self.0.counts, peer, descriptor, most);
         let others = self.0.others.borrow();
         let turn = self.0.turn.replace((self.0.turn.get() + 1) % (others.len() + 1));
         match turn.checked_sub(1).map(|other| &others[other]) {
@@ -279,29 +275,30 @@ impl<V: Volume> Server<V> {
         }
     }
 
-    fn serve(&self, stream: Stream, mut counted: Counted) {
+    fn serve(&self, stream: Stream, mut counted: CountedConnection) {
         let connection = Connection { closing: Rc::default(), stream };
         self.0.connections.borrow_mut().push(connection.clone());
         let server = self.clone();
-        // The task tells of its end itself.
+        // The task itself reports how the session ended.
         drop(io::spawn(async move {
             let Connection { closing, stream } = connection;
             let limits = server.0.limits;
             let clock = RealClock::new();
-            let patience = clock.sleep_until(clock.now() + limits.handshake);
-            let Inner { exports, memory, security, complaints, .. } = &*server.0;
-            let heard = Heard { stream: &stream, tell: counted.heard() };
-            let is_known = Cell::new(false);
+            let timeout = clock.sleep_until(clock.now() + limits.handshake);
+            let Inner { exports, memory, security, failure_log, .. } = &*server.0;
+            let notifying = Notifying { stream: &stream, on_receive: counted.on_receive() };
+            let is_past_handshake = Cell::new(false);
             let admitted = async {
                 counted.admit(limits.connections).await;
-                is_known.set(true);
+                is_past_handshake.set(true);
             };
-            let entrance = Entrance { patience, admitted };
-            let ended = serve_admitted(&heard, exports, limits.connection, memory, &closing, security, entrance).await;
+            let admission = Admission { timeout, admitted };
+            let ended =
+                serve_admitted(&notifying, exports, limits.connection, memory, &closing, security, admission).await;
             match ended {
                 Ok(ended) => tracing::debug!(?ended, "an NBD session ended"),
-                Err(error) if is_known.get() => tracing::warn!(%error, "an NBD session ended"),
-                Err(error) => complaints.note(&error, clock.now()),
+                Err(error) if is_past_handshake.get() => tracing::warn!(%error, "an NBD session ended"),
+                Err(error) => failure_log.note(&error, clock.now()),
             }
             server.0.connections.borrow_mut().retain(|other| !Rc::ptr_eq(&other.closing, &closing));
             drop(counted);

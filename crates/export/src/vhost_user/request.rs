@@ -1,6 +1,7 @@
-//! One request of a block device: understood, carried out, answered.
+//! One block request: decoded, carried out, answered.
 //!
-//! Every request that can be answered is; what is wrong with it is its status.
+//! Every request with room for a status gets an answer; an invalid request gets an error status. Source: Virtio 1.2,
+//! 5.2.6.
 
 use super::chain::{Chain, ChainError};
 use super::config::{Facts, ID_BYTES, RANGE_SECTORS_MAX, RANGES_MAX, REQUEST_BYTES_MAX, SECTOR_BYTES};
@@ -10,7 +11,7 @@ use vm_memory::GuestMemoryMmap;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// `struct virtio_blk_req`'s beginning.
+/// The head of `struct virtio_blk_req`.
 #[derive(Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct Header {
@@ -31,7 +32,7 @@ pub(super) struct Range {
 const HEADER_BYTES: u32 = size_of::<Header>() as u32;
 const STATUS_BYTES: u32 = 1;
 
-/// Why a request is not carried out.
+/// Why a request is refused.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
     #[error("not known here")]
@@ -44,8 +45,8 @@ enum Refused {
     Chain(#[from] ChainError),
 }
 
-/// Carries the request in `chain` out; returns the number of bytes written
-/// into its memory, which is 0 when not even a status has a place there.
+/// Carries out the request in `chain`. Returns the number of bytes written into its memory: 0 when it has no room for a
+/// status.
 pub(super) async fn serve<V: Volume>(
     volume: &V,
     facts: &Facts,
@@ -123,7 +124,7 @@ async fn carry_out<V: Volume>(
         blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES => {
             let zero = kind == blk::VIRTIO_BLK_T_WRITE_ZEROES;
             for Range { sector, sectors, flags } in ranges(memory, chain, payload)? {
-                // Bit 0 of the flags is "may be unmapped", and for zeroes only.
+                // Bit 0 of the flags is "unmap", valid for zeroing only.
                 if sectors > RANGE_SECTORS_MAX || flags.get() > u32::from(zero) {
                     return Err(Refused::Unsupported);
                 }
@@ -141,7 +142,7 @@ async fn carry_out<V: Volume>(
     }
 }
 
-/// Where a range of whole sectors within the volume begins, in bytes.
+/// The offset in bytes of a range of whole sectors within the volume.
 fn place(facts: &Facts, sector: u64, bytes: u64) -> Result<u64, Refused> {
     let at = sector.checked_mul(SECTOR_BYTES);
     at.filter(|at| bytes.is_multiple_of(SECTOR_BYTES) && at.checked_add(bytes).is_some_and(|end| end <= facts.bytes))

@@ -1,5 +1,4 @@
-//! Conversations as tables, and both sides against each other and against
-//! garbage, with the bytes cut in every way.
+//! Dialogues as tables, both sides against each other, and both against garbage, with the bytes split at random places.
 
 use super::*;
 use crate::nbd::wire::{
@@ -31,10 +30,10 @@ fn server(tls: Tls) -> ServerHandshake {
 }
 
 /// An option and its data.
-type Said = (u32, Vec<u8>);
+type Sent = (u32, Vec<u8>);
 
 /// Client flags, then options.
-fn client_says(flags: u32, options: &[Said]) -> Vec<u8> {
+fn client_says(flags: u32, options: &[Sent]) -> Vec<u8> {
     let mut bytes = flags.to_be_bytes().to_vec();
     for (option, data) in options {
         bytes.extend(OPTION_MAGIC.to_be_bytes());
@@ -44,7 +43,7 @@ fn client_says(flags: u32, options: &[Said]) -> Vec<u8> {
     bytes
 }
 
-/// What `INFO` and `GO` carry.
+/// The data of `INFO` and `GO`.
 fn wish(name: &str, facts: &[u16]) -> Vec<u8> {
     let mut data = Vec::new();
     put_string(&mut data, name.as_bytes());
@@ -53,7 +52,7 @@ fn wish(name: &str, facts: &[u16]) -> Vec<u8> {
     data
 }
 
-/// What the two options about metadata contexts carry.
+/// The data of the two options about metadata contexts.
 fn queries(name: &str, queries: &[&str]) -> Vec<u8> {
     let mut data = Vec::new();
     put_string(&mut data, name.as_bytes());
@@ -62,7 +61,7 @@ fn queries(name: &str, queries: &[&str]) -> Vec<u8> {
     data
 }
 
-/// Feeds the server in pieces that end at `cuts`; all it says, and the last progress.
+/// Feeds the server pieces that end at `cuts`. Returns its output and the last progress.
 fn run(bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Result<ServerProgress, WireError>) {
     let mut server = server(Tls::Unknown);
     let mut out = Vec::new();
@@ -83,7 +82,7 @@ fn run(bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Result<ServerProgress, WireErr
     (out, last)
 }
 
-/// The server's replies to options: type and data.
+/// The server's replies to options: option, type and data.
 fn replies(mut bytes: &[u8]) -> Vec<(u32, u32, Vec<u8>)> {
     let mut replies = Vec::new();
     while !bytes.is_empty() {
@@ -105,8 +104,8 @@ fn each_option_gets_the_reply_that_the_protocol_prescribes() {
     let beyond = { 100u32.to_be_bytes().to_vec() };
     let long_name = "x".repeat(STRING_BYTES_MAX + 1);
     let both = ["base:allocation", "qemu:dirty", "base:allocation"];
-    // options sent -> types of the replies to the last of them
-    let table: Vec<(Vec<Said>, Vec<u32>)> = vec![
+    // Options sent -> types of the replies to the last option.
+    let table: Vec<(Vec<Sent>, Vec<u32>)> = vec![
         (vec![(LIST, vec![])], vec![SERVER, SERVER, ACK]),
         (vec![(LIST, vec![0])], vec![ERROR_INVALID]),
         (vec![structured.clone()], vec![ACK]),
@@ -147,13 +146,13 @@ fn each_option_gets_the_reply_that_the_protocol_prescribes() {
 }
 
 #[test]
-fn without_tls_nothing_is_told_or_given_where_it_is_required() {
+fn without_tls_nothing_is_revealed_or_served_where_it_is_required() {
     use ServerProgress::{Aborted, Answered, StartTls, UnknownExport};
     use option::{ABORT, EXPORT_NAME, GO, INFO, LIST, SET_META_CONTEXT, STARTTLS, STRUCTURED_REPLY};
     use option_reply::{ACK, ERROR_INVALID, ERROR_TLS_REQUIRED, ERROR_TOO_BIG, ERROR_UNSUPPORTED, SERVER};
     let go = (GO, wish(ARRAY, &[]));
-    // what is there, the option -> types of the replies, and how it goes on
-    let table: Vec<(Tls, Said, Vec<u32>, ServerProgress)> = vec![
+    // TLS state, option -> types of the replies, and the progress.
+    let table: Vec<(Tls, Sent, Vec<u32>, ServerProgress)> = vec![
         (Tls::Required, (STARTTLS, vec![]), vec![ACK], StartTls),
         (Tls::Required, (STARTTLS, vec![0]), vec![ERROR_INVALID], Answered),
         (Tls::Required, (STARTTLS, vec![0; DATA_BYTES_MAX + 1]), vec![ERROR_TOO_BIG], Answered),
@@ -191,7 +190,7 @@ fn what_was_agreed_on_before_tls_is_forgotten() {
     let mut plain = server(Tls::Offered);
     while plain.advance(&mut input, &mut out) != Ok(ServerProgress::StartTls) {}
     let said = client_says(3, &[(option::GO, wish(ARRAY, &[]))]);
-    // The client's flags are not said again.
+    // The client does not repeat its flags.
     let progress = plain.secured().advance(&mut &said[4..], &mut out);
     let agreed = Negotiated { export: 0, bytes: BYTES, read_only: false, structured: false, allocation_context: None };
     assert_eq!(progress, Ok(ServerProgress::Transmission(agreed)));
@@ -229,7 +228,7 @@ fn the_transmission_phase_begins_with_what_was_agreed() {
             vec![structured.clone(), context(""), go(ARRAY)],
             Negotiated { structured: true, allocation_context: Some(1), ..agreed },
         ),
-        // chosen for another export; chosen, then chosen away
+        // The context was chosen for another export; or chosen, then reset.
         (vec![structured.clone(), context("other"), go(ARRAY)], Negotiated { structured: true, ..agreed }),
         (
             vec![structured.clone(), context(ARRAY), context("stranger"), go(ARRAY)],
@@ -268,7 +267,7 @@ fn the_reply_to_export_name_is_padded_unless_agreed_otherwise() {
     }
 }
 
-/// Both sides with each other, one byte at a time; what the client got.
+/// Runs both sides against each other, one byte at a time. Returns the client's result.
 fn converse(wanted: ClientOptions) -> Result<RemoteExport, HandshakeError> {
     let mut server = server(Tls::Unknown);
     let mut client = ClientHandshake::new(wanted);
@@ -361,7 +360,7 @@ fn the_client_names_what_is_wrong_with_a_server() {
     }
 }
 
-fn arbitrary_option() -> impl Strategy<Value = Said> {
+fn arbitrary_option() -> impl Strategy<Value = Sent> {
     let garbage = proptest::collection::vec(any::<u8>(), 0..40);
     prop_oneof![
         Just((option::LIST, vec![])),

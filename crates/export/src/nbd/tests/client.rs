@@ -1,5 +1,4 @@
-//! The client with servers that do not keep to the protocol, and with callers
-//! that do not wait.
+//! The client against servers that break the protocol, and with callers that drop their requests.
 
 use super::pipe::{End, pipe};
 use crate::nbd::client::{Client, connect};
@@ -21,8 +20,7 @@ fn option_reply(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {
     [&OPTION_REPLY_MAGIC.to_be_bytes()[..], &words, data].concat()
 }
 
-/// A server's half of a handshake: structured replies, `base:allocation` as
-/// number 9, an export of 1 MiB.
+/// A server's half of a handshake: structured replies, `base:allocation` with id 9, an export of 1 MiB.
 fn handshake() -> Vec<u8> {
     let export = [&[0, 0][..], &(1u64 << 20).to_be_bytes(), &[0, 1]].concat();
     [
@@ -51,7 +49,7 @@ fn data(last: bool, cookie: u64, at: u64, bytes: usize) -> Vec<u8> {
     reply(last, chunk::OFFSET_DATA, cookie, &payload)
 }
 
-/// Speaks the handshake, waits for one request, and sends `script` with its cookie.
+/// Performs the handshake, waits for one request, and sends `script` with that request's cookie.
 async fn fake_server(end: End, script: impl FnOnce(u64) -> Vec<u8>) -> End {
     let pool = Pool::new(1 << 20);
     end.send(vec![pool.copy_of(&handshake())]).await.expect("there is room");
@@ -68,12 +66,12 @@ async fn fake_server(end: End, script: impl FnOnce(u64) -> Vec<u8>) -> End {
         heard.extend_from_slice(&buffer[..received]);
     };
     let cookie = u64::from_be_bytes(request[8..16].try_into().expect("eight bytes"));
-    // The client may be content, or have had enough, before all of it came.
+    // The client may disconnect before it has received everything.
     let _ = end.send(vec![pool.copy_of(&script(cookie))]).await;
     end
 }
 
-/// Asks a fake server something; the answer, or the error as text.
+/// Sends one request to a fake server. Returns the answer, or the error as text.
 fn ask<F: Future<Output = T>, T>(script: impl FnOnce(u64) -> Vec<u8>, ask: impl FnOnce(Client) -> F) -> T {
     let (here, there) = pipe(1 << 20, 11);
     let asking = async {
@@ -149,7 +147,7 @@ fn what_does_not_answer_the_request_ends_the_connection() {
 }
 
 #[test]
-fn data_that_nobody_asked_for_ends_the_connection() {
+fn unexpected_data_ends_the_connection() {
     let flush = |script: fn(u64) -> Vec<u8>| {
         ask(script, |client| async move { client.flush().await.map_err(|error| error.to_string()) })
     };
@@ -165,7 +163,7 @@ fn data_that_nobody_asked_for_ends_the_connection() {
 }
 
 #[test]
-fn a_request_that_nobody_waits_for_is_answered_all_the_same() {
+fn an_abandoned_request_is_still_answered() {
     let (here, there) = pipe(1 << 20, 11);
     let asking = async {
         let (client, connection) =
@@ -175,7 +173,7 @@ fn a_request_that_nobody_waits_for_is_answered_all_the_same() {
             let once = std::future::poll_fn(|cx| std::task::Poll::Ready(abandoned.as_mut().poll(cx).is_pending()));
             assert!(once.await, "the server has not answered yet");
         }
-        // Goodbye waits for the answer, which goes nowhere.
+        // The disconnect waits for the answer, which has no receiver any more.
         client.disconnect();
         let ended = connection.await.map_err(|error| error.to_string());
         (ended, client.flush().await.map_err(|error| error.to_string()))
