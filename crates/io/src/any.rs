@@ -1,5 +1,5 @@
-//! One type for every kind of member, so that an array can mix them without
-//! boxing each transfer's future.
+//! One type for every kind of member, so that an array can mix them without boxing each transfer's future. It adds no
+//! behaviour.
 
 use crate::file::{FileHandle, FileMember};
 use crate::memory::{MemoryHandle, MemoryMember};
@@ -8,7 +8,7 @@ use format::units::MemberByte;
 use std::cell::Ref;
 use std::rc::Rc;
 
-/// A member of any kind that this crate has; clones share it, such as an array and who measures beside it.
+/// A member of any kind in this crate. Clones share it.
 #[derive(Debug, Clone)]
 pub enum AnyMember {
     /// A regular file or block device.
@@ -29,12 +29,12 @@ impl From<MemoryMember> for AnyMember {
     }
 }
 
-/// What a member of another thread is made of.
+/// What a second thread opens the member from.
 #[derive(Debug)]
 pub enum AnyHandle {
-    /// Of a [`FileMember`].
+    /// From a [`FileMember`].
     File(FileHandle),
-    /// Of a [`MemoryMember`].
+    /// From a [`MemoryMember`].
     Memory(MemoryHandle),
 }
 
@@ -56,7 +56,7 @@ impl Shareable for AnyMember {
     }
 }
 
-/// Calls the same method of whichever member it is.
+/// Calls the same method of either kind.
 macro_rules! delegate {
     ($self:ident, $member:ident => $call:expr) => {
         match $self {
