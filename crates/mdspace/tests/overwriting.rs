@@ -188,7 +188,7 @@ fn what_real_programs_make_is_known_by_name_and_what_they_never_touched_is_free(
     }
     std::fs::write(here.path().join("notes.txt"), "a letter to somebody, of some length. ".repeat(1000))
         .expect("a file");
-    here.run("create --level 1 notes.txt missing").expect(2, &["notes.txt: holds data of a kind that is not known"]);
+    here.run("create --level 1 notes.txt missing").expect(2, &["notes.txt: holds data of an unknown kind"]);
     member(&here, "free", MEMBER_BYTES);
     here.run("create --level 1 free missing").ok();
 }
