@@ -5,7 +5,6 @@
 //! processor time tells whether a ratio comes from the servers or from the scheduler: on a loaded machine, a server
 //! with many threads gets more of the machine than a server with one. Without nbdkit (the Debian package of that name)
 //! the bench says so and fails.
-//! nbdkit (Debian's package of that name) it says so and fails.
 
 use engine::{Block, Pool};
 use futures_util::future::join_all;

@@ -111,8 +111,8 @@ fn by_vhost_user(machine: &mut VirtualMachine, bytes: usize, depth: usize) -> f6
     for lane in 0..depth {
         machine.read(0, place(&mut random, bytes), lane * bytes, bytes, lane);
     }
-    let mut under_way = depth;
-    while under_way > 0 {
+    let mut in_flight = depth;
+    while in_flight > 0 {
         let goes_on = began.elapsed() < ROUND;
         for (lane, result) in machine.wait(0, 1) {
             assert_eq!(result, 0);
@@ -120,7 +120,7 @@ fn by_vhost_user(machine: &mut VirtualMachine, bytes: usize, depth: usize) -> f6
             if goes_on {
                 machine.read(0, place(&mut random, bytes), lane * bytes, bytes, lane);
             } else {
-                under_way -= 1;
+                in_flight -= 1;
             }
         }
     }

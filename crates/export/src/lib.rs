@@ -3,7 +3,8 @@
 //! Everything here serves a [`Volume`], never an array itself. Code without I/O decodes and checks the NBD protocol
 //! ([`nbd`]). Sessions are straight-line `async` code on the volume's thread, independent of the executor. Only
 //! `control` (a feature, on by default) runs elsewhere, on a management thread, and never touches data. The same
-//! feature brings `measure`, which counts and times the array's requests and transfers.
+//! feature brings `measure`, which counts and times the array's requests and transfers. Each module names the
+//! specification of its protocol.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "control")]

@@ -2,7 +2,7 @@
 //!
 //! An array implements it; so does a piece of memory. It is narrow, so that tests of every interface need no array.
 //! Buffers are passed by value, as at the engine's seam to a member, so their contents cannot change during a write.
-//! Nothing here does I/O.
+//! Nothing here does I/O. Its operations are those that NBD and virtio-blk specify.
 
 use engine::{Block, Buffer, Pool};
 use std::fmt;

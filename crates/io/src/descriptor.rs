@@ -6,7 +6,7 @@
 //! would keep a removed block device claimed.
 //!
 //! Every operation holds its descriptor. So neither the number nor the registered slot is reused before the last
-//! operation has completed.
+//! operation has completed. Source: io_uring_register(2).
 
 use crate::executor::Core;
 use io_uring::{squeue, types};

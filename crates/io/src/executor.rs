@@ -9,6 +9,8 @@
 //! - A thread has at most one executor. [`spawn`], the clock, members and sockets find it through the thread.
 //! - Tasks may wake, spawn, queue operations and drop anything while they run: no cell of [`Core`] stays borrowed
 //!   across a poll or a destructor.
+//!
+//! Sources: io_uring(7), io_uring_enter(2).
 
 use crate::remote::{Inbox, Remote};
 use crate::ring::{Ring, Wait};

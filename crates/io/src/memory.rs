@@ -1,7 +1,7 @@
 //! A member in memory: the fastest possible member, for measurements and tests. It never stores anything on disk.
 //!
 //! Each operation completes when it is first polled, with one copy, which computes checksums where they are wanted.
-//! Pages never written take no memory, and a discard frees them.
+//! Pages never written take no memory, and a discard frees them. Source: mmap(2), madvise(2).
 
 use engine::{
     Block, Buffer, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation, SUMMED_BYTES, Shareable,

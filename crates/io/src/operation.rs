@@ -1,7 +1,7 @@
 //! Operations in flight: what each owns while the kernel works on it, and the future that waits for it.
 //!
 //! Dropping a [`Submitted`] never frees memory that the kernel may still access. The ring's slot owns the memory until
-//! the completion arrives (see [`crate::ring`]).
+//! the completion arrives (see [`crate::ring`]). Source: io_uring(7).
 
 use crate::descriptor::Descriptor;
 use crate::executor::Core;

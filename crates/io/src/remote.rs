@@ -3,7 +3,7 @@
 //! Each executor has an [`Inbox`]: jobs, and ids of tasks to wake, behind a mutex. The owning thread checks a flag in
 //! each of its rounds, and takes the mutex only when the flag is set. Before it waits for its ring, it asks to be woken
 //! through an eventfd. So busy threads wake each other's tasks without a system call. It never moves a future between
-//! threads.
+//! threads. Source: eventfd(2).
 
 use crate::descriptor::Descriptor;
 use crate::executor::{Core, spawn};

@@ -331,7 +331,7 @@ impl Ring {
             self.enter(Wait::For(left));
         }
         self.forget_endless();
-        // Otherwise the kernel would release registered files some time after the end of the process, and the next user
+        // Otherwise the kernel would release registered files some time after the end of the process. Then the next user
         // of a block device would find it busy. Without a table the call fails, which does no harm.
         let _ = self.uring.borrow().submitter().unregister_files();
     }

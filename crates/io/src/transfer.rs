@@ -1,5 +1,5 @@
 //! io_uring operations as safe functions. Each moves its resources into the operation and builds the entry that points
-//! to them. None of them waits.
+//! to them. None of them waits. Source: io_uring_enter(2).
 
 use crate::descriptor::Descriptor;
 use crate::operation::{Accepted, Message, Submitted, Vectored};

@@ -300,7 +300,7 @@ impl Queue {
         let address = unsafe {
             rustix::mm::mmap(null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED | MapFlags::POPULATE, &file, 0)?
         };
-        let descriptions = NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mapped to nowhere"))?;
+        let descriptions = NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
         Ok(Self { file: Descriptor::new(file), descriptions, depth })
     }
 
@@ -337,7 +337,7 @@ impl Queue {
             // SAFETY: within the mapping, as checked above; the driver writes a description only before it ends the
             // command of its tag, and any bytes are a valid description.
             Ok(0) => Ok(Some(unsafe { self.descriptions.add(tag.into()).read_volatile() }.into())),
-            Ok(other) => Err(io::Error::other(format!("the driver answers {other}"))),
+            Ok(other) => Err(io::Error::other(format!("the driver returned {other}"))),
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
             Err(error) => Err(error),
         }
@@ -347,7 +347,7 @@ impl Queue {
     ///
     /// # Errors
     /// When there is no such request, or it is shorter.
-    pub fn take_payload(&self, tag: u16, mut into: &mut [u8]) -> io::Result<()> {
+    pub fn read_payload(&self, tag: u16, mut into: &mut [u8]) -> io::Result<()> {
         let mut at = payload_of(tag);
         while !into.is_empty() {
             match rustix::io::pread(self.file.as_fd(), &mut *into, at) {
@@ -364,7 +364,7 @@ impl Queue {
     ///
     /// # Errors
     /// When there is no such request, or it is shorter.
-    pub fn give_payload(&self, tag: u16, mut from: &[u8]) -> io::Result<()> {
+    pub fn write_payload(&self, tag: u16, mut from: &[u8]) -> io::Result<()> {
         let mut at = payload_of(tag);
         while !from.is_empty() {
             match rustix::io::pwrite(self.file.as_fd(), from, at) {

@@ -3,7 +3,8 @@
 //! Cloning and dropping a waker does nothing, and no count is kept, so wakers really are `Send` and `Sync`. A wake
 //! looks for the current thread's executor. If the task is its own, the task becomes ready at once; otherwise the id
 //! goes to the owner's inbox ([`crate::remote`]). A waker that outlives its task has no effect. Once in 2^24 reuses of
-//! the task's slot it may wake another task, which every future must tolerate anyway.
+//! the task's slot it may wake another task, which every future must tolerate anyway. Source: the contract of
+//! `std::task::RawWaker`.
 
 use crate::executor::Core;
 use crate::remote;

@@ -3,7 +3,8 @@
 //! Only the owner of the unix socket and root can open it, so its clients may do everything. A TCP port on the loopback
 //! address is open to every user of the machine, and to any page that a browser there loads. So a request on TCP that
 //! changes something needs a token. A request addressed to another host's name is refused, because a page of that host
-//! may have sent it (DNS rebinding). This module never reads a socket; it judges headers only.
+//! may have sent it (DNS rebinding). This module never reads a socket; it judges headers only. Sources: RFC 6750
+//! (bearer tokens), RFC 9110 (Host).
 
 use super::{ApiError, Method};
 use axum::http::HeaderMap;
@@ -69,13 +70,13 @@ impl Access {
         }
         let Some(token) = token else {
             let advice = "use the control socket, or serve with --http-token-file";
-            return Err(ApiError::new(403, "nothing is changed through this port").advice(advice));
+            return Err(ApiError::new(403, "this port is read-only").advice(advice));
         };
         let given = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
         match given.and_then(|value| value.strip_prefix(b"Bearer ")) {
             Some(given) if token.is(given) => Ok(()),
-            Some(_) => Err(ApiError::new(401, "that is not the token")),
-            None => Err(ApiError::new(401, "this needs the token").advice("send Authorization: Bearer TOKEN")),
+            Some(_) => Err(ApiError::new(401, "wrong token")),
+            None => Err(ApiError::new(401, "this request needs the token").advice("send Authorization: Bearer TOKEN")),
         }
     }
 }

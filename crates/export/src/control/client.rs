@@ -1,4 +1,5 @@
-//! A blocking client of the control socket, for the command line. It never retries a request.
+//! A blocking client of the control socket, for the command line. It never retries a request. Source:
+//! `docs/control.md`.
 
 use super::{ApiError, ErrorBody};
 use http_body_util::{BodyExt, Full, Limited};
@@ -27,7 +28,7 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The connection broke, or the peer does not speak the control protocol.
-    #[error("{path}: no proper answer: {what}")]
+    #[error("{path}: invalid answer: {what}")]
     Protocol {
         /// The socket.
         path: PathBuf,

@@ -1,7 +1,8 @@
 //! The management thread: the only part of the program that uses axum and tokio. It never touches data.
 //!
 //! No client can delay another. Each socket serves a bounded number of connections, each for a bounded time. A head or
-//! body that does not arrive, or an answer that the client does not read, ends only its own connection.
+//! body that does not arrive, or an answer that the client does not read, ends only its own connection. Source:
+//! `docs/control.md`.
 
 use super::access::Access;
 use super::{ApiError, Content, ControlBackend, ErrorBody, Method, PAGES, REQUEST_BYTES_MAX, ROUTES, Route, Token};
@@ -209,7 +210,7 @@ fn router<B: ControlBackend>(backend: Arc<B>, access: &Access) -> Router {
         };
         router = router.route(path, on(MethodFilter::GET, handler));
     }
-    let wrong_method = || async { refused(ApiError::new(405, "this route is asked with another method")) };
+    let wrong_method = || async { refused(ApiError::new(405, "this route needs another method")) };
     router.method_not_allowed_fallback(wrong_method).fallback(async |request: Request| {
         let message = format!("there is no route {}", request.uri().path());
         refused(ApiError::new(404, message).advice("see docs/control.md for the routes"))
@@ -234,7 +235,7 @@ async fn ask(
     let query = request.uri().query().unwrap_or_default().to_owned();
     let body = tokio::time::timeout(REQUEST_TIME, to_bytes(request.into_body(), REQUEST_BYTES_MAX)).await;
     let body = body
-        .map_err(|_| ApiError::new(408, "the body did not come"))?
+        .map_err(|_| ApiError::new(408, "the body did not arrive in time"))?
         .map_err(|_| ApiError::new(413, format!("the body is cut off or longer than {REQUEST_BYTES_MAX} bytes")))?;
     let asked = if route.method == Method::Get { query.as_bytes() } else { &body };
     backend.call((route.decode)(asked)?).await

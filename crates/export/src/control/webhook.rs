@@ -1,4 +1,4 @@
-//! Webhooks: posts JSON to a URL when an event occurs. Plain http only; it never retries.
+//! Webhooks: posts JSON to a URL when an event occurs. Plain http only; it never retries. Source: RFC 9112.
 
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -31,7 +31,7 @@ impl Webhook {
         if url.scheme_str() != Some("http") {
             return Err(format!("{url}: only http:// URLs are posted to"));
         }
-        let host = url.host().ok_or_else(|| format!("{url}: there is no host in it"))?;
+        let host = url.host().ok_or_else(|| format!("{url}: it has no host"))?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         Ok(Self { host, port: url.port_u16().unwrap_or(80), url })
     }

@@ -1,4 +1,4 @@
-//! FUSE requests that touch data. They run on the volume's thread; nothing here blocks it.
+//! FUSE requests that touch data. They run on the volume's thread; nothing here blocks it. Source: `fuse(4)`.
 
 use crate::volume::{Durability, Volume, VolumeError, VolumeErrorKind};
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};

@@ -23,7 +23,7 @@ const FILE: INodeNo = INodeNo(2);
 const FOR_LONG: Duration = Duration::from_secs(1 << 30);
 
 /// Maximum number of the kernel's background requests (`max_background`).
-const UNDER_WAY_MAX: u16 = 64;
+const IN_FLIGHT_MAX: u16 = 64;
 
 /// Maximum bytes of one write: the kernel's limit for one request.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
@@ -92,7 +92,7 @@ impl Filesystem for FileSystem {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // Each value is an upper bound. The kernel's own limits apply where they are lower.
         let _ = config.set_max_write(WRITE_BYTES_MAX);
-        let _ = config.set_max_background(UNDER_WAY_MAX);
+        let _ = config.set_max_background(IN_FLIGHT_MAX);
         // Without this flag, each request of a client's queue occupies a kernel thread until it is answered.
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
         Ok(())

@@ -6,7 +6,7 @@
 //! thread can allocate.
 //!
 //! The kernel bounds the requests in flight (`max_background`). The page cache is never used, so an answered write has
-//! reached the volume.
+//! reached the volume. Sources: `fuse(4)`, the kernel's `Documentation/filesystems/fuse.rst`.
 
 mod drive;
 mod file_system;

@@ -1,4 +1,5 @@
 //! Gauges: the meters of a served array, at its requests and at its members. They never change a request or a transfer.
+//! `docs/json.md` describes the figures.
 
 use super::meter::{Kind, Meter};
 use super::trace::Trace;

@@ -1,5 +1,5 @@
 //! Measurements of a served array and its members: requests, transfers by reason, and a trace of transfers. Pure: the
-//! caller passes the time.
+//! caller passes the time. Nothing here reads a clock. `docs/json.md` describes the figures.
 
 mod gauges;
 mod histogram;

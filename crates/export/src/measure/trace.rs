@@ -1,6 +1,7 @@
 //! The trace of the members' transfers: a ring that records only while a client polls it.
 //!
 //! It never waits for a client. Transfers that no client fetched in time are overwritten, and counted as lost.
+//! `docs/json.md` describes its fields.
 
 use engine::observe::{Outcome, Transfer};
 use engine::{Operation, observe::Why};

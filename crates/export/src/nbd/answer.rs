@@ -1,7 +1,8 @@
 //! Encodes a server's replies.
 //!
 //! Pure: the negotiated options and a request's result go in, the head of the reply and its data come out. Source:
-//! `doc/proto.md`, sections "Simple reply message", "Structured reply chunk message", "Structured reply types".
+//! `doc/proto.md`, sections "Simple reply message", "Structured reply chunk message", "Structured reply types". Nothing
+//! here does I/O.
 
 use super::handshake::Negotiated;
 use super::request::Refusal;

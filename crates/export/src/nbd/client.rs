@@ -35,7 +35,7 @@ pub enum ClientError {
         text: String,
     },
     /// The connection has ended. Requests in flight may or may not have been carried out.
-    #[error("the connection is over: {0}")]
+    #[error("the connection has ended: {0}")]
     Disconnected(Rc<str>),
 }
 
@@ -193,7 +193,7 @@ impl Client {
             return Err(error.clone());
         }
         if self.0.leaving.get() {
-            return Err(ClientError::Disconnected("this side said goodbye".into()));
+            return Err(ClientError::Disconnected("this side disconnected".into()));
         }
         let slot = Slot { expected, failed: None, finished: false, asker: Asker::Waits(None) };
         let cookie = self.0.slots.borrow_mut().insert(slot);
@@ -282,11 +282,11 @@ impl Data {
     fn cover(&mut self, at: u64, bytes: u32) -> Result<Range<usize>, WireError> {
         let bad = |why| WireError::field("chunk", "offset", at, why);
         let start = at.checked_sub(self.at).filter(|start| *start + u64::from(bytes) <= self.bytes.into());
-        let start = start.ok_or_else(|| bad("is outside of what was asked"))? as u32;
+        let start = start.ok_or_else(|| bad("is outside the requested range"))? as u32;
         let end = start + bytes;
         let place = self.covered.partition_point(|range| range.end <= start);
         if self.covered.get(place).is_some_and(|next| next.start < end) {
-            return Err(bad("came before"));
+            return Err(bad("arrived before"));
         }
         let joins_next = self.covered.get(place).is_some_and(|next| next.start == end);
         let joins_previous = place > 0 && self.covered[place - 1].end == start;
@@ -353,7 +353,7 @@ impl Connection {
 
     /// Fails every waiting request.
     fn end(&self, error: Option<ClientError>) {
-        let error = error.unwrap_or_else(|| ClientError::Disconnected("this side said goodbye".into()));
+        let error = error.unwrap_or_else(|| ClientError::Disconnected("this side disconnected".into()));
         *self.over.borrow_mut() = Some(error);
         self.requests.take();
         let mut wakers = Vec::new();
@@ -430,7 +430,7 @@ impl Connection {
         let mut slots = self.slots.borrow_mut();
         let slot = usize::try_from(cookie).ok().and_then(|cookie| slots.get_mut(cookie));
         let slot = slot.filter(|slot| !slot.finished);
-        change(slot.ok_or_else(|| WireError::field("reply", "cookie", cookie, "belongs to no request under way"))?)
+        change(slot.ok_or_else(|| WireError::field("reply", "cookie", cookie, "belongs to no request in flight"))?)
     }
 
     /// Receives one chunk of a read into its buffer.
@@ -473,7 +473,7 @@ impl Connection {
                         extents.push(Extent { bytes: bytes.into(), hole, zero });
                         Ok(())
                     }
-                    _ => Err(WireError::field("extent", "metadata context", context, "was not asked about")),
+                    _ => Err(WireError::field("extent", "metadata context", context, "was not requested")),
                 })
             }
             ReplyEvent::Failed { cookie, errno, text } => self.slot(cookie, |slot| {

@@ -8,7 +8,7 @@
 //! send. After the handshake a client is admitted to the served connections, and waits while they are at their limit.
 //!
 //! Any thread may use these types, since several threads can serve one server's connections. Nothing here receives or
-//! sends.
+//! sends. `tests/attack.py` tests it against a running server.
 
 use futures_util::task::AtomicWaker;
 use io::net::end_connection;

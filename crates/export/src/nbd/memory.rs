@@ -5,7 +5,7 @@
 //! one maximum payload serves requests longer than a share. So clients that do not read short answers cannot delay long
 //! requests. A client that does not read its long answers delays the long requests of others, and nothing else.
 //!
-//! This module only counts. It never allocates, and never sees the bytes.
+//! This module only counts. It never allocates, and never sees the bytes. The longest payload is from `doc/proto.md`.
 
 use super::wire::PAYLOAD_BYTES_MAX;
 use std::cell::{Cell, RefCell};

@@ -181,7 +181,7 @@ impl Command {
             command::WRITE => Self::Write { at, bytes, durability },
             command::TRIM => Self::Trim { at, bytes, durability },
             command::WRITE_ZEROES if request.flags & command_flag::FAST_ZERO != 0 => {
-                return Err(refuse(Errno::NotSupported, "zeroes are not known to be faster than a write"));
+                return Err(refuse(Errno::NotSupported, "zeroing may not be faster than a write"));
             }
             command::WRITE_ZEROES => {
                 let may_discard = request.flags & command_flag::NO_HOLE == 0;

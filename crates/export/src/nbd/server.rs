@@ -1,7 +1,8 @@
 //! The NBD server: it accepts connections and serves each with a [`session`](super::session).
 //!
 //! [`ServerLimits`] bounds the memory of all connections; `handshaking` decides which connections may stay. A client
-//! that breaks the protocol or disconnects loses its connection. It never affects another client.
+//! that breaks the protocol or disconnects loses its connection. It never affects another client. Source:
+//! `doc/proto.md`.
 
 use super::handshaking::{Admission, Handshaking};
 pub use super::handshaking::{ConnectionCounts, CountedConnection};
@@ -270,7 +271,7 @@ impl<V: Volume> Server<V> {
             None => self.serve(stream, counted),
             Some(other) => match stream.detach() {
                 Ok(connection) => other(connection, counted),
-                Err(error) => tracing::warn!(%error, "a connection was not handed over"),
+                Err(error) => tracing::warn!(%error, "a connection could not be passed to another thread"),
             },
         }
     }

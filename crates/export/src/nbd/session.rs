@@ -6,6 +6,7 @@
 //! Invariants: a request holds its part of [`Limits`] and of the server's [`Memory`] from before its payload is
 //! received until its reply is sent. So the session stops reading from a client that does not read its replies. A
 //! started request is finished, whatever happens to the connection. A session never touches another session's state.
+//! Source: `doc/proto.md`.
 
 use super::answer::{Answer, descriptors, status_bytes};
 use super::handshake::{ExportInfo, Negotiated, ServerHandshake, ServerProgress};

@@ -96,13 +96,13 @@ pub enum ReceiveError {
     #[error(transparent)]
     Wire(#[from] WireError),
     /// The peer closed in the middle of a message.
-    #[error("the other side disconnected in the middle of {0}")]
+    #[error("the peer disconnected in the middle of {0}")]
     Truncated(&'static str),
     /// The TLS handshake failed.
     #[error("TLS: {0}")]
     Tls(io::Error),
     /// The peer did not finish the handshake in time.
-    #[error("the other side did not finish the handshake in time")]
+    #[error("the peer did not finish the handshake in time")]
     Late,
     /// This side called [`Closing::close`].
     #[error("closed from this side")]

@@ -41,7 +41,7 @@ const BASIC: u32 = 1 << 0;
 const DISCARD: u32 = 1 << 1;
 
 /// Stored with the device by the driver: marks devices of this program, together with the process id.
-const MARK: u64 = 0x6d64_7370_0000_0000;
+const OWNER_TAG: u64 = 0x6d64_7370_0000_0000;
 
 /// A volume served as a block device. It belongs to the volume's thread, which must have an [`::io::Executor`].
 pub struct BlockDevice {
@@ -60,15 +60,15 @@ impl BlockDevice {
     /// When the current thread has no executor.
     pub async fn start<V: Volume>(volume: V) -> io::Result<Self> {
         let parameters = parameters_of(&volume);
-        let number = elsewhere(move |control| {
-            clear_up(control);
-            make(control, parameters)
+        let number = on_own_thread(move |control| {
+            delete_stale(control);
+            create(control, parameters)
         })
         .await?;
         let serving = match Queue::open(number, DEPTH) {
             Ok(queue) => serve(Rc::new(queue), &volume),
             Err(error) => {
-                let _ = elsewhere(move |control| control.delete(number)).await;
+                let _ = on_own_thread(move |control| control.delete(number)).await;
                 return Err(io::Error::new(error.kind(), format!("/dev/ublkc{number}: {error}")));
             }
         };
@@ -89,7 +89,7 @@ impl BlockDevice {
     /// failed.
     async fn appear(&mut self) -> io::Result<()> {
         let number = self.number;
-        let started = pin!(elsewhere(move |control| control.start(number)));
+        let started = pin!(on_own_thread(move |control| control.start(number)));
         match select(started, pin!(self.failed())).await {
             Either::Left((started, _)) => started,
             Either::Right((error, _)) => Err(error),
@@ -123,10 +123,10 @@ impl BlockDevice {
         let number = self.number;
         // A failed queue may leave an unanswered request, for which the stop would wait forever.
         let Some(serving) = self.serving.take() else { return Ok(()) };
-        elsewhere(move |control| control.stop(number)).await?;
+        on_own_thread(move |control| control.stop(number)).await?;
         // The last task releases the device's queue.
         serving.await?;
-        let deleted = pin!(elsewhere(move |control| control.delete(number)));
+        let deleted = pin!(on_own_thread(move |control| control.delete(number)));
         match select(deleted, pin!(grace)).await {
             Either::Left((deleted, _)) => deleted,
             Either::Right(_) => Err(io::ErrorKind::TimedOut.into()),
@@ -162,13 +162,13 @@ fn parameters_of(volume: &impl Volume) -> Parameters {
 }
 
 /// Creates a device. Returns its number.
-fn make(control: &mut Control, parameters: Parameters) -> io::Result<u32> {
+fn create(control: &mut Control, parameters: Parameters) -> io::Result<u32> {
     let mut info = DeviceInfo {
         queues: 1,
         depth: DEPTH,
         request_bytes_max: REQUEST_BYTES_MAX,
         flags: USER_COPY,
-        own: MARK | u64::from(std::process::id()),
+        own: OWNER_TAG | u64::from(std::process::id()),
         ..DeviceInfo::default()
     };
     control.add(&mut info)?;
@@ -190,19 +190,19 @@ fn make(control: &mut Control, parameters: Parameters) -> io::Result<u32> {
 
 /// Deletes the numbers of devices whose server was killed. The kernel has stopped these devices, but keeps their
 /// numbers.
-fn clear_up(control: &mut Control) {
+fn delete_stale(control: &mut Control) {
     let Ok(devices) = std::fs::read_dir("/sys/class/ublk-char") else { return };
     let numbers = devices.flatten().filter_map(|entry| entry.file_name().to_str()?.strip_prefix("ublkc")?.parse().ok());
     for number in numbers {
         let is_left = |info: DeviceInfo| {
             let pid = info.own as u32;
-            info.own == MARK | u64::from(pid)
+            info.own == OWNER_TAG | u64::from(pid)
                 && info.state == 0
                 && !std::fs::exists(format!("/proc/{pid}")).unwrap_or(true)
         };
         if control.info(number).is_ok_and(is_left) {
             // The deletion waits until the device is closed, which may take long.
-            drop(elsewhere(move |control| control.delete(number)));
+            drop(on_own_thread(move |control| control.delete(number)));
         }
     }
 }
@@ -233,17 +233,17 @@ struct Tag {
 }
 
 impl Payload for Tag {
-    fn take(&self, into: &mut [u8]) -> io::Result<()> {
-        self.queue.take_payload(self.tag, into)
+    fn read(&self, into: &mut [u8]) -> io::Result<()> {
+        self.queue.read_payload(self.tag, into)
     }
 
-    fn give(&self, from: &[u8]) -> io::Result<()> {
-        self.queue.give_payload(self.tag, from)
+    fn write(&self, from: &[u8]) -> io::Result<()> {
+        self.queue.write_payload(self.tag, from)
     }
 }
 
 /// Starts `commands` on a thread of its own, at once, whether or not the result is awaited.
-fn elsewhere<T: Send + 'static>(
+fn on_own_thread<T: Send + 'static>(
     commands: impl FnOnce(&mut Control) -> io::Result<T> + Send + 'static,
 ) -> impl Future<Output = io::Result<T>> {
     let (ended, end) = oneshot::channel();

@@ -1,6 +1,7 @@
 //! One ublk request, carried out on a volume.
 //!
-//! It issues no ublk command itself: it takes a request and returns the result code that the driver expects.
+//! It issues no ublk command itself: it takes a request and returns the result code that the driver expects. Source:
+//! the kernel's `ublk_cmd.h`.
 
 use crate::volume::{Durability, Volume, VolumeError, VolumeErrorKind};
 use ::io::ublk::Request;
@@ -25,10 +26,10 @@ const NO_UNMAP: u32 = 1 << 15;
 /// Access to the payload of a request.
 pub(super) trait Payload {
     /// Copies the data to write into `into`.
-    fn take(&self, into: &mut [u8]) -> io::Result<()>;
+    fn read(&self, into: &mut [u8]) -> io::Result<()>;
 
     /// Copies the data read out of `from`.
-    fn give(&self, from: &[u8]) -> io::Result<()>;
+    fn write(&self, from: &[u8]) -> io::Result<()>;
 }
 
 /// The result of `request`: bytes transferred (0 for a request without payload), or a negative error number.
@@ -74,13 +75,13 @@ async fn carry_out<V: Volume>(volume: &V, request: Request, payload: &impl Paylo
         READ => {
             let (at, bytes) = piece(volume, request)?;
             let data = volume.read(at, volume.pool().take(bytes as usize)).await?;
-            payload.give(&data)?;
+            payload.write(&data)?;
             Ok(bytes)
         }
         WRITE => {
             let (at, bytes) = piece(volume, request)?;
             let mut data = volume.pool().take(bytes as usize);
-            payload.take(&mut data)?;
+            payload.read(&mut data)?;
             volume.write(at, data.freeze(), durability).await?;
             Ok(bytes)
         }
@@ -132,12 +133,12 @@ mod tests {
     struct Bytes(RefCell<Vec<u8>>);
 
     impl Payload for Bytes {
-        fn take(&self, into: &mut [u8]) -> io::Result<()> {
+        fn read(&self, into: &mut [u8]) -> io::Result<()> {
             into.copy_from_slice(&self.0.borrow());
             Ok(())
         }
 
-        fn give(&self, from: &[u8]) -> io::Result<()> {
+        fn write(&self, from: &[u8]) -> io::Result<()> {
             self.0.replace(from.to_vec());
             Ok(())
         }

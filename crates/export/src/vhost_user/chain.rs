@@ -12,7 +12,7 @@ use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap}
 pub(super) enum ChainError {
     #[error("descriptor {0} does not exist")]
     Index(u16),
-    #[error("a chain of more descriptors than the queue has places")]
+    #[error("a chain of more descriptors than the queue's size")]
     Loop,
     #[error("an indirect table of {0} bytes, or within another")]
     Indirect(u32),

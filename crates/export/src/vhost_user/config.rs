@@ -35,7 +35,7 @@ const WHOLE_BYTES: u32 = 4096;
 
 /// Properties of the volume, fixed while it is served.
 #[derive(Debug, Clone)]
-pub(super) struct Facts {
+pub(super) struct Properties {
     pub(super) bytes: u64,
     pub(super) read_only: bool,
     preferred_block_bytes: u32,
@@ -43,7 +43,7 @@ pub(super) struct Facts {
     pub(super) id: [u8; ID_BYTES],
 }
 
-impl Facts {
+impl Properties {
     pub(super) fn of(volume: &impl Volume, name: &str) -> Self {
         let mut id = [0; ID_BYTES];
         let length = name.len().min(ID_BYTES);

@@ -4,7 +4,7 @@
 //! each of which completes before the message is answered. A queue runs from SET_VRING_KICK to GET_VRING_BASE. It never
 //! touches a request or its data. Source: QEMU's `docs/interop/vhost-user.rst`.
 
-use super::config::{Facts, PROTOCOL_FEATURES};
+use super::config::{PROTOCOL_FEATURES, Properties};
 use super::inflight::Inflight;
 use super::ring::{RingError, Setup};
 use super::{Memory, QUEUE_SIZE_MAX, QUEUES_MAX};
@@ -67,7 +67,7 @@ struct Vring {
 
 /// The state of one client's connection.
 pub(super) struct Frontend {
-    facts: Facts,
+    properties: Properties,
     orders: mpsc::UnboundedSender<Order>,
     features: u64,
     regions: Vec<(VhostUserMemoryRegion, Arc<GuestRegionMmap>)>,
@@ -77,10 +77,10 @@ pub(super) struct Frontend {
 }
 
 impl Frontend {
-    pub(super) fn new(facts: Facts, orders: mpsc::UnboundedSender<Order>) -> Self {
+    pub(super) fn new(properties: Properties, orders: mpsc::UnboundedSender<Order>) -> Self {
         let vrings = (0..QUEUES_MAX).map(|_| Vring::default()).collect();
         let memory = Arc::new(GuestMemoryMmap::new());
-        Self { facts, orders, features: 0, regions: Vec::new(), memory, inflight: None, vrings }
+        Self { properties, orders, features: 0, regions: Vec::new(), memory, inflight: None, vrings }
     }
 
     /// Sends an order, and waits for its answer.
@@ -94,7 +94,7 @@ impl Frontend {
     pub(super) fn close(&mut self) {
         self.vrings.iter_mut().for_each(|vring| vring.runs = false);
         if let Err(error) = self.order(OrderKind::StopAll) {
-            tracing::debug!(%error, "queues end with their thread");
+            tracing::debug!(%error, "the queues ended with their thread");
         }
     }
 
@@ -179,11 +179,11 @@ impl VhostUserBackendReqHandlerMut for Frontend {
     }
 
     fn get_features(&mut self) -> Result<u64> {
-        Ok(self.facts.features())
+        Ok(self.properties.features())
     }
 
     fn set_features(&mut self, features: u64) -> Result<()> {
-        if features & !self.facts.features() != 0 {
+        if features & !self.properties.features() != 0 {
             return Err(Error::InvalidParam);
         }
         self.features = features;
@@ -288,11 +288,11 @@ impl VhostUserBackendReqHandlerMut for Frontend {
     }
 
     fn get_config(&mut self, offset: u32, size: u32, _flags: VhostUserConfigFlags) -> Result<Vec<u8>> {
-        Ok(self.facts.config(offset, size))
+        Ok(self.properties.config(offset, size))
     }
 
     fn set_config(&mut self, _offset: u32, _buf: &[u8], _flags: VhostUserConfigFlags) -> Result<()> {
-        Err(Error::InvalidOperation("nothing in the configuration can be changed"))
+        Err(Error::InvalidOperation("the configuration is read-only"))
     }
 
     fn get_inflight_fd(&mut self, inflight: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {

@@ -1,10 +1,10 @@
 //! One block request: decoded, carried out, answered.
 //!
 //! Every request with room for a status gets an answer; an invalid request gets an error status. Source: Virtio 1.2,
-//! 5.2.6.
+//! 5.2.6. It never trusts a length in the header.
 
 use super::chain::{Chain, ChainError};
-use super::config::{Facts, ID_BYTES, RANGE_SECTORS_MAX, RANGES_MAX, REQUEST_BYTES_MAX, SECTOR_BYTES};
+use super::config::{ID_BYTES, Properties, RANGE_SECTORS_MAX, RANGES_MAX, REQUEST_BYTES_MAX, SECTOR_BYTES};
 use crate::volume::{Durability, Volume, VolumeError};
 use virtio_bindings::virtio_blk as blk;
 use vm_memory::GuestMemoryMmap;
@@ -35,7 +35,7 @@ const STATUS_BYTES: u32 = 1;
 /// Why a request is refused.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
-    #[error("not known here")]
+    #[error("unsupported")]
     Unsupported,
     #[error("{0}")]
     Invalid(&'static str),
@@ -49,16 +49,16 @@ enum Refused {
 /// status.
 pub(super) async fn serve<V: Volume>(
     volume: &V,
-    facts: &Facts,
+    properties: &Properties,
     durability: Durability,
     memory: &GuestMemoryMmap,
     chain: &Chain,
 ) -> u32 {
     let Some(room) = chain.writable.bytes.checked_sub(STATUS_BYTES) else {
-        tracing::warn!("a request without a place for its status");
+        tracing::warn!("a request without room for its status");
         return 0;
     };
-    let (status, written) = match carry_out(volume, facts, durability, memory, chain, room).await {
+    let (status, written) = match carry_out(volume, properties, durability, memory, chain, room).await {
         Ok(written) => (blk::VIRTIO_BLK_S_OK, written),
         Err(Refused::Unsupported) => (blk::VIRTIO_BLK_S_UNSUPP, 0),
         Err(refused) => {
@@ -78,7 +78,7 @@ pub(super) async fn serve<V: Volume>(
 /// Returns the number of bytes written into the first `room` of the chain's memory.
 async fn carry_out<V: Volume>(
     volume: &V,
-    facts: &Facts,
+    properties: &Properties,
     durability: Durability,
     memory: &GuestMemoryMmap,
     chain: &Chain,
@@ -95,18 +95,18 @@ async fn carry_out<V: Volume>(
     let Header { kind, sector, .. } = zerocopy::transmute!(head);
     let kind = kind.get();
     let is_write = matches!(kind, blk::VIRTIO_BLK_T_OUT | blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES);
-    if is_write && facts.read_only {
+    if is_write && properties.read_only {
         return Err(Refused::Invalid("a write to a read-only disk"));
     }
     match kind {
         blk::VIRTIO_BLK_T_IN => {
-            let at = place(facts, sector.get(), room.into())?;
+            let at = place(properties, sector.get(), room.into())?;
             let data = volume.read(at, volume.pool().take(room as usize)).await?;
             chain.writable.write(memory, 0, &data)?;
             Ok(room)
         }
         blk::VIRTIO_BLK_T_OUT => {
-            let at = place(facts, sector.get(), payload.into())?;
+            let at = place(properties, sector.get(), payload.into())?;
             let mut data = volume.pool().take(payload as usize);
             chain.readable.read(memory, HEADER_BYTES, &mut data)?;
             volume.write(at, data.freeze(), durability).await?;
@@ -118,7 +118,7 @@ async fn carry_out<V: Volume>(
         }
         blk::VIRTIO_BLK_T_GET_ID => {
             let length = (ID_BYTES as u32).min(room);
-            chain.writable.write(memory, 0, &facts.id[..length as usize])?;
+            chain.writable.write(memory, 0, &properties.id[..length as usize])?;
             Ok(length)
         }
         blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES => {
@@ -129,7 +129,7 @@ async fn carry_out<V: Volume>(
                     return Err(Refused::Unsupported);
                 }
                 let bytes = u64::from(sectors.get()) * SECTOR_BYTES;
-                let at = place(facts, sector.get(), bytes)?;
+                let at = place(properties, sector.get(), bytes)?;
                 if zero {
                     volume.write_zeroes(at, bytes, flags.get() == 1, durability).await?;
                 } else {
@@ -143,10 +143,12 @@ async fn carry_out<V: Volume>(
 }
 
 /// The offset in bytes of a range of whole sectors within the volume.
-fn place(facts: &Facts, sector: u64, bytes: u64) -> Result<u64, Refused> {
+fn place(properties: &Properties, sector: u64, bytes: u64) -> Result<u64, Refused> {
     let at = sector.checked_mul(SECTOR_BYTES);
-    at.filter(|at| bytes.is_multiple_of(SECTOR_BYTES) && at.checked_add(bytes).is_some_and(|end| end <= facts.bytes))
-        .ok_or(Refused::Invalid("a range that is not whole sectors of the disk"))
+    at.filter(|at| {
+        bytes.is_multiple_of(SECTOR_BYTES) && at.checked_add(bytes).is_some_and(|end| end <= properties.bytes)
+    })
+    .ok_or(Refused::Invalid("a range that is not whole sectors of the disk"))
 }
 
 fn ranges(memory: &GuestMemoryMmap, chain: &Chain, payload: u32) -> Result<Vec<Range>, Refused> {

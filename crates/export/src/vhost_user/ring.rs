@@ -4,12 +4,12 @@
 //! that are ready, then one signal to the client. A request that the volume completes at once never enters a queue of
 //! futures.
 //!
-//! Invariants: payload in flight is bounded by [`BYTES_UNDER_WAY_MAX`] (a single request may exceed it when alone). A
+//! Invariants: payload in flight is bounded by [`BYTES_IN_FLIGHT_MAX`] (a single request may exceed it when alone). A
 //! stopped ring has no request in flight and never touches the client's memory. Source: Virtio 1.2, 2.7.
 
 use super::Memory;
 use super::chain::{Chain, ChainError};
-use super::config::Facts;
+use super::config::Properties;
 use super::inflight::Inflight;
 use super::request;
 use crate::nbd::stream::Waiter;
@@ -28,7 +28,7 @@ use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::{GuestAddress, VolatileMemoryError};
 
 /// Maximum payload in flight of one queue, in bytes.
-const BYTES_UNDER_WAY_MAX: u64 = 32 << 20;
+const BYTES_IN_FLIGHT_MAX: u64 = 32 << 20;
 
 /// The settings that a ring starts with.
 #[derive(Debug)]
@@ -45,20 +45,20 @@ pub(super) struct Setup {
 pub(super) enum RingError {
     #[error("the queue: {0}")]
     Queue(#[from] virtio_queue::Error),
-    #[error("the notes of what is under way: {0}")]
+    #[error("the records of requests in flight: {0}")]
     Inflight(#[from] VolatileMemoryError),
     #[error("the client's eventfd: {0}")]
     Event(#[from] std::io::Error),
     #[error("a chain of descriptors: {0}")]
     Chain(#[from] ChainError),
-    #[error("the queue: the next request is said to be there, and cannot be read")]
+    #[error("the queue: the next available request cannot be read")]
     Nowhere,
 }
 
 /// A queue that is being served.
 pub(super) struct Ring<V: Volume> {
     volume: V,
-    facts: Rc<Facts>,
+    properties: Rc<Properties>,
     durability: Durability,
     queue: RefCell<Queue>,
     memory: RefCell<Memory>,
@@ -69,10 +69,10 @@ pub(super) struct Ring<V: Volume> {
     call: RefCell<Option<Event>>,
     /// Whether the client still has to be signalled once. A previous server may have left answers in the ring without a
     /// signal.
-    is_call_owed: Cell<bool>,
+    must_signal: Cell<bool>,
     enabled: Cell<bool>,
     stopping: Cell<bool>,
-    bytes_under_way: Cell<u64>,
+    bytes_in_flight: Cell<u64>,
     driver: Waiter,
 }
 
@@ -89,7 +89,7 @@ type Steps = FuturesUnordered<LocalBoxFuture<'static, Step>>;
 
 impl<V: Volume> Ring<V> {
     /// A ring that continues where a previous server ended.
-    pub(super) fn new(volume: V, facts: Rc<Facts>, setup: Setup, kick: Event) -> Result<Self, RingError> {
+    pub(super) fn new(volume: V, properties: Rc<Properties>, setup: Setup, kick: Event) -> Result<Self, RingError> {
         let Setup { mut queue, memory, mut inflight, durability } = setup;
         let used = queue.used_idx(&*memory, Ordering::Acquire)?.0;
         queue.set_next_used(used);
@@ -100,7 +100,7 @@ impl<V: Volume> Ring<V> {
         }
         Ok(Self {
             volume,
-            facts,
+            properties,
             durability,
             queue: queue.into(),
             memory: memory.into(),
@@ -108,10 +108,10 @@ impl<V: Volume> Ring<V> {
             again: again.into(),
             kick,
             call: RefCell::default(),
-            is_call_owed: Cell::new(false),
+            must_signal: Cell::new(false),
             enabled: Cell::new(false),
             stopping: Cell::new(false),
-            bytes_under_way: Cell::new(0),
+            bytes_in_flight: Cell::new(0),
             driver: Waiter::default(),
         })
     }
@@ -123,7 +123,7 @@ impl<V: Volume> Ring<V> {
 
     /// Replaces the eventfd to signal. The new one is signalled once in any case.
     pub(super) fn set_call(&self, call: Option<Event>) {
-        self.is_call_owed.set(call.is_some());
+        self.must_signal.set(call.is_some());
         self.call.replace(call);
         self.driver.wake();
     }
@@ -155,12 +155,12 @@ impl<V: Volume> Ring<V> {
             while !broken {
                 match kicked.as_mut().poll(cx) {
                     Poll::Ready(Ok(())) => kicked.set(self.kick.wait()),
-                    Poll::Ready(Err(error)) => broken = self.give_up(&error.into()),
+                    Poll::Ready(Err(error)) => broken = self.fail(&error.into()),
                     Poll::Pending => break,
                 }
             }
             if let Err(error) = self.turn(&mut steps, cx) {
-                broken = self.give_up(&error);
+                broken = self.fail(&error);
             }
             if self.stopping.get() && steps.is_empty() { Poll::Ready(()) } else { Poll::Pending }
         })
@@ -168,15 +168,15 @@ impl<V: Volume> Ring<V> {
     }
 
     /// Stops taking requests, because the ring or its memory is invalid.
-    fn give_up(&self, error: &RingError) -> bool {
-        tracing::error!(%error, "a queue of a vhost-user client is served no more");
+    fn fail(&self, error: &RingError) -> bool {
+        tracing::error!(%error, "a queue of a vhost-user client is not served any more");
         self.enabled.set(false);
         true
     }
 
     /// Answers finished requests and starts available ones, until neither is left.
     fn turn(self: &Rc<Self>, steps: &mut Steps, cx: &mut Context<'_>) -> Result<(), RingError> {
-        let mut answered = self.is_call_owed.get();
+        let mut answered = self.must_signal.get();
         loop {
             let mut moved = false;
             while let Poll::Ready(Some(step)) = steps.poll_next_unpin(cx) {
@@ -205,7 +205,7 @@ impl<V: Volume> Ring<V> {
     /// Signals new answers to the client, unless the client has disabled notifications.
     fn signal(&self, steps: &Steps) -> Result<bool, RingError> {
         let call = self.call.borrow().clone();
-        let wanted = self.queue.borrow_mut().needs_notification(&**self.memory.borrow())? | self.is_call_owed.take();
+        let wanted = self.queue.borrow_mut().needs_notification(&**self.memory.borrow())? | self.must_signal.take();
         let Some(call) = call.filter(|_| wanted) else { return Ok(false) };
         steps.push(Box::pin(async move { Step::Signalled(call.signal().await) }));
         Ok(true)
@@ -213,7 +213,7 @@ impl<V: Volume> Ring<V> {
 
     /// The head of the next chain to start. `None` when there is none, or a limit holds it back.
     fn next_head(&self) -> Result<Option<u16>, RingError> {
-        if self.stopping.get() || !self.enabled.get() || self.bytes_under_way.get() >= BYTES_UNDER_WAY_MAX {
+        if self.stopping.get() || !self.enabled.get() || self.bytes_in_flight.get() >= BYTES_IN_FLIGHT_MAX {
             return Ok(None);
         }
         if let Some(head) = self.again.borrow_mut().pop_front() {
@@ -247,10 +247,10 @@ impl<V: Volume> Ring<V> {
         };
         let chain = Chain::walk(&memory, table, size, head)?;
         let bytes = u64::from(chain.readable.bytes) + u64::from(chain.writable.bytes);
-        self.bytes_under_way.set(self.bytes_under_way.get() + bytes);
+        self.bytes_in_flight.set(self.bytes_in_flight.get() + bytes);
         let ring = self.clone();
         let mut execution: LocalBoxFuture<'static, Step> = Box::pin(async move {
-            let written = request::serve(&ring.volume, &ring.facts, ring.durability, &memory, &chain).await;
+            let written = request::serve(&ring.volume, &ring.properties, ring.durability, &memory, &chain).await;
             Step::Done((head, written, bytes))
         });
         match execution.as_mut().poll(cx) {
@@ -262,7 +262,7 @@ impl<V: Volume> Ring<V> {
     }
 
     fn answer(&self, (head, written, bytes): Done) -> Result<(), RingError> {
-        self.bytes_under_way.set(self.bytes_under_way.get() - bytes);
+        self.bytes_in_flight.set(self.bytes_in_flight.get() - bytes);
         let inflight = self.inflight.borrow();
         if let Some(inflight) = &*inflight {
             inflight.answering(head)?;
@@ -376,13 +376,13 @@ mod tests {
         });
         let setup = Setup { queue, memory: Arc::new(memory(foreign)), inflight, durability: Durability::Ordinary };
         let volume = MemoryVolume::new(64 << 10, engine::Pool::new(1 << 20));
-        let facts = Rc::new(Facts::of(&volume, "foreign"));
+        let properties = Rc::new(Properties::of(&volume, "foreign"));
         let kick = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).expect("an eventfd");
-        let ring = Rc::new(Ring::new(volume, facts, setup, Event::new(kick))?);
+        let ring = Rc::new(Ring::new(volume, properties, setup, Event::new(kick))?);
         ring.enable(true);
         let mut steps = Steps::new();
         ring.turn(&mut steps, &mut Context::from_waker(noop_waker_ref()))?;
-        assert!(steps.is_empty() && ring.bytes_under_way.get() == 0, "memory answers at once");
+        assert!(steps.is_empty() && ring.bytes_in_flight.get() == 0, "memory answers at once");
         Ok(())
     }
 
@@ -425,7 +425,7 @@ mod tests {
         let no_memory = Foreign { available_at: AT_THE_END, ..said_to_be_there(1) };
         for (foreign, expected) in [
             (no_descriptor, "a chain of descriptors: descriptor 8 does not exist"),
-            (no_memory, "the queue: the next request is said to be there, and cannot be read"),
+            (no_memory, "the queue: the next available request cannot be read"),
             (
                 said_to_be_there(SIZE + 1),
                 "the queue: invalid available ring index (more descriptors to process than queue size)",

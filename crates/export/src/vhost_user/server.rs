@@ -1,7 +1,7 @@
 //! The vhost-user server: it accepts clients one after the other and runs their queues. It never serves two clients at
-//! a time.
+//! a time. Source: QEMU's `docs/interop/vhost-user.rst`.
 
-use super::config::Facts;
+use super::config::Properties;
 use super::frontend::{Frontend, Order, OrderKind};
 use super::ring::{Ring, RingError};
 use crate::volume::Volume;
@@ -58,14 +58,14 @@ impl Server {
     pub fn start<V: Volume>(path: &Path, volume: V, name: &str) -> Result<Self> {
         let (listener, node) = listen_unix(path, 0o600)?;
         let shared = Arc::new(Shared { listener: listener.into(), state: Mutex::default() });
-        let facts = Facts::of(&volume, name);
+        let properties = Properties::of(&volume, name);
         let (orders, received) = mpsc::unbounded();
-        let device = io::spawn(Device::new(volume, facts.clone()).run(received));
+        let device = io::spawn(Device::new(volume, properties.clone()).run(received));
         let (end, ended) = oneshot::channel();
         let thread = std::thread::Builder::new().name("vhost-user".to_owned()).spawn({
             let shared = shared.clone();
             move || {
-                if let Err(error) = accept(&shared, &facts, &orders) {
+                if let Err(error) = accept(&shared, &properties, &orders) {
                     // The receiver is gone while the server is being stopped.
                     drop(end.send(error));
                 }
@@ -81,7 +81,7 @@ impl Server {
 
     /// Completes with the reason when no more clients can be accepted.
     pub async fn ended(&mut self) -> std::io::Error {
-        (&mut self.ended).await.unwrap_or_else(|_| std::io::Error::other("the thread of vhost-user ended"))
+        (&mut self.ended).await.unwrap_or_else(|_| std::io::Error::other("the vhost-user thread ended"))
     }
 
     /// Disconnects the client. Completes when all started requests of its queues are finished. The client may send the
@@ -90,7 +90,7 @@ impl Server {
         self.shared.stop();
         (&mut self.device).await;
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread of vhost-user panicked");
+            tracing::error!("the vhost-user thread panicked");
         }
     }
 }
@@ -112,7 +112,7 @@ impl Shared {
 }
 
 /// Serves one client after the other.
-fn accept(shared: &Shared, facts: &Facts, orders: &mpsc::UnboundedSender<Order>) -> Result<()> {
+fn accept(shared: &Shared, properties: &Properties, orders: &mpsc::UnboundedSender<Order>) -> Result<()> {
     loop {
         let accepted = shared.listener.accept();
         let stream = {
@@ -124,7 +124,7 @@ fn accept(shared: &Shared, facts: &Facts, orders: &mpsc::UnboundedSender<Order>)
             state.client = Some(stream.try_clone()?);
             stream
         };
-        let frontend = Arc::new(Mutex::new(Frontend::new(facts.clone(), orders.clone())));
+        let frontend = Arc::new(Mutex::new(Frontend::new(properties.clone(), orders.clone())));
         let mut handler = BackendReqHandler::from_stream(stream, frontend.clone());
         let error = loop {
             if let Err(error) = handler.handle_request() {
@@ -143,13 +143,13 @@ fn accept(shared: &Shared, facts: &Facts, orders: &mpsc::UnboundedSender<Order>)
 /// The queues, on the volume's thread.
 struct Device<V: Volume> {
     volume: V,
-    facts: Rc<Facts>,
+    properties: Rc<Properties>,
     running: BTreeMap<usize, (Rc<Ring<V>>, io::JoinHandle<()>)>,
 }
 
 impl<V: Volume> Device<V> {
-    fn new(volume: V, facts: Facts) -> Self {
-        Self { volume, facts: Rc::new(facts), running: BTreeMap::new() }
+    fn new(volume: V, properties: Properties) -> Self {
+        Self { volume, properties: Rc::new(properties), running: BTreeMap::new() }
     }
 
     /// Carries orders out until the channel is closed.
@@ -166,7 +166,7 @@ impl<V: Volume> Device<V> {
         match kind {
             OrderKind::Start(index, setup, kick) => {
                 self.stop(index).await;
-                let ring = Ring::new(self.volume.clone(), self.facts.clone(), *setup, Event::new(kick))?;
+                let ring = Ring::new(self.volume.clone(), self.properties.clone(), *setup, Event::new(kick))?;
                 let ring = Rc::new(ring);
                 let task = io::spawn(ring.clone().run());
                 self.running.insert(index, (ring, task));

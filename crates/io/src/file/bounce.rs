@@ -2,7 +2,7 @@
 //!
 //! The kernel refuses a direct transfer with EINVAL, and moves nothing, when its buffers lie or end where the device
 //! cannot transfer. That is no fault of the member. Only a failure from one aligned buffer counts as the member's. This
-//! module never retries any other error.
+//! module never retries any other error. Source: open(2), `O_DIRECT`.
 
 use super::FileMember;
 use engine::{Block, Buffer, MemberError, Pool};

@@ -6,7 +6,7 @@
 //! is closed: it can be read, but is not written any more.
 //!
 //! A read detects a truncation by its short result. For writes, the length is checked once per round of the executor,
-//! and with every flush. This module never reads the file's data.
+//! and with every flush. This module never reads the file's data. Source: statx(2).
 
 use crate::descriptor::Descriptor;
 use rustix::fs::{AtFlags, Statx, StatxFlags};

@@ -257,7 +257,7 @@ impl ClientHandshake {
                 self.export.allocation_context = None;
                 self.ask_to_go(out);
             }
-            (option::GO, option_reply::INFO) => self.fact(data)?,
+            (option::GO, option_reply::INFO) => self.information(data)?,
             (option::GO, option_reply::ACK) if self.described => return Ok(true),
             (option::GO, option_reply::ACK) => return Err(HandshakeError::Malformed("the export's size")),
             (option::GO, option_reply::ERROR_UNSUPPORTED) => {
@@ -279,7 +279,7 @@ impl ClientHandshake {
         self.export.flags = size.flags.get();
     }
 
-    fn fact(&mut self, data: &[u8]) -> Result<(), HandshakeError> {
+    fn information(&mut self, data: &[u8]) -> Result<(), HandshakeError> {
         let mut fields = Fields(data);
         match fields.u16("information type")? {
             info::EXPORT => {

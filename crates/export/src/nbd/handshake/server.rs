@@ -333,7 +333,7 @@ impl ServerHandshake {
 /// Why the server refuses an option.
 #[derive(Debug, thiserror::Error)]
 enum OptionError {
-    #[error("this server does not know the option")]
+    #[error("the option is unknown to this server")]
     Unsupported,
     #[error("there is no such export here")]
     UnknownExport,
@@ -341,11 +341,11 @@ enum OptionError {
     TooBig,
     #[error("the option takes no data")]
     UnexpectedData,
-    #[error("nothing is said here before TLS")]
+    #[error("this server requires TLS")]
     TlsRequired,
     #[error("TLS is in use already")]
     TlsTwice,
-    #[error("metadata contexts need structured replies, which were not agreed on")]
+    #[error("metadata contexts need structured replies")]
     NeedsStructuredReplies,
     #[error("the option's data does not fit its field: {0}")]
     Malformed(&'static str),

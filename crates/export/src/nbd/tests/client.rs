@@ -121,28 +121,28 @@ fn a_read_is_put_together_from_chunks_in_any_order() {
 fn what_does_not_answer_the_request_ends_the_connection() {
     type Script = fn(u64) -> Vec<u8>;
     let table: [(Script, &str); 9] = [
-        (|cookie| data(true, cookie, AT - 1, 10), "chunk: offset is 8191, which is outside of what was asked"),
-        (|cookie| data(true, cookie, AT + 4096, 1), "chunk: offset is 12288, which is outside of what was asked"),
+        (|cookie| data(true, cookie, AT - 1, 10), "chunk: offset is 8191, which is outside the requested range"),
+        (|cookie| data(true, cookie, AT + 4096, 1), "chunk: offset is 12288, which is outside the requested range"),
         (|cookie| data(true, cookie, u64::MAX, 1), "chunk: offset is 18446744073709551615, which is outside"),
         (
             |cookie| [data(false, cookie, AT, 100), data(true, cookie, AT + 99, 4096 - 99)].concat(),
-            "chunk: offset is 8291, which came before",
+            "chunk: offset is 8291, which arrived before",
         ),
         (
             |cookie| [data(false, cookie, AT + 50, 100), data(true, cookie, AT, 51)].concat(),
-            "chunk: offset is 8192, which came before",
+            "chunk: offset is 8192, which arrived before",
         ),
         (|cookie| data(true, cookie, AT, 4095), "reply: cookie is 0, which was answered in part only"),
-        (|_| reply(true, chunk::NONE, 77, b""), "reply: cookie is 77, which belongs to no request under way"),
+        (|_| reply(true, chunk::NONE, 77, b""), "reply: cookie is 77, which belongs to no request in flight"),
         (
             |cookie| reply(true, chunk::BLOCK_STATUS, cookie, &[0, 0, 0, 9, 0, 0, 1, 0, 0, 0, 0, 0]),
-            "extent: metadata context is 9, which was not asked about",
+            "extent: metadata context is 9, which was not requested",
         ),
         (|_| vec![0; 16], "reply: magic is 0x0"),
     ];
     for (script, expected) in table {
         let error = read(script).expect_err(expected);
-        assert!(error.starts_with(&format!("the connection is over: {expected}")), "{error}");
+        assert!(error.starts_with(&format!("the connection has ended: {expected}")), "{error}");
     }
 }
 
@@ -153,7 +153,7 @@ fn unexpected_data_ends_the_connection() {
     };
     assert_eq!(flush(|cookie| reply(true, chunk::NONE, cookie, b"")), Ok(()));
     let error = flush(|cookie| data(true, cookie, 0, 1)).expect_err("a flush has no data");
-    assert_eq!(error, "the connection is over: chunk: cookie is 0, which is not a read's, but there is data");
+    assert_eq!(error, "the connection has ended: chunk: cookie is 0, which is not a read's, but there is data");
     // A second answer to the same request.
     let twice = |cookie: u64| {
         let once = [&SIMPLE_REPLY_MAGIC.to_be_bytes()[..], &[0; 4], &cookie.to_be_bytes()].concat();
@@ -181,5 +181,5 @@ fn an_abandoned_request_is_still_answered() {
     let script = |cookie| data(true, cookie, AT, BYTES);
     let (_end, (ended, asked)) = LocalPool::new().run_until(join(fake_server(there, script), asking));
     assert_eq!(ended, Ok(()));
-    assert_eq!(asked, Err("the connection is over: this side said goodbye".into()));
+    assert_eq!(asked, Err("the connection has ended: this side disconnected".into()));
 }

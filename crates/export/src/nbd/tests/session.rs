@@ -40,7 +40,7 @@ struct Gate {
     /// Whether operations wait for [`Gate::open`].
     shut: Cell<bool>,
     waiting: RefCell<Vec<Waker>>,
-    under_way: Cell<usize>,
+    in_flight: Cell<usize>,
     most: Cell<usize>,
     /// Bytes of buffers that reads hold or have filled.
     read_bytes: Cell<u64>,
@@ -61,8 +61,8 @@ impl Slow {
 
     async fn wait(&self) -> Result<(), VolumeError> {
         let state = &self.state;
-        state.under_way.set(state.under_way.get() + 1);
-        state.most.set(state.most.get().max(state.under_way.get()));
+        state.in_flight.set(state.in_flight.get() + 1);
+        state.most.set(state.most.get().max(state.in_flight.get()));
         let mut turns = state.turns.get();
         poll_fn(|cx| {
             if state.shut.get() {
@@ -77,7 +77,7 @@ impl Slow {
             Poll::Pending
         })
         .await;
-        state.under_way.set(state.under_way.get() - 1);
+        state.in_flight.set(state.in_flight.get() - 1);
         state.failing.get().map_or(Ok(()), |kind| Err(VolumeError::new(kind, "as the test wants it")))
     }
 }
@@ -502,7 +502,7 @@ fn a_disconnect_at_any_byte_affects_no_other_client() {
             }
             arena.push(format!("{:?}", volume.pool()));
         }
-        assert_eq!(volume.state.under_way.get(), 0, "what was begun is finished, cut at {cut}");
+        assert_eq!(volume.state.in_flight.get(), 0, "what was begun is finished, cut at {cut}");
         // The second round needs no more of the arena: every buffer was returned.
         assert_eq!(arena[1], arena[3], "cut at {cut}");
     }
@@ -528,7 +528,7 @@ fn a_payload_that_does_not_come_whole_is_not_written() {
         end.finish();
         end
     });
-    assert_eq!(ended, Err("the other side disconnected in the middle of a payload".into()));
+    assert_eq!(ended, Err("the peer disconnected in the middle of a payload".into()));
     assert!(volume.memory.snapshot().iter().all(|byte| *byte == 0));
 }
 
@@ -562,7 +562,7 @@ fn closing_finishes_what_was_received_and_answers_it() {
         })
         .unwrap();
     pool.run_until_stalled();
-    assert_eq!(volume.state.under_way.get(), 1);
+    assert_eq!(volume.state.in_flight.get(), 1);
     closing.close();
     pool.run_until_stalled();
     assert_eq!((ended.get(), written.get()), (None, None), "a write is under way");

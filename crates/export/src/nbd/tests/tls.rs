@@ -107,8 +107,8 @@ proptest! {
 
 /// Client flags, STARTTLS, and the bytes sent with it.
 fn begin_tls(rest: &[u8]) -> Vec<u8> {
-    let wish = [&OPTION_MAGIC.to_be_bytes()[..], &option::STARTTLS.to_be_bytes(), &[0; 4]].concat();
-    [&[0, 0, 0, 3], &wish[..], rest].concat()
+    let request = [&OPTION_MAGIC.to_be_bytes()[..], &option::STARTTLS.to_be_bytes(), &[0; 4]].concat();
+    [&[0, 0, 0, 3], &request[..], rest].concat()
 }
 
 #[test]
