@@ -19,7 +19,7 @@
 //! let (mut p, mut q) = ([0; 4], [0; 4]);
 //! kernel.pq(&mut p, &mut q, &data);
 //!
-//! The first two data blocks are lost. Reconstruct the second.
+//! // The first two data blocks are lost. Reconstruct the second.
 //! let lost = [Symbol::Data(0), Symbol::Data(1)];
 //! let terms = recovery(&[0, 1, 2], &lost, Symbol::Data(1)).expect("two lost blocks can be reconstructed");
 //! let sources: Vec<(u8, &[u8])> = terms
