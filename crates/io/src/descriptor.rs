@@ -16,8 +16,6 @@ use std::rc::Rc;
 pub(crate) struct Descriptor {
     fd: OwnedFd,
     slot: Option<u32>,
-    /// The lock belongs to a descriptor of another thread, which still needs it.
-    is_shared: bool,
     /// Locks of the same bytes through other paths.
     _aliases: Vec<OwnedFd>,
     core: Rc<Core>,
@@ -29,7 +27,7 @@ impl Descriptor {
     /// # Panics
     /// When the thread has no executor.
     pub(crate) fn new(fd: OwnedFd) -> Rc<Self> {
-        Rc::new(Self { fd, slot: None, is_shared: false, _aliases: Vec::new(), core: Core::current() })
+        Rc::new(Self { fd, slot: None, _aliases: Vec::new(), core: Core::current() })
     }
 
     /// A registered descriptor, for a file whose operations all end. It keeps `aliases` as long as itself.
@@ -37,21 +35,9 @@ impl Descriptor {
     /// # Panics
     /// When the thread has no executor.
     pub(crate) fn registered(fd: OwnedFd, aliases: Vec<OwnedFd>) -> Rc<Self> {
-        Self::registered_as(fd, false, aliases)
-    }
-
-    /// A registered descriptor whose lock belongs to another thread's.
-    ///
-    /// # Panics
-    /// When the thread has no executor.
-    pub(crate) fn shared(fd: OwnedFd) -> Rc<Self> {
-        Self::registered_as(fd, true, Vec::new())
-    }
-
-    fn registered_as(fd: OwnedFd, is_shared: bool, aliases: Vec<OwnedFd>) -> Rc<Self> {
         let core = Core::current();
         let slot = core.ring.register_file(fd.as_raw_fd());
-        Rc::new(Self { fd, slot, is_shared, _aliases: aliases, core })
+        Rc::new(Self { fd, slot, _aliases: aliases, core })
     }
 
     pub(crate) fn core(&self) -> &Rc<Core> {
@@ -79,9 +65,7 @@ impl Drop for Descriptor {
         if let Some(slot) = self.slot {
             // Unlocks early, because the ring may close the file only after other members' operations. Without a lock
             // the call fails, which does no harm.
-            if !self.is_shared {
-                let _ = rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::Unlock);
-            }
+            let _ = rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::Unlock);
             self.core.ring.unregister_file(slot);
         }
     }

@@ -77,7 +77,6 @@ impl Executor {
             running: Cell::new(false),
             rounds: Rc::default(),
             inbox,
-            expects_more: Cell::default(),
         });
         CURRENT.with_borrow_mut(|current| {
             assert!(current.is_none(), "a thread has one executor");
@@ -142,10 +141,6 @@ impl Drop for Running<'_> {
     }
 }
 
-/// How often the executor polls for work before it waits in the kernel, after another thread has sent something. That
-/// takes some tens of microseconds, as virtual machines poll before they halt.
-const SPINS: u32 = 500;
-
 /// An executor's state, shared by everything that belongs to its thread.
 pub(crate) struct Core {
     pub(crate) ring: Ring,
@@ -157,8 +152,6 @@ pub(crate) struct Core {
     /// Rounds since the start.
     pub(crate) rounds: Rc<Cell<u64>>,
     inbox: Arc<Inbox>,
-    /// Another thread has sent something since the last wait, so more may follow at once.
-    expects_more: Cell<bool>,
 }
 
 impl Core {
@@ -196,9 +189,7 @@ impl Core {
         self.wake(main_task);
         loop {
             self.rounds.set(self.rounds.get() + 1);
-            if self.inbox.empty(self) {
-                self.expects_more.set(true);
-            }
+            self.inbox.empty(self);
             let batch = self.ready.borrow().len();
             for _ in 0..batch {
                 let Some(index) = self.ready.borrow_mut().pop_front() else { break };
@@ -234,24 +225,10 @@ impl Core {
             }
             return;
         }
-        if self.expects_more.take() {
-            self.ring.enter(Wait::No);
-            if !self.ready.borrow().is_empty() || self.spin_for_work() {
-                return;
-            }
-        }
         if self.inbox.may_wait() {
             self.ring.enter(self.timers.next().map_or(Wait::Forever, Wait::For));
             self.inbox.is_awake();
         }
-    }
-
-    /// Whether work from another thread or from the ring arrives within a short time.
-    fn spin_for_work(&self) -> bool {
-        (0..SPINS).any(|_| {
-            std::hint::spin_loop();
-            self.inbox.is_filled() || self.ring.has_completions()
-        })
     }
 }
 

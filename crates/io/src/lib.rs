@@ -30,14 +30,13 @@ mod transfer;
 pub mod ublk;
 mod wake;
 
-pub use any::{AnyHandle, AnyMember};
+pub use any::AnyMember;
 pub use event::{Event, Inlet};
 pub use executor::{Executor, JoinHandle, Options, spawn, yield_now};
 pub use file::{
-    Direct, FileHandle, FileMember, Lock, OpenError, OpenFile, OpenOptions, create_preallocated, create_sparse,
-    has_data, holes,
+    Direct, FileMember, Lock, OpenError, OpenFile, OpenOptions, create_preallocated, create_sparse, has_data, holes,
 };
-pub use memory::{MemoryHandle, MemoryMember};
+pub use memory::MemoryMember;
 pub use remote::{Remote, Stopped};
 pub use stamp::Stamps;
 pub use time::RealClock;

@@ -3,9 +3,7 @@
 //! Each operation completes when it is first polled, with one copy, which computes checksums where they are wanted.
 //! Pages never written take no memory, and a discard frees them. Source: mmap(2), madvise(2).
 
-use engine::{
-    Block, Buffer, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation, SUMMED_BYTES, Shareable,
-};
+use engine::{Block, Buffer, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation, SUMMED_BYTES};
 use format::units::MemberByte;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::cell::{Cell, Ref, RefCell};
@@ -14,7 +12,6 @@ use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::rc::Rc;
-use std::sync::Arc;
 
 const PAGE_BYTES: usize = 4096;
 
@@ -24,7 +21,7 @@ const LONGEST_BYTES: u32 = 128 << 10;
 
 /// A member in anonymous memory. Its contents end with it.
 pub struct MemoryMember {
-    map: Arc<Map>,
+    map: Map,
     limits: Limits,
     /// Borrowed while a caller looks at the map's bytes ([`Member::lend`]); the member changes nothing then.
     lent: RefCell<()>,
@@ -48,7 +45,7 @@ impl MemoryMember {
             discards_to_zeros: true,
             volatile_cache: false,
         };
-        Ok(Self { map: Arc::new(Map::new(length)?), limits, lent: RefCell::default() })
+        Ok(Self { map: Map::new(length)?, limits, lent: RefCell::default() })
     }
 
     /// The range in memory, if it lies within the member.
@@ -151,48 +148,17 @@ impl Member for MemoryMember {
     }
 }
 
-/// What a second thread opens the member from: the same memory.
-pub struct MemoryHandle {
-    map: Arc<Map>,
-    limits: Limits,
-}
-
-impl Shareable for MemoryMember {
-    type Handle = MemoryHandle;
-
-    fn share(&self) -> Option<MemoryHandle> {
-        Some(MemoryHandle { map: self.map.clone(), limits: self.limits.clone() })
-    }
-
-    fn open(MemoryHandle { map, limits }: MemoryHandle) -> Self {
-        Self { map, limits, lent: RefCell::default() }
-    }
-}
-
-impl fmt::Debug for MemoryHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryHandle").field("limits", &self.limits).finish_non_exhaustive()
-    }
-}
-
 impl fmt::Debug for MemoryMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryMember").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 
-/// An anonymous mapping. Its bytes are copied in and out, or borrowed while the member changes nothing. When several
-/// threads share it, no thread may write where another reads or writes, as with a shared device. The owner of a stripe
-/// ensures that.
+/// An anonymous mapping. Its bytes are copied in and out, or borrowed while the member changes nothing.
 struct Map {
     base: NonNull<u8>,
     bytes: usize,
 }
-
-// SAFETY: the mapping belongs to no thread, and the last owner unmaps it.
-unsafe impl Send for Map {}
-// SAFETY: see the type; concurrent copies use different ranges.
-unsafe impl Sync for Map {}
 
 impl Map {
     fn new(bytes: usize) -> io::Result<Self> {

@@ -140,22 +140,6 @@ impl Stream {
         Self::connect(fd, address.into()).await
     }
 
-    /// A connection [detached](Stream::detach) from another thread's executor, on the current thread's.
-    ///
-    /// # Panics
-    /// When the thread has no executor.
-    pub fn attached(fd: OwnedFd) -> Self {
-        Self::new(fd)
-    }
-
-    /// The connection, for another thread's executor. No operation may be in flight.
-    ///
-    /// # Errors
-    /// When there are too many descriptors.
-    pub fn detach(self) -> io::Result<OwnedFd> {
-        self.descriptor.as_fd().try_clone_to_owned()
-    }
-
     async fn connect(fd: OwnedFd, address: SocketAddrAny) -> io::Result<Self> {
         let stream = Self::new(fd);
         let (result, _) = transfer::connect(&stream.descriptor, address).await;
@@ -217,14 +201,6 @@ impl Stream {
         SocketAddr::try_from(address).ok().map(|address| address.ip())
     }
 
-    /// Another descriptor of the connection, by which another thread can [end](end_connection) it.
-    ///
-    /// # Errors
-    /// When there are too many descriptors.
-    pub fn descriptor(&self) -> io::Result<OwnedFd> {
-        self.descriptor.as_fd().try_clone_to_owned()
-    }
-
     /// Shuts the connection down in both directions: the peer sees its end, and every operation waiting on it here
     /// completes.
     pub fn shutdown(&self) {
@@ -237,12 +213,6 @@ impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stream").finish_non_exhaustive()
     }
-}
-
-/// Shuts a connection down as [`Stream::shutdown`] does, from any thread.
-pub fn end_connection(descriptor: &OwnedFd) {
-    // It fails only when the connection has already ended.
-    let _ = rustix::net::shutdown(descriptor, rustix::net::Shutdown::Both);
 }
 
 fn tcp_socket(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {

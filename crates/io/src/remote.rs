@@ -2,8 +2,8 @@
 //!
 //! Each executor has an [`Inbox`]: jobs, and ids of tasks to wake, behind a mutex. The owning thread checks a flag in
 //! each of its rounds, and takes the mutex only when the flag is set. Before it waits for its ring, it asks to be woken
-//! through an eventfd. So busy threads wake each other's tasks without a system call. It never moves a future between
-//! threads. Source: eventfd(2).
+//! through an eventfd. So another thread wakes a task of a busy one without a system call. It never moves a future
+//! between threads. Source: eventfd(2).
 
 use crate::descriptor::Descriptor;
 use crate::executor::{Core, spawn};
@@ -11,7 +11,6 @@ use crate::transfer;
 use crate::wake::TaskId;
 use futures_channel::oneshot;
 use rustix::event::EventfdFlags;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -22,11 +21,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The inboxes of all executors of the process, by executor id.
 static INBOXES: Mutex<BTreeMap<u16, Arc<Inbox>>> = Mutex::new(BTreeMap::new());
-
-thread_local! {
-    /// The inboxes that this thread has used, so that it need not take the global lock each time.
-    static KNOWN: RefCell<Vec<Arc<Inbox>>> = const { RefCell::new(Vec::new()) };
-}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // No code panics while it holds one of these locks, and the state is consistent between any two statements.
@@ -106,15 +100,10 @@ impl Inbox {
         true
     }
 
-    /// Owner only: whether something was added.
-    pub(crate) fn is_filled(&self) -> bool {
-        self.is_filled.load(Ordering::Relaxed)
-    }
-
-    /// Owner only, in each round: carries out what was added. Returns whether there was anything.
-    pub(crate) fn empty(&self, core: &Core) -> bool {
-        if !self.is_filled() {
-            return false;
+    /// Owner only, in each round: carries out what was added.
+    pub(crate) fn empty(&self, core: &Core) {
+        if !self.is_filled.load(Ordering::Relaxed) {
+            return;
         }
         // Before the contents are taken, so that anything added later is seen in the next round.
         self.is_filled.store(false, Ordering::SeqCst);
@@ -124,7 +113,6 @@ impl Inbox {
         };
         wakes.into_iter().for_each(|task| core.wake(task));
         jobs.into_iter().for_each(|job| job());
-        true
     }
 
     /// Owner only: whether it may wait. If so, a sender ends the wait through the eventfd, until [`Inbox::is_awake`].
@@ -145,19 +133,10 @@ impl Inbox {
 
 /// Wakes a task of another thread's executor.
 pub(crate) fn forward(task: TaskId) {
-    let executor = task.executor();
-    let wake = |inbox: &Arc<Inbox>| inbox.executor == executor && inbox.put(|contents| contents.wakes.push(task));
-    // The inbox is not available while the thread is ending.
-    if KNOWN.try_with(|known| known.borrow().iter().any(wake)).unwrap_or(false) {
-        return;
+    let inbox = lock(&INBOXES).get(&task.executor()).cloned();
+    if let Some(inbox) = inbox {
+        inbox.put(|contents| contents.wakes.push(task));
     }
-    let inbox = lock(&INBOXES).get(&executor).cloned();
-    let Some(inbox) = inbox.filter(wake) else { return };
-    let _ = KNOWN.try_with(|known| {
-        let mut known = known.borrow_mut();
-        known.retain(|other| other.executor != executor);
-        known.push(inbox);
-    });
 }
 
 /// The task that each executor runs, so that an addition to its inbox ends its wait.

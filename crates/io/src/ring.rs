@@ -230,12 +230,6 @@ impl Ring {
         !submission.is_empty() || submission.taskrun() || submission.cq_overflow()
     }
 
-    /// Whether a completion has arrived that [`Ring::enter`] would reap.
-    pub(crate) fn has_completions(&self) -> bool {
-        let mut uring = self.uring.borrow_mut();
-        uring.submission().taskrun() || !uring.completion().is_empty()
-    }
-
     /// Submits all queued entries, waits according to `wait`, and reaps the completions.
     ///
     /// # Panics

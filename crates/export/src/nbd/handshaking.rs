@@ -7,55 +7,41 @@
 //! oldest. So a flood from one address evicts its own connections, and other clients at that address are safe once they
 //! send. After the handshake a client is admitted to the served connections, and waits while they are at their limit.
 //!
-//! Any thread may use these types, since several threads can serve one server's connections. Nothing here receives or
-//! sends. `tests/attack.py` tests it against a running server.
+//! Nothing here receives or sends. `tests/attack.py` tests it against a running server.
 
-use futures_util::task::AtomicWaker;
-use io::net::end_connection;
+use io::net::Stream;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, Ipv6Addr};
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::rc::Rc;
+use std::task::{Poll, Waker};
 
-/// The connection counts of several servers, each on a thread of its own, that act as one server to their clients.
-#[derive(Clone, Default)]
-pub struct ConnectionCounts(Arc<Count>);
-
+/// The numbers of a server's connections.
 #[derive(Default)]
-struct Count {
+pub(super) struct ConnectionCounts {
     /// All connections.
-    present: AtomicUsize,
+    present: Cell<usize>,
     /// The connections past the handshake.
-    admitted: AtomicUsize,
-    /// The accepting task, while it waits for a connection to end.
-    full: AtomicWaker,
+    admitted: Cell<usize>,
     /// Clients that wait to be admitted.
-    waiting: Mutex<Vec<Waker>>,
+    waiting: RefCell<Vec<Waker>>,
 }
 
 impl ConnectionCounts {
     /// The number of connections past the handshake.
     pub(super) fn admitted(&self) -> usize {
-        self.0.admitted.load(Ordering::SeqCst)
+        self.admitted.get()
     }
 
     /// The number of all connections.
     pub(super) fn present(&self) -> usize {
-        self.0.present.load(Ordering::SeqCst)
-    }
-
-    /// Registers the accepting task to be woken when a connection ends.
-    pub(super) fn register(&self, context: &Context<'_>) {
-        self.0.full.register(context.waker());
+        self.present.get()
     }
 }
 
 /// The progress of a connection. The least progress is evicted first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
 enum Stage {
     /// The client has sent nothing.
     Silent,
@@ -67,38 +53,30 @@ enum Stage {
     Past,
 }
 
-/// A connection's progress, shared by the thread that serves it and the thread that accepted it.
+/// A connection's progress, shared by its own task and the accepting one.
 #[derive(Debug)]
 struct Peer {
-    stage: AtomicU8,
-    /// A duplicate descriptor, with which the accepting thread evicts the connection. `None` once that is over.
-    descriptor: Mutex<Option<OwnedFd>>,
+    stage: Cell<Stage>,
+    /// The stream, with which the accepting task evicts the connection. `None` once that is over.
+    stream: RefCell<Option<Stream>>,
 }
 
 impl Peer {
-    fn stage(&self) -> Stage {
-        match self.stage.load(Ordering::SeqCst) {
-            0 => Stage::Silent,
-            1 => Stage::Active,
-            2 => Stage::Waiting,
-            _ => Stage::Past,
-        }
-    }
-
     fn reach(&self, stage: Stage) {
-        self.stage.fetch_max(stage as u8, Ordering::SeqCst);
+        self.stage.set(self.stage.get().max(stage));
     }
 
-    fn descriptor(&self) -> MutexGuard<'_, Option<OwnedFd>> {
-        // No code panics while it holds the lock.
-        self.descriptor.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The client is admitted, or has left.
+    fn pass(&self) {
+        self.reach(Stage::Past);
+        self.stream.take();
     }
 }
 
-/// A connection. It counts until it is dropped, on whichever thread it is served.
-pub struct CountedConnection {
-    counts: ConnectionCounts,
-    peer: Arc<Peer>,
+/// A connection. It counts until it is dropped.
+pub(super) struct CountedConnection {
+    counts: Rc<ConnectionCounts>,
+    peer: Rc<Peer>,
     is_admitted: bool,
 }
 
@@ -106,52 +84,36 @@ impl CountedConnection {
     /// A callback for each receive: the client has sent something.
     pub(super) fn on_receive(&self) -> impl Fn() + use<> {
         let peer = self.peer.clone();
-        move || {
-            if peer.stage() == Stage::Silent {
-                peer.reach(Stage::Active);
-            }
-        }
+        move || peer.reach(Stage::Active)
     }
 
     /// The handshake is finished. Waits until fewer than `most` connections are admitted.
     pub(super) async fn admit(&mut self, most: usize) {
         self.peer.reach(Stage::Waiting);
-        let count = self.counts.0.clone();
-        let take = || {
-            let more = |admitted| (admitted < most).then_some(admitted + 1);
-            count.admitted.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
-        };
         poll_fn(|context| {
-            if !take() {
-                let mut waiting = count.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                waiting.push(context.waker().clone());
-                drop(waiting);
-                // A connection may have ended before this waker was registered.
-                if !take() {
-                    return Poll::Pending;
-                }
+            let admitted = self.counts.admitted.get();
+            if admitted >= most {
+                self.counts.waiting.borrow_mut().push(context.waker().clone());
+                return Poll::Pending;
             }
+            self.counts.admitted.set(admitted + 1);
             Poll::Ready(())
         })
         .await;
         self.is_admitted = true;
-        self.peer.reach(Stage::Past);
-        self.peer.descriptor().take();
+        self.peer.pass();
     }
 }
 
 impl Drop for CountedConnection {
     fn drop(&mut self) {
-        self.peer.reach(Stage::Past);
-        self.peer.descriptor().take();
-        let count = &*self.counts.0;
-        count.present.fetch_sub(1, Ordering::SeqCst);
+        self.peer.pass();
+        let ConnectionCounts { present, admitted, waiting } = &*self.counts;
+        present.set(present.get() - 1);
         if self.is_admitted {
-            count.admitted.fetch_sub(1, Ordering::SeqCst);
-            let waiting = std::mem::take(&mut *count.waiting.lock().unwrap_or_else(PoisonError::into_inner));
-            waiting.into_iter().for_each(Waker::wake);
+            admitted.set(admitted.get() - 1);
+            waiting.take().into_iter().for_each(Waker::wake);
         }
-        count.full.wake();
     }
 }
 
@@ -169,32 +131,30 @@ impl Origin {
     }
 }
 
-/// The connections in the handshake that one task accepted, in order of arrival.
+/// The connections in the handshake, in order of arrival.
 #[derive(Default)]
-pub(super) struct Handshaking(Vec<(Origin, Arc<Peer>)>);
+pub(super) struct Handshaking(Vec<(Origin, Rc<Peer>)>);
 
 impl Handshaking {
     /// Adds a connection. When `most` are already here, it evicts another.
     pub(super) fn add(
         &mut self,
-        counts: &ConnectionCounts,
+        counts: &Rc<ConnectionCounts>,
         address: Option<IpAddr>,
-        descriptor: Option<OwnedFd>,
+        stream: Option<Stream>,
         most: usize,
     ) -> CountedConnection {
         let origin = Origin::of(address);
-        self.0.retain(|(_, peer)| peer.stage() != Stage::Past);
+        self.0.retain(|(_, peer)| peer.stage.get() != Stage::Past);
         while self.0.len() >= most.max(1) {
             let (_, peer) = self.0.remove(self.victim(origin));
-            // `None`: that connection has been admitted or has ended meanwhile.
-            if let Some(descriptor) = peer.descriptor().take() {
-                end_connection(&descriptor);
+            if let Some(stream) = peer.stream.take() {
+                stream.shutdown();
             }
         }
-        let peer = Peer { stage: AtomicU8::new(Stage::Silent as u8), descriptor: Mutex::new(descriptor) };
-        let peer = Arc::new(peer);
+        let peer = Rc::new(Peer { stage: Cell::new(Stage::Silent), stream: RefCell::new(stream) });
         self.0.push((origin, peer.clone()));
-        counts.0.present.fetch_add(1, Ordering::SeqCst);
+        counts.present.set(counts.present.get() + 1);
         CountedConnection { counts: counts.clone(), peer, is_admitted: false }
     }
 
@@ -204,7 +164,7 @@ impl Handshaking {
         self.0.iter().for_each(|(origin, _)| *counts.entry(*origin).or_insert(0) += 1);
         let rank = |index: &usize| {
             let (origin, peer) = &self.0[*index];
-            (std::cmp::Reverse(counts[origin]), peer.stage(), *index)
+            (std::cmp::Reverse(counts[origin]), peer.stage.get(), *index)
         };
         (0..self.0.len()).min_by_key(rank).expect("the list is full, so it is not empty")
     }
@@ -236,12 +196,12 @@ mod tests {
 
     #[test]
     fn a_flood_from_one_address_evicts_only_its_own_connections() {
-        let (counts, mut handshaking) = (ConnectionCounts::default(), Handshaking::default());
+        let (counts, mut handshaking) = (Rc::default(), Handshaking::default());
         let mut take = |from: &str| handshaking.add(&counts, address(from), None, 4);
         let [a, b, c] = ["192.0.2.1", "2001:db8::1", "192.0.2.9"].map(&mut take);
         let flood: Vec<_> = (1..100).map(|host| take(&format!("2001:db8:0:1::{host}"))).collect();
         let is_in = |counted: &CountedConnection, handshaking: &Handshaking| {
-            handshaking.0.iter().any(|(_, peer)| Arc::ptr_eq(peer, &counted.peer))
+            handshaking.0.iter().any(|(_, peer)| Rc::ptr_eq(peer, &counted.peer))
         };
         for other in [&a, &b, &c] {
             assert!(is_in(other, &handshaking), "connections from other addresses stay");
@@ -252,7 +212,7 @@ mod tests {
 
     #[test]
     fn of_one_address_silent_connections_are_evicted_first_and_the_oldest_of_them() {
-        let (counts, mut handshaking) = (ConnectionCounts::default(), Handshaking::default());
+        let (counts, mut handshaking) = (Rc::default(), Handshaking::default());
         let mut take = || handshaking.add(&counts, address("127.0.0.1"), None, 3);
         let (first, second, third) = (take(), take(), take());
         first.on_receive()();
@@ -261,7 +221,7 @@ mod tests {
         fourth.on_receive()();
         let fifth = take();
         let left: Vec<bool> = [&first, &second, &third, &fourth, &fifth]
-            .map(|one| handshaking.0.iter().any(|(_, peer)| Arc::ptr_eq(peer, &one.peer)))
+            .map(|one| handshaking.0.iter().any(|(_, peer)| Rc::ptr_eq(peer, &one.peer)))
             .into();
         assert_eq!(
             left,
@@ -272,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_client_waits_for_a_place_and_gets_the_next_that_is_free() {
-        let (counts, mut handshaking) = (ConnectionCounts::default(), Handshaking::default());
+        let (counts, mut handshaking) = (Rc::default(), Handshaking::default());
         let mut take = || handshaking.add(&counts, None, None, 3);
         let (mut first, mut second) = (take(), take());
         assert!(first.admit(1).now_or_never().is_some());

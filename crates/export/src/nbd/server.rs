@@ -4,8 +4,7 @@
 //! that breaks the protocol or disconnects loses its connection. It never affects another client. Source:
 //! `doc/proto.md`.
 
-use super::handshaking::{Admission, Handshaking};
-pub use super::handshaking::{ConnectionCounts, CountedConnection};
+use super::handshaking::{Admission, ConnectionCounts, CountedConnection, Handshaking};
 use super::memory::Memory;
 use super::session::{Export, Limits, serve_admitted};
 use super::stream::{ByteStream, Closing, ReceiveError};
@@ -16,7 +15,6 @@ use io::RealClock;
 use io::net::{Listener, Stream};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -107,9 +105,6 @@ impl Default for ServerLimits {
 /// must have an [`io::Executor`].
 pub struct Server<V: Volume>(Rc<Inner<V>>);
 
-/// Passes a connection accepted here to a server on another thread ([`Server::take_over`]).
-pub type Other = Box<dyn Fn(OwnedFd, CountedConnection)>;
-
 struct Inner<V: Volume> {
     exports: Rc<[Export<V>]>,
     limits: ServerLimits,
@@ -117,14 +112,11 @@ struct Inner<V: Volume> {
     security: Security,
     stopping: Cell<bool>,
     connections: RefCell<Vec<Connection>>,
-    counts: ConnectionCounts,
-    /// Connections accepted here that are in the handshake.
+    counts: Rc<ConnectionCounts>,
+    /// The connections in the handshake.
     handshaking: RefCell<Handshaking>,
     /// Limits the log of failed handshakes.
     failure_log: FailureLog,
-    /// The other servers that connections are distributed to, and the index of the next one.
-    others: RefCell<Vec<Other>>,
-    turn: Cell<usize>,
     /// Wakers, called when a connection ends and when the server stops.
     changed: RefCell<Vec<Waker>>,
 }
@@ -163,30 +155,16 @@ impl<V: Volume> Server<V> {
             security,
             stopping: Cell::new(false),
             connections: RefCell::default(),
-            counts: ConnectionCounts::default(),
+            counts: Rc::default(),
             handshaking: RefCell::default(),
             failure_log: FailureLog::default(),
-            others: RefCell::default(),
-            turn: Cell::new(0),
             changed: RefCell::default(),
         }))
     }
 
-    /// The number of connections past the handshake, on all threads.
+    /// The number of connections past the handshake.
     pub fn connections(&self) -> usize {
         self.0.counts.admitted()
-    }
-
-    /// Distributes accepted connections to `others` too, in turn.
-    pub fn share_with(&self, others: Vec<Other>) {
-        self.0.others.replace(others);
-    }
-
-    /// Serves a connection that a server on another thread has accepted.
-    pub fn take_over(&self, connection: OwnedFd, counted: CountedConnection) {
-        if !self.0.stopping.get() {
-            self.serve(Stream::attached(connection), counted);
-        }
     }
 
     /// Accepts connections until [`Server::stop`] is called.
@@ -198,16 +176,13 @@ impl<V: Volume> Server<V> {
             let accepted = self.until(|cx| self.poll_accept(accepting.as_mut(), cx)).await;
             match accepted {
                 None => return Ok(()),
-                Some(Ok(stream)) => self.place(stream),
+                Some(Ok(stream)) => self.add(stream),
                 Some(Err(error)) if self.0.counts.present() == 0 => return Err(error),
                 Some(Err(error)) => {
                     tracing::warn!(%error, "a connection was not accepted; waiting for another to end");
                     let before = self.0.counts.present();
-                    self.until(|cx| {
-                        self.0.counts.register(cx);
-                        if self.0.counts.present() < before { Poll::Ready(()) } else { Poll::Pending }
-                    })
-                    .await;
+                    self.until(|_| if self.0.counts.present() < before { Poll::Ready(()) } else { Poll::Pending })
+                        .await;
                 }
             }
         }
@@ -233,7 +208,6 @@ impl<V: Volume> Server<V> {
     }
 
     fn poll_accept<F: Future>(&self, accepting: std::pin::Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        self.0.counts.register(cx);
         if self.connections() < self.0.limits.connections { accepting.poll(cx) } else { Poll::Pending }
     }
 
@@ -261,19 +235,11 @@ impl<V: Volume> Server<V> {
         changed.into_iter().for_each(Waker::wake);
     }
 
-    /// Serves a connection here, or passes it to the server whose turn it is.
-    fn place(&self, stream: Stream) {
-        let (peer, descriptor, most) = (stream.peer(), stream.descriptor().ok(), self.0.limits.handshaking);
-        let counted = self.0.handshaking.borrow_mut().add(&self.0.counts, peer, descriptor, most);
-        let others = self.0.others.borrow();
-        let turn = self.0.turn.replace((self.0.turn.get() + 1) % (others.len() + 1));
-        match turn.checked_sub(1).map(|other| &others[other]) {
-            None => self.serve(stream, counted),
-            Some(other) => match stream.detach() {
-                Ok(connection) => other(connection, counted),
-                Err(error) => tracing::warn!(%error, "a connection could not be passed to another thread"),
-            },
-        }
+    /// Serves a connection, which starts in the handshake.
+    fn add(&self, stream: Stream) {
+        let (peer, most) = (stream.peer(), self.0.limits.handshaking);
+        let counted = self.0.handshaking.borrow_mut().add(&self.0.counts, peer, Some(stream.clone()), most);
+        self.serve(stream, counted);
     }
 
     fn serve(&self, stream: Stream, mut counted: CountedConnection) {
