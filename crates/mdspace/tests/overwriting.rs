@@ -115,7 +115,7 @@ const OTHERS: [(&str, &[u8], u64); 14] = [
     ("second copy of a GPT", b"EFI PART", MEMBER_BYTES - 512),
     ("DDF", b"\xde\x11\xde\x11", MEMBER_BYTES - 512),
     ("IMSM", b"Intel Raid ISM Cfg Sig. ", MEMBER_BYTES - 1024),
-    ("not known", b"shopping list: milk", 0),
+    ("unknown kind", b"shopping list: milk", 0),
 ];
 
 /// A member that holds what others left there.
