@@ -294,8 +294,8 @@ fn tests(log: &mut Log) -> Result<Verdict> {
 
 /// Those of the simulated world are too slow without optimization.
 fn simulator(log: &mut Log) -> Result<Verdict> {
-    // The laboratory has an engine of its own, for members on modelled drives: it is built for its own tests alone.
-    let passed = run_tests(log, &["--package", "mdspace-sim", "--profile", "swarm", "--lib"])?;
+    let libraries = ["--package", "mdspace-lab", "--package", "mdspace-sim", "--profile", "swarm", "--lib"];
+    let passed = run_tests(log, &libraries)?;
     let passed = passed + run_tests(log, &[&sim::HISTORIES[..], &["--test", "sim"]].concat())?;
     log.run(cargo(&["build", "--locked"]).args(sim::HISTORIES).arg("--examples"))?;
     Ok(Verdict::Passed(format!("{passed} tests")))
@@ -353,7 +353,7 @@ impl Drop for Scratch {
 const MDSPACE: &str = "target/debug/mdspace";
 
 /// What the tests of all but the simulated world are of.
-const TESTED: &[&str] = &["--workspace", "--exclude", "mdspace-sim"];
+const TESTED: &[&str] = &["--workspace", "--exclude", "mdspace-lab", "--exclude", "mdspace-sim"];
 
 /// One of the examples that [`build`] leaves.
 fn example(name: &str) -> PathBuf {
@@ -417,8 +417,8 @@ fn end_to_end(log: &mut Log) -> Result<Verdict> {
 fn rescue(log: &mut Log) -> Result<Verdict> {
     let place = Scratch::create("rescue")?;
     run_guest(log, &Guest::default(), "nas.sh", &[place.path.as_os_str()])?;
-    let mut page = cargo(&["test", "--locked", "--workspace", "--exclude", "mdspace-sim", "--test", "docs"]);
-    page.args(["--", "--exact", "files_are_rescued_from_what_a_nas_left"]);
+    let mut page = cargo(&["test", "--locked"]);
+    page.args(TESTED).args(["--test", "docs", "--", "--exact", "files_are_rescued_from_what_a_nas_left"]);
     log.run(page.env("MDSPACE_TEST_NAS", &place.path))?;
     Ok(Verdict::Passed("the page's commands, on mdadm's members".to_owned()))
 }

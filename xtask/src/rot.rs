@@ -1,6 +1,6 @@
 //! Silent corruption by the thousand: the same members repaired by the real driver and by `mdspace scrub --repair`.
 //!
-//! A batch is one array in which each region is a case (crates/sim/src/rot/regions.rs). It is made and written twice by
+//! A batch is one array in which each region is a case (crates/lab/src/rot/regions.rs). It is made and written twice by
 //! `mdspace`, spoiled, checked, which has to change nothing, and repaired by `mdspace`; a copy of it is repaired by the driver,
 //! which then checks and reads both. Everything follows from the batch's number.
 //!
@@ -16,9 +16,9 @@ use serde_json::Value;
 
 use crate::guest::Guest;
 use crate::matrix::random::Random;
-use crate::{root, sim};
+use crate::root;
 
-/// An array of one kind, as crates/sim/src/rot has it.
+/// An array of one kind, as crates/lab/src/rot has it.
 struct Shape {
     name: &'static str,
     level: &'static str,
@@ -48,7 +48,7 @@ const UNSURE: [Shape; 4] = [
     Shape { layout: Some("n3"), integrity: false, ..shape("RAID-10, 3 copies", "10", 4) },
 ];
 
-/// Of a region on each member, as crates/sim/src/rot/regions.rs has it.
+/// Of a region on each member, as crates/lab/src/rot/regions.rs has it.
 const REGION_BYTES: u64 = 48 << 10;
 
 /// Cases of a batch at the most: its members are some 150 MB each.
@@ -83,10 +83,11 @@ impl Programs {
             ensure!(status.success(), "cargo build {}: {status}", words.join(" "));
             Ok(())
         };
-        cargo(&["--quiet", "--locked", "--release", "--package", "mdspace"])?;
-        cargo(&[&["--quiet", "--locked"], &sim::HISTORIES[..], &["--example", "rot_files"]].concat())?;
-        let target = root().join("target");
-        Ok(Self { mdspace: target.join("release/mdspace"), judge: target.join("swarm/examples/rot_files") })
+        let packages = ["--package", "mdspace", "--package", "mdspace-lab"];
+        let programs = ["--bin", "mdspace", "--example", "rot_files"];
+        cargo(&[&["--quiet", "--locked", "--release"], &packages[..], &programs[..]].concat())?;
+        let target = root().join("target/release");
+        Ok(Self { mdspace: target.join("mdspace"), judge: target.join("examples/rot_files") })
     }
 }
 

@@ -9,9 +9,8 @@ use anyhow::Result;
 use crate::root;
 use crate::steps::{Log, Verdict};
 
-/// What is built of the simulator for all but the laboratory.
-pub(crate) const HISTORIES: [&str; 7] =
-    ["--profile", "swarm", "--package", "mdspace-sim", "--no-default-features", "--features", "histories"];
+/// Cargo's arguments that build the simulator.
+pub(crate) const HISTORIES: [&str; 4] = ["--profile", "swarm", "--package", "mdspace-sim"];
 
 /// What builds and starts the swarm.
 pub(crate) fn swarm() -> Command {

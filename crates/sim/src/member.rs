@@ -6,15 +6,14 @@
 //! began, and no others for sure. A transfer to a faulty place fails and, for a
 //! write, may have been done in part.
 
-use crate::executor::World;
 use crate::faults::{Faults, Mishap};
-use crate::random::Random;
 use engine::{Block, Buffer, Clock, Limits, Member, MemberError, MemberErrorKind, MemberFault, Moment, Operation};
 use format::units::MemberByte;
 use std::cell::{Cell, Ref, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
+use world::{Random, World, member_limits};
 
 /// Smallest part of a write that is there whole or not at all.
 const SECTOR_BYTES: u64 = 512;
@@ -45,21 +44,6 @@ struct Cached {
 impl Cached {
     fn range(&self) -> Range<usize> {
         self.at as usize..self.at as usize + self.bytes.len()
-    }
-}
-
-/// Of a member that nothing more is said of.
-pub(crate) fn limits(bytes: u64) -> Limits {
-    Limits {
-        bytes,
-        logical_block_bytes: 512,
-        physical_block_bytes: 4096,
-        optimal_bytes: 0,
-        longest_bytes: 0,
-        synchronous: false,
-        discards: false,
-        discards_to_zeros: false,
-        volatile_cache: true,
     }
 }
 
@@ -97,7 +81,7 @@ impl SimMember {
     /// A member called `name` that holds `contents`. `boundaries` counts the writes and
     /// flushes of all members that share it.
     pub fn new(name: String, world: &World, contents: Vec<u8>, boundaries: Rc<Cell<u64>>) -> Self {
-        let limits = limits(contents.len() as u64);
+        let limits = member_limits(contents.len() as u64);
         Self(Rc::new(State {
             name,
             world: world.clone(),

@@ -3,9 +3,9 @@
 //! A history follows from its seed alone; a panic of the engine is a failure
 //! like any other.
 
-use crate::executor::Tracer;
 use crate::history::{History, Tally, run};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use world::Tracer;
 
 /// A history that went wrong.
 #[derive(Debug)]

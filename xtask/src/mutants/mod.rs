@@ -51,7 +51,7 @@ enum By {
 }
 
 /// What the swarm is built of.
-const CRATES: [&str; 4] = ["parity", "format", "engine", "sim"];
+const CRATES: [&str; 5] = ["parity", "format", "engine", "world", "sim"];
 
 /// Tells a process which mutant it is.
 const VARIABLE: &str = "MDSPACE_MUTANT";

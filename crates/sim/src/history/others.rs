@@ -9,11 +9,11 @@ use super::run::{Presence, Runner};
 use crate::foreign::Foreign;
 use crate::judge::superblock;
 use crate::member::SimMember;
-use crate::random::Random;
 use engine::{Array, Candidate, Clock};
 use format::superblock::DeviceRole;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use world::Random;
 
 /// One use of members by md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,10 +17,8 @@ use super::sharded::Simulated;
 use super::step::{Cut, History, Step};
 use super::tally::Tally;
 use crate::checksums::examine;
-use crate::executor::{Tracer, World};
 use crate::judge::judge;
 use crate::member::SimMember;
-use crate::random::Random;
 use crate::rows::{Row, rows};
 use crate::truth::Truth;
 use engine::create::create;
@@ -30,6 +28,8 @@ use format::superblock::{Superblock, Version, decode};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
+use world::Random;
+use world::{Tracer, World};
 
 /// Length of the file for a bitmap.
 const FILE_BYTES: usize = 8192;

@@ -1,13 +1,13 @@
 //! An array's shape, by chance: small, and every kind of it.
 
 use crate::member::{SimMember, Zeroing};
-use crate::random::Random;
 use engine::create::{Contents, Newcomer, Recipe};
 use engine::{AssembleOptions, BitmapClearing, BitmapPolicy, Candidate, StripeSize, SweepTransfers};
 use format::geometry::{Level, default_layout};
 use format::placement::BitmapChoice;
 use format::superblock::Version;
 use std::time::Duration;
+use world::Random;
 
 /// What a history's array looks like, and what its members are like.
 #[derive(Debug, Clone)]

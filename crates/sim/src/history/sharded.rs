@@ -3,7 +3,6 @@
 //! Letters of one shard to another stay in order; between pairs there is none. A life's requests all come in at one shard.
 
 use super::run::Runner;
-use crate::executor::{VirtualClock, World};
 use crate::member::SimMember;
 use engine::{
     Array, ArrayError, AssembleOptions, Block, Buffer, Clock, Division, Durability, Letter, Post, Shard, ShardOptions,
@@ -14,6 +13,7 @@ use futures_util::StreamExt;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::time::Duration;
+use world::{VirtualClock, World};
 
 type SimShard = Shard<SimMember, VirtualClock>;
 

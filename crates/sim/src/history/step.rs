@@ -8,10 +8,10 @@
 use super::changes::{BitmapChange, Way};
 use super::others::Use;
 use super::setup::Setup;
-use crate::random::Random;
 use engine::SweepTransfers;
 use format::geometry::Level;
 use std::fmt;
+use world::Random;
 
 /// A history: an array, and what happens to it.
 #[derive(Debug, Clone)]

@@ -4,11 +4,10 @@
 //! reads anyhow. Chunk by chunk it reads them twice; through one thread's cache
 //! once, at that thread's speed.
 
-use super::member::{Thread, ThreadTime};
-use super::report::{Report, Table};
-use super::rig::{LabArray, Rig, Setup};
-use crate::Random;
 use crate::drive::models;
+use crate::member::{Thread, ThreadTime};
+use crate::report::{Report, Table};
+use crate::rig::{LabArray, Rig, Setup};
 use engine::{AssembleOptions, Clock};
 use format::geometry::{Geometry, Level, Parity, Role, Shape};
 use format::placement::BitmapChoice;
@@ -16,6 +15,7 @@ use format::units::Slot;
 use futures_util::future::{join, join_all};
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
+use world::Random;
 
 const KIB: u64 = 1 << 10;
 
@@ -245,7 +245,7 @@ fn table(order: Order, title: &str, published: &[(u64, [f64; 3])]) -> Table {
 }
 
 /// Makes the measurement.
-pub(super) fn run() -> Report {
+pub(crate) fn run() -> Report {
     Report {
         experiment: "e4",
         title: "reads of a degraded array",

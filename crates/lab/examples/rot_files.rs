@@ -9,8 +9,8 @@
 use clap::{Parser, Subcommand, ValueEnum};
 use engine::ScrubReport;
 use format::geometry::Level;
-use mdspace_sim::rot::regions::{REGION_BYTES, array_bytes, judge_region, kind_of, spoil};
-use mdspace_sim::rot::{Images, Kind, SHAPES, SURE_SHAPES, Said, Shape, Tally};
+use mdspace_lab::rot::regions::{REGION_BYTES, array_bytes, judge_region, kind_of, spoil};
+use mdspace_lab::rot::{Images, Kind, SHAPES, SURE_SHAPES, Said, Shape, Tally};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;

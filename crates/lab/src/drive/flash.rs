@@ -12,9 +12,9 @@
 //! * With a volatile cache a flush waits until the buffer is empty.
 
 use super::Request;
-use crate::random::Random;
 use engine::Operation;
 use std::collections::{HashMap, VecDeque};
+use world::Random;
 
 /// What one direction of transfer takes.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,12 +1,11 @@
 //! How fast resync and recovery are: when nobody else uses the array, as fast as
 //! the slowest member; under load no slower than the floor that was set.
 
-use super::member::ThreadTime;
-use super::report::{Figure, Report};
-use super::rig::{Rig, Setup};
-use super::workload::{Extent, Order, Workload, run as write};
-use crate::Random;
 use crate::drive::{Model, models};
+use crate::member::ThreadTime;
+use crate::report::{Figure, Report};
+use crate::rig::{Rig, Setup};
+use crate::workload::{Extent, Order, Workload, run as write};
 use engine::{AssembleOptions, Clock, SyncSpeed};
 use format::geometry::Level;
 use format::placement::BitmapChoice;
@@ -14,6 +13,7 @@ use futures_util::future::{join, join_all};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
+use world::Random;
 
 const SLOTS: u16 = 4;
 
@@ -136,7 +136,7 @@ fn reads_beside_recovery(model: Model, with_recovery: bool) -> (f64, f64) {
 }
 
 /// Makes the measurement.
-pub(super) fn run() -> Report {
+pub(crate) fn run() -> Report {
     let mut figures = Vec::new();
     let mut figure = |workload: &str, setting: String, unit, published, measured| {
         figures.push(Figure { workload: workload.to_owned(), setting, unit, published, measured });

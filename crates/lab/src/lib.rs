@@ -3,28 +3,26 @@
 //!
 //! The engine is the one that serves users, unchanged: only members and clock
 //! are others. What the published tests varied is varied here by the engine's
-//! own settings; the drives are [`crate::drive::models`]. All is exact: the
+//! own settings; the drives are [`drive::models`]. All is exact: the
 //! same figures each time, on any machine.
 //!
 //! An experiment is a file with a function that makes a [`Report`], and a line in [`EXPERIMENTS`].
+#![forbid(unsafe_code)]
 
-mod checksums;
 mod contents;
-mod e1;
-mod e2;
-mod e3;
-mod e4;
-mod e5;
+pub mod drive;
+mod experiments;
 mod member;
 mod report;
 mod rig;
-mod rot;
-mod sweep;
+pub mod rot;
 mod workload;
 
+pub use experiments::rot::measure as measure_rot;
 pub use member::{LabMember, Traced};
 pub use report::{Figure, Report, Rows, Table, Trace, number};
-pub use rot::measure as measure_rot;
+
+use experiments::{checksums, e1, e2, e3, e4, e5, sweep};
 
 /// A measurement that can be made.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +41,6 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "e4", run: e4::run },
     Experiment { name: "e5", run: e5::run },
     Experiment { name: "checksums", run: checksums::run },
-    Experiment { name: "rot", run: rot::run },
+    Experiment { name: "rot", run: experiments::rot::run },
     Experiment { name: "sweep", run: sweep::run },
 ];

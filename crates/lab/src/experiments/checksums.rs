@@ -5,11 +5,11 @@
 //! a part of them with as small a part of the default's memory. What is counted begins when everything that
 //! grows has grown: pages in memory, open regions, checksums that wait to be written.
 
-use super::member::ThreadTime;
-use super::report::{Report, Table};
-use super::rig::{Rig, Setup};
-use super::workload::{Extent, Measured, Order, Workload, run as write};
 use crate::drive::{Model, models};
+use crate::member::ThreadTime;
+use crate::report::{Report, Table};
+use crate::rig::{Rig, Setup};
+use crate::workload::{Extent, Measured, Order, Workload, run as write};
 use engine::{AssembleOptions, ChecksumMemory};
 use format::geometry::Level;
 use format::placement::BitmapChoice;
@@ -149,7 +149,7 @@ fn row(load: &Load) -> (String, Vec<Option<f64>>) {
 }
 
 /// Makes the measurement.
-pub(super) fn run() -> Report {
+pub(crate) fn run() -> Report {
     let columns = ["", "writes", "with", "times", "KiB", "with", "reads", "with", "IOPS", "with"];
     Report {
         experiment: "checksums",

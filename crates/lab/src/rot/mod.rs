@@ -11,14 +11,12 @@
 //! named is healed; what is undecidable, or lost for want of others, is as it was found. One thing nothing
 //! but checksums can see: blocks of RAID-5 that were exchanged within their row.
 
-#[cfg(feature = "lab")]
 mod case;
 mod kinds;
 pub mod regions;
 
 pub use kinds::Kind;
 
-#[cfg(feature = "lab")]
 pub use case::{run, run_case};
 
 use engine::{FindingVerdict, ScrubReport};

@@ -5,9 +5,9 @@
 //! read or written here: images come from whoever has the members.
 
 use super::{BLOCK_BYTES, Images, Kind, Said, Shape, Tally, judge};
-use crate::random::Random;
 use format::geometry::Level;
 use std::ops::Range;
+use world::Random;
 
 /// Bytes of a region on each member: whole stripes with chunks of 8 KiB, and with three copies over four members.
 pub const REGION_BYTES: u64 = 48 << 10;

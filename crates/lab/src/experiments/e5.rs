@@ -5,12 +5,10 @@
 //! and to verify is fixed by the published figures. Beside them this engine's
 //! check, repair and replacement of a member, of arrays on three kinds of drive.
 
-use super::member::ThreadTime;
-use super::report::{Figure, Report, Table};
-use super::rig::{Rig, Setup};
-use crate::Random;
 use crate::drive::{Diskstats, Model, Request, Station, Tally, models};
-use crate::executor::World;
+use crate::member::ThreadTime;
+use crate::report::{Figure, Report, Table};
+use crate::rig::{Rig, Setup};
 use engine::{AssembleOptions, Clock, Operation, ScrubAction, ScrubRequest, ScrubState};
 use format::geometry::Level;
 use format::placement::BitmapChoice;
@@ -18,6 +16,8 @@ use futures_util::future::join_all;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
+use world::Random;
+use world::World;
 
 const KIB: u64 = 1 << 10;
 
@@ -351,7 +351,7 @@ fn drives() -> [Model; 3] {
 }
 
 /// Makes the measurement.
-pub(super) fn run() -> Report {
+pub(crate) fn run() -> Report {
     let mut rows = Vec::new();
     for (name, published, stats) in policies() {
         rows.push((format!("{name}, published"), published.map(Some).to_vec()));

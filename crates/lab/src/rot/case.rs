@@ -2,13 +2,13 @@
 
 use super::kinds::Kind;
 use super::{Images, Said, Shape, Tally, judge};
-use crate::executor::{VirtualClock, World};
-use crate::lab::LabMember;
-use crate::random::Random;
+use crate::LabMember;
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Durability, Pool, ScrubAction, ScrubReport, ScrubRequest};
 use format::placement::BitmapChoice;
 use format::superblock::Version;
+use world::Random;
+use world::{VirtualClock, World};
 
 /// Where data begins on the members.
 const DATA_OFFSET: u64 = 64 << 10;

@@ -4,11 +4,11 @@
 //! much more than it changes; a small one makes a large write many transfers, all
 //! of them through one thread.
 
-use super::member::ThreadTime;
-use super::report::{Figure, Report};
-use super::rig::{Rig, Setup};
-use super::workload::{Extent, Order, Workload, run as write};
 use crate::drive::models;
+use crate::member::ThreadTime;
+use crate::report::{Figure, Report};
+use crate::rig::{Rig, Setup};
+use crate::workload::{Extent, Order, Workload, run as write};
 use engine::{AssembleOptions, StripeSize};
 use format::geometry::Level;
 use format::placement::BitmapChoice;
@@ -52,7 +52,7 @@ fn speed(stripe_size: StripeSize, bytes: u64, order: Order) -> f64 {
 }
 
 /// Makes the measurement.
-pub(super) fn run() -> Report {
+pub(crate) fn run() -> Report {
     let workloads = [
         ("4 KiB random write", 4 << 10, Order::Random, [Some(15.0), Some(100.0), None]),
         ("1 MiB linear write", 1 << 20, Order::Linear, [Some(1000.0), Some(700.0), None]),

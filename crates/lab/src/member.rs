@@ -2,16 +2,16 @@
 //!
 //! It takes the drive's time, and before that the time of the one thread that
 //! all members' transfers pass through, where the host is modelled so. Nothing
-//! fails here; that is [`crate::SimMember`]'s part.
+//! fails here; that is the simulator's part.
 
-use super::contents::Contents;
+use crate::contents::Contents;
 use crate::drive::{Request, Station};
-use crate::executor::World;
-use crate::member::limits;
 use engine::{Block, Buffer, Clock, Limits, Member, MemberError, MemberFault, Moment, Operation};
 use format::units::MemberByte;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use world::World;
+use world::member_limits;
 
 /// One transfer as the block layer's tracers print it.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -33,7 +33,7 @@ pub struct Traced {
 }
 
 /// A thread of the host that many things pass through, one after the other.
-pub(super) struct Thread {
+pub(crate) struct Thread {
     world: World,
     time: ThreadTime,
     free_at: Cell<u64>,
@@ -41,24 +41,24 @@ pub(super) struct Thread {
 
 /// How long a thread is occupied.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ThreadTime {
+pub(crate) struct ThreadTime {
     /// By each transfer.
-    pub(super) nanos: u64,
+    pub(crate) nanos: u64,
     /// A longer transfer counts as several of this size.
-    pub(super) bytes_max: u64,
+    pub(crate) bytes_max: u64,
 }
 
 impl ThreadTime {
     /// Nothing takes its time.
-    pub(super) const NONE: Self = Self { nanos: 0, bytes_max: u64::MAX };
+    pub(crate) const NONE: Self = Self { nanos: 0, bytes_max: u64::MAX };
 }
 
 impl Thread {
-    pub(super) fn new(world: &World, time: ThreadTime) -> Self {
+    pub(crate) fn new(world: &World, time: ThreadTime) -> Self {
         Self { world: world.clone(), time, free_at: Cell::new(0) }
     }
 
-    pub(super) async fn pass(&self, bytes: u64) {
+    pub(crate) async fn pass(&self, bytes: u64) {
         let nanos = self.time.nanos * bytes.div_ceil(self.time.bytes_max).max(1);
         if nanos == 0 {
             return;
@@ -71,7 +71,7 @@ impl Thread {
 }
 
 /// Transfers of all members since tracing began; empty when nobody traces.
-pub(super) type Trace = Rc<RefCell<Option<(u64, Vec<Traced>)>>>;
+pub(crate) type Trace = Rc<RefCell<Option<(u64, Vec<Traced>)>>>;
 
 struct State {
     name: String,
@@ -90,7 +90,7 @@ pub struct LabMember(Rc<State>);
 
 impl LabMember {
     /// `bytes` from `start` of the drive at `station`.
-    pub(super) fn new(
+    pub(crate) fn new(
         name: String,
         world: &World,
         station: Rc<Station>,
@@ -105,7 +105,7 @@ impl LabMember {
             physical_block_bytes: interface.physical_block_bytes,
             optimal_bytes: interface.optimal_bytes,
             volatile_cache: interface.volatile_cache,
-            ..limits(bytes)
+            ..member_limits(bytes)
         };
         Self::with(name, world, limits, Some((station, start)), thread, trace)
     }
@@ -113,7 +113,7 @@ impl LabMember {
     /// `bytes` of zeros, on no drive: what is asked of it is done at once.
     pub(crate) fn instant(name: String, world: &World, bytes: u64) -> Self {
         let thread = Rc::new(Thread::new(world, ThreadTime::NONE));
-        Self::with(name, world, limits(bytes), None, thread, Trace::default())
+        Self::with(name, world, member_limits(bytes), None, thread, Trace::default())
     }
 
     fn with(

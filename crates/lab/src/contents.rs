@@ -59,11 +59,11 @@ fn likely_majority(words: impl Iterator<Item = u32>) -> u32 {
 
 /// Bytes, all zero to begin with.
 #[derive(Debug, Default)]
-pub(super) struct Contents(HashMap<u64, Page>);
+pub(crate) struct Contents(HashMap<u64, Page>);
 
 impl Contents {
     /// Fills `into` with what is there from `at` on.
-    pub(super) fn read(&self, at: u64, into: &mut [u8]) {
+    pub(crate) fn read(&self, at: u64, into: &mut [u8]) {
         for_each_page(at, into.len(), |number, within, part| match self.0.get(&number) {
             Some(page) => into[part.clone()].copy_from_slice(&page.bytes()[within..within + part.len()]),
             None => into[part].fill(0),
@@ -71,7 +71,7 @@ impl Contents {
     }
 
     /// Puts `bytes` at `at`.
-    pub(super) fn write(&mut self, at: u64, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, at: u64, bytes: &[u8]) {
         for_each_page(at, bytes.len(), |number, within, part| {
             let bytes = &bytes[part];
             let is_zero = *bytes == ZEROS[..bytes.len()];
@@ -101,7 +101,7 @@ fn for_each_page(at: u64, length: usize, mut each: impl FnMut(u64, usize, std::o
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Random;
+    use world::Random;
 
     #[test]
     fn contents_are_as_a_flat_array_has_them_and_zeros_take_no_page() {

@@ -3,11 +3,11 @@
 //! A stripe that a request fills in part needs old data or parity for its new
 //! parity, unless the rest of it is awaited.
 
-use super::member::ThreadTime;
-use super::report::{Figure, Report};
-use super::rig::{Rig, Setup};
-use super::workload::{Extent, Measured, Order, Workload, run as write};
 use crate::drive::models;
+use crate::member::ThreadTime;
+use crate::report::{Figure, Report};
+use crate::rig::{Rig, Setup};
+use crate::workload::{Extent, Measured, Order, Workload, run as write};
 use engine::AssembleOptions;
 use format::geometry::Level;
 use format::placement::BitmapChoice;
@@ -83,7 +83,7 @@ fn figures(partitions: u16, bytes: u64, gather: Gather, setting: &str, published
 }
 
 /// Makes the measurement.
-pub(super) fn run() -> Report {
+pub(crate) fn run() -> Report {
     let mut all = Vec::new();
     for (partitions, stock, changed) in [(1, 550.0, 670.0), (4, 375.0, 670.0)] {
         let members = f64::from(partitions * DRIVES);

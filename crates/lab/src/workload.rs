@@ -3,17 +3,17 @@
 //! A request's end lets its job make the next one, after the time that the
 //! program and the system calls take. Data is zeros ([`super::contents`]).
 
-use super::rig::Rig;
-use crate::Random;
 use crate::drive::Tally;
+use crate::rig::Rig;
 use engine::{Clock, Durability};
 use futures_util::future::{join, join_all};
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
+use world::Random;
 
 /// In which order a job's requests come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(crate) enum Order {
     /// Anywhere, aligned to their length.
     Random,
     /// One behind the other; each job in a part of the array of its own.
@@ -22,22 +22,22 @@ pub(super) enum Order {
 
 /// Writes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Workload {
-    pub(super) bytes: u64,
-    pub(super) order: Order,
-    pub(super) jobs: u64,
+pub(crate) struct Workload {
+    pub(crate) bytes: u64,
+    pub(crate) order: Order,
+    pub(crate) jobs: u64,
     /// Requests that each job keeps under way.
-    pub(super) depth: u64,
+    pub(crate) depth: u64,
     /// From the end of a request to the next of the same job.
-    pub(super) think: Duration,
+    pub(crate) think: Duration,
     /// So many bytes of the array's beginning are written to.
-    pub(super) within: u64,
-    pub(super) extent: Extent,
+    pub(crate) within: u64,
+    pub(crate) extent: Extent,
 }
 
 /// How much of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Extent {
+pub(crate) enum Extent {
     /// For a time, after a time that does not count.
     Time { warm_up: Duration, measured: Duration },
     /// So many requests from the start, and what they leave to be done.
@@ -46,21 +46,21 @@ pub(super) enum Extent {
 
 /// What came of it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Measured {
-    pub(super) requests: u64,
-    pub(super) bytes: u64,
-    pub(super) seconds: f64,
+pub(crate) struct Measured {
+    pub(crate) requests: u64,
+    pub(crate) bytes: u64,
+    pub(crate) seconds: f64,
     /// What the drives did meanwhile.
-    pub(super) drives: Tally,
+    pub(crate) drives: Tally,
 }
 
 impl Measured {
-    pub(super) fn requests_per_second(&self) -> f64 {
+    pub(crate) fn requests_per_second(&self) -> f64 {
         self.requests as f64 / self.seconds
     }
 
     /// In 10^6 bytes, as the published figures are.
-    pub(super) fn megabytes_per_second(&self) -> f64 {
+    pub(crate) fn megabytes_per_second(&self) -> f64 {
         self.bytes as f64 / self.seconds / 1e6
     }
 }
@@ -96,7 +96,7 @@ impl Workload {
 }
 
 /// Writes as much as the workload says.
-pub(super) fn run(rig: &Rig, workload: &Workload) -> Measured {
+pub(crate) fn run(rig: &Rig, workload: &Workload) -> Measured {
     let (clock, array) = (rig.world.clock(), &rig.array);
     let jobs: Vec<Places> = (0..workload.jobs).map(|job| workload.places(job, array.bytes())).collect();
     let zeros = array.pool().zeroed(workload.bytes as usize).freeze();

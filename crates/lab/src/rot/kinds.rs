@@ -1,7 +1,7 @@
 //! The ways in which members change without a word.
 
 use super::{BLOCK_BYTES, Images};
-use crate::random::Random;
+use world::Random;
 
 /// A way to change members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

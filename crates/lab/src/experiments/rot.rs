@@ -1,6 +1,6 @@
 //! Silent corruption of every kind, checked and repaired: [`crate::rot`], as tables.
 
-use super::report::{Report, Table};
+use crate::report::{Report, Table};
 use crate::rot::{Kind, SHAPES, SURE_SHAPES, Shape, Tally, run as corrupt};
 
 /// Cases of each kind for each shape, where nobody asks for more.
@@ -32,7 +32,7 @@ fn table(title: &str, shapes: &[Shape], cases: u64) -> Table {
 }
 
 /// Makes the measurement.
-pub(super) fn run() -> Report {
+pub(crate) fn run() -> Report {
     measure(CASES)
 }
 

@@ -1,8 +1,7 @@
 //! An array on modelled drives in a world of its own.
 
-use super::member::{LabMember, Thread, ThreadTime, Trace, Traced};
 use crate::drive::{Diskstats, Model, Station, Tally};
-use crate::executor::{VirtualClock, World};
+use crate::member::{LabMember, Thread, ThreadTime, Trace, Traced};
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Clock, Pool};
 use format::geometry::Level;
@@ -10,35 +9,36 @@ use format::integrity::bytes_for;
 use format::placement::BitmapChoice;
 use format::superblock::Version;
 use std::rc::Rc;
+use world::{VirtualClock, World};
 
 /// The array that runs in the laboratory: the one that serves users.
-pub(super) type LabArray = Array<LabMember, VirtualClock>;
+pub(crate) type LabArray = Array<LabMember, VirtualClock>;
 
 /// What to set up.
-pub(super) struct Setup {
-    pub(super) model: Model,
-    pub(super) drives: u16,
+pub(crate) struct Setup {
+    pub(crate) model: Model,
+    pub(crate) drives: u16,
     /// Members on each drive: its partitions.
-    pub(super) partitions: u16,
+    pub(crate) partitions: u16,
     /// How many of the members wait without a slot.
-    pub(super) spares: u16,
-    pub(super) level: Level,
-    pub(super) layout: u32,
-    pub(super) chunk_bytes: u64,
+    pub(crate) spares: u16,
+    pub(crate) level: Level,
+    pub(crate) layout: u32,
+    pub(crate) chunk_bytes: u64,
     /// Bytes used of each member.
-    pub(super) component_bytes: u64,
-    pub(super) bitmap: BitmapChoice,
+    pub(crate) component_bytes: u64,
+    pub(crate) bitmap: BitmapChoice,
     /// The one thread that makes all member transfers.
-    pub(super) thread: ThreadTime,
+    pub(crate) thread: ThreadTime,
     /// Whether the members keep checksums, of all their blocks from the start.
-    pub(super) integrity: bool,
-    pub(super) options: AssembleOptions,
+    pub(crate) integrity: bool,
+    pub(crate) options: AssembleOptions,
 }
 
 /// World, drives and array.
-pub(super) struct Rig {
-    pub(super) world: World,
-    pub(super) array: LabArray,
+pub(crate) struct Rig {
+    pub(crate) world: World,
+    pub(crate) array: LabArray,
     members: Vec<LabMember>,
     options: AssembleOptions,
     pool: Pool,
@@ -57,7 +57,7 @@ impl Rig {
     ///
     /// # Panics
     /// When the setup is not one that the engine takes: it is ours.
-    pub(super) fn new(setup: Setup) -> Self {
+    pub(crate) fn new(setup: Setup) -> Self {
         let world = World::new(SEED);
         let checksums_bytes = if setup.integrity { bytes_for(setup.component_bytes) } else { 0 };
         let member_bytes = setup.component_bytes + checksums_bytes + METADATA_BYTES;
@@ -83,14 +83,14 @@ impl Rig {
     }
 
     /// Leaves the array as it is, without stopping it, and assembles it again.
-    pub(super) fn assemble_again(&mut self) {
+    pub(crate) fn assemble_again(&mut self) {
         let clock = self.world.clock();
         let again = assemble(&self.members, &self.options, &self.pool, &clock);
         self.array = self.world.run(again, || false).expect("nobody stops it");
     }
 
     /// What all drives did so far.
-    pub(super) fn tally(&self) -> Tally {
+    pub(crate) fn tally(&self) -> Tally {
         self.stations.iter().map(|station| station.tally()).fold(Tally::default(), |sum, tally| Tally {
             reads: sum.reads + tally.reads,
             read_bytes: sum.read_bytes + tally.read_bytes,
@@ -100,22 +100,22 @@ impl Rig {
     }
 
     /// What the queues of all drives did so far.
-    pub(super) fn diskstats(&self) -> Vec<Diskstats> {
+    pub(crate) fn diskstats(&self) -> Vec<Diskstats> {
         self.stations.iter().map(|station| station.diskstats()).collect()
     }
 
     /// Changes a member's bytes without anybody being told.
-    pub(super) fn spoil(&self, member: usize, at: u64, bytes: &[u8]) {
+    pub(crate) fn spoil(&self, member: usize, at: u64, bytes: &[u8]) {
         self.members[member].spoil(at, bytes);
     }
 
     /// Records transfers from now on.
-    pub(super) fn begin_trace(&self) {
+    pub(crate) fn begin_trace(&self) {
         *self.trace.borrow_mut() = Some((self.world.clock().now().nanos, Vec::new()));
     }
 
     /// What was recorded; nothing more is.
-    pub(super) fn end_trace(&self) -> Vec<Traced> {
+    pub(crate) fn end_trace(&self) -> Vec<Traced> {
         self.trace.borrow_mut().take().map_or_else(Vec::new, |(_, traced)| traced)
     }
 }

@@ -5,11 +5,11 @@
 //! unit of 4 KiB. md's two columns differ in how large that write is; in both
 //! md clears bits as soon as they are idle, which the default does sparingly.
 
-use super::member::ThreadTime;
-use super::report::{Figure, Report, Trace};
-use super::rig::{Rig, Setup};
-use super::workload::{Extent, Order, Workload, run as write};
 use crate::drive::models;
+use crate::member::ThreadTime;
+use crate::report::{Figure, Report, Trace};
+use crate::rig::{Rig, Setup};
+use crate::workload::{Extent, Order, Workload, run as write};
 use engine::{AssembleOptions, BitmapClearing, BitmapPolicy, BitmapWrites};
 use format::geometry::Level;
 use format::placement::BitmapChoice;
@@ -80,7 +80,7 @@ fn iops(workload: &str, setting: &str, published: Option<f64>, measured: f64) ->
 }
 
 /// Makes the measurement.
-pub(super) fn run() -> Report {
+pub(crate) fn run() -> Report {
     let default = Some(BitmapPolicy::default());
     let published = "4 KiB random write, 1 under way, for a minute";
     let mut figures: Vec<Figure> = [

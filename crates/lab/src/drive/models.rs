@@ -191,10 +191,10 @@ fn sata() -> Interface {
 mod tests {
     use super::*;
     use crate::drive::{Drive, Request};
-    use crate::random::Random;
     use engine::Operation;
     use std::cmp::Reverse;
     use std::collections::BinaryHeap;
+    use world::Random;
 
     /// What a drive does with `depth` requests under way, `count` in all.
     struct Measured {

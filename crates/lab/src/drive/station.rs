@@ -5,13 +5,13 @@
 //! works whether or not anybody looks: a task of its own begins what waits.
 
 use super::{Begun, Drive, Interface, Model, Request, Tally, Ticket};
-use crate::executor::World;
 use engine::{Clock, Moment, Operation};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
+use world::World;
 
 /// A jiffy of the queue's clock, with which Linux counts a device's busy time: at 1000 a second.
 const JIFFY_NANOS: u64 = 1_000_000;

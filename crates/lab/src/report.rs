@@ -1,6 +1,6 @@
 //! What the laboratory found: figures beside the published ones.
 
-use super::member::Traced;
+use crate::member::Traced;
 use serde::Serialize;
 use std::fmt::Write;
 
