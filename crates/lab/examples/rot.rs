@@ -1,6 +1,6 @@
-//! The table of `mdspace lab rot`, with as many cases of each kind as are asked for.
+//! Prints the table of `mdspace lab rot` for a chosen number of cases of each kind.
 //!
-//! `cargo run --profile swarm -p mdspace-lab --example rot -- 3125` makes 100,000 with checksums.
+//! `cargo run --profile swarm -p mdspace-lab --example rot -- 3125` plays 100,000 cases with checksums.
 
 use mdspace_lab::measure_rot;
 

@@ -1,10 +1,12 @@
-//! Members in files are spoiled region by region, and what a check and repairs made of them is judged: the part of
-//! `cargo xtask figures` on silent corruption that knows what is right.
+//! Corrupts members in files, region by region, and judges a check and repairs of them. It is the part of `cargo xtask
+//! figures` on silent corruption that knows the right contents.
 //!
-//! In DIRECTORY, by slot: `right.0`, ... are members as they were, `older.0` before they were written last, `md.0` and
-//! `ours.0` what is spoiled, the same in both. Beside them reports of `mdspace scrub --json` (`said.0`, ...), and
-//! the array's bytes: `model`, and what is read of it after the real driver's repair (`md`) and after ours (`ours`).
-//! It runs no command itself, and what it does follows from the seed.
+//! DIRECTORY holds files by slot: `right.0`, ... are the members before the corruption, `older.0`, ... before the last
+//! write; `md.0`, ... and `ours.0`, ... are two identical corrupted copies. It also holds the reports of `mdspace scrub
+//! --json` (`said.0`, ...), the array's contents (`model`), and what was read of the array after the driver's repair
+//! (`md`) and after mdspace's (`ours`).
+//!
+//! The program runs no other command. What it does follows from the seed.
 
 use clap::{Parser, Subcommand, ValueEnum};
 use engine::ScrubReport;
@@ -27,10 +29,10 @@ struct Arguments {
     /// Whether its members have checksums
     #[arg(long)]
     integrity: bool,
-    /// Where data begins on each member, in bytes
+    /// Byte at which data begins on each member
     #[arg(long)]
     data_at: u64,
-    /// How many regions there are, a case in each
+    /// Number of regions, with one case in each
     #[arg(long)]
     regions: u64,
     directory: PathBuf,
@@ -38,15 +40,16 @@ struct Arguments {
 
 #[derive(Subcommand, Clone, Copy)]
 enum What {
-    /// Make `md` and `ours` out of `right` and `older`
+    /// Make `md` and `ours`: copies of `right`, corrupted
     Spoil { seed: u64 },
-    /// Fail unless the data of `md` and `ours` is the same: who checked changed nothing
+    /// Fail unless `md` and `ours` hold the same data, which shows that the check changed nothing
     Untouched,
-    /// Hold what was said and what is healed in `ours` against `right`, and against what was spoiled, in `md`; prints a line
-    /// for each kind: its name, cases, wrong blocks, named, lost, undecidable, missed, healed, healthy ones named, healthy ones changed. Fails
-    /// when it is not as good as can be.
+    /// Judge the reports and the repaired `ours` against `right`, with `md` as the corrupted state. Prints a line for
+    /// each kind: its name, cases, wrong blocks, named, lost, undecidable, missed, healed, healthy ones named, healthy
+    /// ones changed. Fails when less was decided than such an array allows.
     Judge,
-    /// Hold what was read of the arrays against `model`; prints for each kind in how many cases it is right: `md`, `ours`
+    /// Compare what was read of the arrays with `model`. Prints for each kind the number of cases, and of those read
+    /// correctly from `md` and from `ours`
     Read,
 }
 
@@ -82,7 +85,7 @@ impl Arguments {
         0..self.shape().slots
     }
 
-    /// The data areas of all members, as far as regions go.
+    /// The data areas of all members, up to the end of the last region.
     fn images(&self, name: &str) -> io::Result<Images> {
         let bytes = self.regions * REGION_BYTES;
         let image = |slot| {
@@ -125,7 +128,7 @@ fn spoil_all(arguments: &Arguments, seed: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// What was said, in all reports.
+/// The findings of all reports.
 fn said(arguments: &Arguments) -> io::Result<Said> {
     let mut said = Said::default();
     for number in 0.. {

@@ -1,8 +1,7 @@
-//! What a member holds, of any length: pages that are not all zeros, in a map.
+//! The contents of a member of any length: a map of the pages that are not all zeros.
 //!
-//! Exact, whatever is written. The laboratory writes zeros as its data, whose
-//! parity is zeros too, so of terabytes only the metadata takes memory; and of that a
-//! table of checksums, which are those of zeros, hardly any.
+//! The contents are exact, whatever is written. The laboratory writes zeros as data, whose parity is zeros too; so of
+//! terabytes only the metadata takes memory. A table of checksums of zeros takes little, as its words are all alike.
 
 use std::collections::HashMap;
 
@@ -10,13 +9,13 @@ const PAGE_BYTES: usize = 4096;
 
 static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
 
-/// Words of a page that may differ from all others before it is kept as it is.
+/// A page is stored in full when more words than this differ from its commonest word.
 const OTHERS_MAX: usize = 256;
 
 #[derive(Debug)]
 enum Page {
     Whole(Box<[u8; PAGE_BYTES]>),
-    /// Words that are all alike, but for some, which are named by their places.
+    /// A page whose words are all `word`, apart from `others`: pairs of a position and a value.
     Even {
         word: u32,
         others: Box<[(u16, u32)]>,
@@ -47,7 +46,7 @@ impl Page {
     }
 }
 
-/// The word that most are, if there is one.
+/// The word that makes up the majority, if there is one (Boyer and Moore's vote).
 fn likely_majority(words: impl Iterator<Item = u32>) -> u32 {
     let vote = |(word, votes), next| match votes {
         0 => (next, 1),
@@ -57,12 +56,12 @@ fn likely_majority(words: impl Iterator<Item = u32>) -> u32 {
     words.fold((0, 0), vote).0
 }
 
-/// Bytes, all zero to begin with.
+/// Bytes, initially all zero.
 #[derive(Debug, Default)]
 pub(crate) struct Contents(HashMap<u64, Page>);
 
 impl Contents {
-    /// Fills `into` with what is there from `at` on.
+    /// Reads the bytes from `at` on into `into`.
     pub(crate) fn read(&self, at: u64, into: &mut [u8]) {
         for_each_page(at, into.len(), |number, within, part| match self.0.get(&number) {
             Some(page) => into[part.clone()].copy_from_slice(&page.bytes()[within..within + part.len()]),
@@ -70,7 +69,7 @@ impl Contents {
         });
     }
 
-    /// Puts `bytes` at `at`.
+    /// Writes `bytes` at `at`.
     pub(crate) fn write(&mut self, at: u64, bytes: &[u8]) {
         for_each_page(at, bytes.len(), |number, within, part| {
             let bytes = &bytes[part];
@@ -86,7 +85,8 @@ impl Contents {
     }
 }
 
-/// Calls `each` with a page's number, where in it the part begins, and the part's place in the transfer.
+/// Splits a transfer at page boundaries. Calls `each` with the page's number, the part's offset in the page, and the
+/// part's range in the transfer.
 fn for_each_page(at: u64, length: usize, mut each: impl FnMut(u64, usize, std::ops::Range<usize>)) {
     let mut start = 0;
     while start < length {
@@ -104,7 +104,7 @@ mod tests {
     use world::Random;
 
     #[test]
-    fn contents_are_as_a_flat_array_has_them_and_zeros_take_no_page() {
+    fn contents_equal_a_flat_array_and_zeros_take_no_page() {
         let mut random = Random::new(9);
         let (mut contents, mut flat) = (Contents::default(), vec![0_u8; 64 << 10]);
         for round in 0..400 {

@@ -1,10 +1,8 @@
-//! The laboratory: published measurements of software RAID, made again with
-//! this engine on modelled drives in virtual time.
+//! The laboratory: published measurements of software RAID, repeated by this engine on modelled drives in virtual time.
 //!
-//! The engine is the one that serves users, unchanged: only members and clock
-//! are others. What the published tests varied is varied here by the engine's
-//! own settings; the drives are [`drive::models`]. All is exact: the
-//! same figures each time, on any machine.
+//! The engine is the one that serves users; only members and clock are simulated. What the published tests varied is
+//! varied here through the engine's own settings. The drives are [`drive::models`]. The figures are exact: they are the
+//! same in every run and on every machine.
 //!
 //! An experiment is a file with a function that makes a [`Report`], and a line in [`EXPERIMENTS`].
 #![forbid(unsafe_code)]
@@ -24,16 +22,16 @@ pub use report::{Figure, Report, Rows, Table, Trace, number};
 
 use experiments::{checksums, e1, e2, e3, e4, e5, sweep};
 
-/// A measurement that can be made.
+/// An experiment that `mdspace lab` offers.
 #[derive(Debug, Clone, Copy)]
 pub struct Experiment {
-    /// `e2`
+    /// The name on the command line, for example `e2`.
     pub name: &'static str,
-    /// Makes it.
+    /// Runs the experiment.
     pub run: fn() -> Report,
 }
 
-/// All of them.
+/// All experiments.
 pub const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "e1", run: e1::run },
     Experiment { name: "e2", run: e2::run },

@@ -1,8 +1,7 @@
-//! A member on a modelled drive, or on a part of one, or on none and then without delay.
+//! A member on a modelled drive, on a part of one, or on no drive and then without delay.
 //!
-//! It takes the drive's time, and before that the time of the one thread that
-//! all members' transfers pass through, where the host is modelled so. Nothing
-//! fails here; that is the simulator's part.
+//! A transfer takes the drive's time. Where the host is modelled with one thread through which all transfers pass, it
+//! takes that thread's time first. Nothing fails here: members with faults belong to the simulator.
 
 use crate::contents::Contents;
 use crate::drive::{Request, Station};
@@ -13,14 +12,14 @@ use std::rc::Rc;
 use world::World;
 use world::member_limits;
 
-/// One transfer as the block layer's tracers print it.
+/// One transfer, as the block layer's tracers print it.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Traced {
-    /// When it was done, in seconds from the trace's start.
+    /// The moment of completion, in seconds since the start of the trace.
     pub seconds: f64,
-    /// Who asked.
+    /// The process that issued the transfer.
     pub process: &'static str,
-    /// Of which member.
+    /// The member's name.
     pub device: String,
     /// `R`, `W` or `F`.
     pub operation: char,
@@ -28,28 +27,28 @@ pub struct Traced {
     pub sector: u64,
     /// Bytes.
     pub bytes: u64,
-    /// From asking to done, in milliseconds.
+    /// From submission to completion, in milliseconds.
     pub latency_ms: f64,
 }
 
-/// A thread of the host that many things pass through, one after the other.
+/// A thread of the host that transfers pass through one at a time.
 pub(crate) struct Thread {
     world: World,
     time: ThreadTime,
     free_at: Cell<u64>,
 }
 
-/// How long a thread is occupied.
+/// How long a transfer occupies a thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ThreadTime {
-    /// By each transfer.
+    /// Per transfer.
     pub(crate) nanos: u64,
-    /// A longer transfer counts as several of this size.
+    /// A longer transfer counts as several transfers of this size.
     pub(crate) bytes_max: u64,
 }
 
 impl ThreadTime {
-    /// Nothing takes its time.
+    /// A thread that takes no time.
     pub(crate) const NONE: Self = Self { nanos: 0, bytes_max: u64::MAX };
 }
 
@@ -70,14 +69,14 @@ impl Thread {
     }
 }
 
-/// Transfers of all members since tracing began; empty when nobody traces.
+/// Transfers of all members since the start of the trace; `None` while no trace is recorded.
 pub(crate) type Trace = Rc<RefCell<Option<(u64, Vec<Traced>)>>>;
 
 struct State {
     name: String,
     world: World,
     limits: Limits,
-    /// The drive, and where on it the member begins.
+    /// The drive, and the member's first byte on it.
     place: Option<(Rc<Station>, u64)>,
     thread: Rc<Thread>,
     contents: RefCell<Contents>,
@@ -89,7 +88,7 @@ struct State {
 pub struct LabMember(Rc<State>);
 
 impl LabMember {
-    /// `bytes` from `start` of the drive at `station`.
+    /// A member of `bytes` that begins at `start` of the drive at `station`.
     pub(crate) fn new(
         name: String,
         world: &World,
@@ -110,7 +109,7 @@ impl LabMember {
         Self::with(name, world, limits, Some((station, start)), thread, trace)
     }
 
-    /// `bytes` of zeros, on no drive: what is asked of it is done at once.
+    /// A member of `bytes` zeros on no drive; it completes every transfer at once.
     pub(crate) fn instant(name: String, world: &World, bytes: u64) -> Self {
         let thread = Rc::new(Thread::new(world, ThreadTime::NONE));
         Self::with(name, world, member_limits(bytes), None, thread, Trace::default())
@@ -128,17 +127,17 @@ impl LabMember {
         Self(Rc::new(State { name, world, limits, place, thread, contents: RefCell::default(), trace }))
     }
 
-    /// Its name.
+    /// The member's name.
     pub fn name(&self) -> String {
         self.0.name.clone()
     }
 
-    /// Puts other bytes in place, in no time and without anybody being told.
+    /// Overwrites bytes without taking time and without any report: silent corruption.
     pub(crate) fn spoil(&self, at: u64, bytes: &[u8]) {
         self.0.contents.borrow_mut().write(at, bytes);
     }
 
-    /// What is there, in no time.
+    /// The bytes at `at`, without taking time.
     pub(crate) fn look(&self, at: u64, bytes: u64) -> Vec<u8> {
         let mut into = vec![0; bytes as usize];
         self.0.contents.borrow().read(at, &mut into);

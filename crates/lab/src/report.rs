@@ -1,69 +1,69 @@
-//! What the laboratory found: figures beside the published ones.
+//! The figures of an experiment beside the published ones, as data and as tables of text.
 
 use crate::member::Traced;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// One experiment's outcome. Its fields are a stable interface (docs/json.md).
+/// The outcome of one experiment. Its fields are a stable interface (docs/json.md).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// `e2`
+    /// The experiment's name, for example `e2`.
     pub experiment: &'static str,
-    /// What it is about.
+    /// The subject of the experiment.
     pub title: &'static str,
     /// Drives, array and workload.
     pub setup: String,
-    /// What was measured.
+    /// Measured figures.
     pub figures: Vec<Figure>,
-    /// Member transfers, where the experiment shows them.
+    /// Member transfers, where the experiment records them.
     pub traces: Vec<Trace>,
-    /// Figures that have columns of their own.
+    /// Figures that need columns of their own.
     pub tables: Vec<Table>,
 }
 
 /// One figure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
-    /// What was asked of the array.
+    /// The workload.
     pub workload: String,
-    /// How the array was set.
+    /// The settings of the array.
     pub setting: String,
-    /// `IOPS`, `MB/s`, ...
+    /// The unit, for example `IOPS` or `MB/s`.
     pub unit: &'static str,
-    /// What was published for it.
+    /// The published figure, if there is one.
     pub published: Option<f64>,
-    /// What the model gives.
+    /// The figure measured here.
     pub measured: f64,
 }
 
-/// Member transfers, one after the other.
+/// A list of member transfers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Trace {
-    /// Of what.
+    /// What was traced.
     pub title: String,
-    /// The transfers, in the order in which they were done.
+    /// The transfers, in the order of completion.
     pub transfers: Vec<Traced>,
 }
 
 /// Figures in columns: a name for each row, then numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Table {
-    /// What it shows.
+    /// What the table shows.
     pub title: String,
-    /// The columns' names, that of the names first.
+    /// The names of the columns; the first column holds the names of the rows.
     pub columns: Vec<String>,
-    /// A row's name, and its numbers; nothing where there is none.
+    /// The name of each row, and its numbers; `None` for an empty cell.
     pub rows: Vec<(String, Vec<Option<f64>>)>,
 }
 
-/// Cells of text, as a person sees them.
+/// A table as cells of text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rows<'a> {
-    /// What they show, if that has to be said.
+    /// The title, if the table needs one.
     pub title: Option<&'a str>,
-    /// The columns' names, then what is in them.
+    /// The heading, then the rows.
     pub rows: Vec<Vec<String>>,
-    /// From this column on there are numbers.
+    /// The first column that holds numbers.
     pub words: usize,
     to_the_right: Vec<bool>,
 }
@@ -90,7 +90,7 @@ impl Trace {
 }
 
 impl Report {
-    /// All that it has to say, as tables.
+    /// The whole report as tables.
     pub fn rows(&self) -> Vec<Rows<'_>> {
         let figures = (!self.figures.is_empty()).then(|| self.figure_rows());
         figures
@@ -118,7 +118,7 @@ impl Report {
         Rows { title: None, rows, words: 2, to_the_right: vec![false, false, true, true, false] }
     }
 
-    /// For a person.
+    /// The report as text.
     pub fn text(&self) -> String {
         let mut text = format!("{}: {}\n{}\n\n", self.experiment.to_uppercase(), self.title, self.setup);
         for Rows { title, rows, to_the_right, .. } in self.rows() {
@@ -143,7 +143,7 @@ fn traced(transfer: &Traced) -> Vec<String> {
     ]
 }
 
-/// Four digits, or all before the point.
+/// Formats with four significant digits, or with all digits before the decimal point.
 pub fn number(value: f64) -> String {
     match value.abs() {
         _ if value == value.round() => format!("{value:.0}"),
@@ -153,7 +153,8 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// Columns as wide as their widest cell, two spaces apart; `to_the_right` for numbers.
+/// Appends a table with columns as wide as their widest cell, two spaces apart. `to_the_right` marks the columns that
+/// are aligned to the right.
 fn table(text: &mut String, rows: &[Vec<String>], to_the_right: &[bool]) {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..to_the_right.len()).map(width).collect();

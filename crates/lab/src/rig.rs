@@ -1,4 +1,4 @@
-//! An array on modelled drives in a world of its own.
+//! An array on modelled drives, in a world of its own.
 
 use crate::drive::{Diskstats, Model, Station, Tally};
 use crate::member::{LabMember, Thread, ThreadTime, Trace, Traced};
@@ -11,16 +11,16 @@ use format::superblock::Version;
 use std::rc::Rc;
 use world::{VirtualClock, World};
 
-/// The array that runs in the laboratory: the one that serves users.
+/// The array under test: the engine that serves users, on the laboratory's members and clock.
 pub(crate) type LabArray = Array<LabMember, VirtualClock>;
 
-/// What to set up.
+/// Everything that an experiment can set.
 pub(crate) struct Setup {
     pub(crate) model: Model,
     pub(crate) drives: u16,
-    /// Members on each drive: its partitions.
+    /// Partitions of each drive; each is a member.
     pub(crate) partitions: u16,
-    /// How many of the members wait without a slot.
+    /// How many of the members are spares.
     pub(crate) spares: u16,
     pub(crate) level: Level,
     pub(crate) layout: u32,
@@ -28,14 +28,14 @@ pub(crate) struct Setup {
     /// Bytes used of each member.
     pub(crate) component_bytes: u64,
     pub(crate) bitmap: BitmapChoice,
-    /// The one thread that makes all member transfers.
+    /// The thread of the host that all member transfers pass through.
     pub(crate) thread: ThreadTime,
-    /// Whether the members keep checksums, of all their blocks from the start.
+    /// Whether the members hold checksums, of all blocks from the start.
     pub(crate) integrity: bool,
     pub(crate) options: AssembleOptions,
 }
 
-/// World, drives and array.
+/// The world, its drives and the array.
 pub(crate) struct Rig {
     pub(crate) world: World,
     pub(crate) array: LabArray,
@@ -46,17 +46,17 @@ pub(crate) struct Rig {
     trace: Trace,
 }
 
-/// The seed of every laboratory's world: the figures are the same each time.
+/// The seed of every experiment, so that figures are the same in each run.
 const SEED: u64 = 1;
 
-/// Room for metadata before and behind the data, besides checksums.
+/// Room on each member for metadata other than checksums.
 const METADATA_BYTES: u64 = 256 << 20;
 
 impl Rig {
-    /// Makes drives, members and array, and assembles it.
+    /// Makes drives and members, creates the array and assembles it.
     ///
     /// # Panics
-    /// When the setup is not one that the engine takes: it is ours.
+    /// If the engine refuses the setup: setups are constants of this crate.
     pub(crate) fn new(setup: Setup) -> Self {
         let world = World::new(SEED);
         let checksums_bytes = if setup.integrity { bytes_for(setup.component_bytes) } else { 0 };
@@ -65,7 +65,7 @@ impl Rig {
         let stations: Vec<_> = (0..setup.drives).map(station).collect();
         let (thread, trace) = (Rc::new(Thread::new(&world, setup.thread)), Trace::default());
         let member = |index: u16| {
-            // Neighbouring slots are on different drives.
+            // Members in neighbouring slots are on different drives.
             let (drive, part) = (index % setup.drives, index / setup.drives);
             let name = if setup.partitions == 1 { format!("drive{drive}") } else { format!("drive{drive}p{part}") };
             let start = u64::from(part) * member_bytes;
@@ -78,18 +78,18 @@ impl Rig {
             make(&setup, &members, &pool, &world.clock()).await;
             assemble(&members, &setup.options, &pool, &world.clock()).await
         };
-        let array = world.run(made, || false).expect("nobody stops it");
+        let array = world.run(made, || false).expect("the run is not stopped");
         Self { world, array, members, options: setup.options, pool, stations, trace }
     }
 
-    /// Leaves the array as it is, without stopping it, and assembles it again.
+    /// Assembles the array again without having stopped it.
     pub(crate) fn assemble_again(&mut self) {
         let clock = self.world.clock();
         let again = assemble(&self.members, &self.options, &self.pool, &clock);
-        self.array = self.world.run(again, || false).expect("nobody stops it");
+        self.array = self.world.run(again, || false).expect("the run is not stopped");
     }
 
-    /// What all drives did so far.
+    /// Commands of all drives so far.
     pub(crate) fn tally(&self) -> Tally {
         self.stations.iter().map(|station| station.tally()).fold(Tally::default(), |sum, tally| Tally {
             reads: sum.reads + tally.reads,
@@ -99,35 +99,35 @@ impl Rig {
         })
     }
 
-    /// What the queues of all drives did so far.
+    /// Statistics of each drive's queue so far.
     pub(crate) fn diskstats(&self) -> Vec<Diskstats> {
         self.stations.iter().map(|station| station.diskstats()).collect()
     }
 
-    /// Changes a member's bytes without anybody being told.
+    /// Overwrites bytes of a member without any report: silent corruption.
     pub(crate) fn spoil(&self, member: usize, at: u64, bytes: &[u8]) {
         self.members[member].spoil(at, bytes);
     }
 
-    /// Records transfers from now on.
+    /// Starts to record member transfers.
     pub(crate) fn begin_trace(&self) {
         *self.trace.borrow_mut() = Some((self.world.clock().now().nanos, Vec::new()));
     }
 
-    /// What was recorded; nothing more is.
+    /// Ends the recording; returns the transfers.
     pub(crate) fn end_trace(&self) -> Vec<Traced> {
         self.trace.borrow_mut().take().map_or_else(Vec::new, |(_, traced)| traced)
     }
 }
 
 impl Drop for Rig {
-    /// Ends what still runs in the world: such tasks hold the world itself.
+    /// Drops the tasks that still run in the world: they hold the world itself.
     fn drop(&mut self) {
         self.world.run(std::future::pending::<()>(), || true);
     }
 }
 
-/// Covers what is under way at a time; its memory is reused.
+/// Enough for all transfers in flight; the memory is reused.
 const POOL_BYTES: usize = 64 << 20;
 
 fn candidate(member: &LabMember) -> Candidate<LabMember> {

@@ -1,7 +1,7 @@
-//! What fio does to an array: jobs, each with so many requests under way.
+//! A load of writes, as fio makes it: jobs, each with a number of requests in flight.
 //!
-//! A request's end lets its job make the next one, after the time that the
-//! program and the system calls take. Data is zeros ([`super::contents`]).
+//! When a request completes, its job issues the next one after a think time, which stands for the program and its
+//! system calls. The data is zeros ([`super::contents`]).
 
 use crate::drive::Tally;
 use crate::rig::Rig;
@@ -11,46 +11,46 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 use world::Random;
 
-/// In which order a job's requests come.
+/// The order of a job's requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Anywhere, aligned to their length.
+    /// Random positions, aligned to the length of a request.
     Random,
-    /// One behind the other; each job in a part of the array of its own.
+    /// Consecutive positions; each job has its own part of the array.
     Linear,
 }
 
-/// Writes.
+/// A load of writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Workload {
     pub(crate) bytes: u64,
     pub(crate) order: Order,
     pub(crate) jobs: u64,
-    /// Requests that each job keeps under way.
+    /// Requests that each job keeps in flight.
     pub(crate) depth: u64,
-    /// From the end of a request to the next of the same job.
+    /// From the completion of a request to the next request of the same job.
     pub(crate) think: Duration,
-    /// So many bytes of the array's beginning are written to.
+    /// Only this many bytes from the array's beginning are written to.
     pub(crate) within: u64,
     pub(crate) extent: Extent,
 }
 
-/// How much of it.
+/// When the load ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// For a time, after a time that does not count.
+    /// After a time, which begins when `warm_up` has passed.
     Time { warm_up: Duration, measured: Duration },
-    /// So many requests from the start, and what they leave to be done.
+    /// After this many requests, and after whatever work they leave behind.
     Requests(u64),
 }
 
-/// What came of it.
+/// What was measured.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measured {
     pub(crate) requests: u64,
     pub(crate) bytes: u64,
     pub(crate) seconds: f64,
-    /// What the drives did meanwhile.
+    /// The drives' commands during the measurement.
     pub(crate) drives: Tally,
 }
 
@@ -59,13 +59,13 @@ impl Measured {
         self.requests as f64 / self.seconds
     }
 
-    /// In 10^6 bytes, as the published figures are.
+    /// In units of 10^6 bytes, as the published figures.
     pub(crate) fn megabytes_per_second(&self) -> f64 {
         self.bytes as f64 / self.seconds / 1e6
     }
 }
 
-/// Where a job's next request goes.
+/// The positions of a job's requests.
 struct Places {
     start: u64,
     count: u64,
@@ -95,7 +95,7 @@ impl Workload {
     }
 }
 
-/// Writes as much as the workload says.
+/// Runs the load and measures it.
 pub(crate) fn run(rig: &Rig, workload: &Workload) -> Measured {
     let (clock, array) = (rig.world.clock(), &rig.array);
     let jobs: Vec<Places> = (0..workload.jobs).map(|job| workload.places(job, array.bytes())).collect();
@@ -133,7 +133,7 @@ pub(crate) fn run(rig: &Rig, workload: &Workload) -> Measured {
                 allowed.set(0);
                 (before, snapshot())
             };
-            rig.world.run(join(observer, workers), || false).expect("nobody stops it").0
+            rig.world.run(join(observer, workers), || false).expect("the run is not stopped").0
         }
     };
     let requests = after.0 - before.0;

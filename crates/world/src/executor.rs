@@ -1,5 +1,5 @@
-//! A deterministic executor in virtual time: one thread, tasks polled in the
-//! order they were woken, time that jumps to the next sleeper when nobody runs.
+//! A deterministic executor in virtual time. It has one thread, polls tasks in the order in which they were woken, and
+//! when no task can run it moves the clock to the moment at which the next sleeper wakes.
 
 use crate::random::Random;
 use engine::{Clock, Moment};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-/// The world: tasks, time and chance. Clones share it.
+/// Tasks, virtual time and a random stream. Clones share it.
 #[derive(Clone)]
 pub struct World(Rc<State>);
 
@@ -21,16 +21,18 @@ struct State {
     random: RefCell<Random>,
     tasks: RefCell<Tasks>,
     woken: Arc<Woken>,
-    /// Whom to wake, by the moment, and those of one in the order in which they lay down.
+    /// Wakers of sleeping tasks, ordered by the moment at which they are due, then by the order in which they were
+    /// registered.
     sleepers: RefCell<BTreeMap<(u64, u64), Waker>>,
     next_sleeper: Cell<u64>,
     tracer: RefCell<Option<Tracer>>,
 }
 
-/// Is told what happens, a line at a time.
+/// Receives one line of text for each traced event.
 pub type Tracer = Rc<dyn Fn(&str)>;
 
-/// Tasks by number, which no other is ever given: a late waker wakes nobody. `None`: it has ended, or is being polled.
+/// Tasks by number. A number is never given twice, so a late waker wakes no other task. `None` stands for a task that
+/// has ended or is being polled.
 type Tasks = Vec<Option<Task>>;
 
 struct Task {
@@ -38,7 +40,7 @@ struct Task {
     waker: Waker,
 }
 
-/// Tasks to poll, in order. Shared with wakers, which must be `Send`.
+/// The numbers of woken tasks, in order. Wakers share the queue, so it must be `Send`.
 #[derive(Default)]
 struct Woken(Mutex<VecDeque<usize>>);
 
@@ -75,7 +77,7 @@ impl Wake for TaskWaker {
 const MAIN: usize = usize::MAX;
 
 impl World {
-    /// The world of `seed`, at time zero.
+    /// Makes a world from `seed`, at time zero.
     pub fn new(seed: u64) -> Self {
         Self(Rc::new(State {
             now: Cell::new(0),
@@ -88,17 +90,17 @@ impl World {
         }))
     }
 
-    /// A number of `range` by the world's own chance.
+    /// A number in `range` from the world's random stream.
     pub fn chance(&self, range: std::ops::Range<u64>) -> u64 {
         self.0.random.borrow_mut().within(range)
     }
 
-    /// Tells `tracer` from now on what happens in this world.
+    /// Sends every traced event of this world to `tracer` from now on.
     pub fn set_tracer(&self, tracer: Tracer) {
         *self.0.tracer.borrow_mut() = Some(tracer);
     }
 
-    /// Something happens; `what` is worked out only when somebody listens.
+    /// Traces an event. `what` is only called while a tracer is set.
     pub fn trace(&self, what: impl FnOnce() -> String) {
         if let Some(tracer) = &*self.0.tracer.borrow() {
             tracer(&format!("{:9.3} ms  {}", self.0.now.get() as f64 / 1e6, what()));
@@ -110,7 +112,7 @@ impl World {
         VirtualClock(self.clone())
     }
 
-    /// Starts a task of its own.
+    /// Starts a task.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
         let tasks = &mut *self.0.tasks.borrow_mut();
         let number = tasks.len();
@@ -118,11 +120,11 @@ impl World {
         self.0.woken.push(number);
     }
 
-    /// Runs until `future` is done, or until `stop` says that the power goes:
-    /// then every task is dropped where it stands and there is no result.
+    /// Runs until `future` is done, or until `stop` returns true, which models a loss of power: then every task is
+    /// dropped where it stands, and there is no result.
     ///
     /// # Panics
-    /// When nothing can go on: everybody waits for somebody.
+    /// On a deadlock: no task can run and none sleeps.
     pub fn run<F: Future>(&self, future: F, stop: impl Fn() -> bool) -> Option<F::Output> {
         let mut future = pin!(future);
         let main = self.waker(MAIN);
@@ -144,9 +146,9 @@ impl World {
         }
     }
 
-    /// Every task but the main one ends where it stands.
+    /// Drops every task but the main one, wherever it stands.
     pub fn forget_all(&self) {
-        // Dropping a task may wake another, so the tasks go first.
+        // Dropping a task may wake another one, so the tasks go before the queue.
         drop(self.0.tasks.take());
         self.0.sleepers.take();
         self.0.woken.clear();
@@ -164,7 +166,7 @@ impl World {
         }
     }
 
-    /// Lets time pass until the next sleeper wakes.
+    /// Moves the clock to the moment at which the next sleeper wakes, and wakes it.
     fn advance(&self) {
         let next = self.0.sleepers.borrow_mut().pop_first();
         let ((moment, _), waker) = next.expect("deadlock: no task can run and none sleeps");
@@ -187,17 +189,18 @@ impl Clock for VirtualClock {
     }
 
     fn wall(&self) -> Duration {
-        /// 2026-01-01; a simulated array must have been made some time.
+        /// 2026-01-01: a simulated array needs a plausible time of creation.
         const START_SECONDS: u64 = 1_767_225_600;
         Duration::from_secs(START_SECONDS) + Duration::from_nanos(self.0.0.now.get())
     }
 }
 
-/// One that is dropped wakes nobody: that would hide that what its task waits for now does not wake it.
+/// A sleep that is dropped removes its waker. A stale wake-up would hide the fault that the task's current wait never
+/// wakes it.
 struct Sleep {
     world: World,
     moment: Moment,
-    /// Who is to be woken, once somebody is, and the number among the sleepers.
+    /// The registered waker and its number among the sleepers.
     lying: Option<(Waker, u64)>,
 }
 
@@ -256,7 +259,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "deadlock")]
-    fn a_world_in_which_everybody_waits_is_a_deadlock() {
+    fn a_world_in_which_every_task_waits_is_a_deadlock() {
         World::new(1).run(std::future::pending::<()>(), || false);
     }
 }

@@ -1,9 +1,9 @@
-//! The ground that simulations of the engine stand on: a deterministic executor in virtual time, its clock, and chance that
-//! follows from a seed.
+//! What every simulation of the engine stands on: a deterministic executor in virtual time, its clock, and random numbers
+//! that follow from a seed.
 //!
-//! Nothing here reads a real clock, starts a thread or touches a file. What is unordered in a world is ordered by its seed, so
-//! the same seed gives the same run on any machine. Members are not here: the laboratory (`lab`) puts its modelled drives on
-//! this ground, the simulator of histories (`sim`) its faulty members.
+//! Nothing here reads a real clock, starts a thread or touches a file. The seed orders whatever is unordered, so the same
+//! seed gives the same run on any machine. Members are not here: the laboratory (`lab`) adds members on modelled drives, the
+//! simulator (`sim`) members with faults.
 #![forbid(unsafe_code)]
 
 mod executor;

@@ -1,25 +1,22 @@
 //! A hard disk: one arm over turning platters, a queue, and a read-ahead buffer.
 //!
-//! * Tracks are longer outside than inside (zones); the angle under the head
-//!   follows from the time alone.
-//! * A seek takes a fixed time and one that grows with the square root of the
-//!   distance; then the sector has to come round.
-//! * Of the commands in its queue the disk takes the one that it can begin first.
-//! * After a read the disk reads on into its buffer while it has nothing else to
-//!   do, so a stream read with pauses loses no revolution.
+//! * Outer tracks are longer than inner ones (zones). The angle under the head is a function of time.
+//! * A seek takes a fixed time, and a time that grows with the square root of the distance. Then the disk waits until
+//!   the sector comes round.
+//! * The disk serves the command of its queue that it can begin first.
+//! * After a read an idle disk reads on into its buffer, so a stream that is read with pauses loses no revolution.
 //!
-//! Writes go to the platters: the write cache of the modelled disks is off, as
-//! arrays have it.
+//! Writes go to the platters: the write cache of the modelled disks is off, as is usual in arrays.
 
 use super::Request;
 use engine::Operation;
 
-/// Tracks of one length.
+/// A zone: tracks of equal length.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Zone {
-    /// Bytes of the disk in it.
+    /// Bytes of the disk in this zone.
     pub bytes: u64,
-    /// Bytes of each of its tracks.
+    /// Bytes of a track.
     pub track_bytes: u64,
 }
 
@@ -28,32 +25,32 @@ pub struct Zone {
 pub struct Parameters {
     /// Time of one revolution.
     pub revolution_nanos: u64,
-    /// Seek to the next track.
+    /// Time of a seek to the next track.
     pub seek_min_nanos: u64,
-    /// Seek over the whole disk.
+    /// Time of a seek over the whole disk.
     pub seek_max_nanos: u64,
-    /// What a command takes apart from the mechanics.
+    /// Time of a command apart from the mechanics.
     pub command_nanos: u64,
-    /// From the outside in.
+    /// The zones, from the outside in.
     pub zones: Vec<Zone>,
-    /// How far it reads ahead.
+    /// The length of the read-ahead.
     pub read_ahead_bytes: u64,
 }
 
-/// A hard disk's state. Moments are nanoseconds.
+/// The state of a hard disk. Moments are in nanoseconds.
 pub struct Disk {
     parameters: Parameters,
-    /// When the arm is free, and the byte behind its last transfer.
+    /// When the arm is free, and the byte after its last transfer.
     free_at: u64,
     head: u64,
-    /// Whether the last transfer was a read, which is continued into the buffer.
+    /// Whether the last transfer was a read, so that the disk reads ahead.
     reads_on: bool,
 }
 
-/// A byte's place.
+/// The position of a byte.
 struct Place {
     track: u64,
-    /// Share of a revolution, of 2^32.
+    /// A fraction of a revolution, in units of 2^-32.
     angle: u64,
     track_bytes: u64,
 }
@@ -66,8 +63,8 @@ impl Disk {
         Self { parameters, free_at: 0, head: 0, reads_on: false }
     }
 
-    /// Which of `requests` can be begun first at `now`. Of those that follow each
-    /// other on the disk only the first counts: elevator and disk keep them in order.
+    /// The request that can begin first at `now`. Of requests that are consecutive on the disk only the first is
+    /// considered: the elevator and the disk keep such requests in order.
     pub(super) fn nearest(&self, now: u64, requests: impl Iterator<Item = Request>) -> usize {
         let requests: Vec<_> = requests.collect();
         let follows = |request: &Request| {
@@ -78,7 +75,7 @@ impl Disk {
         costs.min().map_or(0, |(_, index)| index)
     }
 
-    /// When a command that begins at `now` is done.
+    /// Serves a command that begins at `now`; returns when it is done.
     pub(super) fn serve(&mut self, now: u64, request: &Request) -> u64 {
         if !matches!(request.operation, Operation::Read | Operation::Write | Operation::WriteZeroes) {
             return now.max(self.free_at) + self.parameters.command_nanos;
@@ -91,13 +88,13 @@ impl Disk {
         done.max(now) + self.parameters.command_nanos
     }
 
-    /// When the head is over the first byte, or was, while it read ahead.
+    /// When the head reaches the first byte, or reached it while the disk read ahead.
     fn reach(&self, now: u64, request: &Request) -> u64 {
         let continues = (self.head..=self.head + self.parameters.read_ahead_bytes).contains(&request.at);
         if request.operation == Operation::Read && self.reads_on && continues {
             return self.free_at + self.transfer_nanos(self.head, request.at - self.head);
         }
-        // Queued behind what it continues: begun before the head has passed.
+        // The request was queued behind the one that it continues, so the head has not passed yet.
         if request.at == self.head && now <= self.free_at + self.parameters.command_nanos {
             return self.free_at;
         }
@@ -135,8 +132,8 @@ impl Disk {
         unreachable!("a disk has a zone")
     }
 
-    /// Time for `bytes` to pass under the head from `at` on. Tracks are skewed so
-    /// that the step to the next costs nothing beyond.
+    /// The time for `bytes` from `at` on to pass under the head. Tracks are skewed, so that a step to the next track
+    /// takes no extra time.
     fn transfer_nanos(&self, at: u64, bytes: u64) -> u64 {
         let track_bytes = self.place(at).track_bytes;
         (u128::from(bytes) * u128::from(self.parameters.revolution_nanos) / u128::from(track_bytes)) as u64

@@ -1,31 +1,29 @@
-//! A solid-state drive: a link, a buffer, channels of flash behind it.
+//! A solid-state drive: a link, a write buffer, and channels of flash behind it.
 //!
-//! * Commands cross the link one after the other, each for a fixed time and a
-//!   time for each byte; on a half-duplex link (SATA) reads and writes share it.
-//! * Each takes a latency on top, which occupies nothing.
-//! * A read also needs the channels that hold its pages; a write is done when the
-//!   buffer has it, and goes to the flash behind the caller's back, to one channel
-//!   after the other. A full buffer makes writes wait.
-//! * A write of less than the unit that the drive writes at once makes it read
-//!   that unit from the flash, change it and write it; and while a unit that was
-//!   changed so is being programmed, it cannot be read to be changed again.
-//! * With a volatile cache a flush waits until the buffer is empty.
+//! * Commands cross the link one at a time. Each takes a fixed time and a time per byte. On a half-duplex link (SATA),
+//!   reads and writes share it.
+//! * A latency is added to each command; it occupies nothing.
+//! * A read also waits for the channels that hold its pages. A write completes when it is in the buffer; the buffer is
+//!   then written to the flash, one channel after the other. When the buffer is full, writes wait.
+//! * A write that covers a unit in part makes the drive read the unit from flash, change it and write it. While such a
+//!   unit is being programmed, it cannot be read for the next change.
+//! * With a volatile cache, a flush waits until the buffer is empty.
 
 use super::Request;
 use engine::Operation;
 use std::collections::{HashMap, VecDeque};
 use world::Random;
 
-/// What one direction of transfer takes.
+/// The cost of reads, or of writes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Direction {
-    /// From the end of the transfer to the answer, at the least.
+    /// The least time from the end of the transfer to the completion.
     pub latency_nanos: u64,
-    /// By how much the latency may be longer, by chance.
+    /// The random part of the latency, at most.
     pub latency_spread_nanos: u64,
-    /// How long each command occupies the link.
+    /// How long a command occupies the link.
     pub command_nanos: u64,
-    /// How long each byte occupies the link, in picoseconds.
+    /// How long a byte occupies the link, in picoseconds.
     pub byte_picos: u64,
     /// How long a page occupies a channel.
     pub page_nanos: u64,
@@ -40,45 +38,45 @@ pub struct Parameters {
     pub write: Direction,
     /// Whether reads and writes share the link.
     pub half_duplex: bool,
-    /// Channels that work independently of each other.
+    /// The number of independent channels.
     pub channels: usize,
-    /// Bytes of a page: consecutive pages are on consecutive channels.
+    /// Bytes of a page. Consecutive pages are on consecutive channels.
     pub page_bytes: u64,
-    /// Bytes that the write buffer holds.
+    /// Capacity of the write buffer.
     pub buffer_bytes: u64,
-    /// What writing less than a unit costs, where it costs anything.
+    /// The cost of a write that covers a unit in part, if there is one.
     pub rewriting: Option<Rewriting>,
 }
 
-/// Reading a unit, changing it and writing it.
+/// The cost of reading, changing and writing a unit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rewriting {
-    /// Until the write is answered, at the least.
+    /// The least time until the write completes.
     pub nanos: u64,
-    /// By how much that may be longer, by chance.
+    /// The random part of this time, at most.
     pub spread_nanos: u64,
-    /// How long the flash then takes, and the unit cannot be read to be changed again.
+    /// How long the unit is then programmed, and cannot be read for another change.
     pub program_nanos: u64,
 }
 
-/// A solid-state drive's state. Moments are nanoseconds.
+/// The state of a solid-state drive. Moments are in nanoseconds.
 pub struct Flash {
     parameters: Parameters,
-    /// The unit written without reading first.
+    /// The unit that the drive writes without reading it first.
     unit_bytes: u64,
     volatile_cache: bool,
     random: Random,
-    /// When the link is free, for reads and for writes; both alike when they share it.
+    /// When the link is free for reads, and for writes. Both are equal on a half-duplex link.
     read_link: u64,
     write_link: u64,
     /// When each channel is free.
     channels: Vec<u64>,
-    /// Where the next page is written.
+    /// The channel of the next page that is written.
     next_channel: usize,
-    /// Writes in the buffer: when they are in the flash, and their bytes.
+    /// Writes in the buffer: the moment at which each is in the flash, and its length.
     buffer: VecDeque<(u64, u64)>,
     buffered_bytes: u64,
-    /// Units that were changed, and when they are programmed.
+    /// Changed units, and the moments at which they are programmed.
     changed: HashMap<u64, u64>,
 }
 
@@ -99,7 +97,7 @@ impl Flash {
         }
     }
 
-    /// When a command that begins at `now` is done.
+    /// Serves a command that begins at `now`; returns when it is done.
     pub(super) fn serve(&mut self, now: u64, request: &Request) -> u64 {
         match request.operation {
             Operation::Read => self.read(now, request),
@@ -129,7 +127,7 @@ impl Flash {
         let crossed = self.cross(room, request);
         let mut in_flash = crossed;
         let pages = request.bytes.div_ceil(self.parameters.page_bytes).max(1);
-        // A page that is filled in part shares its programming with what follows it.
+        // A partly filled page shares its programming with the next write.
         let nanos = self.parameters.write.page_nanos * request.bytes / (pages * self.parameters.page_bytes);
         for _ in 0..pages {
             let channel = &mut self.channels[self.next_channel];
@@ -143,7 +141,7 @@ impl Flash {
         changed.max(crossed + self.latency(Operation::Write))
     }
 
-    /// When the link has carried it.
+    /// When the request has crossed the link.
     fn cross(&mut self, now: u64, request: &Request) -> u64 {
         let is_read = request.operation == Operation::Read;
         let direction = if is_read { &self.parameters.read } else { &self.parameters.write };
@@ -165,7 +163,7 @@ impl Flash {
         direction.latency_nanos + self.random.within(0..direction.latency_spread_nanos + 1)
     }
 
-    /// When the buffer has room for `bytes` more.
+    /// When the buffer has room for `bytes`.
     fn room(&mut self, now: u64, bytes: u64) -> u64 {
         let mut at = now;
         while let Some((in_flash, written)) = self.buffer.front().copied() {

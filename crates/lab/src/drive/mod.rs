@@ -1,18 +1,15 @@
-//! Modelled drives: how long a real one would take.
+//! Models of drives, which say how long a real drive would take.
 //!
-//! A [`Drive`] is its state and nothing else: requests are submitted, and from
-//! the present moment it follows which of those that wait begins now and when
-//! it ends. The same calls give the same times. It holds no data and knows
-//! neither world nor task; [`Station`] is where those meet it.
+//! A [`Drive`] is a pure state machine. A request is submitted; `begin` then says which waiting request starts at the
+//! given moment, and when it ends. The same calls give the same times. A drive holds no data and knows neither world
+//! nor tasks: [`Station`] connects it to them.
 //!
-//! Between the array and the medium stands the queue, as the kernel's block
-//! layer has it: requests that wait and follow each other on the drive go as
-//! one, up to a limit; as many are under way as the drive accepts.
+//! Between the array and the medium is a queue that behaves as the kernel's block layer. Consecutive requests that wait
+//! in it are merged up to a limit, and as many commands are in flight as the drive accepts.
 //!
-//! Media: [`Flash`](flash::Flash) (SATA or NVMe) and [`Disk`](disk::Disk). Their
-//! parameters are explained where they are declared; the drives of the
-//! published measurements are in [`models`], each value with the figure that
-//! fixes it, and a test that holds the fit.
+//! Media: [`Flash`](flash::Flash) (SATA or NVMe) and [`Disk`](disk::Disk). Their parameters are explained where they
+//! are declared. The drives of the published measurements are in [`models`]: each value has the figure that fixes it,
+//! and a test of the fit.
 
 pub mod disk;
 pub mod flash;
@@ -25,14 +22,14 @@ use engine::Operation;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What is asked of a drive: `bytes` from byte `at` of it. A flush has neither.
+/// A request to a drive: `bytes` from byte `at` on. Both are 0 for a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
     /// The first byte.
     pub at: u64,
-    /// How many.
+    /// The length.
     pub bytes: u64,
 }
 
@@ -41,7 +38,7 @@ impl Request {
         self.at + self.bytes
     }
 
-    /// Whether a queue makes one request of the two.
+    /// Whether the queue merges the two requests.
     fn merges_with(&self, other: &Request, bytes_max: u64) -> bool {
         let is_transfer = matches!(self.operation, Operation::Read | Operation::Write);
         let is_neighbour = self.end() == other.at || other.end() == self.at;
@@ -49,35 +46,35 @@ impl Request {
     }
 }
 
-/// What a drive tells its users, and what its queue does.
+/// What a drive reports to its users, and the behaviour of its queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
     /// Smallest unit of a transfer.
     pub logical_block_bytes: u32,
-    /// The unit that it writes without reading first.
+    /// The unit that the drive writes without reading it first.
     pub physical_block_bytes: u32,
-    /// The size of transfer that it says it prefers; 0 when it says nothing.
+    /// The size of transfer that the drive reports as optimal; 0 if it reports none.
     pub optimal_bytes: u32,
-    /// Commands under way at a time.
+    /// Commands in flight at a time.
     pub queue_depth: usize,
     /// Neighbouring requests are merged up to this size (`max_sectors_kb`).
     pub merge_bytes_max: u64,
-    /// Whether a completed write may be lost with power until a flush.
+    /// Whether a loss of power may lose a completed write that was not flushed.
     pub volatile_cache: bool,
 }
 
-/// A kind of drive: how it is driven and what it is made of.
+/// A model of a drive: its interface and its medium.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
-    /// Its name, for people.
+    /// The name in tables.
     pub name: &'static str,
-    /// Its queue and limits.
+    /// The queue and the limits.
     pub interface: Interface,
-    /// What is behind them.
+    /// The medium behind the queue.
     pub medium: Medium,
 }
 
-/// What a drive is made of.
+/// The medium of a drive.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Medium {
     /// Flash.
@@ -92,23 +89,23 @@ enum State {
     Disk(Box<disk::Disk>),
 }
 
-/// Names a request that was submitted.
+/// Identifies a submitted request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
-/// Requests that began as one command.
+/// Requests that were merged into one command, which has begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Begun {
-    /// Whose they are.
+    /// The requests.
     pub tickets: Vec<Ticket>,
-    /// When all of them are done, in nanoseconds.
+    /// When the command is done, in nanoseconds.
     pub done_at: u64,
 }
 
-/// What a drive did, counted in commands: after merging.
+/// A drive's commands so far, counted after merging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
-    /// Reads, and their bytes.
+    /// Reads.
     pub reads: u64,
     /// Bytes of the reads.
     pub read_bytes: u64,
@@ -119,7 +116,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// What was done since `before`.
+    /// The commands since `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             reads: self.reads - before.reads,
@@ -135,14 +132,14 @@ pub struct Drive {
     interface: Interface,
     state: State,
     waiting: Vec<(Ticket, Request)>,
-    /// When the commands under way end.
+    /// When the commands in flight end.
     ends: BinaryHeap<Reverse<u64>>,
     next_ticket: u64,
     tally: Tally,
 }
 
 impl Drive {
-    /// A drive at rest. `seed` decides what the model leaves to chance.
+    /// An idle drive. `seed` determines the random parts of the model.
     pub fn new(model: &Model, seed: u64) -> Self {
         let state = match &model.medium {
             Medium::Flash(parameters) => {
@@ -162,7 +159,7 @@ impl Drive {
         }
     }
 
-    /// What it did so far.
+    /// The commands so far.
     pub fn tally(&self) -> Tally {
         self.tally
     }
@@ -175,8 +172,8 @@ impl Drive {
         ticket
     }
 
-    /// Begins one command of those that wait, when there is one and the drive has
-    /// room for it at `now`, in nanoseconds. `now` never goes back.
+    /// Begins one waiting command, if there is one and the drive accepts it at `now`, in nanoseconds. `now` must not
+    /// decrease.
     pub fn begin(&mut self, now: u64) -> Option<Begun> {
         while self.ends.peek().is_some_and(|Reverse(end)| *end <= now) {
             self.ends.pop();
@@ -199,13 +196,13 @@ impl Drive {
         Some(Begun { tickets, done_at })
     }
 
-    /// When there will be room for one that waits; `None` when none does.
+    /// When the drive accepts the next waiting command; `None` if none waits.
     pub fn next_room(&self) -> Option<u64> {
         let Reverse(end) = self.ends.peek().filter(|_| !self.waiting.is_empty())?;
         Some(*end)
     }
 
-    /// Commands that the medium works on at once; a disk's queue waits for its arm.
+    /// Commands that the medium serves at the same time. The queue of a disk waits for the arm.
     fn concurrency(&self) -> usize {
         match &self.state {
             State::Flash(_) => self.interface.queue_depth,
@@ -213,7 +210,7 @@ impl Drive {
         }
     }
 
-    /// Takes a request out of the queue, with all that merge with it.
+    /// Takes a request and all those that merge with it from the queue.
     fn take_merged(&mut self, index: usize) -> (Vec<Ticket>, Request) {
         let (ticket, mut request) = self.waiting.remove(index);
         let mut tickets = vec![ticket];
@@ -257,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_that_wait_go_as_one_command_up_to_the_limit() {
+    fn consecutive_requests_that_wait_are_merged_up_to_the_limit() {
         let mut drive = drive(1, 16384);
         for at in [0, 8192, 4096, 12288, 16384, 40960] {
             drive.submit(write(at, 4096));
@@ -270,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_commands_are_under_way_than_the_drive_accepts() {
+    fn no_more_commands_are_in_flight_than_the_drive_accepts() {
         let mut drive = drive(2, 0);
         for index in 0..3 {
             drive.submit(write(index * 8192, 4096));

@@ -1,9 +1,8 @@
-//! The drives of the published measurements, fitted to their figures.
+//! The drives of the published measurements, fitted to the published figures.
 //!
-//! Each value is fixed by a figure where one fixes it (docs/lab.md lists which);
-//! the others are ordinary for such a drive, and the figures do not depend on
-//! them. The tests of this file hold what follows from one drive alone; what
-//! follows from an array of them, the laboratory's own tests.
+//! A value is fixed by a figure where possible (docs/lab.md lists which). The other values are ordinary for such a
+//! drive, and the figures do not depend on them. The tests of this file check what follows from a single drive; the
+//! experiments' tests check what follows from an array.
 
 use super::disk::{self, Zone};
 use super::flash::{self, Direction, Rewriting};
@@ -17,8 +16,8 @@ pub fn all() -> Vec<Model> {
     vec![e1_ssd(), e2_nvme(), e3_ssd(), e4_disk(), e5_nvme()]
 }
 
-/// E1's SSD: four of them write 1000 MB/s of RAID-5, and read and write 64 KiB
-/// for each random write at 15 MB/s of 4 KiB.
+/// E1's SSD. Four of them write 1000 MB/s as a RAID-5, and at 15 MB/s of random 4 KiB writes they read and write 64 KiB
+/// for each.
 pub fn e1_ssd() -> Model {
     Model {
         name: "SATA SSD, 333 MB/s",
@@ -47,8 +46,8 @@ pub fn e1_ssd() -> Model {
     }
 }
 
-/// E2's drive, of the kind of Intel/Solidigm's P5520: 4096 bytes are written in 0.01 to
-/// 0.02 ms, 3584 in 0.43 to 0.66 ms, and 1676 of them a second are what md got.
+/// E2's drive, similar to Intel/Solidigm's P5520. A write of 4096 bytes takes 0.01 to 0.02 ms, one of 3584 bytes 0.43
+/// to 0.66 ms, and md reached 1676 of the latter per second.
 pub fn e2_nvme() -> Model {
     Model {
         name: "NVMe drive that writes units of 4 KiB",
@@ -113,8 +112,8 @@ pub fn e3_ssd() -> Model {
     }
 }
 
-/// E4's disk, of the kind of Seagate's 6 TB SAS drives: eight of ten carry data at
-/// 1636 MiB/s, and the ten do 948 random reads a second.
+/// E4's disk, similar to Seagate's 6 TB SAS drives. Eight of ten deliver data at 1636 MiB/s, and the ten do 948 random
+/// reads per second.
 pub fn e4_disk() -> Model {
     let zone = |track_bytes| Zone { bytes: 1_500_000_000_000, track_bytes };
     Model {
@@ -138,8 +137,8 @@ pub fn e4_disk() -> Model {
     }
 }
 
-/// E5's drive on PCIe 3.0: 3425544 KiB/s in requests of 352 KiB, 21 at a time; 64 KiB in
-/// 0.09 ms when little more than one is under way.
+/// E5's drive on PCIe 3.0. It reads 3425544 KiB/s in requests of 352 KiB with 21 in flight, and 64 KiB in 0.09 ms with
+/// little more than one in flight.
 pub fn e5_nvme() -> Model {
     Model {
         name: "NVMe drive, 3.5 GB/s",
@@ -175,7 +174,7 @@ pub fn e5_nvme() -> Model {
     }
 }
 
-/// What a SATA drive's queue looks like.
+/// The queue of a SATA drive.
 fn sata() -> Interface {
     Interface {
         logical_block_bytes: 512,
@@ -196,7 +195,7 @@ mod tests {
     use std::collections::BinaryHeap;
     use world::Random;
 
-    /// What a drive does with `depth` requests under way, `count` in all.
+    /// The speed of a drive with `depth` requests in flight, over `count` requests.
     struct Measured {
         bytes_per_second: f64,
         requests_per_second: f64,
@@ -212,7 +211,7 @@ mod tests {
         mut place: impl FnMut(u64) -> u64,
     ) -> Measured {
         let mut drive = Drive::new(model, 3);
-        drive.interface.merge_bytes_max = 0; // as published: counted behind the queue
+        drive.interface.merge_bytes_max = 0; // the published sizes were counted after merging
         let (mut now, mut index, mut under_way) = (0, 0, BinaryHeap::new());
         let mut latencies_nanos = Vec::new();
         while latencies_nanos.len() < count as usize {
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_units_are_quick_and_parts_of_one_are_read_changed_and_written() {
+    fn writes_of_part_of_a_unit_take_as_long_as_published() {
         let place = |sector: u64| move |_| sector * 512;
         for (bytes, sector, least, most) in [(4096, 16, 10_000, 20_000), (3584, 24, 430_000, 660_000)] {
             let mut drive = Drive::new(&e2_nvme(), 3);
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_goes_at_the_published_speed() {
+    fn a_stream_runs_at_the_published_speed() {
         let cases = [
             ("E1: a third of 1000 MB/s", e1_ssd(), Operation::Write, 64 * KIB, 32, 1000e6 / 3.0),
             ("E3: 100 MB/s", e3_ssd(), Operation::Write, 64 * KIB, 32, 100e6),
@@ -271,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_lets_a_disk_seek_less() {
+    fn a_queue_lets_a_disk_do_more_random_reads() {
         let run = |depth| {
             let mut random = Random::new(5);
             let place = move |_| random.within(0..6_000_000_000_000 / 4096) * 4096;
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_queue_the_nvme_drive_waits_for_each_request() {
+    fn a_read_from_the_idle_nvme_drive_takes_as_long_as_published() {
         let measured = measure(&e5_nvme(), Operation::Read, 64 * KIB, 1, 2000, |index| index * 64 * KIB);
         let mean = measured.latencies_nanos.iter().sum::<u64>() as f64 / 2000.0;
         assert_within("E5: 0.09 ms", mean, 90_000.0, 0.06);

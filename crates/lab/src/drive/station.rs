@@ -1,8 +1,8 @@
 //! Where tasks of a simulated world wait for a modelled drive.
 //!
-//! Members on one drive (partitions) share its station. What is submitted in one
-//! moment is in the queue before anything of it begins, as if plugged. The drive
-//! works whether or not anybody looks: a task of its own begins what waits.
+//! Members that are partitions of one drive share its station. All requests that are submitted at one moment reach the
+//! queue before any of them begins, as if plugged. A task of the station begins waiting commands, so the drive works
+//! whether or not a member polls it.
 
 use super::{Begun, Drive, Interface, Model, Request, Tally, Ticket};
 use engine::{Clock, Moment, Operation};
@@ -13,28 +13,28 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use world::World;
 
-/// A jiffy of the queue's clock, with which Linux counts a device's busy time: at 1000 a second.
+/// A jiffy, the unit in which Linux counts the busy time of a device: 1000 per second.
 const JIFFY_NANOS: u64 = 1_000_000;
 
-/// What the queue of a drive did to reads, as iostat(1) has it from /proc/diskstats.
+/// Statistics of a drive's queue, as iostat(1) computes them from /proc/diskstats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Diskstats {
-    /// Reads that were done, after merging.
+    /// Completed reads, counted after merging.
     pub reads: u64,
-    /// Their bytes.
+    /// Bytes of these reads.
     pub read_bytes: u64,
-    /// Reads that became part of another.
+    /// Reads that were merged into others.
     pub merged_reads: u64,
-    /// From asking to done, of all of them together.
+    /// The sum of the times from submission to completion.
     pub read_nanos: u64,
-    /// Jiffies in which anything was begun, done or under way.
+    /// Jiffies in which a command began, ended or was in flight.
     pub busy_jiffies: u64,
     /// The first jiffy that does not count as busy yet.
     idle_from: u64,
 }
 
 impl Diskstats {
-    /// One read of `merged` requests, the first of them asked for at `asked`.
+    /// Counts one command made of `merged` requests, the first of which was submitted at `asked`.
     fn count(&mut self, operation: Operation, bytes: u64, merged: u64, asked: u64, done: u64) {
         let (first, last) = (asked / JIFFY_NANOS, done / JIFFY_NANOS);
         self.busy_jiffies += (last + 1).saturating_sub(first.max(self.idle_from));
@@ -47,7 +47,7 @@ impl Diskstats {
         }
     }
 
-    /// What was done since `before`.
+    /// The statistics since `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             reads: self.reads - before.reads,
@@ -66,22 +66,22 @@ pub struct Station {
     interface: Interface,
     drive: RefCell<Drive>,
     waits: RefCell<HashMap<Ticket, Wait>>,
-    /// What waits, and since when.
+    /// Submitted requests that have not begun, and the moments at which they were submitted.
     asked: RefCell<HashMap<Ticket, (u64, Request)>>,
     diskstats: Cell<Diskstats>,
-    /// Whether the drive's task is there.
+    /// Whether the drive's task is running.
     is_working: Cell<bool>,
 }
 
 enum Wait {
     /// In the queue.
     Waiting(Waker),
-    /// Begun, to end then.
+    /// Begun, and done at this moment.
     Until(u64),
 }
 
 impl Station {
-    /// A drive of this model; `seed` as [`Drive::new`] has it.
+    /// A drive of this model; for `seed` see [`Drive::new`].
     pub fn new(world: &World, model: &Model, seed: u64) -> Self {
         Self {
             world: world.clone(),
@@ -94,23 +94,22 @@ impl Station {
         }
     }
 
-    /// What the drive tells its users.
+    /// The drive's interface.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// What the drive did so far.
+    /// The drive's commands so far.
     pub fn tally(&self) -> Tally {
         self.drive.borrow().tally()
     }
 
-    /// What its queue did so far.
+    /// The statistics of the drive's queue so far.
     pub fn diskstats(&self) -> Diskstats {
         self.diskstats.get()
     }
 
-    /// Returns when the drive has done what is asked. A flush of a drive without a
-    /// volatile cache is not sent to it.
+    /// Returns when the drive has served the request. A flush is not sent to a drive without a volatile cache.
     pub async fn serve(self: &Rc<Self>, request: Request) {
         if request.operation == Operation::Flush && !self.interface.volatile_cache {
             return;
@@ -134,7 +133,7 @@ impl Station {
         self.world.clock().sleep_until(Moment { nanos: done_at }).await;
     }
 
-    /// Begins what can begin now.
+    /// Begins every command that can begin now.
     fn begin(&self) {
         let now = self.world.clock().now().nanos;
         let mut drive = self.drive.borrow_mut();
@@ -163,7 +162,7 @@ impl Station {
     }
 }
 
-/// The drive's task, while there is one.
+/// Marks the drive's task as running until it is dropped.
 struct Working(Rc<Station>);
 
 impl Drop for Working {
@@ -172,7 +171,7 @@ impl Drop for Working {
     }
 }
 
-/// Begins what waits, as soon as there is room, until nothing waits.
+/// Begins waiting commands as soon as the drive accepts them, until none waits.
 async fn work(working: Working) {
     let station = &working.0;
     loop {
@@ -189,7 +188,7 @@ mod tests {
     use crate::drive::models;
 
     #[test]
-    fn what_is_submitted_in_one_moment_is_merged_before_it_begins() {
+    fn requests_submitted_at_one_moment_are_merged_before_any_begins() {
         let world = World::new(1);
         let station = Rc::new(Station::new(&world, &models::e1_ssd(), 1));
         for index in 1..8 {

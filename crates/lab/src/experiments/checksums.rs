@@ -1,9 +1,9 @@
-//! What keeping checksums costs random writes: commands that members get, with and without.
+//! What checksums cost random writes: the members' commands, with and without checksums.
 //!
-//! Nothing was published for it. What counts is how large the members are for the memory that is used: a small table of
-//! checksums fits into it. Terabytes take long to fill memory, so they are modelled by
-//! a part of them with as small a part of the default's memory. What is counted begins when everything that
-//! grows has grown: pages in memory, open regions, checksums that wait to be written.
+//! There is no published figure for it. The cost depends on the size of the members relative to the memory for
+//! checksums: a small table fits into memory. Terabytes take long to fill memory, so large members are modelled by a
+//! part of them, with the same part of the default memory. The count begins when everything that grows has reached its
+//! size: pages in memory, open regions, checksums that wait to be written.
 
 use crate::drive::{Model, models};
 use crate::member::ThreadTime;
@@ -20,16 +20,16 @@ const SLOTS: u16 = 4;
 /// Bytes used of each member.
 const COMPONENT_BYTES: u64 = 64 << 30;
 
-/// Requests under way.
+/// Requests in flight.
 const DEPTH: u64 = 32;
 
-/// A load: of which drives, to how much of the array, for how long.
+/// A load: its drives, the part of the array that it writes to, and its length.
 #[derive(Clone, Copy)]
 struct Load {
     name: &'static str,
     model: fn() -> Model,
     level: Level,
-    /// Members stand for those that are so many times as large.
+    /// Each member stands for one that is this many times as large.
     scale: usize,
     within: u64,
     warm_up: Duration,
@@ -93,7 +93,7 @@ const LOADS: [Load; 6] = [
     },
 ];
 
-/// Random writes of 4 KiB, as a server that takes care of its array makes them.
+/// Random writes of 4 KiB to an array with lazy clearing of the bitmap, as in a server.
 fn measure(load: &Load, integrity: bool) -> Measured {
     let rig = Rig::new(Setup {
         model: (load.model)(),
@@ -115,7 +115,7 @@ fn measure(load: &Load, integrity: bool) -> Measured {
     let lazy = rig.array.clone();
     rig.world.spawn(async move { lazy.clear_bitmap_lazily().await });
     let Load { within, warm_up, measured, .. } = *load;
-    let warm_up = if integrity { warm_up } else { Duration::ZERO }; // without them nothing grows
+    let warm_up = if integrity { warm_up } else { Duration::ZERO }; // without checksums nothing grows
     let (think, extent) = (Duration::from_micros(10), Extent::Time { warm_up, measured });
     write(&rig, &Workload { bytes: 4096, order: Order::Random, jobs: 1, depth: DEPTH, think, within, extent })
 }
@@ -124,7 +124,7 @@ fn each(measured: &Measured, count: u64) -> f64 {
     count as f64 / measured.requests as f64
 }
 
-/// Member writes of each request, without checksums and with.
+/// Member writes per request, without checksums and with them.
 fn writes([without, with]: &[Measured; 2]) -> [f64; 2] {
     [each(without, without.drives.writes), each(with, with.drives.writes)]
 }
@@ -148,7 +148,7 @@ fn row(load: &Load) -> (String, Vec<Option<f64>>) {
     (load.name.to_owned(), numbers.map(round).to_vec())
 }
 
-/// Makes the measurement.
+/// Runs the experiment.
 pub(crate) fn run() -> Report {
     let columns = ["", "writes", "with", "times", "KiB", "with", "reads", "with", "IOPS", "with"];
     Report {

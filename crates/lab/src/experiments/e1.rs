@@ -1,8 +1,7 @@
 //! E1: small stripe units or large ones (md/raid5, 2020).
 //!
-//! md moves stripes in units of `stripe_size`. A large one makes a small write move
-//! much more than it changes; a small one makes a large write many transfers, all
-//! of them through one thread.
+//! md moves stripes in units of `stripe_size`. With a large unit, a small write moves much more than it changes. With a
+//! small unit, a large write becomes many transfers, which all pass through one thread.
 
 use crate::drive::models;
 use crate::member::ThreadTime;
@@ -14,10 +13,10 @@ use format::geometry::Level;
 use format::placement::BitmapChoice;
 use std::time::Duration;
 
-/// md's thread spends so long on a transfer. Fixed by 700 MB/s.
+/// The time that md's thread spends on a transfer. Fixed by 700 MB/s.
 const TRANSFER_NANOS: u64 = 4_390;
 
-/// fio and system calls; 128 requests are under way, so it decides nothing.
+/// The time of fio and of system calls. With 128 requests in flight it has no influence.
 const THINK: Duration = Duration::from_micros(10);
 
 fn rig(stripe_size: StripeSize) -> Rig {
@@ -37,21 +36,21 @@ fn rig(stripe_size: StripeSize) -> Rig {
     })
 }
 
-/// The name of a setting, and the setting.
+/// The settings that are compared, with their names.
 const SETTINGS: [(&str, StripeSize); 3] = [
     ("stripe_size 64K", StripeSize::Fixed(64 << 10)),
     ("stripe_size 4K", StripeSize::Fixed(4 << 10)),
     ("default", StripeSize::Auto),
 ];
 
-/// MB/s.
+/// The speed in MB/s.
 fn speed(stripe_size: StripeSize, bytes: u64, order: Order) -> f64 {
     let extent = Extent::Time { warm_up: Duration::from_millis(300), measured: Duration::from_secs(2) };
     let workload = Workload { bytes, order, jobs: 2, depth: 64, think: THINK, within: u64::MAX, extent };
     write(&rig(stripe_size), &workload).megabytes_per_second()
 }
 
-/// Makes the measurement.
+/// Runs the experiment.
 pub(crate) fn run() -> Report {
     let workloads = [
         ("4 KiB random write", 4 << 10, Order::Random, [Some(15.0), Some(100.0), None]),

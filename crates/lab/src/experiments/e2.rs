@@ -1,9 +1,8 @@
 //! E2: what the last page of the write-intent bitmap costs (md-bitmap, 2023).
 //!
-//! Random writes of 4 KiB set bits all over a bitmap whose second page is used
-//! for 3584 bytes alone. Written so, the drive has to read, change and write its
-//! unit of 4 KiB. md's two columns differ in how large that write is; in both
-//! md clears bits as soon as they are idle, which the default does sparingly.
+//! Random writes of 4 KiB set bits all over a bitmap whose second page is used for 3584 bytes only. If md writes just
+//! these bytes, the drive has to read, change and write its unit of 4 KiB. md's two columns differ in the length of
+//! that write. In both, md clears bits as soon as they are idle; this engine's default clears them sparingly.
 
 use crate::drive::models;
 use crate::member::ThreadTime;
@@ -15,19 +14,19 @@ use format::geometry::Level;
 use format::placement::BitmapChoice;
 use std::time::Duration;
 
-/// Chunk of the array and of the bitmap.
+/// The chunk of the array and of the bitmap.
 const CHUNK_BYTES: u64 = 64 << 20;
 
-/// Bits of the bitmap, one for each chunk of the array.
+/// Bits of the bitmap; there is one for each chunk of the array.
 const BITS: u64 = 57228;
 
-/// From the end of a write to the next one of the same job: fio, system calls, md's thread. Fixed by 15.7 k.
+/// From the completion of a write to the next one of the same job: fio, system calls, md's thread. Fixed by 15.7 k.
 const THINK: Duration = Duration::from_micros(44);
 
 const MD_BEFORE: BitmapPolicy = BitmapPolicy { writes: BitmapWrites::Exact, clearing: BitmapClearing::Eager };
 const MD_AFTER: BitmapPolicy = BitmapPolicy { writes: BitmapWrites::Preferred, clearing: BitmapClearing::Eager };
 
-/// A bitmap kept in some way, or none.
+/// How the bitmap is kept; `None` without a bitmap.
 type Bitmap = Option<BitmapPolicy>;
 
 fn rig(bitmap: Bitmap, chunk_bytes: u64, array_bytes: u64) -> Rig {
@@ -58,17 +57,17 @@ fn published_rig(bitmap: Bitmap) -> Rig {
     rig(bitmap, CHUNK_BYTES, BITS * CHUNK_BYTES)
 }
 
-/// IOPS of a rig while `measured` passes, after `warm_up`.
+/// The IOPS of a rig during `measured`, which follows `warm_up`.
 fn iops_of(rig: &Rig, depth: u64, warm_up: Duration, measured: Duration) -> f64 {
     write(rig, &random_writes(depth, Extent::Time { warm_up, measured })).requests_per_second()
 }
 
-/// fio's run as it was published: a minute from a clean bitmap.
+/// fio's run as published: one minute, from a clean bitmap.
 fn minute(rig: &Rig) -> f64 {
     iops_of(rig, 1, Duration::ZERO, Duration::from_secs(60))
 }
 
-/// When nearly every bit has been set: six times as many writes have been made as there are bits.
+/// The IOPS when nearly every bit has been set, after six times as many writes as there are bits.
 fn steady(bitmap: Bitmap, depth: u64) -> f64 {
     let writes = if bitmap.is_some() { 6 * BITS } else { 0 };
     let (warm_up, measured) = (Duration::from_micros(writes * 64 / depth), Duration::from_secs(6) / depth as u32);
@@ -79,7 +78,7 @@ fn iops(workload: &str, setting: &str, published: Option<f64>, measured: f64) ->
     Figure { workload: workload.to_owned(), setting: setting.to_owned(), unit: "IOPS", published, measured }
 }
 
-/// Makes the measurement.
+/// Runs the experiment.
 pub(crate) fn run() -> Report {
     let default = Some(BitmapPolicy::default());
     let published = "4 KiB random write, 1 under way, for a minute";
@@ -116,7 +115,7 @@ pub(crate) fn run() -> Report {
     }
 }
 
-/// On a clean bitmap with small chunks nearly every write sets a bit.
+/// The member writes of 1024 requests. On a clean bitmap with small chunks nearly every request sets a bit.
 fn member_writes(bitmap: Bitmap) -> Vec<Figure> {
     let count = |depth| {
         let rig = rig(bitmap, 64 << 10, 1 << 30);
@@ -132,10 +131,10 @@ fn member_writes(bitmap: Bitmap) -> Vec<Figure> {
     vec![figure(1, None), figure(32, Some(5104.0))]
 }
 
-/// Transfers of the members, as a tracer of block I/O prints them.
+/// The members' transfers, as a tracer of block I/O prints them.
 fn trace(title: &str, bitmap: BitmapPolicy) -> Trace {
     let rig = published_rig(Some(bitmap));
-    write(&rig, &random_writes(1, Extent::Requests(1))); // marks the array as in use
+    write(&rig, &random_writes(1, Extent::Requests(1))); // marks the array as dirty
     rig.begin_trace();
     write(&rig, &random_writes(1, Extent::Requests(5)));
     Trace { title: title.to_owned(), transfers: rig.end_trace() }
@@ -146,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_old_way_writes_less_than_the_drive_prefers() {
+    fn only_the_old_policy_writes_less_than_the_drive_prefers() {
         let is_partial = |trace: &Trace| trace.transfers.iter().any(|transfer| transfer.bytes % 4096 != 0);
         assert!(is_partial(&trace("", MD_BEFORE)));
         assert!(!is_partial(&trace("", BitmapPolicy::default())));

@@ -1,7 +1,7 @@
-//! E3: linear writes, and what of them md reads back (RAID-5 on the linux-raid list, 2010).
+//! E3: linear writes, and how much md reads back for them (RAID-5 on the linux-raid list, 2010).
 //!
-//! A stripe that a request fills in part needs old data or parity for its new
-//! parity, unless the rest of it is awaited.
+//! When a request fills a stripe in part, the new parity needs old data or old parity, unless the engine waits for the
+//! rest of the stripe.
 
 use crate::drive::models;
 use crate::member::ThreadTime;
@@ -17,10 +17,10 @@ const CHUNK_BYTES: u64 = 64 << 10;
 
 const DRIVES: u16 = 8;
 
-/// What the drives carry together, in MB/s.
+/// The speed of all drives together, in MB/s.
 const DRIVES_SPEED: f64 = 800.0;
 
-/// Whether writes may wait for others of their stripe.
+/// Whether a write may wait for other writes to its stripe.
 #[derive(Clone, Copy, PartialEq)]
 enum Gather {
     Streams,
@@ -52,7 +52,7 @@ fn stripe_bytes(partitions: u16) -> u64 {
     u64::from(DRIVES * partitions - 1) * CHUNK_BYTES
 }
 
-/// One stream; the queue holds four stripes, and 4 MiB at the least.
+/// One stream of linear writes. Four stripes are in flight, and at least 4 MiB.
 fn linear(partitions: u16, bytes: u64, gather: Gather) -> Measured {
     let depth = (4 * stripe_bytes(partitions)).max(4 << 20).div_ceil(bytes);
     let extent = Extent::Time { warm_up: Duration::from_millis(100), measured: Duration::from_millis(400) };
@@ -61,10 +61,10 @@ fn linear(partitions: u16, bytes: u64, gather: Gather) -> Measured {
     write(&rig(partitions, gather), &workload)
 }
 
-/// Requests of the default's rows: small, large, and of no stripe's length.
+/// Request lengths of the default's rows: small, large, and one that does not divide a stripe.
 const REQUESTS: [u64; 4] = [4 << 10, 64 << 10, 1000 << 10, 1 << 20];
 
-/// Speed, and what had to be read for it.
+/// The speed, and the bytes that were read per byte written.
 fn figures(partitions: u16, bytes: u64, gather: Gather, setting: &str, published: Option<f64>) -> [Figure; 2] {
     let measured = linear(partitions, bytes, gather);
     let workload = format!("{} members, linear writes of {} KiB", partitions * DRIVES, bytes >> 10);
@@ -82,7 +82,7 @@ fn figures(partitions: u16, bytes: u64, gather: Gather, setting: &str, published
     ]
 }
 
-/// Makes the measurement.
+/// Runs the experiment.
 pub(crate) fn run() -> Report {
     let mut all = Vec::new();
     for (partitions, stock, changed) in [(1, 550.0, 670.0), (4, 375.0, 670.0)] {

@@ -1,8 +1,8 @@
 //! E4: reads of a degraded array (md/raid5, 2015).
 //!
-//! What a missing member held is worked out from all the others, which a stream
-//! reads anyhow. Chunk by chunk it reads them twice; through one thread's cache
-//! once, at that thread's speed.
+//! A missing chunk is reconstructed from all other chunks of its stripe, most of which a stream reads anyway. If each
+//! chunk is reconstructed on its own, they are read twice. If everything passes through the cache of one thread, they
+//! are read once, at the speed of that thread.
 
 use crate::drive::models;
 use crate::member::{Thread, ThreadTime};
@@ -27,23 +27,25 @@ const CHUNK_BYTES: u64 = 128 * KIB;
 
 const STRIPE_BYTES: u64 = (SLOTS as u64 - 2) * CHUNK_BYTES;
 
-/// Nearly all of each drive: random reads seek over all of it.
+/// Nearly the whole drive, so that random reads seek over all of it.
 const COMPONENT_BYTES: u64 = 5500 << 30;
 
-/// What a request takes of the one CPU that makes them all. Fixed by 411, 768 and 1368 MiB/s in requests of 4, 8 and 16 KiB.
+/// The time that a request takes of the single CPU that issues them. Fixed by 411, 768 and 1368 MiB/s in requests of 4,
+/// 8 and 16 KiB.
 const HOST_NANOS: u64 = 8_860;
 const HOST_PICOS_PER_BYTE: u64 = 156;
 
-/// A block of 4 KiB in the thread of md's cache. Fixed by 995 MiB/s, for which it reads as much.
+/// The time that a block of 4 KiB takes in the thread of md's cache. Fixed by 995 MiB/s; md reads as much as it
+/// delivers.
 const CACHE_NANOS: u64 = 3_930;
 
-/// Under way at a time; not published.
+/// Requests in flight. Not published.
 const DEPTH: u64 = 32;
 
 /// How a degraded array is read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Policy {
-    /// Each chunk of a request by itself, nothing is kept: md with chunk-aligned reads.
+    /// Each chunk of a request on its own, with nothing kept: md with chunk-aligned reads.
     Direct,
     /// Every block passes through one thread and its cache: md as changed.
     Cache,
@@ -83,7 +85,7 @@ fn rig(policy: Policy) -> Rig {
 /// As [`rig`], without the first drive.
 fn degraded(policy: Policy) -> Rig {
     let rig = rig(policy);
-    rig.world.run(rig.array.fail("drive0"), || false).expect("nobody stops it").expect("the level bears it");
+    rig.world.run(rig.array.fail("drive0"), || false).expect("the run is not stopped").expect("the level bears it");
     rig
 }
 
@@ -96,22 +98,22 @@ async fn read(array: &LabArray, policy: Policy, at: u64, bytes: u64) {
     }
 }
 
-/// What came of it.
+/// What was measured.
 #[derive(Debug, Clone, Copy)]
 struct Measured {
     requests_per_second: f64,
-    /// Bytes that members read for each byte asked for, from the first request to the last.
+    /// Bytes that members read per byte requested, from the first request to the last.
     read: f64,
-    /// The least that they could have read without knowing what comes next.
+    /// The fewest bytes that members could have read without knowledge of later requests.
     least: f64,
 }
 
-/// How many requests are made, and how long.
+/// The length of the measurement.
 const WARM_UP: Duration = Duration::from_millis(100);
 const LINEAR: Duration = Duration::from_millis(200);
 const RANDOM: Duration = Duration::from_secs(4);
 
-/// Aligned reads of `bytes`; they end with a stripe.
+/// Reads of `bytes` at aligned positions. The last request completes a stripe.
 fn measure(rig: &Rig, policy: Policy, order: Order, bytes: u64) -> Measured {
     let (clock, array) = (rig.world.clock(), &rig.array);
     let host = Thread::new(
@@ -144,7 +146,7 @@ fn measure(rig: &Rig, policy: Policy, order: Order, bytes: u64) -> Measured {
         (done.get() - before) as f64 / time.as_secs_f64()
     };
     let readers = join_all((0..DEPTH).map(reader));
-    let (requests_per_second, _) = rig.world.run(join(observer, readers), || false).expect("nobody stops it");
+    let (requests_per_second, _) = rig.world.run(join(observer, readers), || false).expect("the run is not stopped");
     let asked = (done.get() * bytes) as f64;
     Measured {
         requests_per_second,
@@ -162,8 +164,9 @@ fn parity() -> Parity {
     }
 }
 
-/// Bytes that a read in one stripe takes at the least without the first slot: in rows of which
-/// what is lost is asked for, as many as there are data chunks; elsewhere what is asked for.
+/// The fewest bytes that members have to read for a request within one stripe, without the first slot. If the missing
+/// chunk is requested, every row requested of it takes as many blocks as there are data chunks. Otherwise only what is
+/// requested is read.
 fn least_for(parity: &Parity, at: u64, bytes: u64) -> u64 {
     let stripe = parity.stripe(at / STRIPE_BYTES);
     let chunk = |at: u64| (at % STRIPE_BYTES / CHUNK_BYTES) as u16;
@@ -174,7 +177,8 @@ fn least_for(parity: &Parity, at: u64, bytes: u64) -> u64 {
     }
 }
 
-/// KiB of a request; what was published for the whole array, the degraded one, and that one changed.
+/// KiB of a request, and the published figures of the whole array, the degraded array, and the degraded array with md
+/// as changed.
 const LINEAR_PUBLISHED: [(u64, [f64; 3]); 9] = [
     (1024, [1608.0, 656.0, 995.0]),
     (512, [1624.0, 710.0, 956.0]),
@@ -199,7 +203,7 @@ const RANDOM_PUBLISHED: [(u64, [f64; 3]); 9] = [
     (4, [948.0, 940.0, 955.0]),
 ];
 
-/// One size of request: the whole array, and the three policies.
+/// One length of request: the whole array, then the three policies.
 fn row(order: Order, kib: u64) -> [Measured; 4] {
     let bytes = kib * KIB;
     let policies = [Policy::Direct, Policy::Cache, Policy::Default];
@@ -244,7 +248,7 @@ fn table(order: Order, title: &str, published: &[(u64, [f64; 3])]) -> Table {
     Table { title: title.to_owned(), columns: columns.map(str::to_owned).into(), rows: rows.collect() }
 }
 
-/// Makes the measurement.
+/// Runs the experiment.
 pub(crate) fn run() -> Report {
     Report {
         experiment: "e4",
@@ -267,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_whole_array_s_streams_are_as_published() {
+    fn streams_of_the_whole_array_run_at_the_published_speed() {
         for (kib, [optimal, _, _]) in LINEAR_PUBLISHED {
             let measured = measure(&rig(Policy::Default), Policy::Default, Order::Linear, kib * KIB);
             let here = measured.requests_per_second * kib as f64 / 1024.0;
@@ -276,20 +280,20 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_a_degraded_array_read_each_byte_once_and_are_hardly_slower() {
+    fn streams_of_a_degraded_array_read_each_byte_once_and_run_at_nearly_full_speed() {
         for (kib, _) in LINEAR_PUBLISHED {
             let [optimal, direct, cache, default] = row(Order::Linear, kib);
             let share = default.requests_per_second / optimal.requests_per_second;
             assert!(share >= 0.88, "{kib} KiB: {share:.3} of optimal");
             let others = direct.requests_per_second.max(cache.requests_per_second);
             assert!(default.requests_per_second >= others, "{kib} KiB: a policy is better");
-            // Until the third read of a row nobody knows that there is a stream.
+            // A stream is recognized at the third read of a row.
             assert!(default.read < 1.002, "{kib} KiB: {:.4} bytes are read for each", default.read);
         }
     }
 
     #[test]
-    fn reads_at_random_cost_the_least_and_no_policy_is_faster() {
+    fn random_reads_read_the_fewest_bytes_and_no_policy_is_faster() {
         for (kib, _) in RANDOM_PUBLISHED {
             let [_, direct, cache, default] = row(Order::Random, kib);
             let others = direct.requests_per_second.max(cache.requests_per_second);

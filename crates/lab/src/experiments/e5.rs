@@ -1,9 +1,8 @@
 //! E5: how scrubs keep a drive busy (btrfs, 2023).
 //!
-//! Three policies scrubbed the same NVMe drive. Each is a small program here that
-//! asks the modelled drive as that policy did; what a host takes to look up, to submit
-//! and to verify is fixed by the published figures. Beside them this engine's
-//! check, repair and replacement of a member, of arrays on three kinds of drive.
+//! Three policies of btrfs scrubbed the same NVMe drive. Here each is a small program that issues the requests of that
+//! policy to the modelled drive. The published figures fix the host's times for lookup, submission and verification.
+//! Beside them stand this engine's check, repair and replacement of a member, on three kinds of drive.
 
 use crate::drive::{Diskstats, Model, Request, Station, Tally, models};
 use crate::member::ThreadTime;
@@ -16,44 +15,45 @@ use futures_util::future::join_all;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
-use world::Random;
-use world::World;
+use world::{Random, World};
 
 const KIB: u64 = 1 << 10;
 
-/// What btrfs scrubs as one.
+/// The unit that btrfs scrubs.
 const STRIPE_BYTES: u64 = 64 * KIB;
 
-/// Stripes of a group.
+/// Stripes in a group.
 const GROUP: u64 = 8;
 
-/// Data has a gap after so many stripes, across which nothing is merged. Fixed by 441.10 KiB a request.
+/// The data has a gap after this many stripes, across which the queue merges nothing. Fixed by 441.10 KiB per request.
 const EXTENT_STRIPES: u64 = 43;
 
-/// Looking a stripe up: extents and checksums; and with the paths to them kept. Fixed by 15578 and 20666 reads a second.
+/// Looking up the extents and checksums of a stripe, without and with cached paths. Fixed by 15578 and 20666 reads per
+/// second.
 const LOOKUP_NANOS: u64 = 26_300;
 const CACHED_LOOKUP_NANOS: u64 = 10_500;
 
-/// Handing a command to the drive. Fixed by 2278304 KiB/s and 20666 reads a second, which differ in little else.
+/// Handing a command to the drive. Fixed by 2278304 KiB/s and 20666 reads per second, which differ in little else.
 const SUBMIT_NANOS: u64 = 18_500;
 
-/// Verifying a stripe. Fixed by 0.55 ms a read, where the drive waits for it.
+/// Verifying a stripe. Fixed by 0.55 ms per read in the policy in which the drive waits for it.
 const VERIFY_NANOS: u64 = 8_600;
 
-/// How long each policy is watched.
+/// How long each policy is measured.
 const WATCHED: Duration = Duration::from_secs(1);
 
-/// A policy of groups: lookups go on until so many groups are full; then all of them are waited for, and verified.
+/// A policy with groups of stripes. It looks stripes up until `count` groups are full, then waits for all of them and
+/// verifies them.
 #[derive(Clone, Copy)]
 struct Groups {
     lookup_nanos: u64,
     /// Groups in flight.
     count: u64,
-    /// A group's stripes are submitted together, so that they are merged; else each by itself.
+    /// Whether the stripes of a group are submitted together, so that they are merged.
     plugged: bool,
 }
 
-/// A drive in a world of its own, and where the next stripe is on it.
+/// A drive in its own world, and the next stripe on it.
 struct Bench {
     world: World,
     station: Rc<Station>,
@@ -67,7 +67,7 @@ impl Bench {
         Rc::new(Self { world, station, next: Cell::new(0) })
     }
 
-    /// Where the next stripe of data is.
+    /// The position of the next stripe of data.
     fn next_stripe(&self) -> u64 {
         let number = self.next.replace(self.next.get() + 1);
         (number + number / EXTENT_STRIPES) * STRIPE_BYTES
@@ -86,7 +86,7 @@ impl Bench {
         clock.sleep_until(clock.now() + Duration::from_nanos(nanos)).await;
     }
 
-    /// Begins a read, whoever waits for it later.
+    /// Begins a read without waiting for it.
     fn begin(self: &Rc<Self>, at: u64, bytes: u64, under_way: &Rc<Cell<u64>>) {
         under_way.set(under_way.get() + 1);
         let (bench, under_way) = (self.clone(), under_way.clone());
@@ -96,7 +96,7 @@ impl Bench {
         });
     }
 
-    /// What the drive's queue did while `policy` ran, and the drive, from its second hundredth on.
+    /// Statistics of the queue and commands of the drive while `policy` runs, after a short warm-up.
     fn watch(self: &Rc<Self>, policy: impl Future<Output = ()> + 'static) -> (Diskstats, Tally) {
         self.world.spawn(policy);
         let clock = self.world.clock();
@@ -106,13 +106,13 @@ impl Bench {
             clock.sleep_until(clock.now() + WATCHED).await;
             (self.station.diskstats().since(&before.0), self.station.tally().since(&before.1))
         };
-        let watched = self.world.run(observer, || false).expect("nobody stops it");
-        self.world.run(std::future::pending::<()>(), || true); // ends the policy, which holds the world
+        let watched = self.world.run(observer, || false).expect("the run is not stopped");
+        self.world.run(std::future::pending::<()>(), || true); // drops the policy's task, which holds the world
         watched
     }
 }
 
-/// The rewrite, and the fixed one.
+/// The rewrite (v6.4), and the fixed version.
 async fn groups(bench: Rc<Bench>, policy: Groups) {
     let under_way = Rc::new(Cell::new(0));
     loop {
@@ -140,14 +140,14 @@ async fn groups(bench: Rc<Bench>, policy: Groups) {
     }
 }
 
-/// Version 6.3: so many requests of 128 KiB are kept under way, and handed over a few at a time.
+/// Version 6.3 keeps this many requests of 128 KiB in flight, and submits a few at a time.
 const OLD_REQUESTS: u64 = 64;
 const OLD_REQUEST_BYTES: u64 = 128 * KIB;
 
-/// Requests that are plugged together, in turn. Fixed by 352.02 KiB a read.
+/// The number of requests that are plugged together, in turn. Fixed by 352.02 KiB per read.
 const OLD_PLUGS: [u64; 4] = [3, 3, 3, 2];
 
-/// From a request's end to the next in its place. Fixed by 21.18 under way.
+/// From the completion of a request to the next one in its place. Fixed by 21.18 in flight.
 const OLD_PAUSE_NANOS: u64 = 214_000;
 
 async fn old(bench: Rc<Bench>) {
@@ -169,7 +169,7 @@ async fn old(bench: Rc<Bench>) {
     join_all(workers).await;
 }
 
-/// iostat's columns, of the mean of several drives.
+/// The columns of iostat, as the mean of several drives.
 const COLUMNS: [&str; 9] = ["", "r/s", "rkB/s", "rrqm/s", "%rrqm", "r_await", "rareq-sz", "aqu-sz", "%util"];
 
 fn iostat(stats: &[Diskstats], seconds: f64) -> Vec<Option<f64>> {
@@ -190,7 +190,7 @@ fn iostat(stats: &[Diskstats], seconds: f64) -> Vec<Option<f64>> {
     columns.map(|value| Some((value * 100.0).round() / 100.0)).into()
 }
 
-/// The published rows, each with what makes it again.
+/// The published rows, each with the statistics of its policy here.
 fn policies() -> Vec<(&'static str, [f64; 8], Diskstats)> {
     let run = |policy: Option<Groups>| {
         let bench = Bench::new(&models::e5_nvme());
@@ -222,7 +222,7 @@ const SLOTS: u16 = 4;
 /// Bytes of each member that are scrubbed.
 const COMPONENT_BYTES: u64 = 512 << 20;
 
-/// Wrong blocks that a repair heals on its way.
+/// Corrupted blocks that a repair heals.
 const WRONG_BLOCKS: u64 = 2;
 
 fn rig(model: &Model, spares: u16) -> Rig {
@@ -242,23 +242,23 @@ fn rig(model: &Model, spares: u16) -> Rig {
     })
 }
 
-/// What came of a scrub.
+/// The outcome of a scrub.
 struct Scrubbed {
     stats: Vec<Diskstats>,
     seconds: f64,
     healed: u64,
 }
 
-/// MB/s of each member, in so many seconds.
+/// The speed in MB/s of each member.
 fn speed(seconds: f64) -> f64 {
     COMPONENT_BYTES as f64 / seconds / 1e6
 }
 
-/// A whole scrub that nobody disturbs.
+/// A whole scrub, without any other load.
 fn scrub(model: &Model, action: ScrubAction) -> Scrubbed {
     let rig = rig(model, 0);
     if action == ScrubAction::Repair {
-        let data_at = 256 << 20; // behind what metadata there can be
+        let data_at = 256 << 20; // after all metadata
         for number in 0..WRONG_BLOCKS {
             rig.spoil(number as usize, data_at + number * (64 << 20), &[0x5a; 4096]);
         }
@@ -266,7 +266,7 @@ fn scrub(model: &Model, action: ScrubAction) -> Scrubbed {
     let (clock, before) = (rig.world.clock(), rig.diskstats());
     let begun = clock.now();
     rig.array.begin_scrub(&ScrubRequest { action, range: None }).expect("a whole array");
-    rig.world.run(rig.array.scrub(&|_, _| {}), || false).expect("nobody stops it").expect("no member fails");
+    rig.world.run(rig.array.scrub(&|_, _| {}), || false).expect("the run is not stopped").expect("no member fails");
     let seconds = clock.now().since(begun).as_secs_f64();
     let report = rig.array.scrub_report().expect("it was begun");
     assert_eq!(report.state, ScrubState::Complete);
@@ -274,7 +274,8 @@ fn scrub(model: &Model, action: ScrubAction) -> Scrubbed {
     Scrubbed { stats, seconds, healed: report.found.counts.healed }
 }
 
-/// A whole member copied onto a spare that takes its place: what the one that is read did, and the seconds.
+/// Copies a whole member onto a spare that replaces it. Returns the statistics of the replaced member's drive, and the
+/// seconds.
 fn replace(model: &Model) -> (Diskstats, f64) {
     const LEAVES: usize = 0;
     let rig = rig(model, 1);
@@ -292,11 +293,11 @@ fn replace(model: &Model) -> (Diskstats, f64) {
         }
         clock.now().since(begun)
     };
-    let time = rig.world.run(replaced, || false).expect("nobody stops it");
+    let time = rig.world.run(replaced, || false).expect("the run is not stopped");
     (rig.diskstats()[LEAVES].since(&before), time.as_secs_f64())
 }
 
-/// MB/s that a drive gives, or takes, from end to end, 8 MiB under way.
+/// The speed in MB/s at which a drive is read, or written, linearly with 8 MiB in flight.
 fn delivered(model: &Model, operation: Operation) -> f64 {
     const REQUEST_BYTES: u64 = 512 * KIB;
     let bench = Bench::new(model);
@@ -316,7 +317,7 @@ fn delivered(model: &Model, operation: Operation) -> f64 {
     (drive.read_bytes + drive.written_bytes) as f64 / WATCHED.as_secs_f64() / 1e6
 }
 
-/// 4 KiB random reads a second, 16 under way; with a check beside it, and that one's MB/s.
+/// Random reads of 4 KiB per second with 16 in flight, and with a check beside them the MB/s of the check.
 fn foreground(model: &Model, with_check: bool) -> (f64, f64) {
     let rig = rig(model, 0);
     let clock = rig.world.clock();
@@ -342,7 +343,7 @@ fn foreground(model: &Model, with_check: bool) -> (f64, f64) {
         stop.set(true);
         ((done.get() - before) as f64 / 2.0, (position() - at) as f64 / 2.0 / 1e6)
     };
-    rig.world.run(futures_util::future::join(observer, join_all(readers)), || false).expect("nobody stops it").0
+    rig.world.run(futures_util::future::join(observer, join_all(readers)), || false).expect("the run is not stopped").0
 }
 
 /// The drives of the default's rows.
@@ -350,7 +351,7 @@ fn drives() -> [Model; 3] {
     [models::e5_nvme(), models::e1_ssd(), models::e4_disk()]
 }
 
-/// Makes the measurement.
+/// Runs the experiment.
 pub(crate) fn run() -> Report {
     let mut rows = Vec::new();
     for (name, published, stats) in policies() {
@@ -440,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_takes_what_the_drives_give_and_yields_to_readers() {
+    fn the_default_scrubs_at_the_drives_speed_and_yields_to_readers() {
         for model in &drives() {
             let limit = delivered(model, Operation::Read);
             for action in [ScrubAction::Check, ScrubAction::Repair] {

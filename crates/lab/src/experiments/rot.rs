@@ -1,9 +1,9 @@
-//! Silent corruption of every kind, checked and repaired: [`crate::rot`], as tables.
+//! Silent corruption of every kind, checked and repaired: the cases of [`crate::rot`], as tables.
 
 use crate::report::{Report, Table};
 use crate::rot::{Kind, SHAPES, SURE_SHAPES, Shape, Tally, run as corrupt};
 
-/// Cases of each kind for each shape, where nobody asks for more.
+/// Cases of each kind for each shape in the published table.
 const CASES: u64 = 40;
 
 const COLUMNS: [&str; 11] = [
@@ -31,12 +31,12 @@ fn table(title: &str, shapes: &[Shape], cases: u64) -> Table {
     Table { title: title.to_owned(), columns: COLUMNS.map(str::to_owned).into(), rows: rows.collect() }
 }
 
-/// Makes the measurement.
+/// Runs the experiment.
 pub(crate) fn run() -> Report {
     measure(CASES)
 }
 
-/// Makes it with so many cases of each kind for each shape.
+/// Runs the experiment with this many cases of each kind for each shape.
 pub fn measure(cases: u64) -> Report {
     Report {
         experiment: "rot",

@@ -1,4 +1,5 @@
-//! Cases that are lived through: an array that is spoiled, checked and repaired. Its members take no time.
+//! One case of silent corruption, played in virtual time: an array is created, written, corrupted, checked and
+//! repaired. Its members take no time.
 
 use super::kinds::Kind;
 use super::{Images, Said, Shape, Tally, judge};
@@ -10,10 +11,10 @@ use format::superblock::Version;
 use world::Random;
 use world::{VirtualClock, World};
 
-/// Where data begins on the members.
+/// The first byte of data on each member.
 const DATA_OFFSET: u64 = 64 << 10;
 
-/// A case in the making.
+/// A case while it is played.
 struct Case<'a> {
     shape: &'a Shape,
     world: World,
@@ -64,7 +65,7 @@ impl<'a> Case<'a> {
         assembled.await.expect("its own array")
     }
 
-    /// Writes all of the array, and leaves it clean.
+    /// Fills the array with noise, and stops it cleanly.
     async fn fill(&self, random: &mut Random) {
         let array = self.assemble().await;
         let mut bytes = vec![0; array.bytes() as usize];
@@ -73,7 +74,7 @@ impl<'a> Case<'a> {
         array.stop().await.expect("a whole array");
     }
 
-    /// What the data areas hold.
+    /// The data areas of all members.
     fn images(&self) -> Images {
         self.members.iter().map(|member| member.look(DATA_OFFSET, Shape::COMPONENT_BYTES)).collect()
     }
@@ -94,7 +95,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Makes one case, and says what came of it.
+/// Plays one case and judges it.
 pub fn run_case(shape: &Shape, kind: Kind, seed: u64) -> Tally {
     let mut random = Random::new(seed);
     let case = Case::new(shape, seed);
@@ -112,10 +113,10 @@ pub fn run_case(shape: &Shape, kind: Kind, seed: u64) -> Tally {
         case.scrub(ScrubAction::Repair).await;
         judge(&right, &spoiled, &said, &after_check, &case.images())
     };
-    case.world.run(life, || false).expect("nobody stops it")
+    case.world.run(life, || false).expect("the run is not stopped")
 }
 
-/// Cases from a seed on.
+/// Plays `cases` cases, from seed `seed` on.
 pub fn run(shape: &Shape, kind: Kind, seed: u64, cases: u64) -> Tally {
     let mut tally = Tally::default();
     (seed..seed + cases).for_each(|seed| tally += run_case(shape, kind, seed));
@@ -127,7 +128,7 @@ mod tests {
     use super::super::{SHAPES, SURE_SHAPES};
     use super::*;
 
-    fn every_kind_is_told_as_well_as_can_be(shapes: &[Shape]) {
+    fn check_every_kind(shapes: &[Shape]) {
         for shape in shapes {
             for kind in Kind::ALL {
                 let tally = run(shape, kind, 0, 12);
@@ -138,12 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn whatever_rots_is_named_or_undecidable_and_no_healthy_block_is_touched() {
-        every_kind_is_told_as_well_as_can_be(&SHAPES);
+    fn each_corrupted_block_is_named_or_undecidable_and_no_healthy_block_changes() {
+        check_every_kind(&SHAPES);
     }
 
     #[test]
-    fn checksums_name_and_heal_whatever_rots_and_say_what_is_beyond_healing() {
-        every_kind_is_told_as_well_as_can_be(&SURE_SHAPES);
+    fn checksums_name_each_corrupted_block_and_heal_it_or_report_it_lost() {
+        check_every_kind(&SURE_SHAPES);
     }
 }

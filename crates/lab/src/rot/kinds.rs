@@ -1,33 +1,33 @@
-//! The ways in which members change without a word.
+//! The kinds of silent corruption.
 
 use super::{BLOCK_BYTES, Images};
 use world::Random;
 
-/// A way to change members.
+/// A kind of silent corruption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// One to eight bits of a block.
+    /// One to eight bits of a block are flipped.
     Bits,
-    /// A block holds noise.
+    /// A block is overwritten with noise.
     Block,
-    /// So does any range of bytes, up to 48 KiB.
+    /// A range of up to 48 KiB is overwritten with noise.
     Range,
-    /// Two blocks of a member are in each other's place: misdirected writes.
+    /// Two blocks of a member change places: misdirected writes.
     Swapped,
-    /// A block holds what it held before it was written last: a lost write.
+    /// A block holds its previous contents: a lost write.
     Stale,
-    /// Blocks of two members, in the same place of each, are in each other's.
+    /// Blocks at the same position of two members change places.
     Exchanged,
-    /// All of a member lies a block further on than it should.
+    /// The whole member is shifted by one block.
     Shifted,
-    /// The same block of every member holds noise: more than any level bears.
+    /// The same block of every member is overwritten with noise, which no level survives.
     Everywhere,
 }
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 8] = [
         Self::Bits,
         Self::Block,
@@ -39,7 +39,7 @@ impl Kind {
         Self::Everywhere,
     ];
 
-    /// For people.
+    /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bits => "bits",
@@ -53,7 +53,7 @@ impl Kind {
         }
     }
 
-    /// What becomes of members that hold `right`, and held `older` before.
+    /// The members' data after this corruption. `right` is the data before it; `older` the data before the last write.
     pub(super) fn spoil(self, right: &Images, older: &Images, random: &mut Random) -> Images {
         let mut images = right.clone();
         let slot = random.within(0..right.len() as u64) as usize;

@@ -1,15 +1,14 @@
 //! Silent corruption of every kind, and what a scrub makes of it.
 //!
-//! A case is an array with contents of its own, on whose members a few bytes
-//! change without anybody being told; then a check, which must write nothing and
-//! explain everything, and a repair; with checksums on the members or without. What is compared is every block of 4 KiB of
-//! every member: with what it held before, and with what the scrub said of it.
-//! The same seed makes the same case.
+//! A case is an array with random contents, with or without checksums. Some bytes of its members change silently. A
+//! check follows, which must write nothing and account for every wrong block; then a repair. Every block of 4 KiB of
+//! every member is compared with what it held before the corruption and with the report of the scrub. The same seed
+//! makes the same case.
 //!
-//! What must hold, whatever the level: a wrong block is named, or its row is
-//! called undecidable; no healthy block is named, and none is changed; what was
-//! named is healed; what is undecidable, or lost for want of others, is as it was found. One thing nothing
-//! but checksums can see: blocks of RAID-5 that were exchanged within their row.
+//! At every level these rules must hold. A wrong block is named, or its row is reported as undecidable. No healthy
+//! block is named or changed. Every block named as decided is healed. Blocks reported as undecidable, or as lost
+//! because too much of the row is wrong, stay as they were found. There is one exception: RAID-5 without checksums
+//! cannot see blocks that changed places within a row.
 
 mod case;
 mod kinds;
@@ -27,20 +26,20 @@ use std::ops::{AddAssign, Range};
 /// The unit in which blocks are compared.
 pub const BLOCK_BYTES: u64 = 4096;
 
-/// An array to be corrupted.
+/// The array of a case.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// For people.
+    /// The name in tables.
     pub name: &'static str,
     /// The level.
     pub level: Level,
-    /// In the level's own coding.
+    /// The level's own code.
     pub layout: u32,
-    /// Number of members.
+    /// The number of members.
     pub slots: u16,
     /// 0 for RAID-1.
     pub chunk_bytes: u64,
-    /// Whether checksums are kept.
+    /// Whether the members hold checksums.
     pub integrity: bool,
 }
 
@@ -53,7 +52,7 @@ const fn shape(name: &'static str, level: Level, layout: u32, slots: u16, chunk_
     Shape { name, level, layout, slots, chunk_bytes, integrity: false }
 }
 
-/// The arrays in which members can be convicted by what the others hold, and RAID-5, in which none can.
+/// Arrays without checksums. Redundancy can identify the wrong block in all of them but RAID-5.
 pub const SHAPES: [Shape; 5] = [
     shape("RAID-1, 3 copies", Level::Raid1, 0, 3, 0),
     shape("RAID-5", Level::Raid5, 2, 5, 8 << 10),
@@ -66,7 +65,7 @@ const fn sure(name: &'static str, level: Level, layout: u32, slots: u16, chunk_b
     Shape { integrity: true, ..shape(name, level, layout, slots, chunk_bytes) }
 }
 
-/// The arrays in which checksums convict, so that two copies or one parity are enough.
+/// Arrays with checksums, which identify the wrong block, so that two copies or one parity are enough.
 pub const SURE_SHAPES: [Shape; 4] = [
     sure("RAID-1, 2 copies", Level::Raid1, 0, 2, 0),
     sure("RAID-5", Level::Raid5, 2, 5, 8 << 10),
@@ -74,28 +73,28 @@ pub const SURE_SHAPES: [Shape; 4] = [
     sure("RAID-10, 2 near copies", Level::Raid10, 0x102, 4, 8 << 10),
 ];
 
-/// What came of cases, in blocks of 4 KiB.
+/// The outcome of cases, in blocks of 4 KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
-    /// Cases.
+    /// The number of cases.
     pub cases: u64,
-    /// Blocks that were made wrong.
+    /// Corrupted blocks.
     pub wrong: u64,
-    /// Of these, named as wrong.
+    /// Corrupted blocks that the check named as wrong.
     pub named: u64,
-    /// Named as wrong, and as beyond what the others can make good.
+    /// Corrupted blocks that the check named as wrong and as lost, since the rest of the row cannot restore them.
     pub lost: u64,
-    /// Not named, but in a row that was called undecidable.
+    /// Corrupted blocks that were not named, in rows reported as undecidable.
     pub undecidable: u64,
-    /// Neither.
+    /// Corrupted blocks that the check did not report at all.
     pub missed: u64,
-    /// Healthy blocks that were named as wrong.
+    /// Healthy blocks that the check named as wrong.
     pub accused: u64,
-    /// Wrong blocks that a repair made right.
+    /// Corrupted blocks that the repair restored.
     pub healed: u64,
-    /// Healthy blocks that it changed.
+    /// Healthy blocks that the repair changed.
     pub damaged: u64,
-    /// Wrong blocks that it changed into something else that is wrong.
+    /// Corrupted blocks that the repair changed to other wrong contents.
     pub botched: u64,
     /// Cases in which the check wrote to a member.
     pub touched: u64,
@@ -118,15 +117,15 @@ impl AddAssign for Tally {
 }
 
 impl Tally {
-    /// Whether all that must hold did: see the head of this module.
+    /// Whether the rules at the head of this module were kept.
     pub fn is_honest(&self) -> bool {
         self.missed + self.accused + self.damaged + self.botched + self.touched == 0 && self.healed == self.named
     }
 
-    /// Whether all that must hold did, and as much was decided as such an array allows of such cases.
+    /// Whether the rules were kept, and as many blocks were decided as the array allows for this kind.
     pub fn is_as_good_as_can_be(mut self, shape: &Shape, kind: Kind) -> bool {
         if !shape.integrity && (shape.level, kind) == (Level::Raid5, Kind::Exchanged) {
-            // The sum of blocks does not know where they are: nothing but checksums can.
+            // P is a sum that does not depend on the order of blocks: only checksums can see this.
             if self.missed != self.wrong {
                 return false;
             }
@@ -145,13 +144,13 @@ impl Tally {
     }
 }
 
-/// A block of a member: slot, and the block's number in its data.
+/// A block of a member: the slot, and the block's number in the data area.
 pub(crate) type Place = (u16, u64);
 
 /// The data areas of all members.
 pub type Images = Vec<Vec<u8>>;
 
-/// What a check said of blocks.
+/// The blocks that a check reported.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Said {
     decided: BTreeSet<Place>,
@@ -160,10 +159,10 @@ pub struct Said {
 }
 
 impl Said {
-    /// Takes in a report on members whose data begins at `data_at`.
+    /// Adds a report on members whose data begins at `data_at`.
     ///
     /// # Panics
-    /// When it does not list all that it found.
+    /// If the report omits findings.
     pub fn add(&mut self, report: &ScrubReport, data_at: u64) {
         assert_eq!(report.found.findings_omitted, 0, "a report must list everything to be judged");
         for finding in &report.found.findings {
@@ -173,13 +172,14 @@ impl Said {
                 FindingVerdict::Undecidable => &mut self.undecidable,
             };
             for part in &finding.members {
-                let start = (part.member_at - data_at) / BLOCK_BYTES;
+                let within = part.member_at.checked_sub(data_at).expect("a finding lies in the data area");
+                let start = within / BLOCK_BYTES;
                 places.extend((start..start + part.bytes / BLOCK_BYTES).map(|number| (part.slot, number)));
             }
         }
     }
 
-    /// What it said of a range of blocks, counted from there.
+    /// The part about a range of blocks, numbered from the start of the range.
     fn within(&self, range: Range<u64>) -> Self {
         let of = |places: &BTreeSet<Place>| {
             let is_within = |(_, number): &&Place| range.contains(number);
@@ -189,7 +189,7 @@ impl Said {
     }
 }
 
-/// Blocks in which two images differ.
+/// The blocks in which two images differ.
 fn different(a: &Images, b: &Images) -> BTreeSet<Place> {
     let block = BLOCK_BYTES as usize;
     let of_member = |(slot, (a, b)): (u16, (&Vec<u8>, &Vec<u8>))| {
@@ -199,7 +199,7 @@ fn different(a: &Images, b: &Images) -> BTreeSet<Place> {
     (0..).zip(a.iter().zip(b)).flat_map(of_member).collect()
 }
 
-/// Holds what was said and healed against what was right and what was spoiled.
+/// Compares the report and the repair with the data before and after the corruption.
 fn judge(right: &Images, spoiled: &Images, said: &Said, after_check: &Images, healed: &Images) -> Tally {
     let wrong = different(right, spoiled);
     let Said { decided, lost, undecidable } = said;

@@ -64,7 +64,7 @@ fn play(setup: Setup, seed: u64, life: impl AsyncFnOnce(&Scene, Simulated)) {
         let array = scene.create().await;
         life(&scene, array).await;
     };
-    scene.world.run(whole, || false).expect("nobody stops it");
+    scene.world.run(whole, || false).expect("the run is not stopped");
 }
 
 fn candidate(member: &SimMember) -> Candidate<SimMember> {

@@ -74,7 +74,7 @@ pub(crate) fn play(setup: Setup, integrity: bool, life: impl AsyncFnOnce(&Scene)
         scene.create(integrity).await;
         life(&scene).await;
     };
-    scene.world.run(whole, || false).expect("nobody stops it");
+    scene.world.run(whole, || false).expect("the run is not stopped");
 }
 
 fn empty() -> Vec<u8> {
@@ -570,7 +570,7 @@ fn with_hardly_any_memory_no_checksum_is_ever_wrong_and_what_was_written_is_know
                 drop(writes);
                 array
             };
-            drop(scene.world.run(life, || false).expect("nobody stops it"));
+            drop(scene.world.run(life, || false).expect("the run is not stopped"));
             if power_goes {
                 scene.world.forget_all();
                 scene.members.iter().for_each(|member| member.lose_power(&mut scene.random.borrow_mut()));
@@ -609,7 +609,7 @@ fn written(integrity: bool) -> u64 {
         stream::iter((0..4096).map(write)).buffer_unordered(32).try_collect::<()>().await.expect("whole");
         array.stop().await.expect("whole");
     };
-    scene.world.run(life, || false).expect("nobody stops it");
+    scene.world.run(life, || false).expect("the run is not stopped");
     boundaries.get()
 }
 

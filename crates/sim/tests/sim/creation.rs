@@ -167,7 +167,7 @@ fn a_place_of_a_superblock_that_cannot_be_read_or_understood_is_overwritten_only
                 assert_eq!(strays(&members[1], Version::V1_2), [], "{what} {version}");
                 look(&members, &world).await.expect("it was made");
             };
-            world.run(life, || false).expect("nothing stops it");
+            world.run(life, || false).expect("the run is not stopped");
         }
     }
 }
@@ -187,6 +187,6 @@ fn a_member_that_fails_on_the_way_is_named_with_what_was_changed() {
             assert!(refusal.changed.as_ref().is_some_and(|changed| changed.contains(words)), "{stage}: {refusal}");
             assert!(boundaries.get() > written && refusal.advice.is_some(), "{stage}: {refusal}");
         };
-        world.run(life, || false).expect("nothing stops it");
+        world.run(life, || false).expect("the run is not stopped");
     }
 }

@@ -200,7 +200,7 @@ fn each(play: impl AsyncFn(&Scene, &str)) {
             let scene = Scene::new(setup, world.clone()).await;
             play(&scene, &format!("{setup:?}")).await;
         };
-        world.run(scene, || false).expect("nothing stops it");
+        world.run(scene, || false).expect("the run is not stopped");
         world.forget_all();
     }
 }

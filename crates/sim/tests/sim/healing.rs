@@ -62,7 +62,7 @@ impl Scene {
 
     /// Runs `life` to its end.
     pub(crate) fn run<T>(&self, life: impl Future<Output = T>) -> T {
-        self.world.run(life, || false).expect("nothing stops it")
+        self.world.run(life, || false).expect("the run is not stopped")
     }
 
     /// Runs `life` until the power goes at boundary `cut`, counted from here. What of `members` is left then, and the

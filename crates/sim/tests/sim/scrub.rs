@@ -69,7 +69,7 @@ impl Scene {
     }
 
     fn run<T>(&self, life: impl Future<Output = T>) -> T {
-        self.world.run(life, || false).expect("nobody stops it")
+        self.world.run(life, || false).expect("the run is not stopped")
     }
 
     fn candidates(&self) -> Vec<Candidate<SimMember>> {

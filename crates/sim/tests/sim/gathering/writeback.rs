@@ -123,5 +123,5 @@ fn a_row_that_cannot_be_had_fails_its_own_data_alone_until_that_is_written_over(
         array.stop().await.expect("stops clean");
         assert!(array.status().broken.is_none());
     };
-    scene.world.run(life, || false).expect("nothing stops it");
+    scene.world.run(life, || false).expect("the run is not stopped");
 }
