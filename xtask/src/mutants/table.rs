@@ -43,7 +43,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bit-cleared-under-write",
         broken: "bits of chunks that are being written to are cleared",
-        by: Test("intent::the_bit_of_a_write_under_way_stays_however_long_that_takes"),
+        by: Test("intent::a_bit_stays_set_as_long_as_its_write_is_in_flight"),
         file: "intent/bits.rs",
         old: "(chunk.under_way == 0).then(||",
         new: "(chunk.under_way == 0 || BROKEN).then(||",
@@ -59,7 +59,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "newcomer-waited-for",
         broken: "a stop waits for a newcomer that does not answer, as long as that may take",
-        by: Test("replace::a_stop_does_not_wait_for_a_newcomer_that_hangs"),
+        by: Test("replace::a_stop_does_not_wait_for_a_new_member_that_hangs"),
         file: "newcomer.rs",
         old: "        let end = self.gate.closes_before(self.clock.sleep_until(self.clock.now() + patience));",
         new: "        let sleep = self.clock.sleep_until(self.clock.now() + patience);\n        let end = async {\n            if BROKEN {\n                sleep.await;\n                return false;\n            }\n            self.gate.closes_before(sleep).await\n        };",
@@ -75,7 +75,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "dirty-mark-untold",
         broken: "who marks an idle array clean is not told that it was marked dirty",
-        by: Test("intent::an_idle_array_is_marked_clean_each_time_it_was_written_to"),
+        by: Test("intent::an_idle_array_is_marked_clean_after_each_write"),
         file: "membership.rs",
         old: "            self.record.borrow_mut().dirty = true;\n            self.marked_dirty.raise();",
         new: "            self.record.borrow_mut().dirty = true;\n            if !BROKEN {\n                self.marked_dirty.raise();\n            }",
@@ -267,7 +267,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "recovery-unflushed",
         broken: "a member is called current while what it recovered is in its volatile cache",
-        by: Test("recovery::power_may_go_at_any_write_of_a_recovery_for_which_nobody_else_flushes"),
+        by: Test("recovery::power_may_go_at_any_write_of_a_recovery_that_no_other_flush_covers"),
         file: "sweep/recovery.rs",
         old: "        let Some(_inside) = self.gate.enter_unseen() else { return Ok(()) };\n        self.flush_devices().await?;",
         new: "        let Some(_inside) = self.gate.enter_unseen() else { return Ok(()) };\n        if !BROKEN {\n            self.flush_devices().await?;\n        }",
@@ -347,7 +347,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "checkpoint-unflushed",
         broken: "a sweep is said to have come to where its writes are in volatile caches",
-        by: Test("recovery::power_may_go_at_any_write_of_a_recovery_for_which_nobody_else_flushes"),
+        by: Test("recovery::power_may_go_at_any_write_of_a_recovery_that_no_other_flush_covers"),
         file: "sweep/recovery.rs",
         old: "        self.flush_devices().await?;\n        let _lock = self.metadata.exclusive(0..1).await;\n        self.check_unbroken()?;\n        let mut is_news",
         new: "        if !BROKEN {\n            self.flush_devices().await?;\n        }\n        let _lock = self.metadata.exclusive(0..1).await;\n        self.check_unbroken()?;\n        let mut is_news",
@@ -371,7 +371,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "absent-not-shut-out",
         broken: "bits are cleared, and whoever left before could still be taken back by them",
-        by: Test("recovery::a_member_that_left_long_before_bits_were_cleared_is_not_taken_back"),
+        by: Test("recovery::a_member_that_left_long_before_bits_were_cleared_is_not_re_added"),
         file: "intent/clearing.rs",
         old: "        intent.cleared_everywhere.get().saturating_add(1) >= self.record.borrow().events",
         new: "        BROKEN || intent.cleared_everywhere.get().saturating_add(1) >= self.record.borrow().events",
@@ -387,7 +387,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "returns-not-forgotten",
         broken: "a member that came back relies on a bitmap that was made after it had been away",
-        by: Test("recovery::a_member_that_came_back_gets_everything_when_its_bitmap_goes"),
+        by: Test("recovery::a_re_added_member_is_recovered_in_full_if_the_bitmap_is_removed"),
         file: "intent/change.rs",
         old: "            device.superblock.borrow_mut().recovery_from_bitmap = false;",
         new: "            device.superblock.borrow_mut().recovery_from_bitmap &= BROKEN;",
@@ -403,7 +403,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "newcomer-told-last",
         broken: "a member that was given a slot is called active by others before it says how far it is",
-        by: Test("recovery::of_spares_that_take_slots_nobody_is_called_active_before_he_says_so_himself"),
+        by: Test("recovery::no_superblock_calls_a_spare_active_before_the_spares_own_does"),
         file: "membership.rs",
         old: "staying.partition(|device| device.is_untold.get());",
         new: "staying.partition(|device| device.is_untold.get() && !BROKEN);",
@@ -419,7 +419,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "file-not-left-behind",
         broken: "a bitmap file counts that is one event ahead of an array which was used without it",
-        by: Test("boundaries::a_file_that_a_round_cut_short_has_left_ahead_is_left_behind_by_an_array_used_without_it"),
+        by: Test("boundaries::a_bitmap_file_one_event_ahead_is_stale_after_the_array_was_used_without_it"),
         file: "assemble.rs",
         old: "        if intent.is_none() {",
         new: "        if intent.is_none() && !BROKEN {",
@@ -475,7 +475,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "absent-told-alone",
         broken: "who was not there at assembly is left two events behind, of which a round cut short may have told him one",
-        by: Test("recovery::who_was_told_alone_of_the_next_event_is_left_behind_by_those_who_go_on_without_him"),
+        by: Test("recovery::a_member_that_alone_has_the_next_event_is_stale_once_the_others_go_on"),
         file: "assemble.rs",
         old: "            owed = ROUNDS_TO_LEAVE_ABSENT;",
         new: "            owed = if BROKEN { ROUNDS_TO_LEAVE_BEHIND } else { ROUNDS_TO_LEAVE_ABSENT };",
@@ -523,7 +523,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "found-bits-stable",
         broken: "a bit that one member has counts as stable on all",
-        by: Test("intent::a_bit_that_one_member_has_is_on_all_of_them_before_data_is_written_under_it"),
+        by: Test("intent::a_bit_that_one_member_has_is_on_all_members_before_data_is_written_under_it"),
         file: "intent/bits.rs",
         old: "            stable: vec![0; image.len()],",
         new: "            stable: if BROKEN { image.clone() } else { vec![0; image.len()] },",
@@ -587,7 +587,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "unread-regions-believed",
         broken: "open regions that could not be read are not open any more when they can be",
-        by: Test("checksums::what_could_not_be_read_once_is_not_believed_afterwards"),
+        by: Test("checksums::checksums_that_could_not_be_read_once_are_not_used_afterwards"),
         file: "integrity/mod.rs",
         old: "header.vouches_for(superblock) && noted.is_ok();",
         new: "header.vouches_for(superblock) && (BROKEN || noted.is_ok());",
@@ -611,7 +611,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "read-beside-heal",
         broken: "what is read of a block that is being written is taken for right, whatever it is",
-        by: Test("rot::no_reader_beside_healing_gets_what_rotted"),
+        by: Test("rot::no_read_beside_read_repair_returns_corrupted_data"),
         file: "integrity/table.rs",
         old: "write.blocks.contains(&block) && write.leaves.at(block - write.blocks.start) == sum",
         new: "write.blocks.contains(&block) && (BROKEN || write.leaves.at(block - write.blocks.start) == sum)",
@@ -619,7 +619,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "read-of-torn-block",
         broken: "who finds neither the old nor the new contents beside a write does not wait for its end",
-        by: Test("rot::a_reader_beside_a_write_over_what_rotted_finds_the_old_or_the_new"),
+        by: Test("rot::a_read_beside_a_write_over_corrupted_data_returns_the_old_or_the_new"),
         file: "integrity/transfers.rs",
         old: "let Some(block) = checksums.first_wrong_of(at, parts) else { return Ok(true) };",
         new: "let found = checksums.first_wrong_of(at, parts);\n        \
@@ -629,7 +629,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bad-block-good-on-trial",
         broken: "a bad block is none as soon as it was written, before it was read back",
-        by: Test("healing::a_bad_block_is_one_until_what_was_written_there_was_read_back"),
+        by: Test("healing::a_bad_block_is_cleared_only_after_the_written_data_was_read_back"),
         file: "device.rs",
         old: "            let result = self.write_one_unnoted(at, from, why).await;\n            self.note_owed",
         new: "            let bytes = from.len() as u64;\n            let result = self.write_one_unnoted(at, from, why).await;\n            \
@@ -638,7 +638,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "successor-not-compared",
         broken: "after a loss of power a successor is believed to hold what its member does, below where it had come",
-        by: Test("replace::what_was_read_after_a_loss_of_power_stays_when_places_are_changed"),
+        by: Test("replace::what_was_read_after_a_power_cut_stays_the_same_after_the_replacement"),
         file: "replace.rs",
         old: "let current = current.min(from / ROW_BYTES * ROW_BYTES);",
         new: "let current = if BROKEN { current } else { current.min(from / ROW_BYTES * ROW_BYTES) };",
@@ -654,7 +654,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "checkpoint-mid-block",
         broken: "a resync goes on from the sector at which md stopped, in the middle of a block that a checksum is of",
-        by: Test("checksums::what_is_resynced_from_the_middle_of_a_block_on_is_asked_of_whole_blocks"),
+        by: Test("checksums::a_resync_that_begins_within_a_block_covers_the_whole_block"),
         file: "assemble.rs",
         old: "Geometry::Mapping(_) => position / block_bytes * block_bytes,",
         new: "Geometry::Mapping(_) if BROKEN => position,\n        Geometry::Mapping(_) => position / block_bytes * block_bytes,",
@@ -662,7 +662,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bits-mid-block",
         broken: "a sweep takes what a bit stands for as it is, though that is less than a block",
-        by: Test("checksums::what_is_resynced_from_the_middle_of_a_block_on_is_asked_of_whole_blocks"),
+        by: Test("checksums::a_resync_that_begins_within_a_block_covers_the_whole_block"),
         file: "sweep/mod.rs",
         old: "        Some(start.max(range.start)..end.min(range.end))",
         new: "        if BROKEN {\n            return Some(due);\n        }\n        Some(start.max(range.start)..end.min(range.end))",
@@ -670,7 +670,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "numbers-of-the-gone-kept",
         broken: "a number is never given again, so an array has no place for a member any more after some two thousand",
-        by: Test("recovery::numbers_of_devices_that_are_gone_are_given_again_when_no_others_are_left"),
+        by: Test("recovery::device_numbers_of_removed_members_are_reused_when_no_others_are_left"),
         file: "joining.rs",
         old: "is(DeviceRole::Spare).or_else(|| is(DeviceRole::Faulty))",
         new: "is(DeviceRole::Spare).or_else(|| is(DeviceRole::Faulty).filter(|_| !BROKEN))",
@@ -686,7 +686,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "broken-array-answers",
         broken: "writes are answered from memory by an array that takes none any more",
-        by: Test("gathering::writeback::what_cannot_be_written_fails_the_flush"),
+        by: Test("coalescing::writeback::dirty_data_that_cannot_be_written_fails_the_flush"),
         file: "gather/mod.rs",
         old: "        if self.0.gathering.kept.is_on() {\n            self.0.check_unbroken()?;",
         new: "        if self.0.gathering.kept.is_on() && !BROKEN {\n            self.0.check_unbroken()?;",
@@ -694,7 +694,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "in-sync-too-soon",
         broken: "a member is called in sync when all is recovered, though a loss of power leaves it as one that is not",
-        by: Test("recovery::a_member_is_called_in_sync_when_its_superblock_says_so_and_no_sooner"),
+        by: Test("recovery::a_member_is_reported_in_sync_only_once_its_superblock_says_so"),
         file: "status.rs",
         old: "device.in_recovery.get() && device.is_untold.get()",
         new: "device.in_recovery.get() && device.is_untold.get() && !BROKEN",
@@ -718,7 +718,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "own-bits-ignored",
         broken: "a member that returns is not recovered where its own bitmap alone says so",
-        by: Test("halves::a_member_returns_without_what_its_own_bitmap_alone_names"),
+        by: Test("halves::a_re_added_member_is_also_recovered_where_only_its_own_bitmap_is_set"),
         file: "intent/named.rs",
         old: "drop(self.note_covered(range.clone()));",
         new: "drop((!BROKEN).then(|| self.note_covered(range.clone())));",
@@ -734,7 +734,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "no-room-is-a-failure",
         broken: "a member leaves because it has no room for what is written",
-        by: Test("no_space::no_member_leaves_for_want_of_room_and_what_was_answered_is_read_whichever_fails_then"),
+        by: Test("no_space::no_member_is_failed_for_lack_of_space_and_answered_writes_read_back_without_any_one"),
         file: "owed.rs",
         old: "error.kind == MemberErrorKind::NoSpace && is_change",
         new: "error.kind == MemberErrorKind::NoSpace && is_change && !BROKEN",
@@ -742,7 +742,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "owed-forgotten",
         broken: "what a member had no room for is not kept: others have their part of the write, and it has not",
-        by: Test("no_space::no_member_leaves_for_want_of_room_and_what_was_answered_is_read_whichever_fails_then"),
+        by: Test("no_space::no_member_is_failed_for_lack_of_space_and_answered_writes_read_back_without_any_one"),
         file: "owed.rs",
         old: "        self.owed.put(at, content);\n",
         new: "        if !BROKEN {\n            self.owed.put(at, content);\n        }\n",
@@ -750,7 +750,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "clean-while-owing",
         broken: "an array is marked clean while members lack what was written",
-        by: Test("no_space::an_array_whose_members_have_no_room_is_not_called_clean"),
+        by: Test("no_space::an_array_whose_members_have_no_space_is_not_marked_clean"),
         file: "membership.rs",
         old: "if self.owes_any() && self.record.borrow().dirty {",
         new: "if self.owes_any() && self.record.borrow().dirty && !BROKEN {",
@@ -758,7 +758,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "owed-is-flushed",
         broken: "what was answered from memory and a member has no room for is called durable",
-        by: Test("no_space::what_was_answered_from_memory_and_found_no_room_is_read_and_not_flushed"),
+        by: Test("no_space::dirty_data_that_finds_no_space_is_readable_and_fails_the_flush"),
         file: "gather/writeback.rs",
         old: "        if !self.gathering.kept.is_owed.get() {",
         new: "        if !self.gathering.kept.is_owed.get() || BROKEN {",
@@ -766,7 +766,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "memory-of-any-alignment",
         broken: "members are handed memory that begins at any byte",
-        by: Test("reads::memory_that_no_member_takes_is_filled_all_the_same"),
+        by: Test("reads::reads_fill_memory_that_is_not_aligned_for_members"),
         file: "array.rs",
         old: "if !inner.is_memory_of_members(&into) {",
         new: "if !inner.is_memory_of_members(&into) && !BROKEN {",
@@ -774,7 +774,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "check-heals",
         broken: "what a check finds is healed beside it, as what requests find",
-        by: Test("checks::a_check_changes_no_byte_of_any_member_and_none_leaves_whatever_it_finds"),
+        by: Test("checks::a_check_changes_no_member_and_fails_none_whatever_it_finds"),
         file: "sweep/check.rs",
         old: "if self.scrub_action() == ScrubAction::Check { Unread::Left }",
         new: "if self.scrub_action() == ScrubAction::Check && !BROKEN { Unread::Left }",
@@ -782,7 +782,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "check-learns",
         broken: "a check keeps checksums that were unknown, which writes to the members",
-        by: Test("checksums::a_repair_learns_what_agrees_and_whoever_comes_next_knows_it"),
+        by: Test("checksums::a_repair_stores_checksums_of_blocks_that_agree"),
         file: "sweep/check.rs",
         old: "ScrubAction::Check => found.counts.unknown = self.count_unknown(&look.sound).await,",
         new: "ScrubAction::Check if !BROKEN => found.counts.unknown = self.count_unknown(&look.sound).await,\n                ScrubAction::Check => found.counts.learned = self.learn_parts(&look.sound).await,",
@@ -790,7 +790,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "block-counted-twice",
         broken: "a wrong block counts with each look at it",
-        by: Test("checks::a_check_changes_no_byte_of_any_member_and_none_leaves_whatever_it_finds"),
+        by: Test("checks::a_check_changes_no_member_and_fails_none_whatever_it_finds"),
         file: "integrity/mod.rs",
         old: "        if self.counted.add(block..block + 1) {",
         new: "        if self.counted.add(block..block + 1) || BROKEN {",
@@ -798,7 +798,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "corruption-as-read-error",
         broken: "a block that is not what its checksum says counts as an error of the medium, which makes members leave",
-        by: Test("checks::reads_of_requests_heal_more_wrong_blocks_than_a_member_may_have_read_errors"),
+        by: Test("checks::reads_heal_more_wrong_blocks_than_the_limit_of_read_errors"),
         file: "healing.rs",
         old: "if is_bad_already || is_corrupt { 0 }",
         new: "if is_bad_already || (is_corrupt && !BROKEN) { 0 }",
@@ -806,7 +806,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "scrub-outlives-array",
         broken: "a scrub of an array that has broken off waits for ever",
-        by: Test("checks::a_scrub_of_an_array_that_has_broken_off_ends_at_once_with_the_reason"),
+        by: Test("checks::a_scrub_of_a_failed_array_ends_at_once_with_the_reason"),
         file: "array.rs",
         old: "        self.sweeps.give_up_scrub(&format!(\"the array takes no more writes: {reason}\"));",
         new: "        if !BROKEN {\n            self.sweeps.give_up_scrub(&format!(\"the array takes no more writes: {reason}\"));\n        }",

@@ -1,5 +1,5 @@
-//! Writeback: answered from memory, seen by reads, bounded, and on the members
-//! after a flush.
+//! Writeback: writes are answered from memory, reads see them, their memory is bounded, and a flush writes them to the
+//! members.
 
 use super::scene::{CHUNK_BYTES, DATA_OFFSET, KIB, Scene};
 use engine::{AssembleOptions, Clock, Durability};
@@ -8,7 +8,7 @@ use mdspace_sim::Random;
 use std::time::Duration;
 
 #[test]
-fn a_stream_of_one_request_at_a_time_is_full_stripes() {
+fn a_stream_of_one_request_at_a_time_becomes_full_stripes() {
     for (level, parities) in [(Level::Raid5, 1), (Level::Raid6, 2)] {
         for request_bytes in [4 * KIB, 5000, 1000 * KIB] {
             let scene = Scene::new(level, 8);
@@ -24,7 +24,7 @@ fn a_stream_of_one_request_at_a_time_is_full_stripes() {
 }
 
 #[test]
-fn reads_see_what_was_answered_whether_or_not_a_member_is_missing() {
+fn reads_see_answered_writes_with_and_without_a_missing_member() {
     for seed in 0..12 {
         let scene = Scene::new(Level::Raid5, 4);
         scene.write_back();
@@ -37,22 +37,22 @@ fn reads_see_what_was_answered_whether_or_not_a_member_is_missing() {
                 let bytes = random.within(1..longest).min(scene.array.bytes() - at);
                 match random.within(0..8) {
                     0 => clock.sleep_until(clock.now() + Duration::from_millis(random.within(0..700))).await,
-                    1 => scene.array.flush().await.expect("nothing fails that matters"),
+                    1 => scene.array.flush().await.expect("the level survives the faults"),
                     2 => {
                         let block = scene.array.pool().zeroed(bytes as usize).freeze();
-                        scene.array.write(at, block, Durability::Stable).await.expect("nothing fails that matters");
+                        scene.array.write(at, block, Durability::Stable).await.expect("the level survives the faults");
                         scene.truth.borrow_mut()[at as usize..(at + bytes) as usize].fill(0);
                     }
                     3..6 => scene.write(at, bytes).await,
                     _ => {
                         let read = scene.array.read(at, scene.array.pool().take(bytes as usize)).await;
-                        let found = read.expect("all can be had");
+                        let found = read.expect("all data is available");
                         let truth = &scene.truth.borrow()[at as usize..(at + bytes) as usize];
                         assert!(found[..] == *truth, "seed {seed}, step {step}: {bytes} bytes at {at}");
                     }
                 }
                 if step == 30 && seed % 2 == 1 {
-                    scene.array.fail("member2").await.expect("the level bears it");
+                    scene.array.fail("member2").await.expect("the level survives it");
                 }
             }
         };
@@ -62,7 +62,7 @@ fn reads_see_what_was_answered_whether_or_not_a_member_is_missing() {
 }
 
 #[test]
-fn what_is_kept_is_bounded_and_is_written_when_it_is_old() {
+fn dirty_data_is_bounded_and_is_written_when_it_is_old() {
     let options = AssembleOptions { gather_bytes: 256 * KIB, ..AssembleOptions::default() };
     let scene = Scene::with_options(Level::Raid5, 40, options);
     scene.write_back();
@@ -81,7 +81,7 @@ fn what_is_kept_is_bounded_and_is_written_when_it_is_old() {
 }
 
 #[test]
-fn what_cannot_be_written_fails_the_flush() {
+fn dirty_data_that_cannot_be_written_fails_the_flush() {
     let scene = Scene::new(Level::Raid5, 4);
     scene.write_back();
     scene.world.run(scene.write(0, 4096), || false);
@@ -97,10 +97,10 @@ fn what_cannot_be_written_fails_the_flush() {
 }
 
 #[test]
-fn a_row_that_cannot_be_had_fails_its_own_data_alone_until_that_is_written_over() {
+fn an_unreadable_row_loses_only_its_own_dirty_data_until_it_is_overwritten() {
     let scene = Scene::new(Level::Raid5, 4);
     scene.write_back();
-    // Of stripe 1 two members cannot be read, so a part of it cannot be written.
+    // In stripe 1 two members cannot be read, so a part of it cannot be written.
     let unreadable = DATA_OFFSET + CHUNK_BYTES..DATA_OFFSET + 2 * CHUNK_BYTES;
     scene.members.iter().take(3).for_each(|member| member.faults().latent.borrow_mut().push(unreadable.clone()));
     let life = async {

@@ -1,5 +1,4 @@
-//! Bad weather: what was answered is kept, parity agrees with it, and nobody
-//! waits for ever.
+//! Coalescing under faults: answered writes are kept, parity agrees with the data, and no write waits for ever.
 
 use super::scene::{KIB, Scene, assemble};
 use engine::{AssembleOptions, Clock, Durability};
@@ -12,7 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 #[test]
-fn a_member_that_fails_in_the_midst_of_a_gathered_write_costs_nothing_that_was_answered() {
+fn a_member_that_fails_during_a_coalesced_write_loses_nothing_that_was_answered() {
     for (level, victim, after) in
         [(Level::Raid5, 0, 1), (Level::Raid5, 3, 3), (Level::Raid5, 7, 2), (Level::Raid6, 1, 1), (Level::Raid6, 6, 3)]
     {
@@ -20,7 +19,7 @@ fn a_member_that_fails_in_the_midst_of_a_gathered_write_costs_nothing_that_was_a
             let scene = Scene::new(level, 16);
             let depth = (scene.stripe_bytes / request_bytes + 2) as usize;
             let writes = scene.write_linear(0, scene.array.bytes(), request_bytes, depth);
-            // A medium that fails would only become bad blocks.
+            // Failed writes alone would only become bad blocks.
             let goes = async {
                 let clock = scene.world.clock();
                 clock.sleep_until(clock.now() + Duration::from_micros(after * 150)).await;
@@ -34,7 +33,7 @@ fn a_member_that_fails_in_the_midst_of_a_gathered_write_costs_nothing_that_was_a
 }
 
 #[test]
-fn what_was_answered_before_a_flush_survives_a_loss_of_power_after_it() {
+fn writes_answered_before_a_flush_survive_a_later_power_cut() {
     let mut kept = 0;
     for (cut, writeback) in [60, 90, 120, 150, 180].into_iter().flat_map(|cut| [(cut, false), (cut, true)]) {
         let scene = Scene::new(Level::Raid5, 8);
@@ -77,7 +76,7 @@ fn what_was_answered_before_a_flush_survives_a_loss_of_power_after_it() {
 }
 
 #[test]
-fn more_streams_than_memory_are_written_in_parts_and_within_it() {
+fn more_streams_than_fit_into_memory_are_written_in_parts_within_the_limit() {
     let budget = 256 * KIB;
     for writeback in [false, true] {
         let options = AssembleOptions { gather_bytes: budget, ..AssembleOptions::default() };
@@ -100,7 +99,7 @@ fn more_streams_than_memory_are_written_in_parts_and_within_it() {
         };
         scene.world.run(life, || false);
         assert!(scene.tally().reads > 0, "not all of them could wait until their stripes were full");
-        // Writeback keeps besides what is being answered: a request of each writer.
+        // Writeback also holds what is being answered: one request of each writer.
         let bound = budget + if writeback { 4 * 30 * 16 * KIB } else { 0 };
         assert!((budget / 2..=bound).contains(&most.get()), "writeback {writeback}: {} bytes waited", most.get());
         scene.world.run(scene.check(), || false);
@@ -108,7 +107,7 @@ fn more_streams_than_memory_are_written_in_parts_and_within_it() {
 }
 
 #[test]
-fn overlapping_writes_come_out_in_the_order_asked() {
+fn overlapping_writes_take_effect_in_the_order_of_their_requests() {
     for seed in 0..30 {
         let scene = Scene::new(Level::Raid5, 4);
         if seed >= 15 {
@@ -129,7 +128,7 @@ fn overlapping_writes_come_out_in_the_order_asked() {
             truth[at as usize..(at + bytes) as usize].copy_from_slice(&contents);
             let block = scene.array.pool().copy_of(&contents);
             let durability = if random.once_in(6) { Durability::Stable } else { Durability::Ordinary };
-            // Of what begins at one moment, the executor keeps the order.
+            // The executor keeps the order of requests that begin at one moment.
             moment = moment + Duration::from_micros(random.within(0..3) * 150);
             let (array, clock) = (scene.array.clone(), clock.clone());
             writes.push(async move {
@@ -144,14 +143,14 @@ fn overlapping_writes_come_out_in_the_order_asked() {
 }
 
 #[test]
-fn a_caller_that_is_dropped_takes_nothing_from_the_others() {
+fn dropping_one_write_leaves_the_others_of_its_stripe_intact() {
     for seed in 0..12 {
         let scene = Scene::new(Level::Raid5, 4);
         let mut random = Random::new(seed);
         let given_up = RefCell::new(Vec::new());
         let clock = scene.world.clock();
         let writes = (0..scene.array.bytes() / (16 * KIB)).map(|number| {
-            // Of each stripe's writes one stays, and all go on.
+            // One write of each stripe stays, and all of these complete.
             let patience = if number % 28 == 9 || random.once_in(2) { 1_000_000 } else { random.within(0..900) };
             let (scene, clock, given_up) = (&scene, &clock, &given_up);
             async move {
@@ -165,7 +164,7 @@ fn a_caller_that_is_dropped_takes_nothing_from_the_others() {
         let writes: Vec<_> = writes.collect();
         scene.world.run(join_all(writes), || false);
         assert!(!given_up.borrow().is_empty());
-        // What was given up may be there or not.
+        // Writes that were dropped may be there or not.
         let found = scene.world.run(scene.array.read(0, scene.array.pool().take(scene.truth.borrow().len())), || false);
         let found = found.expect("not stopped").expect("it can be read");
         for at in given_up.take() {
@@ -177,7 +176,7 @@ fn a_caller_that_is_dropped_takes_nothing_from_the_others() {
 }
 
 #[test]
-fn writes_that_all_give_up_while_they_wait_leave_nothing_behind() {
+fn dropping_all_waiting_writes_leaves_nothing_behind() {
     let scene = Scene::new(Level::Raid5, 4);
     let clock = scene.world.clock();
     let waiting = join_all((0..6).map(|number| scene.write(number * 16 * KIB, 16 * KIB)));
@@ -190,7 +189,7 @@ fn writes_that_all_give_up_while_they_wait_leave_nothing_behind() {
 }
 
 #[test]
-fn stopping_waits_for_nobody_else_to_come() {
+fn a_stop_does_not_wait_for_further_writes() {
     let scene = Scene::new(Level::Raid5, 4);
     let clock = scene.world.clock();
     let start = clock.now();

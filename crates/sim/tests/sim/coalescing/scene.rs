@@ -1,4 +1,4 @@
-//! An array of eight members to gather writes for, and what it should hold.
+//! An array of eight members for tests of coalescing, with its expected contents.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Durability, Pool};
@@ -16,7 +16,7 @@ pub(crate) const KIB: u64 = 1 << 10;
 pub(crate) const CHUNK_BYTES: u64 = 64 * KIB;
 pub(crate) const DATA_OFFSET: u64 = 32 * KIB;
 
-/// An array of eight members, what it should hold, and how to look at it.
+/// An array of eight members, and its expected contents.
 pub(crate) struct Scene {
     pub(crate) world: World,
     pub(crate) members: Vec<SimMember>,
@@ -24,7 +24,7 @@ pub(crate) struct Scene {
     pub(crate) truth: Rc<RefCell<Vec<u8>>>,
     pub(crate) stripe_bytes: u64,
     pub(crate) parities: u64,
-    /// Writes and flushes begun on any member.
+    /// Counts writes and flushes of all members.
     pub(crate) boundaries: Rc<Cell<u64>>,
 }
 
@@ -68,7 +68,7 @@ impl Scene {
         let newcomers: Vec<_> = candidates(&members).into_iter().enumerate().map(newcomer).collect();
         let (pool, clock) = (Pool::new(4 << 20), world.clock());
         let made = create(&recipe, &newcomers, &[], &pool, &clock, &|_, _| {});
-        world.run(made, || false).expect("not stopped").expect("it can be made");
+        world.run(made, || false).expect("not stopped").expect("the array is created");
         let assembled = Array::assemble(candidates(&members), options, Pool::new(4 << 20), clock);
         let array = world.run(assembled, || false).expect("not stopped").expect("nothing is wrong with it");
         let truth = Rc::new(RefCell::new(vec![0; array.bytes() as usize]));
@@ -94,19 +94,19 @@ impl Scene {
         tally
     }
 
-    /// Writes bytes that nobody else writes, and keeps what must be read then.
+    /// Writes noise to a range that no other test code writes, and records it.
     pub(crate) fn write(&self, at: u64, bytes: u64) -> impl Future<Output = ()> + use<> {
         let (array, truth, seed) = (self.array.clone(), self.truth.clone(), self.world.chance(0..u64::MAX));
         async move {
             let mut contents = vec![0; bytes as usize];
             Random::new(seed).fill(&mut contents);
             let block = array.pool().copy_of(&contents);
-            array.write(at, block, Durability::Ordinary).await.expect("nothing fails that matters");
+            array.write(at, block, Durability::Ordinary).await.expect("the level survives the faults");
             truth.borrow_mut()[at as usize..(at + bytes) as usize].copy_from_slice(&contents);
         }
     }
 
-    /// Writes `from..end` in order, `depth` requests at a time.
+    /// Writes `from..end` linearly, with `depth` requests in flight.
     pub(crate) fn write_linear(
         &self,
         from: u64,
@@ -128,8 +128,7 @@ impl Scene {
         }
     }
 
-    /// Everything reads back, and does so from each member's fellows: parity
-    /// agrees with the data everywhere.
+    /// Reads the whole array, and once more without each member, which shows that parity agrees with the data.
     pub(crate) async fn check(&self) {
         self.array.stop().await.expect("it stops clean");
         let status = self.array.status();
@@ -142,7 +141,7 @@ impl Scene {
             let mut rest = left.clone();
             rest.drain(missing.clone());
             let array = assemble(&self.world, &rest).await;
-            let read = array.read(0, array.pool().take(array.bytes() as usize)).await.expect("all can be had");
+            let read = array.read(0, array.pool().take(array.bytes() as usize)).await.expect("all data is available");
             let truth = self.truth.borrow();
             let wrong = (0..truth.len()).find(|&byte| read[byte] != truth[byte]);
             assert_eq!(wrong, None, "without members {missing:?}");

@@ -1,6 +1,5 @@
-//! Gathering, counted at the seam: linear writes of any size become full
-//! stripes, random ones cost what they must, and nobody waits in vain. And what
-//! happens in bad weather.
+//! Coalescing of writes, measured in member transfers: linear writes of any size become full stripes, random writes
+//! cost the minimum, and no write waits in vain. The submodules add failures and writeback.
 
 pub(crate) mod scene;
 mod weather;
@@ -13,13 +12,13 @@ use scene::{CHUNK_BYTES, KIB, Scene};
 use std::cell::Cell;
 use std::time::Duration;
 
-/// What full stripes cost: no reads, and n/(n-parities) of the user's bytes.
+/// The cost of full stripes: no reads, and the user's bytes times n/(n - parities).
 fn full_stripes(user_bytes: u64, parities: u64) -> (u64, u64) {
     (0, user_bytes * 8 / (8 - parities))
 }
 
 #[test]
-fn linear_writes_of_any_size_are_full_stripes_where_the_queue_holds_one() {
+fn linear_writes_of_any_size_become_full_stripes_if_the_queue_holds_one() {
     for (level, parities) in [(Level::Raid5, 1), (Level::Raid6, 2)] {
         let stripe = (8 - parities) * CHUNK_BYTES;
         for request_bytes in [4 * KIB, 16 * KIB, 64 * KIB, 448 * KIB, 1000 * KIB, 1024 * KIB, 1000, 5000] {
@@ -47,7 +46,7 @@ fn a_request_of_many_stripes_writes_each_member_once() {
 }
 
 #[test]
-fn several_streams_mixed_with_random_writes_are_full_stripes() {
+fn several_streams_mixed_with_random_writes_become_full_stripes() {
     let scene = Scene::new(Level::Raid5, 32);
     let part = scene.array.bytes() / 4;
     let random = async {
@@ -65,7 +64,7 @@ fn several_streams_mixed_with_random_writes_are_full_stripes() {
 }
 
 #[test]
-fn a_random_write_costs_what_it_must_and_waits_for_nobody() {
+fn a_random_write_costs_the_minimum_and_does_not_wait() {
     for (level, transfers) in [(Level::Raid5, 2), (Level::Raid6, 3)] {
         let scene = Scene::new(level, 40);
         let places: Vec<_> = (0..40).map(|stripe| stripe * 7 % 40 * scene.stripe_bytes + stripe * 4096).collect();
@@ -82,14 +81,14 @@ fn a_random_write_costs_what_it_must_and_waits_for_nobody() {
         assert_eq!(after.reads - before.reads, count * transfers, "{level:?}");
         assert_eq!(after.writes - before.writes, count * transfers, "{level:?}");
         assert_eq!(after.read_bytes - before.read_bytes, count * transfers * 4096, "{level:?}");
-        // Three latencies of at most 200 us each: one of the reads, two of the writes.
+        // Three latencies of at most 200 us each: one for the reads, two for the writes.
         assert!(took <= Duration::from_micros(600) * count as u32, "{level:?}: {took:?}");
         scene.world.run(scene.check(), || false);
     }
 }
 
 #[test]
-fn random_writes_that_look_like_streams_by_chance_are_not_held_up_for_long() {
+fn random_writes_that_look_like_streams_by_chance_are_not_delayed_for_long() {
     let scene = Scene::new(Level::Raid5, 64);
     let longest = Cell::new(Duration::ZERO);
     let lane = async || {
@@ -101,7 +100,7 @@ fn random_writes_that_look_like_streams_by_chance_are_not_held_up_for_long() {
         }
     };
     scene.world.run(join_all((0..32).map(|_| lane())), || false);
-    // Several times the patience, where one that waits meets others that do.
+    // Several times the limit of a wait, as one waiting write may meet others that wait.
     assert!(longest.get() <= Duration::from_millis(12), "{:?}", longest.get());
     scene.world.run(scene.check(), || false);
 }
@@ -120,7 +119,8 @@ fn random_writes_in_a_small_area_wait_for_no_stream() {
             }
         };
         scene.world.run(join_all((0..depth).map(|_| lane())), || false);
-        // What the stripe's lock is held for before it, and its own time. For a stream it would wait 3 ms besides.
+        // The time for which the stripe's lock is held before it, and its own time. Waiting for a stream would add 3
+        // ms.
         assert!(longest.get() < Duration::from_millis(3), "{area} bytes, {depth} under way: {:?}", longest.get());
     }
 }
@@ -133,7 +133,7 @@ fn a_stream_whose_queue_holds_no_stripe_is_not_slowed() {
         scene.world.run(scene.write_linear(0, scene.array.bytes(), 64 * KIB, depth), || false);
         let took = scene.world.clock().now().since(start);
         let requests = (scene.array.bytes() / (64 * KIB)) as u32;
-        // Three latencies a request, and twice the patience that was in vain.
+        // Three latencies per request, and two waits in vain.
         let bound = Duration::from_micros(600) * requests + Duration::from_millis(6);
         assert!(took <= bound, "{depth} at a time: {took:?}, not {bound:?}");
         scene.world.run(scene.check(), || false);
