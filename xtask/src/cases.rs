@@ -1,8 +1,8 @@
-//! docs/cases.md shows what becomes of situations that people have reported, under the real driver and here. Its table is
-//! made by tests/cases: a guest makes the members and lets md try them, a script tries them with mdspace and judges.
+//! docs/cases.md shows how reported situations end under the real driver and under mdspace. The scripts in tests/cases
+//! make its table: a guest creates the members and lets md try them, then a script tries them with mdspace and judges.
 //!
-//! The page is compared word for word, and `cargo xtask cases` writes it anew; what is right stands in tests/cases/cases.py,
-//! so a page can never make a wrong outcome right.
+//! The page is compared word for word, and `cargo xtask cases` rewrites it. The right outcomes are in
+//! tests/cases/cases.py, so a rewritten page cannot make a wrong outcome right.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use anyhow::{Context, Result, ensure};
 use crate::guest::Guest;
 use crate::root;
 
-/// What the table begins with, on the page and as the script prints it.
+/// The heading of the table, on the page and in the script's output.
 const TABLE: &str = "| Situation |";
 
 fn page() -> PathBuf {
     root().join("docs/cases.md")
 }
 
-/// Makes the members of all situations in `place`, in guests beside each other, as most of their time is md's waiting.
+/// Creates the members of all situations in `place`, in concurrent guests, as md spends most of the time waiting.
 fn make(place: &Path) -> Result<()> {
     let script = root().join("tests/cases/kernel.sh");
     let make = |half: &str| -> Result<()> {
@@ -35,10 +35,10 @@ fn make(place: &Path) -> Result<()> {
     })
 }
 
-/// The table as it comes out now, and how many situations it has.
+/// Makes the table and counts its situations.
 ///
 /// # Errors
-/// A situation that comes out wrong, with what came instead.
+/// A situation ended wrong; the error shows how.
 pub(crate) fn table(mdspace: &Path, place: &Path) -> Result<(String, usize)> {
     make(place)?;
     let output = Command::new(root().join("tests/cases/cases.py")).arg(mdspace).arg(place).arg("--page").output()?;
@@ -49,14 +49,14 @@ pub(crate) fn table(mdspace: &Path, place: &Path) -> Result<(String, usize)> {
     Ok((table, rows))
 }
 
-/// The page's text around its table.
+/// The page's text before and after its table.
 fn around(text: &str) -> Result<(&str, &str)> {
     let begin = text.find(TABLE).context("docs/cases.md has no table")?;
     let end = text[begin..].find("\n\n").map_or(text.len(), |end| begin + end + 1);
     Ok((&text[..begin], &text[end..]))
 }
 
-/// Compares the page with what comes out now.
+/// Compares the page with a new table.
 ///
 /// # Errors
 /// The first row that differs.
@@ -66,18 +66,18 @@ pub(crate) fn check(mdspace: &Path, place: &Path) -> Result<usize> {
     let (before, after) = around(&text)?;
     let old = &text[before.len()..text.len() - after.len()];
     let differs = old.lines().zip(table.lines()).find(|(old, new)| old != new);
-    ensure!(differs.is_none(), "docs/cases.md: {differs:?}\nto write it anew: cargo xtask cases");
+    ensure!(differs.is_none(), "docs/cases.md: {differs:?}\nto rewrite it: cargo xtask cases");
     ensure!(
         old.lines().count() == table.lines().count(),
-        "docs/cases.md has other rows; to write it anew: cargo xtask cases"
+        "docs/cases.md has other rows; to rewrite it: cargo xtask cases"
     );
     Ok(rows)
 }
 
-/// `cargo xtask cases`: writes the page anew.
+/// `cargo xtask cases`: rewrites the page.
 ///
 /// # Errors
-/// A situation that comes out wrong; then the page stays as it is.
+/// A situation ended wrong; the page then stays as it is.
 pub(crate) fn write(mdspace: &Path, place: &Path) -> Result<usize> {
     let text = fs::read_to_string(page())?;
     let (table, rows) = table(mdspace, place)?;

@@ -1,7 +1,7 @@
-//! House rules that neither the compiler nor clippy knows.
+//! Rules of the project that neither the compiler nor clippy checks.
 //!
-//! Each rule reads files or cargo's metadata and names what breaks it, with file and line. Nothing is changed and
-//! nothing is built. The rules' own tests are tables of what must pass and what must not.
+//! A rule reads files or cargo's metadata, and names each violation with file and line. It changes nothing and builds
+//! nothing. The rules' own tests are tables of what must pass and what must not.
 
 mod book;
 mod packages;
@@ -16,10 +16,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::root;
 
-/// One place where a rule is broken.
+/// A violation of a rule.
 #[derive(Debug, PartialEq, Eq)]
 struct Violation {
-    /// File, and line where there is one.
+    /// The file, with the line if there is one.
     place: String,
     what: String,
 }
@@ -30,18 +30,18 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Checks every rule; returns what was checked in a few words.
+/// Checks every rule; returns a short summary.
 ///
 /// # Errors
 ///
-/// All violations, one a line.
+/// All violations, one per line.
 pub(crate) fn check() -> Result<String> {
     let mut violations = Vec::new();
     let files = source_files()?;
     let mut pages = BTreeMap::new();
     for path in &files {
-        let Ok(contents) = fs::read(root().join(path)) else { continue }; // deleted, but not yet in git
-        let Ok(contents) = String::from_utf8(contents) else { continue }; // not a text
+        let Ok(contents) = fs::read(root().join(path)) else { continue }; // deleted, but still in git's index
+        let Ok(contents) = String::from_utf8(contents) else { continue }; // not text
         violations.extend(text::check(path, &contents));
         if path.starts_with("docs/") && path.ends_with(".md") {
             pages.insert(path.clone(), contents);
@@ -56,7 +56,7 @@ pub(crate) fn check() -> Result<String> {
     bail!("{}\n{} violations of the house's rules", lines.join("\n"), lines.len());
 }
 
-/// The project's files relative to its root: those in git and those that would be added to it.
+/// The project's files, relative to its root: those in git, and those that `git add` would add.
 fn source_files() -> Result<Vec<String>> {
     let git = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])

@@ -1,4 +1,4 @@
-//! Rules on packages, from `cargo metadata`: which crate may use which, and under what licences we depend.
+//! Rules on packages, from `cargo metadata`: the arrows between crates, and the licences of dependencies.
 
 use std::process::Command;
 
@@ -25,7 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Licences that ask for no more than attribution.
+/// Licences that require no more than attribution.
 const LICENCES: &[&str] = &[
     "0BSD",
     "Apache-2.0",
@@ -41,7 +41,7 @@ const LICENCES: &[&str] = &[
     "Zlib",
 ];
 
-/// Adds what breaks the rules to `violations`; returns the number of packages looked at.
+/// Adds violations to `violations`; returns the number of packages.
 pub(super) fn check(violations: &mut Vec<Violation>) -> Result<usize> {
     let metadata = metadata()?;
     let packages = metadata["packages"].as_array().context("cargo metadata without packages")?;
@@ -69,7 +69,7 @@ fn metadata() -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// What is wrong with the dependencies of `package`, one of ours.
+/// Violations in the dependencies of `package`, which is one of the workspace's.
 fn check_arrows(name: &str, package: &Value) -> Vec<String> {
     let Some((_, allowed)) = ARROWS.iter().find(|(package, _)| *package == name) else {
         return vec!["not in the table of arrows in xtask/src/tidy/packages.rs".into()];
@@ -82,7 +82,7 @@ fn check_arrows(name: &str, package: &Value) -> Vec<String> {
         .collect()
 }
 
-/// What is wrong with the licence of somebody else's package.
+/// A violation by the licence of a third party's package.
 fn check_licence(licence: Option<&str>) -> Option<String> {
     let Some(licence) = licence else { return Some("states no licence".into()) };
     let Ok(expression) = spdx::Expression::parse_mode(licence, spdx::ParseMode::LAX) else {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_the_wrong_way_is_seen_unless_only_tests_use_it() {
+    fn a_dependency_against_the_arrows_is_found_unless_only_tests_use_it() {
         let package = |kind: &str| {
             let dependency = serde_json::json!({"name": "mdspace-io", "kind": kind, "path": "/x"});
             serde_json::json!({"dependencies": [dependency]})
