@@ -218,7 +218,7 @@ impl Processor {
             let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
             let allowed = list.and_then(|list| numbers(list.trim())).context("/proc/self/status: Cpus_allowed_list")?;
             processors.extend(allowed.into_iter().map(|number| (number, 0)));
-            // Starts at a random processor, for other processes that run guests too.
+            // Other processes that run guests start at other processors.
             let first = std::process::id() as usize % processors.len();
             processors.rotate_left(first);
         }

@@ -206,7 +206,7 @@ impl Workplace<'_> {
     }
 
     /// Reads the whole array without the members `missing`. `differs` gets the position and bytes of each piece, and
-    /// returns the offset of the first wrong byte. No array is held in memory, which would take longer than reading it.
+    /// returns the offset of the first wrong byte in it. No array is held in memory, which would take longer than reading.
     fn read(&self, missing: &[usize], differs: impl Fn(usize, &[u8]) -> Option<usize>) -> Result<Contents> {
         let mut command = Command::new(self.mdspace);
         command.arg("read").args(self.images_but(missing)).stdin(Stdio::null());

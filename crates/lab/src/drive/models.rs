@@ -223,7 +223,7 @@ mod tests {
                 latencies_nanos.push(begun.done_at - now);
                 under_way.push(Reverse(begun.done_at));
             }
-            let Reverse(done_at) = under_way.pop().expect("something is under way");
+            let Reverse(done_at) = under_way.pop().expect("a command is in flight");
             now = now.max(done_at);
         }
         let requests_per_second = count as f64 / (now as f64 / 1e9);

@@ -85,7 +85,7 @@ fn rig(policy: Policy) -> Rig {
 /// As [`rig`], without the first drive.
 fn degraded(policy: Policy) -> Rig {
     let rig = rig(policy);
-    rig.world.run(rig.array.fail("drive0"), || false).expect("the run is not stopped").expect("the level bears it");
+    rig.world.run(rig.array.fail("drive0"), || false).expect("the run is not stopped").expect("the level survives it");
     rig
 }
 
@@ -94,7 +94,7 @@ async fn read(array: &LabArray, policy: Policy, at: u64, bytes: u64) {
     let pieces = (at..at + bytes).step_by(piece_bytes as usize);
     let reads = pieces.map(|at| array.read(at, array.pool().take(piece_bytes as usize)));
     for read in join_all(reads).await {
-        read.expect("one missing member is borne");
+        read.expect("the level survives one missing member");
     }
 }
 
