@@ -3,7 +3,7 @@
 //! Members are what md(4) would trust: without checksums, whatever a drive returns without an error is taken as right.
 //! The promises below follow from that, and [`crate::truth`] and [`crate::judge`] hold the engine to exactly these:
 //!
-//! | fault | promise, while the level bears it |
+//! | fault | promise, while the level survives it |
 //! |---|---|
 //! | power cut between any two writes or flushes; writes lost from a cache or torn at 512 bytes or 4 KiB, in any order | each sector holds what was flushed, or a write that was answered later or was in flight; copies and parity disagree only where the metadata marks it |
 //! | a read fails once, or until it is rewritten; a write or flush fails; a member goes, hangs, is slow, or returns | the same, and no request fails |
