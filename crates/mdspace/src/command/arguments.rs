@@ -20,7 +20,6 @@ use engine::StripeSize;
 use format::geometry::Level;
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 /// Linux software RAID, in user space
@@ -432,10 +431,6 @@ pub(crate) struct ServeArguments {
     /// Answer writes when the members have them, or from memory, as a disk does that has to be flushed
     #[arg(long, value_enum, default_value_t)]
     pub(crate) cache: CacheMode,
-
-    /// How many threads share the array's stripes, each with 64 MiB of locked memory of its own
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub(crate) shards: NonZeroU16,
 
     /// Print the array's status as JSON (docs/json.md), in one line, once clients can connect
     #[arg(long)]

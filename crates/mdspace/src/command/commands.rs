@@ -4,7 +4,6 @@
 //! first to end and is refused then, with what is under way. Looking, `fail`, `remove`, `scrub` and quick settings wait for
 //! nothing but the array itself. What may wait for a file system does so on another thread ([`crate::elsewhere`]).
 
-use crate::command::crew::Crew;
 use crate::command::failure::Failure;
 use crate::command::grow;
 use crate::command::metrics;
@@ -15,7 +14,7 @@ use crate::machine::{Array, Machine, Purpose, random};
 use crate::names::path_of;
 use engine::{Candidate, Clock, Moment, Refusal};
 use export::control::{AddRequest, ApiError, Command, MemberRequest, ReplaceRequest};
-use export::measure::{Gauges, Measures};
+use export::measure::Gauges;
 use futures_util::future::{Either, select};
 use futures_util::lock::{Mutex, MutexGuard};
 use io::{AnyMember, OpenError};
@@ -46,8 +45,6 @@ pub(crate) struct Commands<'a> {
     pub(crate) array: Array,
     /// What requests and members do, in figures.
     pub(crate) gauges: Gauges,
-    /// The threads of other shards, where there are any.
-    pub(crate) crew: Option<Crew>,
     /// Held by the change that is under way, and what that is.
     turn: Mutex<()>,
     under_way: RefCell<String>,
@@ -56,18 +53,18 @@ pub(crate) struct Commands<'a> {
 }
 
 impl<'a> Commands<'a> {
-    pub(crate) fn new(machine: &'a Machine, array: Array, gauges: Gauges, crew: Option<Crew>) -> Self {
+    pub(crate) fn new(machine: &'a Machine, array: Array, gauges: Gauges) -> Self {
         let (turn, under_way, let_go_until) = (Mutex::default(), RefCell::default(), Cell::default());
-        Self { machine, array, gauges, crew, turn, under_way, let_go_until }
+        Self { machine, array, gauges, turn, under_way, let_go_until }
     }
 
     /// Does what changes the array, or tells how it is.
     pub(crate) async fn carry_out(&self, command: Command) -> Result<Answer, ApiError> {
         match command {
             Command::Status | Command::Stop => {}
-            Command::Measures => return Ok(Answer::Body(json(&self.measures().await))),
+            Command::Measures => return Ok(Answer::Body(json(&self.gauges.measures()))),
             Command::Metrics => {
-                return Ok(Answer::Body(metrics::text(self.array.status(), self.measures().await).into()));
+                return Ok(Answer::Body(metrics::text(self.array.status(), self.gauges.measures()).into()));
             }
             Command::Trace(request) => return Ok(Answer::Body(json(&self.gauges.traces(request.from)))),
             Command::ScrubReport => return scrub::served_report(&self.array).map(Answer::Body),
@@ -102,15 +99,6 @@ impl<'a> Commands<'a> {
                 .advice(
                     "give the command again when it has ended; `mdspace status` and `mdspace fail` do not wait for it",
                 )),
-        }
-    }
-
-    /// Of all threads.
-    async fn measures(&self) -> Measures {
-        let own = self.gauges.measures();
-        match &self.crew {
-            None => own,
-            Some(crew) => crew.measures().await.iter().fold(own, |all, other| all.with(other)),
         }
     }
 

@@ -1,4 +1,5 @@
-//! What fingers type that know mdadm: its options, answered with the line of this command that does the same.
+//! What fingers type that know mdadm: its options, answered with the line of this command that does the same. And what they
+//! know of this command that is gone.
 //!
 //! It never does anything itself. A line that only looked gets one that only looks; nothing that changes an array is ever
 //! suggested to who did not ask for it.
@@ -22,6 +23,12 @@ pub(crate) fn answer(words: &[OsString]) -> Option<(String, String)> {
     let mode = typed.iter().find_map(|word| Mode::of(word))?;
     let reason = format!("{}: an option of mdadm's", mode.word);
     Some((reason, mode.next(&Line::of(&typed))))
+}
+
+/// What to say where `error` is of an option that this command had once.
+pub(crate) fn answer_to_what_is_gone(error: &Error) -> Option<(String, String)> {
+    let is_gone = matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(word)) if word == "--shards");
+    is_gone.then(|| ("--shards: this option is gone: one thread serves an array".to_owned(), "leave it out".to_owned()))
 }
 
 /// What mdadm is to do, and the word that says so.

@@ -12,7 +12,6 @@ mod bitmap_file;
 mod commands;
 mod control;
 mod create;
-mod crew;
 mod doubt;
 mod examine;
 mod failure;
@@ -75,12 +74,12 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Says what is wrong with the command line: by mdadm's options in it, where there are some.
+/// Says what is wrong with the command line: by mdadm's options in it, or one that is gone, where there are some.
 fn refuse(error: clap::Error) -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     if error.use_stderr()
         && !habits::asks_for_help(&words)
-        && let Some((reason, next)) = habits::answer(&words)
+        && let Some((reason, next)) = habits::answer(&words).or_else(|| habits::answer_to_what_is_gone(&error))
     {
         let failure = Failure::refused(reason).advise(next);
         tell!("{failure}");

@@ -1,6 +1,6 @@
 //! `serve` and `up`: an array and the ways into it, until somebody says stop.
 //!
-//! One thread owns the array, alone or with others that share its stripes ([`crate::command::crew`]). The control socket has another, which hands each
+//! One thread owns the array. The control socket has another, which hands each
 //! command over and waits for the answer ([`crate::command::commands`] carries them out, each beside the others); so may ways in ([`crate::command::ways`]). Whoever ends it (SIGINT, SIGTERM or
 //! the `stop` command), the order is the same: no new requests, those that
 //! were received are answered, everything is flushed, the array is marked
@@ -10,7 +10,6 @@ use crate::command::activation::{self, Inherited};
 use crate::command::arguments::{CacheMode, Clearing, ServeArguments, UpArguments, WayArguments, WriteSize};
 use crate::command::commands::{Answer, Commands};
 use crate::command::create::create;
-use crate::command::crew::{Crew, Orders, deliver};
 use crate::command::doubt::warn_of_doubtful_zeros;
 use crate::command::failure::Failure;
 use crate::command::members::{ArrayUuid, expand};
@@ -84,13 +83,7 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
             (None, None) => ControlSource::Path(own()?.control),
         };
         let control = Control { source: path, http: http(arguments, inherited.http)? };
-        let orders = Orders {
-            shards: arguments.shards,
-            kernel,
-            writeback: arguments.cache == CacheMode::Writeback,
-            arena: Arena::Large,
-        };
-        let server = ArrayServer::start(&machine, array, nbd, &arguments.ways, control, Some(orders)).await?;
+        let server = ArrayServer::start(&machine, array, nbd, &arguments.ways, control).await?;
         print(&server.greeting(arguments.json))?;
         activation::ready(&server.headline());
         let served = server.run().await;
@@ -206,7 +199,7 @@ pub(crate) fn up(arguments: &UpArguments, kernel: Option<&'static Kernel>) -> Re
         let array = machine.assemble_candidates(candidates, false, Purpose::Write).await?;
         let nbd = NbdSource::Address(NbdAddress::Unix(sockets.nbd));
         let control = Control { source: ControlSource::Path(sockets.control), http: None };
-        let server = ArrayServer::start(&machine, array, nbd, &WayArguments::default(), control, None).await?;
+        let server = ArrayServer::start(&machine, array, nbd, &WayArguments::default(), control).await?;
         print(&server.greeting(arguments.json))?;
         if !arguments.json {
             print(&what_to_try(&server, &members))?;
@@ -314,8 +307,6 @@ enum Ending {
 struct ArrayServer<'a> {
     commands: Commands<'a>,
     front: Front,
-    /// What has other shards work, where there are any.
-    giving: Option<io::JoinHandle<()>>,
     /// Sweeps, where one is due, the clean mark whenever the array is idle, and bits
     /// of the bitmap cleared; all end by themselves when the array is stopped.
     background: io::JoinHandle<()>,
@@ -341,7 +332,6 @@ impl<'a> ArrayServer<'a> {
         nbd: NbdSource,
         ways: &WayArguments,
         control: Control,
-        orders: Option<Orders>,
     ) -> Result<Self, Failure> {
         // Signals first: threads that exist before would take them.
         let terminated = io::signal::terminated().map_err(|error| Failure::refused(format!("signals: {error}")))?;
@@ -349,10 +339,8 @@ impl<'a> ArrayServer<'a> {
         let gauges = Gauges::new();
         array.observe(Some(Rc::new(gauges.clone())));
         let kept = scrub::Kept::of(&array)?;
-        let (exported, crew) = exported(&array, orders).await?;
-        let (crew, giving) = crew.unzip();
-        let hands = crew.as_ref().map_or(Vec::new(), Crew::hands);
-        let ways = Ways::open(&array.status().name, &Measured::new(exported, &gauges), nbd, ways, hands).await?;
+        let served = Measured::new(Exported(array.clone()), &gauges);
+        let ways = Ways::open(&array.status().name, &served, nbd, ways).await?;
         let (sender, asked) = mpsc::unbounded();
         let (control, called) = match control.start(Backend(sender)) {
             Ok(started) => started,
@@ -370,8 +358,8 @@ impl<'a> ArrayServer<'a> {
             }
         });
         let front = Front { ways, called, asked, terminated: Box::pin(terminated) };
-        let commands = Commands::new(machine, array, gauges, crew);
-        Ok(Self { commands, front, giving, background, control })
+        let commands = Commands::new(machine, array, gauges);
+        Ok(Self { commands, front, background, control })
     }
 
     /// What is served, and how to connect; as JSON in a line.
@@ -393,7 +381,7 @@ impl<'a> ArrayServer<'a> {
 
     /// Serves until the end.
     async fn run(self) -> Result<(), Failure> {
-        let Self { commands, mut front, giving, background, control } = self;
+        let Self { commands, mut front, background, control } = self;
         let mut under_way = FuturesUnordered::new();
         let ending = front.until_ending(&commands, &mut under_way).await;
         activation::stopping();
@@ -404,15 +392,9 @@ impl<'a> ArrayServer<'a> {
         };
         let stopped = answering(&mut under_way, |answer| body(answer, &commands.array, &served), stop).await;
         background.await;
-        if let Some(giving) = giving {
-            giving.await;
-        }
         // Those that still wait for a file are told that the array is being stopped.
         drop((asked, under_way));
-        let Commands { array, crew, .. } = commands;
-        if let Some(crew) = crew {
-            crew.end();
-        }
+        let Commands { array, .. } = commands;
         let status = array.status();
         drop(array);
         let result = finish(ending, &stopped, &status);
@@ -507,23 +489,6 @@ fn body(answer: Answer, array: &Array, served: &Served) -> Value {
 
 fn status(array: &Array, served: &Served) -> Value {
     json(&ServedStatus { array: array.status(), served })
-}
-
-/// What ways in have of the array; with the threads that share it, where there are several.
-async fn exported(
-    array: &Array,
-    orders: Option<Orders>,
-) -> Result<(Exported, Option<(Crew, io::JoinHandle<()>)>), Failure> {
-    let Some(orders) = orders.filter(|orders| orders.shards.get() > 1) else {
-        return Ok((Exported::Array(array.clone()), None));
-    };
-    let (crew, first, line) = Crew::start(array, &orders).await?;
-    drop(io::spawn(deliver(first.clone(), line)));
-    let giving = io::spawn({
-        let first = first.clone();
-        async move { first.give_licences().await }
-    });
-    Ok((Exported::Shard(first), Some((crew, giving))))
 }
 
 /// As `status` for what changed nothing.

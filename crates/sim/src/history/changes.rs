@@ -4,8 +4,8 @@
 //! the end of the history shows what is missing.
 
 use super::requests::UnderWay;
+use super::run::Simulated;
 use super::run::{Presence, Runner};
-use super::sharded::Simulated;
 use engine::{BitmapPolicy, Candidate};
 
 /// How a member joins an array.

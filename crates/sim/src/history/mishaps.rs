@@ -1,8 +1,8 @@
 //! Faults: the members that they may befall, and the doubts that they leave.
 
 use super::requests::UnderWay;
+use super::run::Simulated;
 use super::run::{Presence, Runner};
-use super::sharded::Simulated;
 use super::step::Fault;
 use crate::faults::{Mishap, Planned};
 use crate::rows::Row;

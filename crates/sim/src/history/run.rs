@@ -12,7 +12,6 @@ use super::life::Keepers;
 use super::old_superblock::old_superblock;
 use super::others::Strays;
 use super::requests::Shared;
-use super::sharded::Simulated;
 use super::step::{Cut, History, Step};
 use super::tally::Tally;
 use crate::checksums::examine;
@@ -21,14 +20,16 @@ use crate::member::SimMember;
 use crate::rows::{Row, rows};
 use crate::truth::Truth;
 use engine::create::create;
-use engine::{Clock, Pool};
+use engine::{Array, Clock, Pool};
 use format::geometry::{Geometry, Level};
 use format::superblock::{Superblock, Version, decode};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
-use world::Random;
-use world::{Tracer, World};
+use world::{Random, Tracer, VirtualClock, World};
+
+/// The array of a history.
+pub(super) type Simulated = Array<SimMember, VirtualClock>;
 
 /// Length of the bitmap file.
 const FILE_BYTES: usize = 8192;
@@ -136,7 +137,6 @@ impl<'a> Runner<'a> {
             discarded: Cell::new(false),
             under_way: Cell::new(0),
             waiting: RefCell::default(),
-            changing: RefCell::default(),
         };
         Self {
             history,

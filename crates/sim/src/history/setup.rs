@@ -61,8 +61,6 @@ pub struct Setup {
     pub patience_micros: Option<u64>,
     /// Whether members hold checksums.
     pub integrity: bool,
-    /// How many shards serve it.
-    pub shards: u16,
     /// Whether members complete some reads and writes at once.
     pub prompt: bool,
 }
@@ -172,7 +170,6 @@ impl Setup {
             patience_micros: (kept_whole && random.once_in(2)).then_some(200_000),
             // At levels with redundancy, and with superblocks before the data.
             integrity: !is_old && random.once_in(6) && redundant && !version.is_at_end(),
-            shards: 1,
             prompt: false,
         }
     }

@@ -2,11 +2,14 @@
 
 use super::healing::{RAID1, RAID5, RAID6, RAID10, of, play};
 use super::stripes::{CHUNK, Cost, Counted, KIB, PAGE, each, uncached, with_array};
-use engine::{AssembleOptions, Durability};
+use engine::{AssembleOptions, Clock, Durability};
 use format::geometry::Level;
 use format::superblock::{DeviceFlags, Version, decode};
 use format::units::MemberByte;
 use mdspace_sim::{Random, SimMember};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
 
 const STRIPES: u64 = 16;
 
@@ -50,7 +53,7 @@ fn every_member_byte_that_a_read_needs_is_read_once() {
     }
 }
 
-/// As a request that is shared out among shards has it: its first part may end at any byte, and the next begins there.
+/// A caller may read into the rest of a buffer, which begins at any byte.
 #[test]
 fn reads_fill_memory_that_is_not_aligned_for_members() {
     for setup in [RAID1, RAID5, RAID6, RAID10] {
@@ -252,6 +255,40 @@ fn a_stream_never_reads_data_from_before_a_write() {
                 assert!(found[..] == *expected, "seed {seed}, step {step}: {bytes} bytes at {next} are not the last");
                 next += bytes;
             }
+        });
+    }
+}
+
+/// A write discards the read-ahead of its stripe: a read that waits for this read-ahead has to be woken.
+#[test]
+fn a_stream_that_waits_for_read_ahead_continues_when_a_write_discards_it() {
+    let setups = [(RAID5, 1), (RAID6, 1), (RAID6, 2)];
+    for (seed, (setup, missing)) in (0..10).flat_map(|seed| setups.map(|setup| (seed, setup))) {
+        play(setup, seed, async |scene| {
+            let members = scene.create().await;
+            let array = scene.assemble(&members[missing..], false).await.expect("the level survives it");
+            let next = Rc::new(Cell::new(Some(0)));
+            let (reader, place, clock) = (array.clone(), next.clone(), scene.world.clock());
+            let limit = clock.now() + Duration::from_secs(1);
+            let write = async |at| {
+                let block = array.pool().zeroed(PAGE as usize).freeze();
+                array.write(at, block, Durability::Ordinary).await.expect("the level survives it");
+            };
+            write(0).await; // the array is dirty from here on, so a write locks its stripe at once
+            // A task of its own, which is not woken together with the writer.
+            scene.world.spawn(async move {
+                for at in (0..reader.bytes()).step_by(PAGE as usize) {
+                    place.set(Some(at));
+                    reader.read(at, reader.pool().take(PAGE as usize)).await.expect("the data is available");
+                }
+                place.set(None);
+            });
+            while let Some(at) = next.get() {
+                assert!(clock.now() < limit, "{setup:?}: the stream waits for ever at {at}");
+                clock.sleep_until(clock.now() + Duration::from_micros(scene.world.chance(1..200))).await;
+                write(at).await;
+            }
+            array.stop().await.expect("stops clean");
         });
     }
 }

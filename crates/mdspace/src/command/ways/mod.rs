@@ -1,8 +1,8 @@
 //! The ways into an array that is being served: a table of them, each in a
 //! file of its own, all open at once.
 //!
-//! The array belongs to one thread, or each stripe to one of several. A way in that has threads of its own
-//! hands requests to the first; what is begun there is finished there.
+//! The array belongs to one thread. A way in that has threads of its own hands requests to it; what is begun there is
+//! finished there.
 
 #[cfg(feature = "fuse")]
 mod fuse;
@@ -13,7 +13,6 @@ mod ublk;
 mod vhost_user;
 
 use crate::command::arguments::WayArguments;
-use crate::command::crew::Hand;
 use crate::command::failure::Failure;
 use crate::command::nbd_address::NbdAddress;
 use crate::command::volume::Served;
@@ -69,14 +68,12 @@ pub(crate) enum NbdSource {
 pub(crate) struct Ways(Vec<Box<dyn Way>>);
 
 impl Ways {
-    /// Opens NBD at `nbd`, and what `arguments` ask for, for the array called `name`. Connections of NBD are served by the threads of
-    /// `hands` too, in turn.
+    /// Opens NBD at `nbd`, and what `arguments` ask for, for the array called `name`.
     pub(crate) async fn open(
         name: &str,
         volume: &Served,
         nbd: NbdSource,
         arguments: &WayArguments,
-        hands: Vec<Hand>,
     ) -> Result<Self, Failure> {
         #[cfg(not(feature = "ublk"))]
         if arguments.ublk {
@@ -89,7 +86,7 @@ impl Ways {
             not(any(feature = "fuse", feature = "ublk", feature = "vhost-user")),
             expect(unused_mut, reason = "there is no other")
         )]
-        let mut ways: Vec<Box<dyn Way>> = vec![Box::new(nbd::NbdWay::open(name, volume, nbd, arguments, hands)?)];
+        let mut ways: Vec<Box<dyn Way>> = vec![Box::new(nbd::NbdWay::open(name, volume, nbd, arguments)?)];
         #[cfg(feature = "vhost-user")]
         for path in &arguments.vhost_user {
             ways.push(Box::new(vhost_user::VhostUserWay::open(name, volume, path).map_err(refused)?));

@@ -2,28 +2,24 @@
 //!
 //! Without TLS nobody is asked who he is, so a port that other machines reach is opened only when that was asked for.
 
-use super::{NbdSource, STOP_GRACE, Way};
+use super::{NbdSource, Way};
 #[cfg(feature = "tls")]
 use crate::command::arguments::TlsMode;
 use crate::command::arguments::WayArguments;
-use crate::command::crew::Hand;
 use crate::command::failure::Failure;
 use crate::command::nbd_address::NbdAddress;
 use crate::command::volume::Served;
-use engine::Clock;
-use export::nbd::server::{Other, Server, ServerLimits};
+use export::nbd::server::{Server, ServerLimits};
 use export::nbd::session::Export;
 #[cfg(feature = "tls")]
 use export::nbd::tls::Credentials;
 use export::nbd::tls::Security;
-use futures_util::future::{LocalBoxFuture, join, join_all};
+use futures_util::future::LocalBoxFuture;
 use io::net::Listener;
 
 /// An NBD server.
 pub(super) struct NbdWay {
     server: Server<Served>,
-    /// Those whose threads serve connections too.
-    hands: Vec<Hand>,
     /// `None` once it has ended.
     accepting: Option<io::JoinHandle<std::io::Result<()>>>,
     address: NbdAddress,
@@ -37,7 +33,6 @@ impl NbdWay {
         volume: &Served,
         source: NbdSource,
         arguments: &WayArguments,
-        hands: Vec<Hand>,
     ) -> Result<Self, Failure> {
         let refused = |error: std::io::Error| Failure::refused(error.to_string());
         let (security, tls) = security(arguments)?;
@@ -52,16 +47,12 @@ impl NbdWay {
             NbdSource::Inherited(listener, address) => (listener, address),
         };
         let export = Export { name: name.to_owned(), volume: volume.clone() };
-        let all = ServerLimits::default();
-        let limits = ServerLimits { payload_bytes: all.payload_bytes / (1 + hands.len() as u64), ..all };
-        let others = hands.iter().map(|hand| other(hand, name, limits, &security)).collect();
-        let server = Server::secured(vec![export], limits, security);
-        server.share_with(others);
+        let server = Server::secured(vec![export], ServerLimits::default(), security);
         let accepting = io::spawn({
             let server = server.clone();
             async move { server.accept_from(listener).await }
         });
-        Ok(Self { server, hands, accepting: Some(accepting), address, tls })
+        Ok(Self { server, accepting: Some(accepting), address, tls })
     }
 }
 
@@ -89,44 +80,13 @@ impl Way for NbdWay {
 
     fn stop(self: Box<Self>, grace: LocalBoxFuture<'static, ()>) -> LocalBoxFuture<'static, ()> {
         Box::pin(async move {
-            let others = self.hands.iter().map(stop);
-            join(self.server.stop(grace), join_all(others)).await;
+            self.server.stop(grace).await;
             if let Some(accepting) = self.accepting {
                 // Its listener goes, and with it the socket.
                 drop(accepting.await);
             }
         })
     }
-}
-
-/// A server of the same on a worker's thread, and the way to it.
-fn other(hand: &Hand, name: &str, limits: ServerLimits, security: &Security) -> Other {
-    let (name, security) = (name.to_owned(), security.clone());
-    drop(hand.call(async move |local| {
-        let export = Export { name, volume: local.volume.clone() };
-        local.server.replace(Some(Server::secured(vec![export], limits, security)));
-    }));
-    let hand = hand.clone();
-    Box::new(move |connection, counted| {
-        drop(hand.call(async move |local| {
-            if let Some(server) = &*local.server.borrow() {
-                server.take_over(connection, counted);
-            }
-        }));
-    })
-}
-
-/// As [`Server::stop`], on a worker's thread.
-async fn stop(hand: &Hand) {
-    let stopped = hand.call(async |local| {
-        let clock = io::RealClock::new();
-        let server = local.server.borrow().clone();
-        if let Some(server) = server {
-            server.stop(clock.sleep_until(clock.now() + STOP_GRACE)).await;
-        }
-    });
-    // One that has ended serves nobody.
-    let _ = stopped.await;
 }
 
 /// What protects connections, and whether it is more than an offer.
