@@ -5,7 +5,7 @@
 #   rot.sh DIRECTORY COUNT      the guest's disks are COUNT members for the driver to repair, and as many that were
 #
 # Leaves what it reads of the arrays in DIRECTORY/md and DIRECTORY/ours, and prints the mismatch_cnt of a check of the latter.
-# What is right is not its business: crates/sim/examples/rot_files.rs knows.
+# What is right is not its business: crates/lab/examples/rot_files.rs knows.
 set -euo pipefail
 directory=$1 count=$2
 . "$(dirname "$0")/common.sh"

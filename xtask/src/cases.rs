@@ -49,14 +49,14 @@ pub(crate) fn table(mdspace: &Path, place: &Path) -> Result<(String, usize)> {
     Ok((table, rows))
 }
 
-/// The page's text around its table.
+/// The page's text before and after its table.
 fn around(text: &str) -> Result<(&str, &str)> {
     let begin = text.find(TABLE).context("docs/cases.md has no table")?;
     let end = text[begin..].find("\n\n").map_or(text.len(), |end| begin + end + 1);
     Ok((&text[..begin], &text[end..]))
 }
 
-/// Compares the page with what comes out now.
+/// Compares the page with a new table.
 ///
 /// # Errors
 /// The first row that differs.
@@ -66,18 +66,18 @@ pub(crate) fn check(mdspace: &Path, place: &Path) -> Result<usize> {
     let (before, after) = around(&text)?;
     let old = &text[before.len()..text.len() - after.len()];
     let differs = old.lines().zip(table.lines()).find(|(old, new)| old != new);
-    ensure!(differs.is_none(), "docs/cases.md: {differs:?}\nto write it anew: cargo xtask cases");
+    ensure!(differs.is_none(), "docs/cases.md: {differs:?}\nto rewrite it: cargo xtask cases");
     ensure!(
         old.lines().count() == table.lines().count(),
-        "docs/cases.md has other rows; to write it anew: cargo xtask cases"
+        "docs/cases.md has other rows; to rewrite it: cargo xtask cases"
     );
     Ok(rows)
 }
 
-/// `cargo xtask cases`: writes the page anew.
+/// `cargo xtask cases`: rewrites the page.
 ///
 /// # Errors
-/// A situation that comes out wrong; then the page stays as it is.
+/// A situation ended wrong; the page then stays as it is.
 pub(crate) fn write(mdspace: &Path, place: &Path) -> Result<usize> {
     let text = fs::read_to_string(page())?;
     let (table, rows) = table(mdspace, place)?;

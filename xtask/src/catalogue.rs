@@ -1,10 +1,10 @@
 //! The steps of `cargo xtask test`, cheap ones first, and how each is run.
 //!
-//! Builds are shared: the tests and what runs beside them on the host use the dev profile (with overflow checks and debug
-//! assertions); the README's commands, the package, the laboratory and what the real driver judges in a guest the release
-//! profile, which users have; and all that is simulated the swarm profile, which is optimized and has the assertions.
-//! Nothing is built twice for one of them, and what builds in one profile stands beside what builds in another: a build
-//! ends with what only one processor works at.
+//! Steps share builds. The tests, and what runs beside them on the host, use the dev profile (with overflow checks and
+//! debug assertions). The README's commands, the package, the laboratory and what the real driver judges in a guest use
+//! the release profile, as users do. Simulations use the swarm profile, which is optimized and keeps the assertions.
+//! Nothing is built twice in one profile. Builds in different profiles run beside each other, as the end of a build
+//! occupies only one processor.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -28,12 +28,12 @@ pub(crate) const fn step(
     Step { name, about, needs, run, stage: Stage::Alone }
 }
 
-/// A step that builds what it needs, beside others that do.
+/// A step that builds what it needs, beside other builds.
 pub(crate) const fn builds(step: Step) -> Step {
     Step { stage: Stage::Builds, ..step }
 }
 
-/// A step that may run at the same time as others, of what was built.
+/// A step that may run beside others, once everything is built.
 pub(crate) const fn beside(step: Step) -> Step {
     Step { stage: Stage::Uses, ..step }
 }
@@ -41,9 +41,9 @@ pub(crate) const fn beside(step: Step) -> Step {
 /// What a guest needs on the host, and tests/kernel/hand.py.
 const GUEST: &[&str] = &["linux.uml", "mdadm", "modprobe", "cc", "python3"];
 
-/// All steps in the order in which they run.
+/// All steps, in the order in which they run.
 pub(crate) const STEPS: &[Step] = &[
-    step("setup", "the programs that the other steps need are there", &[], setup::run),
+    step("setup", "the programs that the other steps need are installed", &[], setup::run),
     step("fmt", "rustfmt would change nothing", &["rustfmt"], fmt),
     step("tidy", "the house's own rules hold", &["git"], house_rules),
     step("dependencies", "what we depend on has licences that allow it, and no advisory", &[], release::dependencies),
@@ -54,24 +54,24 @@ pub(crate) const STEPS: &[Step] = &[
     builds(step("docs", "the documentation builds, and its links lead somewhere", &[], docs)),
     builds(step("tests", "unit, property and black-box tests pass", &[], tests)),
     builds(step("package", "the Debian package is small, and what it installs works", package::NEEDS, debian_package)),
-    builds(step("simulator", "the tests of the simulated world pass, optimized", &[], simulator)),
+    builds(step("simulator", "the tests of the laboratory and the simulator pass, optimized", &[], simulator)),
     beside(step(
         "sim",
-        "simulated histories of arrays, some the same and some new each time, end as they may",
+        "simulated histories of arrays, some fixed and some fresh in each run, keep all promises",
         &[],
         sim::step,
     )),
-    beside(step("mutants", "engines broken on purpose are caught by the simulated world", &[], mutants::step)),
-    beside(step("lab", "the published measurements come out as docs/lab.md has them", &[], laboratory)),
-    beside(step("matrix", "the real md driver and mdspace take each other's arrays", GUEST, interop)),
-    beside(step(
-        "cases",
-        "situations that people have reported come out right, beside what md makes of them",
-        CASES,
-        reported_cases,
-    )),
+    beside(step("mutants", "histories and tests of the simulator catch engines broken on purpose", &[], mutants::step)),
+    beside(step("lab", "the laboratory's figures are those of docs/lab.md", &[], laboratory)),
+    beside(step("matrix", "the real md driver and mdspace use each other's arrays", GUEST, interop)),
+    beside(step("cases", "reported situations end right, beside their outcome under md", CASES, reported_cases)),
     beside(step("geometry", "each level and layout places bytes as the real driver does", GUEST, geometry)),
-    beside(step("superblocks", "the real driver takes superblocks changed and made here", GUEST, superblocks)),
+    beside(step(
+        "superblocks",
+        "the real driver accepts superblocks that mdspace changed or created",
+        GUEST,
+        superblocks,
+    )),
     beside(step(
         "bitmap",
         "write-intent bitmaps go back and forth between mdspace and md, also as files",
@@ -80,28 +80,33 @@ pub(crate) const STEPS: &[Step] = &[
     )),
     beside(step(
         "checksums",
-        "the real driver uses arrays with checksums, and none of them is called wrong afterwards",
+        "the real driver uses arrays with checksums, and no checksum is wrong afterwards",
         CLIENTS,
         checksums,
     )),
     beside(step(
         "grow",
-        "arrays that one side has made larger are resynced by the other, and hold what they held",
+        "arrays grown by one side are resynced by the other, and keep their data",
         &["linux.uml", "mdadm", "modprobe", "nbd-client", "nbdsh", "python3"],
         grow,
     )),
     beside(step("fuzz", "no decoder panics on foreign bytes, for a bounded time", &["c++"], fuzz::run)),
     beside(step(
         "end-to-end",
-        "files in over NBD, a member fails, the kernel's md takes the array",
+        "files are written over NBD, a member fails, and the kernel's md takes over the array",
         CLIENTS,
         end_to_end,
     )),
-    beside(step("rescue", "files come back from members that mdadm made, as docs/rescue.md says", RESCUE, rescue)),
-    beside(step("fuse", "file systems through a loop device on the array as a file, and no root", FUSE, fuse)),
+    beside(step(
+        "rescue",
+        "files are recovered from members that mdadm created, as docs/rescue.md says",
+        RESCUE,
+        rescue,
+    )),
+    beside(step("fuse", "file systems on a loop device over the array as a file, also without root", FUSE, fuse)),
     beside(step(
         "unprivileged",
-        "everything that needs no root, by a user without rights; what does is refused with what to do",
+        "an unprivileged user can do all that needs no root; the rest is refused with advice",
         UNPRIVILEGED,
         unprivileged,
     )),
@@ -127,32 +132,37 @@ pub(crate) const STEPS: &[Step] = &[
     )),
     beside(step(
         "halves",
-        "halves that the real driver used apart are never written over; members that stayed away return",
+        "halves that the real driver used apart are never overwritten; absent members return",
         KILLED,
         halves,
     )),
     beside(step(
         "forced",
-        "arrays that start by --force alone hold the driver's bytes, and it assembles them without afterwards",
+        "arrays that start only by --force hold the driver's data, and then start under it without force",
         &["linux.uml", "mdadm", "modprobe", "nbdsh", "python3"],
         forced,
     )),
     beside(step(
         "bad-blocks",
-        "read errors are put right, and bad blocks kept and honoured, as the real driver does both",
+        "read errors are repaired, and bad blocks recorded and honoured, as by the real driver",
         &["linux.uml", "mdadm", "modprobe", "dmsetup", "nbdsh", "python3"],
         bad_blocks,
     )),
     beside(step(
         "faults",
-        "members that really fail while they are used: what the real driver makes of it, and what we do",
+        "members fail while in use: the outcome under the real driver and under mdspace",
         &["linux.uml", "mdadm", "modprobe", "dmsetup", "nbdsh", "python3"],
         faults,
     )),
-    beside(step("scrub", "checks and repairs of the same corrupted members, by us and by the driver", GUEST, scrub)),
+    beside(step(
+        "scrub",
+        "checks and repairs of the same corrupted members, by mdspace and by the driver",
+        GUEST,
+        scrub,
+    )),
     beside(step(
         "killed",
-        "a server killed at random moments loses nothing it promised, and the kernel's md takes what is left",
+        "a server killed at random moments loses nothing it promised, and the kernel's md uses what is left",
         KILLED,
         killed,
     )),
@@ -164,46 +174,46 @@ pub(crate) const STEPS: &[Step] = &[
     )),
     beside(step(
         "attack",
-        "what attackers do to servers and commands ends as it has to",
+        "attacks on servers and commands fail as they must",
         &["/usr/bin/python3", "nbdsh", "nbdinfo", "openssl", "losetup", "fusermount3"],
         attack,
     )),
     beside(step(
         "interrupted",
-        "one side stops in the middle, the other goes on: crashes, members left behind, recovery",
+        "one side is interrupted and the other continues: crashes, stale members, recovery",
         CLIENTS,
         interrupted,
     )),
 ];
 
-/// What makes the situations of tests/cases, and tries them.
+/// Programs that create the situations of tests/cases and try them.
 const CASES: &[&str] = &["linux.uml", "mdadm", "modprobe", "dmsetup", "openssl", "sfdisk", "nbdsh", "/usr/bin/python3"];
 
-/// What the end-to-end story needs.
+/// Programs for the end-to-end test.
 const CLIENTS: &[&str] =
     &["linux.uml", "mdadm", "modprobe", "nbdcopy", "nbdinfo", "qemu-io", "mke2fs", "jq", "python3"];
 
-/// A client whose requests are known one by one, and the judge.
+/// A client that records each request, and the guest that judges.
 const KILLED: &[&str] = &["linux.uml", "mdadm", "modprobe", "nbdsh", "python3"];
 
-/// The members of a NAS, and the commands of the page.
+/// Programs that create the members of a NAS, and those in the commands of the page.
 const RESCUE: &[&str] = &["linux.uml", "mdadm", "modprobe", "mke2fs", "debugfs", "nbdcopy", "jq"];
 
-/// What an array as a file is tested with.
+/// Programs that test an array as a file.
 const FUSE: &[&str] =
     &["fusermount3", "losetup", "fio", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "nbdcopy", "nbdinfo", "setpriv"];
 
-/// The clients of a user without rights, and what makes one of root.
+/// The clients of an unprivileged user, and the program that gives up root's rights.
 const UNPRIVILEGED: &[&str] =
     &["setpriv", "fusermount3", "nbdcopy", "nbdinfo", "qemu-io", "fio", "curl", "openssl", "/usr/bin/python3"];
 
-/// What the page of an array is tested with.
+/// Programs that test the web page of an array.
 const BROWSER: &[&str] = &["chromium", setup::OPENMETRICS_PARSER, "curl", "nbdcopy"];
 
 /// What a virtual machine needs on the host; its kernel is downloaded.
 const MACHINE: &[&str] = &["qemu-system-x86_64", "busybox", "apt-get", "fio", "blkdiscard", "mke2fs", "nbdcopy", "jq"];
 
-/// As [`MACHINE`], for a guest that serves itself.
+/// As [`MACHINE`], for a guest that serves the array itself.
 const UBLK: &[&str] = &[
     "qemu-system-x86_64",
     "busybox",
@@ -249,11 +259,11 @@ fn docs(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(String::new()))
 }
 
-/// Property tests try the same cases in every run, so that a failure is about the change at hand; other values of
-/// the variable, and of `PROPTEST_CASES`, try others.
+/// The seed of property tests, so that a failure is about the change at hand. Other values of this variable and of
+/// `PROPTEST_CASES` try other cases.
 pub(crate) const PROPERTY_SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
 
-/// Runs tests as cargo does with these arguments, and repeats its own summary of each binary, for those who count them.
+/// Runs tests with these arguments of cargo; returns the number that passed. Logs the summary of each binary.
 fn run_tests(log: &mut Log, which: &[&str]) -> Result<u64> {
     let mut command = cargo(&["test", "--locked", "--no-fail-fast"]);
     if std::env::var_os(PROPERTY_SEED.0).is_none() {
@@ -273,8 +283,8 @@ fn run_tests(log: &mut Log, which: &[&str]) -> Result<u64> {
     result.map(|()| passed)
 }
 
-/// What the command without the features that can be left out is built of: all else as for [`TESTED`], so that third parties
-/// have the same features and are not built twice.
+/// Builds the command without optional features. All else is as in [`TESTED`], so that third parties have the same
+/// features and are not built twice.
 const LEAST: &[&str] = &[
     "--no-default-features",
     "--features",
@@ -284,9 +294,9 @@ const LEAST: &[&str] = &[
     "cannot_be_had",
 ];
 
-/// All tests but the simulated world's.
+/// All tests but those of simulations.
 fn tests(log: &mut Log) -> Result<Verdict> {
-    // What a build without its features refuses; first, as it leaves its own command where the others are tested.
+    // First the build without features, as its command would otherwise replace the one that the other steps use.
     let least = run_tests(log, &[TESTED, LEAST].concat());
     let without_warning = !log.text()?.lines().any(|line| line.starts_with("warning: "));
     let most = run_tests(log, TESTED);
@@ -295,10 +305,10 @@ fn tests(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(format!("{passed} tests")))
 }
 
-/// Those of the simulated world are too slow without optimization.
+/// The tests of the laboratory and the simulator, which are too slow without optimization.
 fn simulator(log: &mut Log) -> Result<Verdict> {
-    // The laboratory has an engine of its own, for members on modelled drives: it is built for its own tests alone.
-    let passed = run_tests(log, &["--package", "mdspace-sim", "--profile", "swarm", "--lib"])?;
+    let libraries = ["--package", "mdspace-lab", "--package", "mdspace-sim", "--profile", "swarm", "--lib"];
+    let passed = run_tests(log, &libraries)?;
     let passed = passed + run_tests(log, &[&sim::HISTORIES[..], &["--test", "sim"]].concat())?;
     log.run(cargo(&["build", "--locked"]).args(sim::HISTORIES).arg("--examples"))?;
     Ok(Verdict::Passed(format!("{passed} tests")))
@@ -319,18 +329,19 @@ fn superblocks(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(log.last_line()?))
 }
 
-/// Runs a script of tests/kernel in `guest`, with what it prints in the log.
+/// Runs a script of tests/kernel in `guest`; its output goes to the log.
 fn run_guest(log: &mut Log, guest: &Guest, script: &str, arguments: &[&OsStr]) -> Result<()> {
     let output = guest.run(&root().join("tests/kernel").join(script), arguments)?.success()?;
     log.write(&output)
 }
 
-/// A guest of the newer kernel, whose driver judges most that both can; the other one judges all formats, bad blocks, and what is named beside it.
+/// A guest with the newer kernel, which judges most of what both can. The older kernel judges all formats, bad blocks,
+/// and cases that steps name.
 fn newer_guest() -> Guest {
     Guest::default().kernel(Kernel::Newer).memory("1G").limit(Duration::from_secs(900))
 }
 
-/// A directory for images, removed at the end.
+/// A directory for images, which is removed at the end.
 pub(crate) struct Scratch {
     pub(crate) path: PathBuf,
 }
@@ -352,25 +363,25 @@ impl Drop for Scratch {
     }
 }
 
-/// The command as [`build`] leaves it.
+/// The command, as [`build`] leaves it.
 pub(crate) const MDSPACE: &str = "target/debug/mdspace";
 
-/// What the tests of all but the simulated world are of.
-pub(crate) const TESTED: &[&str] = &["--workspace", "--exclude", "mdspace-sim"];
+/// The packages with tests that run unoptimized.
+pub(crate) const TESTED: &[&str] = &["--workspace", "--exclude", "mdspace-lab", "--exclude", "mdspace-sim"];
 
 /// One of the examples that [`build`] leaves.
 fn example(name: &str) -> PathBuf {
     root().join("target/debug/examples").join(name)
 }
 
-/// Builds the command by the tests' own words, which leaves nothing to build after them: what a test needs besides, it
-/// may ask of a library that the command has too, which would be built anew without it.
+/// Builds the command together with the tests. A test may need features of a library that the command uses too; a
+/// separate build of the command would build that library again.
 pub(crate) fn build(log: &mut Log) -> Result<()> {
     log.run(cargo(&["test", "--locked", "--no-run"]).args(TESTED))
 }
 
-/// The command that users have, as [`build_released`] leaves it: in User Mode Linux it starts in a third of the time that the
-/// tests' own takes, and what is started most there is this command.
+/// The command of the release profile, as [`build_released`] leaves it. In User Mode Linux it starts in a third of the
+/// time of the dev profile's, and guests mostly start this command.
 const RELEASED: &str = "target/release/mdspace";
 
 fn build_released(log: &mut Log) -> Result<()> {
@@ -394,7 +405,7 @@ fn laboratory(log: &mut Log) -> Result<Verdict> {
         None => Ok(Verdict::Passed(format!("{count} tables"))),
         Some(difference) => bail!(
             "{difference}
-to write it anew: cargo xtask lab"
+to rewrite it: cargo xtask lab"
         ),
     }
 }
@@ -420,8 +431,8 @@ fn end_to_end(log: &mut Log) -> Result<Verdict> {
 fn rescue(log: &mut Log) -> Result<Verdict> {
     let place = Scratch::create("rescue")?;
     run_guest(log, &Guest::default(), "nas.sh", &[place.path.as_os_str()])?;
-    let mut page = cargo(&["test", "--locked", "--workspace", "--exclude", "mdspace-sim", "--test", "docs"]);
-    page.args(["--", "--exact", "files_are_rescued_from_what_a_nas_left"]);
+    let mut page = cargo(&["test", "--locked"]);
+    page.args(TESTED).args(["--test", "docs", "--", "--exact", "files_are_rescued_from_what_a_nas_left"]);
     log.run(page.env("MDSPACE_TEST_NAS", &place.path))?;
     Ok(Verdict::Passed("the page's commands, on mdadm's members".to_owned()))
 }
@@ -437,7 +448,7 @@ fn fuse(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(log.last_line()?))
 }
 
-/// By whoever runs it: root becomes nobody.
+/// As an unprivileged user: root becomes the user `nobody`.
 fn unprivileged(log: &mut Log) -> Result<Verdict> {
     build(log)?;
     if !Path::new("/dev/fuse").exists() {
@@ -474,7 +485,7 @@ fn readme(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(log.last_line()?))
 }
 
-/// The release binary is the one that the README's command has built, if that step was asked for too.
+/// Uses the release binary, which the step `readme` has built if it was requested too.
 fn debian_package(log: &mut Log) -> Result<Verdict> {
     build_released(log)?;
     let made = package::make()?;
@@ -497,7 +508,7 @@ fn recovery(log: &mut Log) -> Result<Verdict> {
     };
     run_guest(log, &newer_guest(), "recovery.sh", &on(&["1", "4", "5", "6"]))?;
     let most = log.last_line()?;
-    // Linux 6.12's raid10 gives up a replacement when it resyncs (docs/decisions/1010), which 6.1 does not.
+    // When the raid10 of Linux 6.12 resyncs, it fails a replacement (docs/decisions/1010); 6.1 does not.
     let older = Guest::default().memory("1G").limit(Duration::from_secs(900));
     run_guest(log, &older, "recovery.sh", &on(&["10"]))?;
     Ok(Verdict::Passed(format!("levels 1 to 6: {most}; level 10: {}", log.last_line()?)))
@@ -539,7 +550,7 @@ fn scrub(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(format!("{}; {corrupted} corruptions with checksums judged right", log.last_line()?)))
 }
 
-/// Cases of silent corruption in an array of each shape; `cargo xtask figures` has a hundred thousand.
+/// The number of corruptions per shape; `cargo xtask figures` has a hundred thousand in all.
 const CORRUPTED: u64 = 400;
 
 fn checksums(log: &mut Log) -> Result<Verdict> {
@@ -561,10 +572,10 @@ fn bitmap(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(log.last_line()?))
 }
 
-/// The disks of all arrays of tests/kernel/interrupted.sh.
+/// The disks of all arrays in tests/kernel/interrupted.sh.
 const CRASH_DISKS: usize = 15;
 const CRASH_DISK_BYTES: u64 = 16 << 20;
-/// Random bytes: enough for the largest of those arrays, from any of the places where the script begins.
+/// Random bytes, enough for the largest of those arrays at any offset that the script uses.
 const CRASH_POOL_BYTES: usize = 64 << 20;
 
 fn interrupted(log: &mut Log) -> Result<Verdict> {
@@ -592,7 +603,7 @@ fn interrupted(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(format!("{ours}; {}", log.last_line()?)))
 }
 
-/// Kills among the requests, and the arrays with their members in tests/killed.py.
+/// Kills during requests in tests/killed.py, and its arrays with their members.
 const KILLS: &str = "20";
 const KILLED_ARRAYS: [(&str, usize); 4] = [("raid5", 3), ("raid6", 4), ("raid10", 4), ("checked", 4)];
 
@@ -608,7 +619,7 @@ fn killed(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(format!("{ours}; {}", log.last_line()?)))
 }
 
-/// Seconds of tests/soak.py; by hand it is run for longer.
+/// Seconds of tests/soak.py; a person can run it for longer.
 const SOAK_SECONDS: &str = "30";
 
 fn soak(log: &mut Log) -> Result<Verdict> {
@@ -618,7 +629,7 @@ fn soak(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(log.last_line()?))
 }
 
-/// Seconds in which tests/attack.py begins attacks: it runs each of them once, and the cheap ones again.
+/// Seconds in which tests/attack.py begins attacks: each of them once, then the cheap ones again.
 const ATTACK_SECONDS: &str = "45";
 
 fn attack(log: &mut Log) -> Result<Verdict> {
@@ -634,7 +645,7 @@ fn attack(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(log.last_line()?))
 }
 
-/// The number in `line` directly before `word`; 0 if there is none.
+/// The number directly before `word` in `line`; 0 if there is none.
 fn count_before(line: &str, word: &str) -> u64 {
     let before = line.split(word).next().unwrap_or_default();
     before.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)

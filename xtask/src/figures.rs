@@ -1,8 +1,8 @@
-//! `cargo xtask figures`: measures everything in docs/bench.md and writes it anew.
+//! `cargo xtask figures`: measures everything in docs/bench.md and rewrites it.
 //!
-//! Two kinds of figures. Counts are exact: member transfers for user writes, ours counted by the engine, the real
-//! driver's by its members' statistics in a guest. Times are of this machine and moment, so each stands beside what the
-//! same members give without RAID in the same run.
+//! There are two kinds of figures. Counts are exact: the member transfers of user writes, counted by the engine for
+//! mdspace and by the members' statistics in a guest for the real driver. Speeds depend on the machine and the moment,
+//! so each stands beside the speed of the same members without RAID in the same run.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -22,21 +22,21 @@ use crate::{root, rot};
 /// What is to be measured.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Seconds for each figure that takes time.
+    /// Seconds for each measurement of a speed
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Print the document only, as is done in any case, and leave docs/bench.md as it is.
+    /// Only print the document, and leave docs/bench.md as it is
     #[arg(long)]
     print: bool,
-    /// Measure only sections with this in their heading; the others stay as they are.
+    /// Measure only sections with this text in their heading; keep the others as they are
     #[arg(long, value_name = "WORDS")]
     only: Option<String>,
 }
 
-/// Levels and numbers of members that are counted.
+/// Levels and numbers of members for the counts.
 const COUNTED: [(&str, u16); 2] = [("5", 8), ("6", 10)];
 
-/// Level, number of members, chunk, what members are, and requests under way, of the figures in time.
+/// Level, number of members, chunk, kind of members, and requests in flight, for the measurements of speed.
 const TIMED: [(&str, u16, &str, Kind, u16); 7] = [
     ("5", 8, "64K", Kind::Memory, 8),
     ("6", 10, "128K", Kind::Memory, 8),
@@ -47,13 +47,13 @@ const TIMED: [(&str, u16, &str, Kind, u16); 7] = [
     ("0", 8, "64K", Kind::Files, 8),
 ];
 
-/// What members are made of.
+/// The kind of members.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Memory,
-    /// Loop devices over tmpfs.
+    /// Loop devices over files in tmpfs.
     Loop,
-    /// Files where the project is built.
+    /// Files on the file system of the project's directory.
     Files,
 }
 
@@ -67,23 +67,23 @@ impl Kind {
     }
 }
 
-/// Of these figures, the level and number of members whose sweeps stand beside the driver's.
+/// The level and number of members whose sweeps are compared with the driver's.
 const SWEPT: (&str, u16) = ("5", 8);
 
-/// Bytes of a loop device: so many that a sweep's first and last windows are few among them.
+/// The length of a loop device: long enough that the first and last windows of a sweep matter little.
 const LOOP_BYTES: u64 = 256 << 20;
 
-/// MiB of a RAM disk of the guest's.
+/// MiB of a RAM disk in the guest.
 const DRIVER_MIB: u64 = 64;
 
-/// Levels and numbers of members that are scrubbed beside btrfs.
+/// Levels and numbers of members of the scrubs compared with btrfs.
 const BESIDE_BTRFS: [(&str, u16); 2] = [("raid5", 8), ("raid10", 8)];
 
 /// Runs the chore.
 ///
 /// # Errors
 ///
-/// Something that is measured cannot be built or run.
+/// A program that is measured cannot be built or run.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(program) = ["linux.uml", "mdadm", "fio"].into_iter().find(|program| !is_there(program)) {
         bail!("{program} is not installed: `cargo xtask test setup` installs what figures need too");
@@ -137,16 +137,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is written, and shown as it is made: all of it takes half an hour.
+/// The document, which is also printed while it is written: all of it takes half an hour.
 struct Document {
     text: String,
-    /// As it was.
+    /// The old document.
     page: String,
     only: Option<String>,
 }
 
 impl Document {
-    /// Begins a section, whose text begins with its heading. False where the one that was there stays.
+    /// Begins a section whose text begins with its heading. Returns false if the old section is kept.
     fn begin(&mut self, text: &str) -> bool {
         let heading = text.lines().find(|line| line.starts_with("## ")).expect("a section has a heading");
         if self.only.as_ref().is_none_or(|words| heading.contains(words)) {
@@ -163,7 +163,7 @@ impl Document {
     }
 }
 
-/// The figures in time, and the sweeps among them beside the driver's.
+/// The measurements of speed, with the driver's sweeps beside those of mdspace.
 fn add_times(document: &mut Document, seconds: f64) -> Result<()> {
     let load = fs::read_to_string("/proc/loadavg")?;
     let load = load.split(' ').next().unwrap_or("?");
@@ -227,7 +227,7 @@ named, because a write to members reads P and Q soon after they are computed.
 |---|---|---|---|---|---|
 ";
 
-/// Of the kernel that is used here, beside memory and ISA-L.
+/// The parity kernels: the one in use here, beside memory and ISA-L.
 fn arithmetic_table() -> Result<String> {
     let counted = bench(&["--count", "--level", "5", "--members", "4", "--size", "4M"], &[])?;
     let kernel = counted["levels"][0]["kernel"].as_str().context("no kernel")?.to_owned();
@@ -238,11 +238,11 @@ fn arithmetic_table() -> Result<String> {
     arithmetic_rows(&String::from_utf8(output.stdout)?)
 }
 
-/// How wide the benchmark's column of groups is, and that with the contenders' names.
+/// Widths in the benchmark's output: of the column of groups, and of this column and the contenders' names.
 const GROUP_WIDTH: usize = 23;
 const NAMES_WIDTH: usize = GROUP_WIDTH + 18;
 
-/// A row for each contender, of what the benchmark prints for one scenario after the other.
+/// A row for each contender, from the benchmark's output, which lists one scenario after the other.
 fn arithmetic_rows(printed: &str) -> Result<String> {
     let mut rows: Vec<(String, Vec<&str>)> = Vec::new();
     for line in printed.lines().filter_map(|line| line.strip_prefix("  ")) {
@@ -273,7 +273,7 @@ hide a part of it.
 |---|---|---|---|---|
 ";
 
-/// Rounds of both kinds of arrays.
+/// Rounds of each kind of array.
 const CHECKSUM_ROUNDS: usize = 3;
 
 const CHECKS: &str = "
@@ -287,7 +287,7 @@ figures are medians. The limit makes the same transfers and compares nothing.
 |---|---|---|---|---|---|
 ";
 
-/// Bytes of each member that is checked, and how often the driver does it.
+/// Bytes of each member that are checked, and the number of the driver's checks.
 const CHECKED_MIB: u16 = 64;
 const CHECK_ROUNDS: usize = 5;
 
@@ -313,7 +313,7 @@ fn checks_table(level: &str, members: u16) -> Result<String> {
     ))
 }
 
-/// What is asked of arrays with checksums and without, and how it is called in the table.
+/// Workloads of arrays with and without checksums, and their names in the table.
 const CHECKSUMMED: [&str; 5] = [
     "read 4 KiB random",
     "read 1 MiB linear",
@@ -382,13 +382,13 @@ are the ones below.
 |---|---|---|---|
 ";
 
-/// What tests/kernel/faults.sh prints.
+/// The output of tests/kernel/faults.sh.
 pub(crate) fn faults() -> Result<String> {
     let guest = Guest::default().memory("1G").limit(Duration::from_secs(900));
     guest.run(&root().join("tests/kernel/faults.sh"), &[root().join("target/release/mdspace")])?.success()
 }
 
-/// The rows of the table, of that.
+/// The rows of the table, from that output.
 fn fault_rows(output: &str) -> Result<String> {
     let rows: Vec<_> = output.lines().filter(|line| line.contains("|md: ")).collect();
     ensure!(!rows.is_empty(), "faults.sh printed no outcome:\n{output}");
@@ -427,10 +427,10 @@ copies the first copy over the others, whichever block was wrong.
 |---|---|---|---|---|---|---|---|---|---|---|---|---|
 ";
 
-/// Cases with checksums, and without, in all.
+/// The total number of cases with checksums, and without.
 const ROT_CASES: (u64, u64) = (100_000, 12_800);
 
-/// GB/s of all members that the driver's check reads, by tests/kernel/check_speed.sh.
+/// GB/s of all members that the driver's check reads, from tests/kernel/check_speed.sh.
 fn driver_check(level: &str, members: u16) -> Result<f64> {
     let arguments = [level.to_owned(), members.to_string(), CHECKED_MIB.to_string(), CHECK_ROUNDS.to_string()];
     let guest = Guest::default().memory("2G").limit(Duration::from_secs(300));
@@ -464,8 +464,8 @@ fn json(command: &mut Command) -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// What the driver's members did for the workloads of `ours`, by tests/kernel/counts.sh: reads, sectors read, writes
-/// and sectors written of each.
+/// What the driver's members did for the workloads of `ours`, from tests/kernel/counts.sh: reads, sectors read, writes
+/// and sectors written.
 fn driver_counts(level: &str, members: u16, ours: &Value) -> Result<Vec<[f64; 4]>> {
     let mut arguments = vec![level.to_owned(), members.to_string(), "64".to_owned()];
     for count in ours["counts"].as_array().context("no counts")? {
@@ -481,7 +481,7 @@ fn driver_counts(level: &str, members: u16, ours: &Value) -> Result<Vec<[f64; 4]
     output.lines().map(row).collect()
 }
 
-/// What the driver's sweeps do, by tests/kernel/sweeps.sh: each with bytes of each member and seconds.
+/// The driver's sweeps, from tests/kernel/sweeps.sh: bytes of each member, and seconds.
 fn driver_sweeps() -> Result<Vec<(String, f64, f64)>> {
     let (level, members) = SWEPT;
     let arguments = [level.to_owned(), members.to_string(), "64".to_owned(), DRIVER_MIB.to_string()];
@@ -516,7 +516,7 @@ fn sweeps_table(ours: &[(&str, Value)], theirs: &[(String, f64, f64)]) -> Result
     Ok(text)
 }
 
-/// The sweeps of an array whose members are held to a speed that the processor can keep up with.
+/// The sweeps of an array whose members are limited to a speed that the processor can keep up with.
 fn swept_while_held() -> Result<Vec<Value>> {
     let (level, members) = SWEPT;
     let loops = Loops::create(members, LOOP_BYTES)?;
@@ -543,7 +543,7 @@ fn held_sweeps(sweeps: &Result<Vec<Value>>) -> String {
     }
 }
 
-/// Scrubs of both kinds, by tests/btrfs.sh: medians of the rounds.
+/// Scrubs of mdspace and btrfs, from tests/btrfs.sh, as medians of the rounds.
 fn btrfs_rows(level: &str, members: u16) -> Result<String> {
     let output = Command::new(root().join("tests/btrfs.sh"))
         .arg(root().join("target/release/mdspace"))
@@ -639,7 +639,7 @@ fn times_table(result: &Value, kind: Kind, depth: &str) -> Result<String> {
     Ok(text)
 }
 
-/// Of the directory where the project is built, as findmnt names it.
+/// The file system of the project's directory, as findmnt names it.
 fn file_system() -> Result<String> {
     let root = root().join("target");
     let output = Command::new("findmnt").args(["--noheadings", "--output", "FSTYPE", "--target"]).arg(root).output()?;
@@ -647,7 +647,7 @@ fn file_system() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The section of a page with this heading, up to the next one's; with all that is before it, where it is the first.
+/// The section of a page with this heading, up to the next heading. The first section includes everything before it.
 fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     let starts: Vec<usize> = page.match_indices("\n## ").map(|(at, _)| at).collect();
     let is_it = |at: &&usize| page[**at + 1..].lines().next() == Some(heading);
@@ -656,7 +656,7 @@ fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     &page[start..starts.get(number + 1).copied().unwrap_or(page.len())]
 }
 
-/// `raid5` as `RAID-5`.
+/// `raid5` becomes `RAID-5`.
 fn title(level: &Value) -> Result<String> {
     Ok(level["level"].as_str().context("no level")?.replace("raid", "RAID-"))
 }
@@ -668,7 +668,7 @@ mod tests {
     const PAGE: &str = "# Page\n\nMade.\n\n## One\n\na\n\n### Part\n\n## Two\nb\n\n## Twofold\n\nc\n";
 
     #[test]
-    fn the_sections_of_a_page_are_all_of_it() {
+    fn the_sections_of_a_page_cover_all_of_it() {
         let sections = ["## One", "## Two", "## Twofold"].map(|heading| section(PAGE, heading));
         assert_eq!(sections, ["# Page\n\nMade.\n\n## One\n\na\n\n### Part\n", "\n## Two\nb\n", "\n## Twofold\n\nc\n"]);
         assert_eq!(sections.concat(), PAGE);
@@ -676,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn the_benchmark_s_scenarios_are_columns() {
+    fn the_benchmarks_scenarios_become_columns() {
         let line = |group, name, best| format!("  {group:22} {name:18} {best:7.1} {:7.1}\n", 1.0);
         let scenario = |speed: f64| {
             let lines = [line("P+Q", "ISA-L pq_gen", speed), line("one of two lost data", "avx2", 9.9)];
@@ -690,7 +690,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_for_is_made_anew() {
+    fn only_requested_sections_are_replaced() {
         let mut document = Document { text: String::new(), page: PAGE.to_owned(), only: Some("Two".to_owned()) };
         assert!(!document.begin("# Page\n\n## One\n") && document.begin("\n## Two\n"));
         document.add("d\n");

@@ -1,7 +1,7 @@
-//! The fuzz targets, each for a bounded time: every decoder of foreign bytes, and the NBD parser.
+//! Runs the fuzz targets, each for a limited time: every decoder of foreign bytes, and the NBD parser.
 //!
-//! They are a workspace of their own (fuzz/), because they are built with the sanitizer's coverage flags. The targets
-//! are the binaries that its manifest names; as many run at once as there are processors.
+//! The targets are a separate workspace (fuzz/), because they are built with the sanitizer's coverage flags. They are
+//! the binaries that its manifest names; as many run at once as there are processors.
 
 use std::fs;
 use std::path::Path;
@@ -16,8 +16,8 @@ use crate::steps::{Log, Verdict};
 /// For each target in the whole test.
 const SECONDS: u64 = 5;
 
-/// Targets whose input is what stands on a member, and what such fixtures are called (tests/kernel/fixtures.sh): the real
-/// driver's, to begin with.
+/// Targets whose input is metadata of a member, and the suffix of fixtures for them (tests/kernel/fixtures.sh), which
+/// the real driver wrote. These are the seeds.
 const SEEDS: [(&str, &str); 5] = [
     ("superblock_v1", "superblock"),
     ("superblock_v0", "superblock"),
@@ -119,7 +119,7 @@ fn fuzz(directory: &Path, target: &str, seconds: u64) -> Result<u64> {
     runs.and_then(|runs| runs.trim().parse().ok()).context("libFuzzer did not say how many inputs it tried")
 }
 
-/// Puts a target's seeds into its corpus.
+/// Copies a target's seeds into its corpus.
 fn sow(target: &str, corpus: &Path) -> Result<()> {
     let Some((_, kind)) = SEEDS.iter().find(|(name, _)| *name == target) else { return Ok(()) };
     let mut count = 0;
@@ -141,14 +141,15 @@ fn sow(target: &str, corpus: &Path) -> Result<()> {
     Ok(())
 }
 
-/// cargo in fuzz/, whose configuration it finds by its directory; the outer cargo's variables must not overrule it.
+/// A cargo command in fuzz/. Cargo finds the configuration there by the directory, so the outer cargo's variables are
+/// removed.
 fn cargo(directory: &Path) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command.current_dir(directory).env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     command
 }
 
-/// The names of the `[[bin]]`s in a manifest.
+/// The names of the `[[bin]]` entries in a manifest.
 fn targets(manifest: &str) -> Vec<String> {
     let sections = manifest.split("\n[[bin]]").skip(1);
     let name = |section: &str| {

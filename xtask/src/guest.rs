@@ -1,17 +1,19 @@
-//! The real Linux md driver, in a User Mode Linux guest that boots in two seconds.
+//! Runs the real Linux md driver in a User Mode Linux guest, which boots in two seconds.
 //!
-//! A guest is an ordinary process: it needs no root, no virtualization and no kernel module on the host. It sees
-//! the host's file system through hostfs, runs one script as its root and halts. Debian's `user-mode-linux` brings
-//! the kernel with raid0, raid1, raid10, raid456, linear, nbd, loop, brd and device-mapper targets as modules.
+//! A guest is an ordinary process: it needs no root, no virtualization and no kernel module on the host. It sees the
+//! host's file system through hostfs, runs one script as its root user, and halts. Debian's `user-mode-linux` provides
+//! the kernel, with raid0, raid1, raid10, raid456, linear, nbd, loop, brd and device-mapper targets as modules.
 //!
 //! Invariants:
-//! - Guests share nothing but the host's file system: each has a directory of its own for its control files, so any
-//!   number may run at once.
-//! - A guest stays on one processor, the one with the fewest of ours. It is two processes that wait for each other at every
-//!   system call and page fault: on two processors, each wakes the other's, and all takes up to five times as long.
-//! - Every guest ends: by itself, or killed when its time is over.
-//! - What a guest wrote is on the host when [`Guest::run`] returns (it syncs before it halts), and a guest started
-//!   later sees what the host wrote meanwhile. A file must not be written by both at the same time: the guest caches.
+//! * Guests share nothing but the host's file system. Each has its own directory for control files, so any number may
+//!   run at once.
+//! * A guest stays on one processor, the one with the fewest guests of this process. A guest is two processes that wait
+//!   for each other at every system call and page fault. On two processors these wake-ups take up to five times as
+//!   long.
+//! * Every guest ends: by itself, or killed after its time.
+//! * What a guest wrote is on the host when [`Guest::run`] returns, as it syncs before it halts. A guest started later
+//!   sees what the host wrote meanwhile. Guest and host must not write to one file at the same time, as the guest
+//!   caches.
 //!
 //! Source of the facts: the kernel's Documentation/virt/uml/user_mode_linux_howto_v2.rst.
 
@@ -31,10 +33,10 @@ use crate::root;
 /// User Mode Linux names its disks `ubda` to `ubdp`.
 const DISKS_MAX: usize = 16;
 
-/// What `timeout` returns when the time was over: by its own signal, or by the second one that cannot be caught.
+/// The exit status of `timeout` after the time: by its own signal, or by the second one, which cannot be caught.
 const TIMEOUT_STATUSES: [i32; 2] = [124, 137];
 
-/// How a guest is to be started.
+/// The settings of a guest.
 pub(crate) struct Guest {
     memory: String,
     limit: Duration,
@@ -42,25 +44,25 @@ pub(crate) struct Guest {
     kernel: Kernel,
 }
 
-/// What became of a guest's script.
+/// The outcome of a guest's script.
 pub(crate) enum Outcome {
-    /// It ran to its end.
+    /// The script ended.
     Finished {
         /// Its exit status.
         status: i32,
-        /// What it printed on standard output and standard error.
+        /// Its standard output and standard error.
         output: String,
     },
-    /// It did not end in time and was killed.
+    /// The script did not end in time, and the guest was killed.
     OverTime {
-        /// What it had printed until then.
+        /// What the script had printed.
         output: String,
         /// The guest kernel's messages.
         console: String,
     },
-    /// The guest stopped before the script's end.
+    /// The guest stopped before the end of the script.
     Died {
-        /// What the script had printed until then.
+        /// What the script had printed.
         output: String,
         /// The guest kernel's messages.
         console: String,
@@ -68,7 +70,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// The script's output if it ended with status 0; otherwise an error that holds all there is to know.
+    /// The script's output if it ended with status 0; otherwise an error with the output and the console.
     pub(crate) fn success(self) -> Result<String> {
         match self {
             Outcome::Finished { status: 0, output } => Ok(output),
@@ -104,13 +106,13 @@ impl Guest {
         self
     }
 
-    /// Adds an image as the next of `/dev/ubda`, `/dev/ubdb`, ...
+    /// Attaches an image as the next of `/dev/ubda`, `/dev/ubdb`, ...
     pub(crate) fn disk(mut self, image: &Path) -> Self {
         self.disks.push(image.into());
         self
     }
 
-    /// Sets whose driver it has.
+    /// Chooses the kernel.
     pub(crate) fn kernel(mut self, kernel: Kernel) -> Self {
         self.kernel = kernel;
         self
@@ -120,7 +122,7 @@ impl Guest {
     ///
     /// # Errors
     ///
-    /// The guest could not be started at all. What happens inside it is an [`Outcome`].
+    /// The guest cannot be started. What happens inside it is an [`Outcome`].
     pub(crate) fn run<A: AsRef<OsStr>>(&self, script: &Path, arguments: &[A]) -> Result<Outcome> {
         let control = tempfile::Builder::new().prefix("mdspace-guest.").tempdir()?;
         let control = control.path();
@@ -146,7 +148,7 @@ impl Guest {
             .args(self.kernel_command_line(control, &modules)?)
             .current_dir(directory)
             .env("LD_PRELOAD", control.join("xstate_shim.so"))
-            // The guest's memory is a file; without these it is placed on the tmpfs /dev/shm.
+            // The guest's memory is a file; without these variables it is on the tmpfs /dev/shm.
             .env_remove("TMPDIR")
             .env_remove("TMP")
             .env_remove("TEMP")
@@ -199,24 +201,24 @@ impl Guest {
     }
 }
 
-/// How many guests of this process are on each processor that it may use, by the processor's number.
+/// The number of guests on each processor that this process may use, by the processor's number.
 static PROCESSORS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
-/// A guest's place on a processor, until it is dropped.
+/// A guest's claim on a processor, until it is dropped.
 struct Processor {
     number: usize,
 }
 
 impl Processor {
-    /// One with the fewest guests.
+    /// Claims a processor with the fewest guests.
     fn take() -> Result<Processor> {
-        let mut processors = PROCESSORS.lock().expect("nobody panics with it");
+        let mut processors = PROCESSORS.lock().expect("no thread panics while it holds the lock");
         if processors.is_empty() {
             let status = fs::read_to_string("/proc/self/status")?;
             let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
             let allowed = list.and_then(|list| numbers(list.trim())).context("/proc/self/status: Cpus_allowed_list")?;
             processors.extend(allowed.into_iter().map(|number| (number, 0)));
-            // Whoever else runs guests does not begin with the same one.
+            // Other processes that run guests start at other processors.
             let first = std::process::id() as usize % processors.len();
             processors.rotate_left(first);
         }
@@ -229,12 +231,12 @@ impl Processor {
 
 impl Drop for Processor {
     fn drop(&mut self) {
-        let mut processors = PROCESSORS.lock().expect("nobody panics with it");
+        let mut processors = PROCESSORS.lock().expect("no thread panics while it holds the lock");
         processors.iter_mut().filter(|(number, _)| *number == self.number).for_each(|(_, guests)| *guests -= 1);
     }
 }
 
-/// The numbers of a list as the kernel writes it: `0-3,8`.
+/// The numbers in a list as the kernel writes it: `0-3,8`.
 fn numbers(list: &str) -> Option<Vec<usize>> {
     let mut numbers = Vec::new();
     for part in list.split(',') {
@@ -244,7 +246,7 @@ fn numbers(list: &str) -> Option<Vec<usize>> {
     Some(numbers)
 }
 
-/// Compiles the shim that lets User Mode Linux run on processors with AMX; the C compiler is the one Rust links with.
+/// Compiles the shim that lets User Mode Linux run on processors with AMX. The C compiler is the linker that Rust uses.
 fn build_shim(directory: &Path) -> Result<()> {
     let status = Command::new("cc")
         .args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"])

@@ -1,12 +1,13 @@
-//! The kernels that guests run: that of the distribution, and where this is older that of Debian 13, so that two drivers
-//! years apart judge. Debian 12 has Linux 6.1, Debian 13 has 6.12; its guests also start programs in two thirds of the
-//! time, for what User Mode Linux has learnt in between.
+//! The kernels of guests: the distribution's, and if that is older also Debian 13's, so that two drivers of different
+//! years judge. Debian 12 has Linux 6.1 and Debian 13 has 6.12. Guests of 6.12 also start programs in two thirds of the
+//! time, thanks to changes in User Mode Linux.
 //!
-//! The newer one is fetched by apt-get, which checks signatures, with lists and a cache of its own below `target/`: nothing
-//! is installed, and nothing of the machine's changes. It wants a newer C library than Debian 12 has, so it brings that along.
+//! apt-get fetches the newer kernel and checks its signature. Its lists and cache are below `target/`: nothing is
+//! installed and nothing on the machine changes. The kernel needs a newer C library than Debian 12's, which is fetched
+//! with it.
 //!
-//! What the newer one has not or does otherwise is judged by the older one alone: `linear`, additions of spares beside
-//! members with bad blocks, and some more (docs/decisions/1010).
+//! What the newer kernel lacks or does differently is judged by the older one alone: `linear`, the addition of spares
+//! beside members with bad blocks, and some more (docs/decisions/1010).
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,51 +19,51 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::root;
 use crate::steps::Log;
 
-/// Which driver judges.
+/// Chooses a kernel.
 #[derive(Clone, Copy, Default)]
 pub(crate) enum Kernel {
-    /// The distribution's.
+    /// The distribution's kernel.
     #[default]
     Distribution,
-    /// Debian 13's where it was to be had, else the distribution's.
+    /// Debian 13's kernel if it is available, otherwise the distribution's.
     Newer,
 }
 
-/// What starts a kernel.
+/// How to start a kernel.
 pub(crate) struct Start {
-    /// The command, without the kernel's own arguments.
+    /// The command, without the arguments of the kernel.
     pub(crate) words: Vec<OsString>,
-    /// Where it has to be started: its loader is looked for there.
+    /// The directory to start it in, where its loader is looked up.
     pub(crate) directory: PathBuf,
-    /// The directory of its modules, by releases.
+    /// The directory of its modules, by release.
     pub(crate) modules: PathBuf,
 }
 
-/// The distribution's, by its name in `PATH`.
+/// The program of the distribution's kernel in `PATH`.
 const PROGRAM: &str = "linux.uml";
-/// The release from which on it is as new as Debian 13's.
+/// A kernel from this release on counts as Debian 13's.
 const NEW_ENOUGH: (u32, u32) = (6, 12);
 const PACKAGES: [&str; 2] = ["user-mode-linux", "libc6"];
 const SOURCE: &str =
     "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian trixie main\n";
 
-/// What the kernel's program names its loader, and a shorter name that is looked for where it is started.
+/// The loader's path in the kernel's program, and a shorter path that is relative to the current directory.
 const LOADER: (&[u8], &[u8]) = (b"/lib64/ld-linux-x86-64.so.2\0", b"./loader\0");
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 const MODULES: &str = "usr/lib/uml/modules";
 
-/// The fetched kernel's place: it is whole if its program is there.
+/// The directory of the fetched kernel. It is complete if the program is there.
 fn place() -> PathBuf {
     root().join("target/newer-kernel")
 }
 
 impl Kernel {
-    /// Debian 13's, if it is there.
+    /// Debian 13's kernel, if it was fetched.
     pub(crate) fn newer() -> Option<Kernel> {
         place().join(PROGRAM).is_file().then_some(Kernel::Newer)
     }
 
-    /// How it is started.
+    /// How to start this kernel.
     pub(crate) fn start(self) -> Start {
         let place = place();
         match self {
@@ -80,7 +81,7 @@ impl Kernel {
         }
     }
 
-    /// Its release, as it tells it.
+    /// The kernel's release, as the kernel prints it.
     pub(crate) fn release(self) -> Result<String> {
         let Start { words, directory, .. } = self.start();
         let output = Command::new(&words[0]).args(&words[1..]).arg("--version").current_dir(directory).output();
@@ -90,12 +91,12 @@ impl Kernel {
     }
 }
 
-/// Sees to it that there is a newer kernel, and tells which ones there are.
+/// Fetches the newer kernel if necessary; returns a text about the kernels.
 ///
 /// # Errors
 ///
-/// The distribution's does not start. That the newer one is not to be had is no error, as all is judged by the other one
-/// then; it is told.
+/// The distribution's kernel does not start. If the newer one is not available, that is no error: the text says so, and
+/// the distribution's kernel judges everything.
 pub(crate) fn fetch(log: &mut Log) -> Result<String> {
     let distribution = Kernel::Distribution.release()?;
     if number(&distribution).is_none_or(|number| number >= NEW_ENOUGH) {
@@ -119,7 +120,7 @@ fn number(release: &str) -> Option<(u32, u32)> {
 fn fetch_newer(log: &mut Log) -> Result<()> {
     let place = place();
     if place.exists() {
-        fs::remove_dir_all(&place)?; // broken off
+        fs::remove_dir_all(&place)?; // an interrupted attempt
     }
     fs::create_dir_all(place.join("lists/partial"))?;
     fs::create_dir_all(place.join("cache/archives/partial"))?;
@@ -157,7 +158,7 @@ fn fetch_newer(log: &mut Log) -> Result<()> {
     Ok(())
 }
 
-/// A program that looks for its loader in the directory where it is started.
+/// Makes the program look for its loader in the current directory.
 fn with_loader(mut program: Vec<u8>) -> Result<Vec<u8>> {
     let (old, new) = LOADER;
     let Some(at) = program.windows(old.len()).position(|bytes| bytes == old) else {

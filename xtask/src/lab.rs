@@ -1,10 +1,11 @@
-//! docs/lab.md shows what `mdspace lab` prints. The laboratory's time is virtual and its figures exact, so the page
-//! is compared byte for byte, and `cargo xtask lab` writes it anew.
+//! docs/lab.md shows the output of `mdspace lab`. The laboratory's time is virtual and its figures are exact, so the
+//! page is compared byte for byte; `cargo xtask lab` rewrites it.
 //!
-//! A block that begins with `$ mdspace lab ...` holds that command's output; everything else on the page stays.
+//! A block that begins with `$ mdspace lab ...` holds the output of that command. Everything else on the page stays as
+//! it is.
 //!
-//! What is claimed of the figures (that md's columns come out as published, and what the default gains) is tested on the
-//! page, without simulating anything a second time: that the page has the engine's figures is the step's own matter.
+//! The tests here check claims about the figures (md's columns are as published, the default gains) on the page,
+//! without another simulation. The step `lab` checks that the page has the engine's figures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,12 +18,12 @@ use crate::root;
 const FENCE: &str = "```console\n$ mdspace lab";
 const END: &str = "\n```";
 
-/// Where the page is.
+/// The page.
 pub(crate) fn page() -> PathBuf {
     root().join("docs/lab.md")
 }
 
-/// `text` with the output of each of its commands as `mdspace` gives it now, and the number of commands.
+/// `text` with new output of each of its commands, and the number of commands.
 pub(crate) fn renewed(text: &str, mdspace: &Path) -> Result<(String, usize)> {
     renew(text, |arguments| {
         let output = Command::new(mdspace).arg("lab").args(arguments).output()?;
@@ -46,7 +47,7 @@ fn renew(text: &str, run: impl Fn(&[&str]) -> Result<String>) -> Result<(String,
     Ok((new, count))
 }
 
-/// The first line that differs, for a person.
+/// A description of the first line that differs.
 pub(crate) fn difference(old: &str, new: &str) -> Option<String> {
     let differs = old.lines().zip(new.lines()).position(|(old, new)| old != new);
     let line = differs.or_else(|| (old != new).then(|| old.lines().count().min(new.lines().count())))?;
@@ -54,7 +55,7 @@ pub(crate) fn difference(old: &str, new: &str) -> Option<String> {
     Some(format!("line {}:\n  docs/lab.md: {}\n  mdspace lab: {}", line + 1, of(old), of(new)))
 }
 
-/// `cargo xtask lab`: writes the page anew.
+/// `cargo xtask lab`: rewrites the page.
 pub(crate) fn write(mdspace: &Path) -> Result<usize> {
     let old = fs::read_to_string(page())?;
     let (new, count) = renewed(&old, mdspace)?;
@@ -66,7 +67,7 @@ pub(crate) fn write(mdspace: &Path) -> Result<usize> {
 mod tests {
     use super::*;
 
-    /// What stands on the page below this command, as cells.
+    /// The cells of the output of this command on the page.
     fn printed(command: &str) -> Vec<Vec<String>> {
         let text = fs::read_to_string(page()).expect("the page is there");
         let block = text.split(FENCE).find_map(|part| part.strip_prefix(&format!(" {command}\n")));
@@ -76,12 +77,12 @@ mod tests {
         block.lines().map(cells).collect()
     }
 
-    /// What was set, what was published for it if anything was, and what came out.
+    /// For each figure its setting, the published value if there is one, and the measured value.
     fn figures(experiment: &str) -> Vec<(String, Option<f64>, f64)> {
         let figure = |cells: Vec<String>| {
             let [before @ .., here, _unit] = &cells[..] else { return None };
             if before.len() > 3 {
-                return None; // a trace's line
+                return None; // a line of a trace
             }
             let published = before.last().and_then(|cell| cell.parse().ok());
             let setting = before.iter().rfind(|cell| cell.parse::<f64>().is_err())?;
@@ -90,13 +91,13 @@ mod tests {
         printed(experiment).into_iter().filter_map(figure).collect()
     }
 
-    /// What came out for this setting, each time.
+    /// The measured values with this setting.
     fn of(figures: &[(String, Option<f64>, f64)], setting: &str) -> Vec<f64> {
         figures.iter().filter(|figure| figure.0.starts_with(setting)).map(|figure| figure.2).collect()
     }
 
     #[test]
-    fn md_s_columns_are_as_published_and_the_default_has_the_better_of_each() {
+    fn mds_columns_are_as_published_and_the_default_equals_the_better_of_both() {
         let mut compared = 0;
         for (experiment, share) in [("e1", 0.02), ("e2", 0.01)] {
             for (setting, published, here) in figures(experiment) {
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_s_bitmap_costs_less_than_a_fiftieth() {
+    fn the_default_bitmap_policy_costs_less_than_a_fiftieth() {
         let shares = of(&figures("e2"), "default, of no bitmap");
         assert_eq!(shares.len(), 2);
         assert!(shares.iter().all(|share| *share >= 98.0), "{shares:?} %");
@@ -128,7 +129,7 @@ mod tests {
         for load in loads {
             let times: f64 = load[3].parse().expect("a number");
             assert!((1.0..=1.25).contains(&times), "{load:?}");
-            // Where they do not stay within what memory holds, checksums cannot be had for nothing.
+            // Checksums that do not fit into memory cost member writes.
             assert!(times > 1.0 || load[0] == "RAID-5, SSDs of 64 GiB, within a sixteenth", "{load:?}");
         }
     }
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_output_of_commands_is_renewed() {
+    fn only_the_output_of_commands_is_replaced() {
         let page = "# A\n\n```console\n$ mdspace lab e2\nold\n```\n\n```sh\nother\n```\n```console\n$ mdspace lab e1 --json\n```\nB\n";
         let (new, count) =
             renew(page, |arguments| Ok(format!("<{}>\n", arguments.join("+")))).expect("it is well formed");

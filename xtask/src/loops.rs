@@ -1,7 +1,7 @@
-//! Loop devices to measure on, over files in memory, and a bound on their speed.
+//! Loop devices over files in memory, for measurements, with an optional limit of their speed.
 //!
-//! As they are, both the devices and what is measured are work of the same processors. Held to a speed by the block
-//! layer, they are like drives: somebody waits for them.
+//! Without a limit the devices compete with what is measured for the processors. With a limit set by the block layer
+//! they behave as drives: the program waits for them.
 //!
 //! Facts: losetup(8); `Documentation/admin-guide/cgroup-v1/blkio-controller.rst` and `cgroup-v2.rst` (`io.max`).
 
@@ -11,21 +11,21 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// What a device that is held reads, and writes, in a second.
+/// The limit of a device's reads, and of its writes, per second.
 pub(crate) const HELD_BYTES_PER_SECOND: u64 = 200_000_000;
 
-/// Loop devices, taken apart at the end.
+/// Loop devices, which are detached at the end.
 pub(crate) struct Loops {
     pub(crate) devices: Vec<PathBuf>,
     directory: tempfile::TempDir,
 }
 
 impl Loops {
-    /// So many, of so many bytes.
+    /// Attaches `count` devices of `bytes` each.
     ///
     /// # Errors
     ///
-    /// There is no memory, or no right to have them.
+    /// There is no memory, or no permission.
     pub(crate) fn create(count: u16, bytes: u64) -> Result<Loops> {
         let directory = tempfile::tempdir_in("/dev/shm")?;
         let mut loops = Loops { devices: Vec::new(), directory };
@@ -45,13 +45,13 @@ impl Loops {
 impl Drop for Loops {
     fn drop(&mut self) {
         for device in &self.devices {
-            // What stays attached is gone with the machine's next start.
+            // A device that stays attached is gone after the next boot.
             let _ = Command::new("losetup").arg("--detach").arg(device).status();
         }
     }
 }
 
-/// A control group whose processes have so much of each device and no more.
+/// A control group that limits the speed of each device for its processes.
 pub(crate) struct Held(PathBuf);
 
 impl Held {
@@ -84,7 +84,7 @@ impl Held {
         fs::write(self.0.join(name), value).with_context(|| format!("{}: {value}", self.0.join(name).display()))
     }
 
-    /// The same command, as a process of the group.
+    /// The same command, as a process in the group.
     pub(crate) fn within(&self, command: &Command) -> Command {
         let mut joined = Command::new("sh");
         joined.args(["-c", r#"echo $$ >"$0/cgroup.procs" && exec "$@""#]).arg(&self.0);
@@ -95,7 +95,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // An empty group that stays is gone with the machine's next start.
+        // An empty group that stays is gone after the next boot.
         let _ = fs::remove_dir(&self.0);
     }
 }

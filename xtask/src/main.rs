@@ -1,8 +1,8 @@
 //! The project's chores: `cargo xtask quick`, `test`, `long`, `tidy`, `matrix`, `bench`, `figures`, `lab`, `kernel`,
 //! `package`.
 //!
-//! It is no part of the product and nothing in the product depends on it. What it does on behalf of a chore it does
-//! by running the same commands that a person would type, and it prints how to run a failed one alone.
+//! xtask is not part of the product, and nothing in the product depends on it. A chore runs the same commands that a
+//! person would type, and prints how to repeat one that failed.
 
 mod cases;
 mod catalogue;
@@ -63,31 +63,32 @@ enum Chore {
     Tidy(tidy::Arguments),
     /// Run the interop matrix against the real md driver, or some of its cells.
     Matrix(matrix::Arguments),
-    /// Live through simulated histories of arrays, each from its seed.
+    /// Play simulated histories of arrays, each from its seed
     ///
-    /// Arguments as of crates/sim/examples/swarm.rs: --seed N, --count N, --from SEED, --minutes M, --trace, --tally.
+    /// The arguments are those of crates/sim/examples/swarm.rs: --seed N, --count N, --from SEED, --minutes M, --trace,
+    /// --tally.
     Sim {
-        /// Handed on to the swarm.
+        /// Arguments for the swarm
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Break the engine on purpose, in one way after the other, and see that the swarm catches it.
+    /// Break the engine on purpose, in one way after the other, and check that a test notices
     Mutants(mutants::Arguments),
-    /// Run the benchmarks.
+    /// Run the benchmarks
     Bench {
-        /// Handed on to `cargo bench`, such as `--package mdspace-parity`.
+        /// Arguments for `cargo bench`, such as `--package mdspace-parity`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Measure everything in docs/bench.md and write it anew; as root, with loop devices too.
+    /// Measure everything in docs/bench.md and rewrite it; as root with loop devices too
     Figures(figures::Arguments),
-    /// Try the situations that people have reported, and write what comes out into docs/cases.md.
+    /// Try the reported situations, and write their outcomes into docs/cases.md
     Cases,
-    /// Run the laboratory and write its figures into docs/lab.md.
+    /// Run the laboratory, and write its figures into docs/lab.md
     Lab,
-    /// Build the release and make a Debian package of it, with man pages, completions and units, in target/dist.
+    /// Build the release and a Debian package with man pages, completions and units, in target/dist
     Package,
-    /// Run a shell script under the real md driver, in a User Mode Linux guest.
+    /// Run a shell script under the real md driver, in a User Mode Linux guest
     Kernel(KernelArguments),
 }
 
@@ -112,26 +113,26 @@ impl Steps {
 }
 
 /// The guest sees this machine's file system, read-write, and each IMAGE as /dev/ubda, /dev/ubdb, ... in the order
-/// given (also in $DISKS). `modprobe` there loads md's personalities, nbd, loop, brd and dm targets; $SCRATCH is a
-/// directory of the guest's own. Exit status: the script's; 124 when it ran too long; 125 when the guest did not
-/// come up or stopped early, with its console on standard error.
+/// given (also in $DISKS). `modprobe` in the guest loads md's personalities, nbd, loop, brd and dm targets; $SCRATCH is
+/// a directory of the guest. The exit status is the script's; 124 if the script ran too long; 125 if the guest did not
+/// boot or stopped early, with its console on standard error.
 #[derive(Args)]
 struct KernelArguments {
-    /// The guest's memory.
+    /// The guest's memory
     #[arg(short, long, default_value = "512M")]
     memory: String,
-    /// Seconds after which the guest is killed.
+    /// Seconds after which the guest is killed
     #[arg(short, long, default_value_t = 300)]
     timeout: u64,
-    /// Run Debian 13's kernel, which `cargo xtask test setup` fetches, instead of the distribution's.
+    /// Run Debian 13's kernel, which `cargo xtask test setup` fetches, instead of the distribution's
     #[arg(short, long)]
     newer: bool,
-    /// An image to attach as a disk; may be repeated.
+    /// Image to attach as a disk; can be repeated
     #[arg(short, long = "disk", value_name = "IMAGE")]
     disks: Vec<PathBuf>,
-    /// The script, run by bash in the current directory.
+    /// Script, run by bash in the current directory
     script: PathBuf,
-    /// The script's arguments.
+    /// Arguments of the script
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
@@ -141,8 +142,8 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace's directory")
 }
 
-/// Cargo tells a program that it runs which package it is of, and a build script of others asks for that: what is built from here
-/// would be built anew from a terminal, and the other way round. So this begins again without having been told.
+/// Runs xtask again without cargo's variables about the package. Build scripts of other packages depend on them, so a
+/// build from here and a build from a terminal would each discard the other's results.
 fn forget_who_runs_this() {
     let is_of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     let told = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(|name| is_of_package(name));

@@ -1,8 +1,8 @@
-//! `cargo xtask package`: the Debian package, in target/dist, of the release binary with its man pages, completions,
-//! units and documents.
+//! `cargo xtask package`: the Debian package of the release binary, with man pages, completions, units and documents,
+//! in target/dist.
 //!
-//! It is put together here and closed by dpkg-deb, which every Debian has, rather than by cargo-deb, which would have to be
-//! built first. What it depends on is dpkg-shlibdeps's answer, never a list kept by hand.
+//! The package is assembled here and packed by dpkg-deb, which every Debian has; cargo-deb would have to be built
+//! first. Its dependencies come from dpkg-shlibdeps, not from a list kept by hand.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,13 +13,13 @@ use anyhow::{Context, Result, bail};
 
 use crate::root;
 
-/// What the stripped binary may have at the most.
+/// The largest size of the stripped binary.
 const BINARY_BYTES_MAX: u64 = 15_000_000;
 
-/// What making it and testing it needs.
+/// Programs that make the package and test it.
 pub(crate) const NEEDS: &[&str] = &["dpkg-deb", "dpkg-shlibdeps", "strip", "gzip", "groff"];
 
-/// Where a file comes from, relative to the workspace, and where it is installed.
+/// Files: the path relative to the workspace, and the directory where each is installed.
 const FILES: &[(&str, &str)] = &[
     ("dist/mdspace@.service", "usr/lib/systemd/system"),
     ("dist/mdspace@.socket", "usr/lib/systemd/system"),
@@ -28,25 +28,25 @@ const FILES: &[(&str, &str)] = &[
     ("CHANGELOG.md", "usr/share/doc/mdspace"),
 ];
 
-/// Where each shell looks for a completion, and what the file is called when it is made and when it is installed.
+/// For each shell the directory of completions, and the file's name when it is generated and when it is installed.
 const COMPLETIONS: &[(&str, &str, &str)] = &[
     ("mdspace.bash", "usr/share/bash-completion/completions", "mdspace"),
     ("mdspace.fish", "usr/share/fish/vendor_completions.d", "mdspace.fish"),
     ("_mdspace", "usr/share/zsh/vendor-completions", "_mdspace"),
 ];
 
-/// A package, closed.
+/// A finished package.
 pub(crate) struct Package {
     pub(crate) path: PathBuf,
-    /// Of the stripped binary in it.
+    /// The size of the stripped binary.
     pub(crate) binary_bytes: u64,
 }
 
-/// Makes the package of target/release/mdspace, which has been built.
+/// Makes the package of target/release/mdspace, which must have been built.
 ///
 /// # Errors
 ///
-/// A program fails, or the binary is larger than it may be.
+/// A program fails, or the binary is too large.
 pub(crate) fn make() -> Result<Package> {
     let dist = root().join("target/dist");
     let tree = dist.join("tree");
@@ -87,12 +87,12 @@ pub(crate) fn make() -> Result<Package> {
     close(&dist, &tree, binary_bytes)
 }
 
-/// Writes the control file and lets dpkg-deb make one file of it all.
+/// Writes the control file, and lets dpkg-deb pack everything.
 fn close(dist: &Path, tree: &Path, binary_bytes: u64) -> Result<Package> {
     let version = env!("CARGO_PKG_VERSION");
     let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
     let architecture = architecture.trim();
-    // It wants to be where a source package is.
+    // dpkg-shlibdeps needs the layout of a source package.
     fs::create_dir_all(dist.join("debian"))?;
     fs::write(dist.join("debian/control"), "Source: mdspace\n\nPackage: mdspace\nArchitecture: any\n")?;
     let mut libraries = Command::new("dpkg-shlibdeps");
@@ -115,7 +115,7 @@ fn close(dist: &Path, tree: &Path, binary_bytes: u64) -> Result<Package> {
     Ok(Package { path, binary_bytes })
 }
 
-/// Copies a file to where its directories may not be yet.
+/// Copies a file, and creates its directory if necessary.
 fn install(from: &Path, to: &Path, mode: u32) -> Result<()> {
     let directory = to.parent().context("it is put into a directory")?;
     fs::create_dir_all(directory)?;
@@ -123,7 +123,7 @@ fn install(from: &Path, to: &Path, mode: u32) -> Result<()> {
     Ok(fs::set_permissions(to, fs::Permissions::from_mode(mode))?)
 }
 
-/// What a program printed, which has succeeded.
+/// The output of a program, which must succeed.
 fn output(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_owned();
     let output = command.output().with_context(|| format!("cannot start {}", program.display()))?;

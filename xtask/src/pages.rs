@@ -1,8 +1,8 @@
-//! The commands of the pages that are about the tests themselves: they cannot run in the tests, so they are parsed.
+//! Checks the commands on pages about the tests. Tests cannot run these commands, so they are parsed.
 //!
-//! Each line behind a prompt in a block `console` of docs/testing.md, CONTRIBUTING.md and README.md. A chore's words are read
-//! by the parser that `cargo xtask` uses, its steps and mutants are looked up, and scripts that are named have to be there.
-//! Nothing is run: that a command does what the page says is the steps' own matter.
+//! These are the lines behind a prompt in `console` blocks of docs/testing.md, CONTRIBUTING.md and README.md. The
+//! parser of `cargo xtask` parses the chores; the steps and mutants must exist, as must the scripts. Nothing is run:
+//! the steps show what the commands do.
 
 use clap::Parser;
 
@@ -12,14 +12,14 @@ use crate::{Chore, Cli, mutants, root, steps};
 /// The pages, and how many commands each has.
 const PAGES: &[(&str, usize)] = &[("docs/testing.md", 15), ("CONTRIBUTING.md", 18), ("README.md", 2)];
 
-/// The commands of a page, without what is said about them behind a `#`.
+/// The commands of a page, without comments after a `#`.
 fn commands(page: &str) -> Vec<&str> {
     let blocks = page.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("console\n"));
     let lines = blocks.flat_map(str::lines).filter_map(|line| line.strip_prefix("$ "));
     lines.map(|line| line.split(" #").next().unwrap_or_default().trim_end()).collect()
 }
 
-/// What is wrong with a command.
+/// Checks a command; the error says what is wrong.
 fn check(command: &str) -> Result<(), String> {
     for part in command.split(" && ") {
         let words: Vec<&str> = part.split_whitespace().collect();
@@ -57,7 +57,7 @@ fn read(page: &str) -> String {
 }
 
 #[test]
-fn commands_of_pages_about_the_tests_are_ones_that_there_are() {
+fn all_commands_on_pages_about_the_tests_exist() {
     for (name, count) in PAGES {
         let page = read(name);
         let commands = commands(&page);
@@ -69,7 +69,7 @@ fn commands_of_pages_about_the_tests_are_ones_that_there_are() {
 }
 
 #[test]
-fn a_command_that_there_is_not_is_noticed() {
+fn a_command_that_does_not_exist_is_found() {
     let page = "a\n```console\n$ cargo xtask test tidy # words\nprinted\n$ cargo xtask lab\n```\n```sh\nother\n```\n";
     assert_eq!(commands(page), ["cargo xtask test tidy", "cargo xtask lab"]);
     for command in [

@@ -1,10 +1,10 @@
-//! Silent corruption by the thousand: the same members repaired by the real driver and by `mdspace scrub --repair`.
+//! Silent corruption by the thousand: the same members are repaired by the real driver and by `mdspace scrub --repair`.
 //!
-//! A batch is one array in which each region is a case (crates/sim/src/rot/regions.rs). It is made and written twice by
-//! `mdspace`, spoiled, checked, which has to change nothing, and repaired by `mdspace`; a copy of it is repaired by the driver,
-//! which then checks and reads both. Everything follows from the batch's number.
+//! A batch is one array in which each region is a case (crates/lab/src/rot/regions.rs). `mdspace` creates it and writes
+//! it twice. It is then corrupted, checked by `mdspace`, which must change nothing, and repaired by `mdspace`. The
+//! driver repairs a copy, then checks and reads both. Everything follows from the batch's seed.
 //!
-//! Of our side is demanded all that such an array allows: a batch fails otherwise. What the driver makes of it is only counted.
+//! A batch fails unless mdspace decides all that such an array allows. The driver's results are only counted.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -16,9 +16,9 @@ use serde_json::Value;
 
 use crate::guest::Guest;
 use crate::matrix::random::Random;
-use crate::{root, sim};
+use crate::root;
 
-/// An array of one kind, as crates/sim/src/rot has it.
+/// A kind of array, as in crates/lab/src/rot.
 struct Shape {
     name: &'static str,
     level: &'static str,
@@ -32,7 +32,7 @@ const fn shape(name: &'static str, level: &'static str, members: usize) -> Shape
     Shape { name, level, members, layout: None, has_chunks: true, integrity: true }
 }
 
-/// Those in which checksums convict.
+/// Arrays in which checksums identify the wrong block.
 const SURE: [Shape; 4] = [
     Shape { has_chunks: false, ..shape("RAID-1, 2 copies", "1", 2) },
     shape("RAID-5", "5", 5),
@@ -40,7 +40,7 @@ const SURE: [Shape; 4] = [
     Shape { layout: Some("n2"), ..shape("RAID-10, 2 copies", "10", 4) },
 ];
 
-/// Those in which parity or most copies do, or nobody can.
+/// Arrays in which parity or most copies identify it, or nothing does.
 const UNSURE: [Shape; 4] = [
     Shape { has_chunks: false, integrity: false, ..shape("RAID-1, 3 copies", "1", 3) },
     Shape { integrity: false, ..shape("RAID-5", "5", 5) },
@@ -48,29 +48,29 @@ const UNSURE: [Shape; 4] = [
     Shape { layout: Some("n3"), integrity: false, ..shape("RAID-10, 3 copies", "10", 4) },
 ];
 
-/// Of a region on each member, as crates/sim/src/rot/regions.rs has it.
+/// Bytes of a region on each member, as in crates/lab/src/rot/regions.rs.
 const REGION_BYTES: u64 = 48 << 10;
 
-/// Cases of a batch at the most: its members are some 150 MB each.
+/// The most cases of a batch, whose members then take some 150 MB each.
 const BATCH: u64 = 3200;
 
-/// Cases that a check goes over at a time, so that its report lists all that it finds.
+/// Cases per check, so that the report can list all findings.
 const CHECKED: u64 = 200;
 
-/// What metadata and checksums take of a member besides, at the most.
+/// At most this much of a member is metadata and checksums.
 const METADATA_BYTES: u64 = 8 << 20;
 
-/// What came of cases of one kind: counts in the order in which rot_files.rs prints them.
+/// The outcome of the cases of one kind, in the order in which rot_files.rs prints it.
 #[derive(Clone, Default)]
 struct Counts {
     kind: String,
     /// Cases, wrong blocks, named, lost, undecidable, missed, healed, healthy ones named, healthy ones changed.
     judged: [u64; 9],
-    /// Cases whose data is right after the driver's repair, and after ours.
+    /// Cases whose data is right after the driver's repair, and after mdspace's.
     right: [u64; 2],
 }
 
-/// The programs that do it.
+/// The programs under test, and the judge.
 struct Programs {
     mdspace: PathBuf,
     judge: PathBuf,
@@ -83,14 +83,15 @@ impl Programs {
             ensure!(status.success(), "cargo build {}: {status}", words.join(" "));
             Ok(())
         };
-        cargo(&["--quiet", "--locked", "--release", "--package", "mdspace"])?;
-        cargo(&[&["--quiet", "--locked"], &sim::HISTORIES[..], &["--example", "rot_files"]].concat())?;
-        let target = root().join("target");
-        Ok(Self { mdspace: target.join("release/mdspace"), judge: target.join("swarm/examples/rot_files") })
+        let packages = ["--package", "mdspace", "--package", "mdspace-lab"];
+        let programs = ["--bin", "mdspace", "--example", "rot_files"];
+        cargo(&[&["--quiet", "--locked", "--release"], &packages[..], &programs[..]].concat())?;
+        let target = root().join("target/release");
+        Ok(Self { mdspace: target.join("mdspace"), judge: target.join("examples/rot_files") })
     }
 }
 
-/// The table for docs/bench.md: so many cases with checksums in all, and as many without as `unsure`.
+/// The table for docs/bench.md, from `sure` cases with checksums and `unsure` without.
 pub(crate) fn table(sure: u64, unsure: u64) -> Result<String> {
     let programs = Programs::build()?;
     let mut text = String::new();
@@ -104,7 +105,7 @@ pub(crate) fn table(sure: u64, unsure: u64) -> Result<String> {
     Ok(text)
 }
 
-/// What CI does: so many cases of each shape with checksums; how many these were.
+/// Runs some cases of each shape with checksums, as CI does; returns the number of cases.
 pub(crate) fn some(cases: u64) -> Result<u64> {
     let programs = Programs::build()?;
     let mut done = 0;
@@ -125,7 +126,7 @@ fn row(shape: &Shape, counts: &Counts) -> String {
     )
 }
 
-/// So many cases, batch by batch.
+/// Runs this many cases of a shape, batch by batch.
 fn of_shape(programs: &Programs, shape: &Shape, cases: u64, seed: u64) -> Result<Vec<Counts>> {
     let mut all: Vec<Counts> = Vec::new();
     let mut left = cases;
@@ -150,14 +151,14 @@ struct Batch<'a> {
     shape: &'a Shape,
     cases: u64,
     seed: u64,
-    /// With all its files; removed at the end.
+    /// The directory of all files, which is removed at the end.
     place: tempfile::TempDir,
     data_at: u64,
     array_bytes: u64,
 }
 
 impl<'a> Batch<'a> {
-    /// An array that was written twice, and copies of its members before and after the second time.
+    /// Creates an array and writes it twice; keeps copies of its members from before and after the second time.
     fn make(programs: &'a Programs, shape: &'a Shape, cases: u64, seed: u64) -> Result<Self> {
         let place = tempfile::Builder::new().prefix("rot.").tempdir_in(root().join("target"))?;
         let mut batch = Self { programs, shape, cases, seed, place, data_at: 0, array_bytes: 0 };
@@ -202,7 +203,7 @@ impl<'a> Batch<'a> {
         mdspace
     }
 
-    /// What a command prints that has to end well.
+    /// The output of a command, which must succeed.
     fn printed(&self, command: &mut Command) -> Result<Vec<u8>> {
         let output = command.output()?;
         let error = String::from_utf8_lossy(&output.stderr);
@@ -210,7 +211,7 @@ impl<'a> Batch<'a> {
         Ok(output.stdout)
     }
 
-    /// Asks what knows what is right; its lines, by tabs.
+    /// Runs the judge; returns its lines, split at tabs.
     fn judge(&self, what: &[&str]) -> Result<Vec<Vec<String>>> {
         let mut judge = Command::new(&self.programs.judge);
         judge.args(["--level", self.shape.level]).args(self.shape.integrity.then_some("--integrity"));
@@ -219,7 +220,7 @@ impl<'a> Batch<'a> {
         Ok(String::from_utf8(lines)?.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
     }
 
-    /// A scrub of our members, which finds something; its report.
+    /// Scrubs mdspace's members, which must find something; returns the report.
     fn scrub(&self, words: &[String]) -> Result<Vec<u8>> {
         let mut scrub = self.mdspace("scrub");
         let output = scrub.arg("--json").args(words).args(self.members("ours")).output()?;
@@ -228,7 +229,7 @@ impl<'a> Batch<'a> {
         Ok(output.stdout)
     }
 
-    /// Everything that is done to it.
+    /// Runs the whole batch.
     fn run(&self) -> Result<Vec<Counts>> {
         self.judge(&["spoil", &self.seed.to_string()])?;
         let region = self.region_bytes();
@@ -244,9 +245,13 @@ impl<'a> Batch<'a> {
 
         let left: Value = serde_json::from_slice(&self.scrub(&[])?)?;
         let (theirs, ours) = (self.by_the_driver()?, left["counts"]["mismatch_cnt"].as_u64().context("mismatch_cnt")?);
-        // The sum of blocks does not know where they are: those that were exchanged are right for the driver.
+        // P is a sum that does not depend on the order of blocks: exchanged blocks look right to the driver.
         let is_same = theirs == ours || (self.shape.level == "5" && self.shape.integrity && theirs < ours);
-        ensure!(is_same, "the driver counts {theirs} mismatches in what is left, and we {ours}: {}", left["counts"]);
+        ensure!(
+            is_same,
+            "the driver counts {theirs} mismatches in what is left, and mdspace {ours}: {}",
+            left["counts"]
+        );
         let read = self.judge(&["read"])?;
         judged.iter().zip(&read).map(|(judged, read)| counts(judged, read)).collect()
     }
@@ -262,7 +267,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Repairs a copy, checks what we repaired, and reads both; the mismatches that it counts in ours.
+    /// Lets the driver repair its copy, check mdspace's, and read both. Returns the mismatches that it counts in
+    /// mdspace's.
     fn by_the_driver(&self) -> Result<u64> {
         let disks = self.members("md").into_iter().chain(self.members("ours"));
         let guest =
@@ -280,7 +286,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Of two lines about a kind.
+/// Combines the judge's two lines about a kind.
 fn counts(judged: &[String], read: &[String]) -> Result<Counts> {
     let ([kind, judged @ ..], [of, cases, right @ ..]) = (judged, read) else { bail!("{judged:?}, {read:?}") };
     let numbers = |words: &[String]| words.iter().map(|word| word.parse()).collect::<Result<Vec<u64>, _>>();

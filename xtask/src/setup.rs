@@ -1,7 +1,8 @@
-//! What the tests need besides Rust: found, installed where that is allowed, or named so that a person can.
+//! Finds what the tests need besides Rust, installs it if that is permitted, or names it for a person to install.
 //!
-//! Packages are installed only by root on a Debian-like system, from the distribution, by apt-get. rustup's components
-//! are added if rustup is there. Nothing else on the machine is changed; a second kernel for guests comes below `target/`.
+//! Packages are installed only by root on a Debian-like system, from the distribution by apt-get. Components of rustup
+//! are added if rustup is there. Nothing else on the machine changes; a second kernel for guests is stored below
+//! `target/`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,7 +12,7 @@ use anyhow::{Result, bail};
 use crate::kernels;
 use crate::steps::{Log, Verdict};
 
-/// A Debian package, and a program (or a file by its whole path) that shows that it is installed.
+/// A Debian package, and a program (or the path of a file) that shows that it is installed.
 const PACKAGES: &[(&str, &str)] = &[
     ("user-mode-linux", "linux.uml"),
     ("mdadm", "mdadm"),
@@ -41,13 +42,13 @@ const PACKAGES: &[(&str, &str)] = &[
     ("python3-prometheus-client", OPENMETRICS_PARSER),
 ];
 
-/// Known by a file, as it has no program.
+/// Packages without a program, each with the path of a file.
 pub(crate) const OPENMETRICS_PARSER: &str = "/usr/lib/python3/dist-packages/prometheus_client/openmetrics/parser.py";
 
-/// rustup's components, and the program that shows that one is installed.
+/// Components of rustup, and a program that shows that each is installed.
 const COMPONENTS: &[(&str, &str)] = &[("clippy", "cargo-clippy"), ("rustfmt", "rustfmt")];
 
-/// Sees to it that everything is there.
+/// Finds or installs everything.
 pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
     let mut done = Vec::new();
     let components: Vec<&str> =
@@ -78,10 +79,10 @@ pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(format!("{found}; {}", kernels::fetch(log)?)))
 }
 
-/// Whether `program` is in one of the directories where programs are.
+/// Whether `program` is in a directory of programs.
 pub(crate) fn is_there(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let system = ["/usr/sbin", "/sbin"].map(PathBuf::from); // not in everybody's PATH
+    let system = ["/usr/sbin", "/sbin"].map(PathBuf::from); // not in every user's PATH
     std::env::split_paths(&path).chain(system).any(|directory| directory.join(program).is_file())
 }
 

@@ -1,6 +1,6 @@
-//! `cargo xtask sim`: simulated histories by the thousand, and the step that runs some of them.
+//! `cargo xtask sim`: simulated histories by the thousand, and the step that plays some of them.
 //!
-//! The histories are the business of crates/sim; this builds its swarm fast and starts it.
+//! The histories are in crates/sim. This module builds its program optimized and starts it.
 
 use std::process::{Command, ExitCode};
 
@@ -9,18 +9,17 @@ use anyhow::Result;
 use crate::root;
 use crate::steps::{Log, Verdict};
 
-/// What is built of the simulator for all but the laboratory.
-pub(crate) const HISTORIES: [&str; 7] =
-    ["--profile", "swarm", "--package", "mdspace-sim", "--no-default-features", "--features", "histories"];
+/// Cargo's arguments that build the simulator.
+pub(crate) const HISTORIES: [&str; 4] = ["--profile", "swarm", "--package", "mdspace-sim"];
 
-/// What builds and starts the swarm.
+/// The command that builds and starts the swarm.
 pub(crate) fn swarm() -> Command {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["run", "--quiet", "--locked"]).args(HISTORIES).args(["--example", "swarm", "--"]).current_dir(root());
     cargo
 }
 
-/// Hands `arguments` on to the swarm.
+/// Passes `arguments` to the swarm.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let status = swarm().args(arguments).status()?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -29,7 +28,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
 /// The same histories in every run, so that a failure is about the change at hand.
 const FIXED: [&str; 4] = ["--from", "0", "--count", "10000"];
 
-/// Others in each; they say from which seed on.
+/// Fresh histories in every run, which print their first seed.
 const FRESH: [&str; 2] = ["--minutes", "0.7"];
 
 /// Few of them, for the quick layer.

@@ -21,17 +21,17 @@ use anyhow::{Context, Result, anyhow, bail};
 use crate::layers::Layer;
 use crate::{root, setup};
 
-/// Lines of a failed step's log that are shown: of its end, and before it of those that tell why.
+/// Lines of a failed step's log that are shown: from its end, and before those the lines that tell why.
 const TAIL_LINES: usize = 60;
 const TELLING_LINES: usize = 20;
 
-/// How long a step's command may take: the longest, which builds all tests, takes half of it on two processors.
+/// The time limit of a step's command. The longest, which builds all tests, takes half of it on two processors.
 const COMMAND_MINUTES: u64 = 25;
 
-/// When no step is begun any more, so that a run says what it was about before whoever runs it gives up on it.
+/// After this time no step begins, so that a run reports before its caller ends it.
 const RUN_MINUTES: u64 = 75;
 
-/// A command that ends when its time is up, and all that it has started with it.
+/// A command that is ended when its time is over, with all its children.
 pub(crate) fn limited(command: &Command, limit: Duration) -> Command {
     let mut limited = Command::new("timeout");
     limited.arg("--kill-after=10").arg(limit.as_secs().to_string()).arg(command.get_program()).args(command.get_args());
@@ -45,36 +45,36 @@ pub(crate) fn limited(command: &Command, limit: Duration) -> Command {
     limited
 }
 
-/// What `timeout` ends with when the time was up.
+/// The exit status of `timeout` after the time.
 pub(crate) const TIMED_OUT: i32 = 124;
 
 /// One step of the test run.
 pub(crate) struct Step {
     pub(crate) name: &'static str,
-    /// What it shows when it passes, in a line.
+    /// What the step shows when it passes, in one line.
     pub(crate) about: &'static str,
-    /// Programs without which it is skipped; `setup` sees to it that they are there.
+    /// Programs without which the step is skipped; `setup` installs them.
     pub(crate) needs: &'static [&'static str],
     pub(crate) stage: Stage,
     pub(crate) run: fn(&mut Log) -> Result<Verdict>,
 }
 
-/// When a step runs: all of a stage before any of the next.
+/// The stage of a step: all steps of a stage run before those of the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// By itself.
+    /// Alone.
     Alone,
-    /// Beside others of its kind, which build each for itself: a build ends with what only one processor works at.
+    /// Beside other builds, as the end of a build occupies only one processor.
     Builds,
-    /// Beside others, when everything is built: it leaves a processor idle now and then.
+    /// Beside others, once everything is built, as each leaves a processor idle at times.
     Uses,
 }
 
-/// How a step ended that did not fail.
+/// The outcome of a step that did not fail.
 pub(crate) enum Verdict {
-    /// With a figure or a few words on what was done.
+    /// With a figure or a few words about the outcome.
     Passed(String),
-    /// With the reason, and what would make it run.
+    /// With the reason, and what would make the step run.
     Skipped(String),
 }
 
@@ -104,16 +104,16 @@ impl Log {
         COMMAND_MINUTES + if let Layer::Long(minutes) = self.layer { minutes } else { 0 }
     }
 
-    /// Adds a text of the step's own.
+    /// Adds a text.
     pub(crate) fn write(&mut self, text: &str) -> Result<()> {
         Ok(self.file.write_all(text.as_bytes())?)
     }
 
-    /// Runs `command`, its output into the log; in the workspace's directory unless it names one.
+    /// Runs `command`, with its output in the log; in the workspace's directory unless it sets one.
     ///
     /// # Errors
     ///
-    /// It cannot be started, or does not end with status 0.
+    /// The command cannot be started, or does not end with status 0.
     pub(crate) fn run(&mut self, command: &mut Command) -> Result<()> {
         writeln!(self.file, "$ {}", words(command))?;
         let minutes = self.command_minutes();
@@ -132,12 +132,12 @@ impl Log {
         Ok(())
     }
 
-    /// The last line that was printed.
+    /// The last line of the log.
     pub(crate) fn last_line(&self) -> Result<String> {
         Ok(self.text()?.lines().last().unwrap_or_default().to_owned())
     }
 
-    /// All that was printed until now.
+    /// The whole log so far.
     pub(crate) fn text(&self) -> Result<String> {
         Ok(String::from_utf8_lossy(&fs::read(&self.path)?).into_owned())
     }
@@ -148,7 +148,7 @@ fn words(command: &Command) -> String {
     words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// Steps that run at once, of those that may.
+/// The number of steps that run at once in stages that allow it.
 const WORKERS: usize = 2;
 
 impl Stage {
@@ -159,7 +159,7 @@ impl Stage {
     }
 }
 
-/// What became of the steps until now.
+/// The outcomes so far.
 struct Score {
     passed: usize,
     failed: Vec<&'static str>,
@@ -267,8 +267,8 @@ fn failure(name: &str, layer: Layer, log: &Path, error: &anyhow::Error) -> Strin
     format!("log: {}{shown}", log.display())
 }
 
-/// The first lines that say what failed: a test's name, a panic's place and its message, a compiler's error. Many tests may
-/// pass after the one that does not, so a log's end does not show them.
+/// The first lines that say what failed: the name of a test, the place and message of a panic, an error of the
+/// compiler. Many tests may pass after one that fails, so the end of a log may not show it.
 fn telling<'a>(lines: &[&'a str]) -> Vec<&'a str> {
     let panics = |line: &str| line.starts_with("thread '") && line.contains(" panicked at ");
     let tells = |line: &str| line.starts_with("error") || (line.starts_with("test ") && line.ends_with(" FAILED"));
@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_failed_is_told_however_much_passed_after_it() {
+    fn the_reason_of_a_failure_is_shown_however_much_passed_after_it() {
         let log = "test a ... ok\ntest pages::b ... FAILED\nfailures:\nthread 'pages::b' (7) panicked at src/pages.rs:5:9:\nnot a \
                    command\nnote: run with\nerror[E0308]: mismatched types\n";
         let lines: Vec<&str> = log.lines().chain(std::iter::repeat_n("test c ... ok", 500)).collect();

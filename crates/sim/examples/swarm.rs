@@ -1,4 +1,4 @@
-//! Lives through histories: `cargo xtask sim` runs this.
+//! Plays histories, or one of them again: the program behind `cargo xtask sim`.
 
 use clap::Parser;
 use mdspace_sim::history::{History, Tally};
@@ -7,38 +7,38 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Simulated histories of arrays, each from its seed.
+/// Plays simulated histories of arrays, each from its seed
 #[derive(Parser)]
 struct Arguments {
-    /// Only the history of this seed.
+    /// Play only the history of this seed
     #[arg(long)]
     seed: Option<u64>,
-    /// How many histories.
+    /// Number of histories
     #[arg(long, default_value_t = 10_000)]
     count: u64,
-    /// The first seed; by chance when it is not given.
+    /// First seed; random by default
     #[arg(long)]
     from: Option<u64>,
-    /// As many histories as these minutes allow, instead of a count.
+    /// Play as many histories as these minutes allow, instead of a count
     #[arg(long)]
     minutes: Option<f64>,
-    /// Go on after a failure, and say of each only what went wrong.
+    /// Go on after a failure; print only the reason of each failure
     #[arg(long)]
     keep_going: bool,
-    /// Say of the first that fails only what went wrong.
+    /// Print only the reason of the first failure
     #[arg(long)]
     brief: bool,
-    /// Say of a history that fails, shrunk, what happens in it.
+    /// Trace a failing history, after shrinking it
     #[arg(long)]
     trace: bool,
-    /// Say what happened in them all.
+    /// Print counts of what happened in all histories
     #[arg(long)]
     tally: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    std::panic::set_hook(Box::new(|_| {})); // told with the history in which it came
+    std::panic::set_hook(Box::new(|_| {})); // the panic is reported with its history
     let from = arguments.seed.or(arguments.from).unwrap_or_else(by_chance);
     let count = match (arguments.seed, arguments.minutes) {
         (Some(_), _) => 1,
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A seed that leaves room for as many histories as anybody tries.
+/// A random seed with room for many successors.
 fn by_chance() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::from(now.subsec_nanos()) * 1_000_000 + now.as_secs() % 1_000_000

@@ -1,22 +1,22 @@
-//! What the checksums on a member say of its blocks, read as anybody would who
-//! finds it: by [`format::integrity`] alone, the rules stated here anew.
+//! Checks each block of a member against its checksum. The rules of validity are stated here anew; only the decoders of
+//! [`format::integrity`] are used, none of the engine's code.
 
 use format::integrity::{BLOCK_BYTES, Checksum, Header, Layout, Open, PAGE_BYTES, Page};
 use format::superblock::Superblock;
 use format::units::MemberByte;
 
-/// What is known of a member's blocks.
+/// The state of a member's blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Findings {
-    /// Blocks that are what their checksums say.
+    /// Blocks that match their checksums.
     pub right: u64,
-    /// Blocks that are not.
+    /// Blocks that do not match.
     pub wrong: Vec<u64>,
-    /// Blocks of which nothing is known.
+    /// Blocks without a valid checksum.
     pub unknown: u64,
 }
 
-/// Holds every block of a member against its checksum; `None` when it keeps none.
+/// Compares every block of a member with its checksum; `None` when the member holds no checksums.
 pub fn examine(image: &[u8], superblock: &Superblock) -> Option<Findings> {
     let layout = Layout::of(superblock).ok()?;
     let page = |MemberByte(at): MemberByte| &image[at as usize..at as usize + PAGE_BYTES];

@@ -1,88 +1,87 @@
-//! What goes wrong with a member, and what is promised under each of it.
+//! Faults of a member, and what the engine promises under each.
 //!
-//! The engine stands on members that md(4) would trust: no checksums, so what a
-//! drive returns without an error is believed. From that follows what can be
-//! promised, and [`crate::truth`] and [`crate::judge`] hold the engine to exactly this:
+//! Members are what md(4) would trust: without checksums, whatever a drive returns without an error is taken as right.
+//! The promises below follow from that, and [`crate::truth`] and [`crate::judge`] hold the engine to exactly these:
 //!
-//! | fault | promise, while the level bears it |
+//! | fault | promise, while the level survives it |
 //! |---|---|
-//! | power cut between any two writes or flushes; writes lost from a cache, torn at 512 bytes or 4 KiB, in any order | each sector holds what was flushed, or a write that was under way or answered since; disagreement only where the marks say so |
-//! | read fails once, or until rewritten; write or flush fails; member gone, hung, slow, and back | the same, and no request fails |
-//! | a write finds no room | the same, but that the write fails, and no member leaves: what was flushed is read at any moment |
-//! | answers that come later than members are waited for | as for writes and reads that fail |
-//! | write acknowledged but not stored, or stored elsewhere; bytes changed in place | only rows (the same sector of each chunk of a stripe, or the copies of one sector) that hold a byte changed so may come out wrong; all others as above |
-//! | the same to members with checksums | the same, and requests may fail; without it, each checksum that counts is right |
-//! | any of these beyond what the level bears, in an array whose parity is not trusted, or after `--force` | requests may fail; what is read without an error is as above. Rows with a write in doubt, or of which something could not be read while a resync was owed, may come out wrong when a dirty and degraded array is forced |
+//! | power cut between any two writes or flushes; writes lost from a cache or torn at 512 bytes or 4 KiB, in any order | each sector holds what was flushed, or a write that was answered later or was in flight; copies and parity disagree only where the metadata marks it |
+//! | a read fails once, or until it is rewritten; a write or flush fails; a member goes, hangs, is slow, or returns | the same, and no request fails |
+//! | a write fails for lack of space | the same, except that the write fails; no member is failed, and flushed data stays readable |
+//! | a member answers after its timeout | as for reads and writes that fail |
+//! | a write is acknowledged but not stored, or is stored elsewhere; bytes change silently | only rows that hold such a byte may read wrong (a row is the same sector of each chunk of a stripe, or the copies of one sector); all other rows as above |
+//! | the same on members with checksums | the same, and requests may fail. As long as there is no silent fault, every valid checksum is right |
+//! | more faults than the level survives, faults in an array whose parity is not trusted, or after `--force` | requests may fail; what is read without an error is as above. When a dirty and degraded array is forced, rows with a write in doubt may read wrong, as may rows that could not be read while a resync was pending |
 //!
-//! What the level bears is asked when a fault is set, and anew when an array is assembled: a fault that lasts may be more
-//! than the next life bears, whose recovery was not on stable storage. Whoever is about to take a member's place counts for it.
+//! Whether the level survives a fault is decided when the fault is set, and again at each assembly. A lasting fault may
+//! be more than the next life survives, if a recovery had not reached stable storage. A replacement counts as its
+//! slot's member.
 //!
-//! Outside of every promise: starting an array from members that were left
-//! behind, without any that went on without them (nothing on them can tell), and
-//! a drive that loses its cache without a loss of power.
+//! Two things are outside every promise. An array may be started from stale members alone, without any of those that
+//! went on: nothing on the stale ones can tell. And a drive may lose its cache without a loss of power.
 //!
-//! Whoever sets a fault decides when it ends; a hung member always comes back.
+//! The code that sets a fault also ends it. A hung member always answers again.
 
 use engine::Operation;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
-/// What is wrong with a member; shared with whoever sets it. Ranges are of the member's bytes.
+/// The faults of a member; shared with the code that sets them. Ranges are in bytes of the member.
 #[derive(Debug, Default)]
 pub struct Faults {
-    /// Reads that touch one of these fail.
+    /// Reads that overlap one of these ranges fail.
     pub bad_reads: RefCell<Vec<Range<u64>>>,
-    /// Reads that touch one of these fail, until it is written to: latent sector errors.
+    /// Reads that overlap one of these ranges fail until the range is rewritten: latent sector errors.
     pub latent: RefCell<Vec<Range<u64>>>,
-    /// Writes that touch one of these fail.
+    /// Writes that overlap one of these ranges fail.
     pub bad_writes: RefCell<Vec<Range<u64>>>,
-    /// Writes that touch one of these find no room, as those to holes of a file do whose file system is full.
+    /// Writes that overlap one of these ranges fail for lack of space, as in a sparse file on a full file system.
     pub full: RefCell<Vec<Range<u64>>>,
-    /// Everything fails.
+    /// The member is gone: every operation fails.
     pub gone: Cell<bool>,
-    /// Nothing is answered before this moment, in nanoseconds of the world's time.
+    /// The member hangs: it answers nothing before this moment, in nanoseconds of the world's time.
     pub hung_until: Cell<u64>,
-    /// Writes that touch one of these are acknowledged and not stored.
+    /// Writes that overlap one of these ranges are acknowledged but not stored.
     pub lost_writes: RefCell<Vec<Range<u64>>>,
-    /// Added to each latency, in nanoseconds.
+    /// Delay of each operation, in nanoseconds.
     pub slower_by: Cell<u64>,
-    /// Added to each write's latency, before it is stored and after, in nanoseconds.
+    /// Delay of each write, once before it is stored and once after, in nanoseconds.
     pub writes_slower_by: Cell<u64>,
-    /// Operations of which one will go wrong.
+    /// Mishaps of single operations still to come.
     pub planned: RefCell<Vec<Planned>>,
-    /// What holds other bytes than were written, without anybody having been told.
+    /// Ranges that silently hold other bytes than were written.
     pub silent: RefCell<Vec<Range<u64>>>,
-    /// What could not be read when somebody tried.
+    /// Ranges of reads that failed.
     pub unread: RefCell<Vec<Range<u64>>>,
 }
 
-/// A mishap that waits for its operation.
+/// A mishap, and the operation that it befalls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Planned {
-    /// The kind of operation that it befalls.
+    /// The kind of operation.
     pub operation: Operation,
-    /// How many of these pass before.
+    /// The number of such operations that succeed first.
     pub after: u64,
     /// What happens then.
     pub mishap: Mishap,
 }
 
-/// How an operation goes wrong.
+/// A mishap of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mishap {
-    /// With an error; a write may be there in part.
+    /// The operation fails; a write may be stored in part.
     Fail,
-    /// A write within `area` is acknowledged and not stored; another passes.
+    /// A write within `area` is acknowledged but not stored. Other writes succeed.
     Lose,
-    /// A write within the area is stored this much further on, round its end; another passes.
+    /// A write within `area` is stored further on, wrapping round at the area's end. Other writes succeed.
     Misdirect {
-        /// In bytes.
+        /// The distance in bytes.
         by: u64,
     },
 }
 
 impl Faults {
-    /// Everything that was set or planned is over. What it did stays known.
+    /// Ends all faults, current and planned. Records of what they did remain.
     pub fn heal(&self) {
         self.bad_reads.take();
         self.latent.take();
@@ -94,25 +93,25 @@ impl Faults {
         self.planned.take();
     }
 
-    /// It answers in time again.
+    /// The member answers in time again.
     pub fn end_lateness(&self) {
         self.hung_until.set(0);
         self.slower_by.set(0);
         self.writes_slower_by.set(0);
     }
 
-    /// Whether an answer takes longer than it should, at this moment in nanoseconds.
+    /// Whether answers are delayed at this moment, in nanoseconds.
     pub fn is_late(&self, now: u64) -> bool {
         self.hung_until.get() > now || self.slower_by.get() > 0 || self.writes_slower_by.get() > 0
     }
 
-    /// Whether an operation may fail, now or as planned; not by being late.
+    /// Whether an operation may fail, now or as planned. Delays do not count.
     pub fn is_any(&self) -> bool {
         let ranges = [&self.bad_reads, &self.latent, &self.bad_writes, &self.full];
         self.gone.get() || !self.planned.borrow().is_empty() || ranges.iter().any(|ranges| !ranges.borrow().is_empty())
     }
 
-    /// The mishap that befalls the next operation of this kind, which is counted.
+    /// Counts an operation of this kind; returns the mishap that befalls it.
     pub(crate) fn befalls(&self, operation: Operation) -> Option<Mishap> {
         let mut planned = self.planned.borrow_mut();
         let due = planned.iter().position(|plan| plan.operation == operation && plan.after == 0);
@@ -123,7 +122,7 @@ impl Faults {
         due
     }
 
-    /// Whether a change of this range finds no room.
+    /// Whether a write of this range fails for lack of space.
     pub(crate) fn is_full(&self, operation: Operation, range: &Range<u64>) -> bool {
         let is_change = matches!(operation, Operation::Write | Operation::WriteZeroes | Operation::Discard);
         is_change && self.full.borrow().iter().any(|full| full.start < range.end && range.start < full.end)
@@ -142,12 +141,12 @@ impl Faults {
         is_spoilt || self.is_full(operation, range) || self.gone.get()
     }
 
-    /// Whether a write of this range is not stored.
+    /// Whether a write of this range is acknowledged but not stored.
     pub(crate) fn loses(&self, range: &Range<u64>) -> bool {
         self.lost_writes.borrow().iter().any(|lost| lost.start < range.end && range.start < lost.end)
     }
 
-    /// A write mends latent errors under it.
+    /// A write repairs the latent errors in its range.
     pub(crate) fn rewritten(&self, range: &Range<u64>) {
         let mut latent = self.latent.borrow_mut();
         if latent.is_empty() {

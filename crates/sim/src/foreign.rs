@@ -1,12 +1,12 @@
-//! A foreign peer: Linux's md, that uses an array's members in between, all of them or some alone.
+//! A model of Linux's md as another user of an array's members: it uses all of them, or some alone, between two lives.
 //!
-//! What it leaves on them is stated here by its own rules, not taken from the engine: how events move, what the roles of
-//! absent members become (a spare, 0xffff; in 0.90 faulty), when the array is called dirty, and how the bitmap is kept.
-//! It takes only members that md would start without a question and without anything to bring into agreement: current,
-//! of one age and one mind, clean, without bad blocks. It writes whole rows, so it needs no member that is absent.
+//! What md leaves on the members follows from its own rules, which are stated here anew and not taken from the engine:
+//! the event counts, the roles of absent members (a spare, 0xffff; in 0.90 faulty), the dirty state, and the bitmap.
+//! The model accepts only members that md would start without a question and without a resync: current, with equal
+//! event counts and roles, clean, without bad blocks. It writes whole rows, so it needs no absent member.
 //!
 //! Facts: `drivers/md/md.c` (`md_update_sb`, `super_1_sync`, `super_90_sync`), `md-bitmap.c` (`md_bitmap_read_sb`,
-//! `md_bitmap_update_sb`, `md_bitmap_endwrite`); the real driver leaves the same (tests/kernel/halves.sh).
+//! `md_bitmap_update_sb`, `md_bitmap_endwrite`). tests/kernel/halves.sh shows that the real driver leaves the same.
 
 use crate::judge::{superblock, syndrome};
 use crate::member::SimMember;
@@ -22,21 +22,22 @@ struct Held {
     slot: Slot,
 }
 
-/// An array as md has started it.
+/// An array that md has started.
 pub struct Foreign {
     held: Vec<Held>,
     events: u64,
     is_degraded: bool,
     is_dirty: bool,
-    /// A change to clean takes back the events of the change to dirty before it, where no member is missing.
+    /// Whether the next change to clean takes back the event of the change to dirty, as it does when no member is
+    /// missing.
     can_decrease: bool,
     bits: Option<(BitmapSuper, Vec<u8>)>,
     seconds: u64,
 }
 
 impl Foreign {
-    /// Starts an array of these members alone, at this time; `None` where md would not, or would have to
-    /// resync. Nothing is written yet, but what their caches hold is on stable storage from then on.
+    /// Starts an array of these members alone at time `seconds`; `None` where md would refuse it or resync it. Nothing
+    /// is written yet, but the contents of the members' caches are on stable storage from here on.
     pub fn assemble(members: &[SimMember], seconds: u64) -> Option<Self> {
         let held = members.iter().enumerate().map(|(number, member)| {
             let superblock = superblock(number, &member.image()).ok()?;
@@ -69,17 +70,17 @@ impl Foreign {
         Some(Self { held, events, is_degraded, is_dirty: false, can_decrease: false, bits, seconds })
     }
 
-    /// Whether a slot is empty.
+    /// Whether a member is missing.
     pub fn is_degraded(&self) -> bool {
         self.is_degraded
     }
 
-    /// The events that its members have.
+    /// The members' event count.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// Writes a row: a sector for each of its data.
+    /// Writes a row: one sector of data for each of its sectors.
     pub fn write(&mut self, row: &Row, data: &[Vec<u8>]) {
         self.set_bits(row.covered);
         if !self.is_dirty {
@@ -102,7 +103,7 @@ impl Foreign {
         }
     }
 
-    /// Nothing is written for a while: the array is called clean.
+    /// The array is idle, and becomes clean.
     pub fn rest(&mut self) {
         if !self.is_dirty {
             return;
@@ -177,7 +178,7 @@ impl Foreign {
     }
 }
 
-/// The bitmap of an array, if it has one, as md begins with it; `None` where it would not start.
+/// The bitmap with which md begins, if the array has one; the outer `None` where md would not start the array.
 fn bits_of(one: &Held) -> Option<Option<(BitmapSuper, Vec<u8>)>> {
     let Some(at) = one.superblock.bitmap_at() else { return Some(None) };
     let image = one.member.image();

@@ -1,21 +1,19 @@
-//! What md would make of the members as they lie there, and whether that is legal.
+//! What md would make of the members in their present state, and whether that is legal.
 //!
-//! By md's rules for assembly, which are stated here anew and not taken from
-//! the engine: of the members offered the greatest event count wins, those one
-//! behind are accepted too; of these older kernels believe their own role and
-//! newer ones the freshest member's, so both must come out right. md reads the
-//! bitmap of any one member that is in sync, and a bitmap with older events than
-//! the superblock counts as all set. It resyncs what is not clean, from the
-//! resync offset on, and where there is a bitmap only what it names.
+//! md's rules of assembly are stated here anew and not taken from the engine. The greatest event count wins, and
+//! members one event behind it are accepted too. For such a member, older kernels use the role in its own superblock
+//! and newer ones the role in the freshest superblock, so both must be right. md reads the bitmap of any member that is
+//! in sync; a bitmap older than the superblock counts as all set. Unless the array is clean, md resyncs it from the
+//! resync offset on, and with a bitmap only where bits are set.
 //!
-//! Then, sector by sector ([`crate::rows`], [`Truth`]):
-//! * what an accepted member holds as data is legal by itself, where its bad-block log does not name it;
-//! * copies agree, P is the sum and Q the syndrome of the data, wherever nothing
-//!   is in doubt, and wherever md would not resync;
-//! * data of a missing member follows from P where md would use it so.
+//! Then each sector is checked ([`crate::rows`], [`Truth`]):
+//! * an accepted member's data is legal on its own, except where its bad-block log lists it;
+//! * copies are equal, P is the sum and Q the syndrome of the data, both where no write is in doubt and where md would
+//!   not resync;
+//! * data of a missing member that md would reconstruct from P is legal.
 //!
-//! A member that is to take another's place (md's replacement) is read by md as far as it has come: so all of this is
-//! asked twice where there is one, with either in the slot.
+//! md reads a replacement up to its recovery offset. If there is one, everything is checked twice: with the replaced
+//! member in the slot, and with the replacement.
 //!
 //! Facts: `drivers/md/md.c` (`super_1_validate`, `analyze_sbs`), `md-bitmap.c`
 //! (`md_bitmap_read_sb`, `read_sb_page`), md(4).
@@ -29,28 +27,28 @@ use format::units::{ComponentByte, Sectors, Slot};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// How much of its data a member vouches for.
+/// How much of its data a member is current for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Current {
     All,
-    /// Component bytes below this.
+    /// Component bytes below this one.
     Below(u64),
-    /// All that its bitmap does not name.
+    /// Everything that its bitmap does not list.
     ByBitmap,
 }
 
-/// A member that md would take into a slot.
+/// A member that md would accept in a slot.
 struct Accepted<'a> {
     number: usize,
     image: &'a [u8],
     data_at: usize,
     current: Current,
     bitmap: Option<Bits<'a>>,
-    /// What its bad-block log names, of its component.
+    /// Ranges of its component that the bad-block log lists.
     bad: Vec<Range<u64>>,
 }
 
-/// A bitmap that md would go by.
+/// A bitmap that md would use.
 struct Bits<'a> {
     header: BitmapSuper,
     map: &'a [u8],
@@ -81,23 +79,23 @@ impl Accepted<'_> {
     }
 }
 
-/// What md would run with.
+/// One array that md might start.
 struct Verdict<'a> {
-    /// The bitmap in a file, if there is one that counts.
+    /// The bitmap file, if there is a valid one.
     file: Option<Rc<Bits<'a>>>,
     slots: Vec<Option<Rc<Accepted<'a>>>>,
-    /// Where md begins to resync; `None` when it calls the array clean.
+    /// Where md's resync begins; `None` when the array is clean.
     resync: Option<u64>,
 }
 
-/// Judges members that hold these bytes, and the file of a bitmap.
+/// Judges members with these contents, and the bitmap file.
 ///
-/// Where `is_any_replaced`, two members may claim a slot, and either must do: older kernels take whichever comes last.
-/// `unread` are the rows of which something could not be read while a resync was owed. Where data that is not written
-/// cannot be read only a read-modify-write is left, which keeps wrong parity wrong, for that resync.
+/// With `is_any_replaced`, two members may claim one slot, and both must be legal: older kernels take the one that
+/// comes last. `unread` marks rows that could not be read while a resync was pending. There, a write may only have been
+/// possible as a read-modify-write, which leaves wrong parity wrong until the resync.
 ///
 /// # Errors
-/// What md would accept and should not, in words.
+/// What md would accept although it is illegal, in words.
 pub fn judge(
     images: &[&[u8]],
     file: Option<&[u8]>,
@@ -113,7 +111,7 @@ pub fn judge(
     verdicts.iter().try_for_each(check)
 }
 
-/// As mdadm looks for one: of all places, the one made last.
+/// The superblock that mdadm would find: of all places, the one created last.
 pub(crate) fn superblock(number: usize, image: &[u8]) -> Result<Superblock, String> {
     let mut found: Option<Superblock> = None;
     let mut wrong = None;
@@ -129,7 +127,7 @@ pub(crate) fn superblock(number: usize, image: &[u8]) -> Result<Superblock, Stri
     found.ok_or_else(|| format!("member {number}: md finds no superblock: {wrong:?}"))
 }
 
-/// Whether any of the members that are `offered` is as new as the newest of all.
+/// Whether one of the `offered` members is as new as the newest member.
 pub fn is_newest_among(images: &[&[u8]], offered: &[bool]) -> bool {
     let events = |(number, image): (usize, &&[u8])| superblock(number, image).map_or(0, |found| found.events);
     let events: Vec<u64> = images.iter().enumerate().map(events).collect();
@@ -137,7 +135,7 @@ pub fn is_newest_among(images: &[&[u8]], offered: &[bool]) -> bool {
     events.iter().zip(offered).any(|(events, offered)| *offered && Some(events) == newest)
 }
 
-/// What md may make of them: with the members that have the slots, and with those that take their places.
+/// The arrays that md might start: with the members of the slots, and with their replacements.
 fn assemble<'a>(
     images: &[&'a [u8]],
     file: Option<&'a [u8]>,
@@ -158,7 +156,8 @@ fn assemble<'a>(
             let seat = row.get_mut(slot.index()).ok_or_else(|| format!("member {number}: there is no slot {slot}"))?;
             let claimant = Rc::new(accept(number, own, freshest, image)?);
             match seat {
-                // Until all know that places were changed, or that the member which was to be replaced failed.
+                // Two members may claim the slot until every superblock records the replacement, or the failure of the
+                // replaced member.
                 Some(other) if other.number != number && is_any_replaced => successors[slot.index()] = Some(claimant),
                 Some(other) if other.number != number => {
                     return Err(format!("members {} and {number} both claim slot {slot}", other.number));
@@ -172,7 +171,7 @@ fn assemble<'a>(
         Resync::Clean => None,
         Resync::From(sectors) => Some(sectors.bytes()),
     });
-    // md goes by whichever of them it meets first, so the one that trusts most counts.
+    // md uses the first of these superblocks that it reads, so the one that trusts most is judged.
     let resync = resyncs.map(|resync| resync.unwrap_or(u64::MAX)).max().filter(|&offset| offset != u64::MAX);
     let file = file.filter(|_| freshest.bitmap.is_none()).and_then(|bytes| bitmap_file(bytes, freshest)).map(Rc::new);
     let verdict = |slots| Verdict { file: file.clone(), slots, resync };
@@ -181,7 +180,7 @@ fn assemble<'a>(
     Ok([Some(slots), is_any.then_some(changed)].into_iter().flatten().map(verdict).collect())
 }
 
-/// mdadm refuses a file whose header is not of the array, and goes on without it.
+/// The bitmap file. mdadm refuses a file whose header belongs to another array, and goes on without it.
 fn bitmap_file<'a>(bytes: &'a [u8], freshest: &Superblock) -> Option<Bits<'a>> {
     let header = BitmapSuper::decode(bytes, bytes.len() as u64).ok()?;
     let map = &bytes[SUPER_BYTES..SUPER_BYTES + header.bits().div_ceil(8) as usize];
@@ -221,7 +220,7 @@ fn accept<'a>(number: usize, own: &Superblock, freshest: &Superblock, image: &'a
 }
 
 impl Verdict<'_> {
-    /// Whether md would bring a row into agreement before it relies on it, whichever bitmap it reads.
+    /// Whether md would resync this row before it relies on it, with every bitmap that it might read.
     fn would_resync(&self, row: &Row) -> bool {
         let mut bitmaps =
             self.slots.iter().flatten().filter_map(|member| member.bitmap.as_ref()).chain(self.file.as_deref());
@@ -297,7 +296,7 @@ fn bytes_of(sector: usize) -> Range<usize> {
     sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES
 }
 
-/// The sum of `2^exponent * data` over GF(2^8) with the polynomial 0x11d, by Horner's rule.
+/// The syndrome: the sum of `2^exponent * data` over GF(2^8) with the polynomial 0x11d, by Horner's rule.
 pub(crate) fn syndrome(row: &Row, data: &[Option<&[u8]>]) -> Words {
     let mut sum = Words([0; WORDS]);
     for exponent in (0..=row.exponents.iter().copied().max().unwrap_or(0)).rev() {
@@ -311,7 +310,7 @@ pub(crate) fn syndrome(row: &Row, data: &[Option<&[u8]>]) -> Words {
 
 const WORDS: usize = SECTOR_BYTES / 8;
 
-/// A sector, for arithmetic on eight bytes at a time.
+/// A sector as words of eight bytes.
 pub(crate) struct Words([u64; WORDS]);
 
 impl Words {
@@ -329,7 +328,7 @@ impl Words {
     fn double(&mut self) {
         for word in &mut self.0 {
             let tops = *word & 0x8080_8080_8080_8080;
-            // Each byte whose top bit falls out gets 0x1d instead.
+            // A byte whose top bit is shifted out gets 0x1d added.
             *word = ((*word ^ tops) << 1) ^ ((tops >> 7) * 0x1d);
         }
     }

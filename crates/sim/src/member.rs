@@ -1,40 +1,37 @@
-//! A member in memory with a volatile cache, latencies by chance, and [`Faults`].
+//! A member in memory with a volatile cache, random latencies, and [`Faults`].
 //!
-//! What was written but not flushed is in the cache; when the power goes, each
-//! such write is kept, lost, or torn, by chance: so every order in which a drive
-//! may write is tried. A flush covers the writes that were answered before it
-//! began, and no others for sure. A transfer to a faulty place fails and, for a
-//! write, may have been done in part.
+//! Writes that were not flushed are in the cache. On a loss of power, each of them is kept, lost or torn at random, so
+//! every order in which a drive may write occurs. A flush covers the writes that were answered before it began; others
+//! may or may not be stored. A transfer that overlaps a fault fails; if it is a write, a part of it may be stored.
 
-use crate::executor::World;
 use crate::faults::{Faults, Mishap};
-use crate::random::Random;
 use engine::{Block, Buffer, Clock, Limits, Member, MemberError, MemberErrorKind, MemberFault, Moment, Operation};
 use format::units::MemberByte;
 use std::cell::{Cell, Ref, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
+use world::{Random, World, member_limits};
 
-/// Smallest part of a write that is there whole or not at all.
+/// The smallest unit of a write that is stored whole or not at all.
 const SECTOR_BYTES: u64 = 512;
 
-/// What a member makes of discard and write-zeroes.
+/// What a member does on discard and write-zeroes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Zeroing {
-    /// It can do neither.
+    /// Neither is supported.
     Never,
-    /// It writes zeros, and cannot discard.
+    /// Write-zeroes works; discard is not supported.
     Zeroes,
-    /// It does both; what is discarded reads as zeros.
+    /// Both work; discarded bytes read as zeros.
     Discards,
-    /// What is discarded reads as anything. It promises nothing else.
+    /// Both work; discarded bytes read as anything, and the limits promise no zeros.
     DiscardsToNoise,
-    /// It promises everything, and can do nothing when it is asked.
+    /// The limits promise everything, but each call fails as unsupported.
     Promises,
 }
 
-/// A write in the cache: what it put where.
+/// A write in the cache.
 struct Cached {
     number: u64,
     at: u64,
@@ -48,56 +45,41 @@ impl Cached {
     }
 }
 
-/// Of a member that nothing more is said of.
-pub(crate) fn limits(bytes: u64) -> Limits {
-    Limits {
-        bytes,
-        logical_block_bytes: 512,
-        physical_block_bytes: 4096,
-        optimal_bytes: 0,
-        longest_bytes: 0,
-        synchronous: false,
-        discards: false,
-        discards_to_zeros: false,
-        volatile_cache: true,
-    }
-}
-
 struct State {
     name: String,
     world: World,
     limits: Limits,
     zeroing: Zeroing,
-    /// The unit at which writes tear when the power goes.
+    /// The unit at which a loss of power tears writes.
     tear_bytes: u64,
-    /// Where writes can be lost and misdirected; and to.
+    /// The range in which writes can be lost or misdirected.
     area: Range<u64>,
-    /// On stable storage.
+    /// The contents of stable storage.
     stable: RefCell<Vec<u8>>,
-    /// With the cache on top: what reads see.
+    /// The same with the cache applied: what reads return.
     seen: RefCell<Vec<u8>>,
     cache: RefCell<Vec<Cached>>,
     writes: Cell<u64>,
     faults: Rc<Faults>,
-    /// Writes and flushes begun, for cutting power at a chosen one.
+    /// Counts writes and flushes, so that power can be cut at a chosen one.
     boundaries: Rc<Cell<u64>>,
-    /// Of these, writes outside the area.
+    /// Counts writes outside `area`, which are metadata.
     marks: Rc<Cell<u64>>,
-    /// By which latencies are multiplied.
+    /// The factor of all latencies.
     slowness: u64,
-    /// Whether it does some reads and writes at once.
+    /// Whether some reads and writes complete at once.
     is_prompt: bool,
 }
 
-/// A member of a simulated world; clones share it.
+/// A simulated member with faults; clones share it.
 #[derive(Clone)]
 pub struct SimMember(Rc<State>);
 
 impl SimMember {
-    /// A member called `name` that holds `contents`. `boundaries` counts the writes and
-    /// flushes of all members that share it.
+    /// A member called `name` with these contents. `boundaries` counts the writes and flushes of all members that share
+    /// it.
     pub fn new(name: String, world: &World, contents: Vec<u8>, boundaries: Rc<Cell<u64>>) -> Self {
-        let limits = limits(contents.len() as u64);
+        let limits = member_limits(contents.len() as u64);
         Self(Rc::new(State {
             name,
             world: world.clone(),
@@ -117,66 +99,65 @@ impl SimMember {
         }))
     }
 
-    /// The same with larger logical blocks.
+    /// Sets the size of a logical block.
     ///
     /// # Panics
-    /// When it is shared already.
+    /// If the member is shared already.
     pub fn with_blocks(mut self, bytes: u32) -> Self {
         self.unshared().limits.logical_block_bytes = bytes;
         self
     }
 
-    /// The same, tearing writes at multiples of this many bytes only.
+    /// Sets the unit at which writes are torn.
     ///
     /// # Panics
-    /// When it is shared already.
+    /// If the member is shared already.
     pub fn with_tears(mut self, bytes: u64) -> Self {
         self.unshared().tear_bytes = bytes;
         self
     }
 
-    /// The same, so many times as slow.
+    /// Multiplies the latencies.
     ///
     /// # Panics
-    /// When it is shared already.
+    /// If the member is shared already.
     pub fn with_slowness(mut self, times: u64) -> Self {
         self.unshared().slowness = times;
         self
     }
 
-    /// The same, doing every other read and write at once, by chance, as long as nothing makes it late.
+    /// Lets half of the reads and writes complete at once, at random, unless a fault delays them.
     ///
     /// # Panics
-    /// When it is shared already.
+    /// If the member is shared already.
     pub fn with_promptness(mut self, is_prompt: bool) -> Self {
         let state = self.unshared();
         (state.is_prompt, state.limits.synchronous) = (is_prompt, is_prompt);
         self
     }
 
-    /// The same; `marks` counts the writes of all members that share it which are not to the area of silent mishaps:
-    /// what marks the state of things, and is no data.
+    /// Sets the counter `marks` of writes outside the area of silent faults, which are metadata; members can share it.
     ///
     /// # Panics
-    /// When it is shared already.
+    /// If the member is shared already.
     pub fn with_marks(mut self, marks: Rc<Cell<u64>>) -> Self {
         self.unshared().marks = marks;
         self
     }
 
-    /// The same, with silent mishaps confined to a part of it.
+    /// Confines lost and misdirected writes to `area`.
     ///
     /// # Panics
-    /// When it is shared already.
+    /// If the member is shared already.
     pub fn with_silent_mishaps_in(mut self, area: Range<u64>) -> Self {
         self.unshared().area = area;
         self
     }
 
-    /// The same, zeroing in its own way.
+    /// Sets what discard and write-zeroes do.
     ///
     /// # Panics
-    /// When it is shared already.
+    /// If the member is shared already.
     pub fn with_zeroing(mut self, zeroing: Zeroing) -> Self {
         let state = self.unshared();
         state.zeroing = zeroing;
@@ -189,39 +170,39 @@ impl SimMember {
         Rc::get_mut(&mut self.0).expect("a member is not shared yet")
     }
 
-    /// Whether anybody holds another clone of it.
+    /// Whether there are other clones of this member.
     pub fn is_held(&self) -> bool {
         Rc::strong_count(&self.0) > 1
     }
 
-    /// Its name.
+    /// The member's name.
     pub fn name(&self) -> String {
         self.0.name.clone()
     }
 
-    /// Its faults, to be set.
+    /// The member's faults.
     pub fn faults(&self) -> Rc<Faults> {
         self.0.faults.clone()
     }
 
-    /// What reads see.
+    /// A copy of the contents that reads return.
     pub fn contents(&self) -> Vec<u8> {
         self.0.seen.borrow().clone()
     }
 
-    /// What reads see, for a look at it.
+    /// The contents that reads return.
     pub fn image(&self) -> Ref<'_, Vec<u8>> {
         self.0.seen.borrow()
     }
 
-    /// What would be left if the power went now, by `random`; it does not go.
+    /// What a loss of power would leave now, by `random`. The member does not change.
     pub fn after_power_loss(&self, random: &mut Random) -> Vec<u8> {
         let (mut stable, mut seen) = (self.0.stable.borrow().clone(), self.contents());
         self.lose(&self.0.cache.borrow(), &mut stable, &mut seen, random);
         seen
     }
 
-    /// The power goes: the cache is lost, by `random`, and what is left is what it holds from now on.
+    /// A loss of power: each write in the cache is kept, torn or lost, by `random`.
     pub fn lose_power(&self, random: &mut Random) {
         let lost = self.0.cache.take();
         self.lose(&lost, &mut self.0.stable.borrow_mut(), &mut self.0.seen.borrow_mut(), random);
@@ -236,7 +217,7 @@ impl SimMember {
         }
     }
 
-    /// Whole, not at all, its beginning, or any parts of it.
+    /// Keeps the whole write, none of it, its beginning, or random parts.
     fn keep_some(&self, write: &Cached, stable: &mut [u8], random: &mut Random) {
         let unit = self.0.tear_bytes as usize;
         let units = write.bytes.len().div_ceil(unit) as u64;
@@ -255,7 +236,7 @@ impl SimMember {
         }
     }
 
-    /// Changes bytes of a range without anybody being told.
+    /// Changes a range to noise, silently.
     pub fn corrupt(&self, range: Range<u64>, random: &mut Random) {
         let mut noise = vec![0; (range.end - range.start) as usize];
         random.fill(&mut noise);
@@ -263,7 +244,7 @@ impl SimMember {
         self.0.faults.silent.borrow_mut().push(range);
     }
 
-    /// Puts other bytes in place, on stable storage, without anybody being told.
+    /// Overwrites bytes on stable storage, silently.
     pub fn plant(&self, at: u64, bytes: &[u8]) {
         let places = at as usize..at as usize + bytes.len();
         self.0.stable.borrow_mut()[places.clone()].copy_from_slice(bytes);
@@ -292,13 +273,13 @@ impl SimMember {
         MemberFault { kind: MemberErrorKind::Unsupported, ..fault }.into()
     }
 
-    /// A drive that is written and read directly takes no other memory.
+    /// As with O_DIRECT, memory must be aligned to the logical block.
     fn check_memory(&self, bytes: &[u8]) {
         let unit = self.0.limits.logical_block_bytes as usize;
         assert!((bytes.as_ptr() as usize).is_multiple_of(unit), "memory of a transfer that is not aligned to {unit}");
     }
 
-    /// Whether the operation goes well; and if it does, what befalls it unseen.
+    /// Whether the operation succeeds, and the silent mishap that befalls it.
     fn check(&self, operation: Operation, at: MemberByte, bytes: u64) -> Result<Option<Mishap>, MemberError> {
         let unit = u64::from(self.0.limits.logical_block_bytes);
         assert!((at.0 | bytes).is_multiple_of(unit), "{operation:?} of {bytes} bytes at {} is not aligned", at.0);
@@ -318,7 +299,7 @@ impl SimMember {
         }
     }
 
-    /// Into the cache; gives the number to answer for.
+    /// Puts a write into the cache; returns its number, which is needed to answer it.
     fn put(&self, at: u64, bytes: Vec<u8>) -> u64 {
         self.0.seen.borrow_mut()[at as usize..at as usize + bytes.len()].copy_from_slice(&bytes);
         self.0.faults.rewritten(&(at..at + bytes.len() as u64));
@@ -327,7 +308,7 @@ impl SimMember {
         number
     }
 
-    /// As [`Self::put`], for a write that goes astray; where it does, others will find wrong bytes.
+    /// As [`Self::put`], for a write that goes astray; records the ranges with wrong bytes.
     fn put_astray(&self, at: u64, bytes: Vec<u8>, mishap: Mishap) -> u64 {
         let (area, length) = (self.0.area.clone(), bytes.len() as u64);
         if at < area.start || at + length > area.end {
@@ -352,18 +333,18 @@ impl SimMember {
         }
     }
 
-    /// Whoever used it is no more, and what was begun has ended: a flush by the next user covers it.
+    /// The process that used the member has ended. The next process's first flush covers its writes.
     pub fn end_of_process(&self) {
         self.0.cache.borrow_mut().iter_mut().for_each(|write| write.answered = true);
     }
 
-    /// Puts all that was written on stable storage.
+    /// Moves all writes in the cache to stable storage.
     pub fn settle_all(&self) {
         self.0.cache.borrow_mut().clear();
         self.0.stable.borrow_mut().copy_from_slice(&self.0.seen.borrow());
     }
 
-    /// Puts writes on stable storage: those numbered, and what lies under them.
+    /// Moves the numbered writes to stable storage, and earlier writes beneath them.
     fn settle(&self, answered: &[u64]) {
         let mut stable = self.0.stable.borrow_mut();
         let mut cache = self.0.cache.borrow_mut();
@@ -409,7 +390,7 @@ impl SimMember {
         }
     }
 
-    /// As [`Self::put`], unless it is to fail; where it does, a part is there.
+    /// As [`Self::put`], but may fail; a part of a failed write is stored.
     fn put_checked(&self, operation: Operation, at: MemberByte, mut bytes: Vec<u8>) -> Result<u64, MemberError> {
         self.boundary();
         if !self.0.area.contains(&at.0) {
@@ -445,7 +426,7 @@ impl SimMember {
         }
     }
 
-    /// Whether what is asked of it is to be done at once: all but one of so many times.
+    /// Whether this operation completes at once: all but one in `of`, at random.
     fn is_ready(&self, of: u64) -> bool {
         let State { world, faults, is_prompt, .. } = &*self.0;
         *is_prompt && !faults.is_late(world.clock().now().nanos) && world.chance(0..of) < of - 1

@@ -1,44 +1,43 @@
-//! Which sectors stand for each other: rows.
+//! Rows: the sectors that depend on each other.
 //!
-//! For parity levels a row is the same sector of each chunk of a stripe: data, P
-//! and Q; for copies it is one sector of the array and all places that hold it.
-//! Sectors of different rows never depend on each other, whatever the engine
-//! does. From [`format::geometry`] alone, which the real driver has confirmed.
+//! At parity levels a row is the same sector of each chunk of a stripe: data, P and Q. With copies it is one sector of
+//! the array and all its copies. Whatever the engine does, sectors of different rows are independent. Rows follow from
+//! [`format::geometry`] alone, which is verified against the real driver.
 
 use format::geometry::{Copies, Geometry, Parity, Role};
 use format::units::{ArrayByte, ComponentByte, Slot};
 
-/// The unit in which drives write or do not, and rows are counted.
+/// The unit that drives write whole or not at all, and of rows.
 pub const SECTOR_BYTES: usize = 512;
 
-/// Sectors that stand for each other.
+/// A row.
 #[derive(Debug)]
 pub struct Row {
-    /// The array's sectors in it; for parity levels by data chunk.
+    /// The row's sectors of the array; at parity levels in the order of data chunks.
     pub data: Vec<Datum>,
-    /// Where the parity is, at [`Row::component`].
+    /// The slot of P, at [`Row::component`].
     pub p: Option<Slot>,
-    /// Where the syndrome is, at [`Row::component`].
+    /// The slot of Q, at [`Row::component`].
     pub q: Option<Slot>,
-    /// Of each of `data`, the power of two that it has in the syndrome.
+    /// For each of `data`, its exponent of two in the syndrome.
     pub exponents: Vec<u8>,
-    /// Position on each member, for parity levels.
+    /// The position on each member, at parity levels.
     pub component: ComponentByte,
-    /// Its byte in the space that resync offsets and bitmaps count in.
+    /// The row's byte in the space of resync offsets and bitmaps.
     pub covered: u64,
 }
 
-/// A sector of the array and where it is.
+/// A sector of the array and its copies.
 #[derive(Debug)]
 pub struct Datum {
-    /// Its number in the array.
+    /// The sector's number in the array.
     pub sector: usize,
-    /// Where it is.
+    /// The slots and positions that hold it.
     pub copies: Copies,
 }
 
 impl Row {
-    /// Whether any of it is on `slot` within a range of component bytes.
+    /// Whether a part of the row is on `slot` within a range of component bytes.
     pub fn touches(&self, slot: Slot, range: &std::ops::Range<u64>) -> bool {
         let hits = |place: Slot, at: ComponentByte| {
             place == slot && at.0 < range.end && range.start < at.0 + SECTOR_BYTES as u64
@@ -78,7 +77,7 @@ fn parity_row(parity: &Parity, at: u64) -> Row {
     let component = ComponentByte(at);
     let datum = |index: u16| {
         let array = stripe.number() * parity.stripe_bytes() + u64::from(index) * parity.chunk_bytes() + within;
-        let slot = stripe.slot_of(Role::Data(index)).expect("each data chunk is somewhere");
+        let slot = stripe.slot_of(Role::Data(index)).expect("each data chunk has a slot");
         Datum { sector: array as usize / SECTOR_BYTES, copies: Copies::from_iter([(slot, component)]) }
     };
     let q = stripe.slot_of(Role::Q);

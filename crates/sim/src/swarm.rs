@@ -1,39 +1,38 @@
-//! Many histories, and of one that fails a smaller one that fails too.
+//! Plays histories by the thousand, and shrinks one that fails.
 //!
-//! A history follows from its seed alone; a panic of the engine is a failure
-//! like any other.
+//! A history follows from its seed alone. A panic of the engine counts as a failure.
 
-use crate::executor::Tracer;
 use crate::history::{History, Tally, run};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use world::Tracer;
 
-/// A history that went wrong.
+/// A history that failed.
 #[derive(Debug)]
 pub struct Failure {
     /// The history as its seed makes it.
     pub history: History,
-    /// What went wrong in it.
+    /// The reason of its failure.
     pub reason: String,
-    /// A smaller history that goes wrong as well.
+    /// A smaller history that fails too.
     pub smaller: History,
-    /// What goes wrong in that.
+    /// The reason of that failure.
     pub smaller_reason: String,
 }
 
-/// Lives through a history.
+/// Plays a history.
 ///
 /// # Errors
-/// The history and what went wrong, shrunk.
+/// The history that failed, shrunk, and the reasons.
 pub fn try_out(history: History, tally: &Tally) -> Result<(), Box<Failure>> {
     let Err(reason) = attempt(&history, tally) else { return Ok(()) };
     let (smaller, smaller_reason) = shrink(&history, &reason);
     Err(Box::new(Failure { history, reason, smaller, smaller_reason }))
 }
 
-/// Lives through one history.
+/// Plays a history, without shrinking it.
 ///
 /// # Errors
-/// What went wrong, in words.
+/// The reason of the failure, in words.
 pub fn attempt(history: &History, tally: &Tally) -> Result<(), String> {
     match catch_unwind(AssertUnwindSafe(|| run(history, tally, None))) {
         Ok(result) => result,
@@ -45,13 +44,13 @@ pub fn attempt(history: &History, tally: &Tally) -> Result<(), String> {
     }
 }
 
-/// Lives through one history again, and tells what happens in it.
+/// Plays a history again, and passes a trace of it to `tracer`.
 pub fn trace(history: &History, tracer: Tracer) {
-    // How it ends is known.
+    // The outcome is known already.
     drop(catch_unwind(AssertUnwindSafe(|| run(history, &Tally::default(), Some(tracer)))));
 }
 
-/// Drops steps as long as something still goes wrong: halves first, then ever fewer at once.
+/// Shrinks a history: drops steps as long as it still fails, halves first, then ever smaller parts.
 fn shrink(history: &History, reason: &str) -> (History, String) {
     let (mut smallest, mut reason) = (history.clone(), reason.to_owned());
     let mut length = smallest.steps.len().div_ceil(2);

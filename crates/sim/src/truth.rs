@@ -1,19 +1,17 @@
-//! What each sector of an array may legally hold, after everything that was asked of it.
+//! A model of what each sector of an array may legally hold after all requests so far.
 //!
-//! A sector holds what was settled (flushed, or written as [`engine::Durability::Stable`]
-//! and answered), with some of the later writes on top, in the order asked:
-//! those answered must be seen until the power goes, and from then on may be
-//! there or not, as may those under way and those that failed. Nothing else is
-//! legal: no mixture within a sector but by whole writes, no older value.
+//! A sector holds what is settled: data that was flushed, or written as [`engine::Durability::Stable`] and answered. On
+//! top of it come later writes, in the order of their requests. Answered writes must be visible until the power goes.
+//! After that each of them may be visible or not; the same holds for writes in flight and for failed writes. Nothing
+//! else is legal: within a sector only whole writes are combined, and no older value returns.
 //!
-//! Rows whose bytes were changed silently, or that were in doubt when a dirty
-//! and degraded array was forced, may hold anything: they are tainted.
-//! It knows nothing of levels, members or the engine.
+//! Rows with silently changed bytes are tainted: they may hold anything. So are rows that were in doubt when a dirty
+//! and degraded array was forced. The model knows nothing of levels, members or the engine.
 
 use crate::rows::SECTOR_BYTES;
 use std::ops::Range;
 
-/// A write's number.
+/// The number of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteId(usize);
 
@@ -21,12 +19,12 @@ pub struct WriteId(usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp(u64);
 
-/// Who looks, and so what must be there.
+/// Where contents were observed, which determines the writes that must be visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
-    /// A reader of the running array that asked at this moment: all that was answered before.
+    /// By a read of the running array that began at this moment: all writes answered before must be visible.
     Reader(Stamp),
-    /// At the members themselves: all that is settled.
+    /// On the members: all settled writes must be visible.
     Members,
 }
 
@@ -34,9 +32,9 @@ pub enum Look {
 enum Fate {
     UnderWay,
     Answered(Stamp),
-    /// It failed, or the power went before it was settled.
+    /// The write failed, or the power went before it was settled.
     InDoubt,
-    /// And answered then.
+    /// Settled; the write was answered at this moment.
     Settled(Stamp),
 }
 
@@ -65,22 +63,22 @@ impl Write {
     }
 }
 
-/// The model.
+/// The model of an array.
 #[derive(Clone)]
 pub struct Truth {
-    /// With all writes that no sector keeps in its list.
+    /// The contents without the writes in `pending`.
     base: Vec<u8>,
     writes: Vec<Write>,
-    /// Of each sector, the writes to it that are not in the base, in the order asked.
+    /// For each sector, the writes that are not in the base, in the order of their requests.
     pending: Vec<Vec<u32>>,
     tainted: Vec<bool>,
     now: u64,
-    /// Readers that may still see what was there before the last writes.
+    /// Reads in flight, which may still see the contents before the latest writes.
     readers: usize,
 }
 
 impl Truth {
-    /// An array of zeros, of whole sectors.
+    /// An array of zeros. `bytes` must be a multiple of the sector.
     pub fn new(bytes: u64) -> Self {
         let sectors = bytes as usize / SECTOR_BYTES;
         Self {
@@ -93,29 +91,29 @@ impl Truth {
         }
     }
 
-    /// The array's length.
+    /// The length of the array.
     pub fn bytes(&self) -> usize {
         self.base.len()
     }
 
-    /// This moment; later ones are greater.
+    /// The present moment; later ones compare greater.
     pub fn moment(&mut self) -> Stamp {
         self.now += 1;
         Stamp(self.now)
     }
 
-    /// Somebody asks to read, until [`Truth::stop_reading`].
+    /// A read begins; [`Truth::stop_reading`] must follow.
     pub fn start_reading(&mut self) -> Stamp {
         self.readers += 1;
         self.moment()
     }
 
-    /// What a reader found was checked.
+    /// A read has been checked.
     pub fn stop_reading(&mut self) {
         self.readers -= 1;
     }
 
-    /// A write is asked for.
+    /// A write begins.
     pub fn begin(&mut self, at: usize, bytes: Vec<u8>) -> WriteId {
         let number = self.writes.len();
         for sector in sectors(&(at..at + bytes.len())) {
@@ -125,7 +123,7 @@ impl Truth {
         WriteId(number)
     }
 
-    /// It was answered; `stable` when that means that it is on stable storage.
+    /// A write was answered. `stable` says that it is on stable storage.
     pub fn answered(&mut self, id: WriteId, stable: bool) {
         let now = self.moment();
         self.writes[id.0].fate = if stable { Fate::Settled(now) } else { Fate::Answered(now) };
@@ -134,12 +132,12 @@ impl Truth {
         }
     }
 
-    /// It failed: it may be there, in part, or not.
+    /// A write failed: it may be visible, in part, or not at all.
     pub fn failed(&mut self, id: WriteId) {
         self.writes[id.0].fate = Fate::InDoubt;
     }
 
-    /// A flush that was asked for at `since` was answered.
+    /// A flush that began at `since` was answered.
     pub fn flushed(&mut self, since: Stamp) {
         for index in 0..self.writes.len() {
             let write = &mut self.writes[index];
@@ -153,7 +151,7 @@ impl Truth {
         }
     }
 
-    /// Whoever wrote is no more: what was answered is there, what was under way may be.
+    /// The process was killed: answered writes are visible, writes in flight may be.
     pub fn killed(&mut self) {
         for write in self.writes.iter_mut().filter(|write| write.fate == Fate::UnderWay) {
             write.fate = Fate::InDoubt;
@@ -162,7 +160,7 @@ impl Truth {
         self.fold(0..self.base.len());
     }
 
-    /// What is not settled may be there or not from now on, and nothing more will come of it.
+    /// The power went: from now on a write that is not settled may be visible or not.
     pub fn interrupted(&mut self) {
         for write in self.writes.iter_mut().filter(|write| !write.is_settled()) {
             write.fate = Fate::InDoubt;
@@ -171,7 +169,8 @@ impl Truth {
         self.fold(0..self.base.len());
     }
 
-    /// Everything is known again where only doubts were: `found` was read, and cannot change any more.
+    /// Ends doubts: the array was read as `found` while its copies and parity agreed. Sectors whose writes are all in doubt or
+    /// settled hold this from now on.
     pub fn pin(&mut self, found: &[u8]) {
         for sector in 0..self.pending.len() {
             let only_doubts =
@@ -183,22 +182,22 @@ impl Truth {
         }
     }
 
-    /// A sector may hold anything from now on.
+    /// Taints a sector: it may hold anything from now on.
     pub fn taint(&mut self, sector: usize) {
         self.tainted[sector] = true;
     }
 
-    /// Whether a sector may hold anything.
+    /// Whether a sector is tainted.
     pub fn is_tainted(&self, sector: usize) -> bool {
         self.tainted[sector]
     }
 
-    /// Whether only one value of a sector is legal, on the members too.
+    /// Whether only one value of a sector is legal, also on the members.
     pub fn is_certain(&self, sector: usize) -> bool {
         self.pending[sector].iter().all(|&number| self.writes[number as usize].is_settled())
     }
 
-    /// Whether `found` is legal in a sector.
+    /// Whether a sector may hold `found`.
     pub fn allows(&self, sector: usize, found: &[u8], look: Look) -> bool {
         debug_assert_eq!(found.len(), SECTOR_BYTES);
         let bytes = bytes_of(sector);
@@ -209,7 +208,7 @@ impl Truth {
         self.explains(sector, self.pending[sector].len(), hidden, found, look)
     }
 
-    /// Whether some of the first `count` writes, under those that hide them, make `found`.
+    /// Whether some of the first `count` writes produce `found`, where `hidden` marks bytes that later writes cover.
     fn explains(&self, sector: usize, count: usize, hidden: Hidden, found: &[u8], look: Look) -> bool {
         let start = sector * SECTOR_BYTES;
         let Some(last) = count.checked_sub(1) else {
@@ -230,10 +229,10 @@ impl Truth {
         !write.must_show(look) && self.explains(sector, last, hidden, found, look)
     }
 
-    /// What is wrong with `found`, read from `at` on.
+    /// Checks contents that were found from `at` on.
     ///
     /// # Errors
-    /// The first sector that holds what it may not, in words.
+    /// The first sector that is illegal, in words.
     pub fn check(&self, at: usize, found: &[u8], look: Look) -> Result<(), String> {
         for sector in sectors(&(at..at + found.len())) {
             let whole = bytes_of(sector);
@@ -242,7 +241,7 @@ impl Truth {
             let is_legal = if part == whole {
                 self.allows(sector, found, look)
             } else {
-                // Of a part it is enough that each byte is legal by itself.
+                // In a part of a sector it is enough that each byte is legal on its own.
                 part.clone().zip(found).all(|(index, &byte)| self.allows_byte(sector, index, byte, look))
             };
             if !is_legal {
@@ -271,7 +270,7 @@ impl Truth {
         self.base[index] == found
     }
 
-    /// What a sector holds and what is known of it, in words.
+    /// Describes a sector's contents and the writes to it.
     pub fn describe(&self, sector: usize, part: Range<usize>, found: &[u8], look: Look) -> String {
         let base = &self.base[part.clone()];
         let illegal = part.clone().zip(found).position(|(index, &byte)| !self.allows_byte(sector, index, byte, look));
@@ -297,7 +296,7 @@ impl Truth {
         write.range().contains(&index).then(|| write.bytes[index - write.at])
     }
 
-    /// Puts what is settled into the base, where nothing in doubt lies under it.
+    /// Moves settled writes into the base, unless a write in doubt lies beneath them.
     fn fold(&mut self, range: Range<usize>) {
         if self.readers > 0 {
             return;
@@ -324,7 +323,7 @@ impl Truth {
     }
 }
 
-/// Bytes of a sector that later writes lie over.
+/// Marks the bytes of a sector that later writes cover.
 #[derive(Clone)]
 struct Hidden([bool; SECTOR_BYTES]);
 

@@ -1,11 +1,11 @@
-//! One cell of the interop matrix: an array's shape, who makes it, and how many members are left out of a write.
+//! One cell of the interop matrix: the shape of an array, its creator, and the number of members left out of a write.
 //!
-//! A cell's name says everything about it and is all that is needed to run it again. Sizes are small: large enough
-//! for every chunk size to give several stripes, with a tail that is no whole chunk.
+//! A cell's name is all that is needed to run it again. Sizes are small, but large enough for several stripes with
+//! every chunk size and for a tail shorter than a chunk.
 
 use crate::matrix::random::Random;
 
-/// Who makes the array.
+/// The creator of the array.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Origin {
     /// mdadm and the kernel's driver, in a guest.
@@ -31,7 +31,7 @@ impl Origin {
     }
 }
 
-/// RAID levels, in the order in which they are listed.
+/// RAID levels, in the order of lists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Level {
     Linear,
@@ -44,7 +44,7 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    /// The name that both commands take after `--level`.
+    /// The argument of `--level`, for both commands.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Level::Linear => "linear",
@@ -62,13 +62,13 @@ impl Level {
     }
 }
 
-/// Levels and layouts, with the least and the most members that the fixed cells have.
+/// Levels and layouts, with the least and the most members in fixed cells.
 pub(crate) struct Shape {
     pub(crate) level: Level,
-    /// A name that both commands take after `--layout`.
+    /// The argument of `--layout`, for both commands.
     pub(crate) layout: Option<&'static str>,
     pub(crate) members: (usize, usize),
-    /// How many members may be missing, whichever they are, at the least number of members.
+    /// The number of members that may be missing, whichever they are, with the least number of members.
     redundancy: usize,
 }
 
@@ -123,13 +123,13 @@ pub(crate) struct Cell {
     pub(crate) metadata: &'static str,
     pub(crate) members: usize,
     pub(crate) bitmap: bool,
-    /// How many members are left out when `mdspace` writes.
+    /// The number of members that are left out when `mdspace` writes.
     pub(crate) absent: usize,
     redundancy: usize,
 }
 
 impl Cell {
-    /// A cell of `shape`; a bitmap, a chunk or absent members that its level cannot have are left off.
+    /// A cell of `shape`, without the bitmap, chunk or missing members that its level cannot have.
     pub(crate) fn new(
         origin: Origin,
         shape: &Shape,
@@ -167,39 +167,39 @@ impl Cell {
         parts.join("-")
     }
 
-    /// Choices within the cell: the same in every run.
+    /// The random choices of the cell, the same in every run.
     pub(crate) fn random(&self) -> Random {
         Random::from_text(&self.name())
     }
 
-    /// How many members may be missing, whichever they are.
+    /// The number of members that may be missing, whichever they are.
     pub(crate) fn redundancy(&self) -> usize {
         self.redundancy
     }
 
-    /// Whether one member more than [`Cell::redundancy`] missing always makes the array unreadable.
+    /// Whether the array is always unreadable with one more than [`Cell::redundancy`] members missing.
     ///
-    /// RAID-10 may survive, if the members hold different chunks.
+    /// RAID-10 may still be readable, if the members hold different chunks.
     pub(crate) fn one_more_is_fatal(&self) -> bool {
         self.level != Level::Raid10
     }
 
-    /// Whether `mdadm` and the kernel keep copies or parity that `check` can compare.
+    /// Whether there are copies or parity that `check` can compare.
     pub(crate) fn can_be_checked(&self) -> bool {
         self.level.has_redundancy()
     }
 
-    /// The size of each member's image in bytes: metadata's room, six chunks or more, and an odd tail.
+    /// The length of each member's image: room for metadata, six or more chunks, and an odd tail.
     pub(crate) fn member_bytes(&self, member: usize) -> u64 {
         const KIB: u64 = 1024;
-        const METADATA_ROOM: u64 = 1280 * KIB; // mdadm's data offset of 1 MiB, and what lies at the end
+        const METADATA_ROOM: u64 = 1280 * KIB; // mdadm's data offset of 1 MiB, and the metadata at the end
         let data = (6 * self.chunk_kib.unwrap_or(64)).max(1024) * KIB + 20 * KIB;
         let zones = matches!(self.layout, Some("original" | "alternate")) || self.level == Level::Linear;
         let extra = if zones { data / 2 * (member as u64 % 3) } else { 0 };
         METADATA_ROOM + data + extra
     }
 
-    /// The options of `mdadm --create` or `mdspace create` (they are the same), without the members.
+    /// The options of `mdadm --create` and `mdspace create`, which are the same, without the members.
     pub(crate) fn create_options(&self) -> Vec<String> {
         let mut options = vec![format!("--level={}", self.level.name()), format!("--metadata={}", self.metadata)];
         options.extend(self.layout.map(|layout| format!("--layout={layout}")));
@@ -207,7 +207,7 @@ impl Cell {
         if self.level.has_redundancy() {
             options.push(format!("--bitmap={}", if self.bitmap { "internal" } else { "none" }));
             options.extend(self.bitmap.then(|| "--bitmap-chunk=64K".to_owned()));
-            options.push("--assume-clean".to_owned()); // the images are zeros, which are consistent everywhere
+            options.push("--assume-clean".to_owned()); // the images are zeros, which are consistent at every level
         }
         options
     }

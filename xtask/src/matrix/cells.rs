@@ -1,25 +1,25 @@
-//! Which cells there are: a fixed set that covers every value of every property with every layout, and random ones.
+//! The cells of the matrix: a fixed set that combines every value of every property with every layout, and random ones.
 //!
-//! The full product would have a hundred thousand cells. In the fixed set each layout meets every number of members left out
-//! that it bears; at a level with few layouts it also meets every chunk size of its origin, at one with many the level does
-//! (where chunks are placed is the step `geometry`'s matter). Metadata version, number of members, bitmap and members left
-//! out are those that bring most values together that have not met yet at that level; a level with many layouts goes on
-//! until every two of them have met.
+//! The full product would have a hundred thousand cells. In the fixed set, each layout is combined with every number of
+//! members left out that it survives. At a level with few layouts, each layout is also combined with every chunk size
+//! of its origin; at a level with many, the level as a whole is (the step `geometry` checks where chunks are placed).
+//! Metadata version, number of members, bitmap and members left out are chosen to cover the most pairs of values that
+//! the level has not had yet. A level with many layouts continues until every pair is covered.
 
 use std::collections::BTreeSet;
 
 use super::cell::{Cell, Level, Origin, SHAPES, Shape};
 use super::random::Random;
 
-/// The superblocks that the kernel side makes; this side reads all and makes those of version 1.
+/// Metadata versions that the kernel creates. mdspace reads all of them, and creates those of version 1.
 const METADATA: &[&str] = &["1.2", "1.0", "0.90", "1.1"];
 const METADATA_MADE_HERE: &[&str] = &["1.2", "1.1", "1.0"];
 
-/// Chunk sizes in KiB. Both ends of the range are met from both sides.
+/// Chunk sizes in KiB. Both sides create the smallest and the largest.
 const CHUNKS_MADE_BY_KERNEL: &[u64] = &[4, 16, 64, 256, 1024];
 const CHUNKS_MADE_HERE: &[u64] = &[4, 8, 32, 128, 512, 1024];
 
-/// Version 0.90 has room for 27 devices; one is left free, because md gives a member that comes back a new number.
+/// Version 0.90 has room for 27 devices. One stays free, because md gives a returning member a new number.
 const MEMBERS_MAX_0_90: usize = 26;
 const MEMBERS_MAX: usize = 32;
 
@@ -29,14 +29,14 @@ pub(crate) fn fixed() -> Vec<Cell> {
     let origins = [Origin::Kernel, Origin::Here];
     let covering = levels.iter().flat_map(|shapes| origins.into_iter().flat_map(|origin| covering(origin, shapes)));
     let mut cells: Vec<Cell> = covering.chain(origins.into_iter().flat_map(extremes)).collect();
-    // Without chunks two turns may be the same cell.
+    // Without chunks, two turns may give the same cell.
     let mut seen = BTreeSet::new();
     cells.retain(|cell| seen.insert(cell.name()));
     cells
 }
 
-/// The cells of a level, of which these are all shapes: one of each shape in each turn. With few shapes there are as many turns
-/// as chunk sizes; with many a cell that brings nothing together is left out, and the turns end when all are.
+/// The cells of a level with these shapes: in each turn one of each shape. With few shapes there are as many turns as
+/// chunk sizes. With many shapes, a cell that adds no pair is left out, and the turns end when every cell is.
 fn covering(origin: Origin, shapes: &[Shape]) -> Vec<Cell> {
     let chunks = if origin == Origin::Kernel { CHUNKS_MADE_BY_KERNEL } else { CHUNKS_MADE_HERE };
     let are_few = shapes.len() < chunks.len();
@@ -45,7 +45,7 @@ fn covering(origin: Origin, shapes: &[Shape]) -> Vec<Cell> {
         let before = cells.len();
         for (number, shape) in shapes.iter().enumerate() {
             let mut candidates = candidates(origin, shape, chunks[(number + turn) % chunks.len()]);
-            // The first of those that are as good: not the same one each time.
+            // One of the equally good cells, not the same each time.
             let first = (number + turn) % candidates.len();
             candidates.rotate_left(first);
             let news = |cell: &Cell| pairs(cell).iter().filter(|pair| !met.contains(*pair)).count();
@@ -64,7 +64,7 @@ fn covering(origin: Origin, shapes: &[Shape]) -> Vec<Cell> {
     cells
 }
 
-/// All cells of a shape with a few members.
+/// All cells of a shape with few members.
 fn candidates(origin: Origin, shape: &Shape, chunk: u64) -> Vec<Cell> {
     let versions = if origin == Origin::Kernel { METADATA } else { METADATA_MADE_HERE };
     let mut cells = Vec::new();
@@ -80,7 +80,7 @@ fn candidates(origin: Origin, shape: &Shape, chunk: u64) -> Vec<Cell> {
     cells
 }
 
-/// Two values that meet in a cell of a level and origin: those that are to meet.
+/// A pair of values in a cell of a level and origin: the pairs to be covered.
 type Pair = (Origin, Level, String, String);
 
 fn pairs(cell: &Cell) -> Vec<Pair> {
@@ -99,7 +99,7 @@ fn pairs(cell: &Cell) -> Vec<Pair> {
     pairs
 }
 
-/// What is in none of these: many members, two members, a chunk that is no power of two.
+/// Cells outside this scheme: many members, two members, a chunk that is no power of two.
 fn extremes(origin: Origin) -> Vec<Cell> {
     let find = |level: Level, layout: Option<&str>| {
         SHAPES.iter().find(|shape| shape.level == level && shape.layout == layout).expect("the shape is in the table")
@@ -124,7 +124,7 @@ fn extremes(origin: Origin) -> Vec<Cell> {
     cells
 }
 
-/// `count` cells that `seed` determines, from the full product.
+/// `count` cells of the full product, determined by `seed`.
 pub(crate) fn random(seed: u64, count: usize) -> Vec<Cell> {
     let mut random = Random::new(seed);
     (0..count)
@@ -133,7 +133,7 @@ pub(crate) fn random(seed: u64, count: usize) -> Vec<Cell> {
             let shape = random.choose(SHAPES);
             let metadata = metadata_at(origin, shape, random.below(64) as usize);
             let most = if metadata == "0.90" { MEMBERS_MAX_0_90 } else { MEMBERS_MAX };
-            // Few members are the common case; one cell in eight has any number.
+            // Most cells have few members; one in eight has any number.
             let (least, most) = if random.below(8) == 0 { (shape.members.0, most) } else { (shape.members.0, 8) };
             let members = least + random.below((most - least + 1) as u64) as usize;
             let chunk = if members > 8 { 64 } else { 4 << random.below(9) };
@@ -146,7 +146,7 @@ pub(crate) fn random(seed: u64, count: usize) -> Vec<Cell> {
 fn metadata_at(origin: Origin, shape: &Shape, turn: usize) -> &'static str {
     let versions = if origin == Origin::Kernel { METADATA } else { METADATA_MADE_HERE };
     let version = versions[turn % versions.len()];
-    // Version 0.90 cannot say which of RAID-0's two layouts an array has, and mdadm refuses to make one.
+    // Version 0.90 cannot record which of RAID-0's two layouts an array has, and mdadm refuses to create one.
     if shape.level == Level::Raid0 && version == "0.90" { "1.2" } else { version }
 }
 
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn every_two_values_meet_at_levels_with_many_layouts_and_each_chunk_size_is_there() {
+    fn every_pair_of_values_occurs_at_levels_with_many_layouts_and_so_does_each_chunk_size() {
         let cells = fixed();
         let met: BTreeSet<Pair> = cells.iter().flat_map(pairs).collect();
         for origin in [Origin::Kernel, Origin::Here] {

@@ -1,4 +1,4 @@
-//! This side of the matrix: the command `mdspace` on the members' images, compared with a model in memory.
+//! The host's side of the matrix: the command `mdspace` on the members' images, compared with a model in memory.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -13,18 +13,18 @@ use super::cell::{Cell, Origin};
 use super::random::Random;
 use super::tally::Tally;
 
-/// Bytes that cells are filled with; a cell takes a part of them.
+/// Bytes that arrays are filled with; each cell uses a part of them.
 const POOL_BYTES: usize = 128 << 20;
-/// A part begins in the pool's first bytes, so that all parts up to [`POOL_BYTES`] less this fit.
+/// A part begins within these first bytes of the pool, so that parts of up to [`POOL_BYTES`] less this fit.
 const POOL_BEGIN_BYTES: u64 = 24 << 20;
 
-/// As much as a pipe holds.
+/// The capacity of a pipe.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Above this many ways to miss members, some are chosen at random.
+/// If there are more combinations of missing members than this, some are chosen at random.
 const SUBSETS_MAX: usize = 4;
 
-/// The exit statuses of a command that refuses, or finds the array beyond use.
+/// Exit statuses of a command that refuses, or finds the array unusable.
 const REFUSALS: [Option<i32>; 2] = [Some(1), Some(2)];
 
 /// Random bytes in memory, and in a file for the guests.
@@ -57,16 +57,16 @@ pub(crate) struct Workplace<'a> {
     pub(crate) tally: &'a Tally,
 }
 
-/// What `mdspace read` has printed.
+/// The output of `mdspace read`.
 struct Contents {
     status: ExitStatus,
     bytes: usize,
-    /// The first byte that should have been another.
+    /// The first byte that differs.
     differs: Option<usize>,
     complaint: String,
 }
 
-/// Bytes of the pool that go to a place in the array.
+/// Bytes of the pool for a position in the array.
 struct Patch {
     position: u64,
     from: u64,
@@ -74,7 +74,7 @@ struct Patch {
 }
 
 impl Workplace<'_> {
-    /// Makes empty images and says what the guest is to do with them in its phase `make`.
+    /// Creates empty images, and describes the cell for the guest's phase `make`.
     pub(crate) fn prepare(&self) -> Result<()> {
         fs::create_dir_all(&self.directory)?;
         for member in 0..self.cell.members {
@@ -83,7 +83,7 @@ impl Workplace<'_> {
         self.describe(&[], &[])
     }
 
-    /// Between the guest's phases `make` and `check`: makes the array if that is our part, reads it healthy and with
+    /// Between the guest's phases `make` and `check`: creates the array unless the kernel did, reads it whole and with
     /// members missing, writes to it, and leaves the model for the guest.
     pub(crate) fn use_array(&self) -> Result<()> {
         let mut random = self.cell.random();
@@ -103,7 +103,7 @@ impl Workplace<'_> {
             self.write(&patch, &absent)?;
             self.apply(&patch, &mut model)?;
         }
-        self.expect(&model, &absent, "after our writes")?;
+        self.expect(&model, &absent, "after mdspace wrote")?;
         if absent.is_empty() {
             self.expect_with_members_missing(&model, &mut random)?;
         }
@@ -117,7 +117,7 @@ impl Workplace<'_> {
         Ok(fs::write(self.directory.join("model-after"), &model)?)
     }
 
-    /// In place of [`Workplace::use_array`] without the command: the model is what the kernel made.
+    /// Replaces [`Workplace::use_array`] without the command: the model is what the kernel wrote.
     pub(crate) fn pretend_use(&self) -> Result<()> {
         let size = fs::read_to_string(self.directory.join("size"))?.trim().parse()?;
         let model = self.pool.part(self.fill(), size)?;
@@ -125,20 +125,20 @@ impl Workplace<'_> {
         self.leave_model(model)
     }
 
-    /// After the guest's phase `check`: what the kernel wrote is read back, healthy and with members missing.
+    /// After the guest's phase `check`: reads what the kernel wrote, whole and with members missing.
     pub(crate) fn read_back(&self) -> Result<()> {
         let model = fs::read(self.directory.join("model-after"))?;
         self.expect(&model, &[], "as the kernel left it")?;
         self.expect_with_members_missing(&model, &mut self.cell.random())
     }
 
-    /// Those of `absent` that were missing when the array was made. That is all of them in half of the degraded
-    /// cells that are made here; in the others members are left out later.
+    /// The members of `absent` that were missing at creation: all of them in half of the degraded cells that mdspace
+    /// creates, otherwise none.
     fn never_there<'a>(&self, absent: &'a [usize]) -> &'a [usize] {
         if self.cell.origin == Origin::Here && self.fill().is_multiple_of(2) { absent } else { &[] }
     }
 
-    /// `mdspace create`, and the whole array written; returns the model.
+    /// Runs `mdspace create` and writes the whole array; returns the model.
     fn create(&self, absent: &[usize]) -> Result<Vec<u8>> {
         let missing = self.never_there(absent);
         let mut arguments: Vec<OsString> = vec!["create".into()];
@@ -157,7 +157,8 @@ impl Workplace<'_> {
         Ok(self.pool.part(whole.from, whole.length)?.to_vec())
     }
 
-    /// Reads with members missing, in all ways or in some: up to the redundancy it must succeed, beyond it must not.
+    /// Reads with members missing, in all combinations or in some. Up to the redundancy a read must succeed, beyond it
+    /// must not.
     fn expect_with_members_missing(&self, model: &[u8], random: &mut Random) -> Result<()> {
         let members = self.cell.members;
         for count in 1..=self.cell.redundancy().min(2) {
@@ -182,7 +183,7 @@ impl Workplace<'_> {
         Ok(())
     }
 
-    /// Reads the whole array without the members `missing`; it must be the model.
+    /// Reads the whole array without the members `missing`, and compares it with the model.
     fn expect(&self, model: &[u8], missing: &[usize], when: &str) -> Result<()> {
         let Contents { status, bytes, differs, complaint } = self.read(missing, |at, piece| {
             let expected = model.get(at..)?;
@@ -204,8 +205,8 @@ impl Workplace<'_> {
         Ok(())
     }
 
-    /// Reads the whole array without the members `missing`. `differs` is told where each piece is that comes, and says where in it
-    /// the first byte is that should be another: no array is held in memory, which would take longer than to read it.
+    /// Reads the whole array without the members `missing`. `differs` gets the position and bytes of each piece, and
+    /// returns the offset of the first wrong byte in it. No array is held in memory, which would take longer than reading.
     fn read(&self, missing: &[usize], differs: impl Fn(usize, &[u8]) -> Option<usize>) -> Result<Contents> {
         let mut command = Command::new(self.mdspace);
         command.arg("read").args(self.images_but(missing)).stdin(Stdio::null());
@@ -246,7 +247,7 @@ impl Workplace<'_> {
         Ok(())
     }
 
-    /// Three writes: a few bytes, several chunks beginning and ending anywhere, and the array's last bytes.
+    /// Three writes: a few bytes, several chunks with unaligned ends, and the end of the array.
     fn patches(&self, random: &mut Random, size: u64) -> Vec<Patch> {
         let chunk = self.cell.chunk_kib.unwrap_or(64) * 1024;
         let few = random.below(5000) + 1;
@@ -269,7 +270,7 @@ impl Workplace<'_> {
         Ok(())
     }
 
-    /// Leaves the bytes that the guest must find, and adds their size and hash to the cell's description.
+    /// Adds the size and hash of the contents that the guest must find to the cell's description.
     fn leave_model(&self, model: &[u8]) -> Result<()> {
         let path = self.directory.join("model");
         fs::write(&path, model)?;
@@ -297,7 +298,7 @@ impl Workplace<'_> {
         Ok(fs::write(self.directory.join("cell"), text)?)
     }
 
-    /// Where in the pool the cell's first contents begin.
+    /// The position in the pool of the cell's first contents.
     fn fill(&self) -> u64 {
         self.cell.random().below(POOL_BEGIN_BYTES)
     }
@@ -306,7 +307,7 @@ impl Workplace<'_> {
         self.directory.join(format!("m{member}"))
     }
 
-    /// The images but those of `missing`, turned round: their order must not matter.
+    /// The images without those of `missing`, in reverse order, as the order must not matter.
     fn images_but(&self, missing: &[usize]) -> Vec<PathBuf> {
         (0..self.cell.members).rev().filter(|member| !missing.contains(member)).map(|m| self.image(m)).collect()
     }

@@ -1,14 +1,14 @@
-//! The interop matrix: the real md driver and this project read, write and check each other's arrays.
+//! The interop matrix: the real md driver and mdspace read, write and check each other's arrays.
 //!
-//! Cells (see [`cell`]) are worked on in batches, each in four phases, because a guest and the host must not write to
-//! the same image at the same time:
+//! Cells (see [`cell`]) are processed in batches. Each batch has four phases, because a guest and the host must not
+//! write to the same image at the same time:
 //!
-//! 1. a guest makes and fills the arrays whose origin is the kernel;
-//! 2. here, `mdspace` makes the others, reads all of them healthy and with members missing, and writes to them,
-//!    healthy or with members left out;
-//! 3. a guest assembles all of them without `--force`, `check`s and compares them, lets members that were left out
-//!    recover (they are offered at assembly, and the kernel must see that they are stale), and writes to them;
-//! 4. here, `mdspace` reads them again, healthy and with members missing.
+//! 1. A guest creates and fills the arrays whose origin is the kernel.
+//! 2. On the host, `mdspace` creates the others, reads all of them whole and with members missing, and writes to them,
+//!    whole or with members left out.
+//! 3. A guest assembles all of them without `--force`, `check`s and compares them, recovers members that were left out
+//!    (the kernel must see at assembly that these are stale), and writes to them.
+//! 4. On the host, `mdspace` reads them again, whole and with members missing.
 //!
 //! A cell that fails a phase is left out of the later ones. Batches are independent, and as many run at once as there
 //! are processors.
@@ -35,33 +35,33 @@ use cell::{Cell, Level, Origin};
 use host::{Pool, Workplace};
 use tally::Tally;
 
-/// Cells that share a guest.
+/// Cells in a batch.
 const BATCH_CELLS: usize = 40;
 
-/// The longest that a guest may work on a batch.
+/// The time limit of a guest for a batch.
 const GUEST_LIMIT: Duration = Duration::from_secs(600);
 
-/// What is to be run.
+/// The cells to run.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Only the cells of these names.
+    /// Run only the cells with these names
     pub(crate) names: Vec<String>,
-    /// List the cells' names.
+    /// List the names of the cells
     #[arg(long)]
     pub(crate) list: bool,
-    /// Add random cells, determined by this seed.
+    /// Add random cells, determined by this seed
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// How many random cells.
+    /// Number of random cells
     #[arg(long, default_value_t = 100)]
     pub(crate) random: usize,
-    /// Leave the images in target/xtask/matrix.
+    /// Keep the images in target/xtask/matrix
     #[arg(long)]
     pub(crate) keep: bool,
-    /// The command under test; target/debug/mdspace if not given.
+    /// Command under test; target/debug/mdspace by default
     #[arg(long)]
     pub(crate) mdspace: Option<PathBuf>,
-    /// Run the guest's phases only, to test this harness itself: cells made by the kernel, checked by the kernel.
+    /// Run only the guest's phases, as a test of this harness: the kernel creates and checks the arrays
     #[arg(long)]
     pub(crate) kernel_alone: bool,
 }
@@ -74,11 +74,11 @@ impl Arguments {
     }
 }
 
-/// Runs the cells asked for; returns what was done.
+/// Runs the requested cells; returns a summary.
 ///
 /// # Errors
 ///
-/// Cells failed: each with its reason and the command that runs it alone.
+/// The cells that failed, each with the reason and the command that runs it alone.
 pub(crate) fn run(arguments: &Arguments) -> Result<String> {
     let mut cells = cells::fixed();
     if let Some(seed) = arguments.seed {
@@ -132,13 +132,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<String> {
     bail!("{summary}{text}{} of {} cells failed", failures.len(), cells.len())
 }
 
-/// Whether what is left is judged by the newer kernel, where there is one: half of the cells by their names, but none that
-/// is `linear`, which it has not. All are made by the older one, as what a NAS has.
+/// Whether the newer kernel, if there is one, judges this cell: half of the cells, chosen by name, but no `linear`,
+/// which it lacks. The older kernel creates them all, as on a NAS.
 fn newer_judges(cell: &Cell) -> bool {
     cell.level != Level::Linear && cell.name().bytes().fold(0, u8::wrapping_add) % 2 == 1
 }
 
-/// What all batches share.
+/// Shared by all batches.
 struct Run {
     directory: PathBuf,
     pool: Pool,
@@ -150,17 +150,18 @@ struct Run {
 }
 
 impl Run {
-    /// Works on all cells, in parallel batches.
+    /// Runs all cells, in parallel batches.
     ///
     /// # Errors
     ///
-    /// Something failed that is not a cell's failure.
+    /// A failure that is not a cell's.
     fn all(&self, cells: &[Cell]) -> Result<()> {
         let mut batches = Vec::new();
         for newer in [false, true] {
             let cells: Vec<&Cell> = cells.iter().filter(|cell| newer_judges(cell) == newer).collect();
             let count = cells.len().div_ceil(BATCH_CELLS);
-            // Neighbours in the list are alike: deal them out, so that batches take about the same time.
+            // Neighbours in the list are similar, so they are dealt out to different batches, which then take about the
+            // same time.
             let deal = |batch: usize| cells.iter().copied().skip(batch).step_by(count).collect::<Vec<_>>();
             let judge = if newer { Kernel::newer() } else { None };
             batches.extend((0..count).map(|batch| (judge.unwrap_or_default(), deal(batch))));
@@ -213,7 +214,7 @@ impl Run {
         Workplace { cell, directory, pool: &self.pool, mdspace: &self.mdspace, tally: &self.tally }
     }
 
-    /// Runs a phase here; returns the cells that passed.
+    /// Runs a phase on the host; returns the cells that passed.
     fn here<'a>(
         &self,
         places: Vec<&'a Workplace<'a>>,
@@ -240,7 +241,7 @@ impl Run {
             }
         };
         let mut passed = Vec::new();
-        let mut before = String::new(); // what the script said since the last verdict
+        let mut before = String::new(); // output of the script since the last verdict
         for line in output.lines() {
             let verdict = line.split_once(' ').and_then(|(word, name)| {
                 let place = places.iter().find(|place| place.cell.name() == name)?;

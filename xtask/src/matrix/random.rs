@@ -1,6 +1,6 @@
 //! Reproducible choices and bytes: SplitMix64 (Steele, Lea, Flood 2014), which is enough for test data.
 
-/// A stream of numbers that its seed determines.
+/// A random stream, determined by its seed.
 #[derive(Clone)]
 pub(crate) struct Random(u64);
 
@@ -9,7 +9,7 @@ impl Random {
         Random(seed)
     }
 
-    /// Seeded by a text (FNV-1a).
+    /// A stream whose seed is a hash of a text (FNV-1a).
     pub(crate) fn from_text(text: &str) -> Random {
         let hash = text
             .bytes()
@@ -25,7 +25,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`; the bias for `end` far below 2^64 does not matter here.
+    /// A number below `end`. For `end` far below 2^64 the bias does not matter here.
     ///
     /// # Panics
     ///
@@ -34,7 +34,7 @@ impl Random {
         self.next() % end
     }
 
-    /// One of `items`, which must not be empty.
+    /// An element of `items`, which must not be empty.
     pub(crate) fn choose<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len() as u64) as usize]
     }
@@ -48,7 +48,7 @@ impl Random {
         chosen
     }
 
-    /// `length` bytes, a multiple of 8.
+    /// `length` random bytes; `length` must be a multiple of 8.
     pub(crate) fn bytes(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         for word in bytes.chunks_exact_mut(8) {

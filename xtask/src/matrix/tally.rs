@@ -1,4 +1,4 @@
-//! What the matrix did, counted while it is done: its size is measured, not claimed.
+//! Counts of what the matrix did, so that its extent is measured.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cell::{Cell, Level, Origin};
 
-/// A count that several threads add to.
+/// A counter for several threads.
 #[derive(Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -20,26 +20,26 @@ impl Counter {
     }
 }
 
-/// Counts of what succeeded.
+/// Counts of successes.
 #[derive(Default)]
 pub(crate) struct Tally {
     /// Arrays made by mdadm and the kernel.
     pub(crate) made_by_kernel: Counter,
     /// Arrays made by `mdspace create`.
     pub(crate) made_here: Counter,
-    /// Whole arrays read here and compared, all members there.
+    /// Whole arrays that mdspace read correctly.
     pub(crate) read_healthy: Counter,
-    /// The same with members missing.
+    /// Arrays with members missing that mdspace read correctly.
     pub(crate) read_degraded: Counter,
     /// Reads that must be refused, and were.
     pub(crate) refused: Counter,
-    /// `mdspace write`s with all members there.
+    /// Runs of `mdspace write` with all members present.
     pub(crate) written_healthy: Counter,
-    /// The same with members missing.
+    /// Runs of `mdspace write` with members missing.
     pub(crate) written_degraded: Counter,
     /// Arrays that the kernel assembled, checked, compared and wrote to.
     pub(crate) taken_by_kernel: Counter,
-    /// Those of them where that was Debian 13's.
+    /// Those among them that Debian 13's kernel judged.
     pub(crate) taken_by_newer: Counter,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// The number of cells by origin and level, on a line for each origin.
+/// The number of cells by origin and level, with a line for each origin.
 pub(crate) fn cells_by_kind(cells: &[Cell]) -> String {
     let mut kinds: BTreeMap<Origin, BTreeMap<Level, usize>> = BTreeMap::new();
     for cell in cells {

@@ -23,7 +23,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bit-cleared-under-write",
         broken: "bits of chunks that are being written to are cleared",
-        by: Test("intent::the_bit_of_a_write_under_way_stays_however_long_that_takes"),
+        by: Test("intent::a_bit_stays_set_as_long_as_its_write_is_in_flight"),
     },
     Mutant {
         name: "bits-of-disagreement-cleared",
@@ -33,13 +33,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "newcomer-waited-for",
         broken: "a stop waits for a newcomer that does not answer, as long as that may take",
-        by: Test("replace::a_stop_does_not_wait_for_a_newcomer_that_hangs"),
+        by: Test("replace::a_stop_does_not_wait_for_a_new_member_that_hangs"),
     },
     Mutant { name: "dirty-mark-skipped", broken: "the array is not marked dirty before the first write", by: Seed(6) },
     Mutant {
         name: "dirty-mark-untold",
         broken: "who marks an idle array clean is not told that it was marked dirty",
-        by: Test("intent::an_idle_array_is_marked_clean_each_time_it_was_written_to"),
+        by: Test("intent::an_idle_array_is_marked_clean_after_each_write"),
     },
     Mutant {
         name: "clean-without-flush",
@@ -96,12 +96,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "in-place-under-write",
         broken: "what is lost of a stripe is worked out in place while the stripe is being written to",
-        by: Test("in_place::what_is_lost_is_not_worked_out_of_a_stripe_that_is_being_written_to"),
+        by: Test("in_place::no_data_is_reconstructed_in_place_from_a_stripe_that_is_being_written_to"),
     },
     Mutant {
         name: "in-place-untrusted",
         broken: "what is lost is worked out in place from parity that no resync has been over",
-        by: Test("in_place::what_does_not_answer_is_not_worked_out_of_parity_that_no_resync_has_been_over"),
+        by: Test("in_place::no_data_of_a_hung_member_is_reconstructed_in_place_from_parity_before_a_resync"),
     },
     Mutant { name: "stale-parity", broken: "read-modify-write forgets what the old data adds to parity", by: Seed(0) },
     Mutant {
@@ -123,7 +123,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "recovery-unflushed",
         broken: "a member is called current while what it recovered is in its volatile cache",
-        by: Test("recovery::power_may_go_at_any_write_of_a_recovery_for_which_nobody_else_flushes"),
+        by: Test("recovery::power_may_go_at_any_write_of_a_recovery_that_no_other_flush_covers"),
     },
     Mutant {
         name: "uneven-events-grow",
@@ -165,7 +165,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "checkpoint-unflushed",
         broken: "a sweep is said to have come to where its writes are in volatile caches",
-        by: Test("recovery::power_may_go_at_any_write_of_a_recovery_for_which_nobody_else_flushes"),
+        by: Test("recovery::power_may_go_at_any_write_of_a_recovery_that_no_other_flush_covers"),
     },
     Mutant {
         name: "sweep-not-locked",
@@ -180,7 +180,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "absent-not-shut-out",
         broken: "bits are cleared, and whoever left before could still be taken back by them",
-        by: Test("recovery::a_member_that_left_long_before_bits_were_cleared_is_not_taken_back"),
+        by: Test("recovery::a_member_that_left_long_before_bits_were_cleared_is_not_re_added"),
     },
     Mutant {
         name: "bitmap-not-carried",
@@ -190,7 +190,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "returns-not-forgotten",
         broken: "a member that came back relies on a bitmap that was made after it had been away",
-        by: Test("recovery::a_member_that_came_back_gets_everything_when_its_bitmap_goes"),
+        by: Test("recovery::a_re_added_member_is_recovered_in_full_if_the_bitmap_is_removed"),
     },
     Mutant {
         name: "read-of-what-is-written-out",
@@ -200,7 +200,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "newcomer-told-last",
         broken: "a member that was given a slot is called active by others before it says how far it is",
-        by: Test("recovery::of_spares_that_take_slots_nobody_is_called_active_before_he_says_so_himself"),
+        by: Test("recovery::no_superblock_calls_a_spare_active_before_the_spares_own_does"),
     },
     Mutant {
         name: "removed-not-left-behind",
@@ -210,7 +210,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "file-not-left-behind",
         broken: "a bitmap file counts that is one event ahead of an array which was used without it",
-        by: Test("boundaries::a_file_that_a_round_cut_short_has_left_ahead_is_left_behind_by_an_array_used_without_it"),
+        by: Test("boundaries::a_bitmap_file_one_event_ahead_is_stale_after_the_array_was_used_without_it"),
     },
     Mutant {
         name: "done-and-given-work",
@@ -230,14 +230,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "found-unflushed",
         broken: "superblocks are built on others that an earlier user left in volatile caches",
-        by: Test(
-            "recovery::rounds::no_member_is_left_behind_by_power_that_goes_after_a_server_was_killed_within_a_round",
-        ),
+        by: Test("recovery::rounds::no_member_is_stale_after_a_kill_within_a_round_and_a_later_power_cut"),
     },
     Mutant {
         name: "level-before-told",
         broken: "a member that has changed since is first told what the others said before",
-        by: Test("recovery::rounds::a_successor_that_was_left_behind_is_never_a_second_member_of_its_slot"),
+        by: Test("recovery::rounds::a_stale_replacement_is_never_a_second_member_of_its_slot"),
     },
     Mutant {
         name: "unknown-not-left-behind",
@@ -247,17 +245,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "absent-told-alone",
         broken: "who was not there at assembly is left two events behind, of which a round cut short may have told him one",
-        by: Test("recovery::who_was_told_alone_of_the_next_event_is_left_behind_by_those_who_go_on_without_him"),
+        by: Test("recovery::a_member_that_alone_has_the_next_event_is_stale_once_the_others_go_on"),
     },
     Mutant {
         name: "driver-not-woken",
         broken: "the reader that drives a read-ahead is not told when it is given up, and waits for ever",
-        by: Test("reads::a_stream_that_waits_for_what_is_read_ahead_goes_on_when_a_write_gives_that_up"),
+        by: Test("reads::a_stream_that_waits_for_read_ahead_continues_when_a_write_discards_it"),
     },
     Mutant {
         name: "spare-asked-alone",
         broken: "a spare that a round cut short has told alone is not asked which members it calls active",
-        by: Test("recovery::rounds::a_successor_and_a_spare_that_were_each_told_alone_are_of_one_array"),
+        by: Test("recovery::rounds::a_replacement_and_a_spare_that_were_each_written_alone_belong_to_one_array"),
     },
     Mutant {
         name: "file-ahead",
@@ -267,17 +265,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "learned-too-late",
         broken: "checksums are learned from what was read, after a failed write may have changed a part of it",
-        by: Test("learning::a_resync_learns_nothing_of_blocks_that_a_failed_write_has_changed_in_part"),
+        by: Test("learning::a_resync_stores_no_checksums_of_blocks_that_a_failed_write_may_have_changed"),
     },
     Mutant {
         name: "found-bits-stable",
         broken: "a bit that one member has counts as stable on all",
-        by: Test("intent::a_bit_that_one_member_has_is_on_all_of_them_before_data_is_written_under_it"),
+        by: Test("intent::a_bit_that_one_member_has_is_on_all_members_before_data_is_written_under_it"),
     },
     Mutant {
         name: "unread-regions-believed",
         broken: "open regions that could not be read are not open any more when they can be",
-        by: Test("checksums::what_could_not_be_read_once_is_not_believed_afterwards"),
+        by: Test("checksums::checksums_that_could_not_be_read_once_are_not_used_afterwards"),
     },
     Mutant {
         name: "open-region-unflushed",
@@ -292,22 +290,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "read-beside-heal",
         broken: "what is read of a block that is being written is taken for right, whatever it is",
-        by: Test("rot::no_reader_beside_healing_gets_what_rotted"),
+        by: Test("rot::no_read_beside_read_repair_returns_corrupted_data"),
     },
     Mutant {
         name: "read-of-torn-block",
         broken: "who finds neither the old nor the new contents beside a write does not wait for its end",
-        by: Test("rot::a_reader_beside_a_write_over_what_rotted_finds_the_old_or_the_new"),
+        by: Test("rot::a_read_beside_a_write_over_corrupted_data_returns_the_old_or_the_new"),
     },
     Mutant {
         name: "bad-block-good-on-trial",
         broken: "a bad block is none as soon as it was written, before it was read back",
-        by: Test("healing::a_bad_block_is_one_until_what_was_written_there_was_read_back"),
+        by: Test("healing::a_bad_block_is_cleared_only_after_the_written_data_was_read_back"),
     },
     Mutant {
         name: "successor-not-compared",
         broken: "after a loss of power a successor is believed to hold what its member does, below where it had come",
-        by: Test("replace::what_was_read_after_a_loss_of_power_stays_when_places_are_changed"),
+        by: Test("replace::what_was_read_after_a_power_cut_stays_the_same_after_the_replacement"),
     },
     Mutant {
         name: "spare-decides",
@@ -317,17 +315,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "checkpoint-mid-block",
         broken: "a resync goes on from the sector at which md stopped, in the middle of a block that a checksum is of",
-        by: Test("checksums::what_is_resynced_from_the_middle_of_a_block_on_is_asked_of_whole_blocks"),
+        by: Test("checksums::a_resync_that_begins_within_a_block_covers_the_whole_block"),
     },
     Mutant {
         name: "bits-mid-block",
         broken: "a sweep takes what a bit stands for as it is, though that is less than a block",
-        by: Test("checksums::what_is_resynced_from_the_middle_of_a_block_on_is_asked_of_whole_blocks"),
+        by: Test("checksums::a_resync_that_begins_within_a_block_covers_the_whole_block"),
     },
     Mutant {
         name: "numbers-of-the-gone-kept",
         broken: "a number is never given again, so an array has no place for a member any more after some two thousand",
-        by: Test("recovery::numbers_of_devices_that_are_gone_are_given_again_when_no_others_are_left"),
+        by: Test("recovery::device_numbers_of_removed_members_are_reused_when_no_others_are_left"),
     },
     Mutant {
         name: "number-beyond-room",
@@ -337,12 +335,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "broken-array-answers",
         broken: "writes are answered from memory by an array that takes none any more",
-        by: Test("gathering::writeback::what_cannot_be_written_fails_the_flush"),
+        by: Test("coalescing::writeback::dirty_data_that_cannot_be_written_fails_the_flush"),
     },
     Mutant {
         name: "in-sync-too-soon",
         broken: "a member is called in sync when all is recovered, though a loss of power leaves it as one that is not",
-        by: Test("recovery::a_member_is_called_in_sync_when_its_superblock_says_so_and_no_sooner"),
+        by: Test("recovery::a_member_is_reported_in_sync_only_once_its_superblock_says_so"),
     },
     Mutant {
         name: "half-is-a-spare",
@@ -357,7 +355,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "own-bits-ignored",
         broken: "a member that returns is not recovered where its own bitmap alone says so",
-        by: Test("halves::a_member_returns_without_what_its_own_bitmap_alone_names"),
+        by: Test("halves::a_re_added_member_is_also_recovered_where_only_its_own_bitmap_is_set"),
     },
     Mutant {
         name: "told-first-is-apart",
@@ -367,51 +365,51 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "no-room-is-a-failure",
         broken: "a member leaves because it has no room for what is written",
-        by: Test("no_space::no_member_leaves_for_want_of_room_and_what_was_answered_is_read_whichever_fails_then"),
+        by: Test("no_space::no_member_is_failed_for_lack_of_space_and_answered_writes_read_back_without_any_one"),
     },
     Mutant {
         name: "owed-forgotten",
         broken: "what a member had no room for is not kept: others have their part of the write, and it has not",
-        by: Test("no_space::no_member_leaves_for_want_of_room_and_what_was_answered_is_read_whichever_fails_then"),
+        by: Test("no_space::no_member_is_failed_for_lack_of_space_and_answered_writes_read_back_without_any_one"),
     },
     Mutant {
         name: "clean-while-owing",
         broken: "an array is marked clean while members lack what was written",
-        by: Test("no_space::an_array_whose_members_have_no_room_is_not_called_clean"),
+        by: Test("no_space::an_array_whose_members_have_no_space_is_not_marked_clean"),
     },
     Mutant {
         name: "owed-is-flushed",
         broken: "what was answered from memory and a member has no room for is called durable",
-        by: Test("no_space::what_was_answered_from_memory_and_found_no_room_is_read_and_not_flushed"),
+        by: Test("no_space::dirty_data_that_finds_no_space_is_readable_and_fails_the_flush"),
     },
     Mutant {
         name: "memory-of-any-alignment",
         broken: "members are handed memory that begins at any byte",
-        by: Test("reads::memory_that_no_member_takes_is_filled_all_the_same"),
+        by: Test("reads::reads_fill_memory_that_is_not_aligned_for_members"),
     },
     Mutant {
         name: "check-heals",
         broken: "what a check finds is healed beside it, as what requests find",
-        by: Test("checks::a_check_changes_no_byte_of_any_member_and_none_leaves_whatever_it_finds"),
+        by: Test("checks::a_check_changes_no_member_and_fails_none_whatever_it_finds"),
     },
     Mutant {
         name: "check-learns",
         broken: "a check keeps checksums that were unknown, which writes to the members",
-        by: Test("checksums::a_repair_learns_what_agrees_and_whoever_comes_next_knows_it"),
+        by: Test("checksums::a_repair_stores_checksums_of_blocks_that_agree"),
     },
     Mutant {
         name: "block-counted-twice",
         broken: "a wrong block counts with each look at it",
-        by: Test("checks::a_check_changes_no_byte_of_any_member_and_none_leaves_whatever_it_finds"),
+        by: Test("checks::a_check_changes_no_member_and_fails_none_whatever_it_finds"),
     },
     Mutant {
         name: "corruption-as-read-error",
         broken: "a block that is not what its checksum says counts as an error of the medium, which makes members leave",
-        by: Test("checks::reads_of_requests_heal_more_wrong_blocks_than_a_member_may_have_read_errors"),
+        by: Test("checks::reads_heal_more_wrong_blocks_than_the_limit_of_read_errors"),
     },
     Mutant {
         name: "scrub-outlives-array",
         broken: "a scrub of an array that has broken off waits for ever",
-        by: Test("checks::a_scrub_of_an_array_that_has_broken_off_ends_at_once_with_the_reason"),
+        by: Test("checks::a_scrub_of_a_failed_array_ends_at_once_with_the_reason"),
     },
 ];

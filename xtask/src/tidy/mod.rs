@@ -1,7 +1,7 @@
-//! House rules that neither the compiler nor clippy knows.
+//! Rules of the project that neither the compiler nor clippy checks.
 //!
-//! Each rule reads files or cargo's metadata and names what breaks it, with file and line. Nothing is changed and
-//! nothing is built. The rules' own tests are tables of what must pass and what must not.
+//! A rule reads files or cargo's metadata, and names each violation with file and line. It changes nothing and builds
+//! nothing. The rules' own tests are tables of what must pass and what must not.
 
 mod book;
 mod language;
@@ -22,7 +22,7 @@ use language::Language;
 /// One place where a rule is broken.
 #[derive(Debug, PartialEq, Eq)]
 struct Violation {
-    /// File, and line where there is one.
+    /// The file, with the line if there is one.
     place: String,
     what: String,
 }
@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 ///
 /// # Errors
 ///
-/// All violations, one a line.
+/// All violations, one per line.
 pub(crate) fn check() -> Result<String> {
     let mut violations = Vec::new();
     let files = source_files()?;

@@ -13,16 +13,19 @@ use crate::root;
 
 use super::Violation;
 
-/// Who may depend on whom: `parity, format <- engine <- io, sim, export <- mdspace`. Tests may look anywhere.
-/// The export serves its clients on io's executor.
+/// The packages that each package may depend on: `parity, format <- engine <- io, world; io <- export; world <- lab, sim;
+/// io, lab, export <- mdspace`. Dependencies of tests are free. `export` serves its clients on the executor of `io`.
+/// Nothing may depend on `sim`, so it never ships.
 const ARROWS: &[(&str, &[&str])] = &[
     ("mdspace-parity", &[]),
     ("mdspace-format", &[]),
     ("mdspace-engine", &["mdspace-parity", "mdspace-format"]),
     ("mdspace-io", &["mdspace-parity", "mdspace-format", "mdspace-engine"]),
-    ("mdspace-sim", &["mdspace-parity", "mdspace-format", "mdspace-engine"]),
+    ("mdspace-world", &["mdspace-engine"]),
+    ("mdspace-lab", &["mdspace-parity", "mdspace-format", "mdspace-engine", "mdspace-world"]),
+    ("mdspace-sim", &["mdspace-parity", "mdspace-format", "mdspace-engine", "mdspace-world"]),
     ("mdspace-export", &["mdspace-parity", "mdspace-format", "mdspace-engine", "mdspace-io"]),
-    ("mdspace", &["mdspace-parity", "mdspace-format", "mdspace-engine", "mdspace-io", "mdspace-sim", "mdspace-export"]),
+    ("mdspace", &["mdspace-parity", "mdspace-format", "mdspace-engine", "mdspace-io", "mdspace-lab", "mdspace-export"]),
     ("xtask", &[]),
 ];
 
@@ -35,7 +38,7 @@ fn licences() -> impl Iterator<Item = &'static str> {
     list.split('"').skip(1).step_by(2).filter(|licence| !licence.contains(" WITH "))
 }
 
-/// Adds what breaks the rules to `violations`; returns the number of packages looked at.
+/// Adds violations to `violations`; returns the number of packages.
 pub(super) fn check(violations: &mut Vec<Violation>) -> Result<usize> {
     let metadata = metadata()?;
     let packages = metadata["packages"].as_array().context("cargo metadata without packages")?;
@@ -64,7 +67,7 @@ fn metadata() -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// What is wrong with the dependencies of `package`, one of ours.
+/// Violations in the dependencies of `package`, which is one of the workspace's.
 fn check_arrows(name: &str, package: &Value) -> Vec<String> {
     let Some((_, allowed)) = ARROWS.iter().find(|(package, _)| *package == name) else {
         return vec!["not in the table of arrows in xtask/src/tidy/packages.rs".into()];
@@ -73,7 +76,7 @@ fn check_arrows(name: &str, package: &Value) -> Vec<String> {
     let ours = dependencies.iter().filter(|d| d["kind"] != "dev" && !d["path"].is_null());
     ours.filter_map(|dependency| dependency["name"].as_str())
         .filter(|other| !allowed.contains(other))
-        .map(|other| format!("may not depend on {other}: parity, format <- engine <- io, sim, export <- mdspace"))
+        .map(|other| format!("may not depend on {other}: see the table of arrows in xtask/src/tidy/packages.rs"))
         .collect()
 }
 
@@ -108,7 +111,7 @@ fn check_rust(needs: Option<&str>) -> Option<String> {
     later.then(|| format!("needs Rust {}, and ours is {ours}", needs.unwrap_or_default()))
 }
 
-/// What is wrong with the licence of somebody else's package.
+/// A violation by the licence of a third party's package.
 fn check_licence(licence: Option<&str>) -> Option<String> {
     let Some(licence) = licence else { return Some("states no licence".into()) };
     let Ok(expression) = spdx::Expression::parse_mode(licence, spdx::ParseMode::LAX) else {
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_the_wrong_way_is_seen_unless_only_tests_use_it() {
+    fn a_dependency_against_the_arrows_is_found_unless_only_tests_use_it() {
         let package = |kind: &str| {
             let dependency = serde_json::json!({"name": "mdspace-io", "kind": kind, "path": "/x"});
             serde_json::json!({"dependencies": [dependency]})
@@ -188,5 +191,10 @@ mod tests {
         assert_eq!(check_arrows("mdspace-engine", &package("normal")).len(), 1);
         assert_eq!(check_arrows("mdspace-engine", &package("dev")), Vec::<String>::new());
         assert_eq!(check_arrows("mdspace", &package("normal")), Vec::<String>::new());
+    }
+
+    #[test]
+    fn no_package_may_depend_on_the_simulator() {
+        assert!(ARROWS.iter().all(|(_, allowed)| !allowed.contains(&"mdspace-sim")));
     }
 }

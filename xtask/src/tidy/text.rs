@@ -1,16 +1,16 @@
-//! Rules on the text of a file: heads, lengths, markers, walls around the pure crates, `unsafe`, links.
+//! Rules on the text of a file: head, length, markers, walls around the pure crates, `unsafe`, links.
 //!
-//! The rules look at lines with comments cut off, not at syntax trees: what they forbid is named in one piece in any
-//! code that rustfmt has seen. `use` lists in braces are expanded.
+//! The rules read lines without their comments, not syntax trees: in code that rustfmt has formatted, a forbidden name
+//! is in one piece. `use` lists in braces are expanded.
 
 use crate::root;
 
 use super::Violation;
 
-/// A file longer than this wants to be two.
+/// A longer file has to be split.
 const LINES_MAX: usize = 1000;
 
-/// What the crates that must run under virtual time, unchanged, may not name, in tests as little as elsewhere.
+/// Names that must not occur in the crates that run under virtual time, their tests included.
 const OUTSIDE_WORLD: &[&str] = &[
     "std::fs",
     "std::net",
@@ -23,10 +23,11 @@ const OUTSIDE_WORLD: &[&str] = &[
     "io_uring",
 ];
 
-/// The sources of those crates: arithmetic and formats know no input or output, the engine no clock, thread or file.
+/// The sources of these crates: arithmetic and formats do no input or output; the engine knows no clock, thread or
+/// file.
 const PURE_SOURCES: &[&str] = &["crates/parity/src/", "crates/format/src/", "crates/engine/src/"];
 
-/// Where `unsafe` may be written, and what for.
+/// Where `unsafe` is allowed, and for what.
 const UNSAFE_SOURCES: &[&str] = &[
     "crates/parity/",                                 // SIMD intrinsics
     "crates/engine/src/base/join.rs",                 // futures in a pinned slice
@@ -35,12 +36,12 @@ const UNSAFE_SOURCES: &[&str] = &[
     "crates/export/tests/support/virtual_machine.rs", // completions of a C interface
 ];
 
-/// Words spelled so that this file does not break its own rules.
+/// Spelled so that this file does not break its own rules.
 const MARKERS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/fa", "rm")];
 const IGNORED_TEST: &str = concat!("#[ign", "ore");
 
-/// All violations of the rules in the file at `path` (relative to the root).
+/// All violations in the file at `path`, which is relative to the root.
 pub(super) fn check(path: &str, contents: &str) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut report = |line: Option<usize>, what: String| {
@@ -88,7 +89,7 @@ pub(super) fn check(path: &str, contents: &str) -> Vec<Violation> {
     found
 }
 
-/// Whether `line` holds `marker` as a word, and not followed by an issue's number such as `(#12)`.
+/// Whether `line` holds `marker` as a word, not followed by the number of an issue such as `(#12)`.
 fn has_unnumbered_marker(line: &str, marker: &str) -> bool {
     let numbered = || line.split('#').skip(1).any(|after| after.starts_with(|c: char| c.is_ascii_digit()));
     words(line).any(|word| word == marker) && !numbered()
@@ -104,7 +105,7 @@ fn without_comment(line: &str) -> &str {
     comment.map_or(line, |(at, _)| &line[..at])
 }
 
-/// The line without what stands between double quotes.
+/// The line without the contents of string literals.
 fn without_strings(line: &str) -> String {
     line.replace("\\\"", "").replace("'\"'", "").split('"').step_by(2).collect()
 }
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_outside_world_is_seen_in_every_spelling() {
+    fn names_of_the_outside_world_are_found_in_every_spelling() {
         #[rustfmt::skip]
         let table: &[(&str, &[(usize, &str)])] = &[
             ("use std::fs::File;", &[(1, "std::fs")]),

@@ -1,6 +1,6 @@
 //! `lab`: published measurements, made again on modelled drives in virtual time.
 //!
-//! The experiments are [`sim::lab`]'s; here they are chosen and printed. They
+//! The experiments are [`lab`]'s; here they are chosen and printed. They
 //! touch nothing on this machine.
 
 use crate::command::arguments::LabArguments;
@@ -8,7 +8,7 @@ use crate::command::failure::Failure;
 use crate::command::html::{Bar, Page};
 use crate::command::output::{print, print_json};
 use crate::command::progress::Steps;
-use sim::lab::{EXPERIMENTS, Figure, Report, number};
+use lab::{EXPERIMENTS, Figure, Report, number};
 
 /// Runs `mdspace lab`.
 pub(crate) fn run(arguments: &LabArguments) -> Result<(), Failure> {

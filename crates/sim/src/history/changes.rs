@@ -1,38 +1,38 @@
-//! Changes of an array in use: members added and taken back, bitmaps added and removed.
+//! Changes to an array in use: members that are added and re-added, bitmaps that are added and removed.
 //!
-//! Each may be refused; what it was then is only traced. Whether a refusal was
-//! right is not asked here: the recovery at the end shows what was left undone.
+//! Each change may be refused, which is only traced. Whether the refusal was right is not judged here: the recovery at
+//! the end of the history shows what is missing.
 
 use super::requests::UnderWay;
 use super::run::Simulated;
 use super::run::{Presence, Runner};
 use engine::{BitmapPolicy, Candidate};
 
-/// How a member comes to an array.
+/// How a member joins an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// As mdadm's `--add`: whatever it holds is forgotten.
+    /// As mdadm's `--add`: its contents are discarded.
     Added,
-    /// As mdadm's `--re-add`: it lacks what the bitmap names.
+    /// As mdadm's `--re-add`: it is updated where the bitmap is set.
     Returned,
 }
 
-/// How an array comes to a write-intent bitmap, or loses it.
+/// A change of the write-intent bitmap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BitmapChange {
-    /// On the members, with chunks of so many bytes.
+    /// A bitmap on the members with chunks of this size.
     OnMembers(u64),
-    /// In the file.
+    /// A bitmap in the file with chunks of this size.
     InFile(u64),
-    /// There is none any more.
+    /// The bitmap is removed.
     Removed,
 }
 
 impl Runner<'_> {
-    /// A member that does not take part comes to the array, if there is one.
+    /// A member outside the array joins it, if there is one.
     pub(super) fn join_array(&self, array: &Simulated, number: u32, way: Way) {
         let Some(number) = self.outsider(array, number, way) else { return };
-        self.absorb_silent_faults(); // as long as its superblock says whose place it had: what it held was copied on
+        self.absorb_silent_faults(); // while its superblock still names its slot, where wrong bytes may have been copied from it
         if way == Way::Added {
             self.give_up(number);
             self.presence.borrow_mut()[number] = Presence::Coming;
@@ -42,7 +42,7 @@ impl Runner<'_> {
         let (name, member) = (self.members[number].name(), self.members[number].clone());
         let uuid = self.random.borrow_mut().uuid();
         self.world.spawn(async move {
-            drop(array.remove(&name).await); // one that failed has to be let go of first
+            drop(array.remove(&name).await); // a failed member has to be removed first
             let candidate = Candidate { name, member };
             let joined = match way {
                 Way::Added => array.add(candidate, uuid, true).await,
@@ -51,14 +51,14 @@ impl Runner<'_> {
             world.trace(|| format!("-- {way:?} {number}: {joined:?}"));
             if joined.is_ok() {
                 presence.borrow_mut()[number] = Presence::There;
-                struck.borrow_mut()[number] = false; // the array knows it as it is
-                tally.count(if way == Way::Added { "added" } else { "taken back" });
+                struck.borrow_mut()[number] = false; // the array has learned what happened to the member
+                tally.count(if way == Way::Added { "added" } else { "re-added" });
             }
             drop(under_way);
         });
     }
 
-    /// A member in use, the one of this number of those that are, is replaced, if there is another for it.
+    /// Replaces the member in use with this number, or the next one, if there is a spare or a member outside.
     pub(super) fn replace(&self, array: &Simulated, number: u32) {
         let count = self.members.len();
         let seats = self.seats(array);
@@ -71,7 +71,7 @@ impl Runner<'_> {
         let spare = in_state("spare");
         let Some(new) = spare.or_else(|| self.outsider(array, number, Way::Added)) else { return };
         if self.members[new].faults().is_any() && !self.history.beyond {
-            return; // one that is well would leave for it
+            return; // otherwise a sound member would leave for a faulty one
         }
         self.is_any_replaced.set(true);
         if spare.is_none() {
@@ -100,7 +100,7 @@ impl Runner<'_> {
         });
     }
 
-    /// A member without a seat, or with one that it lost.
+    /// A member without a slot, or a failed one.
     fn outsider(&self, array: &Simulated, number: u32, way: Way) -> Option<usize> {
         let (count, seats, presence) = (self.members.len(), self.seats(array), self.presence.borrow());
         let is_outside = |number: &usize| match seats.iter().find(|(other, ..)| other == number) {
@@ -121,7 +121,7 @@ impl Runner<'_> {
         let (file, tally) = (self.file.clone(), self.tally.clone());
         let policy = BitmapPolicy { clearing: self.history.setup.clearing.unwrap_or_default(), ..Default::default() };
         if matches!(change, BitmapChange::InFile(_)) {
-            self.has_file.set(true); // in parts at least
+            self.has_file.set(true); // the file may have been written to, even if the change fails
         }
         self.world.spawn(async move {
             let changed = match change {

@@ -1,4 +1,4 @@
-//! One life: an array is assembled, looked over, and lived with, step by step.
+//! One life: an array is assembled, read in full, and used step by step.
 
 use super::run::Runner;
 use super::run::Simulated;
@@ -14,10 +14,10 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// How often the report of a scrub is kept.
+/// How often the report of a scrub is saved.
 const SCRUB_KEPT: Duration = Duration::from_secs(5);
 
-/// How many tasks there are beside the requests, and who waits for their ends.
+/// Counts the tasks that run beside the requests, and wakes the task that waits for their ends.
 #[derive(Default)]
 pub(super) struct Keepers {
     at_work: Cell<usize>,
@@ -34,7 +34,7 @@ impl Keepers {
     }
 }
 
-/// One of these tasks, until it ends or is dropped.
+/// Counts a task until it ends or is dropped.
 struct AtWork(Rc<Keepers>);
 
 impl AtWork {
@@ -59,7 +59,7 @@ impl Runner<'_> {
         self.keep(&array);
         if let Some(bytes) = self.history.setup.sync_speed {
             let speed = SyncSpeed { min: bytes, max: Some(bytes) };
-            array.set_sync_speed(speed).expect("it is not zero");
+            array.set_sync_speed(speed).expect("the speed is not zero");
         }
         array.set_sweep_transfers(self.history.setup.sweep_transfers).expect("powers of two");
         for step in steps {
@@ -76,7 +76,7 @@ impl Runner<'_> {
         }
     }
 
-    /// What whoever serves an array has run beside the requests.
+    /// Starts the tasks that a server runs beside the requests.
     fn keep(&self, array: &Simulated) {
         let setup = &self.history.setup;
         let keeper = || array.clone();
@@ -107,7 +107,7 @@ impl Runner<'_> {
         });
     }
 
-    /// What is under way goes on, requests and what is done beside them.
+    /// Lets the requests and tasks in flight go on.
     async fn linger(&self) {
         self.shared.join().await;
         self.wait(Duration::from_secs(if self.history.setup.is_slow() { 60 } else { 1 })).await;
@@ -118,14 +118,15 @@ impl Runner<'_> {
         let asked = self.shared.truth.borrow_mut().moment();
         match self.shared.expect("stop", array.stop().await) {
             Some(()) => self.shared.truth.borrow_mut().flushed(asked),
-            // As no later flush would succeed, what was answered from memory may be lost.
+            // No later flush would succeed, so writes that were answered from memory may be lost.
             None if self.history.setup.writeback => self.shared.truth.borrow_mut().interrupted(),
             None => {}
         }
         self.keepers.all_end().await;
     }
 
-    /// Assembles what is there and looks it over; `None` when that is refused with reason.
+    /// Assembles the members that are there, and reads the whole array. `None` when assembly is refused for a legal
+    /// reason.
     pub(super) async fn assemble(&self) -> Option<Simulated> {
         let stays_home = |number| self.strays.borrow().get(&number).is_some_and(|stray| stray.stays_home);
         self.struck.replace((0..self.members.len()).map(stays_home).collect());
@@ -142,23 +143,23 @@ impl Runner<'_> {
             };
             self.world.trace(|| format!("-- not assembled: {refusal}"));
             if let Some(slot) = self.unreadable(&refusal) {
-                self.struck.borrow_mut()[slot] = true; // as its user would, go on without it
+                self.struck.borrow_mut()[slot] = true; // its user would go on without it
                 self.impaired_once.set(true);
             } else if with_file && refusal.member.as_ref() == Some(&self.file.name()) {
-                with_file = false; // half made, or of another life of the array
+                with_file = false; // unfinished, or of another life of the array
             } else if !forced && self.impaired_once.get() && refusal.reason.contains("dirty and degraded") {
                 forced = true;
                 self.tally.count("forced");
                 self.taint_doubtful_rows();
             } else {
-                if !self.history.beyond && !self.lacks_who_is_away() {
-                    self.shared.fail(|| format!("it cannot be assembled: {refusal}"));
+                if !self.history.beyond && !self.lacks_absent_members() {
+                    self.shared.fail(|| format!("the array cannot be assembled: {refusal}"));
                 }
                 self.tally.count("refusals");
                 return None;
             }
         };
-        // What was planned for a member in an earlier life may come before the array knows of it.
+        // A mishap planned in an earlier life may come before the array learns of it.
         for (struck, member) in self.struck.borrow_mut().iter_mut().zip(&self.members) {
             *struck |= member.faults().is_any();
         }
@@ -173,7 +174,7 @@ impl Runner<'_> {
         if agreed && !forced {
             self.unread.borrow_mut().fill(false);
         }
-        // What befell a member in an earlier life may be too much for this one: a recovery that was not on stable storage.
+        // Faults of an earlier life may be more than this one survives, if a recovery had not reached stable storage.
         let impaired = self.impaired(&array);
         let is_beyond = !self.survives(&|slot| impaired[slot]);
         let strained = forced || is_beyond || self.has_parity() && !agreed && impaired.contains(&true);
@@ -186,7 +187,7 @@ impl Runner<'_> {
         Some(array)
     }
 
-    /// Nothing on members that were left behind can tell that others went on without them.
+    /// Stale members alone cannot tell that the array went on without them.
     pub(super) fn offers_the_newest(&self) -> bool {
         let struck = self.struck.borrow();
         let (images, offered): (Vec<_>, Vec<_>) =
@@ -195,9 +196,9 @@ impl Runner<'_> {
         is_newest_among(&images, &offered)
     }
 
-    /// Whether those who are offered are too few by what is on them, while what befell others in an earlier life keeps them
-    /// away: it was not too much then, but a recovery is lost that was not on stable storage.
-    fn lacks_who_is_away(&self) -> bool {
+    /// Whether the offered members are too few because others are away through faults of an earlier life. The level
+    /// survived these faults then, but a recovery since has been lost, as it had not reached stable storage.
+    fn lacks_absent_members(&self) -> bool {
         let struck = self.struck.borrow();
         let (offered, away): (Vec<_>, Vec<_>) =
             self.present().partition(|(number, member)| !struck[*number] && !member.faults().gone.get());
@@ -213,14 +214,14 @@ impl Runner<'_> {
         !away.is_empty() && !self.survives(&|slot| !current.contains(&slot))
     }
 
-    /// The member that is offered and cannot be read, when that is why assembly was refused.
+    /// The offered member that could not be read, if that is the reason of the refusal.
     pub(super) fn unreadable(&self, refusal: &Refusal) -> Option<usize> {
         let slot = self.members.iter().position(|member| Some(member.name()) == refusal.member)?;
         (refusal.reason.contains("simulated fault") && !self.struck.borrow()[slot]).then_some(slot)
     }
 
-    /// The write hole: what was in doubt may come out as anything from now on; also where what was written since could
-    /// only change parity that was wrong already.
+    /// The write hole: rows in doubt may hold anything from now on. So may rows that could not be read while a resync
+    /// was pending, where later writes only updated wrong parity.
     pub(super) fn taint_doubtful_rows(&self) {
         let mut truth = self.shared.truth.borrow_mut();
         for (row, unread) in self.rows.iter().zip(&*self.unread.borrow()) {
@@ -240,11 +241,11 @@ impl Runner<'_> {
         Array::assemble_offer(offer, options, self.pool.clone(), self.world.clock()).await
     }
 
-    /// Reads everything and checks it.
+    /// Reads the whole array and checks it.
     pub(super) async fn look(&self, array: &Simulated) -> Option<Vec<u8>> {
         let asked = self.shared.truth.borrow_mut().start_reading();
         let read = array.read(0, array.pool().take(array.bytes() as usize)).await;
-        let found = self.shared.expect("reading all of it", read);
+        let found = self.shared.expect("reading the whole array", read);
         self.absorb_silent_faults();
         if let Some(found) = &found {
             self.shared.check(0, found, asked);
@@ -272,7 +273,7 @@ impl Runner<'_> {
                 }
             }
             Step::Zero { place, bytes, means } => {
-                // Made of several writes, so nothing says in which order it and another at the same time go.
+                // Zeroing is several writes, so its order relative to concurrent writes is not defined.
                 self.shared.join().await;
                 self.zero(array, self.range(place, bytes, 1), means);
                 self.shared.join().await;
@@ -298,9 +299,9 @@ impl Runner<'_> {
             Step::LoseFile => self.file.faults().gone.set(true),
             Step::Remove { member } => {
                 let slot = member as usize % self.members.len();
-                drop(array.remove(&self.members[slot].name()).await); // only what has failed is let go
+                drop(array.remove(&self.members[slot].name()).await); // only a failed member is removed
             }
-            Step::Others { .. } => {} // while the array is in use
+            Step::Others { .. } => {} // happens between two lives
             Step::Restart | Step::Kill | Step::PowerCut(_) => unreachable!("the end of a life"),
         }
     }
@@ -310,7 +311,7 @@ impl Runner<'_> {
         clock.sleep_until(clock.now() + time).await;
     }
 
-    /// Copies and parity agree, so what is read now is there to stay.
+    /// Pins the contents if copies and parity agree, so that what is read now cannot change.
     pub(super) async fn pin_if_agreed(&self, array: &Simulated) {
         if self.shared.discarded.take() {
             self.flush(array);

@@ -1,4 +1,4 @@
-//! What happens to members, to which of them it may, and what it leaves in doubt.
+//! Faults: the members that they may befall, and the doubts that they leave.
 
 use super::requests::UnderWay;
 use super::run::Simulated;
@@ -61,7 +61,7 @@ impl Runner<'_> {
         self.absorb_silent_faults();
     }
 
-    /// A member to which this can happen: without asking too much of the level, unless this history does.
+    /// A member that this fault may befall. Unless the history goes beyond it, the level must survive the fault.
     pub(super) fn victim(&self, array: &Simulated, number: u32, fault: Fault) -> Option<usize> {
         let count = self.members.len();
         let numbers = (0..count).map(|index| (number as usize + index) % count);
@@ -78,7 +78,7 @@ impl Runner<'_> {
         let slot_of = |number: usize| seats.iter().find(|(other, ..)| *other == number).and_then(|(_, slot, _)| *slot);
         let may_lose = !self.has_parity() || array.status().in_agreement;
         let is_borne = |number: &usize| match slot_of(*number) {
-            // It may be about to take the place of one that is well.
+            // A spare may be about to replace a sound member.
             None => !self.is_any_replaced.get(),
             Some(slot) => may_lose && self.survives(&|other| other == slot || impaired[other]),
         };
@@ -88,7 +88,7 @@ impl Runner<'_> {
         Some(victim)
     }
 
-    /// Whether the level bears the loss of these slots.
+    /// Whether the level survives the loss of these slots.
     pub(super) fn survives(&self, is_lost: &dyn Fn(usize) -> bool) -> bool {
         match self.geometry() {
             Geometry::Mapping(mapping) => mapping.survives(&|slot| is_lost(slot.index())),
@@ -111,7 +111,7 @@ impl Runner<'_> {
         });
     }
 
-    /// Which slots cannot be counted on: also those whose members are well, but not who is about to take their place.
+    /// The slots whose members cannot be relied on. A slot counts too if its replacement is impaired.
     pub(super) fn impaired(&self, array: &Simulated) -> Vec<bool> {
         let mut impaired = vec![true; self.history.setup.slots];
         let status = array.status();
@@ -136,7 +136,7 @@ impl Runner<'_> {
         impaired
     }
 
-    /// The array's members by number, with their slots and states.
+    /// The numbers of the array's members, with their slots and states.
     pub(super) fn seats(&self, array: &Simulated) -> Vec<(usize, Option<usize>, &'static str)> {
         let number = |name: &str| self.members.iter().position(|member| member.name() == name);
         let status = array.status();
@@ -145,18 +145,18 @@ impl Runner<'_> {
         seats.collect()
     }
 
-    /// Rows that were changed silently may hold anything.
+    /// Taints the rows that were changed silently.
     pub(super) fn absorb_silent_faults(&self) {
         for (number, member) in self.present() {
             let silent = member.faults().silent.take();
-            // Nobody reads another before it is written anew.
+            // A member without a slot is not read before it is written in full.
             let Some(slot) = self.slot_of(number).filter(|_| !silent.is_empty()) else { continue };
             let silent: Vec<_> = silent.into_iter().map(|range| self.component(&range)).collect();
             self.taint(|row| silent.iter().any(|range| row.touches(slot, range)));
         }
     }
 
-    /// Of rows that could not be read while a resync was owed, parity may stay as wrong as it was.
+    /// Marks rows that could not be read while a resync was pending: their parity may stay wrong.
     pub(super) fn absorb_failed_reads(&self) {
         for (number, member) in self.present() {
             let failed = member.faults().unread.take();
@@ -170,7 +170,7 @@ impl Runner<'_> {
         }
     }
 
-    /// The slot that a member's own superblock gives it.
+    /// The slot in the member's own superblock.
     fn slot_of(&self, number: usize) -> Option<Slot> {
         match self.superblock(number).ok()?.own_role() {
             DeviceRole::Active(slot) => Some(slot),

@@ -1,4 +1,4 @@
-//! Histories: an array, what is asked of it and what happens to its members, from one seed.
+//! Histories: an array, the requests to it, and the faults of its members, all from one seed.
 
 mod changes;
 mod life;

@@ -1,6 +1,6 @@
-//! Superblocks 0.90 for the members of a new array, which the engine keeps up but does not make.
+//! Superblocks 0.90 for the members of a new array. The engine keeps them up to date but does not create them.
 //!
-//! Word by word, and not by the format crate's own encoder. Facts: `include/uapi/linux/raid/md_p.h`.
+//! They are built word by word, not by the encoder of the format crate. Facts: `include/uapi/linux/raid/md_p.h`.
 
 use super::setup::Setup;
 use format::geometry::Level;
@@ -8,7 +8,7 @@ use format::geometry::Level;
 /// Bytes of a superblock.
 const BYTES: usize = 4096;
 
-/// Word numbers of what is not zero.
+/// The numbers of the words that are not zero.
 mod word {
     pub(super) const MAGIC: usize = 0;
     pub(super) const MINOR_VERSION: usize = 2;
@@ -31,12 +31,12 @@ mod word {
 }
 
 const CLEAN: u32 = 1;
-/// Of a disk: active and in sync.
+/// State of a disk: active and in sync.
 const IN_SYNC: u32 = 1 << 1 | 1 << 2;
-/// Of a disk: faulty and removed.
+/// State of a disk: faulty and removed.
 const MISSING: u32 = 1 | 1 << 3;
 
-/// The superblock of the member in `slot`, whose array begins its life at `seconds`.
+/// The superblock of the member in `slot`, in an array created at `seconds`.
 pub(super) fn old_superblock(setup: &Setup, slot: usize, seconds: u32) -> Vec<u8> {
     let mut words = [0_u32; BYTES / 4];
     words[word::MAGIC] = 0xa92b_4efc;
@@ -57,7 +57,7 @@ pub(super) fn old_superblock(setup: &Setup, slot: usize, seconds: u32) -> Vec<u8
     words[word::RAID_DISKS] = setup.slots as u32;
     words[word::EVENTS] = 1;
     match setup.unknown_contents {
-        true => words[word::CHECKPOINT_EVENTS] = 1, // a resync from 0 is owed
+        true => words[word::CHECKPOINT_EVENTS] = 1, // a resync from 0 is pending
         false => words[word::STATE] = CLEAN,
     }
     words[word::LAYOUT] = setup.layout;

@@ -1,51 +1,53 @@
 //! Linux's md uses the members between two lives: all of them, some alone, or one half and then the other.
 //!
-//! Of halves used apart the truth is that of the later one. The members of the other are *strays*: until one is given up by
-//! name (`--add`), none of its bytes may change, and it is never taken for a member. Of halves of the same age neither may be
-//! started while both are given; then one is chosen, as its user would, and the other is not given any more.
-//! Members that merely stayed away are strays too, that the engine may take back as it always does.
+//! If two halves were used apart, the truth is that of the half with more events. The members of the other half are
+//! *strays*: until `--add` names one, none of its bytes may change, and the engine may not use it. If both halves have
+//! the same event count, assembly must refuse while both are offered. Then one half is chosen, as a user would, and the
+//! other is not offered any more. Members that were merely absent are strays too, but the engine may take them back as
+//! usual.
 
 use super::run::{Presence, Runner};
 use crate::foreign::Foreign;
 use crate::judge::superblock;
 use crate::member::SimMember;
-use crate::random::Random;
 use engine::{Array, Candidate, Clock};
 use format::superblock::DeviceRole;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use world::Random;
 
 /// One use of members by md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Use {
-    /// Members that are left at home, bit by bit, as far as the others are enough.
+    /// Bits of the members that md does not get, as far as the others suffice.
     pub without: u32,
-    /// Changes between dirty and clean. Rows are written where the array becomes dirty; after an odd number it is cut off so.
+    /// Changes between dirty and clean. Rows are written when the array becomes dirty. After an odd number of changes
+    /// the array is left dirty.
     pub changes: u32,
-    /// From which rows and their contents follow.
+    /// Determines the rows that are written, and their contents.
     pub seed: u64,
 }
 
-/// A member that md did not have when it used others.
+/// A member that was absent when md used others.
 pub(super) struct Stray {
-    /// Its superblock's place then: unchanged, it is still what it was.
+    /// The bytes of its superblock at that time. As long as these are unchanged, it is still a stray.
     place: Vec<u8>,
-    /// All of it, where it was used apart from the others and was not given up.
+    /// All its contents, if it was used apart and has not been given up.
     untouched: Option<Vec<u8>>,
     is_apart: bool,
-    /// The events of those that were used.
+    /// The event count of the members that were used.
     events: u64,
-    /// It is of the age of the others, and not given together with them.
+    /// Its half has the same event count as the other, and is not offered.
     pub(super) stays_home: bool,
 }
 
 pub(super) type Strays = BTreeMap<usize, Stray>;
 
-/// The most rows that are written between two changes.
+/// The most rows written between two changes.
 const ROWS_MAX: u64 = 6;
 
 impl Runner<'_> {
-    /// What md does with the members between two lives.
+    /// Lets md use the members between two lives.
     pub(super) fn used_by_others(&mut self, first: Use, second: Option<Use>) -> Result<(), String> {
         self.check_strays()?;
         if !self.is_redundant() {
@@ -77,7 +79,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Members that md can have: there, well, current, and not astray.
+    /// Members that md can use: present, without faults, current, and no strays.
     fn usable(&self, taken: &[usize]) -> Vec<usize> {
         let strays = self.strays.borrow();
         let is_usable = |number: &usize| {
@@ -91,7 +93,8 @@ impl Runner<'_> {
         (0..self.members.len()).filter(is_usable).collect()
     }
 
-    /// md uses some of those that are not `taken`; which, and their events at the end. `None` when there are not enough.
+    /// Lets md use some of the members that are not `taken`. Returns their numbers and their event count at the end;
+    /// `None` when there are too few.
     fn use_some(&self, how: Use, taken: &[usize]) -> Option<(Vec<usize>, u64)> {
         let seconds = self.world.clock().wall().as_secs();
         let start = |numbers: &[usize]| {
@@ -136,7 +139,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Members that are neither in use nor of the half that was used apart only stayed away.
+    /// Records strays. Members that are neither in use nor of the other half were merely absent.
     fn note_strays(&self, in_use: &[usize], apart: &[usize], events: u64, stays_home: bool) {
         let mut strays = self.strays.borrow_mut();
         for (number, member) in self.present().filter(|(number, _)| !in_use.contains(number)) {
@@ -162,7 +165,7 @@ impl Runner<'_> {
         image[at..at + 4096].to_vec()
     }
 
-    /// Both halves are given, and neither is the later: that is said, and nothing is written.
+    /// Checks that assembly refuses two halves with the same event count, and writes nothing.
     fn check_refused(&self, numbers: Vec<usize>) -> Result<(), String> {
         let candidate = |number: usize| {
             let member = self.members[number].clone();
@@ -173,10 +176,12 @@ impl Runner<'_> {
         let options = self.history.setup.options(true);
         let assembled =
             self.world.run(Array::assemble(offered, options, self.pool.clone(), self.world.clock()), || false);
-        match assembled.expect("nothing stops it") {
+        match assembled.expect("the run is not stopped") {
             Err(refusal) if refusal.reason.contains("used apart") => {}
-            Err(refusal) => return Err(format!("halves of one age are refused for another reason: {refusal}")),
-            Ok(_) => return Err("halves of one age that were used apart are assembled".to_owned()),
+            Err(refusal) => {
+                return Err(format!("halves with the same event count are refused for another reason: {refusal}"));
+            }
+            Ok(_) => return Err("halves with the same event count that were used apart are assembled".to_owned()),
         }
         self.world.forget_all();
         match self.members.iter().zip(&before).all(|(member, before)| member.contents() == *before) {
@@ -185,7 +190,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Bytes of a member change, of a stray too.
+    /// Changes bytes of a member silently, also of a stray.
     pub(super) fn corrupt(&self, number: usize, range: Range<u64>) {
         let member = &self.members[number];
         let is_as_left = |stray: &Stray| stray.untouched.as_ref().is_some_and(|before| *before == *member.image());
@@ -196,29 +201,29 @@ impl Runner<'_> {
         }
     }
 
-    /// A member is given up: whatever it held, it is to be a new one. As long as its superblock is the old one, it is of the other
-    /// half still: a power cut in the middle of an addition leaves it so, and its owner keeps it at home.
+    /// A stray is given up: `--add` may overwrite it. As long as it has its old superblock, it still belongs to the
+    /// other half. A power cut during the addition leaves it so, and its owner does not offer it.
     pub(super) fn give_up(&self, number: usize) {
         if let Some(stray) = self.strays.borrow_mut().get_mut(&number) {
             stray.untouched = None;
         }
     }
 
-    /// Of strays, those that the engine has taken in are none any more.
+    /// Checks that strays used apart are unchanged; forgets strays that the engine has taken in.
     pub(super) fn check_strays(&self) -> Result<(), String> {
         let mut strays = self.strays.borrow_mut();
         for (number, stray) in strays.iter() {
             let is_touched = stray.untouched.as_ref().is_some_and(|before| *before != *self.members[*number].image());
             if is_touched {
-                return Err(format!("member {number} was used apart from the others, and was written over"));
+                return Err(format!("member {number} was used apart from the others and has been overwritten"));
             }
         }
         strays.retain(|&number, stray| self.superblock_place(&self.members[number]) == stray.place);
         Ok(())
     }
 
-    /// Whether md, too, has to be kept from a stray: mdadm ignores one that was used apart, and older kernels would believe one
-    /// that is an event behind until the engine has written the next ones.
+    /// Whether the judge must not show this stray to md. mdadm ignores a stray that was used apart. Older kernels would
+    /// accept one that is one event behind, until the engine has written the next event.
     pub(super) fn is_out_of_sight(&self, number: usize) -> bool {
         let strays = self.strays.borrow();
         let Some(stray) = strays.get(&number) else { return false };

@@ -1,4 +1,4 @@
-//! Requests under way beside each other, and what the truth is told of them.
+//! Concurrent requests, and their effects on the truth.
 
 use super::run::Runner;
 use super::run::Simulated;
@@ -12,17 +12,17 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-/// What a running life shares with the requests that it started.
+/// What a life shares with the requests that it started.
 pub(super) struct Shared {
     pub(super) truth: RefCell<Truth>,
     pub(super) failure: RefCell<Option<String>>,
-    /// Requests may fail.
+    /// Whether requests may fail.
     pub(super) lenient: Cell<bool>,
-    /// Something happened to a member in this life, so a sweep may not come to its end.
+    /// Whether a fault was set in this life, so that a sweep may end early.
     pub(super) disturbed: Cell<bool>,
-    /// A request failed, of those that change something.
+    /// Whether a request failed that changes something.
     pub(super) failed: Cell<bool>,
-    /// What was discarded reads as zeros or not, and is not on stable storage.
+    /// Whether something was discarded. It reads as zeros or not, and is not on stable storage.
     pub(super) discarded: Cell<bool>,
     pub(super) under_way: Cell<usize>,
     pub(super) waiting: RefCell<Option<Waker>>,
@@ -33,13 +33,13 @@ impl Shared {
         self.failure.borrow_mut().get_or_insert_with(what);
     }
 
-    /// The result of a request, when it may be used.
+    /// The result of a request, if it succeeded. A failure is reported unless it is allowed.
     pub(super) fn expect<T>(&self, what: &str, result: Result<T, ArrayError>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
             Err(error) => {
                 if !self.lenient.get() {
-                    self.fail(|| format!("{what} failed, and it should not: {error}"));
+                    self.fail(|| format!("{what} failed, which is not allowed here: {error}"));
                 }
                 None
             }
@@ -52,7 +52,7 @@ impl Shared {
         }
     }
 
-    /// Waits until no request is under way.
+    /// Waits until no request is in flight.
     pub(super) async fn join(&self) {
         poll_fn(|context| {
             if self.under_way.get() == 0 {
@@ -65,7 +65,7 @@ impl Shared {
     }
 }
 
-/// A request under way.
+/// Counts a request in flight until it is dropped.
 pub(super) struct UnderWay(Rc<Shared>);
 
 impl UnderWay {
@@ -109,7 +109,7 @@ impl Runner<'_> {
     pub(super) fn zero(&self, array: &Simulated, range: Range<usize>, means: Means) {
         let (array, shared, under_way) = (array.clone(), self.shared.clone(), UnderWay::new(&self.shared));
         let id = shared.truth.borrow_mut().begin(range.start, vec![0; range.len()]);
-        // Without redundancy what is discarded may come out as anything.
+        // Without redundancy, discarded bytes may read as anything.
         let means = if self.is_redundant() || means != Means::Discard { means } else { Means::Punch };
         self.world.spawn(async move {
             let (at, bytes) = (range.start as u64, range.len() as u64);
@@ -121,7 +121,7 @@ impl Runner<'_> {
             match shared.expect("zeroing", done) {
                 Some(()) if means != Means::Discard => shared.truth.borrow_mut().answered(id, false),
                 Some(()) => {
-                    shared.truth.borrow_mut().failed(id); // zeros, or what was there
+                    shared.truth.borrow_mut().failed(id); // zeros, or the contents before
                     shared.discarded.set(true);
                 }
                 None => {
@@ -133,7 +133,7 @@ impl Runner<'_> {
         });
     }
 
-    /// Reads a range, and as much behind it, so often as there are to be reads.
+    /// Reads a range, and then the next ranges of the same length, `reads` in all.
     pub(super) fn read_on(&self, array: &Simulated, range: Range<usize>, reads: u32) {
         let (array, shared, under_way) = (array.clone(), self.shared.clone(), UnderWay::new(&self.shared));
         let silent: Vec<_> = self.members.iter().map(SimMember::faults).collect();
@@ -143,7 +143,7 @@ impl Runner<'_> {
                 let asked = shared.truth.borrow_mut().start_reading();
                 let bytes = range.len().min(end - at);
                 let read = array.read(at as u64, array.pool().take(bytes)).await;
-                // What is wrong silently and not yet known to be so is looked at when it is.
+                // Silent changes that are not yet recorded in the truth are judged later.
                 let is_known = silent.iter().all(|faults| faults.silent.borrow().is_empty());
                 if let Some(found) = shared.expect("a read", read).filter(|_| is_known) {
                     shared.check(at, &found, asked);
@@ -166,7 +166,7 @@ impl Runner<'_> {
         });
     }
 
-    /// Beside the requests; nobody waits for it.
+    /// Starts a resync beside the requests. No step waits for it.
     pub(super) fn resync(&self, array: &Simulated) {
         let (array, shared) = (array.clone(), self.shared.clone());
         self.tally.count("resyncs");

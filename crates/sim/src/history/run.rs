@@ -1,13 +1,12 @@
-//! A history is lived through, and held against the truth at every turn.
+//! Plays a history and checks it against the truth at every turn.
 //!
-//! It falls into lives: from one assembly to the next restart, kill or loss of
-//! power, which may come at any moment, also while the array is assembled or
-//! looked over. After each life the members are judged as they lie
-//! ([`crate::judge`]); in each, everything that is read is checked. At the end
-//! all faults are over, and the array must come to agree with itself.
+//! A history is a sequence of lives. A life lasts from an assembly to the next restart, kill or power cut, which may
+//! come at any moment, also during the assembly or the first read. During a life every read is checked; after it the
+//! members are judged in the state in which they are ([`crate::judge`]). At the end all faults are over, and copies and
+//! parity must come to agree.
 //!
-//! Requests may fail only where [`crate::faults`] says so (`lenient`); what is
-//! read without an error is never excused.
+//! Requests may fail only where [`crate::faults`] allows it (`lenient`). What a read returns without an error must
+//! always be legal.
 
 use super::life::Keepers;
 use super::old_superblock::old_superblock;
@@ -16,10 +15,8 @@ use super::requests::Shared;
 use super::step::{Cut, History, Step};
 use super::tally::Tally;
 use crate::checksums::examine;
-use crate::executor::{Tracer, VirtualClock, World};
 use crate::judge::judge;
 use crate::member::SimMember;
-use crate::random::Random;
 use crate::rows::{Row, rows};
 use crate::truth::Truth;
 use engine::create::create;
@@ -29,20 +26,21 @@ use format::superblock::{Superblock, Version, decode};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
+use world::{Random, Tracer, VirtualClock, World};
 
-/// The array that a history is about.
+/// The array of a history.
 pub(super) type Simulated = Array<SimMember, VirtualClock>;
 
-/// Length of the file for a bitmap.
+/// Length of the bitmap file.
 const FILE_BYTES: usize = 8192;
 
-/// Virtual time in which every life must have ended.
+/// The limit of a life in virtual time.
 const LIFE_NANOS_MAX: u64 = 1_000_000_000_000;
 
-/// Lives through a history; `tracer` is told what happens in it.
+/// Plays a history; traces it to `tracer`.
 ///
 /// # Errors
-/// What went otherwise than it may, in words.
+/// The first violation, in words.
 pub fn run(history: &History, tally: &Tally, tracer: Option<Tracer>) -> Result<(), String> {
     let mut runner = Runner::new(history);
     if let Some(tracer) = tracer {
@@ -53,12 +51,12 @@ pub fn run(history: &History, tally: &Tally, tracer: Option<Tracer>) -> Result<(
     ended
 }
 
-/// Whether a member belongs to the array, going by what is on it.
+/// Whether a member belongs to the array, by its superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Presence {
-    /// It never did.
+    /// It never belonged to the array.
     Never,
-    /// It is being added, and its superblock may be there or not.
+    /// It is being added, and may have a superblock or not.
     Coming,
     There,
 }
@@ -70,37 +68,37 @@ pub(super) struct Runner<'a> {
     pub(super) random: RefCell<Random>,
     pub(super) pool: Pool,
     pub(super) members: Vec<SimMember>,
-    /// A bitmap may be kept in it.
+    /// A file for the bitmap.
     pub(super) file: SimMember,
     pub(super) has_file: Cell<bool>,
     pub(super) boundaries: Rc<Cell<u64>>,
-    /// Writes that are not of data.
+    /// Counts writes of metadata.
     marks: Rc<Cell<u64>>,
     /// The boundary at which the power goes in this life.
     pub(super) cut_at: Cell<u64>,
     pub(super) geometry: Option<Geometry>,
     pub(super) rows: Vec<Row>,
-    /// Of each member.
+    /// The first byte of data on each member.
     pub(super) data_at: u64,
     pub(super) shared: Rc<Shared>,
-    /// By member: something happened to it in this life, of which the array may not know yet.
+    /// By member: a fault was set in this life, of which the array may not know yet.
     pub(super) struck: Rc<RefCell<Vec<bool>>>,
     pub(super) presence: Rc<RefCell<Vec<Presence>>>,
-    /// Members that md did not have when it used others.
+    /// Members that were absent when md used others.
     pub(super) strays: Rc<RefCell<Strays>>,
-    /// A resync was owed when this life began.
+    /// Whether a resync was pending when this life began.
     pub(super) resync_owed: Cell<bool>,
-    /// By row: some of it could not be read while a resync was owed.
+    /// By row: a part of it could not be read while a resync was pending.
     pub(super) unread: RefCell<Vec<bool>>,
-    /// Some member was not as it should be, at some time.
+    /// Whether a member was impaired at any time.
     pub(super) impaired_once: Cell<bool>,
-    /// Somebody was to take a member's place, at some time.
+    /// Whether a replacement was begun at any time.
     pub(super) is_any_replaced: Cell<bool>,
-    /// Members that keep checksums hold wrong bytes: these are errors, as many as there are.
+    /// Whether members with checksums hold silently changed bytes; requests may then fail.
     pub(super) is_rotten: Cell<bool>,
-    /// Tasks that whoever serves an array runs beside the requests, and that end when it is stopped.
+    /// The tasks beside the requests, as a server runs them. They end when the array is stopped.
     pub(super) keepers: Rc<Keepers>,
-    /// The power went at the end of the last life: nothing is in any cache.
+    /// Whether the last life ended in a power cut, so that no cache holds anything.
     pub(super) after_power_cut: bool,
 }
 
@@ -191,8 +189,8 @@ impl<'a> Runner<'a> {
         let clock = self.world.clock();
         let recipe = setup.recipe();
         let made = create(&recipe, &newcomers, &spares, &self.pool, &clock, &|_, _| {});
-        let made = self.world.run(made, || false).expect("nothing stops it");
-        made.map_err(|refusal| format!("it cannot be made: {refusal}"))?;
+        let made = self.world.run(made, || false).expect("the run is not stopped");
+        made.map_err(|refusal| format!("the array cannot be created: {refusal}"))?;
         if setup.is_old() {
             self.make_old();
         }
@@ -201,7 +199,7 @@ impl<'a> Runner<'a> {
         let first = &superblocks[0];
         self.data_at = first.data_at().0;
         let mut own = superblocks.iter();
-        // An absent one is of a level where lengths do not differ.
+        // A slot can only be absent at levels where all members are equally long.
         let data_bytes: Vec<u64> = (0..setup.slots)
             .map(|slot| if Some(slot) == setup.absent { first } else { own.next().unwrap_or(first) })
             .map(Superblock::data_bytes)
@@ -215,7 +213,7 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Superblocks 0.90 in the place of those that were made.
+    /// Replaces the superblocks by superblocks 0.90.
     fn make_old(&self) {
         let setup = &self.history.setup;
         for (slot, member) in self.members.iter().enumerate() {
@@ -229,7 +227,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// As it stands on a member.
+    /// The superblock that a member holds.
     pub(super) fn superblock(&self, member: usize) -> Result<Superblock, String> {
         let version = self.history.setup.version;
         let image = self.members[member].image();
@@ -242,7 +240,7 @@ impl<'a> Runner<'a> {
     }
 
     pub(super) fn geometry(&self) -> &Geometry {
-        self.geometry.as_ref().expect("it was made")
+        self.geometry.as_ref().expect("the array was created")
     }
 
     pub(super) fn is_redundant(&self) -> bool {
@@ -253,7 +251,7 @@ impl<'a> Runner<'a> {
         matches!(self.geometry(), Geometry::Parity(_))
     }
 
-    /// From an assembly to the end that comes sooner: `end`, or the power cut that it is.
+    /// Plays one life: from an assembly to `end`, or to the power cut within it.
     fn live(&mut self, steps: &[Step], end: &Step) -> Result<(), String> {
         let (cut, mark) = match end {
             Step::PowerCut(Cut::Boundary(boundary)) => (self.boundaries.get() + u64::from(*boundary), u64::MAX),
@@ -268,18 +266,18 @@ impl<'a> Runner<'a> {
         let stop = || self.shared.failure.borrow().is_some() || is_cut() || clock.now().nanos > latest;
         let ended = self.world.run(life, stop);
         if ended.is_none() && clock.now().nanos > latest {
-            self.shared.fail(|| "something never ends".to_owned());
+            self.shared.fail(|| "the life does not end".to_owned());
         }
         self.world.forget_all();
         self.check_nothing_is_left()?;
         self.after_life(end)
     }
 
-    /// An array that is dropped, even halfway through everything, is gone: its members are free.
+    /// A dropped array must release its members, whatever it was doing.
     fn check_nothing_is_left(&self) -> Result<(), String> {
         match self.members.iter().chain([&self.file]).find(|member| member.is_held()) {
             None => Ok(()),
-            Some(member) => Err(format!("{} is still held, and the array that had it is gone", member.name())),
+            Some(member) => Err(format!("{} is still held after its array was dropped", member.name())),
         }
     }
 
@@ -306,11 +304,11 @@ impl<'a> Runner<'a> {
                 }
             }
             if self.history.setup.is_slow() {
-                faults.end_lateness(); // assembly would not wait so long
+                faults.end_lateness(); // an assembly would not wait so long
             }
         }
         if self.after_power_cut {
-            self.settle_who_came();
+            self.settle_additions();
         }
         self.world.trace(|| format!("-- {end:?}"));
         self.tally.count(match end {
@@ -321,9 +319,9 @@ impl<'a> Runner<'a> {
         self.judge()
     }
 
-    /// Only now is what the members hold on stable storage: a superblock that was not, of one whose joining failed,
-    /// could be found again and then lost.
-    fn settle_who_came(&self) {
+    /// After a power cut the members' contents are on stable storage. Before it, the superblock of a member whose
+    /// addition failed could be found once and then be lost.
+    fn settle_additions(&self) {
         for number in 0..self.members.len() {
             let is_there = self.superblock(number).is_ok();
             let presence = &mut self.presence.borrow_mut()[number];
@@ -357,7 +355,7 @@ impl<'a> Runner<'a> {
         )
     }
 
-    /// As long as nobody wrote behind the engine's back, each checksum that it vouches for is right.
+    /// Without silent changes, every valid checksum must be right.
     fn check_checksums(&self) -> Result<(), String> {
         if self.is_rotten.get() {
             return Ok(());
@@ -365,13 +363,13 @@ impl<'a> Runner<'a> {
         for (number, member) in self.present() {
             let Some(found) = examine(&member.image(), &self.superblock(number)?) else { continue };
             if let Some(block) = found.wrong.first() {
-                return Err(format!("member {number}: block {block} is not what its checksum says"));
+                return Err(format!("member {number}: block {block} does not match its checksum"));
             }
         }
         Ok(())
     }
 
-    /// All members that belong to the array.
+    /// The members that belong to the array.
     pub(super) fn present(&self) -> impl Iterator<Item = (usize, &SimMember)> {
         let is_there = |number: usize| match self.presence.borrow()[number] {
             Presence::Never => false,
@@ -381,9 +379,9 @@ impl<'a> Runner<'a> {
         self.members.iter().enumerate().filter(move |(number, _)| is_there(*number))
     }
 
-    /// Lets spares take over and be recovered, if the array may be whole again.
+    /// Lets spares recover, until the array is whole if it can be.
     async fn make_whole(&self, array: &Simulated) {
-        /// Far more than a sweep over a small array takes.
+        /// Far longer than a sweep over a small array takes.
         const ENOUGH: Duration = Duration::from_secs(60);
         const ENOUGH_IF_SLOW: Duration = Duration::from_secs(3600);
         let keeper = array.clone();
@@ -396,11 +394,11 @@ impl<'a> Runner<'a> {
         if status.in_sync == status.raid_disks && !is_waiting {
             self.tally.count("whole at the end");
         } else if (has_room || is_waiting) && status.in_agreement && status.broken.is_none() {
-            self.shared.fail(|| "a spare was there and did not become current".to_owned());
+            self.shared.fail(|| "a spare did not become current".to_owned());
         }
     }
 
-    /// All faults are over: it must come to agree with itself, and hold what it should.
+    /// The end: all faults are over. Copies and parity must come to agree, and the contents must be legal.
     fn end(&mut self) -> Result<(), String> {
         self.members.iter().chain([&self.file]).for_each(|member| member.faults().heal());
         let life = async {
@@ -413,7 +411,7 @@ impl<'a> Runner<'a> {
             {
                 self.tally.count("last resyncs");
                 if !resynced.complete {
-                    self.shared.fail(|| "the last resync did not come to its end".to_owned());
+                    self.shared.fail(|| "the last resync did not complete".to_owned());
                 }
                 self.pin_if_agreed(&array).await;
             }

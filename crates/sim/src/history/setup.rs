@@ -1,84 +1,85 @@
-//! An array's shape, by chance: small, and every kind of it.
+//! The random shape of a history's array: small, and of every kind.
 
 use crate::member::{SimMember, Zeroing};
-use crate::random::Random;
 use engine::create::{Contents, Newcomer, Recipe};
 use engine::{AssembleOptions, BitmapClearing, BitmapPolicy, Candidate, StripeSize, SweepTransfers};
 use format::geometry::{Level, default_layout};
 use format::placement::BitmapChoice;
 use format::superblock::Version;
 use std::time::Duration;
+use world::Random;
 
-/// What a history's array looks like, and what its members are like.
+/// The shape of an array and the properties of its members.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// The level.
     pub level: Level,
-    /// Its layout, in the level's own coding.
+    /// The layout, in the level's own code.
     pub layout: u32,
     /// Metadata version.
     pub version: Version,
-    /// Number of slots.
+    /// The number of slots.
     pub slots: usize,
-    /// A slot that is empty from the start.
+    /// A slot without a member at creation.
     pub absent: Option<usize>,
-    /// Members without a slot.
+    /// The number of spares.
     pub spares: usize,
-    /// Bytes in a chunk, 0 where there is none.
+    /// Bytes of a chunk; 0 at levels without chunks.
     pub chunk_bytes: u64,
     /// Bytes of data on each member.
     pub component_bytes: Vec<u64>,
-    /// Bytes in a bitmap chunk, where there is a bitmap.
+    /// Bytes of a bitmap chunk, if there is a bitmap.
     pub bitmap_chunk: Option<u64>,
-    /// The members' logical blocks.
+    /// The members' logical block.
     pub block_bytes: u32,
-    /// Where writes tear when the power goes.
+    /// The unit at which a loss of power tears writes.
     pub tear_bytes: u64,
-    /// Whether members hold anything at first, and parity must be made.
+    /// Whether members initially hold noise, so that a resync is needed.
     pub unknown_contents: bool,
-    /// After this many microseconds without a write the array is marked clean.
+    /// Microseconds without a write after which the array is marked clean.
     pub safe_mode_micros: Option<u64>,
-    /// Whether bits are cleared while the array runs, and when.
+    /// How bits are cleared while the array runs, if at all.
     pub clearing: Option<BitmapClearing>,
-    /// In what unit stripes that change in part are moved.
+    /// The unit in which partly changed stripes are moved.
     pub stripe_size: StripeSize,
-    /// Bytes of the stripe cache.
+    /// The size of the stripe cache.
     pub cache_bytes: usize,
-    /// Whether sweeps are begun as soon as they are due.
+    /// Whether sweeps begin as soon as they are due.
     pub kept_whole: bool,
-    /// Ceiling of sweeps' speed, in bytes of each member a second; where there is one, also the floor.
+    /// The speed of sweeps, as floor and ceiling, in bytes of each member per second.
     pub sync_speed: Option<u64>,
-    /// How sweeps move bytes.
+    /// The sizes of a sweep's transfers.
     pub sweep_transfers: SweepTransfers,
     /// Whether writes are answered from memory.
     pub writeback: bool,
-    /// What each member makes of discard and write-zeroes.
+    /// What each member does on discard and write-zeroes.
     pub zeroing: Vec<Zeroing>,
-    /// By which latencies and short waits are multiplied: so that what is done every few seconds is done amid requests.
+    /// The factor of latencies and short waits. With a large one, the tasks that run every few seconds run amid
+    /// requests.
     pub slowness: u64,
-    /// After this many microseconds without an answer a member is given up.
+    /// The member timeout in microseconds.
     pub patience_micros: Option<u64>,
-    /// Whether members keep checksums.
+    /// Whether members hold checksums.
     pub integrity: bool,
-    /// Whether members do some reads and writes at once, without being waited for.
+    /// Whether members complete some reads and writes at once.
     pub prompt: bool,
 }
 
-/// Where data begins with metadata 1.1 and 1.2; and the room behind it with 1.0.
+/// The first byte of data with metadata 1.1 and 1.2, and the room after the data with 1.0.
 const METADATA_BYTES: u64 = 128 << 10;
 
-/// Latencies of up to two seconds, where the bitmap's periods are five.
+/// The slowness with latencies of up to two seconds, beside the bitmap's period of five.
 const SLOW: u64 = 10_000;
 
-/// Data of a large array's member, at the least: three windows of a sweep.
+/// The least data of a member in a large array: three windows of a sweep.
 const LARGE_BYTES: u64 = 3 << 19;
 
 const RAID5_LAYOUTS: [u32; 6] = [0, 1, 2, 3, 4, 5];
 const RAID6_LAYOUTS: [u32; 14] = [0, 1, 2, 3, 4, 5, 8, 9, 10, 16, 17, 18, 19, 20];
-/// Near, far and offset copies, two and three of them, and far sets.
+/// Near, far and offset layouts, with two and three copies, and far sets.
 const RAID10_LAYOUTS: [u32; 8] = [0x102, 0x102, 0x201, 0x103, 0x1_0201, 0x202, 0x301, 0x2_0201];
 
-/// Mostly nobody can, or all alike; members of all kinds otherwise.
+/// Mostly no member supports zeroing, or all do in the same way; otherwise each differs.
 fn zeroing(random: &mut Random, members: usize) -> Vec<Zeroing> {
     use Zeroing::{Discards, DiscardsToNoise, Never, Promises, Zeroes};
     let kinds = [Never, Zeroes, Discards, DiscardsToNoise, Promises];
@@ -90,7 +91,7 @@ fn zeroing(random: &mut Random, members: usize) -> Vec<Zeroing> {
 }
 
 impl Setup {
-    /// One by chance.
+    /// A random shape.
     pub fn random(random: &mut Random) -> Self {
         use Level::{Linear, Raid0, Raid1, Raid4, Raid5, Raid6, Raid10};
         let level =
@@ -109,7 +110,7 @@ impl Setup {
             0x202 => 4 + random.within(0..3) as usize,
             _ => fewest + random.within(0..4) as usize,
         };
-        // Of several windows, so that sweeps can be met in the middle.
+        // A large array has several windows, so that a fault can come in the middle of a sweep.
         let large = redundant && random.once_in(24);
         let chunk_bytes = match level {
             Raid1 | Linear => 0,
@@ -121,14 +122,14 @@ impl Setup {
             Raid1 => 64 << 10,
             _ => chunk_bytes.max(4096) * random.within(3..7),
         };
-        // 0.90 is not made here with a bitmap, and has no spares that could be recovered.
+        // Superblocks 0.90 are not created here with a bitmap, and spares are not recovered with them.
         let version = match redundant && random.once_in(8) {
             true => Version::V0_90,
             false => *random.pick(&[Version::V1_0, Version::V1_1, Version::V1_2, Version::V1_2]),
         };
         let is_old = version == Version::V0_90;
         let bitmap_chunk = (redundant && !is_old && !random.once_in(3)).then(|| 4096 << random.within(0..3));
-        // mdadm leaves room for a bitmap from here on.
+        // From this size on mdadm leaves room for a bitmap.
         let component = if bitmap_chunk.is_some() { component.max(64 << 10) } else { component };
         let unequal = !redundant && random.once_in(2);
         let more = |random: &mut Random| if unequal { 4096 * random.within(0..5) } else { 0 };
@@ -146,7 +147,7 @@ impl Setup {
             component_bytes,
             bitmap_chunk,
             block_bytes: if random.once_in(3) { 4096 } else { 512 },
-            // A superblock 0.90 is 4 KiB and there is one: torn, its member is lost, with md as well.
+            // A superblock 0.90 is 4 KiB and has no copy: if it is torn, the member is lost, to md as well.
             tear_bytes: if is_old || random.once_in(3) { 4096 } else { 512 },
             unknown_contents: matches!(level, Raid4 | Raid5 | Raid6) && random.once_in(8),
             safe_mode_micros: random.once_in(2).then(|| *random.pick(&[400, 1600, 6400, 200_000])),
@@ -159,13 +160,13 @@ impl Setup {
             },
             cache_bytes: *random.pick(&[0, 16 << 10, 64 << 10, 1 << 20]),
             kept_whole,
-            // A window in some tenths of a second, or in the time of a few writes.
+            // A window takes some tenths of a second, or the time of a few writes.
             sync_speed: (large && !random.once_in(4)).then(|| (256 << 10) << random.within(0..10)),
             sweep_transfers: SweepTransfers::default(),
             writeback: matches!(level, Raid4 | Raid5 | Raid6) && random.once_in(4),
             zeroing: zeroing(random, slots + spares),
             slowness: if random.once_in(12) { SLOW } else { 1 },
-            // A thousand times a latency, as the parts of a vectored transfer follow each other here.
+            // A thousand times a latency, as the simulated parts of a vectored transfer follow each other.
             patience_micros: (kept_whole && random.once_in(2)).then_some(200_000),
             // At levels with redundancy, and with superblocks before the data.
             integrity: !is_old && random.once_in(6) && redundant && !version.is_at_end(),
@@ -173,46 +174,46 @@ impl Setup {
         }
     }
 
-    /// How large a large member's data is at the least.
+    /// Whether a sweep has several windows.
     pub fn is_large(&self) -> bool {
         self.component_bytes[0] >= LARGE_BYTES
     }
 
-    /// Whether everything takes long.
+    /// Whether latencies are long.
     pub fn is_slow(&self) -> bool {
         self.slowness > 1
     }
 
-    /// A short time, as long as it is here.
+    /// A short time, multiplied by the slowness.
     pub fn micros(&self, micros: u64) -> Duration {
         Duration::from_micros(micros * self.slowness)
     }
 
-    /// Whether its superblocks are 0.90.
+    /// Whether the superblocks are 0.90.
     pub fn is_old(&self) -> bool {
         self.version == Version::V0_90
     }
 
-    /// How many members are made.
+    /// The number of members, spares included.
     pub fn members(&self) -> usize {
         self.slots + self.spares
     }
 
-    /// Bytes of data on a member; spares come behind those with a slot.
+    /// Bytes of data on a member. Spares are as long as the last slot's member.
     pub fn data_bytes(&self, member: usize) -> u64 {
         self.component_bytes[member.min(self.slots - 1)]
     }
 
-    /// Length of a member.
+    /// The length of a member.
     pub fn member_bytes(&self, member: usize) -> u64 {
         METADATA_BYTES + self.data_bytes(member)
     }
 
-    /// What makes the array.
+    /// The recipe of the array.
     pub fn recipe(&self) -> Recipe {
         let redundant = !matches!(self.level, Level::Linear | Level::Raid0);
         Recipe {
-            // 0.90 takes the place of what is made.
+            // Superblocks 0.90 replace the created ones later.
             version: if self.is_old() { Version::V1_0 } else { self.version },
             level: self.level,
             layout: self.layout,
@@ -229,7 +230,7 @@ impl Setup {
         }
     }
 
-    /// What it is assembled with.
+    /// The options of assembly.
     pub fn options(&self, force: bool) -> AssembleOptions {
         AssembleOptions {
             force,
@@ -240,7 +241,7 @@ impl Setup {
         }
     }
 
-    /// The members in their slots, and the spares, for the making.
+    /// The members of the slots and the spares, for creation.
     pub fn newcomers(&self, members: &[SimMember]) -> (Vec<Option<Newcomer<SimMember>>>, Vec<Newcomer<SimMember>>) {
         let newcomer = |(number, member): (usize, &SimMember)| {
             let candidate = Candidate { name: member.name(), member: member.clone() };

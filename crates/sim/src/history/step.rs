@@ -1,59 +1,58 @@
-//! The steps that a history is made of, and histories by chance.
+//! The steps of a history, and random histories.
 //!
-//! A step says all that it needs; what depends on the array's state when it is
-//! reached (which member can fail without asking too much of the level) is
-//! decided then, from the step's own number. So any steps can be dropped from a
-//! history and the rest still means something: that is how a failing one is shrunk.
+//! A step holds all that it needs. What depends on the array's state (for instance, which member may fail so that the
+//! level survives) is decided when the step is reached, from the step's own number. So any steps can be dropped and the
+//! rest is still a history: that is how a failing one is shrunk.
 
 use super::changes::{BitmapChange, Way};
 use super::others::Use;
 use super::setup::Setup;
-use crate::random::Random;
 use engine::SweepTransfers;
 use format::geometry::Level;
 use std::fmt;
+use world::Random;
 
-/// A history: an array, and what happens to it.
+/// A history: an array, and the steps that befall it.
 #[derive(Debug, Clone)]
 pub struct History {
-    /// From which everything follows.
+    /// The seed from which everything follows.
     pub seed: u64,
     /// The array.
     pub setup: Setup,
-    /// Whether more may fail than the level bears.
+    /// Whether more may fail than the level survives.
     pub beyond: bool,
-    /// What happens, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
-/// One thing that happens. Positions in the array are in millionths of its length, to mean something at any size.
+/// A step. Positions are in millionths of the array, so that they fit an array of any size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Starts a write; `stable` waits for stable storage.
+    /// Starts a write.
     Write {
         /// Millionths of the array.
         place: u32,
-        /// Cut at the array's end.
+        /// The length; cut off at the array's end.
         bytes: u32,
-        /// Position and length in whole sectors of this size.
+        /// Position and length are multiples of this.
         align: u32,
-        /// As [`engine::Durability::Stable`].
+        /// Whether the write is [`engine::Durability::Stable`].
         stable: bool,
     },
-    /// Starts writes that lie side by side, all at once.
+    /// Starts several consecutive writes at once.
     Burst {
         /// Millionths of the array.
         place: u32,
-        /// Of each; cut at the array's end.
+        /// The length of each; cut off at the array's end.
         bytes: u32,
         /// How many.
         writes: u32,
     },
-    /// Makes a range zeros, with nothing else under way.
+    /// Zeroes a range, with no other request in flight.
     Zero {
         /// Millionths of the array.
         place: u32,
-        /// Cut at the array's end.
+        /// The length; cut off at the array's end.
         bytes: u32,
         /// How.
         means: Means,
@@ -62,14 +61,14 @@ pub enum Step {
     Read {
         /// Millionths of the array.
         place: u32,
-        /// Cut at the array's end.
+        /// The length; cut off at the array's end.
         bytes: u32,
     },
-    /// Starts a stream of reads, one behind the other.
+    /// Starts a stream of consecutive reads, one at a time.
     ReadOn {
         /// Millionths of the array.
         place: u32,
-        /// Of each; cut at the array's end.
+        /// The length of each; cut off at the array's end.
         bytes: u32,
         /// How many.
         reads: u32,
@@ -81,122 +80,122 @@ pub enum Step {
         /// Microseconds.
         micros: u32,
     },
-    /// Nothing is asked for a long time.
+    /// A long time without requests.
     Rest {
         /// Seconds.
         seconds: u32,
     },
-    /// Waits for everything that was started, but resyncs.
+    /// Waits for all requests, but not for resyncs.
     Settle,
     /// Starts a resync.
     Resync,
-    /// Something happens to a member: the one of this number, of those to which it can.
+    /// A fault befalls a member: the first from this number on that it may befall.
     Befall {
-        /// Which member, counted round.
+        /// The member's number, modulo their count.
         member: u32,
-        /// What happens to it.
+        /// The fault.
         fault: Fault,
     },
-    /// A member's faults end.
+    /// Ends a member's faults.
     Heal {
-        /// Which member, counted round.
+        /// The member's number, modulo their count.
         member: u32,
     },
-    /// A member that does not take part comes to the array.
+    /// A member outside the array joins it.
     Join {
-        /// Which member, counted round.
+        /// The member's number, modulo their count.
         member: u32,
         /// How.
         way: Way,
     },
-    /// A living member is replaced: by a spare or by a member that does not take part.
+    /// Replaces a member in use, by a spare or by a member outside the array.
     Replace {
-        /// Which member, counted round.
+        /// The member's number, modulo their count.
         member: u32,
     },
-    /// A write-intent bitmap is added or removed.
+    /// Adds or removes a write-intent bitmap.
     ChangeBitmap(BitmapChange),
-    /// The bitmap's file is gone; until the next assembly, or for good.
+    /// The bitmap file fails, until the next assembly or for good.
     LoseFile,
-    /// A failed member is let go of.
+    /// Removes a failed member.
     Remove {
-        /// Which member, counted round.
+        /// The member's number, modulo their count.
         member: u32,
     },
-    /// Linux's md uses members, and perhaps those that it did not use after that; between two lives alone.
+    /// Linux's md uses some members, and perhaps afterwards others. Only between two lives.
     Others {
-        /// Its use of some.
+        /// The first use.
         first: Use,
-        /// Its use of others.
+        /// The second use, of members that the first did not have.
         second: Option<Use>,
     },
-    /// Stops the array and assembles it anew.
+    /// Stops the array and assembles it again.
     Restart,
-    /// The program ends where it stands, and is started anew.
+    /// Kills the process, and assembles the array again.
     Kill,
-    /// The power goes; then the array is assembled anew.
+    /// Cuts the power, and assembles the array again.
     PowerCut(Cut),
 }
 
-/// When the power goes.
+/// The moment of a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// At this write or flush of any member, counted from when the array was last assembled, or here at the latest.
+    /// At this write or flush of any member since the assembly, or at this step at the latest.
     Boundary(u32),
-    /// At this write that is not of data, counted so too; or when what is under way is over.
+    /// At this write of metadata since the assembly, or after this step when the requests in flight have ended.
     Mark(u32),
-    /// At this write or flush, counted from here; or when what is under way is over.
+    /// At this write or flush after this step, or when the requests in flight have ended.
     Behind(u32),
 }
 
-/// How a range becomes zeros.
+/// How a range is zeroed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Means {
     /// As [`engine::Array::write_zeroes`].
     Write,
     /// As [`engine::Array::punch_hole`].
     Punch,
-    /// As [`engine::Array::discard`]: perhaps.
+    /// As [`engine::Array::discard`], which may zero it or not.
     Discard,
 }
 
-/// What happens to a member. Positions are millionths of its data area.
+/// A fault of a member. Positions are in millionths of its data area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Failed by hand.
+    /// Failed by command.
     Failed,
-    /// It is not there any more.
+    /// The member is gone.
     Gone,
-    /// It is not there for so many microseconds.
+    /// The member is gone for this many microseconds.
     Away(u32),
-    /// No write succeeds any more.
+    /// All writes fail.
     BadWrites,
-    /// No write to its superblock and bitmap succeeds any more.
+    /// All writes to superblock and bitmap fail.
     BadMetadata,
-    /// No read of its data succeeds any more.
+    /// All reads of data fail.
     BadReads,
-    /// Reads of 4 KiB of its data fail until these are rewritten.
+    /// Reads of 4 KiB of data fail until the range is rewritten.
     Latent(u32),
-    /// A write fails, after so many more.
+    /// A write fails, after this many others.
     WriteFails(u32),
-    /// A flush fails, after so many more.
+    /// A flush fails, after this many others.
     FlushFails(u32),
-    /// A read fails, after so many more.
+    /// A read fails, after this many others.
     ReadFails(u32),
-    /// It answers nothing for so many microseconds.
+    /// The member hangs for this many microseconds.
     Hangs(u32),
-    /// It is slower by so many microseconds.
+    /// Each operation takes this many microseconds longer.
     Slow(u32),
-    /// Bytes of its data change.
+    /// Bytes of data change silently.
     Corrupt(u32),
-    /// A write to its data is lost, after so many more writes.
+    /// A write of data is acknowledged but not stored, after this many other writes.
     LosesWrite(u32),
-    /// A write to its data goes elsewhere, after so many more writes.
+    /// A write of data is stored elsewhere, after this many other writes.
     Misdirects(u32),
 }
 
 impl Fault {
-    /// Whether a level must bear it: without redundancy a request would fail.
+    /// Whether the level has to survive it. Without redundancy a request would fail.
     pub fn is_borne(self, setup: &Setup) -> bool {
         match self {
             Self::Hangs(_) | Self::Slow(_) => setup.patience_micros.is_some(),
@@ -204,7 +203,7 @@ impl Fault {
         }
     }
 
-    /// Whether nobody is told.
+    /// Whether the member reports nothing.
     pub fn is_silent(self) -> bool {
         matches!(self, Self::Corrupt(_) | Self::LosesWrite(_) | Self::Misdirects(_))
     }
@@ -234,10 +233,10 @@ impl History {
     }
 }
 
-/// By chances of its own, with which no history is another that is known by its seed elsewhere (xtask's mutants).
+/// A random stream of its own leaves the other histories as they are: xtask's mutants know histories by their seeds.
 const OTHERS: u64 = 0x7e5_021d;
 
-/// The steps with uses by md behind them and, by chance, behind any end of a life; and more steps with what they leave.
+/// Adds a use by md after the steps, followed by more steps, and at random after other ends of a life.
 fn with_others(setup: &Setup, mut steps: Vec<Step>, random: &mut Random) -> Vec<Step> {
     let use_of_some = |random: &mut Random| Use {
         without: random.number() as u32,
@@ -266,22 +265,22 @@ impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:?}", self.setup)?;
         if self.beyond {
-            writeln!(f, "more may fail than the level bears")?;
+            writeln!(f, "more may fail than the level survives")?;
         }
         self.steps.iter().enumerate().try_for_each(|(index, step)| writeln!(f, "{index:3}  {step:?}"))
     }
 }
 
-/// How often each kind of step comes in one history: some kinds often, some never, so that each
-/// history has a character of its own.
+/// Weights of the kinds of steps in one history. Some kinds are frequent and some absent, so that histories differ in
+/// character.
 struct Chooser {
     weights: Vec<(u64, Make)>,
-    /// Requests keep to this part of the array, in millionths.
+    /// The part of the array that requests go to, in millionths.
     hot: std::ops::Range<u64>,
     bytes_max: u64,
 }
 
-/// The first of the kinds that are about members that go and come.
+/// The first of the kinds that are about members.
 const BEFALLING: usize = 9;
 
 type Make = fn(&Chooser, &mut Random) -> Step;
@@ -312,9 +311,9 @@ impl Chooser {
         ];
         let weigh = |(weight, make)| (weight * random.within(0..4), make);
         let mut weights: Vec<_> = kinds.into_iter().map(weigh).collect();
-        weights[0].0 += 6; // without writes nothing happens
+        weights[0].0 += 6; // a history needs writes
         if random.once_in(3) {
-            // Members that go and come back.
+            // A third of the histories has many changes of members.
             weights.iter_mut().skip(BEFALLING).take(6).for_each(|(weight, _)| *weight += 4);
         }
         let start = random.within(0..MILLION);
@@ -397,7 +396,7 @@ fn fault(random: &mut Random) -> Fault {
     let place = random.within(0..MILLION) as u32;
     let micros = random.within(1..4000) as u32;
     let after = random.within(0..12) as u32;
-    let longer = *random.pick(&[1, 160]); // than members' patience, where they have one
+    let longer = *random.pick(&[1, 160]); // longer than the member timeout, where there is one
     *random.pick(&[
         Fault::Failed,
         Fault::Gone,

@@ -1,4 +1,4 @@
-//! What happened in histories, counted: to see that they go where they should.
+//! Counts of what happened in histories, which show that they reach what they should.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,12 +9,12 @@ use std::fmt;
 pub struct Tally(RefCell<BTreeMap<&'static str, u64>>);
 
 impl Tally {
-    /// One more of `what`.
+    /// Counts `what` once.
     pub fn count(&self, what: &'static str) {
         *self.0.borrow_mut().entry(what).or_default() += 1;
     }
 
-    /// Adds all counts of another.
+    /// Adds the counts of another tally.
     pub fn add(&self, other: &Tally) {
         for (what, count) in other.0.borrow().iter() {
             *self.0.borrow_mut().entry(what).or_default() += count;

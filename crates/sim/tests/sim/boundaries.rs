@@ -1,12 +1,9 @@
-//! Small arrays whose power goes at every write and flush that there is, one
-//! after the other; alone, and together with a member that fails meanwhile
-//! and is there again, with its old contents, when the power is back.
+//! Cuts power at every write and flush of small arrays, one after the other: while they are only written to, while a
+//! member fails, while a bitmap is added or removed, and while its file fails. A failed member is back with its old
+//! contents when power returns.
 //!
-//! Or while a bitmap is added, removed, or its file fails.
-//!
-//! What must hold then: what was flushed reads back, the member left behind is
-//! not believed, and where copies or parity disagree while the array has a
-//! bitmap, every member whose bitmap counts has the bit set.
+//! Afterwards flushed data must read back, and the stale member must not be used. Where copies or parity disagree in an
+//! array with a bitmap, every member with a valid bitmap must have the bit set.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, BitmapPolicy, Candidate, Clock, Durability, Offer, Pool, Refusal};
@@ -26,14 +23,14 @@ use std::time::Duration;
 type Simulated = Array<SimMember, VirtualClock>;
 
 const DATA_OFFSET: usize = 32 << 10;
-/// So little that checksums are behind the data.
+/// So short that the checksums lie after the data.
 const SMALL_DATA_OFFSET: usize = 16 << 10;
 const COMPONENT_BYTES: u64 = 64 << 10;
 const MEMBER_BYTES: usize = DATA_OFFSET + COMPONENT_BYTES as usize;
 const CHUNK_BYTES: u64 = 4096;
 const FILE_BYTES: usize = 4096;
 
-/// Where the write-intent bitmap is.
+/// Where the write-intent bitmap is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bitmap {
     None,
@@ -50,7 +47,7 @@ struct Setup {
     block_bytes: u32,
     /// A slot that is empty from the start.
     missing: Option<usize>,
-    /// Whether checksums are kept.
+    /// Whether the members hold checksums.
     integrity: bool,
     data_offset: usize,
 }
@@ -85,29 +82,29 @@ const SETUPS: [Setup; 16] = [
     Setup { bitmap: Bitmap::File, ..RAID5 },
 ];
 
-/// How a member goes wrong.
+/// What goes wrong, or changes, during the life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
-    /// By hand.
+    /// A member is failed by command.
     Failed,
     Gone,
-    /// Its data can be written, its superblock not.
+    /// A member accepts writes of data, but not of its superblock.
     Superblock,
-    /// A bitmap is added, or where there is one removed.
+    /// A bitmap is added, or removed if there is one.
     BitmapChanged,
-    /// A bitmap is added while the first writes wait for the array to be marked dirty.
+    /// A bitmap is added while the first writes wait for the array to become dirty.
     BitmapAddedFirst,
-    /// The bitmap's file is gone.
+    /// The bitmap file fails.
     File,
 }
 
-/// How fast the writers follow each other.
+/// The pauses between writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
-    /// Always something under way.
+    /// None: there is always a request in flight.
     Busy,
-    /// With pauses in which the array becomes clean and bits are cleared.
+    /// Long enough for the array to become clean and for bits to be cleared.
     Slow,
 }
 
@@ -127,7 +124,7 @@ impl Pace {
     }
 }
 
-/// One writer's own part of the array, and what may be there.
+/// The part of the array that one writer uses, and its legal contents.
 struct Part {
     range: Range<usize>,
     settled: Vec<u8>,
@@ -143,7 +140,7 @@ struct Life {
     members: Vec<SimMember>,
     file: SimMember,
     parts: Vec<Rc<RefCell<Part>>>,
-    /// The array has been stopped.
+    /// Whether the array has been stopped.
     was_stopped: Cell<bool>,
 }
 
@@ -182,7 +179,9 @@ async fn make(setup: &Setup, members: &[SimMember], file: &SimMember, world: &Wo
     };
     let newcomer = |(index, candidate)| Some(Newcomer { candidate, device_uuid: [index as u8; 16] });
     let newcomers: Vec<_> = candidates(members).into_iter().enumerate().map(newcomer).collect();
-    create(&recipe, &newcomers, &[], &Pool::new(1 << 20), &world.clock(), &|_, _| {}).await.expect("it can be made");
+    create(&recipe, &newcomers, &[], &Pool::new(1 << 20), &world.clock(), &|_, _| {})
+        .await
+        .expect("the array is created");
     if setup.bitmap == Bitmap::File {
         let array = assemble(members, None, world, false).await.expect("whole");
         let file = candidate(file);
@@ -202,7 +201,7 @@ async fn assemble(
     Array::assemble_offer(offer, options, Pool::new(1 << 20), world.clock()).await
 }
 
-/// Writes and flushes a few times in its own part, after a while each time.
+/// Writes and flushes its own part several times, with pauses.
 async fn write_and_flush(
     array: Simulated,
     part: Rc<RefCell<Part>>,
@@ -218,9 +217,9 @@ async fn write_and_flush(
         let block = array.pool().copy_of(&bytes);
         part.borrow_mut().recent.push(bytes.clone());
         let durability = if random.once_in(2) { Durability::Stable } else { Durability::Ordinary };
-        array.write(range.start as u64, block, durability).await.expect("the level bears it");
+        array.write(range.start as u64, block, durability).await.expect("the level survives it");
         if durability == Durability::Ordinary {
-            array.flush().await.expect("the level bears it");
+            array.flush().await.expect("the level survives it");
         }
         let mut part = part.borrow_mut();
         part.settled = bytes;
@@ -228,7 +227,7 @@ async fn write_and_flush(
     }
 }
 
-/// Lives to the end, and looks at each boundary what would be found if the power went there.
+/// Plays a whole life. At each boundary, checks what a power cut at that moment would leave.
 fn live(setup: Setup, fault: Fault, pace: Pace, seed: u64) {
     let mut random = Random::new(seed);
     let world = World::new(random.number());
@@ -244,7 +243,7 @@ fn live(setup: Setup, fault: Fault, pace: Pace, seed: u64) {
     let used: Vec<_> = (0..setup.slots).filter(|&slot| Some(slot) != setup.missing).collect();
     let victim = members[*random.pick(&used)].clone();
     let offered: Vec<_> = used.iter().map(|&slot| members[slot].clone()).collect();
-    // Neighbours share stripes and logical blocks.
+    // Neighbouring parts share stripes and logical blocks.
     let part = |number: usize| {
         let start = number * 9000 + 100;
         let range = start..start + random.within(1..9000) as usize;
@@ -271,7 +270,7 @@ fn live(setup: Setup, fault: Fault, pace: Pace, seed: u64) {
     };
     let course = async {
         let with_file = (setup.bitmap == Bitmap::File).then_some(&file);
-        let array = assemble(&offered, with_file, &world, false).await.expect("whole or bearable");
+        let array = assemble(&offered, with_file, &world, false).await.expect("whole or degraded");
         let clock = world.clock();
         let writers: Vec<_> = parts
             .iter()
@@ -287,7 +286,7 @@ fn live(setup: Setup, fault: Fault, pace: Pace, seed: u64) {
                 clock.sleep_until(moment).await;
                 match fault {
                     Fault::None => {}
-                    Fault::Failed => array.fail(&victim.name()).await.expect("the level bears it"),
+                    Fault::Failed => array.fail(&victim.name()).await.expect("the level survives it"),
                     Fault::BitmapChanged if setup.bitmap != Bitmap::None => {
                         array.remove_bitmap().await.expect("there is one");
                     }
@@ -308,13 +307,13 @@ fn live(setup: Setup, fault: Fault, pace: Pace, seed: u64) {
         futures_util::future::join(join_all(writers), breaker).await;
         array.stop().await.expect("stops clean");
     };
-    world.run(course, look_at_each).expect("the power stays");
+    world.run(course, look_at_each).expect("the power does not go");
     look_at_each();
     life.was_stopped.set(true);
     look(&life, cuts.get());
 }
 
-/// What is found when the power is back; every member is there again.
+/// Checks what a power cut leaves. Every member is present.
 fn look(life: &Life, cut: u64) {
     let context = life.context(cut);
     let mut random = Random::new(life.seed ^ cut);
@@ -354,9 +353,9 @@ fn look(life: &Life, cut: u64) {
         assert!(read_all(&array, &context).await == found, "{context}: after a stop");
         check_checksums(life, &left, &context);
         if !forced {
-            check_marks(&life.setup, &left, &file, &context); // forcing calls clean what is not
+            check_marks(&life.setup, &left, &file, &context); // force marks a dirty array as clean
         }
-        // Data of any one member follows from the others.
+        // The data of each member also follows from the others.
         for missing in left.iter().filter(|_| status.in_sync == status.raid_disks) {
             let rest: Vec<_> = left.iter().filter(|member| member.name() != missing.name()).cloned().collect();
             let array =
@@ -372,8 +371,8 @@ async fn read_all(array: &Simulated, context: &str) -> Vec<u8> {
     read.unwrap_or_else(|error| panic!("{context}: {error}")).to_vec()
 }
 
-/// What was flushed is there; elsewhere anything that was under way. Where the
-/// user forced a dirty and degraded array, stripes under change are in doubt.
+/// Flushed data must be there; other bytes may be whatever was in flight. If a dirty and degraded array was forced,
+/// stripes that were being written are in doubt.
 fn check_found(life: &Life, found: &[u8], forced: bool, context: &str) {
     let stripe = CHUNK_BYTES as usize * (life.setup.slots - if life.setup.level == Level::Raid6 { 2 } else { 1 });
     let is_changing = |range: &Range<usize>, part: &Part| {
@@ -395,7 +394,7 @@ fn check_found(life: &Life, found: &[u8], forced: bool, context: &str) {
     }
 }
 
-/// Where members that count disagree, the array is marked dirty and, where it has bitmaps, so is the place.
+/// Where current members disagree, the array must be dirty, and the bit must be set in every bitmap.
 fn check_marks(setup: &Setup, members: &[SimMember], file: &SimMember, context: &str) {
     let images: Vec<Vec<u8>> = members.iter().map(SimMember::contents).collect();
     let superblocks: Vec<Superblock> = images.iter().map(|image| superblock(image)).collect();
@@ -409,7 +408,7 @@ fn check_marks(setup: &Setup, members: &[SimMember], file: &SimMember, context: 
         }
     }
     let geometry = Geometry::new(&freshest.shape(&[])).expect("a made array has a geometry");
-    // A member that is an event behind may not know yet where the bitmap is.
+    // A member that is one event behind may not know the bitmap yet.
     let bitmaps: Vec<_> = match freshest.bitmap_at() {
         Some(at) => slots.iter().flatten().map(|&index| images[index][at.0 as usize..].to_vec()).collect(),
         None if setup.bitmap == Bitmap::File => vec![file.contents()],
@@ -430,7 +429,7 @@ fn check_marks(setup: &Setup, members: &[SimMember], file: &SimMember, context: 
     }
 }
 
-/// Every checksum that counts is right, on whatever member; and all are known after a clean stop.
+/// Every valid checksum is right, on all members. After a clean stop every block has one.
 fn check_checksums(life: &Life, members: &[SimMember], context: &str) {
     for (slot, member) in members.iter().enumerate().filter(|_| life.setup.integrity) {
         let image = member.contents();
@@ -444,8 +443,7 @@ fn check_checksums(life: &Life, members: &[SimMember], context: &str) {
     }
 }
 
-/// A member that was left behind, and that the bitmap says can be brought up to
-/// date by it: where it differs from the others, they have the bit.
+/// If the bitmap says that a stale member can be updated by it, the other members must have a bit wherever it differs.
 fn check_absent(
     geometry: &Geometry,
     superblocks: &[Superblock],
@@ -475,7 +473,7 @@ fn superblock(image: &[u8]) -> Superblock {
     decode(Version::V1_2, place, &image[4096..8192], image.len() as u64).expect("sound").expect("there")
 }
 
-/// Ranges of what bitmaps cover in which copies or parity do not agree, as far as it can be seen.
+/// The ranges of the bitmap's space in which copies or parity disagree, as far as the members at hand show it.
 fn disagreements(geometry: &Geometry, slots: &[Option<usize>], images: &[Vec<u8>]) -> Vec<Range<u64>> {
     let chunk = |slot: Slot, at: u64| {
         slots[slot.index()].map(|index| {
@@ -509,8 +507,8 @@ fn disagreements(geometry: &Geometry, slots: &[Option<usize>], images: &[Vec<u8>
     }
 }
 
-/// Bears one more failure than what is missing already.
-fn bears_a_fault(setup: &Setup) -> bool {
+/// Whether the array survives one more failure.
+fn survives_a_fault(setup: &Setup) -> bool {
     setup.missing.is_none() || setup.level == Level::Raid6 || setup.slots > 2
 }
 
@@ -521,7 +519,7 @@ fn cut_everywhere(fault: Fault, pace: Pace) {
             Fault::File => setup.bitmap == Bitmap::File,
             Fault::BitmapAddedFirst => setup.bitmap == Bitmap::None,
             Fault::None | Fault::BitmapChanged => has_bitmap,
-            _ => has_bitmap && bears_a_fault(setup),
+            _ => has_bitmap && survives_a_fault(setup),
         }
     };
     for setup in SETUPS.into_iter().filter(is_of_interest) {
@@ -538,7 +536,7 @@ fn power_may_go_at_any_write() {
 }
 
 #[test]
-fn power_may_go_while_a_member_is_failed_by_hand() {
+fn power_may_go_while_a_member_is_failed_by_command() {
     cut_everywhere(Fault::Failed, Pace::Busy);
 }
 
@@ -574,13 +572,13 @@ fn power_may_go_while_a_bitmap_is_added_before_the_first_write() {
 }
 
 #[test]
-fn power_may_go_while_the_bitmap_s_file_goes() {
+fn power_may_go_while_the_bitmap_file_fails() {
     cut_everywhere(Fault::File, Pace::Busy);
 }
 
-/// What was written without it has no bits there, so it must not count again.
+/// Data that was written without the file has no bits in it, so the file must never be valid again.
 #[test]
-fn a_file_that_a_round_cut_short_has_left_ahead_is_left_behind_by_an_array_used_without_it() {
+fn a_bitmap_file_one_event_ahead_is_stale_after_the_array_was_used_without_it() {
     let setup = Setup { bitmap: Bitmap::File, ..RAID1 };
     let mut left_ahead = 0;
     for (seed, cut) in (0..10).flat_map(|seed| (1..12).map(move |cut| (seed, cut))) {

@@ -1,5 +1,5 @@
-//! Checks of an array that is served: no byte of a member changes and no member leaves, whatever a check finds; what it finds
-//! counts once; and it ends with the reason where it cannot go on.
+//! Checks of an array that is served. A check changes no byte of a member and fails no member, whatever it finds. Each
+//! finding counts once. A check that cannot continue ends with the reason.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::status::MemberStatus;
@@ -43,7 +43,7 @@ fn setups() -> impl Iterator<Item = Setup> {
     all.into_iter().flat_map(|setup| [setup, Setup { integrity: true, ..setup }])
 }
 
-/// World, members and what the array is to hold.
+/// The world, the members and the expected contents of the array.
 struct Scene {
     setup: Setup,
     world: World,
@@ -52,7 +52,7 @@ struct Scene {
     truth: RefCell<Vec<u8>>,
 }
 
-/// Plays `life` on a served array that is full of its own bytes and at rest.
+/// Plays `life` on a served array that is full of noise and idle.
 fn play(setup: Setup, seed: u64, life: impl AsyncFnOnce(&Scene, Simulated)) {
     let world = World::new(seed);
     let bytes = (DATA_OFFSET + COMPONENT_BYTES) as usize;
@@ -64,7 +64,7 @@ fn play(setup: Setup, seed: u64, life: impl AsyncFnOnce(&Scene, Simulated)) {
         let array = scene.create().await;
         life(&scene, array).await;
     };
-    scene.world.run(whole, || false).expect("nobody stops it");
+    scene.world.run(whole, || false).expect("the run is not stopped");
 }
 
 fn candidate(member: &SimMember) -> Candidate<SimMember> {
@@ -91,7 +91,7 @@ impl Scene {
         let newcomer = |(number, member)| Some(Newcomer { candidate: candidate(member), device_uuid: [number; 16] });
         let newcomers: Vec<_> = (0..).zip(&self.members).map(newcomer).collect();
         let (pool, clock) = (Pool::new(1 << 20), self.world.clock());
-        create(&recipe, &newcomers, &[], &pool, &clock, &|_, _| {}).await.expect("it can be made");
+        create(&recipe, &newcomers, &[], &pool, &clock, &|_, _| {}).await.expect("the array is created");
         let array = self.assemble().await;
         let mut bytes = vec![0; array.bytes() as usize];
         self.random.borrow_mut().fill(&mut bytes);
@@ -108,7 +108,7 @@ impl Scene {
     async fn assemble(&self) -> Simulated {
         let members = self.members.iter().map(candidate).collect();
         let options = AssembleOptions::default();
-        Array::assemble(members, options, Pool::new(8 << 20), self.world.clock()).await.expect("its own array")
+        Array::assemble(members, options, Pool::new(8 << 20), self.world.clock()).await.expect("the array is assembled")
     }
 
     async fn pause(&self, seconds: u64) {
@@ -116,13 +116,13 @@ impl Scene {
         clock.sleep_until(clock.now() + Duration::from_secs(seconds)).await;
     }
 
-    /// Makes a row of a member other bytes than were written.
+    /// Changes a row of a member silently.
     fn rot(&self, member: usize, row: u64) {
         let at = DATA_OFFSET + row * ROW;
         self.members[member].corrupt(at..at + ROW, &mut self.random.borrow_mut());
     }
 
-    /// Makes a row of a member unreadable until it is written.
+    /// Makes a row of a member unreadable until it is rewritten.
     fn lose(&self, member: usize, row: u64) {
         let at = DATA_OFFSET + row * ROW;
         self.members[member].faults().latent.borrow_mut().push(at..at + ROW);
@@ -132,11 +132,11 @@ impl Scene {
         self.members.iter().map(|member| member.image().clone()).collect()
     }
 
-    /// Lets a scrub that was begun come to its end, and everything after it.
+    /// Waits until a scrub that was begun has ended, and what follows it too.
     async fn scrubbed(&self, array: &Simulated) -> ScrubReport {
         loop {
             self.pause(1).await;
-            let report = array.scrub_report().expect("it was begun");
+            let report = array.scrub_report().expect("a scrub was begun");
             if report.state.is_over() {
                 self.pause(120).await;
                 return report;
@@ -149,11 +149,13 @@ impl Scene {
         self.scrubbed(array).await
     }
 
-    /// Reads everything, and gives what came.
+    /// Reads the whole array in rows.
     async fn read_all(&self, array: &Simulated) -> Vec<u8> {
         let mut found = Vec::new();
         for at in (0..array.bytes()).step_by(ROW as usize) {
-            found.extend_from_slice(&array.read(at, array.pool().take(ROW as usize)).await.expect("it can be had"));
+            found.extend_from_slice(
+                &array.read(at, array.pool().take(ROW as usize)).await.expect("the data is available"),
+            );
         }
         found
     }
@@ -168,11 +170,11 @@ fn all_in_sync(array: &Simulated) -> bool {
     array.status().members.iter().all(|member| member.state == "in_sync")
 }
 
-/// Rows of one member that are spoilt: more than a member may have read errors.
+/// Damaged rows of one member: more than the limit of read errors.
 const MANY: std::ops::Range<u64> = 40..80;
 
 #[test]
-fn a_check_changes_no_byte_of_any_member_and_none_leaves_whatever_it_finds() {
+fn a_check_changes_no_member_and_fails_none_whatever_it_finds() {
     for setup in setups() {
         play(setup, 1, async |scene, array| {
             MANY.for_each(|row| scene.rot(0, row));
@@ -189,11 +191,11 @@ fn a_check_changes_no_byte_of_any_member_and_none_leaves_whatever_it_finds() {
             assert!(scene.images() == before, "{setup:?}: a check wrote");
             assert_eq!(scene.members[1].faults().latent.borrow().len(), 31, "{setup:?}: nothing was healed");
             assert!(all_in_sync(&array), "{setup:?}");
-            // Each wrong block counts once, however often it was looked at, and never as an error.
+            // Each wrong block counts once, however often it is read, and never as a read error.
             let corrupt = if setup.integrity { (40, 2) } else { (0, 0) };
             assert_eq!((of(&array, 0).corrupt_blocks, of(&array, 1).corrupt_blocks), corrupt, "{setup:?}");
             let errors = (0..setup.slots).map(|member| of(&array, member).errors).collect::<Vec<_>>();
-            // Not how many rows there are: those of one transfer failed with it.
+            // Not the number of rows: rows in one transfer fail together.
             assert!(errors.iter().all(|errors| (1..=31).contains(errors)), "{setup:?}: {errors:?}");
             array.stop().await.expect("whole");
         });
@@ -201,24 +203,24 @@ fn a_check_changes_no_byte_of_any_member_and_none_leaves_whatever_it_finds() {
 }
 
 #[test]
-fn reads_of_requests_heal_more_wrong_blocks_than_a_member_may_have_read_errors() {
+fn reads_heal_more_wrong_blocks_than_the_limit_of_read_errors() {
     for setup in setups().filter(|setup| setup.integrity) {
         play(setup, 2, async |scene, array| {
             MANY.step_by(2).chain(80..90).for_each(|row| scene.rot(0, row));
-            drop(scene.read_all(&array).await); // what comes beside healing is the matter of other scenes
+            drop(scene.read_all(&array).await); // other tests are about reads beside a read repair
             scene.pause(120).await;
             assert!(scene.read_all(&array).await == *scene.truth.borrow(), "{setup:?}: other bytes");
             scene.pause(120).await;
             assert!(all_in_sync(&array), "{setup:?}");
-            // What no request reads, parity, a check finds and leaves.
+            // No request reads parity, so it stays wrong; a check finds it and leaves it.
             let (healed, report) = (of(&array, 0), scene.check(&array).await);
             assert_eq!((healed.errors, healed.corrected_sectors, healed.to_heal_bytes), (0, 0, 0), "{setup:?}");
             assert_eq!(healed.healed_bytes, healed.corrupt_blocks * ROW, "{setup:?}");
             assert_eq!(healed.corrupt_blocks + report.found.counts.decided, 30, "{setup:?}");
-            // Of copies a request reads one.
+            // A read uses one of the copies.
             let least = if matches!(setup.level, Level::Raid1 | Level::Raid10) { 1 } else { 10 };
             assert!(healed.corrupt_blocks >= least && of(&array, 0).corrupt_blocks == 30, "{setup:?}: {healed:?}");
-            // A block that was healed and is wrong again is another one.
+            // A block that was healed and is wrong again counts again.
             scene.rot(0, 40);
             scene.check(&array).await;
             assert!(of(&array, 0).corrupt_blocks >= 30, "{setup:?}");
@@ -228,10 +230,10 @@ fn reads_of_requests_heal_more_wrong_blocks_than_a_member_may_have_read_errors()
 }
 
 #[test]
-fn a_check_beside_writes_leaves_what_it_finds_on_several_members_as_it_is() {
+fn a_check_beside_writes_changes_nothing_that_it_finds() {
     for (setup, seed) in setups().flat_map(|setup| (0..4).map(move |seed| (setup, seed))) {
         play(setup, seed, async |scene, array| {
-            // Requests write to the first half, what is wrong is in the second.
+            // Requests write to the first half; the wrong blocks are in the second.
             let half = COMPONENT_BYTES / ROW / 2;
             (0..setup.slots as u64).for_each(|member| scene.rot(member as usize, half + 8 + 12 * member));
             (0..setup.slots).for_each(|member| scene.rot(member, half + 1));
@@ -245,7 +247,7 @@ fn a_check_beside_writes_leaves_what_it_finds_on_several_members_as_it_is() {
             array.set_sync_speed(SyncSpeed { min: 1 << 20, max: Some(1 << 20) }).expect("a speed");
             array.begin_scrub(&CHECK).expect("it can be checked");
             let (clock, mut writes) = (scene.world.clock(), 0);
-            while !array.scrub_report().expect("it was begun").state.is_over() {
+            while !array.scrub_report().expect("a scrub was begun").state.is_over() {
                 let bytes = array.bytes() / 2;
                 let at = scene.random.borrow_mut().within(0..bytes / 512) * 512;
                 let length = scene.random.borrow_mut().within(1..41) * 512;
@@ -266,7 +268,7 @@ fn a_check_beside_writes_leaves_what_it_finds_on_several_members_as_it_is() {
 }
 
 #[test]
-fn a_member_that_does_not_answer_a_check_is_asked_again_and_stays() {
+fn a_member_that_times_out_during_a_check_is_asked_again_and_stays() {
     for setup in [RAID1, RAID6, Setup { integrity: true, ..RAID5 }] {
         play(setup, 3, async |scene, array| {
             let clock = scene.world.clock();
@@ -285,7 +287,7 @@ fn a_member_that_does_not_answer_a_check_is_asked_again_and_stays() {
     }
 }
 
-/// A member that holds anything but what would make it somebody's.
+/// A member of noise, with nothing that looks like a superblock.
 fn newcomer(scene: &Scene, bytes: usize) -> SimMember {
     let mut contents = vec![0x5a; bytes];
     contents[..HEAD_BYTES as usize].fill(0);
@@ -293,12 +295,12 @@ fn newcomer(scene: &Scene, bytes: usize) -> SimMember {
 }
 
 #[test]
-fn the_report_tells_what_became_of_members_since_the_scrub_began() {
+fn the_report_lists_changes_of_members_since_the_scrub_began() {
     for setup in [RAID1, RAID6] {
         play(setup, 4, async |scene, array| {
             array.begin_scrub(&CHECK).expect("it can be checked");
             array.pause_scrub(true).expect("it was begun");
-            array.fail("member1").await.expect("the level bears it");
+            array.fail("member1").await.expect("the level survives it");
             array.remove("member1").await.expect("it is faulty");
             let bytes = (DATA_OFFSET + COMPONENT_BYTES) as usize;
             let blank = newcomer(scene, bytes);
@@ -320,17 +322,20 @@ fn the_report_tells_what_became_of_members_since_the_scrub_began() {
     }
 }
 
-/// Makes the next write of every member fail: the array cannot do without them.
-async fn break_off(scene: &Scene, array: &Simulated) {
+/// Makes every member fail its next write, so that the array fails.
+async fn fail_array(scene: &Scene, array: &Simulated) {
     for member in &scene.members {
         member.faults().bad_writes.borrow_mut().push(0..DATA_OFFSET + COMPONENT_BYTES);
     }
-    array.write(0, array.pool().copy_of(&[1; 4096]), Durability::Stable).await.expect_err("no member takes it");
+    array
+        .write(0, array.pool().copy_of(&[1; 4096]), Durability::Stable)
+        .await
+        .expect_err("every member fails the write");
     assert!(array.status().broken.is_some(), "{:?}", scene.setup);
 }
 
 #[test]
-fn a_scrub_of_an_array_that_has_broken_off_ends_at_once_with_the_reason() {
+fn a_scrub_of_a_failed_array_ends_at_once_with_the_reason() {
     for (setup, action) in [(RAID1, ScrubAction::Check), (RAID5, ScrubAction::Repair), (RAID10, ScrubAction::Check)] {
         let request = ScrubRequest { action, range: None };
         for is_paused in [false, true] {
@@ -339,33 +344,33 @@ fn a_scrub_of_an_array_that_has_broken_off_ends_at_once_with_the_reason() {
                 if is_paused {
                     array.pause_scrub(true).expect("it was begun");
                 }
-                break_off(scene, &array).await;
-                let report = array.scrub_report().expect("it was begun");
+                fail_array(scene, &array).await;
+                let report = array.scrub_report().expect("a scrub was begun");
                 let reason = report.failure.as_deref().unwrap_or_default();
                 assert_eq!(report.state, ScrubState::Failed, "{setup:?}");
                 assert!(reason.contains("takes no more writes") && reason.contains("member"), "{setup:?}: {reason}");
-                let refusal = array.begin_scrub(&request).expect_err("it has broken off").to_string();
+                let refusal = array.begin_scrub(&request).expect_err("the array has failed").to_string();
                 assert!(refusal.contains("takes no writes"), "{setup:?}: {refusal}");
-                array.stop().await.expect_err("it has broken off");
+                array.stop().await.expect_err("the array has failed");
             });
         }
     }
 }
 
 #[test]
-fn a_scrub_does_not_wait_for_what_cannot_go_on() {
+fn a_scrub_does_not_wait_for_a_recovery_that_cannot_continue() {
     play(RAID5, 6, async |scene, array| {
-        array.fail("member1").await.expect("the level bears it");
+        array.fail("member1").await.expect("the level survives it");
         let bytes = (DATA_OFFSET + COMPONENT_BYTES) as usize;
         let blank = newcomer(scene, bytes);
-        // What is lost for good becomes bad blocks of the newcomer, as long as nobody may be back with it.
+        // Without member 2, what the new member cannot get would become bad blocks, as long as member 2 cannot return.
         scene.members[2].faults().gone.set(true);
         array.begin_scrub(&CHECK).expect("it can be checked");
         array.pause_scrub(true).expect("it was begun");
         drop(array.add(candidate(&blank), [9; 16], false).await);
         drop(array.pause_scrub(false));
         scene.pause(120).await;
-        let report = array.scrub_report().expect("it was begun");
+        let report = array.scrub_report().expect("a scrub was begun");
         assert_eq!(report.state, ScrubState::Failed, "{:?}, {:?}", report, array.status().sweep_failure);
         assert!(report.failure.is_some());
         drop(array.stop().await);

@@ -1,5 +1,5 @@
-//! Checksums where not all of them are known: what is learned, who is convicted, and that nothing
-//! which they contradict is ever written or returned.
+//! Arrays in which not every block has a checksum: which checksums are computed, which block a scrub names, and that
+//! data which contradicts a checksum is never written or returned.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{
@@ -23,10 +23,10 @@ use std::time::Duration;
 pub(crate) type Simulated = Array<SimMember, VirtualClock>;
 
 pub(crate) const DATA_OFFSET: u64 = 64 << 10;
-/// So little that checksums are behind the data.
+/// So short that the checksums lie after the data.
 const SMALL_DATA_OFFSET: u64 = 16 << 10;
 pub(crate) const COMPONENT_BYTES: u64 = 256 << 10;
-/// Blocks of a member's data.
+/// Blocks in a member's data area.
 pub(crate) const BLOCKS: u64 = COMPONENT_BYTES / BLOCK_BYTES;
 const SUPER_AT: u64 = 4096;
 
@@ -45,12 +45,12 @@ pub(crate) const RAID5: Setup = Setup { level: Level::Raid5, layout: 2, chunk_by
 pub(crate) const RAID6: Setup = Setup { level: Level::Raid6, slots: 5, ..RAID5 };
 pub(crate) const RAID10: Setup = Setup { level: Level::Raid10, layout: 0x102, slots: 4, ..RAID5 };
 
-/// The same with checksums behind the data.
+/// The setup with checksums after the data.
 fn behind(setup: Setup) -> Setup {
     Setup { data_offset: SMALL_DATA_OFFSET, ..setup }
 }
 
-/// The same with them before the data, and behind it.
+/// Each setup with checksums before the data, and with checksums after it.
 fn with_either_place(setups: impl IntoIterator<Item = Setup>) -> impl Iterator<Item = Setup> {
     setups.into_iter().flat_map(|setup| [setup, behind(setup)])
 }
@@ -63,7 +63,7 @@ pub(crate) struct Scene {
     pub(crate) truth: RefCell<Vec<u8>>,
 }
 
-/// Plays `life` on an array with contents, with checksums of all of them or without any.
+/// Plays `life` on a filled array, with checksums of all blocks or with none.
 pub(crate) fn play(setup: Setup, integrity: bool, life: impl AsyncFnOnce(&Scene)) {
     let world = World::new(7);
     let member = |index| SimMember::new(format!("member{index}"), &world, empty(), Rc::default());
@@ -74,7 +74,7 @@ pub(crate) fn play(setup: Setup, integrity: bool, life: impl AsyncFnOnce(&Scene)
         scene.create(integrity).await;
         life(&scene).await;
     };
-    scene.world.run(whole, || false).expect("nobody stops it");
+    scene.world.run(whole, || false).expect("the run is not stopped");
 }
 
 fn empty() -> Vec<u8> {
@@ -111,7 +111,7 @@ impl Scene {
         let newcomer = |(number, member)| Some(Newcomer { candidate: candidate(member), device_uuid: [number; 16] });
         let newcomers: Vec<_> = (0..).zip(&self.members).map(newcomer).collect();
         let pool = Pool::new(1 << 20);
-        create(&recipe, &newcomers, &[], &pool, &self.world.clock(), &|_, _| {}).await.expect("it can be made");
+        create(&recipe, &newcomers, &[], &pool, &self.world.clock(), &|_, _| {}).await.expect("the array is created");
     }
 
     async fn create(&self, integrity: bool) {
@@ -127,10 +127,10 @@ impl Scene {
     pub(crate) async fn assemble(&self, members: &[SimMember], verify: Verify) -> Simulated {
         let options = AssembleOptions { verify, ..AssembleOptions::default() };
         let members = members.iter().map(candidate).collect();
-        Array::assemble(members, options, Pool::new(8 << 20), self.world.clock()).await.expect("its own array")
+        Array::assemble(members, options, Pool::new(8 << 20), self.world.clock()).await.expect("the array is assembled")
     }
 
-    /// An array that is kept whole beside the requests.
+    /// Assembles the array and starts the tasks of a server.
     pub(crate) async fn serve(&self, members: &[SimMember], verify: Verify) -> Simulated {
         let array = self.assemble(members, verify).await;
         let keeper = array.clone();
@@ -145,17 +145,17 @@ impl Scene {
 
     pub(crate) async fn scrub(&self, array: &Simulated, action: ScrubAction) -> ScrubReport {
         array.begin_scrub(&ScrubRequest { action, range: None }).expect("it can be scrubbed");
-        array.scrub(&|_, _| {}).await.expect("it is fit for it");
-        array.scrub_report().expect("one was begun")
+        array.scrub(&|_, _| {}).await.expect("the array can be scrubbed");
+        array.scrub_report().expect("a scrub was begun")
     }
 
-    /// A block of a member's data becomes noise.
+    /// Overwrites a block of a member's data with noise.
     pub(crate) fn rot(&self, member: usize, block: u64) {
         let at = self.setup.data_offset + block * BLOCK_BYTES;
         self.members[member].corrupt(at..at + BLOCK_BYTES, &mut self.random.borrow_mut());
     }
 
-    /// The page of its table that all of a member's checksums are in becomes noise: they are unknown.
+    /// Overwrites the table page that holds all of a member's checksums, which makes them unknown.
     pub(crate) fn damage_table(&self, member: usize) {
         let layout = Layout::of(&superblock(&self.members[member])).expect("there is room");
         assert_eq!(layout.pages(), 1);
@@ -163,7 +163,7 @@ impl Scene {
         self.members[member].corrupt(at..at + PAGE_BYTES as u64, &mut self.random.borrow_mut());
     }
 
-    /// The array uses all of its members, as if the kernel had grown it.
+    /// Lets the array use its members to the end, as if the kernel had grown it.
     fn grow_to_the_end(&self) {
         for member in &self.members {
             let mut superblock = superblock(member);
@@ -193,7 +193,7 @@ impl Scene {
 }
 
 #[test]
-fn a_repair_learns_what_agrees_and_whoever_comes_next_knows_it() {
+fn a_repair_stores_checksums_of_blocks_that_agree() {
     for setup in with_either_place([RAID1, RAID5, RAID6, RAID10]) {
         play(setup, false, async |scene| {
             let array = scene.assemble(&scene.members, Verify::Always).await;
@@ -218,7 +218,7 @@ fn a_repair_learns_what_agrees_and_whoever_comes_next_knows_it() {
                 let found = examine(&member.image(), &superblock(member)).expect("it keeps checksums");
                 assert_eq!((found.unknown, &found.wrong[..]), (0, &[][..]), "{setup:?}: {}", member.name());
             }
-            // And they convict.
+            // And they identify wrong blocks.
             scene.rot(1, 3);
             let array = scene.assemble(&scene.members, Verify::Always).await;
             let report = scene.scrub(&array, ScrubAction::Repair).await;
@@ -229,9 +229,9 @@ fn a_repair_learns_what_agrees_and_whoever_comes_next_knows_it() {
     }
 }
 
-/// Under one of its superblocks the kernel may have written more, so a header cannot stand for it.
+/// Under one of the superblocks the kernel may have written more, so a header must not be valid for it.
 #[test]
-fn what_is_learned_after_the_kernel_wrote_is_kept() {
+fn checksums_computed_after_the_kernel_wrote_are_kept() {
     for setup in with_either_place([RAID1, RAID5, RAID6, RAID10]) {
         play(setup, true, async |scene| {
             for member in &scene.members {
@@ -251,13 +251,13 @@ fn what_is_learned_after_the_kernel_wrote_is_kept() {
     }
 }
 
-/// Parity that is worked out of what is wrong would vouch for it.
+/// Parity computed from wrong data would confirm it.
 #[test]
-fn a_write_takes_nothing_wrong_into_parity_however_reads_are_verified() {
+fn no_write_takes_wrong_data_into_parity_in_any_verify_mode() {
     for (setup, verify) in
         [RAID5, RAID6].into_iter().flat_map(|setup| [Verify::Always, Verify::Scrub].map(|verify| (setup, verify)))
     {
-        // A part of a chunk, whose old contents are read; and all chunks but the first, which is read.
+        // A write of a part of a chunk reads the old contents; a write of all chunks but the first reads the first.
         for (at, bytes) in [(0, 4096), (4096, 4096), (setup.chunk_bytes, setup.chunk_bytes * 2)] {
             play(setup, true, async |scene| {
                 scene.rot(0, 0);
@@ -271,16 +271,16 @@ fn a_write_takes_nothing_wrong_into_parity_however_reads_are_verified() {
                 let array = scene.assemble(&scene.members, Verify::Always).await;
                 let counts = scene.scrub(&array, ScrubAction::Repair).await.found.counts;
                 assert_eq!((counts.undecidable, counts.lost), (0, 0), "{setup:?} {verify:?} {at}: {counts:?}");
-                scene.read(&array, 0..array.bytes()).await.expect("all can be had");
+                scene.read(&array, 0..array.bytes()).await.expect("all data is available");
                 array.stop().await.expect("whole");
             });
         }
     }
 }
 
-/// The kernel has put a member in another's place, or power went while they were added.
+/// As after the kernel has recovered a member, or after a power cut while checksums were added.
 #[test]
-fn a_member_without_checksums_among_others_is_given_some() {
+fn a_member_without_checksums_gets_them_if_the_others_have_them() {
     for setup in [RAID1, RAID5, RAID6, RAID10] {
         play(setup, true, async |scene| {
             let layout = Layout::of(&superblock(&scene.members[1])).expect("there is room");
@@ -302,9 +302,9 @@ fn a_member_without_checksums_among_others_is_given_some() {
     }
 }
 
-/// md's checkpoint may be at any sector, and its bits may stand for less than a block.
+/// md's checkpoint may be at any sector, and a bit of md's bitmap may cover less than a block.
 #[test]
-fn what_is_resynced_from_the_middle_of_a_block_on_is_asked_of_whole_blocks() {
+fn a_resync_that_begins_within_a_block_covers_the_whole_block() {
     for (setup, bit_bytes) in
         [(RAID1, None), (RAID10, None), (RAID1, Some(1024)), (RAID5, Some(1024)), (RAID10, Some(512))]
     {
@@ -337,9 +337,9 @@ fn what_is_resynced_from_the_middle_of_a_block_on_is_asked_of_whole_blocks() {
     }
 }
 
-/// What the array takes for itself later is not written as checksums by anybody, and what it wrote there is none.
+/// Checksums are not written over data that the array uses later, and that data is not taken for checksums.
 #[test]
-fn checksums_are_gone_once_the_array_has_grown_over_their_place() {
+fn checksums_are_gone_once_the_array_has_grown_over_them() {
     for setup in [RAID1, RAID5, RAID6, RAID10].map(behind) {
         play(setup, true, async |scene| {
             scene.grow_to_the_end();
@@ -347,7 +347,7 @@ fn checksums_are_gone_once_the_array_has_grown_over_their_place() {
             assert!(!array.has_checksums(), "{setup:?}");
             let refusal = array.add_checksums().await.expect_err("all is used").to_string();
             let names: Vec<_> = scene.members.iter().map(SimMember::name).collect();
-            // Of 304 KiB checksums take 16, and the rest is whole chunks; or of copies, 64 KiB each.
+            // Of 304 KiB, checksums take 16; the rest is whole chunks, or for copies 64 KiB each.
             let (less, size) = if setup.level == Level::Raid1 { (48 << 10, 256 << 10) } else { (16 << 10, 288 << 10) };
             let advice = format!("mdspace grow --size {size} --shrink {}`", names.join(" "));
             let less = format!("if {less} bytes less of each");
@@ -359,7 +359,7 @@ fn checksums_are_gone_once_the_array_has_grown_over_their_place() {
             let array = scene.assemble(&scene.members, Verify::Always).await;
             let read = array.read(0, array.pool().take(bytes.len())).await.expect("whole");
             assert!(read[..] == bytes[..], "{setup:?}: other bytes");
-            // And when it is made smaller again, nobody takes its data for checksums.
+            // After the array has shrunk again, its old data is not taken for checksums.
             let shrinking = array.plan_shrinking(COMPONENT_BYTES).expect("it can shrink").expect("it is larger");
             array.shrink(shrinking).await.expect("whole");
             let array = scene.assemble(&scene.members, Verify::Always).await;
@@ -376,7 +376,7 @@ fn checksums_are_gone_once_the_array_has_grown_over_their_place() {
 }
 
 #[test]
-fn what_does_not_agree_is_not_learned() {
+fn no_checksums_are_stored_of_blocks_that_disagree() {
     for setup in [RAID5, RAID6, RAID10] {
         play(setup, false, async |scene| {
             let array = scene.assemble(&scene.members, Verify::Always).await;
@@ -392,9 +392,9 @@ fn what_does_not_agree_is_not_learned() {
     }
 }
 
-/// Each page of a member's checksums fails its reads in one life, which writes and is ended by a loss of power.
+/// One page of a member's checksums fails its reads during one life, which writes and ends in a power cut.
 #[test]
-fn what_could_not_be_read_once_is_not_believed_afterwards() {
+fn checksums_that_could_not_be_read_once_are_not_used_afterwards() {
     for setup in with_either_place([RAID1, RAID5, RAID6, RAID10]) {
         for unread in ["first header", "second header", "open regions", "page of the table"] {
             play(setup, true, async |scene| {
@@ -420,14 +420,14 @@ fn what_could_not_be_read_once_is_not_believed_afterwards() {
                 }
                 let array = scene.assemble(&scene.members, Verify::Always).await;
                 scene.read(&array, 0..array.bytes()).await.expect("nothing is wrong with the data");
-                array.stop().await.expect("nobody has failed");
+                array.stop().await.expect("no member has failed");
             });
         }
     }
 }
 
 #[test]
-fn those_who_are_vouched_for_convict_one_whose_checksums_are_lost() {
+fn valid_checksums_identify_a_wrong_block_on_a_member_that_lost_its_own() {
     for setup in with_either_place([Setup { slots: 2, ..RAID1 }, RAID5, RAID6, RAID10]) {
         play(setup, true, async |scene| {
             let right = scene.data();
@@ -444,11 +444,12 @@ fn those_who_are_vouched_for_convict_one_whose_checksums_are_lost() {
     }
 }
 
-/// In stripe 1, of which slot 0 holds data: a block that its checksum contradicts, and another that nothing is known of.
+/// In stripe 1, slot 0 holds a data block that contradicts its checksum. Another slot has a wrong block without a
+/// checksum.
 #[test]
-fn what_contradicts_a_checksum_is_neither_returned_nor_written_and_the_other_parity_is_tried() {
+fn data_that_contradicts_a_checksum_is_neither_returned_nor_written_and_the_other_parity_is_tried() {
     const BLOCK: u64 = 4;
-    // Left-symmetric: of RAID-5 P is on slot 2; of RAID-6 P and Q are on 3 and 4.
+    // Left-symmetric: RAID-5 has P on slot 2; RAID-6 has P on slot 3 and Q on slot 4.
     let cases = [(RAID5, 2, false), (RAID5, 1, false), (RAID6, 3, true), (RAID6, 4, true), (RAID6, 1, true)];
     for (setup, hurt, is_curable) in cases {
         for repairs in [true, false] {
@@ -460,16 +461,18 @@ fn what_contradicts_a_checksum_is_neither_returned_nor_written_and_the_other_par
                 scene.rot(0, BLOCK);
                 let array = scene.serve(&scene.members, Verify::Always).await;
                 if repairs {
-                    array.begin_scrub(&ScrubRequest { action: ScrubAction::Repair, range: None }).expect("it can be");
+                    array
+                        .begin_scrub(&ScrubRequest { action: ScrubAction::Repair, range: None })
+                        .expect("a repair can begin");
                     scene.pause().await;
-                    let counts = array.scrub_report().expect("one was begun").found.counts;
+                    let counts = array.scrub_report().expect("a scrub was begun").found.counts;
                     assert_eq!((counts.decided > 0, counts.lost > 0), (is_curable, !is_curable), "{context}");
                 }
                 let at = if setup.level == Level::Raid5 { 64 << 10 } else { 48 << 10 };
                 let read = scene.read(&array, at..at + BLOCK_BYTES).await;
                 assert_eq!(read.is_ok(), is_curable, "{context}: {read:?}");
-                scene.pause().await; // whatever heals has healed
-                array.stop().await.expect("nobody has failed");
+                scene.pause().await; // read repair has ended
+                array.stop().await.expect("no member has failed");
                 let block = (BLOCK * BLOCK_BYTES) as usize..((BLOCK + 1) * BLOCK_BYTES) as usize;
                 let mut found = scene.data();
                 assert_eq!(found[0][block.clone()] == right[0][block.clone()], is_curable, "{context}");
@@ -483,7 +486,7 @@ fn what_contradicts_a_checksum_is_neither_returned_nor_written_and_the_other_par
 }
 
 #[test]
-fn recovery_and_replacement_spread_no_rot_however_reads_are_verified() {
+fn recovery_and_replacement_spread_no_corruption_in_any_verify_mode() {
     for setup in with_either_place([RAID1, RAID5, RAID6, RAID10]) {
         for verify in [Verify::Always, Verify::Scrub] {
             for replaces in [true, false] {
@@ -491,11 +494,11 @@ fn recovery_and_replacement_spread_no_rot_however_reads_are_verified() {
                     let context = format!("{setup:?}, {verify:?}, replaces {replaces}");
                     let right = scene.data();
                     scene.rot(2, 5);
-                    // Where the rest can do without both of them; of the member itself when it is replaced.
+                    // On a member that the rest can do without, or on the member that is replaced.
                     let is_borne = replaces || matches!(setup.level, Level::Raid1 | Level::Raid6);
                     let left = match setup.level {
                         _ if replaces => 2,
-                        Level::Raid10 => 3, // whose only other copy is on 2
+                        Level::Raid10 => 3, // its only other copy is on member 2
                         _ => 0,
                     };
                     let leaves = format!("member{left}");
@@ -516,7 +519,7 @@ fn recovery_and_replacement_spread_no_rot_however_reads_are_verified() {
                     let end = bad + BLOCK_BYTES as usize;
                     assert!(found[..bad] == right[left][..bad] && found[end..] == right[left][end..], "{context}");
                     assert_eq!(found[bad..end] == right[left][bad..end], is_borne, "{context}");
-                    // What could not be had is known to be missing.
+                    // What could not be reconstructed is recorded as bad blocks.
                     let mut members = scene.members.clone();
                     members[left] = new;
                     let array = scene.assemble(&members, Verify::Always).await;
@@ -528,9 +531,9 @@ fn recovery_and_replacement_spread_no_rot_however_reads_are_verified() {
     }
 }
 
-/// Nearly none of the table fits into memory, so that what was written is put into it, and it read and written, all the time.
+/// So little memory that pages of the table are read and written all the time.
 #[test]
-fn with_hardly_any_memory_no_checksum_is_ever_wrong_and_what_was_written_is_known() {
+fn with_little_memory_every_checksum_is_right_and_written_blocks_have_one() {
     const COMPONENT_BYTES: u64 = 32 << 20;
     for (seed, memory) in (0..).zip([1, 400, 2000].map(|changes_bytes| ChecksumMemory { pages: 2, changes_bytes })) {
         for power_goes in [false, true] {
@@ -556,7 +559,7 @@ fn with_hardly_any_memory_no_checksum_is_ever_wrong_and_what_was_written_is_know
                 for burst in 0..4 {
                     let writes = stream::iter(burst * 500..(burst + 1) * 500).map(write).buffer_unordered(32);
                     writes.try_collect::<()>().await.expect("whole");
-                    scene.pause().await; // regions are closed
+                    scene.pause().await; // closes the regions
                 }
                 if !power_goes {
                     array.stop().await.expect("whole");
@@ -570,7 +573,7 @@ fn with_hardly_any_memory_no_checksum_is_ever_wrong_and_what_was_written_is_know
                 drop(writes);
                 array
             };
-            drop(scene.world.run(life, || false).expect("nobody stops it"));
+            drop(scene.world.run(life, || false).expect("the run is not stopped"));
             if power_goes {
                 scene.world.forget_all();
                 scene.members.iter().for_each(|member| member.lose_power(&mut scene.random.borrow_mut()));
@@ -578,14 +581,14 @@ fn with_hardly_any_memory_no_checksum_is_ever_wrong_and_what_was_written_is_know
             for member in &scene.members {
                 let found = examine(&member.image(), &superblock(member)).expect("it keeps checksums");
                 assert_eq!(found.wrong, [], "{memory:?}, power goes {power_goes}, {}", member.name());
-                // A quarter of 2000 writes and as much parity, some of it at the same places.
+                // A quarter of 2000 writes and as much parity, at partly the same positions.
                 assert!(power_goes || found.right > 800, "{memory:?}, {}: {} known", member.name(), found.right);
             }
         }
     }
 }
 
-/// Writes and flushes of all members for random writes of 4 KiB, 32 under way, up to a clean stop.
+/// Counts the member writes and flushes for random writes of 4 KiB with 32 in flight, up to a clean stop.
 fn written(integrity: bool) -> u64 {
     const COMPONENT_BYTES: u64 = 16 << 20;
     let (world, boundaries) = (World::new(9), Rc::default());
@@ -609,7 +612,7 @@ fn written(integrity: bool) -> u64 {
         stream::iter((0..4096).map(write)).buffer_unordered(32).try_collect::<()>().await.expect("whole");
         array.stop().await.expect("whole");
     };
-    scene.world.run(life, || false).expect("nobody stops it");
+    scene.world.run(life, || false).expect("the run is not stopped");
     boundaries.get()
 }
 

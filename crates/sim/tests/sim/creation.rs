@@ -1,7 +1,6 @@
-//! Making an array over another one, with the power gone at every write and
-//! flush: what is left is the old array with its data, the new one, or none,
-//! and never one array's superblocks over another's data. And over what may be a member's superblock, or with
-//! members that fail on the way.
+//! Creates an array over another one and cuts power at every write and flush. This leaves the old array with its data,
+//! the new one, or none; never the superblocks of one over data of the other. Further tests: creation over what may be
+//! a superblock, and members that fail during creation.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Durability, Operation, Pool, Refusal};
@@ -47,10 +46,10 @@ async fn try_to_make(recipe: Recipe, members: &[SimMember], world: &World) -> Re
 }
 
 async fn make(recipe: Recipe, members: &[SimMember], world: &World) {
-    try_to_make(recipe, members, world).await.expect("it can be made");
+    try_to_make(recipe, members, world).await.expect("the array is created");
 }
 
-/// Whatever begins as a superblock at the places of other versions than `version`.
+/// Versions other than `version` at whose positions something begins as a superblock.
 fn strays(member: &SimMember, version: Version) -> Vec<Version> {
     let image = member.image();
     let is_there = |(other, at): &(Version, format::units::MemberByte)| {
@@ -60,7 +59,7 @@ fn strays(member: &SimMember, version: Version) -> Vec<Version> {
     places(image.len() as u64).into_iter().filter(is_there).map(|(other, _)| other).collect()
 }
 
-/// The array's identity and its bytes, if there is one.
+/// The array's identity and contents, if there is one.
 async fn look(members: &[SimMember], world: &World) -> Option<(String, Vec<u8>)> {
     let options = AssembleOptions { read_only: true, ..AssembleOptions::default() };
     let array = Array::assemble(candidates(members), options, Pool::new(1 << 20), world.clock()).await.ok()?;
@@ -69,7 +68,7 @@ async fn look(members: &[SimMember], world: &World) -> Option<(String, Vec<u8>)>
 }
 
 #[test]
-fn an_array_made_over_another_is_there_or_not_and_never_half() {
+fn creation_over_another_array_leaves_the_old_one_the_new_one_or_none() {
     use Contents::{Consistent, Unknown};
     for (old, new, contents) in [
         (Version::V1_2, Version::V1_2, Unknown),
@@ -137,7 +136,7 @@ fn an_array_made_over_another_is_there_or_not_and_never_half() {
     }
 }
 
-/// Three members that hold nothing, in a world of their own.
+/// Three empty members in a world of their own.
 fn blanks() -> (World, Rc<Cell<u64>>, Vec<SimMember>) {
     let (world, boundaries) = (World::new(5), Rc::new(Cell::new(0)));
     let blank = |index| SimMember::new(format!("member{index}"), &world, vec![0; MEMBER_BYTES], boundaries.clone());
@@ -146,7 +145,7 @@ fn blanks() -> (World, Rc<Cell<u64>>, Vec<SimMember>) {
 }
 
 #[test]
-fn a_place_of_a_superblock_that_cannot_be_read_or_understood_is_overwritten_only_when_asked() {
+fn an_unreadable_or_unknown_superblock_is_overwritten_only_when_asked() {
     type Spoil = fn(&SimMember, u64);
     let spoils: [(&str, Spoil, &str); 2] = [
         ("unreadable", |member, at| member.faults().latent.borrow_mut().push(at..at + 512), "superblock: read of"),
@@ -167,13 +166,13 @@ fn a_place_of_a_superblock_that_cannot_be_read_or_understood_is_overwritten_only
                 assert_eq!(strays(&members[1], Version::V1_2), [], "{what} {version}");
                 look(&members, &world).await.expect("it was made");
             };
-            world.run(life, || false).expect("nothing stops it");
+            world.run(life, || false).expect("the run is not stopped");
         }
     }
 }
 
 #[test]
-fn a_member_that_fails_on_the_way_is_named_with_what_was_changed() {
+fn the_refusal_names_a_member_that_fails_during_creation_and_what_was_changed() {
     for (stage, words) in [(0, "superblocks that members had"), (1, "what was on"), (2, "some members have")] {
         let (world, boundaries, members) = blanks();
         let life = async {
@@ -187,6 +186,6 @@ fn a_member_that_fails_on_the_way_is_named_with_what_was_changed() {
             assert!(refusal.changed.as_ref().is_some_and(|changed| changed.contains(words)), "{stage}: {refusal}");
             assert!(boundaries.get() > written && refusal.advice.is_some(), "{stage}: {refusal}");
         };
-        world.run(life, || false).expect("nothing stops it");
+        world.run(life, || false).expect("the run is not stopped");
     }
 }

@@ -1,5 +1,5 @@
-//! Arrays that were assembled by force, whose power goes at every write and flush of the rounds that tell their members: what
-//! is left starts with the same bytes, by force again at most, and once stopped without.
+//! Arrays that were assembled by force. Power is cut at every write and flush while they write their superblocks. What
+//! is left can be assembled with the same contents, if need be by force; after a stop, without force.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Durability, Pool, Refusal};
@@ -24,7 +24,7 @@ async fn read_all(array: &Simulated) -> Vec<u8> {
     array.read(0, array.pool().take(array.bytes() as usize)).await.expect("it can be read").to_vec()
 }
 
-/// Makes an array, fills it and stops it. What it holds.
+/// Creates, fills and stops an array; returns its contents.
 async fn make(level: Level, bitmap: BitmapChoice, members: &[SimMember], world: &World) -> Vec<u8> {
     let recipe = Recipe {
         version: Version::V1_2,
@@ -46,7 +46,9 @@ async fn make(level: Level, bitmap: BitmapChoice, members: &[SimMember], world: 
         Some(Newcomer { candidate, device_uuid: [index as u8; 16] })
     };
     let newcomers: Vec<_> = members.iter().enumerate().map(newcomer).collect();
-    create(&recipe, &newcomers, &[], &Pool::new(1 << 20), &world.clock(), &|_, _| {}).await.expect("it can be made");
+    create(&recipe, &newcomers, &[], &Pool::new(1 << 20), &world.clock(), &|_, _| {})
+        .await
+        .expect("the array is created");
     let array = assemble(members, world, false).await.expect("whole");
     let bytes: Vec<u8> = (0..array.bytes()).map(|at| (at / 512 * 5 + at % 241) as u8).collect();
     array.write(0, array.pool().copy_of(&bytes), Durability::Stable).await.expect("it is written");
@@ -55,7 +57,7 @@ async fn make(level: Level, bitmap: BitmapChoice, members: &[SimMember], world: 
 }
 
 #[test]
-fn a_loss_of_power_while_a_forced_array_tells_its_members_loses_nothing() {
+fn a_power_cut_while_a_forced_array_writes_its_superblocks_loses_nothing() {
     let setups = [
         (Level::Raid5, BitmapChoice::None, 4, 1),
         (Level::Raid5, BitmapChoice::Chunk(4096), 4, 1),
@@ -69,8 +71,8 @@ fn a_loss_of_power_while_a_forced_array_tells_its_members_loses_nothing() {
             let boundaries = Rc::new(Cell::new(0));
             let member = |index| SimMember::new(format!("m{index}"), &world, vec![0; MEMBER_BYTES], boundaries.clone());
             let members: Vec<_> = (0..slots).map(member).collect();
-            let bytes = world.run(make(level, bitmap, &members, &world), || false).expect("the power stays");
-            // Those that fell behind: more than the level bears, for RAID-10 a pair, by ten events.
+            let bytes = world.run(make(level, bitmap, &members, &world), || false).expect("the power does not go");
+            // The stale members: more than the level survives (for RAID-10 one pair), ten events behind.
             let lost = if level == Level::Raid10 { 2 } else { bears + 1 };
             for member in &members[lost..] {
                 forge_events(member);
@@ -86,19 +88,19 @@ fn a_loss_of_power_while_a_forced_array_tells_its_members_loses_nothing() {
             };
             let course = async {
                 assert!(assemble(&members, &world, false).await.is_err(), "{level:?}: too few are current");
-                let array = assemble(&members, &world, true).await.expect("by force");
+                let array = assemble(&members, &world, true).await.expect("it is forced");
                 assert_eq!(read_all(&array).await, bytes);
                 array.stop().await.expect("it is told");
                 let array = assemble(&members, &world, false).await.unwrap_or_else(|refusal| panic!("{refusal}"));
                 assert_eq!(read_all(&array).await, bytes);
             };
-            world.run(course, look_at_each).expect("the power stays");
+            world.run(course, look_at_each).expect("the power does not go");
             assert!(cuts.get() > first + 2 * slots as u64, "{level:?}: each member is written and flushed");
         }
     }
 }
 
-/// Ten events more, and the checksum made right; roles stay, as of members whose old images were put back.
+/// Adds ten events and corrects the checksum. Roles stay as they are, as on members whose old images were restored.
 fn forge_events(member: &SimMember) {
     let image = member.contents();
     let at = 4096;
@@ -114,7 +116,7 @@ fn forge_events(member: &SimMember) {
     member.plant(at, &superblock.encode());
 }
 
-/// What is found when the power is back.
+/// Checks what a power cut leaves.
 fn look(members: &[SimMember], bytes: &[u8], seed: u64, context: &str) {
     let mut random = Random::new(seed);
     let world = World::new(seed);
@@ -133,5 +135,5 @@ fn look(members: &[SimMember], bytes: &[u8], seed: u64, context: &str) {
         let array = assemble(&left, &world, false).await.unwrap_or_else(|refusal| panic!("{context}: {refusal}"));
         assert!(read_all(&array).await == bytes, "{context}: after a stop");
     };
-    world.run(course, || false).expect("the power stays");
+    world.run(course, || false).expect("the power does not go");
 }

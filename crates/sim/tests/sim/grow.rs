@@ -1,6 +1,6 @@
-//! Arrays that grow where they stand or are made smaller, and RAID-1 with more copies or fewer, with the power gone at every write
-//! and flush, and once more, at a moment by chance, when the array that was left is used: it is there with its old size or its
-//! new one, its data is what it was, and after a resync all of it agrees.
+//! Arrays that grow or shrink, and RAID-1 with more or fewer copies. Power is cut at every write and flush, and once
+//! more at a random moment while the remaining array is used. The array has its old size or its new one, its data is
+//! unchanged, and after a resync copies and parity agree.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{
@@ -30,9 +30,9 @@ pub(super) struct Setup {
     pub(super) slots: usize,
     pub(super) version: Version,
     pub(super) bitmap: BitmapChoice,
-    /// What is used of each member at first.
+    /// Bytes used of each member at first.
     pub(super) component: u64,
-    /// Slots that are empty.
+    /// Empty slots.
     pub(super) missing: &'static [usize],
 }
 
@@ -67,7 +67,7 @@ pub(super) async fn assemble(members: &[SimMember], world: &World) -> Simulated 
     array.await.unwrap_or_else(|refusal| panic!("{refusal}"))
 }
 
-/// An array that uses a part of its members, `data` in it, and anything at all in what it does not use.
+/// Creates an array on a part of its members, with `data` in it and noise in the unused part.
 pub(super) async fn make(setup: &Setup, members: &[SimMember], data: &mut Vec<u8>, random: &mut Random, world: &World) {
     let recipe = Recipe {
         version: setup.version,
@@ -92,7 +92,7 @@ pub(super) async fn make(setup: &Setup, members: &[SimMember], data: &mut Vec<u8
     };
     let newcomers: Vec<_> = (0..setup.slots).map(newcomer).collect();
     let pool = Pool::new(1 << 20);
-    create(&recipe, &newcomers, &[], &pool, &world.clock(), &|_, _| {}).await.expect("it can be made");
+    create(&recipe, &newcomers, &[], &pool, &world.clock(), &|_, _| {}).await.expect("the array is created");
     let unused = if setup.version.is_at_end() { setup.component } else { (64 << 10) + setup.component };
     for member in members {
         let mut anything = vec![0; (NEW_COMPONENT - OLD_COMPONENT) as usize];
@@ -106,11 +106,11 @@ pub(super) async fn make(setup: &Setup, members: &[SimMember], data: &mut Vec<u8
     array.stop().await.expect("whole");
 }
 
-/// What becomes of an array.
+/// A change of an array's shape.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Change {
     Component,
-    /// Of an array that nobody uses: it is stopped by that.
+    /// Shrinks an unused array, which stops it.
     Shrink,
     Copies(u16),
 }
@@ -132,14 +132,14 @@ pub(super) async fn change(array: &Simulated, change: Change) -> Result<(), Arra
     }
 }
 
-/// Of an array that nobody uses.
+/// Changes an array that is not in use.
 async fn change_at_rest(what: Change, members: &[SimMember], world: &World) {
     let array = assemble(members, world).await;
     change(&array, what).await.expect("nothing fails");
     array.stop().await.expect("nothing fails");
 }
 
-/// Overwrites a part at either end of the array with what is there; where it is new, with anything.
+/// Overwrites a range at either end of the array with its own contents, or with noise where the space is new.
 async fn use_it(members: &[SimMember], data: &[u8], world: &World) {
     let array = assemble(members, world).await;
     let block = |at: usize| array.pool().copy_of(&data[at..at + 6000]);
@@ -149,13 +149,13 @@ async fn use_it(members: &[SimMember], data: &[u8], world: &World) {
     array.stop().await.expect("whole");
 }
 
-/// Members that an array can be made of.
+/// Members for an array.
 pub(super) fn blank(setup: &Setup, world: &World, boundaries: &Rc<Cell<u64>>) -> Vec<SimMember> {
     let member = |index| SimMember::new(format!("member{index}"), world, vec![0; MEMBER_BYTES], boundaries.clone());
     (0..setup.slots - setup.missing.len()).map(member).collect()
 }
 
-/// What the power leaves.
+/// What a power cut leaves.
 pub(super) fn after_power_loss(members: &[SimMember], random: &mut Random) -> (World, Vec<SimMember>, Rc<Cell<u64>>) {
     let (world, boundaries) = (World::new(random.number()), Rc::<Cell<u64>>::default());
     let left =
@@ -164,8 +164,8 @@ pub(super) fn after_power_loss(members: &[SimMember], random: &mut Random) -> (W
     (world, left, boundaries)
 }
 
-/// The array, stopped, after everything was read, resynced and checked.
-async fn found_well(members: &[SimMember], data: &[u8], world: &World, context: &str) -> Simulated {
+/// Reads, resyncs and checks the array, stops it, and returns it.
+async fn check_and_stop(members: &[SimMember], data: &[u8], world: &World, context: &str) -> Simulated {
     let array = assemble(members, world).await;
     let left = data.len().min(array.bytes() as usize);
     agrees_after_a_resync(&array, &data[..left], context).await;
@@ -173,7 +173,7 @@ async fn found_well(members: &[SimMember], data: &[u8], world: &World, context: 
     array
 }
 
-/// And begins with `data`, before and afterwards.
+/// Resyncs and checks the array, and compares its beginning with `data` before and after.
 pub(super) async fn agrees_after_a_resync(array: &Simulated, data: &[u8], context: &str) {
     let same = async |when: &str| {
         let bytes = array.read(0, array.pool().take(data.len())).await.expect("the members are there");
@@ -184,21 +184,21 @@ pub(super) async fn agrees_after_a_resync(array: &Simulated, data: &[u8], contex
     assert!(array.status().in_agreement, "{context}: not in agreement after a resync");
     array.begin_scrub(&ScrubRequest { action: ScrubAction::Check, range: None }).expect("it can be checked");
     array.scrub(&|_, _| {}).await.expect("nothing fails");
-    let report = array.scrub_report().expect("it was begun");
+    let report = array.scrub_report().expect("a scrub was begun");
     assert_eq!(report.found.counts.found(), 0, "{context}: not all agrees after a resync");
     same("after a resync").await;
 }
 
-/// An array after a change that the power ended.
+/// An array after a change that a power cut ended.
 struct Left {
-    /// The change was over by then.
+    /// Whether the change had completed.
     is_over: bool,
-    /// Bytes of the array before.
+    /// The length of the array before the change.
     old_bytes: u64,
     array: Simulated,
 }
 
-/// Changes an array until the power goes, which is `cut` writes and flushes later.
+/// Changes an array, and cuts power after `cut` writes and flushes.
 fn cut_at(setup: &Setup, what: Change, cut: u64) -> Left {
     let mut random = Random::new(cut);
     let (world, boundaries) = (World::new(random.number()), Rc::<Cell<u64>>::default());
@@ -213,7 +213,7 @@ fn cut_at(setup: &Setup, what: Change, cut: u64) -> Left {
     world.run(use_it(&left, &data, &world), || boundaries.get() >= second);
     let (world, left, _) = after_power_loss(&left, &mut random);
     let context = format!("{setup:?} {what:?} cut {cut}");
-    let array = world.run(found_well(&left, &data, &world, &context), || false).expect("not stopped");
+    let array = world.run(check_and_stop(&left, &data, &world, &context), || false).expect("not stopped");
     assert_eq!(usize::from(array.status().in_sync), members.len(), "{context}: not all members take part");
     Left { is_over: done.is_some(), old_bytes: data.len() as u64, array }
 }
@@ -255,9 +255,9 @@ fn an_array_that_shrinks_has_its_old_size_or_its_new_one_and_the_data_before_it_
     }
 }
 
-/// Requests that come while it is told, or later, are refused: of what is behind its new end and of what is before it.
+/// Requests that come during the change or later are refused, before the new end as well as after it.
 #[test]
-fn an_array_that_shrinks_takes_no_requests_any_more() {
+fn an_array_that_shrinks_refuses_later_requests() {
     for setup in [RAID5, RAID1].map(|setup| Setup { component: NEW_COMPONENT, ..setup }) {
         let (world, boundaries) = (World::new(1), Rc::<Cell<u64>>::default());
         let members = blank(&setup, &world, &boundaries);
@@ -302,7 +302,7 @@ fn a_raid_1_has_its_old_number_of_copies_or_its_new_one_and_all_its_members_when
 }
 
 #[test]
-fn an_array_whose_bitmap_is_in_a_file_does_not_grow_and_nothing_is_written() {
+fn an_array_with_a_bitmap_file_refuses_to_grow_and_writes_nothing() {
     for setup in [RAID5, RAID1] {
         let (world, boundaries) = (World::new(1), Rc::<Cell<u64>>::default());
         let member = |name| SimMember::new(name, &world, vec![0; MEMBER_BYTES], boundaries.clone());

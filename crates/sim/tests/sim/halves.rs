@@ -1,7 +1,8 @@
-//! Members that the real driver used without the others, as [`mdspace_sim::foreign`] leaves them: halves of an array that
-//! were used apart, and members that merely stayed away meanwhile.
+//! Members that the real driver used without the others, as modelled by [`mdspace_sim::foreign`]: halves of an array
+//! that were used apart, and members that were merely absent.
 //!
-//! What must hold: no byte of a half is written while it is not given up by name; the half that goes on reads as it was
+//! No byte of a half is written until `--add` names its members. The half with more events reads as it was left. Halves
+//! with equal event counts are refused. Members that were absent come back as usual.
 //! left; halves of one age are refused; what stayed away comes back as it always did.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
@@ -29,7 +30,7 @@ struct Setup {
     level: Level,
     layout: u32,
     chunk_bytes: u64,
-    /// That goes on.
+    /// The half that goes on.
     fresh: &'static [usize],
     other: &'static [usize],
     version: Version,
@@ -67,7 +68,7 @@ struct Scene {
     random: RefCell<Random>,
     members: Vec<SimMember>,
     rows: Vec<Row>,
-    /// The array's bytes, as each side has them.
+    /// The array's contents, as each half has them.
     model: Vec<u8>,
 }
 
@@ -76,7 +77,7 @@ fn candidate(member: &SimMember) -> Candidate<SimMember> {
 }
 
 impl Scene {
-    /// An array full of noise, stopped.
+    /// A stopped array full of noise.
     async fn new(setup: Setup, world: World) -> Self {
         let slots = setup.fresh.len() + setup.other.len();
         let blank = |index| {
@@ -103,7 +104,7 @@ impl Scene {
             |(index, member)| Some(Newcomer { candidate: candidate(member), device_uuid: [index as u8; 16] });
         let newcomers: Vec<_> = members.iter().enumerate().map(newcomer).collect();
         let (pool, clock) = (Pool::new(1 << 20), world.clock());
-        create(&recipe, &newcomers, &[], &pool, &clock, &|_, _| {}).await.expect("it can be made");
+        create(&recipe, &newcomers, &[], &pool, &clock, &|_, _| {}).await.expect("the array is created");
         let mut scene =
             Self { setup, world, random: RefCell::new(Random::new(5)), members, rows: Vec::new(), model: Vec::new() };
         let array = scene.assemble(&scene.all()).await.expect("a whole array");
@@ -132,7 +133,7 @@ impl Scene {
         Array::assemble(candidates, AssembleOptions::default(), Pool::new(1 << 20), self.world.clock()).await
     }
 
-    /// As a server has it: spares take over, and are recovered.
+    /// Assembles the array as a server does: spares take over and are recovered.
     async fn serve(&self, numbers: &[usize]) -> Result<Simulated, Refusal> {
         let array = self.assemble(numbers).await?;
         let keeper = array.clone();
@@ -140,8 +141,8 @@ impl Scene {
         Ok(array)
     }
 
-    /// The real driver uses these members alone: so many changes to dirty and back, with a row written by each of the former. What
-    /// they hold then.
+    /// Lets the real driver use these members alone, with `changes` changes between dirty and clean, and a row written
+    /// at each change to dirty. Returns the array's contents afterwards.
     fn use_apart(&self, numbers: &[usize], changes: u64) -> Vec<u8> {
         let members: Vec<SimMember> = numbers.iter().map(|&number| self.members[number].clone()).collect();
         let mut array = Foreign::assemble(&members, 9).expect("md takes them");
@@ -178,7 +179,7 @@ impl Scene {
         clock.sleep_until(clock.now() + Duration::from_secs(2)).await;
     }
 
-    /// Whole, and each member that can be done without is: the data follows from the others.
+    /// Checks that the array is whole and holds `expected`, also without any one member that it can lose.
     async fn check_whole(&self, array: &Simulated, expected: &[u8], context: &str) {
         self.rest().await;
         let status = array.status();
@@ -192,7 +193,7 @@ impl Scene {
     }
 }
 
-/// Lives through a scene for each setup.
+/// Plays a scene with each setup.
 fn each(play: impl AsyncFn(&Scene, &str)) {
     for setup in setups() {
         let world = World::new(11);
@@ -200,13 +201,13 @@ fn each(play: impl AsyncFn(&Scene, &str)) {
             let scene = Scene::new(setup, world.clone()).await;
             play(&scene, &format!("{setup:?}")).await;
         };
-        world.run(scene, || false).expect("nothing stops it");
+        world.run(scene, || false).expect("the run is not stopped");
         world.forget_all();
     }
 }
 
 #[test]
-fn a_half_that_was_used_apart_is_never_written_over_and_of_one_age_both_are_refused() {
+fn a_half_that_was_used_apart_is_never_overwritten_and_halves_with_equal_events_are_refused() {
     for apart in 0..4 {
         each(async |scene, context| {
             let context = &format!("{context}, {apart} events apart");
@@ -243,7 +244,7 @@ fn a_half_that_was_used_apart_is_never_written_over_and_of_one_age_both_are_refu
 }
 
 #[test]
-fn a_member_that_merely_stayed_away_is_a_spare_or_returns_by_the_bitmap() {
+fn a_member_that_was_merely_absent_is_a_spare_or_is_re_added_by_the_bitmap() {
     for changes in 1..5 {
         each(async |scene, context| {
             let context = &format!("{context}, {changes} events behind");
@@ -274,7 +275,7 @@ fn a_member_that_merely_stayed_away_is_a_spare_or_returns_by_the_bitmap() {
 }
 
 #[test]
-fn a_member_returns_without_what_its_own_bitmap_alone_names() {
+fn a_re_added_member_is_also_recovered_where_only_its_own_bitmap_is_set() {
     each(async |scene, context| {
         let Setup { other, bitmap, .. } = scene.setup;
         if !bitmap {
@@ -283,9 +284,9 @@ fn a_member_returns_without_what_its_own_bitmap_alone_names() {
         let number = *other.last().expect("a half has members"); // with the array's last chunk on it
         let member = &scene.members[number];
         let array = scene.serve(&scene.all()).await.expect("whole");
-        array.fail(&member.name()).await.expect("the level bears it");
+        array.fail(&member.name()).await.expect("the level survives it");
         array.remove(&member.name()).await.expect("it is faulty");
-        // It was written to by others since, who kept its bitmap and no other's.
+        // md has written to it since, and kept the bitmap on this member but on no other.
         let superblock = scene.superblock(number);
         let at = superblock.bitmap_at().expect("it has one").0 as usize;
         let header = BitmapSuper::decode(&member.image()[at..], 4096).expect("well made");

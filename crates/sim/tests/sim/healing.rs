@@ -1,8 +1,7 @@
-//! Members that fail in places: read errors put right, bad blocks kept and
-//! honoured, and members that hang.
+//! Members that fail in places: read repair, bad blocks, and hung members.
 //!
-//! What must hold: what was answered reads back, at any moment and after any
-//! cut; nothing is read from a bad block; nothing is put right with a byte that may be wrong.
+//! What was answered must read back at any moment and after any power cut. Nothing may be read from a bad block, and
+//! nothing may be repaired with a byte that may be wrong.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::status::{MemberStatus, Status};
@@ -38,7 +37,7 @@ pub(crate) const RAID6: Setup = Setup { level: Level::Raid6, slots: 5, ..RAID5 }
 pub(crate) const RAID10: Setup = Setup { level: Level::Raid10, layout: 0x102, ..RAID5 };
 const SETUPS: [Setup; 5] = [RAID1, RAID5, RAID6, RAID10, Setup { level: Level::Raid4, layout: 0, ..RAID5 }];
 
-/// An array, and what it should hold.
+/// An array and its expected contents.
 pub(crate) struct Scene {
     pub(crate) setup: Setup,
     pub(crate) world: World,
@@ -54,7 +53,7 @@ pub(crate) fn play<T>(setup: Setup, seed: u64, scene: impl AsyncFnOnce(&Scene) -
 }
 
 impl Scene {
-    /// In a world of its own.
+    /// An array in a world of its own.
     pub(crate) fn new(setup: Setup, seed: u64) -> Self {
         let (world, random) = (World::new(seed), RefCell::new(Random::new(seed)));
         Self { setup, world, boundaries: Rc::default(), truth: RefCell::default(), random }
@@ -62,11 +61,11 @@ impl Scene {
 
     /// Runs `life` to its end.
     pub(crate) fn run<T>(&self, life: impl Future<Output = T>) -> T {
-        self.world.run(life, || false).expect("nothing stops it")
+        self.world.run(life, || false).expect("the run is not stopped")
     }
 
-    /// Runs `life` until the power goes at boundary `cut`, counted from here. What of `members` is left then, and the
-    /// boundaries that there were.
+    /// Runs `life` until power is cut at boundary `cut`, counted from here. Returns what is left of `members`, and the
+    /// number of boundaries.
     pub(crate) fn run_until_cut<'a>(
         &self,
         life: impl Future<Output = ()>,
@@ -88,11 +87,11 @@ impl Scene {
     pub(crate) fn member(&self, name: &str) -> SimMember {
         let bytes = (DATA_OFFSET + self.setup.component_bytes) as usize;
         let mut contents = vec![0x5a; bytes];
-        contents[..HEAD_BYTES as usize].fill(0); // or it would be somebody's
+        contents[..HEAD_BYTES as usize].fill(0); // or it would be taken for a member
         SimMember::new(name.to_owned(), &self.world, contents, self.boundaries.clone())
     }
 
-    /// The members of a new array that is full of its own bytes.
+    /// Creates the members of an array full of noise.
     pub(crate) async fn create(&self) -> Vec<SimMember> {
         let setup = &self.setup;
         let recipe = Recipe {
@@ -115,7 +114,7 @@ impl Scene {
             |(index, member)| Some(Newcomer { candidate: candidate(member), device_uuid: [index as u8; 16] });
         let newcomers: Vec<_> = members.iter().enumerate().map(newcomer).collect();
         let (pool, clock) = (Pool::new(1 << 20), self.world.clock());
-        create(&recipe, &newcomers, &[], &pool, &clock, &|_, _| {}).await.expect("it can be made");
+        create(&recipe, &newcomers, &[], &pool, &clock, &|_, _| {}).await.expect("the array is created");
         let array = self.assemble(&members, false).await.expect("a whole array");
         array.resync(&|_, _| {}).await.expect("a whole array");
         self.write(&array, 0..array.bytes()).await;
@@ -129,7 +128,7 @@ impl Scene {
         Array::assemble(members, options, Pool::new(1 << 20), self.world.clock()).await
     }
 
-    /// With its keepers beside it, as a server has it.
+    /// Assembles the array and starts the tasks of a server.
     pub(crate) async fn serve(&self, members: &[SimMember]) -> Simulated {
         let array = self.assemble(members, false).await.expect("it can be assembled");
         let keeper = array.clone();
@@ -137,25 +136,28 @@ impl Scene {
         array
     }
 
-    /// Writes bytes of its own, to stable storage.
+    /// Writes noise to a range, with stable durability.
     pub(crate) async fn write(&self, array: &Simulated, range: Range<u64>) {
         let mut bytes = vec![0; (range.end - range.start) as usize];
         self.random.borrow_mut().fill(&mut bytes);
         self.truth.borrow_mut().resize(array.bytes() as usize, 0);
         self.truth.borrow_mut()[range.start as usize..range.end as usize].copy_from_slice(&bytes);
-        array.write(range.start, array.pool().copy_of(&bytes), Durability::Stable).await.expect("the level bears it");
+        array
+            .write(range.start, array.pool().copy_of(&bytes), Durability::Stable)
+            .await
+            .expect("the level survives it");
     }
 
     pub(crate) async fn check(&self, array: &Simulated) {
-        let found = array.read(0, array.pool().take(array.bytes() as usize)).await.expect("the level bears it");
+        let found = array.read(0, array.pool().take(array.bytes() as usize)).await.expect("the level survives it");
         assert!(found[..] == self.truth.borrow()[..], "{:?}: other bytes than were written", self.setup);
     }
 
-    /// Reads in small pieces, so that every member is asked for all that it has.
+    /// Reads in rows, so that every member is read in full.
     async fn read_all_over(&self, array: &Simulated) {
         for _ in 0..2 * self.setup.slots {
             for at in (0..array.bytes()).step_by(ROW as usize) {
-                let found = array.read(at, array.pool().take(ROW as usize)).await.expect("the level bears it");
+                let found = array.read(at, array.pool().take(ROW as usize)).await.expect("the level survives it");
                 assert!(found[..] == self.truth.borrow()[at as usize..(at + ROW) as usize], "{:?} at {at}", self.setup);
             }
         }
@@ -166,7 +168,7 @@ impl Scene {
         clock.sleep_until(clock.now() + Duration::from_secs(1)).await;
     }
 
-    /// Clean, and each member's data follows from the others as well.
+    /// Checks that the array is clean and that each member's data also follows from the others.
     pub(crate) async fn check_without_each(&self, members: &[SimMember]) {
         for missing in 0..members.len() {
             let rest: Vec<_> = (0..members.len()).filter(|&n| n != missing).map(|n| members[n].clone()).collect();
@@ -184,13 +186,13 @@ pub(crate) fn of<'a>(status: &'a Status, member: &SimMember) -> &'a MemberStatus
     status.members.iter().find(|other| other.name == member.name()).expect("it is there")
 }
 
-/// Two sectors of a member's data, in a row that every level uses.
+/// Two sectors of a member's data, in a row that exists at every level.
 fn spot() -> Range<u64> {
     DATA_OFFSET + 9 * ROW + 512..DATA_OFFSET + 9 * ROW + 1536
 }
 
 #[test]
-fn what_cannot_be_read_is_written_anew_and_counted() {
+fn unreadable_sectors_are_rewritten_and_counted() {
     for setup in SETUPS {
         play(setup, 1, async |scene| {
             let members = scene.create().await;
@@ -211,7 +213,7 @@ fn what_cannot_be_read_is_written_anew_and_counted() {
 }
 
 #[test]
-fn what_a_member_refuses_is_a_bad_block_until_it_is_written() {
+fn sectors_that_a_member_refuses_to_write_are_bad_blocks_until_a_write_succeeds() {
     for setup in SETUPS {
         play(setup, 3, async |scene| {
             let members = scene.create().await;
@@ -228,7 +230,7 @@ fn what_a_member_refuses_is_a_bad_block_until_it_is_written() {
             assert_eq!(of(&array.status(), &members[0]).errors, errors, "{setup:?}: it is not asked again");
             array.stop().await.expect("stops clean");
 
-            // Whoever assembles it next knows.
+            // The next assembly knows the bad blocks.
             let array = scene.serve(&members).await;
             scene.read_all_over(&array).await;
             assert_eq!((of(&array.status(), &members[0]).bad_bytes, of(&array.status(), &members[0]).errors), (ROW, 0));
@@ -245,7 +247,7 @@ fn what_a_member_refuses_is_a_bad_block_until_it_is_written() {
 }
 
 #[test]
-fn a_write_that_fails_in_a_place_leaves_a_bad_block_there_before_it_is_answered() {
+fn a_write_that_fails_in_part_records_a_bad_block_before_it_is_answered() {
     for setup in SETUPS {
         play(setup, 4, async |scene| {
             let members = scene.create().await;
@@ -258,7 +260,7 @@ fn a_write_that_fails_in_a_place_leaves_a_bad_block_there_before_it_is_answered(
             scene.pause().await;
             let hurt = of(&array.status(), &members[1]).bad_bytes;
             assert_eq!(hurt, ROW, "{setup:?}: the rest of the transfer was restored");
-            // As if the power went: what the members hold now is all there is.
+            // As after a power cut: only what the members hold now is left.
             let again = scene.assemble(&members, true).await.expect("forced");
             assert_eq!(of(&again.status(), &members[1]).bad_bytes, hurt, "{setup:?}");
             array.stop().await.expect("stops clean");
@@ -268,9 +270,9 @@ fn a_write_that_fails_in_a_place_leaves_a_bad_block_there_before_it_is_answered(
     }
 }
 
-/// The member takes the write that is to restore a bad block, and does not keep it.
+/// The member acknowledges the write that restores a bad block, but does not store it.
 #[test]
-fn a_bad_block_is_one_until_what_was_written_there_was_read_back() {
+fn a_bad_block_is_cleared_only_after_the_written_data_was_read_back() {
     for setup in SETUPS {
         play(setup, 13, async |scene| {
             let members = scene.create().await;
@@ -295,7 +297,7 @@ fn a_bad_block_is_one_until_what_was_written_there_was_read_back() {
 }
 
 #[test]
-fn rows_that_different_members_lack_are_had_from_each_other() {
+fn rows_missing_on_different_members_are_reconstructed_from_each_other() {
     for setup in [RAID1, RAID5, RAID6, RAID10] {
         play(setup, 5, async |scene| {
             let members = scene.create().await;
@@ -307,7 +309,7 @@ fn rows_that_different_members_lack_are_had_from_each_other() {
                     break; // three rows of a stripe
                 }
             }
-            // Before anything is healed, in one request and in many.
+            // Before any read repair, in one request and in many.
             let cold = scene.assemble(&members, false).await.expect("whole");
             scene.check(&cold).await;
             scene.check(&array).await;
@@ -320,7 +322,7 @@ fn rows_that_different_members_lack_are_had_from_each_other() {
 }
 
 #[test]
-fn a_member_with_too_many_read_errors_leaves_unless_it_is_needed() {
+fn a_member_with_too_many_read_errors_is_failed_unless_it_is_needed() {
     let play_with = |setup: Setup, absent: usize, errors: u64| {
         play(setup, 6, async |scene| {
             let members = scene.create().await;
@@ -346,7 +348,7 @@ fn a_member_with_too_many_read_errors_leaves_unless_it_is_needed() {
 }
 
 #[test]
-fn what_nobody_can_give_is_an_error_there_and_nowhere_else() {
+fn unrecoverable_sectors_fail_reads_there_and_nowhere_else() {
     play(RAID5, 7, async |scene| {
         let members = scene.create().await;
         let array = scene.serve(&members[1..]).await;
@@ -361,7 +363,8 @@ fn what_nobody_can_give_is_an_error_there_and_nowhere_else() {
             }
             scene.pause().await;
         }
-        // Two sectors, each of them and what depends on it, in both rounds; less where parity is.
+        // Two sectors: each of them, and those that depend on them, in both rounds; fewer at parity levels where the
+        // sector is parity.
         assert!((4..=8).contains(&lost), "{lost}");
         assert_eq!(members[1].faults().latent.borrow().len(), 1, "nothing was written over it");
         array.stop().await.expect("stops clean");
@@ -369,7 +372,7 @@ fn what_nobody_can_give_is_an_error_there_and_nowhere_else() {
 }
 
 #[test]
-fn a_recovery_leaves_bad_blocks_where_nobody_can_give_anything() {
+fn a_recovery_records_bad_blocks_for_unrecoverable_sectors() {
     for setup in [RAID1, RAID5, RAID10] {
         play(setup, 8, async |scene| {
             let members = scene.create().await;
@@ -394,7 +397,7 @@ fn a_recovery_leaves_bad_blocks_where_nobody_can_give_anything() {
 }
 
 #[test]
-fn a_member_that_hangs_is_read_around_and_holds_nobody_up() {
+fn requests_do_not_wait_for_a_hung_member() {
     const SECOND: u64 = 1_000_000_000;
     for setup in SETUPS {
         for (hang_seconds, is_written, state) in
@@ -412,10 +415,10 @@ fn a_member_that_hangs_is_read_around_and_holds_nobody_up() {
                     true => scene.write(&array, 0..array.bytes()).await,
                     false => scene.check(&array).await,
                 }
-                // The bound and an eighth, once for data; a write waits for the marks before it as well.
+                // The timeout and an eighth, once for the data; a write also waits for the mark before it.
                 let waited = clock.now().since(begun);
                 assert!(waited < Duration::from_millis(1500), "{context}: {waited:?}");
-                // Whoever comes then does not wait at all.
+                // Later requests do not wait at all.
                 let begun = clock.now();
                 scene.check(&array).await;
                 let waited = clock.now().since(begun);
@@ -427,7 +430,7 @@ fn a_member_that_hangs_is_read_around_and_holds_nobody_up() {
                 scene.write(&array, 0..array.bytes() - 3000).await;
                 scene.read_all_over(&array).await;
                 let begun = clock.now();
-                array.stop().await.expect("the level bears it");
+                array.stop().await.expect("the level survives it");
                 assert!(clock.now().since(begun) < Duration::from_secs(2), "{context}");
                 members[0].faults().heal();
                 let again = scene.assemble(&members, false).await.expect("whole or degraded");
@@ -438,7 +441,7 @@ fn a_member_that_hangs_is_read_around_and_holds_nobody_up() {
 }
 
 #[test]
-fn who_keeps_nothing_whole_beside_the_requests_is_not_held_up_either() {
+fn requests_do_not_wait_for_a_hung_member_without_background_tasks_either() {
     for setup in SETUPS {
         play(setup, 12, async |scene| {
             let members = scene.create().await;
@@ -450,19 +453,19 @@ fn who_keeps_nothing_whole_beside_the_requests_is_not_held_up_either() {
             array.in_time(scene.check(&array)).await;
             let waited = clock.now().since(begun);
             assert!(waited < Duration::from_millis(1500), "{setup:?}: {waited:?}");
-            array.stop().await.expect("the level bears it");
+            array.stop().await.expect("the level survives it");
         });
     }
 }
 
 #[test]
-fn stopping_does_not_wait_for_a_member_that_hangs_nor_do_members_that_are_needed_come_back_wrong() {
+fn a_stop_does_not_wait_for_a_hung_member_and_a_needed_one_returns_unchanged() {
     play(RAID1, 11, async |scene| {
         let members = scene.create().await;
         let array = scene.serve(&members[..1]).await;
         array.set_member_timeout(Some(Duration::from_secs(1)));
         members[0].faults().hung_until.set(scene.world.clock().now().nanos + 5_000_000_000);
-        // Nobody else has it: an error in time, and right again when it answers.
+        // There is no other copy: an error in time, and right again once the member answers.
         array.read(0, array.pool().take(4096)).await.expect_err("the only copy hangs");
         for _ in 0..8 {
             scene.pause().await;
@@ -480,7 +483,7 @@ fn stopping_does_not_wait_for_a_member_that_hangs_nor_do_members_that_are_needed
     });
 }
 
-/// Power cut at `cut`, counted from when the errors begin: whatever was answered reads back. The boundaries there were.
+/// Cuts power at `cut`, counted from the first error. What was answered reads back. Returns the number of boundaries.
 fn cut_while_healing(setup: Setup, cut: u64) -> u64 {
     let scene = Scene::new(setup, 9);
     let members = scene.run(scene.create());
@@ -496,7 +499,7 @@ fn cut_while_healing(setup: Setup, cut: u64) -> u64 {
         let mut bytes = vec![0; (range.end - range.start) as usize];
         scene.random.borrow_mut().fill(&mut bytes);
         let block = array.pool().copy_of(&bytes);
-        array.write(range.start, block, Durability::Stable).await.expect("the level bears it");
+        array.write(range.start, block, Durability::Stable).await.expect("the level survives it");
         scene.truth.borrow_mut()[range.start as usize..range.end as usize].copy_from_slice(&bytes);
         written.set(true);
         scene.pause().await;
@@ -517,7 +520,7 @@ fn cut_while_healing(setup: Setup, cut: u64) -> u64 {
         }
         let found = array.read(0, array.pool().take(array.bytes() as usize)).await.expect("whole").to_vec();
         scene.truth.replace(found);
-        scene.write(&array, 0..512).await; // members that a round cut short left behind are told
+        scene.write(&array, 0..512).await; // updates the members that an interrupted round left behind
         array.stop().await.expect("stops clean");
         scene.check_without_each_that_may_go(&members).await;
     };
@@ -526,7 +529,8 @@ fn cut_while_healing(setup: Setup, cut: u64) -> u64 {
 }
 
 impl Scene {
-    /// As [`Scene::check_without_each`], of those without whom nothing that the others lack is lost.
+    /// As [`Scene::check_without_each`], but leaves out only members on which no data depends that the others have as
+    /// bad blocks.
     async fn check_without_each_that_may_go(&self, members: &[SimMember]) {
         let array = self.assemble(members, false).await.expect("clean");
         let status = array.status();
@@ -540,7 +544,7 @@ impl Scene {
 }
 
 #[test]
-fn power_may_go_at_any_write_while_errors_are_met() {
+fn power_may_go_at_any_write_during_read_repair() {
     for setup in SETUPS {
         let end = cut_while_healing(setup, u64::MAX);
         assert!(end > 10, "{setup:?}: {end} boundaries");

@@ -1,9 +1,8 @@
-//! Whole lives of arrays, each from one seed: random level, layout and size,
-//! random requests several at a time, members that fail, power that goes.
+//! Whole lives of arrays, each from one seed: random level, layout and size, random concurrent requests, failing
+//! members, power cuts.
 //!
-//! The truth is a plain vector. What was answered must read back; after a loss
-//! of power a byte may be any value that was under way since the last flush,
-//! and nothing else. `MDSPACE_SEED=n` replays one seed.
+//! The expected contents are a plain vector. What was answered must read back. After a power cut, a byte may hold its
+//! last settled value or any value written since the last flush, and nothing else. `MDSPACE_SEED=n` replays one seed.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, CACHE_BYTES, Candidate, Clock, Durability, Pool, StripeSize};
@@ -18,16 +17,16 @@ use std::time::Duration;
 
 type Simulated = Array<SimMember, VirtualClock>;
 
-/// How bytes come to the array.
+/// How bytes are written to the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Means {
     Write,
-    /// They are zeros.
+    /// As zeros.
     Zero,
     Punch,
 }
 
-/// An array's shape, by chance.
+/// The random shape of an array.
 #[derive(Debug, Clone)]
 struct Setup {
     level: Level,
@@ -113,10 +112,10 @@ fn candidates(members: &[SimMember]) -> Vec<Candidate<SimMember>> {
     members.iter().map(|member| Candidate { name: member.name(), member: member.clone() }).collect()
 }
 
-/// What a byte may be: the last settled value and every one under way since.
+/// The legal values of each byte: the last settled one, and every one written since.
 struct Truth {
     settled: Vec<u8>,
-    /// Writes since the last flush: position, bytes, answered.
+    /// Writes since the last flush: position, bytes, whether answered.
     recent: Vec<(usize, Vec<u8>, bool)>,
 }
 
@@ -141,7 +140,7 @@ impl Truth {
 
     fn check_after_power_loss(&self, found: &[u8], context: &str) {
         if self.settled.is_empty() {
-            return; // the power went before the array was first assembled
+            return; // power went before the array was first assembled
         }
         for (index, &byte) in found.iter().enumerate() {
             let mut legal = self.recent.iter().filter(|(at, bytes, _)| (*at..at + bytes.len()).contains(&index));
@@ -197,7 +196,7 @@ impl History {
         assembled.await.unwrap_or_else(|refusal| panic!("{}: {refusal}", self.context()))
     }
 
-    /// Up to eight writes at once, apart from each other.
+    /// Writes up to eight disjoint ranges at once.
     async fn batch(&mut self, array: &Simulated) {
         let part = array.bytes() / 8;
         let mut writes = Vec::new();
@@ -214,7 +213,7 @@ impl History {
             let durability = if self.random.once_in(8) { Durability::Stable } else { Durability::Ordinary };
             writes.push(self.write(array, start, bytes, means, durability));
         }
-        // Requests that wait for a lock may find another unit when they get it.
+        // Requests that wait for a lock may see another unit when they get it.
         let other = any_stripe_size(&mut self.random, self.setup.chunk_bytes);
         let (clock, nanos) = (self.world.clock(), self.random.within(0..1_000_000));
         let change = async {
@@ -270,8 +269,8 @@ impl History {
         }
     }
 
-    /// An array that calls itself clean gives the same data without any one of
-    /// its members: copies and parity agree everywhere.
+    /// A clean array returns the same data without any one of its members, which shows that copies and parity agree
+    /// everywhere.
     async fn check_agreement(&self, members: &[SimMember]) {
         let array = self.assemble(members).await;
         if !array.status().in_agreement || array.status().in_sync < array.status().raid_disks || self.redundancy() == 0
@@ -292,7 +291,7 @@ impl History {
         read.unwrap_or_else(|error| panic!("{}: {error}", self.context())).to_vec()
     }
 
-    /// How many members it may lose.
+    /// The number of members that the level can lose.
     fn redundancy(&self) -> usize {
         match self.setup.level {
             Level::Linear | Level::Raid0 => 0,
@@ -301,7 +300,7 @@ impl History {
         }
     }
 
-    /// One member that is in use goes wrong, in one of the ways there are.
+    /// Makes one member in use fail, in a random way.
     async fn lose_one(&mut self, array: &Simulated) {
         let status = array.status();
         let active: Vec<_> = status.members.iter().filter(|member| member.state == "in_sync").collect();
@@ -309,7 +308,7 @@ impl History {
         let member = self.members.iter().find(|member| member.name() == victim).expect("it is one of them");
         let faults = member.faults();
         match self.random.within(0..4) {
-            0 => array.fail(&victim).await.expect("the level bears it"),
+            0 => array.fail(&victim).await.expect("the level survives it"),
             1 => faults.bad_writes.borrow_mut().push(0..u64::MAX),
             2 => faults.bad_reads.borrow_mut().push(DATA_OFFSET..u64::MAX),
             _ => faults.gone.set(true),
@@ -317,8 +316,7 @@ impl History {
     }
 }
 
-/// A life without loss of power: requests, failures of every kind that the
-/// level bears, stops and assemblies in between.
+/// A life without a power cut: requests, all failures that the level survives, stops and assemblies.
 fn live(seed: u64) {
     let mut history = History::new(seed);
     let world = history.world.clone();
@@ -353,8 +351,7 @@ fn live(seed: u64) {
     world.run(life, || false);
 }
 
-/// A life that ends in a loss of power at a chosen write or flush; then what
-/// is left must assemble, and hold nothing that is not legal.
+/// A life that ends in a power cut at a chosen write or flush. What is left must assemble, and hold only legal values.
 fn die(seed: u64) {
     let mut history = History::new(seed);
     let world = history.world.clone();
@@ -397,7 +394,7 @@ fn die(seed: u64) {
     after.run(afterlife, || false);
 }
 
-/// A life that ends in a loss of power while nothing was written for a while.
+/// A life that ends in a power cut while the array is idle.
 fn die_idle(seed: u64) {
     let mut history = History::new(seed);
     let world = history.world.clone();
@@ -444,16 +441,16 @@ fn seeds(count: u64) -> std::ops::Range<u64> {
 }
 
 #[test]
-fn what_was_answered_reads_back_whatever_the_level_bears() {
+fn what_was_answered_reads_back_under_all_faults_that_the_level_survives() {
     seeds(100).for_each(live);
 }
 
 #[test]
-fn after_a_loss_of_power_only_what_was_under_way_is_in_doubt() {
+fn after_a_power_cut_only_unflushed_writes_are_in_doubt() {
     seeds(100).for_each(die);
 }
 
 #[test]
-fn an_idle_array_is_clean_and_a_loss_of_power_costs_it_nothing() {
+fn an_idle_array_is_clean_and_loses_nothing_in_a_power_cut() {
     seeds(20).for_each(die_idle);
 }

@@ -1,7 +1,6 @@
-//! Bitmaps of several pages: md reads the bitmap of a single member, so all must have
-//! a bit before data is written that relies on it. Of these a round cut short has left a bit on one
-//! member alone; or a spare takes a slot when the bit is there already.
-//! The simulated histories have bitmaps of one page, which goes with every header.
+//! Bitmaps of several pages. md reads the bitmap of a single member, so a bit must be on all members before data is
+//! written under it. An interrupted round may have left the bit on one member only, or a spare may take a slot when the
+//! bit is set already. The bitmaps of the simulated histories have one page, which is written with every header.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, BitmapClearing, BitmapPolicy, Candidate, Clock, Durability, Pool, SyncSpeed};
@@ -21,7 +20,7 @@ const SUPERBLOCK_AT: u64 = 4096;
 const CHUNK_BYTES: u64 = 4096;
 const DATA_OFFSET: u64 = 1 << 20;
 const COMPONENT: u64 = 124 << 20;
-/// On the second page of the bitmap.
+/// A bit on the second page of the bitmap.
 const BIT: u64 = 31_000;
 
 fn member(name: String, world: &World) -> SimMember {
@@ -51,8 +50,8 @@ async fn make(members: &[SimMember], world: &World) {
     let newcomer = |(index, candidate)| Some(Newcomer { candidate, device_uuid: [index as u8; 16] });
     let newcomers: Vec<_> = candidates(members).into_iter().enumerate().map(newcomer).collect();
     let pool = Pool::new(4 << 20);
-    create(&recipe, &newcomers, &[], &pool, &world.clock(), &|_, _| {}).await.expect("it can be made");
-    // mdadm leaves one page for a bitmap of members of this size, and the log of bad blocks behind it.
+    create(&recipe, &newcomers, &[], &pool, &world.clock(), &|_, _| {}).await.expect("the array is created");
+    // mdadm leaves one page for the bitmap of members of this size, followed by the bad-block log.
     for member in members {
         let mut superblock = superblock_of(member);
         superblock.bad_blocks = None;
@@ -70,13 +69,13 @@ fn superblock_of(member: &SimMember) -> Superblock {
     superblock.expect("sound").expect("there")
 }
 
-/// The byte of a member that the bit is in.
+/// The position of the byte that holds the bit on a member.
 fn place_of_bit(member: &SimMember) -> u64 {
     superblock_of(member).bitmap_at().expect("it has a bitmap").0 + SUPER_BYTES as u64 + BIT / 8
 }
 
 #[test]
-fn a_bit_that_one_member_has_is_on_all_of_them_before_data_is_written_under_it() {
+fn a_bit_that_one_member_has_is_on_all_members_before_data_is_written_under_it() {
     for owner in 0..MEMBERS {
         let world = World::new(1);
         let members: Vec<_> = (0..MEMBERS).map(|index| member(format!("member{index}"), &world)).collect();
@@ -129,7 +128,7 @@ fn a_spare_that_takes_a_slot_has_all_bits() {
 }
 
 #[test]
-fn an_idle_array_is_marked_clean_each_time_it_was_written_to() {
+fn an_idle_array_is_marked_clean_after_each_write() {
     const DELAY: Duration = Duration::from_millis(200);
     let world = World::new(3);
     let members: Vec<_> = (0..MEMBERS).map(|index| member(format!("member{index}"), &world)).collect();
@@ -150,13 +149,13 @@ fn an_idle_array_is_marked_clean_each_time_it_was_written_to() {
             clock.now()
         };
         let (stopped, ()) = join(life, array.mark_clean_when_idle(DELAY)).await;
-        assert_eq!(clock.now(), stopped, "who marks it clean goes on after it was stopped");
+        assert_eq!(clock.now(), stopped, "the task that marks it clean goes on after the stop");
     };
     world.run(scene, || false);
 }
 
 #[test]
-fn the_bit_of_a_write_under_way_stays_however_long_that_takes() {
+fn a_bit_stays_set_as_long_as_its_write_is_in_flight() {
     const LONG: Duration = Duration::from_secs(60);
     let world = World::new(4);
     let members: Vec<_> = (0..MEMBERS).map(|index| member(format!("member{index}"), &world)).collect();
@@ -175,7 +174,7 @@ fn the_bit_of_a_write_under_way_stays_however_long_that_takes() {
         write().await;
         let cleaner = array.clone();
         world.spawn(async move { cleaner.clear_bitmap_lazily().await });
-        // Its bit is there already, so that the one member gets its data at once, and takes its time.
+        // The bit is set already, so the member gets its data at once, and takes its time.
         let faults = members[0].faults();
         faults.slower_by.set(LONG.as_nanos() as u64);
         let look = async {

@@ -1,5 +1,5 @@
-//! Checksums that became unknown, by a loss of power or by others who used the array: how many are is said, and they are learned
-//! beside the requests, where all members are there and agree.
+//! Checksums that became unknown, by a power cut or because the kernel used the array. Their number is reported, and
+//! they are recomputed beside the requests where all members are present and agree.
 
 use super::checksums::{BLOCKS, RAID1, RAID5, RAID6, RAID10, Scene, Simulated, play, superblock};
 use engine::status::ChecksumStatus;
@@ -14,13 +14,13 @@ fn checksums(array: &Simulated) -> ChecksumStatus {
     array.status().checksums.expect("it has some")
 }
 
-/// Bytes of whose checksums nothing is known, or is not known yet.
+/// Bytes of blocks whose checksums are unknown, and bytes that are not counted yet.
 fn unknown(array: &Simulated) -> (u64, u64) {
     let ChecksumStatus { unknown_bytes, uncounted_bytes, .. } = checksums(array);
     (unknown_bytes, uncounted_bytes)
 }
 
-/// As the kernel leaves superblocks: without microseconds.
+/// Changes the superblocks as the kernel would: their times have no microseconds.
 fn used_by_the_kernel(scene: &Scene) {
     for member in &scene.members {
         let mut superblock = superblock(member);
@@ -31,7 +31,7 @@ fn used_by_the_kernel(scene: &Scene) {
 }
 
 #[test]
-fn what_a_loss_of_power_made_unknown_is_counted_and_learned() {
+fn checksums_lost_in_a_power_cut_are_counted_and_recomputed() {
     for setup in [RAID1, RAID5, RAID6, RAID10] {
         play(setup, true, async |scene| {
             let array = scene.assemble(&scene.members, Verify::Always).await;
@@ -47,7 +47,7 @@ fn what_a_loss_of_power_made_unknown_is_counted_and_learned() {
             let status = array.status();
             assert_eq!((unknown(&array), status.sync_action), ((0, 0), "idle"), "{setup:?}");
             array.stop().await.expect("whole");
-            // Known, and of those who come next too.
+            // Known now, and after the next assembly too.
             scene.rot(1, 3);
             let array = scene.assemble(&scene.members, Verify::Always).await;
             let counts = scene.scrub(&array, ScrubAction::Check).await.found.counts;
@@ -58,7 +58,7 @@ fn what_a_loss_of_power_made_unknown_is_counted_and_learned() {
 }
 
 #[test]
-fn after_others_have_used_an_array_all_is_unknown_until_it_is_learned_and_what_does_not_agree_stays_so() {
+fn after_the_kernel_used_an_array_checksums_are_recomputed_only_where_members_agree() {
     for setup in [RAID1, RAID5, RAID6, RAID10] {
         play(setup, true, async |scene| {
             used_by_the_kernel(scene);
@@ -71,16 +71,16 @@ fn after_others_have_used_an_array_all_is_unknown_until_it_is_learned_and_what_d
             scene.pause().await;
             let (left, uncounted) = unknown(&array);
             assert!(left >= setup.slots.min(2) as u64 * BLOCK_BYTES && left < all / 2, "{setup:?}: {left}");
-            assert_eq!((uncounted, checksums(&array).wrong), (0, 0), "{setup:?}: nobody is accused");
+            assert_eq!((uncounted, checksums(&array).wrong), (0, 0), "{setup:?}: no block is named as wrong");
             assert!(scene.data() == before, "{setup:?}: nothing was written");
             array.stop().await.expect("whole");
         });
     }
 }
 
-/// Of a degraded array nothing says what is right. Once a member has taken the place, there is more to compare with.
+/// While the array is degraded, nothing shows which data is right. Once the slot is recovered, it can be compared.
 #[test]
-fn nothing_is_learned_while_a_member_is_missing_and_it_is_when_another_was_recovered() {
+fn checksums_are_recomputed_only_once_no_member_is_missing() {
     for setup in [RAID1, RAID5, RAID6, RAID10] {
         play(setup, true, async |scene| {
             used_by_the_kernel(scene);
@@ -100,7 +100,7 @@ fn nothing_is_learned_while_a_member_is_missing_and_it_is_when_another_was_recov
 }
 
 #[test]
-fn who_only_looks_is_told_how_much_is_unknown() {
+fn a_read_only_array_counts_unknown_checksums_and_changes_nothing() {
     play(RAID6, true, async |scene| {
         let array = scene.serve(&scene.members, Verify::Always).await;
         scene.pause().await;
@@ -123,9 +123,9 @@ fn who_only_looks_is_told_how_much_is_unknown() {
     });
 }
 
-/// A write that fails may have changed a part of a block: what was read before says nothing of it any more.
+/// A failed write may have changed a part of a block, so a checksum of what was read before is not valid.
 #[test]
-fn a_resync_learns_nothing_of_blocks_that_a_failed_write_has_changed_in_part() {
+fn a_resync_stores_no_checksums_of_blocks_that_a_failed_write_may_have_changed() {
     for setup in [RAID1, RAID10] {
         play(setup, true, async |scene| {
             used_by_the_kernel(scene);
@@ -141,7 +141,7 @@ fn a_resync_learns_nothing_of_blocks_that_a_failed_write_has_changed_in_part() {
                 hurt.faults().bad_writes.borrow_mut().push(at..at + BLOCK_BYTES);
             }
             let array = scene.assemble(&scene.members, Verify::Always).await;
-            array.resync(&|_, _| {}).await.expect("a bad block is borne");
+            array.resync(&|_, _| {}).await.expect("the level survives a bad block");
             let bad = |array: &Simulated| array.status().members.iter().map(|member| member.bad_bytes).sum::<u64>();
             assert!(bad(&array) > BLOCK_BYTES, "{setup:?}: writes have failed");
             array.stop().await.expect("whole");

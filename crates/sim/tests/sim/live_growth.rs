@@ -1,8 +1,8 @@
-//! Arrays that grow while they are written to, read, swept, marked dirty and clean: with the power gone at every write and
-//! flush from the growth's beginning to a while behind its end, and with a member that fails at each of these moments.
+//! Arrays that grow while they are written, read, swept, and marked dirty and clean. Power is cut at every write and
+//! flush from the beginning of the growth to some time after its end; or a member fails at each of these moments.
 //!
-//! What must hold then: no reader ever sees what it may not; what was flushed is there, of what is new as well; the
-//! array has its old size or its new one, and the new one when the growth was over; after a resync all of it agrees.
+//! No reader may ever see illegal data. Flushed data must be there, in the new space too. The array must have its old
+//! size or its new one, and the new one once the growth is over. After a resync copies and parity agree.
 
 use crate::grow::{
     BITMAP, Change, RAID1, RAID5, SETUPS, Setup, Simulated, after_power_loss, agrees_after_a_resync, assemble, blank,
@@ -20,10 +20,10 @@ use std::time::Duration;
 
 const REQUEST_BYTES_MAX: u64 = 9000;
 
-/// Writes and flushes behind the end of a growth at which something happens too.
+/// Writes and flushes after the end of a growth that are cut as well.
 const BEHIND: u64 = 10;
 
-/// A part of the array, and what may be there.
+/// A part of the array, and its legal contents.
 #[derive(Clone)]
 struct Part {
     from: u64,
@@ -38,14 +38,14 @@ impl Part {
         Self { from, truth: Rc::new(RefCell::new(truth)) }
     }
 
-    /// Any range of it.
+    /// A random range of the part.
     fn any(&self, random: &mut Random) -> Range<u64> {
         let length = self.truth.borrow().bytes() as u64;
         let at = random.within(0..length);
         at..at + random.within(1..REQUEST_BYTES_MAX.min(length - at) + 1)
     }
 
-    /// Checks what was found in the whole array.
+    /// Checks this part in what was read of the whole array.
     fn check(&self, found: &[u8], context: &str) {
         let truth = self.truth.borrow();
         let part = &found[self.from as usize..self.from as usize + truth.bytes()];
@@ -58,7 +58,7 @@ impl Part {
 struct Case {
     setup: Setup,
     what: Change,
-    /// Writes are answered from memory.
+    /// Whether writes are answered from memory.
     is_back: bool,
 }
 
@@ -69,16 +69,16 @@ struct Life {
     boundaries: Rc<Cell<u64>>,
     members: Vec<SimMember>,
     old: Part,
-    /// Once the growth is over, and what is new was read.
+    /// Set once the growth is over and the new space has been read.
     new: OnceCell<Part>,
-    /// Writes and flushes before the growth began, and when it was over.
+    /// The numbers of writes and flushes when the growth began and when it was over.
     growth: Cell<(u64, u64)>,
-    /// Requests that failed.
+    /// The number of requests that failed.
     errors: Cell<u64>,
 }
 
 impl Life {
-    /// The same every time, as far as nothing happens to it.
+    /// Prepares an array. It behaves the same in every run, up to the fault.
     fn prepare(case: Case) -> Self {
         let mut random = Random::new(1);
         let (world, boundaries) = (World::new(random.number()), Rc::<Cell<u64>>::default());
@@ -90,7 +90,7 @@ impl Life {
         Self { case, world, boundaries, members, old: Part::new(0, &data), new, growth, errors }
     }
 
-    /// Uses it until the end, or until the power goes.
+    /// Uses the array to the end, or until the power goes.
     fn run(&self, happens: impl Fn(&Self) -> bool) -> bool {
         self.world.run(self.use_it(), || happens(self)).is_some()
     }
@@ -163,7 +163,7 @@ impl Life {
         }
     }
 
-    /// Has it grow, and then uses what is new.
+    /// Grows the array, then uses the new space.
     async fn grow(&self, array: &Simulated) {
         let mut random = Random::new(7);
         self.pause(&mut random, 500..800).await;
@@ -188,7 +188,7 @@ impl Life {
         }
     }
 
-    /// Nobody uses it any more.
+    /// Records that the array is no longer used.
     fn end(&self, how: impl Fn(&mut Truth)) {
         how(&mut self.old.truth.borrow_mut());
         if let Some(new) = self.new.get() {
@@ -196,8 +196,8 @@ impl Life {
         }
     }
 
-    /// What is found in the array that is left. When it had to be forced, as parity may be wrong, nothing is promised but
-    /// what was there before.
+    /// Checks the array that is left. If it had to be forced, as parity may be wrong, only the data before the growth
+    /// is guaranteed.
     async fn look(&self, array: &Simulated, forced: bool, context: &str) {
         let old_bytes = self.old.truth.borrow().bytes() as u64;
         let found = array.read(0, array.pool().take(array.bytes() as usize)).await.expect("its members are there");
@@ -221,7 +221,7 @@ impl Life {
         if let Some(new) = self.new.get() {
             new.check(&found, context);
         }
-        // What is new and nobody has read may be anything.
+        // New space that was never read may hold anything.
         let known = if self.new.get().is_some() { found.len() } else { old_bytes as usize };
         agrees_after_a_resync(array, &found[..known], context).await;
         array.stop().await.expect("nothing fails");
@@ -241,7 +241,7 @@ fn cases() -> impl Iterator<Item = Case> {
     changes.map(|(setup, what)| Case { setup, what, is_back: false }).chain([back])
 }
 
-/// The moments at which something may happen to a growth.
+/// The moments at which a fault may come during a growth.
 fn moments(case: Case) -> Range<u64> {
     let life = Life::prepare(case);
     assert!(life.run(|_| false), "{case:?}: it ends by itself");
@@ -284,7 +284,7 @@ fn an_array_that_grows_in_use_keeps_all_that_was_answered_whenever_a_member_fail
             };
             assert!(life.run(fail), "it ends by itself");
             let context = format!("{case:?} moment {moment}");
-            // Parity that is not in agreement, as none is of what is new, stands in for nobody: then writes end.
+            // New space has no parity in agreement, which cannot stand in for a member: then writes end.
             let is_grown = life.growth.get().1 < u64::MAX;
             let may_break = is_grown && !matches!(case.setup.level, Level::Raid1 | Level::Raid10);
             assert!(may_break || life.errors.get() == 0, "{context}: requests failed");

@@ -1,11 +1,12 @@
-//! The engine in a world that does not exist: one program, so that the engine is compiled for it once.
+//! The engine's tests in virtual time. They are one program, so that the engine is compiled for the simulated member
+//! once.
 
 mod boundaries;
 mod checks;
 mod checksums;
+mod coalescing;
 mod creation;
 mod forced;
-mod gathering;
 mod grow;
 mod halves;
 mod healing;

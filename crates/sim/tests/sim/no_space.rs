@@ -1,9 +1,9 @@
-//! Members without room: sparse files in a file system that is full.
+//! Members without space: sparse files in a full file system.
 //!
-//! What must hold: whoever writes is told, no member leaves, what was answered reads back at any moment, whichever member fails
-//! beside it and after a cut, and once there is room copies and parity are what the array says.
+//! The writer gets an error, and no member is failed. What was answered reads back at any moment, without any one
+//! member, and after a power cut. Once there is space, copies and parity are what the array's state says.
 
-use crate::gathering::scene::{KIB, Scene as Gathered};
+use crate::coalescing::scene::{KIB, Scene as Gathered};
 use crate::healing::{DATA_OFFSET, RAID1, RAID5, RAID6, RAID10, ROW, Scene, Setup, candidate, of, play};
 use engine::{Array, ArrayErrorKind, Clock, Durability};
 use format::geometry::Level;
@@ -17,7 +17,7 @@ type Simulated = Array<SimMember, VirtualClock>;
 const RAID4: Setup = Setup { level: Level::Raid4, layout: 0, ..RAID5 };
 const SETUPS: [Setup; 6] = [RAID1, Setup { slots: 3, ..RAID1 }, RAID4, RAID5, RAID6, RAID10];
 
-/// Array bytes of writes that failed, and of none that was answered since.
+/// Ranges of the array whose last write failed.
 #[derive(Default)]
 struct Doubt(RefCell<Vec<Range<u64>>>);
 
@@ -33,7 +33,7 @@ impl Doubt {
     }
 }
 
-/// Everything can be read, and what was answered is there.
+/// Reads the whole array and compares what was answered.
 async fn check(scene: &Scene, array: &Simulated, doubt: &Doubt, context: &str) {
     let found = array.read(0, array.pool().take(array.bytes() as usize)).await;
     let found = found.unwrap_or_else(|error| panic!("{:?} {context}: {error}", scene.setup));
@@ -42,7 +42,7 @@ async fn check(scene: &Scene, array: &Simulated, doubt: &Doubt, context: &str) {
     assert_eq!(wrong, None, "{:?} {context}: the first byte that is not what was answered", scene.setup);
 }
 
-/// Writes here and there, and keeps what must be read then; how many writes were refused.
+/// Writes at random positions and records what must be read; returns the number of failed writes.
 async fn write_about(scene: &Scene, array: &Simulated, doubt: &Doubt, random: &mut Random, count: u32) -> u32 {
     let mut refused = 0;
     for _ in 0..count {
@@ -66,7 +66,7 @@ async fn write_about(scene: &Scene, array: &Simulated, doubt: &Doubt, random: &m
     refused
 }
 
-/// Which members have no room, and in what part of their data.
+/// Takes the space from some members, in a random part of their data.
 fn fill_up(members: &[SimMember], which: u64, random: &mut Random) {
     for (index, member) in members.iter().enumerate() {
         if which & 1 << index != 0 {
@@ -81,7 +81,7 @@ fn make_room(members: &[SimMember]) {
     members.iter().for_each(|member| drop(member.faults().full.take()));
 }
 
-fn check_nobody_left(array: &Simulated, members: &[SimMember]) {
+fn check_all_are_members(array: &Simulated, members: &[SimMember]) {
     let status = array.status();
     let states: Vec<_> =
         members.iter().map(|member| (of(&status, member).state, of(&status, member).bad_bytes)).collect();
@@ -89,7 +89,7 @@ fn check_nobody_left(array: &Simulated, members: &[SimMember]) {
     assert!(members.iter().all(|member| of(&status, member).errors == 0), "no member is at fault");
 }
 
-/// Each combination of members that have no room, with several seeds.
+/// Plays a scene for each combination of members without space, with several seeds.
 fn for_each_case(scene: impl AsyncFn(&Scene, u64, &mut Random)) {
     for setup in SETUPS {
         for which in (0..setup.slots).map(|slot| 1 << slot).chain([0b11, u64::MAX]) {
@@ -102,7 +102,7 @@ fn for_each_case(scene: impl AsyncFn(&Scene, u64, &mut Random)) {
 }
 
 #[test]
-fn no_member_leaves_for_want_of_room_and_what_was_answered_is_read_whichever_fails_then() {
+fn no_member_is_failed_for_lack_of_space_and_answered_writes_read_back_without_any_one() {
     let refused = std::cell::Cell::new(0);
     for_each_case(async |scene, which, random| {
         let (members, doubt) = (scene.create().await, Doubt::default());
@@ -112,10 +112,10 @@ fn no_member_leaves_for_want_of_room_and_what_was_answered_is_read_whichever_fai
             refused.set(refused.get() + write_about(scene, &array, &doubt, random, 2).await);
             check(scene, &array, &doubt, "at once").await;
         }
-        check_nobody_left(&array, &members);
-        // What is not on the member follows from the others all the same.
+        check_all_are_members(&array, &members);
+        // Data that is not on the member still follows from the others.
         let lost = random.within(0..members.len() as u64) as usize;
-        array.fail(&members[lost].name()).await.expect("the level bears it");
+        array.fail(&members[lost].name()).await.expect("the level survives it");
         check(scene, &array, &doubt, "without another").await;
         write_about(scene, &array, &doubt, random, 2).await;
         check(scene, &array, &doubt, "written without another").await;
@@ -132,7 +132,7 @@ fn no_member_leaves_for_want_of_room_and_what_was_answered_is_read_whichever_fai
 }
 
 #[test]
-fn with_room_again_copies_and_parity_are_right_without_another_write() {
+fn once_there_is_space_copies_and_parity_are_written_without_another_request() {
     for_each_case(async |scene, which, random| {
         let (members, doubt) = (scene.create().await, Doubt::default());
         let array = scene.serve(&members).await;
@@ -147,7 +147,7 @@ fn with_room_again_copies_and_parity_are_right_without_another_write() {
             scene.pause().await;
             scene.pause().await;
         }
-        check_nobody_left(&array, &members);
+        check_all_are_members(&array, &members);
         assert_eq!(write_about(scene, &array, &doubt, random, 2).await, 0, "there is room");
         array.stop().await.expect("what is owed is written by the stop");
         for missing in 0..members.len() {
@@ -159,7 +159,7 @@ fn with_room_again_copies_and_parity_are_right_without_another_write() {
 }
 
 #[test]
-fn an_array_whose_members_have_no_room_is_not_called_clean() {
+fn an_array_whose_members_have_no_space_is_not_marked_clean() {
     for_each_case(async |scene, which, random| {
         let (members, doubt) = (scene.create().await, Doubt::default());
         let array = scene.serve(&members).await;
@@ -167,7 +167,7 @@ fn an_array_whose_members_have_no_room_is_not_called_clean() {
         let refused = write_about(scene, &array, &doubt, random, 4).await;
         scene.pause().await;
         match array.stop().await {
-            Ok(()) => {} // everything was written over, or nothing refused
+            Ok(()) => {} // everything was overwritten, or no write failed
             Err(error) => {
                 assert!(error.kind == ArrayErrorKind::NoSpace && refused > 0, "{error}");
                 let again = scene.assemble(&members, false).await.expect("every member is there");
@@ -184,7 +184,7 @@ fn an_array_whose_members_have_no_room_is_not_called_clean() {
 }
 
 #[test]
-fn after_a_cut_the_resync_makes_up_for_what_found_no_room() {
+fn after_a_power_cut_the_resync_repairs_what_found_no_space() {
     for_each_case(async |scene, which, random| {
         let (members, doubt) = (scene.create().await, Doubt::default());
         let array = scene.serve(&members).await;
@@ -209,12 +209,12 @@ fn after_a_cut_the_resync_makes_up_for_what_found_no_room() {
 }
 
 #[test]
-fn a_recovery_waits_for_room_and_its_member_stays() {
+fn a_recovery_waits_for_space_and_its_member_stays() {
     for setup in SETUPS {
         play(setup, 9, async |scene| {
             let members = scene.create().await;
             let array = scene.serve(&members).await;
-            array.fail("member0").await.expect("the level bears it");
+            array.fail("member0").await.expect("the level survives it");
             let spare = scene.member("spare");
             spare.faults().full.borrow_mut().push(DATA_OFFSET + 5 * ROW..u64::MAX);
             array.add(candidate(&spare), [9; 16], false).await.expect("it fits");
@@ -235,7 +235,7 @@ fn a_recovery_waits_for_room_and_its_member_stays() {
 }
 
 #[test]
-fn what_was_answered_from_memory_and_found_no_room_is_read_and_not_flushed() {
+fn dirty_data_that_finds_no_space_is_readable_and_fails_the_flush() {
     for (level, which) in [(Level::Raid5, 1), (Level::Raid5, 8), (Level::Raid6, 3)] {
         let scene = Gathered::new(level, 6);
         scene.write_back();
@@ -260,7 +260,7 @@ fn what_was_answered_from_memory_and_found_no_room_is_read_and_not_flushed() {
             array.flush().await.expect("there is room");
             let clock = scene.world.clock();
             clock.sleep_until(clock.now() + Duration::from_secs(2)).await;
-            scene.check().await; // stopped clean, and by each member's fellows
+            scene.check().await; // stopped clean, and equal without each member
         };
         scene.world.run(life, || false).expect("not stopped");
     }

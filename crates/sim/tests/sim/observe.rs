@@ -1,4 +1,4 @@
-//! What an observer is told: every transfer, when it begins and when it ends, and why it was made.
+//! What an observer is told: every transfer, when it begins and ends, and its reason.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::observe::{Observer, Outcome, Transfer, Watch};
@@ -22,7 +22,7 @@ const MEMBERS: usize = 4;
 /// Data of a full stripe of RAID-5.
 const STRIPE: u64 = (MEMBERS as u64 - 1) * CHUNK;
 
-/// Whose transfer, and how it ended if it has.
+/// The member and the transfer, and the outcome once it has ended.
 type Told = (String, Transfer, Option<Outcome>);
 
 #[derive(Clone, Default)]
@@ -55,7 +55,7 @@ impl Watch for MemberRecorder {
 }
 
 impl Recorder {
-    /// What was told since the last time, all of which has ended well: reasons and operations.
+    /// The reasons and operations reported since the last call, all of which have ended well.
     fn take(&self) -> BTreeSet<(&'static str, char)> {
         let all = self.0.take();
         assert!(all.iter().all(|(_, _, outcome)| *outcome == Some(Outcome::Done)), "{all:?}");
@@ -81,7 +81,7 @@ fn candidate(member: &SimMember) -> Candidate<SimMember> {
     Candidate { name: member.name(), member: member.clone() }
 }
 
-/// An array of the first members, and what is done with it.
+/// Plays `life` on an array of the first members.
 fn with_array(level: Level, life: impl AsyncFnOnce(&World, &[SimMember], &Simulated, &Recorder)) {
     let world = World::new(1);
     let members = members(&world);
@@ -105,7 +105,7 @@ fn with_array(level: Level, life: impl AsyncFnOnce(&World, &[SimMember], &Simula
         let newcomer =
             |(index, member)| Some(Newcomer { candidate: candidate(member), device_uuid: [index as u8; 16] });
         let newcomers: Vec<_> = members[..MEMBERS].iter().enumerate().map(newcomer).collect();
-        create(&recipe, &newcomers, &[], &pool, &world.clock(), &|_, _| {}).await.expect("it can be made");
+        create(&recipe, &newcomers, &[], &pool, &world.clock(), &|_, _| {}).await.expect("the array is created");
         let offered = members[..MEMBERS].iter().map(candidate).collect();
         let array =
             Array::assemble(offered, AssembleOptions::default(), pool, world.clock()).await.expect("it is whole");
@@ -122,11 +122,11 @@ async fn write(array: &Simulated, at: u64, bytes: u64) {
 }
 
 async fn read(array: &Simulated, at: u64, bytes: u64) {
-    array.read(at, array.pool().take(bytes as usize)).await.expect("it can be had");
+    array.read(at, array.pool().take(bytes as usize)).await.expect("the data is available");
 }
 
 #[test]
-fn each_transfer_is_told_with_its_reason() {
+fn each_transfer_is_reported_with_its_reason() {
     let told = |list: &[(&'static str, char)]| list.iter().copied().collect::<BTreeSet<_>>();
     with_array(Level::Raid5, async |_, members, array, recorder| {
         write(array, 3 * PAGE, PAGE).await;
@@ -162,7 +162,7 @@ fn each_transfer_is_told_with_its_reason() {
         recorder.take();
         read(array, 0, PAGE).await;
         array.stop().await.expect("nothing fails");
-        assert_eq!(recorder.take(), told(&[]), "nobody watches any more");
+        assert_eq!(recorder.take(), told(&[]), "the observer is gone");
     });
 }
 
@@ -182,7 +182,7 @@ fn sums(recorder: &Recorder) -> BTreeMap<String, [u64; 4]> {
 }
 
 #[test]
-fn what_is_told_adds_up_to_what_the_array_counts() {
+fn reported_transfers_add_up_to_the_arrays_counts() {
     for level in [Level::Raid5, Level::Raid6, Level::Raid10] {
         with_array(level, async |_, _, array, recorder| {
             let bytes = array.bytes();
@@ -203,7 +203,7 @@ fn what_is_told_adds_up_to_what_the_array_counts() {
 }
 
 #[test]
-fn a_transfer_that_nobody_waits_for_any_more_ends_too() {
+fn an_abandoned_transfer_is_reported_as_ended_too() {
     with_array(Level::Raid5, async |_, _, array, recorder| {
         let mut reading = Box::pin(array.read(0, array.pool().take(PAGE as usize)));
         assert!(reading.as_mut().now_or_never().is_none());

@@ -1,5 +1,4 @@
-//! What reads of a degraded array cost its members, counted at the members, and
-//! that what is read ahead for streams is never stale.
+//! The cost of degraded reads, counted at the members, and the correctness of read-ahead.
 
 use super::healing::{RAID1, RAID5, RAID6, RAID10, of, play};
 use super::stripes::{CHUNK, Cost, Counted, KIB, PAGE, each, uncached, with_array};
@@ -14,33 +13,34 @@ use std::time::Duration;
 
 const STRIPES: u64 = 16;
 
-/// Reads only: so many, and their bytes.
+/// The cost of this many reads, with their bytes.
 const fn reads(reads: u64, read_bytes: u64) -> Cost {
     Cost { reads, read_bytes, writes: 0, written_bytes: 0 }
 }
 
 #[test]
 fn every_member_byte_that_a_read_needs_is_read_once() {
-    // Left-symmetric over seven members, the first ones missing: of stripe 0 the first
-    // data chunks of RAID-5 are lost; RAID-6 begins behind Q.
+    // Left-symmetric over seven members, the first ones missing. In stripe 0 the first data chunks of RAID-5 are
+    // missing; RAID-6 begins after Q.
     let half = CHUNK / 2;
     let table: &[(Level, usize, u64, u64, Cost)] = &[
         // A whole stripe: as many chunks as it has data.
         (Level::Raid5, 1, 0, 6 * CHUNK, reads(6, 6 * CHUNK)),
         (Level::Raid6, 1, 0, 5 * CHUNK, reads(5, 5 * CHUNK)),
         (Level::Raid6, 2, 0, 5 * CHUNK, reads(5, 5 * CHUNK)),
-        // What is there, as it is.
+        // A chunk that is there, read as it is.
         (Level::Raid5, 1, CHUNK, PAGE, reads(1, PAGE)),
         (Level::Raid5, 1, CHUNK, 5 * CHUNK, reads(5, 5 * CHUNK)),
-        // A part of what is lost: the same part of all others.
+        // A part of a missing chunk: the same part of all others.
         (Level::Raid5, 1, PAGE, PAGE, reads(6, 6 * PAGE)),
-        // The second half of what is lost and the first of its neighbour, which so is read whole, in one transfer.
+        // The second half of a missing chunk and the first half of its neighbour, which is therefore read whole, in one
+        // transfer.
         (Level::Raid5, 1, half, CHUNK, reads(6, CHUNK + 5 * half)),
-        // The neighbour's rows are the same: they serve as data and for the lost ones.
+        // The neighbour's rows are the same: they serve as data and for the reconstruction.
         (Level::Raid5, 1, 0, 2 * CHUNK, reads(6, 6 * CHUNK)),
         // All of stripe 0 but its first half chunk.
         (Level::Raid5, 1, half, 6 * CHUNK - half, reads(6, 5 * CHUNK + half)),
-        // Three stripes: in each as many as it has data.
+        // Three stripes: of each as many chunks as it has data.
         (Level::Raid5, 1, 0, 18 * CHUNK, reads(18, 18 * CHUNK)),
     ];
     for &(level, missing, at, bytes, expected) in table {
@@ -53,16 +53,16 @@ fn every_member_byte_that_a_read_needs_is_read_once() {
     }
 }
 
-/// As a caller has it that reads into the rest of a buffer, which may begin at any byte.
+/// A caller may read into the rest of a buffer, which begins at any byte.
 #[test]
-fn memory_that_no_member_takes_is_filled_all_the_same() {
+fn reads_fill_memory_that_is_not_aligned_for_members() {
     for setup in [RAID1, RAID5, RAID6, RAID10] {
         for is_degraded in [false, true] {
             play(setup, 3, async |scene| {
                 let members = scene.create().await;
                 let array = scene.serve(&members).await;
                 if is_degraded {
-                    array.fail("member0").await.expect("the level bears it");
+                    array.fail("member0").await.expect("the level survives it");
                 }
                 for (skip, at, bytes) in
                     [(1, 0, 65537), (1, 4096, 8192), (513, 512, 1024), (4095, 65535, 65537), (7, 1, 3)]
@@ -82,7 +82,7 @@ fn memory_that_no_member_takes_is_filled_all_the_same() {
     }
 }
 
-/// Reads from `from` to `to`, one behind the other, or several at a time.
+/// Reads `from..to` linearly, one or several requests at a time.
 async fn stream(array: &mut Counted, from: u64, to: u64, bytes: u64) -> Cost {
     let mut sum = each(0, 0, 0);
     for at in (from..to).step_by(bytes as usize) {
@@ -94,12 +94,12 @@ async fn stream(array: &mut Counted, from: u64, to: u64, bytes: u64) -> Cost {
 }
 
 #[test]
-fn a_stream_of_short_reads_reads_each_stripe_once_and_long_transfers_where_something_is_lost() {
+fn a_stream_of_short_degraded_reads_reads_each_stripe_once_in_long_transfers() {
     for (level, missing, data) in [(Level::Raid5, 1, 6), (Level::Raid6, 1, 5), (Level::Raid6, 2, 5)] {
         let stripe = data * CHUNK;
         for bytes in [PAGE, 16 * KIB, CHUNK, stripe / 2] {
             with_array(level, missing, AssembleOptions::default(), async |array| {
-                // To the array's end, where nothing more can be read ahead.
+                // To the array's end, after which nothing can be read ahead.
                 let cost = stream(array, 0, STRIPES * stripe, bytes).await;
                 let besides = cost.read_bytes - STRIPES * stripe;
                 let what = format!("{level:?} without {missing}, {bytes} bytes: {cost:?}");
@@ -113,7 +113,7 @@ fn a_stream_of_short_reads_reads_each_stripe_once_and_long_transfers_where_somet
 }
 
 #[test]
-fn reads_at_random_are_never_read_ahead_for() {
+fn random_reads_never_cause_read_ahead() {
     for (level, missing) in [(Level::Raid5, 1), (Level::Raid6, 2)] {
         let mut costs =
             [AssembleOptions::default(), AssembleOptions { read_ahead_bytes: 0, ..AssembleOptions::default() }]
@@ -123,7 +123,7 @@ fn reads_at_random_are_never_read_ahead_for() {
                         let mut random = Random::new(5);
                         let places = array.array.bytes() / PAGE;
                         for _ in 0..300 {
-                            // Never one behind the other.
+                            // Never two consecutive requests.
                             let cost = array.read(random.within(0..places / 3) * 3 * PAGE, PAGE).await;
                             sum.reads += cost.reads;
                             sum.read_bytes += cost.read_bytes;
@@ -137,10 +137,10 @@ fn reads_at_random_are_never_read_ahead_for() {
 }
 
 #[test]
-fn the_survivors_share_the_work_whatever_the_layout() {
+fn a_degraded_linear_read_loads_the_remaining_members_equally() {
     for missing in [1, 2] {
         with_array(Level::Raid6, missing, AssembleOptions::default(), async |array| {
-            // Two rounds of stripes: the one reads P, the other Q.
+            // Two rounds of stripes: one reads P, the other Q.
             stream(array, 0, 14 * 5 * CHUNK, 5 * CHUNK).await;
             let read: Vec<u64> = array.array.status().members.iter().map(|member| member.read_bytes / CHUNK).collect();
             let read: Vec<u64> = read.into_iter().filter(|&chunks| chunks > 0).collect();
@@ -152,7 +152,7 @@ fn the_survivors_share_the_work_whatever_the_layout() {
 }
 
 #[test]
-fn a_long_read_takes_a_share_of_every_copy_and_a_stream_of_short_ones_stays_where_it_is() {
+fn a_long_read_is_split_over_all_copies_and_a_stream_of_short_reads_stays_on_one() {
     let members = |array: &Counted| -> Vec<u64> {
         array.array.status().members.iter().map(|member| member.read_bytes / KIB).collect()
     };
@@ -169,14 +169,14 @@ fn a_long_read_takes_a_share_of_every_copy_and_a_stream_of_short_ones_stays_wher
     });
 }
 
-/// How an array changes.
+/// A change of the array.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Write,
     Zeroes,
 }
 
-/// As `mdadm --write-mostly` marks it.
+/// Marks a member as `mdadm --write-mostly` does.
 fn mark_write_mostly(member: &SimMember) {
     let at = 4096;
     let decoded = {
@@ -190,7 +190,7 @@ fn mark_write_mostly(member: &SimMember) {
 
 #[test]
 fn a_write_mostly_copy_is_read_only_where_there_is_no_other() {
-    // md heeds the flag at level 1 alone.
+    // md uses the flag at level 1 only.
     for (setup, is_spared) in [(RAID1, true), (RAID10, false)] {
         play(setup, 13, async |scene| {
             let members = scene.create().await;
@@ -207,14 +207,14 @@ fn a_write_mostly_copy_is_read_only_where_there_is_no_other() {
             for bytes in [PAGE, array.bytes()] {
                 assert_eq!(reads(bytes).await == 0, is_spared, "{setup:?}, {bytes} bytes at a time");
             }
-            array.fail(&members[1].name()).await.expect("the level bears it");
+            array.fail(&members[1].name()).await.expect("the level survives it");
             assert!(reads(PAGE).await > 0, "{setup:?}");
         });
     }
 }
 
 #[test]
-fn a_stream_never_sees_what_was_there_before_a_write() {
+fn a_stream_never_reads_data_from_before_a_write() {
     for seed in 0..60 {
         let mut random = Random::new(seed);
         let (level, missing) = *random.pick(&[(Level::Raid5, 1), (Level::Raid6, 1), (Level::Raid6, 2)]);
@@ -250,7 +250,7 @@ fn a_stream_never_sees_what_was_there_before_a_write() {
                 if next + bytes > array.bytes() {
                     next = 0;
                 }
-                let found = array.read(next, array.pool().take(bytes as usize)).await.expect("it can be had");
+                let found = array.read(next, array.pool().take(bytes as usize)).await.expect("the data is available");
                 let expected = &truth[next as usize..(next + bytes) as usize];
                 assert!(found[..] == *expected, "seed {seed}, step {step}: {bytes} bytes at {next} are not the last");
                 next += bytes;
@@ -259,27 +259,27 @@ fn a_stream_never_sees_what_was_there_before_a_write() {
     }
 }
 
-/// A write gives up what is being read ahead of its stripe: a reader that waits for it has to be told.
+/// A write discards the read-ahead of its stripe: a read that waits for this read-ahead has to be woken.
 #[test]
-fn a_stream_that_waits_for_what_is_read_ahead_goes_on_when_a_write_gives_that_up() {
+fn a_stream_that_waits_for_read_ahead_continues_when_a_write_discards_it() {
     let setups = [(RAID5, 1), (RAID6, 1), (RAID6, 2)];
     for (seed, (setup, missing)) in (0..10).flat_map(|seed| setups.map(|setup| (seed, setup))) {
         play(setup, seed, async |scene| {
             let members = scene.create().await;
-            let array = scene.assemble(&members[missing..], false).await.expect("it bears that");
+            let array = scene.assemble(&members[missing..], false).await.expect("the level survives it");
             let next = Rc::new(Cell::new(Some(0)));
             let (reader, place, clock) = (array.clone(), next.clone(), scene.world.clock());
             let limit = clock.now() + Duration::from_secs(1);
             let write = async |at| {
                 let block = array.pool().zeroed(PAGE as usize).freeze();
-                array.write(at, block, Durability::Ordinary).await.expect("it bears that");
+                array.write(at, block, Durability::Ordinary).await.expect("the level survives it");
             };
-            write(0).await; // from here on the array is marked dirty, and a write takes its stripe at once
-            // A task of its own: what wakes the writer does not wake it.
+            write(0).await; // the array is dirty from here on, so a write locks its stripe at once
+            // A task of its own, which is not woken together with the writer.
             scene.world.spawn(async move {
                 for at in (0..reader.bytes()).step_by(PAGE as usize) {
                     place.set(Some(at));
-                    reader.read(at, reader.pool().take(PAGE as usize)).await.expect("it can be had");
+                    reader.read(at, reader.pool().take(PAGE as usize)).await.expect("the data is available");
                 }
                 place.set(None);
             });

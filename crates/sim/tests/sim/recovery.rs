@@ -1,10 +1,8 @@
-//! Members that fail, are replaced, come back: arrays that become whole again
-//! while they are in use, and whose power goes at every write meanwhile.
+//! Members that fail, are replaced and come back. Arrays become whole again while they are in use, and power is cut at
+//! every write meanwhile.
 //!
-//! What must hold: what was flushed reads back, at any moment and after any
-//! cut; a member that is not current is never believed; and the recovery goes on
-//! to a whole array in which the data
-//! follows from the others when any one member is left out.
+//! Flushed data must read back at any moment and after any cut. A member that is not current is never used. The
+//! recovery continues to a whole array, whose data also follows from the others when any one member is left out.
 
 mod rounds;
 mod spares;
@@ -34,7 +32,7 @@ struct Setup {
     slots: usize,
     component_bytes: u64,
     bitmap: bool,
-    /// Members that are lost, and replaced, at once.
+    /// The number of members that are lost, and replaced, at once.
     lost: usize,
 }
 
@@ -66,7 +64,7 @@ const SETUPS: [Setup; 12] = [
     Setup { slots: 3, bitmap: true, ..RAID10 },
 ];
 
-/// What the array should hold: settled bytes, and whole images that were under way since.
+/// The expected contents: settled bytes, and whole images in flight since.
 struct Truth {
     settled: Vec<u8>,
     recent: Vec<Vec<u8>>,
@@ -110,11 +108,11 @@ impl Life {
     fn member(&self, name: &str, contents: u8) -> SimMember {
         let bytes = DATA_OFFSET + self.setup.component_bytes as usize;
         let mut contents = vec![contents; bytes];
-        contents[..HEAD_BYTES as usize].fill(0); // or it would be somebody's
+        contents[..HEAD_BYTES as usize].fill(0); // or it would be taken for a member
         SimMember::new(name.to_owned(), &self.world, contents, self.boundaries.clone())
     }
 
-    /// As [`Self::create`], with the first of the blank ones a spare.
+    /// As [`Self::create`], with the first blank member as a spare.
     async fn create_with_spare(&self) -> (Vec<SimMember>, Vec<SimMember>) {
         let (members, blanks) = self.create().await;
         let array = self.assemble(&members, false).await.expect("whole");
@@ -123,7 +121,7 @@ impl Life {
         (members, blanks)
     }
 
-    /// The members of a new array, and as many blank ones as it will lose.
+    /// Creates an array; returns its members, and as many blank ones as it will lose.
     async fn create(&self) -> (Vec<SimMember>, Vec<SimMember>) {
         let setup = &self.setup;
         let recipe = Recipe {
@@ -145,7 +143,7 @@ impl Life {
         let newcomer = |(index, candidate)| Some(Newcomer { candidate, device_uuid: [index as u8; 16] });
         let newcomers: Vec<_> = candidates(&members).into_iter().enumerate().map(newcomer).collect();
         let (pool, clock) = (Pool::new(1 << 20), self.world.clock());
-        create(&recipe, &newcomers, &[], &pool, &clock, &|_, _| {}).await.expect("it can be made");
+        create(&recipe, &newcomers, &[], &pool, &clock, &|_, _| {}).await.expect("the array is created");
         let blanks = (0..setup.lost).map(|index| self.member(&format!("blank{index}"), 0x5a)).collect();
         (members, blanks)
     }
@@ -155,7 +153,7 @@ impl Life {
         Array::assemble(candidates(members), options, Pool::new(1 << 20), self.world.clock()).await
     }
 
-    /// As a server has it: assembled, with its keepers beside it.
+    /// Assembles the array and starts the tasks of a server.
     async fn serve(&self, members: &[SimMember], force: bool) -> Result<Simulated, Refusal> {
         let array = self.assemble(members, force).await?;
         let (keeper, cleaner) = (array.clone(), array.clone());
@@ -164,7 +162,7 @@ impl Life {
         Ok(array)
     }
 
-    /// Fills the array with bytes of its own.
+    /// Fills the array with noise.
     async fn fill(&self, array: &Simulated) {
         let mut bytes = vec![0; array.bytes() as usize];
         self.random.borrow_mut().fill(&mut bytes);
@@ -172,7 +170,7 @@ impl Life {
         self.truth.borrow_mut().settled = bytes;
     }
 
-    /// Writes something somewhere, and flushes.
+    /// Writes a random range, with stable durability.
     async fn write(&self, array: &Simulated) {
         let (start, bytes) = {
             let mut random = self.random.borrow_mut();
@@ -188,7 +186,7 @@ impl Life {
             image
         };
         let block = array.pool().copy_of(&bytes);
-        array.write(start as u64, block, Durability::Stable).await.expect("the level bears it");
+        array.write(start as u64, block, Durability::Stable).await.expect("the level survives it");
         let mut truth = self.truth.borrow_mut();
         truth.settled = image;
         truth.recent.clear();
@@ -209,7 +207,7 @@ impl Life {
         clock.sleep_until(clock.now() + time).await;
     }
 
-    /// Lets time pass until every slot is filled by a current member.
+    /// Lets time pass until every slot has a current member.
     async fn until_whole(&self, array: &Simulated) {
         for _ in 0..10_000 {
             let status = array.status();
@@ -221,7 +219,7 @@ impl Life {
         panic!("{}: it does not become whole: {:?}", self.context(), array.status());
     }
 
-    /// Whole, clean, and each member's data follows from the others.
+    /// Checks that the array is whole and clean, and that each member's data follows from the others.
     async fn check_whole(&self, members: &[SimMember]) {
         let context = self.context();
         let array = self.assemble(members, false).await.unwrap_or_else(|refusal| panic!("{context}: {refusal}"));
@@ -251,11 +249,11 @@ fn losable(setup: &Setup) -> Vec<usize> {
     (0..setup.lost).map(|index| index * step).collect()
 }
 
-/// Loses members, writes, gets new ones for them, writes on until it is whole.
+/// Fails members, writes, adds new ones, and writes on until the array is whole.
 async fn lose_and_replace(life: &Life, array: &Simulated, members: &[SimMember], blanks: &[SimMember]) {
     life.write(array).await;
     for slot in losable(&life.setup) {
-        array.fail(&members[slot].name()).await.expect("the level bears it");
+        array.fail(&members[slot].name()).await.expect("the level survives it");
         array.remove(&members[slot].name()).await.expect("it is faulty");
     }
     life.write(array).await;
@@ -291,7 +289,7 @@ fn new_members_are_recovered_while_the_array_is_in_use() {
 }
 
 #[test]
-fn a_member_that_was_away_gets_only_what_was_written_meanwhile() {
+fn a_re_added_member_gets_only_what_was_written_meanwhile() {
     for (seed, setup) in SETUPS.into_iter().enumerate().filter(|(_, setup)| setup.bitmap) {
         let life = Life::new(setup, seed as u64);
         let world = life.world.clone();
@@ -301,10 +299,10 @@ fn a_member_that_was_away_gets_only_what_was_written_meanwhile() {
                 let array = life.serve(&members, false).await.expect("a whole array");
                 life.fill(&array).await;
                 let bits = array.status().bitmap.expect("it has one").bits;
-                array.stop().await.expect("stops clean"); // and clears all bits
+                array.stop().await.expect("stops clean"); // also clears all bits
                 let array = life.serve(&members, false).await.expect("a whole array");
                 let away = &members[1];
-                array.fail(&away.name()).await.expect("the level bears it");
+                array.fail(&away.name()).await.expect("the level survives it");
                 array.remove(&away.name()).await.expect("it is faulty");
                 life.write(&array).await;
                 let named = array.status().bitmap.expect("it has one").set;
@@ -325,7 +323,7 @@ fn a_member_that_was_away_gets_only_what_was_written_meanwhile() {
 }
 
 #[test]
-fn a_member_that_may_lack_more_than_the_bitmap_names_is_not_taken_back() {
+fn a_member_that_may_lack_more_than_the_bitmap_names_is_not_re_added() {
     let re_add = |setup: Setup, scene: &str| {
         let life = Life::new(setup, 1);
         let world = life.world.clone();
@@ -335,7 +333,7 @@ fn a_member_that_may_lack_more_than_the_bitmap_names_is_not_taken_back() {
                 let array = life.serve(&members, false).await.expect("a whole array");
                 life.fill(&array).await;
                 let away = &members[0];
-                array.fail(&away.name()).await.expect("the level bears it");
+                array.fail(&away.name()).await.expect("the level survives it");
                 if scene != "not removed" {
                     array.remove(&away.name()).await.expect("it is faulty");
                 }
@@ -350,7 +348,7 @@ fn a_member_that_may_lack_more_than_the_bitmap_names_is_not_taken_back() {
                         array.stop().await.expect("stops clean"); // clears the bits
                         let rest: Vec<_> = members[1..].iter().chain(&blanks).cloned().collect();
                         let array = life.assemble(&rest, false).await.expect("whole");
-                        array.fail(&blanks[0].name()).await.expect("the level bears it");
+                        array.fail(&blanks[0].name()).await.expect("the level survives it");
                         array.remove(&blanks[0].name()).await.expect("it is faulty");
                         return array.re_add(candidate(away)).await.expect_err("it lacks more");
                     }
@@ -381,7 +379,7 @@ fn a_member_that_may_lack_more_than_the_bitmap_names_is_not_taken_back() {
 }
 
 #[test]
-fn spares_take_over_by_themselves_even_for_one_another() {
+fn spares_take_over_without_a_command_even_for_one_another() {
     for setup in [RAID5, Setup { bitmap: true, lost: 1, ..RAID1 }, Setup { lost: 1, ..RAID6 }] {
         let life = Life::new(Setup { lost: 2, ..setup }, 3);
         let world = life.world.clone();
@@ -394,7 +392,7 @@ fn spares_take_over_by_themselves_even_for_one_another() {
                     array.add(candidate(spare), [0x80 + index as u8; 16], false).await.expect("it fits");
                 }
                 assert_eq!(array.status().members.iter().filter(|member| member.state == "spare").count(), 2);
-                // The first spare gives way under the first byte of data.
+                // The first spare fails under the first byte of data.
                 spares[0].faults().bad_writes.borrow_mut().push(DATA_OFFSET as u64..u64::MAX);
                 members[0].faults().gone.set(true);
                 life.write(&array).await;
@@ -415,7 +413,7 @@ fn spares_take_over_by_themselves_even_for_one_another() {
 }
 
 #[test]
-fn a_member_is_recovered_where_the_bitmap_is_in_a_file() {
+fn a_member_is_recovered_in_an_array_with_a_bitmap_file() {
     let life = Life::new(RAID5, 7);
     let world = life.world.clone();
     world.run(
@@ -426,7 +424,7 @@ fn a_member_is_recovered_where_the_bitmap_is_in_a_file() {
             array.add_bitmap_file(candidate(&file), Some(4096), BitmapPolicy::default()).await.expect("it fits");
             life.fill(&array).await;
             life.write(&array).await;
-            array.fail(&members[1].name()).await.expect("the level bears it");
+            array.fail(&members[1].name()).await.expect("the level survives it");
             array.remove(&members[1].name()).await.expect("faulty");
             array.add(candidate(&blanks[0]), [9; 16], false).await.expect("it fits");
             life.until_whole(&array).await;
@@ -439,7 +437,7 @@ fn a_member_is_recovered_where_the_bitmap_is_in_a_file() {
 }
 
 #[test]
-fn a_member_that_came_back_gets_everything_when_its_bitmap_goes() {
+fn a_re_added_member_is_recovered_in_full_if_the_bitmap_is_removed() {
     for setup in SETUPS.into_iter().filter(|setup| setup.bitmap) {
         let life = Life::new(setup, 8);
         let world = life.world.clone();
@@ -448,7 +446,7 @@ fn a_member_that_came_back_gets_everything_when_its_bitmap_goes() {
                 let (members, _) = life.create().await;
                 let array = life.assemble(&members, false).await.expect("whole");
                 life.fill(&array).await;
-                array.fail(&members[1].name()).await.expect("the level bears it");
+                array.fail(&members[1].name()).await.expect("the level survives it");
                 life.write(&array).await;
                 array.remove(&members[1].name()).await.expect("faulty");
                 array.re_add(candidate(&members[1])).await.expect("it left after bits were cleared");
@@ -463,10 +461,10 @@ fn a_member_that_came_back_gets_everything_when_its_bitmap_goes() {
     }
 }
 
-/// An array can be whole with an `events_cleared` of long ago: that of before a member had a bad block, where the block
-/// was written to again just before the array was stopped. (md's own is always of long ago.)
+/// A whole array can have an old `events_cleared`, from before a member had a bad block, if that block was rewritten
+/// just before the stop. (With md it is always old.)
 #[test]
-fn a_member_that_left_long_before_bits_were_cleared_is_not_taken_back() {
+fn a_member_that_left_long_before_bits_were_cleared_is_not_re_added() {
     for setup in [RAID1, Setup { level: Level::Raid10, layout: 0x103, chunk_bytes: 4096, ..RAID1 }] {
         let life = Life::new(Setup { bitmap: true, lost: 1, ..setup }, 10);
         let world = life.world.clone();
@@ -479,11 +477,11 @@ fn a_member_that_left_long_before_bits_were_cleared_is_not_taken_back() {
             let zeros = || array.pool().zeroed(4096).freeze();
             let first = (DATA_OFFSET as u64, DATA_OFFSET as u64 + 4096);
             members[2].faults().bad_writes.borrow_mut().push(first.0..first.1);
-            array.write(0, zeros(), Durability::Stable).await.expect("a bad block is borne");
+            array.write(0, zeros(), Durability::Stable).await.expect("the level survives a bad block");
             members[2].faults().heal();
-            array.fail(&members[1].name()).await.expect("the level bears it");
+            array.fail(&members[1].name()).await.expect("the level survives it");
             array.remove(&members[1].name()).await.expect("it is faulty");
-            array.write(16 << 10, zeros(), Durability::Stable).await.expect("the level bears it");
+            array.write(16 << 10, zeros(), Durability::Stable).await.expect("the level survives it");
             array.add(candidate(&blanks[0]), [9; 16], false).await.expect("it fits");
             assert!(array.recover(&|_, _| {}).await.expect("nothing fails"));
             array.write(0, zeros(), Durability::Stable).await.expect("the bad block is good again");
@@ -497,7 +495,7 @@ fn a_member_that_left_long_before_bits_were_cleared_is_not_taken_back() {
             world.spawn(async move { clearer.clear_bitmap_lazily().await });
             life.pause(Duration::from_secs(20)).await;
             assert_eq!(set(), 0, "{}", life.context());
-            array.fail(&blanks[0].name()).await.expect("the level bears it");
+            array.fail(&blanks[0].name()).await.expect("the level survives it");
             array.remove(&blanks[0].name()).await.expect("it is faulty");
             let refusal = array.re_add(candidate(&members[1])).await.expect_err("it lacks what no bit names any more");
             assert!(refusal.reason.contains("before bits were cleared"), "{}: {refusal}", life.context());
@@ -507,14 +505,14 @@ fn a_member_that_left_long_before_bits_were_cleared_is_not_taken_back() {
 }
 
 #[test]
-fn a_member_that_joins_twice_at_once_is_taken_once() {
+fn a_member_that_is_added_twice_at_once_joins_once() {
     let life = Life::new(Setup { bitmap: true, ..RAID5 }, 9);
     let world = life.world.clone();
     world.run(
         async {
             let (members, _) = life.create().await;
             let array = life.assemble(&members, false).await.expect("whole");
-            array.fail(&members[1].name()).await.expect("the level bears it");
+            array.fail(&members[1].name()).await.expect("the level survives it");
             array.remove(&members[1].name()).await.expect("faulty");
             let (returned, added) =
                 join(array.re_add(candidate(&members[1])), array.add(candidate(&members[1]), [9; 16], true)).await;
@@ -526,9 +524,10 @@ fn a_member_that_joins_twice_at_once_is_taken_once() {
     );
 }
 
-/// md does so at once, mdadm counts up; here nobody finds another in his place before all are used.
+/// The kernel reuses device numbers at once, mdadm counts up. Here a number is reused only when all others have been
+/// used.
 #[test]
-fn numbers_of_devices_that_are_gone_are_given_again_when_no_others_are_left() {
+fn device_numbers_of_removed_members_are_reused_when_no_others_are_left() {
     let life = Life::new(Setup { lost: 1, ..RAID1 }, 3);
     life.world.clone().run(
         async {
@@ -537,7 +536,7 @@ fn numbers_of_devices_that_are_gone_are_given_again_when_no_others_are_left() {
             let array = life.assemble(&members, false).await.expect("whole");
             life.fill(&array).await;
             let lost = members.remove(1).name();
-            array.fail(&lost).await.expect("the level bears it");
+            array.fail(&lost).await.expect("the level survives it");
             array.remove(&lost).await.expect("faulty");
             let mut former = None;
             for number in 3..MAX_DEVICES as u16 {
@@ -547,7 +546,7 @@ fn numbers_of_devices_that_are_gone_are_given_again_when_no_others_are_left() {
                 if number == 3 {
                     former.plant(0, &blank.image());
                 }
-                array.fail(&blank.name()).await.expect("the level bears it");
+                array.fail(&blank.name()).await.expect("the level survives it");
                 array.remove(&blank.name()).await.expect("faulty");
             }
             array.add(candidate(blank), [0x90; 16], true).await.expect("a number is given again");
@@ -558,7 +557,7 @@ fn numbers_of_devices_that_are_gone_are_given_again_when_no_others_are_left() {
             life.until_whole(&array).await;
             array.stop().await.expect("stops clean");
             life.check_whole(&members).await;
-            // Who had the number before is not taken for who has it now.
+            // The former owner of the number is not mistaken for the present one.
             members.push(former.expect("it was there"));
             let array = life.assemble(&members, false).await.expect("whole");
             let status = array.status();
@@ -568,15 +567,15 @@ fn numbers_of_devices_that_are_gone_are_given_again_when_no_others_are_left() {
     );
 }
 
-/// In between, a loss of power would leave it as one that is not: whoever asks must not count on it.
+/// In between, a power cut would leave a member that is not in sync, so a caller must not count on it yet.
 #[test]
-fn a_member_is_called_in_sync_when_its_superblock_says_so_and_no_sooner() {
+fn a_member_is_reported_in_sync_only_once_its_superblock_says_so() {
     let life = Life::new(RAID5, 5);
     life.world.clone().run(
         async {
             let (mut members, blanks) = life.create().await;
             let array = life.serve(&members, false).await.expect("whole");
-            array.fail(&members.remove(1).name()).await.expect("the level bears it");
+            array.fail(&members.remove(1).name()).await.expect("the level survives it");
             array.add(candidate(&blanks[0]), [0x80; 16], false).await.expect("it fits");
             while array.status().in_sync < array.status().raid_disks {
                 life.pause(Duration::from_micros(1)).await;
@@ -588,7 +587,7 @@ fn a_member_is_called_in_sync_when_its_superblock_says_so_and_no_sooner() {
     );
 }
 
-/// One that has become useless meanwhile does not keep the array from being used.
+/// The superblock that a member holds.
 fn superblock(member: &SimMember) -> Superblock {
     let image = member.image();
     let superblock = decode(Version::V1_2, MemberByte(4096), &image[4096..8192], image.len() as u64);
@@ -599,9 +598,10 @@ fn events(member: &SimMember) -> u64 {
     superblock(member).events
 }
 
-/// md takes whom the others call active for current, if he does not say himself how far he is.
+/// md takes a member for current if another superblock calls it active, unless its own superblock has a recovery
+/// offset.
 #[test]
-fn of_spares_that_take_slots_nobody_is_called_active_before_he_says_so_himself() {
+fn no_superblock_calls_a_spare_active_before_the_spares_own_does() {
     for (seed, cut) in (0..10).flat_map(|seed| (1..30).map(move |cut| (seed, cut))) {
         let life = Life::new(RAID1, seed);
         let (world, boundaries, is_seating) = (life.world.clone(), life.boundaries.clone(), Cell::new(false));
@@ -636,9 +636,9 @@ fn of_spares_that_take_slots_nobody_is_called_active_before_he_says_so_himself()
     }
 }
 
-/// Older kernels believe whoever is one event behind, even where the others call him faulty.
+/// Older kernels accept a member that is one event behind, even if the others call it faulty.
 #[test]
-fn who_was_told_alone_of_the_next_event_is_left_behind_by_those_who_go_on_without_him() {
+fn a_member_that_alone_has_the_next_event_is_stale_once_the_others_go_on() {
     let mut told_alone = 0;
     for (seed, cut) in (0..20).flat_map(|seed| (1..8).map(move |cut| (seed, cut))) {
         let life = Life::new(RAID1, seed);
@@ -662,7 +662,10 @@ fn who_was_told_alone_of_the_next_event_is_left_behind_by_those_who_go_on_withou
         world.forget_all();
         for member in rest {
             let (ahead, behind) = (events(member), events(absent));
-            assert!(ahead > behind + 1, "seed {seed} cut {cut}: at {ahead}, and the one who is absent at {behind}");
+            assert!(
+                ahead > behind + 1,
+                "seed {seed} cut {cut}: the others are at {ahead}, the absent member at {behind}"
+            );
         }
     }
     assert!(told_alone > 0, "the power never went at that moment");
@@ -670,7 +673,7 @@ fn who_was_told_alone_of_the_next_event_is_left_behind_by_those_who_go_on_withou
 
 #[test]
 fn every_byte_that_a_recovery_needs_is_read_once_and_written_once() {
-    // Windows of 512 KiB, several of them, and a last one that is short.
+    // Several windows of 512 KiB, and a short last one.
     let component_bytes = 5 * (512 << 10) + (128 << 10);
     for (setup, lost, bytes_read) in [
         (Setup { chunk_bytes: 64 << 10, ..RAID5 }, 1, 3 * component_bytes),
@@ -708,7 +711,7 @@ fn every_byte_that_a_recovery_needs_is_read_once_and_written_once() {
 }
 
 #[test]
-fn a_recovery_goes_on_from_where_it_was_stopped() {
+fn a_recovery_resumes_where_it_was_stopped() {
     let setup = Setup { chunk_bytes: 64 << 10, component_bytes: 32 << 20, ..RAID5 };
     let life = Life::new(setup, 6);
     let world = life.world.clone();
@@ -717,7 +720,7 @@ fn a_recovery_goes_on_from_where_it_was_stopped() {
             let (members, blanks) = life.create().await;
             let array = life.assemble(&members, false).await.expect("whole");
             life.fill(&array).await;
-            array.fail(&members[2].name()).await.expect("the level bears it");
+            array.fail(&members[2].name()).await.expect("the level survives it");
             array.remove(&members[2].name()).await.expect("faulty");
             array.add(candidate(&blanks[0]), [9; 16], false).await.expect("it fits");
             let keeper = array.clone();
@@ -742,7 +745,7 @@ fn a_recovery_goes_on_from_where_it_was_stopped() {
 }
 
 #[test]
-fn a_recovery_goes_round_what_cannot_be_read_and_past_what_nobody_can_give() {
+fn a_recovery_reads_around_bad_sectors_and_passes_over_unrecoverable_ones() {
     let recover = |setup: Setup, bad: &[usize]| {
         let life = Life::new(setup, 7);
         let world = life.world.clone();
@@ -752,11 +755,11 @@ fn a_recovery_goes_round_what_cannot_be_read_and_past_what_nobody_can_give() {
                 let array = life.serve(&members, false).await.expect("whole");
                 life.fill(&array).await;
                 for &slot in bad {
-                    // One sector, elsewhere on each.
+                    // One sector, at a different position on each.
                     let at = (DATA_OFFSET + (20 << 10) + slot * 8192) as u64;
                     members[slot].faults().bad_reads.borrow_mut().push(at..at + 512);
                 }
-                array.fail(&members[0].name()).await.expect("the level bears it");
+                array.fail(&members[0].name()).await.expect("the level survives it");
                 array.remove(&members[0].name()).await.expect("faulty");
                 array.add(candidate(&blanks[0]), [9; 16], false).await.expect("it fits");
                 life.pause(Duration::from_millis(100)).await;
@@ -785,20 +788,20 @@ fn a_recovery_goes_round_what_cannot_be_read_and_past_what_nobody_can_give() {
     }
 }
 
-/// How members are lost, and got again.
+/// How members are lost and restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Story {
     Replacement,
-    /// So slow that there are checkpoints in it.
+    /// So slow that it has checkpoints.
     SlowReplacement,
     Return,
 }
 
-/// A member is replaced, at a speed at which a window takes longer than a checkpoint waits.
+/// Replaces a member so slowly that a window takes longer than the interval of checkpoints.
 async fn replace_slowly(life: &Life, array: &Simulated, members: &[SimMember], blanks: &[SimMember]) {
     let speed = SyncSpeed { min: 40_000, max: Some(40_000) };
     array.set_sync_speed(speed).expect("it is not zero");
-    array.fail(&members[0].name()).await.expect("the level bears it");
+    array.fail(&members[0].name()).await.expect("the level survives it");
     array.remove(&members[0].name()).await.expect("it is faulty");
     array.add(candidate(&blanks[0]), [0x80; 16], false).await.expect("it fits");
     life.pause(Duration::from_secs(60)).await;
@@ -806,8 +809,8 @@ async fn replace_slowly(life: &Life, array: &Simulated, members: &[SimMember], b
     assert_eq!(status.in_sync, status.raid_disks, "{}: it is not recovered in time", life.context());
 }
 
-/// Lives until the power goes at boundary `cut` of the members' writes; then
-/// what is left must go on to a whole array. The number of boundaries there were.
+/// Plays a story until power is cut at boundary `cut`; what is left must continue to a whole array. Returns the number
+/// of boundaries.
 fn cut_and_go_on(setup: Setup, seed: u64, cut: u64, story: Story) -> u64 {
     let life = Life::new(setup, seed);
     let world = life.world.clone();
@@ -832,7 +835,7 @@ fn cut_and_go_on(setup: Setup, seed: u64, cut: u64, story: Story) -> u64 {
             Story::SlowReplacement => replace_slowly(&life, &array, &members, &blanks).await,
             Story::Return => {
                 let away = members[1].name();
-                array.fail(&away).await.expect("the level bears it");
+                array.fail(&away).await.expect("the level survives it");
                 array.remove(&away).await.expect("faulty");
                 life.write(&array).await;
                 array.re_add(candidate(&members[1])).await.expect("the bitmap says what it lacks");
@@ -853,7 +856,7 @@ fn cut_and_go_on(setup: Setup, seed: u64, cut: u64, story: Story) -> u64 {
         .borrow()
         .iter()
         .map(|member| SimMember::new(member.name(), &after.world, member.after_power_loss(&mut random), Rc::default()))
-        // A blank one that was not added yet is none of the array's.
+        // A blank member that was not added yet does not belong to the array.
         .filter(|member| member.contents()[4096..4100] != [0x5a; 4])
         .collect();
     let world = after.world.clone();
@@ -861,7 +864,7 @@ fn cut_and_go_on(setup: Setup, seed: u64, cut: u64, story: Story) -> u64 {
     end
 }
 
-/// After the power is back.
+/// Continues after the power cut.
 async fn go_on(life: &Life, left: &[SimMember], cut: u64) {
     let context = format!("{} cut {cut}", life.context());
     let (array, is_forced) = match life.serve(left, false).await {
@@ -877,14 +880,14 @@ async fn go_on(life: &Life, left: &[SimMember], cut: u64) {
     }
     *life.truth.borrow_mut() = Truth { settled: found, recent: Vec::new() };
     life.write(&array).await;
-    // Whoever is missing by now is replaced.
+    // Members that are missing by now are replaced.
     for index in 0..array.status().missing.len() {
         let blank = life.member(&format!("late{index}"), 0xa5);
         array.add(candidate(&blank), [0x90 + index as u8; 16], false).await.expect("it fits");
     }
     life.until_whole(&array).await;
     if is_forced {
-        // Where a write was under way P and Q may have named different data.
+        // If a write was in flight, P and Q may point to different data.
         life.truth.borrow_mut().settled = life.read(&array).await;
     }
     life.check(&array).await;
@@ -906,7 +909,7 @@ fn power_may_go_at_any_write_of_a_replacement() {
 }
 
 #[test]
-fn power_may_go_at_any_write_of_a_recovery_for_which_nobody_else_flushes() {
+fn power_may_go_at_any_write_of_a_recovery_that_no_other_flush_covers() {
     // One window; and four, with checkpoints. Without a bitmap, whose rounds would flush what was recovered.
     let short = Setup { component_bytes: 256 << 10, slots: 2, lost: 1, ..RAID1 };
     let copies = Setup { component_bytes: 2 << 20, ..short };
@@ -915,7 +918,7 @@ fn power_may_go_at_any_write_of_a_recovery_for_which_nobody_else_flushes() {
 }
 
 #[test]
-fn power_may_go_at_any_write_of_a_return() {
+fn power_may_go_at_any_write_of_a_re_add() {
     let setups: Vec<_> = SETUPS.into_iter().filter(|setup| setup.bitmap).collect();
     cut_everywhere(&setups, Story::Return);
 }

@@ -1,5 +1,5 @@
-//! Living members that are replaced: while the array is in use, while the old or the new one
-//! fails, and while the power goes at any write.
+//! Replacement of members in use: while the array is used, while the old or the new member fails, and with power cuts
+//! at any write.
 
 use super::healing::{DATA_OFFSET, RAID1, RAID5, RAID6, RAID10, ROW, Scene, Setup, candidate, of, play};
 use engine::{Array, Clock, Durability, Operation, Refusal, SweepTransfers};
@@ -18,11 +18,11 @@ const SETUPS: [Setup; 5] = [RAID1, RAID5, RAID6, RAID10, Setup { level: Level::R
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meanwhile {
     Writes,
-    /// The new one gives way somewhere in its data.
+    /// The new member fails at some position of its data.
     NewFails,
-    /// The old one is there no more.
+    /// The old member is gone.
     OldFails,
-    /// The old one cannot be read in places.
+    /// The old member has unreadable sectors.
     OldHasErrors,
     /// The array is stopped and started again.
     Restart,
@@ -84,7 +84,7 @@ fn a_member_is_replaced_while_it_stays_in_use_whatever_happens() {
 }
 
 #[test]
-fn the_new_member_is_filled_from_the_old_one_alone_where_that_can_give_it() {
+fn the_new_member_is_copied_from_the_old_one_alone_where_that_is_readable() {
     for setup in SETUPS {
         play(setup, 21, async |scene| {
             let members = scene.create().await;
@@ -105,7 +105,7 @@ fn the_new_member_is_filled_from_the_old_one_alone_where_that_can_give_it() {
 }
 
 #[test]
-fn spares_replace_and_what_cannot_be_replaced_is_refused() {
+fn a_spare_can_replace_a_member_and_invalid_replacements_are_refused() {
     play(RAID5, 22, async |scene| {
         let members = scene.create().await;
         let (spare, other) = (scene.member("spare"), scene.member("other"));
@@ -121,7 +121,7 @@ fn spares_replace_and_what_cannot_be_replaced_is_refused() {
         array.replace_with_spare("member0", "spare").await.expect("a spare");
         let refusal = array.replace("member0", candidate(&other), [9; 16], false).await.expect_err("twice");
         assert!(refusal.to_string().contains("is being replaced already"), "{refusal}");
-        // Given up by hand, and begun anew.
+        // The replacement is failed by command and begun again.
         array.fail("spare").await.expect("nothing depends on it");
         array.replace("member0", candidate(&other), [9; 16], false).await.expect("it fits");
         array.freeze_sweeps(false);
@@ -132,7 +132,7 @@ fn spares_replace_and_what_cannot_be_replaced_is_refused() {
     });
 }
 
-/// In the place of a member, or as a spare.
+/// Adds a member as a replacement of `old`, or as a spare.
 async fn take_in(array: &Simulated, new: &SimMember, old: Option<&str>, overwrite: bool) -> Result<(), Refusal> {
     match old {
         Some(old) => array.replace(old, candidate(new), [9; 16], overwrite).await,
@@ -141,7 +141,7 @@ async fn take_in(array: &Simulated, new: &SimMember, old: Option<&str>, overwrit
 }
 
 #[test]
-fn what_may_be_another_arrays_member_joins_only_when_asked() {
+fn what_may_be_a_member_of_another_array_is_added_only_when_asked() {
     for replaces in [false, true] {
         for at in [0, 4096] {
             play(RAID5, 24, async |scene| {
@@ -169,7 +169,7 @@ fn what_may_be_another_arrays_member_joins_only_when_asked() {
 }
 
 #[test]
-fn a_newcomer_that_fails_is_named_with_what_was_changed() {
+fn the_refusal_names_a_new_member_that_fails_and_what_was_changed() {
     for replaces in [false, true] {
         for (flushes, words) in [(0, "it is not a member"), (1, "the array goes on without it")] {
             play(RAID5, 25, async |scene| {
@@ -189,10 +189,10 @@ fn a_newcomer_that_fails_is_named_with_what_was_changed() {
     }
 }
 
-/// Power goes halfway through a replacement, with a write under way of which each member may have kept its part or not: what
-/// is read then is read ever after, also once the new member has taken its place.
+/// Power goes halfway through a replacement, with a write in flight that each member may have kept or not. What is read
+/// then must not change any more, also after the new member has taken the slot.
 #[test]
-fn what_was_read_after_a_loss_of_power_stays_when_places_are_changed() {
+fn what_was_read_after_a_power_cut_stays_the_same_after_the_replacement() {
     for (setup, old) in SETUPS.into_iter().flat_map(|setup| [0, 1].map(|old| (setup, old))) {
         for seed in 0..12 {
             play(setup, seed, async |scene| {
@@ -234,8 +234,8 @@ fn what_was_read_after_a_loss_of_power_stays_when_places_are_changed() {
     }
 }
 
-/// Cut at boundary `cut`, counted from the replacement's beginning: what is left goes on to a whole array. The
-/// boundaries that there were.
+/// Cuts power at boundary `cut`, counted from the beginning of the replacement. What is left continues to a whole
+/// array. Returns the number of boundaries.
 fn cut_while_replacing(setup: Setup, cut: u64) -> u64 {
     let scene = Scene::new(setup, 23);
     let (members, new) = (scene.run(scene.create()), scene.member("new"));
@@ -260,7 +260,7 @@ fn cut_while_replacing(setup: Setup, cut: u64) -> u64 {
         assert_eq!(of(&array.status(), &new).state, "in_sync", "{setup:?}");
         under_way.set(Some((1_000, 9_000)));
         before.borrow_mut().clone_from(&scene.truth.borrow());
-        scene.write(&array, 1_000..10_000).await; // the old one does not get this
+        scene.write(&array, 1_000..10_000).await; // not written to the old member
         under_way.set(None);
         array.stop().await.expect("stops clean");
     };
@@ -270,7 +270,7 @@ fn cut_while_replacing(setup: Setup, cut: u64) -> u64 {
         let context = format!("{setup:?} cut {cut}");
         let array = scene.assemble(&left, false).await.unwrap_or_else(|refusal| panic!("{context}: {refusal}"));
         let status = array.status();
-        assert_eq!(status.in_sync, status.raid_disks, "{context}: somebody current has each slot: {status:?}");
+        assert_eq!(status.in_sync, status.raid_disks, "{context}: every slot has a current member: {status:?}");
         let first = array.read(0, array.pool().take(array.bytes() as usize)).await.expect("whole").to_vec();
         let keeper = array.clone();
         scene.world.spawn(async move { keeper.keep_whole().await });
@@ -300,7 +300,7 @@ fn cut_while_replacing(setup: Setup, cut: u64) -> u64 {
 }
 
 #[test]
-fn power_may_go_at_any_write_of_a_change_of_places() {
+fn power_may_go_at_any_write_of_a_replacement_in_use() {
     for setup in [RAID1, RAID5, RAID6, RAID10] {
         let setup = Setup { component_bytes: 128 << 10, ..setup };
         let end = cut_while_replacing(setup, u64::MAX);
@@ -311,9 +311,9 @@ fn power_may_go_at_any_write_of_a_change_of_places() {
     }
 }
 
-/// Whenever it begins to hang, it is refused in time, and meanwhile and afterwards the array does what it is asked.
+/// Whenever it begins to hang, it is refused in time; requests work meanwhile and afterwards.
 #[test]
-fn a_newcomer_that_hangs_is_given_up_and_holds_nothing_up() {
+fn a_new_member_that_hangs_is_refused_in_time_and_delays_no_request() {
     const TIMEOUT: Duration = Duration::from_secs(2);
     let mut refusals = [0, 0];
     for (turn, begins) in (0..60_u64).map(|turn| (turn, Duration::from_micros(turn * 100))) {
@@ -358,7 +358,7 @@ fn a_newcomer_that_hangs_is_given_up_and_holds_nothing_up() {
 }
 
 #[test]
-fn a_stop_does_not_wait_for_a_newcomer_that_hangs() {
+fn a_stop_does_not_wait_for_a_new_member_that_hangs() {
     play(RAID5, 31, async |scene| {
         let members = scene.create().await;
         let new = scene.member("new");

@@ -1,5 +1,5 @@
-//! Readers beside whatever is done to blocks that rotted: they are healed, or written over, by members that take their
-//! time. A reader finds what there was, or what is being written; never what rotted.
+//! Reads beside read repair and beside writes over corrupted blocks, on members that take their time. A read returns
+//! the old data or data being written, never corrupted data.
 
 use super::checksums::{BLOCKS, RAID1, RAID5, RAID6, RAID10, Scene, Simulated, play};
 use engine::{Clock, Durability, ScrubAction, Verify};
@@ -7,22 +7,23 @@ use futures_util::future::{join, join_all};
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Readers at a time.
+/// Concurrent readers.
 const READERS: usize = 6;
 
 impl Scene {
-    /// Every block of so many on one member becomes noise.
+    /// Overwrites every `step`th block of a member with noise.
     fn rot_many(&self, member: usize, step: usize) {
         (1..BLOCKS).step_by(step).for_each(|block| self.rot(member, block));
     }
 
-    /// Reads places by chance until `is_over`; `take` is asked to take each byte for right.
+    /// Reads random ranges until `is_over`; `takes` says whether a byte at a position is legal.
     async fn read_beside(&self, array: &Simulated, is_over: &Cell<bool>, takes: &dyn Fn(usize, u8) -> bool) {
         let clock = self.world.clock();
         while !is_over.get() {
             let bytes = [512, 4096, 4096, 16384][self.random.borrow_mut().within(0..4) as usize];
             let at = self.random.borrow_mut().within(0..array.bytes() / bytes) * bytes;
-            let read = array.read(at, array.pool().take(bytes as usize)).await.expect("the others have it");
+            let read =
+                array.read(at, array.pool().take(bytes as usize)).await.expect("the other members have the data");
             for (place, byte) in (at as usize..).zip(read.iter()) {
                 assert!(takes(place, *byte), "{:?}: byte {place} is neither old nor new", self.setup);
             }
@@ -32,7 +33,7 @@ impl Scene {
 }
 
 #[test]
-fn no_reader_beside_healing_gets_what_rotted() {
+fn no_read_beside_read_repair_returns_corrupted_data() {
     for setup in [RAID1, RAID5, RAID6, RAID10] {
         for write_micros in [0, 100, 5_000] {
             play(setup, true, async |scene| {
@@ -55,7 +56,7 @@ fn no_reader_beside_healing_gets_what_rotted() {
                 assert!(array.status().checksums.expect("it has some").wrong > 0, "{setup:?}: it was met");
                 array.stop().await.expect("whole");
                 let array = scene.assemble(&scene.members, Verify::Always).await;
-                scene.scrub(&array, ScrubAction::Repair).await; // what no reader comes to: parity
+                scene.scrub(&array, ScrubAction::Repair).await; // heals parity, which no request reads
                 assert!(scene.data() == before, "{setup:?}: healed, and with nothing else");
                 array.stop().await.expect("whole");
             });
@@ -64,7 +65,7 @@ fn no_reader_beside_healing_gets_what_rotted() {
 }
 
 #[test]
-fn a_reader_beside_a_write_over_what_rotted_finds_the_old_or_the_new() {
+fn a_read_beside_a_write_over_corrupted_data_returns_the_old_or_the_new() {
     for setup in [RAID1, RAID5, RAID6, RAID10] {
         for write_micros in [0, 1_000] {
             play(setup, true, async |scene| {

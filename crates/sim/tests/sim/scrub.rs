@@ -1,5 +1,4 @@
-//! Scrubs: what is read and how often, what is found and healed, while others use the
-//! array, and over pauses and restarts.
+//! Scrubs: what they read, find and heal, beside other users of the array, and over pauses and restarts.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{
@@ -51,7 +50,7 @@ const SETUPS: [Setup; 11] = [
     Setup { layout: 0x1_0201, chunk_bytes: 8 << 10, ..RAID10 },
 ];
 
-/// World, members and what they are to hold.
+/// The world, the members and the expected contents.
 struct Scene {
     setup: Setup,
     world: World,
@@ -69,7 +68,7 @@ impl Scene {
     }
 
     fn run<T>(&self, life: impl Future<Output = T>) -> T {
-        self.world.run(life, || false).expect("nobody stops it")
+        self.world.run(life, || false).expect("the run is not stopped")
     }
 
     fn candidates(&self) -> Vec<Candidate<SimMember>> {
@@ -95,7 +94,7 @@ impl Scene {
         let newcomer = |(number, candidate)| Some(Newcomer { candidate, device_uuid: [number; 16] });
         let newcomers: Vec<_> = (0..).zip(self.candidates()).map(newcomer).collect();
         let pool = Pool::new(1 << 20);
-        create(&recipe, &newcomers, &[], &pool, &self.world.clock(), &|_, _| {}).await.expect("it can be made");
+        create(&recipe, &newcomers, &[], &pool, &self.world.clock(), &|_, _| {}).await.expect("the array is created");
         let array = self.assemble().await;
         let mut bytes = vec![0; array.bytes() as usize];
         self.random.borrow_mut().fill(&mut bytes);
@@ -110,7 +109,7 @@ impl Scene {
     async fn assemble_of(&self, members: Vec<Candidate<SimMember>>) -> Simulated {
         let pool = Pool::new(32 << 20);
         let options = AssembleOptions::default();
-        Array::assemble(members, options, pool, self.world.clock()).await.expect("its own array")
+        Array::assemble(members, options, pool, self.world.clock()).await.expect("the array is assembled")
     }
 
     async fn pause(&self, time: Duration) {
@@ -118,7 +117,7 @@ impl Scene {
         clock.sleep_until(clock.now() + time).await;
     }
 
-    /// Changes a block of a member; where it is, from the member's start.
+    /// Changes a range of a member's component silently.
     fn corrupt(&self, member: usize, component_at: u64, bytes: u64) {
         let at = DATA_OFFSET + component_at;
         self.members[member].corrupt(at..at + bytes, &mut self.random.borrow_mut());
@@ -135,13 +134,13 @@ impl Scene {
 
 async fn scrubbed(array: &Simulated, request: &ScrubRequest) -> ScrubReport {
     array.begin_scrub(request).expect("it can be scrubbed");
-    array.scrub(&|_, _| {}).await.expect("it is fit for it");
-    let report = array.scrub_report().expect("one was begun");
+    array.scrub(&|_, _| {}).await.expect("the array can be scrubbed");
+    let report = array.scrub_report().expect("a scrub was begun");
     assert_eq!(report.state, ScrubState::Complete);
     report
 }
 
-/// Transfers and bytes read of each member.
+/// Reads of each member, and their bytes.
 fn reads(array: &Simulated) -> Vec<(u64, u64)> {
     array.status().members.iter().map(|member| (member.reads, member.read_bytes)).collect()
 }
@@ -160,7 +159,7 @@ fn every_byte_of_a_healthy_array_is_read_once_in_long_transfers_and_none_is_writ
             let windows = used.div_ceil((512 << 10).max(setup.chunk_bytes));
             for (reads, bytes) in reads(&array) {
                 assert_eq!(bytes, used, "{setup:?}");
-                // Where copies are far apart on a member, each window of the array is several runs of it.
+                // If copies are far apart on a member, each window of the array is several runs of it.
                 let runs = if setup.layout > 0x1ff && setup.level == Level::Raid10 {
                     used / setup.chunk_bytes
                 } else {
@@ -176,12 +175,13 @@ fn every_byte_of_a_healthy_array_is_read_once_in_long_transfers_and_none_is_writ
 }
 
 #[test]
-fn a_wrong_block_is_named_with_its_stripe_and_place_and_healed() {
+fn a_wrong_block_is_named_with_its_stripe_and_position_and_healed() {
     let scene = Scene::new(RAID6, 2);
     scene.run(async {
         scene.create().await;
         let right = scene.all_data();
-        // Stripe 5, the third row of slot 2's chunk: left-symmetric, so P is on slot 0 and Q on 1, and slot 2 holds its first data.
+        // Stripe 5, the third row of slot 2's chunk. Left-symmetric: P is on slot 0 and Q on slot 1, and slot 2 holds
+        // the first data chunk.
         let at = 5 * RAID6.chunk_bytes + 2 * 4096;
         scene.corrupt(2, at + 100, 200);
         let array = scene.assemble().await;
@@ -203,7 +203,7 @@ fn a_wrong_block_is_named_with_its_stripe_and_place_and_healed() {
 }
 
 #[test]
-fn what_is_undecidable_stays_unless_md_s_choice_is_asked_for() {
+fn undecidable_rows_stay_unless_mds_choice_is_requested() {
     for setup in [RAID5, Setup { slots: 2, ..RAID1 }, RAID10] {
         let scene = Scene::new(setup, 3);
         scene.run(async {
@@ -225,7 +225,7 @@ fn what_is_undecidable_stays_unless_md_s_choice_is_asked_for() {
 }
 
 #[test]
-fn an_unreadable_sector_is_found_read_around_and_written_anew() {
+fn an_unreadable_sector_is_found_reconstructed_and_rewritten() {
     for setup in [RAID1, RAID5, RAID6, RAID10] {
         let scene = Scene::new(setup, 4);
         scene.run(async {
@@ -238,7 +238,7 @@ fn an_unreadable_sector_is_found_read_around_and_written_anew() {
             assert!(matches!(finding.verdict, FindingVerdict::Decided(_)), "{setup:?}: {finding:?}");
             assert_eq!((finding.members[0].slot, finding.members[0].member_at), (1, bad / 4096 * 4096));
             for (member, (_, bytes)) in reads(&array).into_iter().enumerate() {
-                // Of the member with the bad sector, what failed was tried again in smaller parts.
+                // The failed transfer of the member with the bad sector was repeated in smaller parts.
                 let again = if member == 1 { (512 << 10) + (64 << 10) } else { 0 };
                 assert!(bytes <= setup.component_bytes + again, "{setup:?}: {bytes} bytes of member {member}");
             }
@@ -251,7 +251,7 @@ fn an_unreadable_sector_is_found_read_around_and_written_anew() {
 }
 
 #[test]
-fn one_more_wrong_block_than_the_mathematics_bears_is_seen_and_left_alone() {
+fn one_wrong_block_too_many_for_a_decision_is_found_and_left_alone() {
     let scene = Scene::new(RAID6, 5);
     scene.run(async {
         scene.create().await;
@@ -263,13 +263,13 @@ fn one_more_wrong_block_than_the_mathematics_bears_is_seen_and_left_alone() {
         let counts = scrubbed(&whole, &REPAIR).await.found.counts;
         assert_eq!((counts.undecidable, counts.healed), (1, 1));
         whole.stop().await.expect("no member fails");
-        // One missing: a mismatch is seen, and nobody can be convicted.
+        // With one member missing, a mismatch is seen, but no block can be identified as wrong.
         scene.corrupt(3, 900 << 10, 4096);
         candidates.remove(5);
         let degraded = scene.assemble_of(candidates).await;
         let counts = scrubbed(&degraded, &REPAIR).await.found.counts;
         assert_eq!((counts.undecidable, counts.decided, counts.left()), (2, 0, 2));
-        // md's choice is asked for: what is missing is what P says, and Q what all of that does.
+        // With md's choice: the missing data is what P says, and Q follows from it all.
         let before = scene.all_data();
         let counts = scrubbed(&degraded, &REPAIR_PARITY).await.found.counts;
         assert_eq!((counts.undecidable, counts.rewritten, counts.left()), (2, 2, 0));
@@ -281,7 +281,7 @@ fn one_more_wrong_block_than_the_mathematics_bears_is_seen_and_left_alone() {
 }
 
 #[test]
-fn a_scrub_that_is_paused_interrupted_and_taken_up_again_reads_each_byte_once_and_reports_all() {
+fn a_scrub_that_is_paused_interrupted_and_resumed_reads_each_byte_once_and_reports_all() {
     let scene = Scene::new(RAID6, 6);
     scene.run(async {
         scene.create().await;
@@ -314,7 +314,7 @@ fn a_scrub_that_is_paused_interrupted_and_taken_up_again_reads_each_byte_once_an
         drop(array);
         let array = scene.assemble().await;
         array.restore_scrub(report).expect("of this array");
-        array.scrub(&|_, _| {}).await.expect("it is fit for it");
+        array.scrub(&|_, _| {}).await.expect("the array can be scrubbed");
         let report = array.scrub_report().expect("it was restored");
         assert_eq!((report.state, report.found.counts.decided), (ScrubState::Complete, 3));
         for ((_, bytes), before) in reads(&array).into_iter().zip(read_before) {
@@ -323,7 +323,7 @@ fn a_scrub_that_is_paused_interrupted_and_taken_up_again_reads_each_byte_once_an
         array.begin_scrub(&CHECK).expect("the last one is over");
         array.cancel_scrub().expect("it was begun");
         array.scrub(&|_, _| {}).await.expect("there is nothing to do");
-        assert_eq!(array.scrub_report().expect("it was begun").state, ScrubState::Cancelled);
+        assert_eq!(array.scrub_report().expect("a scrub was begun").state, ScrubState::Cancelled);
         array.stop().await.expect("no member fails");
     });
 }
@@ -359,7 +359,7 @@ fn a_range_is_widened_to_whole_stripes_and_nothing_else_is_read() {
     }
 }
 
-/// Writes here and there, in whole units, until told to stop.
+/// Writes random whole units until `unit` is 0.
 async fn write_meanwhile(scene: &Scene, array: &Simulated, model: &RefCell<Vec<u8>>, unit: &Cell<u64>) {
     while unit.get() > 0 {
         let (at, bytes) = {
@@ -376,7 +376,7 @@ async fn write_meanwhile(scene: &Scene, array: &Simulated, model: &RefCell<Vec<u
 }
 
 #[test]
-fn writes_under_way_are_never_taken_for_mismatches_and_never_undone_by_a_repair() {
+fn writes_in_flight_are_never_mistaken_for_mismatches_nor_undone_by_a_repair() {
     for (setup, seed) in [RAID1, RAID5, RAID6, RAID10].into_iter().zip(10..) {
         let scene = Scene::new(setup, seed);
         scene.run(async {
@@ -390,8 +390,8 @@ fn writes_under_way_are_never_taken_for_mismatches_and_never_undone_by_a_repair(
                     let report = scrubbed(&array, &if round % 2 == 0 { CHECK } else { REPAIR_PARITY }).await;
                     assert_eq!(report.found.counts.found(), 0, "{setup:?}: {report:?}");
                 }
-                // With something to heal, too. Whole stripes alone are written: others would take what is wrong for
-                // data, and make it so for good.
+                // With blocks to heal, only whole stripes are written. Other writes would use wrong blocks as data, and
+                // make them permanent.
                 unit.set(array.preferred_bytes());
                 for round in 0..8 {
                     scene.corrupt(setup.slots - 1, round * (256 << 10), 4096);
@@ -412,7 +412,7 @@ fn writes_under_way_are_never_taken_for_mismatches_and_never_undone_by_a_repair(
 }
 
 #[test]
-fn a_server_s_scrub_waits_for_recovery_and_goes_on_behind_it() {
+fn a_servers_scrub_waits_for_a_recovery_and_continues_after_it() {
     let scene = Scene::new(RAID6, 20);
     scene.run(async {
         scene.create().await;
@@ -423,16 +423,16 @@ fn a_server_s_scrub_waits_for_recovery_and_goes_on_behind_it() {
         array.begin_scrub(&CHECK).expect("it can be scrubbed");
         scene.pause(Duration::from_millis(300)).await;
         assert_eq!(array.status().sync_action, "check");
-        array.fail("member0").await.expect("the level bears it");
+        array.fail("member0").await.expect("the level survives it");
         let mut contents = vec![0x5a; (DATA_OFFSET + RAID6.component_bytes) as usize];
-        contents[..HEAD_BYTES as usize].fill(0); // or it would be somebody's
+        contents[..HEAD_BYTES as usize].fill(0); // or it would be taken for a member
         let blank = SimMember::new("blank".to_owned(), &scene.world, contents, Rc::default());
         array.add(Candidate { name: "blank".to_owned(), member: blank }, [9; 16], false).await.expect("it fits");
         let mut recovered = false;
         loop {
             let status = array.status();
             recovered |= status.sync_action == "recover";
-            let report = array.scrub_report().expect("it was begun");
+            let report = array.scrub_report().expect("a scrub was begun");
             if report.state.is_over() {
                 assert!(recovered && status.in_sync == 6, "{status:?}");
                 assert_eq!((report.state, report.found.counts.found()), (ScrubState::Complete, 0));

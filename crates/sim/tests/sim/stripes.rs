@@ -1,5 +1,5 @@
-//! How many bytes and transfers writes cost the members, stripes that change in part above all,
-//! counted at the members: exactly so many, never more.
+//! The bytes and transfers that writes cost the members, counted at the members. The counts are exact. Most tests are
+//! about stripes that change in part.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Block, Candidate, Durability, Pool, StripeSize};
@@ -18,7 +18,7 @@ const DATA_OFFSET: u64 = 32 * KIB;
 const COMPONENT: u64 = 16 * CHUNK;
 const MEMBERS: usize = 7;
 
-/// Members' transfers and bytes since the last look.
+/// The members' transfers and bytes since the last count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cost {
     pub(super) reads: u64,
@@ -27,7 +27,7 @@ pub(super) struct Cost {
     pub(super) written_bytes: u64,
 }
 
-/// So many reads and writes, all of `bytes`.
+/// The cost of this many reads and writes, all of `bytes`.
 pub(super) const fn each(reads: u64, writes: u64, bytes: u64) -> Cost {
     Cost { reads, read_bytes: reads * bytes, writes, written_bytes: writes * bytes }
 }
@@ -49,7 +49,7 @@ impl Counted {
         sum
     }
 
-    /// What `work` costs.
+    /// The cost of `work`.
     async fn cost<T>(&mut self, work: impl Future<Output = T>) -> Cost {
         work.await;
         let (before, now) = (self.before, self.total());
@@ -70,11 +70,14 @@ impl Counted {
 
     pub(super) async fn read(&mut self, at: u64, bytes: u64) -> Cost {
         let array = self.array.clone();
-        self.cost(async move { array.read(at, array.pool().take(bytes as usize)).await.expect("it can be had") }).await
+        self.cost(
+            async move { array.read(at, array.pool().take(bytes as usize)).await.expect("the data is available") },
+        )
+        .await
     }
 }
 
-/// An array of 7 members, its first `missing` ones not there, and what is done with it.
+/// Plays `life` on an array of 7 members, the first `missing` of which are missing.
 pub(super) fn with_array(level: Level, missing: usize, options: AssembleOptions, life: impl AsyncFnOnce(&mut Counted)) {
     let world = World::new(1);
     let member = |index| {
@@ -102,9 +105,9 @@ pub(super) fn with_array(level: Level, missing: usize, options: AssembleOptions,
         let newcomer =
             |(index, member)| Some(Newcomer { candidate: candidate(member), device_uuid: [index as u8; 16] });
         let newcomers: Vec<_> = members.iter().enumerate().map(newcomer).collect();
-        create(&recipe, &newcomers, &[], &pool, &world.clock(), &|_, _| {}).await.expect("it can be made");
+        create(&recipe, &newcomers, &[], &pool, &world.clock(), &|_, _| {}).await.expect("the array is created");
         let offered = members[missing..].iter().map(candidate).collect();
-        let array = Array::assemble(offered, options, pool, world.clock()).await.expect("it bears that");
+        let array = Array::assemble(offered, options, pool, world.clock()).await.expect("the level survives it");
         let mut counted = Counted { before: each(0, 0, 0), array };
         life(&mut counted).await;
         counted.array.stop().await.expect("nothing fails");
@@ -145,17 +148,17 @@ fn a_write_of_several_chunks_of_each_member_is_one_transfer_for_each() {
 }
 
 #[test]
-fn a_row_that_is_written_again_and_again_is_not_read_again() {
+fn a_row_that_is_written_repeatedly_is_not_read_again() {
     for (level, transfers) in [(Level::Raid5, 2), (Level::Raid6, 3)] {
         with_array(level, 0, AssembleOptions::default(), async |array| {
             for reads in [transfers, transfers, 0, 0, 0] {
                 assert_eq!(array.write(20 * PAGE, PAGE).await, each(reads, 0, PAGE).and_writes(transfers), "{level:?}");
             }
-            // The same row of another chunk: parity is there, its own old data is not.
+            // The same row of another chunk: parity is in memory, the old data is not.
             let neighbour = 20 * PAGE + CHUNK;
             assert_eq!(array.write(neighbour, PAGE).await, each(1, 0, PAGE).and_writes(transfers), "{level:?}");
             assert_eq!(array.write(neighbour, PAGE).await, each(0, transfers, PAGE), "{level:?}");
-            // A part of a page is not kept, and what was there is forgotten.
+            // A part of a page is not cached, and invalidates what was.
             assert_eq!(array.write(neighbour, 512).await, each(0, transfers, 512), "{level:?}");
             assert_eq!(array.write(neighbour, PAGE).await, each(transfers, transfers, PAGE), "{level:?}");
         });
@@ -176,7 +179,7 @@ fn the_rest_of_a_stripe_needs_no_read_when_its_beginning_is_in_memory() {
 }
 
 impl Cost {
-    /// Writes of the same size as the reads.
+    /// The cost of as many writes as reads, of the same size.
     const fn and_writes(self, writes: u64) -> Cost {
         Cost { writes, written_bytes: writes * PAGE, ..self }
     }
@@ -211,7 +214,7 @@ fn a_fixed_stripe_size_moves_whole_units_of_every_chunk_it_touches() {
 
 #[test]
 fn reconstructing_reads_move_whole_units_where_the_stripe_size_is_fixed() {
-    // Left-symmetric: the first chunk of the array is on member 0, which is not there.
+    // Left-symmetric: the first chunk of the array is on member 0, which is missing.
     with_array(Level::Raid5, 1, uncached(), async |array| {
         assert_eq!(array.read(PAGE, PAGE).await, each(6, 0, PAGE));
     });
@@ -222,9 +225,9 @@ fn reconstructing_reads_move_whole_units_where_the_stripe_size_is_fixed() {
 }
 
 #[test]
-fn a_degraded_array_makes_the_same_use_of_what_is_in_memory() {
+fn a_degraded_array_uses_the_stripe_cache_as_well() {
     with_array(Level::Raid5, 1, AssembleOptions::default(), async |array| {
-        // Chunk 0 is lost: its parity is remade from the others.
+        // Chunk 0 is missing: its parity is computed from the others.
         assert_eq!(array.write(0, PAGE).await, Cost { writes: 1, written_bytes: PAGE, ..each(5, 0, PAGE) });
         assert_eq!(array.write(0, PAGE).await.reads, 5);
         assert_eq!(array.write(0, PAGE).await, each(0, 1, PAGE), "the others are in memory");

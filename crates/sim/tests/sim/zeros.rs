@@ -1,6 +1,5 @@
-//! Discard and write-zeroes on every level, whole and degraded, over members
-//! that can, cannot, and only say that they can. Afterwards every byte is what
-//! it has to be, and follows as well from the members that are left without any one.
+//! Discard and write-zeroes at every level, whole and degraded, on members that support them, do not, or only claim to.
+//! Afterwards every byte is legal, also when it is reconstructed without any one member.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Durability, Pool};
@@ -89,7 +88,7 @@ impl Case {
             |(index, member)| Some(Newcomer { candidate: candidate(member), device_uuid: [index as u8; 16] });
         let newcomers: Vec<_> = self.members.iter().enumerate().map(newcomer).collect();
         let clock = self.world.clock();
-        create(&recipe, &newcomers, &[], &Pool::new(1 << 20), &clock, &|_, _| {}).await.expect("it can be made");
+        create(&recipe, &newcomers, &[], &Pool::new(1 << 20), &clock, &|_, _| {}).await.expect("the array is created");
     }
 
     async fn assemble(&self, members: &[SimMember]) -> Simulated {
@@ -102,14 +101,14 @@ impl Case {
         !matches!(self.level, Level::Linear | Level::Raid0)
     }
 
-    /// What must be there after `how` was done to `range`; `None` where anything may be.
+    /// Updates `expected` for `how` on `range`; `None` stands for any value.
     fn apply(&self, expected: &mut [Option<u8>], range: Range<usize>, how: How, unit: usize) {
         let inner = range.start.next_multiple_of(unit)..range.end / unit * unit;
         match how {
             How::WriteZeroes | How::PunchHole => expected[range].fill(Some(0)),
             How::Discard if self.is_redundant() => match self.zeroing {
                 Zeroing::Discards => expected[range].fill(Some(0)),
-                // Whether it has been found out already.
+                // Depends on whether the array has learned already that the member cannot discard.
                 Zeroing::Promises => expected[range].iter_mut().for_each(|byte| *byte = byte.filter(|&byte| byte == 0)),
                 _ => {}
             },
@@ -122,7 +121,7 @@ impl Case {
         }
     }
 
-    /// Some ranges in each way; then everything is compared, and once more without each member.
+    /// Zeroes some ranges in each way, and compares everything, also without each member.
     fn run(&self, rounds: usize, seed: u64) {
         let life = async {
             let present = &self.members[self.missing..];
@@ -144,14 +143,14 @@ impl Case {
                 };
                 done.unwrap_or_else(|error| panic!("{}: {how:?} {range:?}: {error}", self.name));
                 self.apply(&mut expected, range, how, array.block_bytes() as usize);
-                // Parts of what was zeroed are written again: the cache must know.
+                // Parts of zeroed ranges are written again, which the cache must notice.
                 let start = random.within(0..data.len() as u64 - 4096) as usize / 4096 * 4096;
                 let mut page = vec![0; 4096];
                 random.fill(&mut page);
                 array
                     .write(start as u64, array.pool().copy_of(&page), Durability::Ordinary)
                     .await
-                    .expect("it bears that");
+                    .expect("the level survives it");
                 expected[start..start + 4096].iter_mut().zip(&page).for_each(|(byte, new)| *byte = Some(*new));
             }
             let found = self.compare(&array, &expected).await;
@@ -189,7 +188,7 @@ fn candidate(member: &SimMember) -> Candidate<SimMember> {
 }
 
 #[test]
-fn what_is_zeroed_reads_as_zeros_and_nothing_else_changes_on_any_level() {
+fn zeroed_ranges_read_as_zeros_and_nothing_else_changes_at_any_level() {
     for (level, layout) in LEVELS {
         let bearable = match level {
             Level::Linear | Level::Raid0 => 0,
@@ -207,7 +206,7 @@ fn what_is_zeroed_reads_as_zeros_and_nothing_else_changes_on_any_level() {
 }
 
 #[test]
-fn whole_stripes_go_to_every_member_at_once_and_nothing_is_read() {
+fn whole_stripes_are_zeroed_on_every_member_at_once_without_reads() {
     for zeroing in [Zeroing::Zeroes, Zeroing::Discards] {
         let case = Case::new(Level::Raid5, 2, zeroing, 0);
         let life = async {
@@ -235,7 +234,7 @@ fn whole_stripes_go_to_every_member_at_once_and_nothing_is_read() {
 }
 
 #[test]
-fn a_member_that_fails_to_discard_leaves_and_the_others_hold_zeros() {
+fn a_member_that_fails_to_discard_is_failed_and_the_others_hold_zeros() {
     for level in [Level::Raid1, Level::Raid5, Level::Raid6, Level::Raid10] {
         let layout = if level == Level::Raid10 { 0x102 } else { default_layout(level) };
         let case = Case::new(level, layout, Zeroing::Discards, 0);
@@ -243,9 +242,9 @@ fn a_member_that_fails_to_discard_leaves_and_the_others_hold_zeros() {
             let array = case.assemble(&case.members).await;
             let data = vec![1; array.bytes() as usize];
             array.write(0, array.pool().copy_of(&data), Durability::Ordinary).await.expect("whole");
-            // A medium that fails would only become bad blocks.
+            // Failed discards alone would only become bad blocks.
             case.members[1].faults().gone.set(true);
-            array.discard(0, array.bytes()).await.expect("the level bears it");
+            array.discard(0, array.bytes()).await.expect("the level survives it");
             assert_eq!(array.status().in_sync as usize, MEMBERS - 1, "{level:?}");
             case.compare(&array, &vec![Some(0); data.len()]).await;
             array.stop().await.expect("stops clean");
@@ -264,7 +263,7 @@ fn half_a_chunk_is_discarded_on_a_degraded_array() {
             let mut data = vec![0; array.bytes() as usize];
             Random::new(missing as u64).fill(&mut data);
             array.write(0, array.pool().copy_of(&data), Durability::Ordinary).await.expect("degraded");
-            // Of every chunk of five stripes one half or the other: so each role is on the member that is away.
+            // One half of every chunk in five stripes, so that each role is on the missing member.
             let end = data.len();
             for half in (0..40).map(|chunk| chunk * CHUNK + chunk % 2 * (CHUNK / 2)).filter(|at| *at < end) {
                 array.discard(half as u64, CHUNK as u64 / 2).await.expect("degraded");

@@ -101,5 +101,5 @@ pub(crate) struct GenerateArguments {
 
 /// The laboratory's experiments, and all of them.
 fn lab_names() -> clap::builder::PossibleValuesParser {
-    std::iter::once("all").chain(sim::lab::EXPERIMENTS.iter().map(|experiment| experiment.name)).into()
+    std::iter::once("all").chain(lab::EXPERIMENTS.iter().map(|experiment| experiment.name)).into()
 }

@@ -1,13 +1,13 @@
-//! Rounds of superblocks that are cut short twice in a row: by a kill or a loss of power, and then by a loss of power.
+//! Rounds of superblocks that are interrupted twice in a row: first by a kill or a power cut, then by a power cut.
 //!
-//! What must hold: the array is assembled of all its members afterwards, and none of them is left behind.
+//! Afterwards the array must assemble with all its members, and none of them may be stale.
 
 use super::*;
 
-/// The superblock's magic number, as it is on a member.
+/// The superblock's magic number, as stored on a member.
 const MAGIC: [u8; 4] = 0xa92b_4efc_u32.to_le_bytes();
 
-/// One array over several losses of power.
+/// One array over several power cuts.
 struct Rounds {
     life: Life,
     seed: u64,
@@ -20,17 +20,17 @@ impl Rounds {
 
     /// Runs `scene` to its end.
     fn run<T>(&self, scene: impl Future<Output = T>) -> T {
-        self.life.world.run(scene, || false).expect("nothing stops it")
+        self.life.world.run(scene, || false).expect("the run is not stopped")
     }
 
-    /// Runs `scene` until so many writes and flushes were begun; then its process is no more.
+    /// Runs `scene` until this many writes and flushes have begun, then kills its process.
     fn kill_at(&self, boundary: u64, scene: impl Future<Output = ()>) {
         self.life.boundaries.set(0);
         self.life.world.run(scene, || self.life.boundaries.get() >= boundary);
         self.life.world.forget_all();
     }
 
-    /// The same, and the power goes.
+    /// The same, followed by a power cut.
     fn cut_at(&self, boundary: u64, scene: impl Future<Output = ()>, members: &[SimMember]) {
         self.kill_at(boundary, scene);
         members.iter().for_each(|member| member.lose_power(&mut self.life.random.borrow_mut()));
@@ -44,11 +44,11 @@ impl Rounds {
     /// The first write marks the array dirty: a round of superblocks.
     async fn write_first(&self, members: &[SimMember]) {
         let array = self.assemble(members).await;
-        array.write(0, array.pool().zeroed(4096).freeze(), Durability::Ordinary).await.expect("the level bears it");
+        array.write(0, array.pool().zeroed(4096).freeze(), Durability::Ordinary).await.expect("the level survives it");
     }
 }
 
-/// A new array of two members with contents, and two blank ones.
+/// The members of a new array of two, full of noise, and two blank members.
 async fn pair(rounds: &Rounds) -> (Vec<SimMember>, Vec<SimMember>) {
     let (members, blanks) = rounds.life.create().await;
     let array = rounds.assemble(&members).await;
@@ -59,12 +59,12 @@ async fn pair(rounds: &Rounds) -> (Vec<SimMember>, Vec<SimMember>) {
 
 const PAIR: Setup = Setup { slots: 2, ..RAID1 };
 
-/// What a killed server has written may be in volatile caches alone, and the next server builds on it.
+/// Writes of a killed server may only be in volatile caches when the next server relies on them.
 #[test]
-fn no_member_is_left_behind_by_power_that_goes_after_a_server_was_killed_within_a_round() {
+fn no_member_is_stale_after_a_kill_within_a_round_and_a_later_power_cut() {
     let mut killed_within = 0;
-    let places = |seed| (1..10).flat_map(move |kill| (1..10).map(move |cut| (seed, kill, cut)));
-    for (seed, kill, cut) in (0..8).flat_map(places) {
+    let moments = |seed| (1..10).flat_map(move |kill| (1..10).map(move |cut| (seed, kill, cut)));
+    for (seed, kill, cut) in (0..8).flat_map(moments) {
         let rounds = Rounds::new(RAID1, seed);
         let (members, _) = rounds.run(rounds.life.create());
         let before = events(&members[0]);
@@ -79,10 +79,10 @@ fn no_member_is_left_behind_by_power_that_goes_after_a_server_was_killed_within_
     assert!(killed_within > 0, "no server was killed at that moment");
 }
 
-/// A successor that a round cut short left behind is complete when the next round comes: it must not be told what the
-/// others said before, or it would be a second member of its slot by the word of all.
+/// An interrupted round leaves a replacement stale, and its recovery is complete when the next round comes. That round must
+/// not write the older state to it, or every superblock would call it a second member of its slot.
 #[test]
-fn a_successor_that_was_left_behind_is_never_a_second_member_of_its_slot() {
+fn a_stale_replacement_is_never_a_second_member_of_its_slot() {
     let mut left_behind = 0;
     for (seed, first) in (0..6).flat_map(|seed| (1..16).map(move |first| (seed, first))) {
         for second in 1..16 {
@@ -114,9 +114,9 @@ fn a_successor_that_was_left_behind_is_never_a_second_member_of_its_slot() {
     assert!(left_behind > 0, "the power never went at that moment");
 }
 
-/// The second round gives a spare the number of events that the successor has already.
+/// The second round gives a spare the event count that the replacement has already.
 #[test]
-fn a_successor_and_a_spare_that_were_each_told_alone_are_of_one_array() {
+fn a_replacement_and_a_spare_that_were_each_written_alone_belong_to_one_array() {
     let mut told_alone = 0;
     for (seed, first) in (0..40).flat_map(|seed| (1..16).map(move |first| (seed, first))) {
         for second in 1..6 {

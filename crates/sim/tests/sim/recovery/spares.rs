@@ -1,11 +1,11 @@
-//! Spares that the superblocks have no room for, or the bitmap none on them, and power that goes while the bitmap is removed.
+//! Spares for which superblocks or bitmaps have no room, and power cuts while a bitmap is removed.
 //!
-//! What must hold: such a spare is left out with the reason, and one that can serve takes over.
+//! Such a spare is left out with the reason; a spare that can serve takes over.
 
 use super::*;
 
 #[test]
-fn a_spare_without_room_for_the_bitmap_that_was_added_without_it_is_left_out() {
+fn a_spare_without_room_for_a_later_bitmap_is_left_out() {
     let life = Life::new(RAID5, 5);
     life.world.clone().run(
         async {
@@ -32,7 +32,7 @@ fn a_spare_whose_number_no_superblock_has_room_for_is_left_out() {
     life.world.clone().run(
         async {
             let (mut members, blanks) = life.create_with_spare().await;
-            // A log behind the first 384 devices of the list; the spare itself has room for more.
+            // A log after the first 384 entries of the device list; the spare itself has room for more.
             let log = BadBlockPlace { sectors_from_superblock: 2, sectors: 1, shift: 0, in_use: false };
             for member in &members {
                 let mut superblock = superblock(member);
@@ -60,7 +60,7 @@ fn a_spare_whose_number_no_superblock_has_room_for_is_left_out() {
 }
 
 #[test]
-fn a_spare_takes_over_wherever_power_went_while_the_bitmap_was_removed() {
+fn a_spare_takes_over_after_a_power_cut_at_any_write_of_a_bitmap_removal() {
     for cut in 0..24 {
         let life = Life::new(Setup { bitmap: true, ..RAID5 }, cut);
         let world = life.world.clone();
@@ -81,7 +81,7 @@ fn a_spare_takes_over_wherever_power_went_while_the_bitmap_was_removed() {
         world.run(
             async {
                 let array = life.serve(&devices, false).await.expect("whole");
-                array.fail(&devices[2].name()).await.expect("the level bears it");
+                array.fail(&devices[2].name()).await.expect("the level survives it");
                 life.until_whole(&array).await;
                 array.stop().await.expect("stops clean");
             },

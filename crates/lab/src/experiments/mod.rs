@@ -1,0 +1,10 @@
+//! The experiments, one a file. Each has a function `run` that makes its [`Report`](crate::Report).
+
+pub(crate) mod checksums;
+pub(crate) mod e1;
+pub(crate) mod e2;
+pub(crate) mod e3;
+pub(crate) mod e4;
+pub(crate) mod e5;
+pub(crate) mod rot;
+pub(crate) mod sweep;

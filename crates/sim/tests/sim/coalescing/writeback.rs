@@ -1,0 +1,127 @@
+//! Writeback: writes are answered from memory, reads see them, their memory is bounded, and a flush writes them to the
+//! members.
+
+use super::scene::{CHUNK_BYTES, DATA_OFFSET, KIB, Scene};
+use engine::{AssembleOptions, Clock, Durability};
+use format::geometry::Level;
+use mdspace_sim::Random;
+use std::time::Duration;
+
+#[test]
+fn a_stream_of_one_request_at_a_time_becomes_full_stripes() {
+    for (level, parities) in [(Level::Raid5, 1), (Level::Raid6, 2)] {
+        for request_bytes in [4 * KIB, 5000, 1000 * KIB] {
+            let scene = Scene::new(level, 8);
+            scene.write_back();
+            let end = scene.array.bytes();
+            scene.world.run(scene.write_linear(0, end, request_bytes, 1), || false);
+            scene.world.run(scene.array.flush(), || false).expect("not stopped").expect("nothing fails");
+            let tally = scene.tally();
+            assert_eq!((tally.reads, tally.written_bytes), (0, end * 8 / (8 - parities)), "{level:?} {request_bytes}");
+            scene.world.run(scene.check(), || false);
+        }
+    }
+}
+
+#[test]
+fn reads_see_answered_writes_with_and_without_a_missing_member() {
+    for seed in 0..12 {
+        let scene = Scene::new(Level::Raid5, 4);
+        scene.write_back();
+        let mut random = Random::new(seed);
+        let clock = scene.world.clock();
+        let life = async {
+            for step in 0..60 {
+                let at = random.within(0..scene.array.bytes() - 1);
+                let longest = if random.once_in(4) { scene.stripe_bytes + 5000 } else { 9000 };
+                let bytes = random.within(1..longest).min(scene.array.bytes() - at);
+                match random.within(0..8) {
+                    0 => clock.sleep_until(clock.now() + Duration::from_millis(random.within(0..700))).await,
+                    1 => scene.array.flush().await.expect("the level survives the faults"),
+                    2 => {
+                        let block = scene.array.pool().zeroed(bytes as usize).freeze();
+                        scene.array.write(at, block, Durability::Stable).await.expect("the level survives the faults");
+                        scene.truth.borrow_mut()[at as usize..(at + bytes) as usize].fill(0);
+                    }
+                    3..6 => scene.write(at, bytes).await,
+                    _ => {
+                        let read = scene.array.read(at, scene.array.pool().take(bytes as usize)).await;
+                        let found = read.expect("all data is available");
+                        let truth = &scene.truth.borrow()[at as usize..(at + bytes) as usize];
+                        assert!(found[..] == *truth, "seed {seed}, step {step}: {bytes} bytes at {at}");
+                    }
+                }
+                if step == 30 && seed % 2 == 1 {
+                    scene.array.fail("member2").await.expect("the level survives it");
+                }
+            }
+        };
+        scene.world.run(life, || false);
+        scene.world.run(scene.check(), || false);
+    }
+}
+
+#[test]
+fn dirty_data_is_bounded_and_is_written_when_it_is_old() {
+    let options = AssembleOptions { gather_bytes: 256 * KIB, ..AssembleOptions::default() };
+    let scene = Scene::with_options(Level::Raid5, 40, options);
+    scene.write_back();
+    let writes = async {
+        for number in 0..200 {
+            scene.write(number * 7 % 40 * scene.stripe_bytes + number / 40 * 8192, 4096).await;
+        }
+    };
+    scene.world.run(writes, || false);
+    let written = scene.tally().writes;
+    assert!(written >= 2 * (200 - 64), "at most 64 pages wait, not {written} / 2");
+    let clock = scene.world.clock();
+    scene.world.run(clock.sleep_until(clock.now() + Duration::from_secs(2)), || false);
+    assert_eq!(scene.tally().writes, 400, "nothing waits for ever");
+    scene.world.run(scene.check(), || false);
+}
+
+#[test]
+fn dirty_data_that_cannot_be_written_fails_the_flush() {
+    let scene = Scene::new(Level::Raid5, 4);
+    scene.write_back();
+    scene.world.run(scene.write(0, 4096), || false);
+    scene.members.iter().take(2).for_each(|member| member.faults().bad_writes.borrow_mut().push(0..u64::MAX));
+    for _ in 0..2 {
+        let flushed = scene.world.run(scene.array.flush(), || false).expect("not stopped");
+        assert!(flushed.is_err(), "what was answered is lost");
+    }
+    let block = scene.array.pool().zeroed(4096).freeze();
+    let write = scene.array.write(scene.stripe_bytes, block, Durability::Ordinary);
+    let written = scene.world.run(write, || false).expect("not stopped");
+    assert!(written.is_err(), "nor is any more answered");
+}
+
+#[test]
+fn an_unreadable_row_loses_only_its_own_dirty_data_until_it_is_overwritten() {
+    let scene = Scene::new(Level::Raid5, 4);
+    scene.write_back();
+    // In stripe 1 two members cannot be read, so a part of it cannot be written.
+    let unreadable = DATA_OFFSET + CHUNK_BYTES..DATA_OFFSET + 2 * CHUNK_BYTES;
+    scene.members.iter().take(3).for_each(|member| member.faults().latent.borrow_mut().push(unreadable.clone()));
+    let life = async {
+        let (array, stripe) = (&scene.array, scene.stripe_bytes);
+        scene.write(stripe + CHUNK_BYTES, 4096).await;
+        for _ in 0..2 {
+            array.flush().await.expect_err("what was answered is lost");
+        }
+        let read = array.read(stripe + CHUNK_BYTES, array.pool().take(4096)).await;
+        assert!(read.is_err(), "it is not on the members");
+        scene.write(2 * stripe, 4096).await;
+        let block = array.pool().zeroed(4096).freeze();
+        array.write(0, block, Durability::Stable).await.expect("all else goes on");
+        scene.truth.borrow_mut()[..4096].fill(0);
+        assert!(array.status().broken.is_none());
+        array.flush().await.expect_err("it is lost still");
+        scene.write(stripe, stripe).await;
+        array.flush().await.expect("it was written over");
+        scene.check().await;
+        array.stop().await.expect("stops clean");
+        assert!(array.status().broken.is_none());
+    };
+    scene.world.run(life, || false).expect("the run is not stopped");
+}
