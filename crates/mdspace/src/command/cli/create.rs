@@ -2,15 +2,15 @@
 //!
 //! What is asked for is made by [`crate::create`]; what is said about it, here.
 
-use crate::command::arguments::{Bitmap, CreateArguments, Metadata};
-use crate::command::assembly::resync;
-use crate::command::bitmap_file::BitmapFile;
-use crate::command::failure::Failure;
-use crate::command::level::level_name;
-use crate::command::members::expand;
-use crate::command::output::{print, print_json, tell};
-use crate::command::progress::Progress;
-use crate::command::size::Size;
+use crate::command::cli::arguments::{Bitmap, CreateArguments, Metadata};
+use crate::command::opening::assembly::resync;
+use crate::command::opening::bitmap_file::BitmapFile;
+use crate::command::opening::members::expand;
+use crate::command::text::failure::Failure;
+use crate::command::text::level::level_name;
+use crate::command::text::output::{print, print_json, tell};
+use crate::command::text::progress::Progress;
+use crate::command::text::size::Size;
 use crate::create::{Watcher, are_all_new, default_recipe, has_chunks};
 use crate::machine::{Arena, Machine};
 use crate::names::name_of;

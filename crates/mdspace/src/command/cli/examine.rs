@@ -3,12 +3,13 @@
 //! Only reads, also members that are in use. Agreement is not judged here:
 //! each array found is assembled, by the rules that `serve` goes by, to be read and to be written.
 
-use crate::command::arguments::ExamineArguments;
-use crate::command::failure::Failure;
-use crate::command::mdadm_conf::array_lines;
-use crate::command::members::expand_with_directories;
-use crate::command::output::{print, print_json};
-use crate::command::report::{describe, examination};
+use crate::command::cli::arguments::ExamineArguments;
+use crate::command::cli::examination::examination;
+use crate::command::opening::mdadm_conf::array_lines;
+use crate::command::opening::members::expand_with_directories;
+use crate::command::text::failure::Failure;
+use crate::command::text::output::{print, print_json};
+use crate::command::text::wording::describe;
 use crate::machine::{Arena, Machine, Purpose};
 use crate::names::name_of;
 use engine::inspect::find_superblock;

@@ -2,8 +2,8 @@
 //!
 //! A hidden subcommand, so that what is installed is what this very binary takes; `cargo xtask package` calls it.
 
-use crate::command::arguments::{CommandLine, GenerateArguments};
-use crate::command::failure::Failure;
+use crate::command::cli::arguments::{CommandLine, GenerateArguments};
+use crate::command::text::failure::Failure;
 use clap::CommandFactory;
 use clap_complete::Shell;
 use std::fs;

@@ -1,57 +1,29 @@
-//! The command `mdspace`.
+//! The command line: its arguments, and the commands that work without a server.
 //!
-//! It turns arguments into calls of the engine, and results into text, JSON
-//! and an exit status. It knows nothing about RAID that the engine does not
-//! tell it, and never writes to a member itself.
+//! [`run`] reads the process's arguments and calls one function for each command: of this folder for `up`, `create`, `examine`,
+//! `read`, `write` and what else opens members itself, of `server`, `clients` or `measure` for the others.
 
-mod activation;
 mod arguments;
-mod assembly;
-mod bench;
-mod bitmap_file;
-mod commands;
-mod control;
 mod create;
-mod crew;
-mod doubt;
+mod examination;
 mod examine;
-mod failure;
-mod figures;
 mod generate;
 mod grow;
 mod habits;
-mod html;
-mod interval;
-mod iostat;
-mod lab;
-mod level;
-mod mdadm_conf;
-mod members;
-mod metrics;
-mod monitor;
-mod nbd_address;
-mod output;
-mod own;
 #[cfg(test)]
 mod pages;
-mod progress;
-mod report;
 mod salvage;
 mod scrub;
-mod serve;
-mod settings;
-mod size;
-mod sockets;
-mod top;
-mod trace;
 mod transfer;
-mod volume;
-mod ways;
+mod up;
 
-use crate::command::output::tell;
+use crate::command::clients::{control, iostat, monitor, top, trace};
+use crate::command::measure::{bench, lab};
+use crate::command::server::serve;
+use crate::command::text::failure::Failure;
+use crate::command::text::output::{StandardError, tell};
 use arguments::{Command, CommandLine, LogFormat};
 use clap::Parser;
-use failure::Failure;
 use parity::Kernel;
 use std::process::ExitCode;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -93,7 +65,7 @@ fn refuse(error: clap::Error) -> ExitCode {
 fn log(format: LogFormat) {
     // Of members a line for each change, of everything else what is amiss.
     let shown = Targets::new().with_default(LevelFilter::WARN).with_target(engine::LOG_TARGET, LevelFilter::INFO);
-    let log = tracing_subscriber::fmt::layer().with_writer(|| output::StandardError);
+    let log = tracing_subscriber::fmt::layer().with_writer(|| StandardError);
     let registry = tracing_subscriber::registry().with(shown);
     match format {
         LogFormat::Human => registry.with(log.without_time()).init(),
@@ -105,7 +77,7 @@ fn carry_out(line: &CommandLine) -> Result<(), Failure> {
     let kernel = line.kernel.as_deref().map(Kernel::by_name).transpose();
     let kernel = kernel.map_err(|error| Failure::refused(format!("--kernel: {error}")))?;
     match &line.command {
-        Command::Up(arguments) => serve::up(arguments, kernel),
+        Command::Up(arguments) => up::run(arguments, kernel),
         Command::Create(arguments) => create::run(arguments, kernel),
         Command::Examine(arguments) => examine::run(arguments, kernel),
         Command::Serve(arguments) => serve::serve(arguments, kernel),

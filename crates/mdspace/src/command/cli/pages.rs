@@ -3,7 +3,7 @@
 //! What stands between backquotes and begins with `mdspace`, or with a subcommand and one of its options. It is parsed and
 //! not run: `...` and words in capitals stand for what a reader has. Blocks are left to tests/docs.rs, which runs them.
 
-use crate::command::arguments::CommandLine;
+use crate::command::cli::arguments::CommandLine;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use std::path::{Path, PathBuf};

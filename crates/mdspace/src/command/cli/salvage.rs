@@ -2,8 +2,8 @@
 //!
 //! Only reads. A place that fails is read again in halves, down to single blocks, so that no more is left out than must be.
 
-use crate::command::failure::Failure;
-use crate::command::output::tell;
+use crate::command::text::failure::Failure;
+use crate::command::text::output::tell;
 use crate::machine::Array;
 use engine::{ArrayErrorKind, Buffer};
 use std::ops::Range;

@@ -6,15 +6,15 @@
 //! read. Whatever happens, the array is stopped, and left clean when its
 //! members allow it.
 
-use crate::command::arguments::{ReadArguments, WriteArguments};
-use crate::command::assembly::resync;
-use crate::command::doubt::warn_of_doubtful_zeros;
-use crate::command::failure::Failure;
-use crate::command::output::print_json;
-use crate::command::output::tell;
-use crate::command::progress::Progress;
-use crate::command::salvage::Losses;
-use crate::command::size::Size;
+use crate::command::cli::arguments::{ReadArguments, WriteArguments};
+use crate::command::cli::salvage::Losses;
+use crate::command::opening::assembly::resync;
+use crate::command::opening::doubt::warn_of_doubtful_zeros;
+use crate::command::text::failure::Failure;
+use crate::command::text::output::print_json;
+use crate::command::text::output::tell;
+use crate::command::text::progress::Progress;
+use crate::command::text::size::Size;
 use crate::machine::{Arena, Array, Machine, Purpose};
 use crate::names::{name_of, path_of};
 use crate::pieces::{DEPTH, pieces};

@@ -1,16 +1,16 @@
 //! `status`, `fail`, `remove`, `add`, `re-add`, `replace`, `set` and `stop`: the control socket's clients.
 
-use crate::command::arguments::{
+use crate::command::clients::arguments::{
     AddArguments, ChangeArguments, ControlArguments, MemberOfServedArguments, ReAddArguments, ReplaceArguments,
     SetArguments, StatusArguments, StopArguments,
 };
-use crate::command::failure::Failure;
-use crate::command::figures::Figures;
-use crate::command::interval::Intervals;
-use crate::command::iostat::measures;
-use crate::command::output::{clear_screen, print, print_json};
-use crate::command::report::StatusView;
-use crate::command::sockets;
+use crate::command::clients::figures::Figures;
+use crate::command::clients::interval::Intervals;
+use crate::command::clients::iostat::measures;
+use crate::command::clients::report::StatusView;
+use crate::command::opening::sockets;
+use crate::command::text::failure::Failure;
+use crate::command::text::output::{clear_screen, print, print_json};
 use crate::names::name_of;
 use export::control::{AddRequest, ApiError, Client, ClientError, MemberRequest, ReplaceRequest};
 use export::measure::Measures;

@@ -1,6 +1,6 @@
 //! Measures as people read them: rates of an interval, times, and where the time went.
 
-use crate::command::size::Size;
+use crate::command::text::size::Size;
 use export::measure::{Done, Measures, Metered};
 
 /// What was measured in an interval, or since the server's start.

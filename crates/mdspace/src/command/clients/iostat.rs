@@ -3,12 +3,12 @@
 //! A line of the array's own requests stands before its members, as iostat prints an md device. No transfers are
 //! merged here, so the columns of merges are 0. The first report is of the time since the server's start.
 
-use crate::command::arguments::IostatArguments;
-use crate::command::control::client;
-use crate::command::failure::Failure;
-use crate::command::figures::{Figures, milliseconds};
-use crate::command::interval::Intervals;
-use crate::command::output::{columns, print, print_json};
+use crate::command::clients::arguments::IostatArguments;
+use crate::command::clients::control::client;
+use crate::command::clients::figures::{Figures, milliseconds};
+use crate::command::clients::interval::Intervals;
+use crate::command::text::failure::Failure;
+use crate::command::text::output::{columns, print, print_json};
 use export::control::Client;
 use export::measure::{Done, Measures, Metered};
 use serde::Deserialize;

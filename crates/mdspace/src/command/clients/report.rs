@@ -2,18 +2,11 @@
 //!
 //! The same words as in JSON, so that one can be found in the other.
 
-use crate::command::figures::{Figures, time};
-use crate::command::output::columns;
-use crate::command::size::Size;
-use engine::examined::{BadBlocksExamined, BitmapExamined, ReshapeExamined};
-use engine::status::Examination;
+use crate::command::clients::figures::{Figures, time};
+use crate::command::text::output::columns;
+use crate::command::text::size::Size;
+use crate::command::text::wording::{describe, minutes, utc};
 use serde::Deserialize;
-
-/// One line about an array.
-pub(crate) fn describe(name: &str, level: &str, bytes: u64, state: &str) -> String {
-    let name = if name.is_empty() { "array".to_owned() } else { format!("array \"{name}\"") };
-    format!("{name}: {level}, {}, {state}", Size(bytes))
-}
 
 /// The fields of a served array's status that are printed.
 #[derive(Debug, Deserialize)]
@@ -75,11 +68,6 @@ impl SweepView {
         let left = self.seconds_left.map(|seconds| format!(", finish in {}", minutes(seconds))).unwrap_or_default();
         format!("  {action}: {percent:.1} % ({done} of {total}), {rate}/s{left}\n")
     }
-}
-
-/// `5:07 min`
-pub(crate) fn minutes(seconds: u64) -> String {
-    format!("{}:{:02} min", seconds / 60, seconds % 60)
 }
 
 #[derive(Debug, Deserialize)]
@@ -328,114 +316,5 @@ impl StatusView {
         std::iter::once(heading.into_iter().map(str::to_owned).collect())
             .chain(rows.into_iter().map(|(_, row)| row))
             .collect()
-    }
-}
-
-/// What is on one member.
-pub(crate) fn examination(member: &Examination) -> String {
-    let chunk = if member.chunk_bytes > 0 { format!(", chunk {}", Size(member.chunk_bytes)) } else { String::new() };
-    let uuid = member.device_uuid.as_deref().unwrap_or("none");
-    let features = if member.features.is_empty() { "none".to_owned() } else { member.features.join(", ") };
-    let mut rows = vec![
-        ("array", format!("{} \"{}\"", member.array_uuid, member.array_name.escape_default())),
-        ("level", format!("{}, {} slots, layout {}{chunk}", member.level, member.raid_disks, member.layout)),
-        ("metadata", format!("{} at byte {}, features: {features}", member.metadata, member.superblock_at)),
-        ("role", format!("{}, device number {}, of {}", role(member), member.device_number, member.array_state)),
-        ("state", format!("{}, events {}", member.state, member.events)),
-        ("device", format!("{uuid}, {}", Size(member.member_bytes))),
-        ("data", format!("from byte {}, {}", member.data_at, Size(member.data_bytes))),
-        ("bitmap", bitmap(member)),
-        ("bad blocks", bad_blocks(member)),
-        ("created", utc(member.created)),
-        ("updated", utc(member.updated)),
-    ];
-    if member.logical_block_bytes > 0 {
-        rows.push(("blocks", format!("logical blocks of {} bytes", member.logical_block_bytes)));
-    }
-    if let Some(reshape) = &member.reshape {
-        rows.push(("reshape", reshape_text(reshape)));
-    }
-    let rows: Vec<Vec<String>> = rows.into_iter().map(|(key, value)| vec![format!("  {key}"), value]).collect();
-    format!("{}\n{}", member.name, columns(&rows))
-}
-
-/// What the member calls itself, and how it is used.
-fn role(member: &Examination) -> String {
-    let mut text = match member.role.strip_prefix("active ") {
-        Some(slot) => format!("member in slot {slot}"),
-        None => member.role.clone(),
-    };
-    let hints = [
-        (member.write_mostly, ", write-mostly"),
-        (member.failfast, ", failfast"),
-        (member.disk_error, ", with a NAS maker's flag \"disk error\""),
-    ];
-    text.extend(hints.iter().filter(|(is_set, _)| *is_set).map(|(_, hint)| *hint));
-    text
-}
-
-fn bitmap(member: &Examination) -> String {
-    match (member.bitmap_at, &member.bitmap) {
-        (None, _) => "none".to_owned(),
-        (Some(at), None) => format!("at byte {at}, cannot be read"),
-        (Some(at), Some(bitmap)) => {
-            let BitmapExamined { set, bits, chunk_bytes, events } = bitmap;
-            format!("at byte {at}, {bits} bits (chunks), {set} dirty, {} chunk, events {events}", Size(*chunk_bytes))
-        }
-    }
-}
-
-fn bad_blocks(member: &Examination) -> String {
-    match (member.bad_blocks_at, &member.bad_blocks) {
-        (None, _) => "no log".to_owned(),
-        (Some(at), None) => format!("log at byte {at}, cannot be read"),
-        (Some(at), Some(BadBlocksExamined { ranges: 0, .. })) => format!("none; log at byte {at}"),
-        (Some(at), Some(bad)) => format!("{} places, {} bytes; log at byte {at}", bad.ranges, bad.bytes),
-    }
-}
-
-fn reshape_text(reshape: &ReshapeExamined) -> String {
-    let ReshapeExamined { position_bytes, backwards, new_level, delta_disks, new_layout, new_chunk_bytes } = reshape;
-    let direction = if *backwards { "backwards, at" } else { "at" };
-    let (at, chunk) = (Size(*position_bytes), Size(*new_chunk_bytes));
-    format!("{direction} {at} of the array; to {new_level}, {delta_disks:+} slots, layout {new_layout}, chunk {chunk}")
-}
-
-/// Seconds since 1970 as a date and time.
-pub(crate) fn utc(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
-}
-
-/// The Gregorian date of a day counted from 1970-01-01. Years begin in March
-/// here, so that a leap day is the last of its year.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let from_march_of_year_0 = days + 719_468;
-    let (era, day_of_era) = (from_march_of_year_0 / 146_097, from_march_of_year_0 % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    (year, month, day)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_dates_of_the_gregorian_calendar() {
-        for (seconds, text) in [
-            (0, "1970-01-01 00:00:00 UTC"),
-            (951_782_399, "2000-02-28 23:59:59 UTC"),
-            (951_782_400, "2000-02-29 00:00:00 UTC"),
-            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
-            (1_795_255_200, "2026-11-21 10:00:00 UTC"),
-        ] {
-            assert_eq!(utc(seconds), text);
-        }
     }
 }

@@ -3,12 +3,12 @@
 //!
 //! [`draw`] is a function of a [`Scene`]; the loop around it fetches scenes and obeys keys.
 
-use crate::command::arguments::TopArguments;
-use crate::command::control::{client, view};
-use crate::command::failure::Failure;
-use crate::command::figures::{Figures, time};
-use crate::command::iostat::measures;
-use crate::command::report::StatusView;
+use crate::command::clients::arguments::TopArguments;
+use crate::command::clients::control::{client, view};
+use crate::command::clients::figures::{Figures, time};
+use crate::command::clients::iostat::measures;
+use crate::command::clients::report::StatusView;
+use crate::command::text::failure::Failure;
 use export::control::Client;
 use export::measure::{Done, Measures, Metered};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};

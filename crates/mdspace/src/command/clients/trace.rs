@@ -1,10 +1,10 @@
 //! `mdspace trace`: a line for each transfer of a member, as tracers of the block layer print it, and why it was made.
 
-use crate::command::arguments::TraceArguments;
-use crate::command::control::client;
-use crate::command::failure::Failure;
-use crate::command::output::print;
-use crate::command::output::tell;
+use crate::command::clients::arguments::TraceArguments;
+use crate::command::clients::control::client;
+use crate::command::text::failure::Failure;
+use crate::command::text::output::print;
+use crate::command::text::output::tell;
 use export::measure::{Traced, Traces};
 use serde::Deserialize;
 use std::time::Duration;

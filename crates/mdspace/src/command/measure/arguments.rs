@@ -1,7 +1,7 @@
 //! The command line of what measures, and of what packages are made with.
 
-use crate::command::level::parse_level;
-use crate::command::size::Size;
+use crate::command::text::level::parse_level;
+use crate::command::text::size::Size;
 use clap::Args;
 use format::geometry::Level;
 use std::num::NonZeroU16;
@@ -94,14 +94,6 @@ pub(crate) struct LabArguments {
     /// Print JSON (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// `generate`
-#[derive(Debug, Args)]
-pub(crate) struct GenerateArguments {
-    /// Where the directories `man1` and `completions` are made
-    #[arg(value_name = "DIR")]
-    pub(crate) directory: PathBuf,
 }
 
 /// The laboratory's experiments, and all of them.

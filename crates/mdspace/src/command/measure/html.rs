@@ -2,7 +2,7 @@
 //!
 //! It says what the command prints, in the same numbers; a plot is beside its table, never instead of it.
 
-use crate::command::failure::Failure;
+use crate::command::text::failure::Failure;
 use std::fmt::Write;
 use std::path::Path;
 

@@ -3,11 +3,11 @@
 //! The experiments are [`sim::lab`]'s; here they are chosen and printed. They
 //! touch nothing on this machine.
 
-use crate::command::arguments::LabArguments;
-use crate::command::failure::Failure;
-use crate::command::html::{Bar, Page};
-use crate::command::output::{print, print_json};
-use crate::command::progress::Steps;
+use crate::command::measure::arguments::LabArguments;
+use crate::command::measure::html::{Bar, Page};
+use crate::command::text::failure::Failure;
+use crate::command::text::output::{print, print_json};
+use crate::command::text::progress::Steps;
 use sim::lab::{EXPERIMENTS, Figure, Report, number};
 
 /// Runs `mdspace lab`.

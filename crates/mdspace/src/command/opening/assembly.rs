@@ -2,11 +2,11 @@
 //!
 //! What may not be looked at is never taken for something else: it could be a member, which would be left behind.
 
-use crate::command::arguments::{AssembleArguments, MemberArguments, Raid0Layout};
-use crate::command::failure::Failure;
-use crate::command::members::{ArrayChoice, ArrayUuid, expand, expand_with_directories};
-use crate::command::output::tell;
-use crate::command::progress::Progress;
+use crate::command::opening::arguments::{AssembleArguments, MemberArguments, Raid0Layout};
+use crate::command::opening::members::{ArrayChoice, ArrayUuid, expand, expand_with_directories};
+use crate::command::text::failure::Failure;
+use crate::command::text::output::tell;
+use crate::command::text::progress::Progress;
 use crate::machine::{Array, Consent, Machine, Purpose};
 use crate::names::name_of;
 use engine::inspect::find_superblock;

@@ -5,8 +5,8 @@
 //!
 //! Facts: mdadm.conf(5); mdadm's `config.c` and `super1.c` (`brief_examine_super1`).
 
-use crate::command::failure::Failure;
-use crate::command::members::ArrayUuid;
+use crate::command::opening::members::ArrayUuid;
+use crate::command::text::failure::Failure;
 use engine::status::Examination;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@
 //! here. Nothing is opened and nothing is guessed: a word that names nothing,
 //! and a member that is named twice, are refused.
 
-use crate::command::failure::Failure;
+use crate::command::text::failure::Failure;
 use crate::machine::refuse_duplicates;
 use crate::names::name_of;
 use format::superblock::Superblock;

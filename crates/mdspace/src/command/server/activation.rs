@@ -1,16 +1,17 @@
-//! systemd's ways with a service: sockets that it opened before (sd_listen_fds(3)), and telling it how things
-//! stand (sd_notify(3)). Without systemd both are nothing.
+//! The service manager's interface: sockets that systemd opened (sd_listen_fds(3)), and notifications to it (sd_notify(3)).
+//!
+//! Without systemd both do nothing.
 
-use crate::command::failure::Failure;
-use crate::command::nbd_address::NbdAddress;
-use crate::command::output::tell;
+use crate::command::server::nbd_address::NbdAddress;
+use crate::command::text::failure::Failure;
+use crate::command::text::output::tell;
 use io::net::Listener;
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 
-/// Sockets that were handed over, by the name that `FileDescriptorName=` gives them.
+/// Sockets from the service manager, by their `FileDescriptorName=`.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited {
     pub(crate) nbd: Option<(Listener, NbdAddress)>,
@@ -21,7 +22,7 @@ pub(crate) struct Inherited {
 const ADVICE: &str = "set FileDescriptorName= in the socket unit to nbd, control or http, each once";
 
 impl Inherited {
-    /// Takes over what this process was given.
+    /// Takes the sockets that this process inherited.
     pub(crate) fn take() -> Result<Self, Failure> {
         let mut given = ListenFd::from_env();
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
@@ -37,10 +38,10 @@ impl Inherited {
                     inherited.control.replace(taken(given.take_unix_listener(index)).map_err(failed)?).is_some()
                 }
                 "http" => inherited.http.replace(loopback(&mut given, index).map_err(refused)?).is_some(),
-                _ => return Err(refused("it is not known what it is for".to_owned())),
+                _ => return Err(refused("unknown name".to_owned())),
             };
             if is_twice {
-                return Err(refused("there are two of them".to_owned()));
+                return Err(refused("two sockets have this name".to_owned()));
             }
         }
         Ok(inherited)
@@ -48,7 +49,7 @@ impl Inherited {
 }
 
 fn taken<T>(listener: std::io::Result<Option<T>>) -> std::io::Result<T> {
-    listener?.ok_or_else(|| std::io::Error::other("it was taken already"))
+    listener?.ok_or_else(|| std::io::Error::other("not a socket of the right kind"))
 }
 
 fn loopback(given: &mut ListenFd, index: usize) -> Result<TcpListener, String> {
@@ -60,12 +61,12 @@ fn loopback(given: &mut ListenFd, index: usize) -> Result<TcpListener, String> {
     Err(format!("{address} can be reached from other machines, unencrypted; listen on 127.0.0.1 or [::1]"))
 }
 
-/// Who may reach it is for the way in to judge, as of an address that is given.
+/// The NBD export checks later which machines can reach the socket, as with an address from the command line.
 fn nbd(given: &mut ListenFd, index: usize) -> std::io::Result<(Listener, NbdAddress)> {
-    // What is no unix socket stays where it is.
+    // A socket of another kind stays in `given`.
     if let Ok(listener) = taken(given.take_unix_listener(index)) {
         let address = listener.local_addr()?;
-        let nameless = || std::io::Error::other("a socket without a path cannot be told to clients");
+        let nameless = || std::io::Error::other("a unix socket without a path has no address for clients");
         let path = address.as_pathname().ok_or_else(nameless)?.to_owned();
         listener.set_nonblocking(false)?; // the ring waits, not the caller
         return Ok((Listener::inherited(listener.into(), false), NbdAddress::Unix(path)));
@@ -76,18 +77,18 @@ fn nbd(given: &mut ListenFd, index: usize) -> std::io::Result<(Listener, NbdAddr
     Ok((Listener::inherited(listener.into(), true), NbdAddress::Tcp(address)))
 }
 
-/// The array is served.
+/// Tells the service manager that clients can connect.
 pub(crate) fn ready(status: &str) {
     notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// The server is about to end.
+/// Tells the service manager that the server stops.
 pub(crate) fn stopping() {
     notify(&[NotifyState::Stopping]);
 }
 
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tell!("note: the service manager was not told: {error}");
+        tell!("note: cannot notify the service manager: {error}");
     }
 }

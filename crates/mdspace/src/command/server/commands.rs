@@ -1,16 +1,17 @@
-//! What control commands do to a served array, each beside the others: while one waits for a file, others are carried out.
+//! Control commands, carried out on a served array. They run concurrently: while one waits for a file, others continue.
 //!
-//! What changes which files belong to the array, or takes its time, is one at a time: a second one waits a moment for the
-//! first to end and is refused then, with what is under way. Looking, `fail`, `remove`, `scrub` and quick settings wait for
-//! nothing but the array itself. What may wait for a file system does so on another thread ([`crate::elsewhere`]).
+//! Commands that change which files belong to the array, and slow ones, run one at a time. A second one waits up to
+//! [`TURN_TIMEOUT`] for the first, and is then refused with the name of the running command. Queries, `fail`, `remove`, `scrub` and
+//! quick settings wait for the array alone. Work that may wait for a file system has a thread of its own
+//! ([`crate::elsewhere`]).
 
-use crate::command::crew::Crew;
-use crate::command::failure::Failure;
-use crate::command::grow;
-use crate::command::metrics;
-use crate::command::scrub;
-use crate::command::serve::{json, refused};
-use crate::command::settings::{is_quick, prepare};
+use crate::command::server::crew::Crew;
+use crate::command::server::grow;
+use crate::command::server::metrics;
+use crate::command::server::replies::{Answer, json, refused};
+use crate::command::server::scrub;
+use crate::command::server::settings::{is_quick, prepare};
+use crate::command::text::failure::Failure;
 use crate::machine::{Array, Machine, Purpose, random};
 use crate::names::path_of;
 use engine::{Candidate, Clock, Moment, Refusal};
@@ -19,49 +20,41 @@ use export::measure::{Gauges, Measures};
 use futures_util::future::{Either, select};
 use futures_util::lock::{Mutex, MutexGuard};
 use io::{AnyMember, OpenError};
-use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
-/// How long after its removal a member may be open, until its last transfers have ended, and how often is looked.
-const LET_GO_PATIENCE: Duration = Duration::from_secs(10);
-const LET_GO_INTERVAL: Duration = Duration::from_millis(10);
+/// How long a removed member's file may stay open, until its last transfers have ended, and the interval between two attempts
+/// to open it again.
+const RECENTLY_REMOVED: Duration = Duration::from_secs(10);
+const REOPEN_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long a change waits for the one before it.
-const TURN_PATIENCE: Duration = Duration::from_secs(5);
-
-/// What is answered to a command that was carried out.
-pub(crate) enum Answer {
-    /// How the array is then.
-    Status,
-    /// This.
-    Body(Value),
-}
+/// How long a change waits for the change before it.
+const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Carries commands out.
 pub(crate) struct Commands<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) array: Array,
-    /// What requests and members do, in figures.
+    /// Meters of requests and members.
     pub(crate) gauges: Gauges,
-    /// The threads of other shards, where there are any.
+    /// The threads of further shards, if there are any.
     pub(crate) crew: Option<Crew>,
-    /// Held by the change that is under way, and what that is.
+    /// The running change holds this lock; `under_way` is its description.
     turn: Mutex<()>,
     under_way: RefCell<String>,
-    /// A member that was removed until then may be given again at once.
-    let_go_until: Cell<Moment>,
+    /// Until then a file that is still open may be that of a recently removed member.
+    recently_removed_until: Cell<Moment>,
 }
 
 impl<'a> Commands<'a> {
     pub(crate) fn new(machine: &'a Machine, array: Array, gauges: Gauges, crew: Option<Crew>) -> Self {
-        let (turn, under_way, let_go_until) = (Mutex::default(), RefCell::default(), Cell::default());
-        Self { machine, array, gauges, crew, turn, under_way, let_go_until }
+        let (turn, under_way, recently_removed_until) = (Mutex::default(), RefCell::default(), Cell::default());
+        Self { machine, array, gauges, crew, turn, under_way, recently_removed_until }
     }
 
-    /// Does what changes the array, or tells how it is.
+    /// Carries `command` out.
     pub(crate) async fn carry_out(&self, command: Command) -> Result<Answer, ApiError> {
         match command {
             Command::Status | Command::Stop => {}
@@ -89,10 +82,10 @@ impl<'a> Commands<'a> {
         Ok(Answer::Status)
     }
 
-    /// Waits for the change that is under way to end, but not for long.
+    /// Waits for the running change to end, up to [`TURN_TIMEOUT`].
     async fn turn(&self, change: String) -> Result<MutexGuard<'_, ()>, ApiError> {
         let clock = &self.machine.clock;
-        let end = clock.sleep_until(clock.now() + TURN_PATIENCE);
+        let end = clock.sleep_until(clock.now() + TURN_TIMEOUT);
         match select(pin!(self.turn.lock()), pin!(end)).await {
             Either::Left((turn, _)) => {
                 *self.under_way.borrow_mut() = change;
@@ -100,12 +93,12 @@ impl<'a> Commands<'a> {
             }
             Either::Right(_) => Err(ApiError::new(409, format!("busy: {} is under way", self.under_way.borrow()))
                 .advice(
-                    "give the command again when it has ended; `mdspace status` and `mdspace fail` do not wait for it",
+                    "repeat the command when it has ended; `mdspace status` and `mdspace fail` do not wait for it",
                 )),
         }
     }
 
-    /// Of all threads.
+    /// The meters of all threads.
     async fn measures(&self) -> Measures {
         let own = self.gauges.measures();
         match &self.crew {
@@ -114,7 +107,7 @@ impl<'a> Commands<'a> {
         }
     }
 
-    /// The member's own name, where it is called by another path of the same file.
+    /// The member's own name, if `path` is another path of the same file; otherwise `path`.
     fn named(&self, path: &str) -> String {
         let absolute = |name: &str| std::path::absolute(path_of(name)).ok();
         let is_it = |name: &String| name == path || (path.contains('/') && absolute(name) == absolute(path));
@@ -127,24 +120,24 @@ impl<'a> Commands<'a> {
         request: &MemberRequest,
         change: impl Future<Output = Result<(), Refusal>>,
     ) -> Result<(), ApiError> {
-        let called = self.named(&request.member);
+        let name = self.named(&request.member);
         let is_known = self
             .array
             .status()
             .members
             .iter()
-            .any(|member| member.name == called || path_of(&member.name).file_name() == Some(called.as_ref()));
+            .any(|member| member.name == name || path_of(&member.name).file_name() == Some(name.as_ref()));
         let status = if is_known { 409 } else { 404 };
         change.await.map_err(|refusal| refused(status, refusal))
     }
 
     async fn remove(&self, request: &MemberRequest) -> Result<(), ApiError> {
         self.change(request, self.array.remove(&self.named(&request.member))).await?;
-        self.let_go_until.set(self.machine.clock.now() + LET_GO_PATIENCE);
+        self.recently_removed_until.set(self.machine.clock.now() + RECENTLY_REMOVED);
         Ok(())
     }
 
-    /// Opens a file that is to join. It is held for a moment by who had it: as a member, or to be refused.
+    /// Opens the file of a new member. A file that was removed a moment ago may still be locked: then this waits for it.
     async fn open(&self, name: &str) -> Result<Candidate<AnyMember>, ApiError> {
         self.check_absent(name)?;
         let clock = &self.machine.clock;
@@ -152,24 +145,24 @@ impl<'a> Commands<'a> {
         loop {
             let opened = self.machine.open_elsewhere(&path_of(name), Purpose::Write, self.array.member_timeout()).await;
             match opened.map_err(not_opened)? {
-                Err(error) if is_held(&error) && clock.now() < self.let_go_until.get() => {
-                    clock.sleep_until(clock.now() + LET_GO_INTERVAL).await;
+                Err(error) if is_held(&error) && clock.now() < self.recently_removed_until.get() => {
+                    clock.sleep_until(clock.now() + REOPEN_INTERVAL).await;
                 }
                 opened => return opened.map_err(|error| not_opened(crate::machine::not_opened(&error))),
             }
         }
     }
 
-    /// Refuses a member to join a second time: this server has its file itself, so it could not be opened.
+    /// Refuses a file that is a member already. The server holds its lock, so opening it would fail with a misleading reason.
     fn check_absent(&self, name: &str) -> Result<(), ApiError> {
-        let called = self.named(name);
+        let name = self.named(name);
         let status = self.array.status();
-        let Some(member) = status.members.iter().find(|member| member.name == called) else { return Ok(()) };
+        let Some(member) = status.members.iter().find(|member| member.name == name) else { return Ok(()) };
         let advice = match member.state {
             "faulty" => "it is faulty: remove it first".to_owned(),
-            state => format!("it is {}: fail and remove it first, if it is to join anew", state.replace('_', " ")),
+            state => format!("it is {}: to add it anew, fail and remove it first", state.replace('_', " ")),
         };
-        Err(refused(409, Refusal::new("a member of this array already").of(&called).advice(advice)))
+        Err(refused(409, Refusal::new("a member of this array already").of(&name).advice(advice)))
     }
 
     async fn add(&self, request: &AddRequest) -> Result<(), ApiError> {
@@ -212,7 +205,7 @@ impl<'a> Commands<'a> {
         for (change, key) in changes.into_iter().zip(keys()) {
             change.await.map_err(|refusal| match done.is_empty() {
                 true => refused(409, refusal),
-                false => refused(409, refusal.after(format!("set before it: {}", done.join(", ")))),
+                false => refused(409, refusal.after(format!("settings changed before: {}", done.join(", ")))),
             })?;
             done.push(key);
         }

@@ -4,8 +4,8 @@
 //! What threads send each other are letters of the engine, and jobs that are done where a worker's own things are. Nothing
 //! else is shared; a worker ends when it is told to, after the array has stopped.
 
-use crate::command::failure::Failure;
-use crate::command::volume::{Exported, Served};
+use crate::command::server::volume::{Exported, Served};
+use crate::command::text::failure::Failure;
 use crate::machine::{Arena, Array, Machine};
 use engine::{AssembleOptions, Division, Letter, Post, ShardOptions};
 use export::measure::{Gauges, Measured, Measures};

@@ -1,7 +1,7 @@
 //! Where NBD clients connect: `unix:PATH` or `tcp:HOST:PORT`.
 //!
-//! Unencrypted TCP is for this machine alone, unless somebody asked for more: [`NbdAddress::is_reached_by_others`] is
-//! for whoever opens it. HTTP, which is never encrypted, is for this machine alone always.
+//! Unencrypted TCP is for this machine alone unless the user says otherwise: the NBD export checks
+//! [`NbdAddress::is_reached_by_others`]. HTTP, which is never encrypted, is always for this machine alone.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -29,12 +29,12 @@ impl FromStr for NbdAddress {
 }
 
 impl NbdAddress {
-    /// Whether other machines may get there.
+    /// Whether other machines can connect.
     pub(crate) fn is_reached_by_others(&self) -> bool {
         matches!(self, Self::Tcp(address) if !address.ip().is_loopback())
     }
 
-    /// As an NBD URI, which clients take; `tls` if they need it.
+    /// The NBD URI for clients; `tls` if they must use TLS.
     pub(crate) fn uri(&self, tls: bool) -> String {
         let secured = if tls { "s" } else { "" };
         match self {
@@ -52,7 +52,7 @@ fn parse_socket(text: &str) -> Result<SocketAddr, String> {
     address.ok_or_else(|| "expected an address and a port, such as 127.0.0.1:10809 or [::1]:10809".to_owned())
 }
 
-/// A port of this machine that others do not reach.
+/// A loopback address, which other machines cannot reach.
 pub(crate) fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
     let address = parse_socket(text)?;
     if address.ip().is_loopback() {

@@ -3,8 +3,8 @@
 //! Every value is checked against the array before any of them is put in
 //! force; so a request with one bad pair changes nothing.
 
-use crate::command::bitmap_file::BitmapFile;
-use crate::command::size::Size;
+use crate::command::opening::bitmap_file::BitmapFile;
+use crate::command::text::size::Size;
 use crate::machine::{Array, Machine};
 use engine::{BitmapPolicy, Refusal, ScrubAction, ScrubRequest, StripeSize, SweepTransfers, SyncSpeed, Verify};
 use futures_util::FutureExt;
@@ -266,30 +266,4 @@ fn parse_rate(text: &str) -> Result<Size, Refusal> {
 
 fn parse_bytes(text: &str) -> Result<u64, Refusal> {
     text.parse::<Size>().map(|Size(bytes)| bytes).map_err(Refusal::new)
-}
-
-/// `KEY=VALUE`.
-pub(crate) fn parse_pair(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("expected KEY=VALUE".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::command::arguments::CommandLine;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_help_names_every_setting_and_its_values() {
-        let mut line = CommandLine::command();
-        let set = line.find_subcommand_mut("set").expect("there is such a command");
-        let help = set.render_long_help().to_string();
-        for Setting { key, values, .. } in SETTINGS {
-            let line = help.lines().find(|line| line.trim_start().starts_with(key));
-            assert!(line.is_some_and(|line| line.contains(values)), "{key}: {help}");
-        }
-    }
 }

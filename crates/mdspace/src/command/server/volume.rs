@@ -1,27 +1,27 @@
-//! An array as what is exported.
+//! An array as the exports see it: a [`Volume`].
 
-use crate::command::crew::Shard;
+use crate::command::server::crew::Shard;
 use crate::machine::Array;
 use engine::{ArrayError, ArrayErrorKind, Block, Buffer, Pool};
 use export::measure::Measured;
 use export::{Durability, Volume, VolumeError, VolumeErrorKind};
 
-/// The best request size that is announced at the most.
+/// Upper limit of the preferred request size that clients are told.
 const PREFERRED_BYTES_MAX: u64 = 32 << 20;
 
-/// What clients get: the array, every request measured.
+/// The array for clients, with every request measured.
 pub(crate) type Served = Measured<Exported>;
 
-/// An array behind the seam that servers use.
+/// An array as a volume.
 #[derive(Clone)]
 pub(crate) enum Exported {
-    /// All of it by this thread.
+    /// This thread does all the work.
     Array(Array),
-    /// By a shard of it, on this thread, and others.
+    /// A shard on this thread, and others on other threads.
     Shard(Shard),
 }
 
-/// Asks whichever it is.
+/// Calls the array or the shard.
 macro_rules! of_either {
     ($self:ident, $array:ident => $call:expr) => {
         match $self {
@@ -41,7 +41,7 @@ impl Volume for Exported {
     }
 
     fn preferred_block_bytes(&self) -> u32 {
-        // A full stripe is not always a power of two, which NBD asks for.
+        // NBD wants a power of two, which a full stripe need not be.
         let best = of_either!(self, array => array.preferred_bytes()).clamp(4096, PREFERRED_BYTES_MAX);
         1 << best.ilog2()
     }
@@ -62,8 +62,8 @@ impl Volume for Exported {
         .map_err(failed)
     }
 
-    // Reads are the smallest of the requests. What is larger is boxed, as a session has one
-    // future for all kinds and a read would move and allocate as much as the largest.
+    // The future of a read is the smallest. The others are boxed: a session has one future for all kinds of request, so otherwise
+    // each read would move and allocate as much as the largest.
 
     async fn write(&self, at: u64, from: Block, durability: Durability) -> Result<(), VolumeError> {
         of_either!(self, array => Box::pin(array.write(at, from, of_engine(durability))).await).map_err(failed)

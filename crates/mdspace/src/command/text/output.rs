@@ -3,7 +3,7 @@
 //! A reader that has seen enough (`| head`) is not a failure: output just ends. A note on standard error that cannot be written,
 //! as the log's file system is full or its reader gone, ends nothing: `eprintln!` would end the server.
 
-use crate::command::failure::Failure;
+use crate::command::text::failure::Failure;
 use format::text::plain;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
@@ -38,7 +38,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 /// As `eprintln!`; a line that cannot be written is lost.
 macro_rules! tell {
     ($($text:tt)*) => {
-        $crate::command::output::StandardError::line(format_args!($($text)*))
+        $crate::command::text::output::StandardError::line(format_args!($($text)*))
     };
 }
 pub(crate) use tell;

@@ -1,9 +1,9 @@
 //! How far long work has come, on standard error: a bar on a terminal, a plain
 //! line every few seconds elsewhere, nothing for work that ends before that.
 
-use crate::command::output::tell;
-use crate::command::report::minutes;
-use crate::command::size::Size;
+use crate::command::text::output::tell;
+use crate::command::text::size::Size;
+use crate::command::text::wording::minutes;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};

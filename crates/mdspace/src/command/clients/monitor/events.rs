@@ -2,7 +2,7 @@
 //!
 //! Facts: mdadm(8), "MONITOR MODE"; mdadm's `Monitor.c` for what is told together.
 
-use crate::command::report::StatusView;
+use crate::command::clients::report::StatusView;
 use serde::Serialize;
 
 /// Something happened.

@@ -5,13 +5,13 @@
 
 mod events;
 
-use crate::command::arguments::MonitorArguments;
-use crate::command::control::view;
-use crate::command::failure::Failure;
-use crate::command::interval::Intervals;
-use crate::command::output::{print, print_as_it_is, tell};
-use crate::command::report::utc;
-use crate::command::sockets;
+use crate::command::clients::arguments::MonitorArguments;
+use crate::command::clients::control::view;
+use crate::command::clients::interval::Intervals;
+use crate::command::opening::sockets;
+use crate::command::text::failure::Failure;
+use crate::command::text::output::{print, print_as_it_is, tell};
+use crate::command::text::wording::utc;
 use events::{Event, Look, events};
 use export::control::{Client, Webhook};
 use serde::Serialize;

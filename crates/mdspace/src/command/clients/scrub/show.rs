@@ -1,8 +1,8 @@
 //! A scrub for a person: how far it is, and what it found.
 
-use crate::command::output::tell;
-use crate::command::progress::Progress;
-use crate::command::size::Size;
+use crate::command::text::output::tell;
+use crate::command::text::progress::Progress;
+use crate::command::text::size::Size;
 use engine::verdict::Evidence;
 use engine::{Finding, FindingVerdict, MemberPart, Outcome, ScrubAction, ScrubReport, ScrubState, SweepStatus};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const FINDINGS_SHOWN: usize = 20;
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// How far it is, on standard error.
-pub(super) enum Shown {
+pub(crate) enum Shown {
     /// Bar or lines, once it is known how far there is to go; and how far that is shown.
     Person(Option<(Progress, u64)>),
     /// When the last line was printed.
@@ -22,11 +22,11 @@ pub(super) enum Shown {
 }
 
 impl Shown {
-    pub(super) fn start(as_json: bool) -> Self {
+    pub(crate) fn start(as_json: bool) -> Self {
         if as_json { Self::Json(None) } else { Self::Person(None) }
     }
 
-    pub(super) fn show(&mut self, sweep: &SweepStatus) {
+    pub(crate) fn show(&mut self, sweep: &SweepStatus) {
         match self {
             Self::Person(shown) => {
                 let (total, done) = (sweep.total_bytes, sweep.done_bytes);

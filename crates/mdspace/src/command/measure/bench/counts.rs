@@ -7,7 +7,7 @@
 //! read for.
 
 use super::{candidates, options};
-use crate::command::failure::Failure;
+use crate::command::text::failure::Failure;
 use crate::machine::{Array, Machine};
 use engine::{AssembleOptions, Block, CACHE_BYTES, Durability};
 use format::geometry::Geometry;

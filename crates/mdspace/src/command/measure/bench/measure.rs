@@ -2,7 +2,7 @@
 //! machine, and the median of their ratios.
 
 use super::workload::{Kind, Limit, Transfer, Workload};
-use crate::command::failure::Failure;
+use crate::command::text::failure::Failure;
 use crate::machine::Array;
 use engine::{Block, Buffer, Clock, Durability, Member, MemberError, Moment, Pool};
 use format::units::MemberByte;

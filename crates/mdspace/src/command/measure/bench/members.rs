@@ -1,7 +1,7 @@
 //! Members to measure on, shared by the array and by the transfers without RAID.
 
-use crate::command::arguments::BenchArguments;
-use crate::command::failure::Failure;
+use crate::command::measure::arguments::BenchArguments;
+use crate::command::text::failure::Failure;
 use io::{AnyMember, FileMember, MemoryMember, OpenOptions, create_sparse};
 use std::os::fd::AsRawFd;
 use std::path::Path;

@@ -15,12 +15,12 @@ mod shards;
 mod sweeps;
 mod workload;
 
-use crate::command::arguments::BenchArguments;
-use crate::command::failure::Failure;
-use crate::command::html::{Bar, Page};
-use crate::command::output::{columns, print, print_json};
-use crate::command::progress::Steps;
-use crate::command::size::Size;
+use crate::command::measure::arguments::BenchArguments;
+use crate::command::measure::html::{Bar, Page};
+use crate::command::text::failure::Failure;
+use crate::command::text::output::{columns, print, print_json};
+use crate::command::text::progress::Steps;
+use crate::command::text::size::Size;
 use crate::machine::{Arena, Array, Machine};
 use counts::{Count, count_all};
 use engine::create::{Contents, Newcomer, Recipe, create};

@@ -6,7 +6,7 @@
 use super::measure::{Bench, Figure, ROUNDS, Side, median, rate};
 use super::sweeps::BYTES_IN_FLIGHT;
 use super::workload::Workload;
-use crate::command::failure::Failure;
+use crate::command::text::failure::Failure;
 use engine::{Clock, Member, MemberError, ScrubAction, ScrubRequest};
 use format::geometry::Geometry;
 use format::units::{MemberByte, Slot};

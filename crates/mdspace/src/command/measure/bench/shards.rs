@@ -4,8 +4,8 @@
 
 use super::measure::{ROUNDS, median};
 use super::workload::{Kind, Xorshift};
-use crate::command::crew::{Crew, Hand, Orders, Shard, deliver};
-use crate::command::failure::Failure;
+use crate::command::server::crew::{Crew, Hand, Orders, Shard, deliver};
+use crate::command::text::failure::Failure;
 use crate::machine::{Arena, Array, Machine};
 use engine::{Buffer, Clock, Durability};
 use futures_util::future::{join, join_all};

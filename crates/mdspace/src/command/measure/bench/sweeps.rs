@@ -8,7 +8,7 @@
 use super::measure::{Bench, median};
 use super::workload::{Limit, Transfer};
 use super::{candidates, fill, make_array, name, options};
-use crate::command::failure::Failure;
+use crate::command::text::failure::Failure;
 use crate::machine::{Array, Machine};
 use engine::create::Contents;
 use engine::{Candidate, Clock, Durability};

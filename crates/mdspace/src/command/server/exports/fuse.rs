@@ -1,26 +1,26 @@
 //! FUSE: the array as a file in a directory.
 
-use super::Way;
-use crate::command::output::tell;
-use crate::command::volume::Served;
+use super::OpenExport;
+use crate::command::server::volume::Served;
+use crate::command::text::output::tell;
 use export::fuse::{FILE_NAME, Mounted};
 use futures_util::future::LocalBoxFuture;
 use std::path::{Path, PathBuf};
 
 /// A mounted array.
-pub(super) struct FuseWay {
+pub(super) struct FuseExport {
     mounted: Mounted,
     path: PathBuf,
 }
 
-impl FuseWay {
+impl FuseExport {
     pub(super) fn open(volume: &Served, mountpoint: &Path) -> std::io::Result<Self> {
         let path = std::path::absolute(mountpoint)?.join(FILE_NAME);
         Ok(Self { mounted: Mounted::mount(mountpoint, volume.clone())?, path })
     }
 }
 
-impl Way for FuseWay {
+impl OpenExport for FuseExport {
     fn kind(&self) -> &'static str {
         "FUSE"
     }
@@ -33,7 +33,7 @@ impl Way for FuseWay {
         self.mounted.opened()
     }
 
-    /// Whoever unmounts it does not mean the other ways in.
+    /// A user who unmounts the file does not stop the other exports.
     fn failed(&mut self) -> LocalBoxFuture<'_, std::io::Error> {
         Box::pin(std::future::pending())
     }
@@ -41,7 +41,7 @@ impl Way for FuseWay {
     fn stop(self: Box<Self>, grace: LocalBoxFuture<'static, ()>) -> LocalBoxFuture<'static, ()> {
         Box::pin(async move {
             if let Err(error) = self.mounted.unmount(grace).await {
-                tell!("note: {}: not unmounted: {error}; its users get errors from now on", self.path.display());
+                tell!("note: {}: cannot be unmounted: {error}; from now on it returns errors", self.path.display());
             }
         })
     }

@@ -1,15 +1,15 @@
-//! NBD, over a unix socket or TCP, as it is or through TLS.
+//! NBD over a unix socket or TCP, plain or through TLS.
 //!
-//! Without TLS nobody is asked who he is, so a port that other machines reach is opened only when that was asked for.
+//! Without TLS the server cannot authenticate clients. So it opens a port that other machines can reach only if the user says so.
 
-use super::{NbdSource, STOP_GRACE, Way};
+use super::{NbdSource, OpenExport, STOP_GRACE};
+use crate::command::server::arguments::ExportArguments;
 #[cfg(feature = "tls")]
-use crate::command::arguments::TlsMode;
-use crate::command::arguments::WayArguments;
-use crate::command::crew::Hand;
-use crate::command::failure::Failure;
-use crate::command::nbd_address::NbdAddress;
-use crate::command::volume::Served;
+use crate::command::server::arguments::TlsMode;
+use crate::command::server::crew::Hand;
+use crate::command::server::nbd_address::NbdAddress;
+use crate::command::server::volume::Served;
+use crate::command::text::failure::Failure;
 use engine::Clock;
 use export::nbd::server::{Other, Server, ServerLimits};
 use export::nbd::session::Export;
@@ -20,23 +20,23 @@ use futures_util::future::{LocalBoxFuture, join, join_all};
 use io::net::Listener;
 
 /// An NBD server.
-pub(super) struct NbdWay {
+pub(super) struct NbdExport {
     server: Server<Served>,
-    /// Those whose threads serve connections too.
+    /// Further threads that serve connections.
     hands: Vec<Hand>,
-    /// `None` once it has ended.
+    /// Accepts connections; `None` after its end.
     accepting: Option<io::JoinHandle<std::io::Result<()>>>,
     address: NbdAddress,
-    /// Whether a client has to use it.
+    /// Whether clients must use TLS.
     tls: bool,
 }
 
-impl NbdWay {
+impl NbdExport {
     pub(super) fn open(
         name: &str,
         volume: &Served,
         source: NbdSource,
-        arguments: &WayArguments,
+        arguments: &ExportArguments,
         hands: Vec<Hand>,
     ) -> Result<Self, Failure> {
         let refused = |error: std::io::Error| Failure::refused(error.to_string());
@@ -45,7 +45,7 @@ impl NbdWay {
         if wanted.is_reached_by_others() && !tls && !arguments.allow_plain_tcp {
             let uri = wanted.uri(false);
             return Err(Failure::refused(format!("{uri} can be reached from other machines, unencrypted"))
-                .advise("give --tls require and --tls-certificates DIR, or take 127.0.0.1 and a tunnel"));
+                .advise("add --tls require and --tls-certificates DIR, or use 127.0.0.1 and a tunnel"));
         }
         let (listener, address) = match source {
             NbdSource::Address(address) => listen(&address).map_err(refused)?,
@@ -65,7 +65,7 @@ impl NbdWay {
     }
 }
 
-impl Way for NbdWay {
+impl OpenExport for NbdExport {
     fn kind(&self) -> &'static str {
         "NBD"
     }
@@ -92,14 +92,14 @@ impl Way for NbdWay {
             let others = self.hands.iter().map(stop);
             join(self.server.stop(grace), join_all(others)).await;
             if let Some(accepting) = self.accepting {
-                // Its listener goes, and with it the socket.
+                // This drops the listener, and removes its socket.
                 drop(accepting.await);
             }
         })
     }
 }
 
-/// A server of the same on a worker's thread, and the way to it.
+/// A server with the same export on a worker's thread, and the function that sends connections there.
 fn other(hand: &Hand, name: &str, limits: ServerLimits, security: &Security) -> Other {
     let (name, security) = (name.to_owned(), security.clone());
     drop(hand.call(async move |local| {
@@ -116,7 +116,7 @@ fn other(hand: &Hand, name: &str, limits: ServerLimits, security: &Security) -> 
     })
 }
 
-/// As [`Server::stop`], on a worker's thread.
+/// Does [`Server::stop`] on a worker's thread.
 async fn stop(hand: &Hand) {
     let stopped = hand.call(async |local| {
         let clock = io::RealClock::new();
@@ -125,21 +125,22 @@ async fn stop(hand: &Hand) {
             server.stop(clock.sleep_until(clock.now() + STOP_GRACE)).await;
         }
     });
-    // One that has ended serves nobody.
+    // A worker that has ended serves no connections.
     let _ = stopped.await;
 }
 
-/// What protects connections, and whether it is more than an offer.
+/// How connections are protected, and whether clients must use that.
 #[cfg(feature = "tls")]
-fn security(arguments: &WayArguments) -> Result<(Security, bool), Failure> {
+fn security(arguments: &ExportArguments) -> Result<(Security, bool), Failure> {
     let load = || {
-        let directory = arguments.tls_certificates.as_deref().expect("clap asks for it");
-        Credentials::load(directory, arguments.tls_verify_peer)
-            .map_err(|error| Failure::refused(error.to_string()).advise("docs/tls.md says how to make certificates"))
+        let directory = arguments.tls_certificates.as_deref().expect("clap requires it");
+        Credentials::load(directory, arguments.tls_verify_peer).map_err(|error| {
+            Failure::refused(error.to_string()).advise("docs/tls.md explains how to make certificates")
+        })
     };
     Ok(match arguments.tls {
         TlsMode::Off if arguments.tls_certificates.is_some() => {
-            return Err(Failure::refused("--tls-certificates: nothing goes through TLS").advise("give --tls too"));
+            return Err(Failure::refused("--tls-certificates: TLS is off").advise("add --tls on or --tls require"));
         }
         TlsMode::Off => (Security::Plain, false),
         TlsMode::On => (Security::Offered(load()?), false),
@@ -148,7 +149,7 @@ fn security(arguments: &WayArguments) -> Result<(Security, bool), Failure> {
 }
 
 #[cfg(not(feature = "tls"))]
-fn security(_: &WayArguments) -> Result<(Security, bool), Failure> {
+fn security(_: &ExportArguments) -> Result<(Security, bool), Failure> {
     Ok((Security::Plain, false))
 }
 

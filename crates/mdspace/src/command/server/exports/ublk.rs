@@ -1,36 +1,36 @@
 //! ublk: the array as a block device of this machine.
 
-use super::{OTHER_BLOCK_DEVICES, Way};
-use crate::command::failure::Failure;
-use crate::command::output::tell;
-use crate::command::volume::Served;
+use super::{OTHER_BLOCK_DEVICES, OpenExport};
+use crate::command::server::volume::Served;
+use crate::command::text::failure::Failure;
+use crate::command::text::output::tell;
 use export::ublk::BlockDevice;
 use futures_util::future::LocalBoxFuture;
 use io::ublk::CONTROL;
 use std::io::ErrorKind;
 
 /// A block device.
-pub(super) struct UblkWay(BlockDevice);
+pub(super) struct UblkExport(BlockDevice);
 
-impl UblkWay {
+impl UblkExport {
     pub(super) async fn open(volume: &Served) -> Result<Self, Failure> {
         if !std::fs::exists(CONTROL).unwrap_or(true) {
             let reason = format!("--ublk: this kernel has no ublk driver ({CONTROL} is not there)");
-            let advice = format!("`modprobe ublk_drv`, which Linux 6.5 or later may have; or {OTHER_BLOCK_DEVICES}");
+            let advice = format!("load it with `modprobe ublk_drv` (Linux 6.5 or later); or {OTHER_BLOCK_DEVICES}");
             return Err(Failure::refused(reason).advise(advice));
         }
         let device = BlockDevice::start(volume.clone()).await.map_err(|error| {
             let failure = Failure::refused(format!("--ublk: {error}"));
             match error.kind() {
-                ErrorKind::PermissionDenied => failure.advise(format!("only root may; or {OTHER_BLOCK_DEVICES}")),
-                _ => failure.advise(format!("docs/ublk.md says what it needs; or {OTHER_BLOCK_DEVICES}")),
+                ErrorKind::PermissionDenied => failure.advise(format!("run it as root; or {OTHER_BLOCK_DEVICES}")),
+                _ => failure.advise(format!("docs/ublk.md lists what it needs; or {OTHER_BLOCK_DEVICES}")),
             }
         })?;
         Ok(Self(device))
     }
 }
 
-impl Way for UblkWay {
+impl OpenExport for UblkExport {
     fn kind(&self) -> &'static str {
         "ublk"
     }
@@ -39,7 +39,7 @@ impl Way for UblkWay {
         self.0.path()
     }
 
-    /// The kernel, for whoever has it open.
+    /// The kernel's driver is the only client.
     fn clients(&self) -> usize {
         1
     }
@@ -52,7 +52,7 @@ impl Way for UblkWay {
         Box::pin(async move {
             let path = self.address();
             if let Err(error) = self.0.stop(grace).await {
-                tell!("note: {path}: not let go of: {error}; its users get errors from now on");
+                tell!("note: {path}: cannot be stopped: {error}; from now on it returns errors");
             }
         })
     }

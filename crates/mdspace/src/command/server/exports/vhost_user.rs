@@ -1,18 +1,18 @@
 //! vhost-user-blk: the array as a virtual machine's disk.
 
-use super::Way;
-use crate::command::volume::Served;
+use super::OpenExport;
+use crate::command::server::volume::Served;
 use export::vhost_user::Server;
 use futures_util::future::LocalBoxFuture;
 use std::path::{Path, PathBuf};
 
 /// A vhost-user-blk server.
-pub(super) struct VhostUserWay {
+pub(super) struct VhostUserExport {
     server: Server,
     path: PathBuf,
 }
 
-impl VhostUserWay {
+impl VhostUserExport {
     pub(super) fn open(name: &str, volume: &Served, path: &Path) -> std::io::Result<Self> {
         let path = std::path::absolute(path)?;
         let server = Server::start(&path, volume.clone(), name)?;
@@ -20,7 +20,7 @@ impl VhostUserWay {
     }
 }
 
-impl Way for VhostUserWay {
+impl OpenExport for VhostUserExport {
     fn kind(&self) -> &'static str {
         "vhost-user"
     }
@@ -37,7 +37,7 @@ impl Way for VhostUserWay {
         Box::pin(self.server.ended())
     }
 
-    /// A client takes an answer from memory that it shares, so there is nobody to wait for.
+    /// Replies lie in memory that the client shares, so the server waits for no client.
     fn stop(self: Box<Self>, _grace: LocalBoxFuture<'static, ()>) -> LocalBoxFuture<'static, ()> {
         Box::pin(self.server.stop())
     }
