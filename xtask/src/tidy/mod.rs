@@ -4,6 +4,7 @@
 //! nothing is built. The rules' own tests are tables of what must pass and what must not.
 
 mod book;
+mod folders;
 mod packages;
 mod text;
 
@@ -38,16 +39,19 @@ impl fmt::Display for Violation {
 pub(crate) fn check() -> Result<String> {
     let mut violations = Vec::new();
     let files = source_files()?;
-    let mut pages = BTreeMap::new();
+    let (mut pages, mut sources) = (BTreeMap::new(), BTreeMap::new());
     for path in &files {
         let Ok(contents) = fs::read(root().join(path)) else { continue }; // deleted, but not yet in git
         let Ok(contents) = String::from_utf8(contents) else { continue }; // not a text
         violations.extend(text::check(path, &contents));
         if path.starts_with("docs/") && path.ends_with(".md") {
             pages.insert(path.clone(), contents);
+        } else if path.ends_with(".rs") {
+            sources.insert(path.clone(), contents);
         }
     }
     violations.extend(book::check(&pages));
+    violations.extend(folders::check(&sources));
     let packages = packages::check(&mut violations)?;
     if violations.is_empty() {
         return Ok(format!("{} files, {packages} packages", files.len()));

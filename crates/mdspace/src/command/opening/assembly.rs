@@ -1,6 +1,6 @@
-//! From arguments to an array: which members are meant, and what is said about them.
+//! From arguments to an assembled array, with notes about its members on standard error.
 //!
-//! What may not be looked at is never taken for something else: it could be a member, which would be left behind.
+//! A file that this user may not read could be a member. So it is never counted as something else: a write would make it stale.
 
 use crate::command::opening::arguments::{AssembleArguments, MemberArguments, Raid0Layout};
 use crate::command::opening::members::{ArrayChoice, ArrayUuid, expand, expand_with_directories};
@@ -17,8 +17,8 @@ use io::{AnyMember, OpenError};
 use std::cell::RefCell;
 use std::path::PathBuf;
 
-/// Brings parity and copies into agreement, where an unclean stop may have left them without. What cannot be
-/// done now, for want of a member, is noted and stays for later: the data can be used meanwhile.
+/// Resyncs the array if an unclean stop may have left parity or copies inconsistent. If a member is missing for that, a note says
+/// so and the resync remains due; the data can be used meanwhile.
 pub(crate) async fn resync(array: &Array) {
     if array.status().in_agreement || array.is_read_only() {
         return;
@@ -35,36 +35,36 @@ pub(crate) async fn resync(array: &Array) {
     }
 }
 
-/// What arguments lead to.
+/// The files that arguments select.
 pub(crate) struct Found {
-    /// The paths that are meant.
+    /// Paths of the array's members.
     pub(crate) own: Vec<PathBuf>,
-    /// Those that may be meant, if they could be looked at.
+    /// Files that this user may not read, and that could be members.
     unknown: Vec<OpenError>,
 }
 
 impl Found {
-    /// Says what could not be looked at.
+    /// Prints a note for each file that cannot be read.
     pub(crate) fn note_unknown(&self) {
         for error in &self.unknown {
             tell!("note: {}: passed over: {}", name_of(error.path()), error.reason());
         }
     }
 
-    /// Refuses to write to an array that lacks a member, while one is passed over that may be it: it would be left behind.
+    /// Refuses to write to an array that lacks a member while an unreadable file may be that member: the write would make it stale.
     fn suffices_for(&self, array: &Array) -> Result<(), Failure> {
         let (missing, Some(first)) = (array.status().missing.len(), self.unknown.first()) else { return Ok(()) };
         if missing == 0 {
             return Ok(());
         }
-        let reason = format!("{}; it may be one of the {missing} members that are missing", first.reason());
+        let reason = format!("{}; it may be one of the {missing} missing members", first.reason());
         Err(Failure::refused(format!("{}: {reason}", name_of(first.path())))
-            .advise("see to it that you may open it, or name the members by their paths to go on without"))
+            .advise("get permission to read it, or name the other members by their paths to continue without it"))
     }
 }
 
 impl Machine {
-    /// The paths that `arguments` name; of those, with `--uuid` or `--name`, the array's own.
+    /// The paths in `arguments`; with `--uuid` or `--name` only the members of that array.
     pub(crate) async fn find(&self, arguments: &MemberArguments) -> Result<Found, Failure> {
         let mut found = Found { own: Vec::new(), unknown: Vec::new() };
         let Some(choice) = arguments.choice() else {
@@ -79,7 +79,7 @@ impl Machine {
         }
         if found.own.is_empty() {
             found.note_unknown();
-            return Err(Failure::refused(format!("no member of array {choice} is there"))
+            return Err(Failure::refused(format!("found no member of array {choice}"))
                 .advise("`mdspace examine` prints which array a member belongs to"));
         }
         Ok(found)
@@ -90,8 +90,8 @@ impl Machine {
         found.is_ok_and(|found| choice.is_of(&found.superblock))
     }
 
-    /// What to say of members of several arrays, where one was to be assembled: which arrays there are, and how one is chosen.
-    /// `None` where they are all of one.
+    /// The failure for `paths` that belong to several arrays: it lists the arrays and says how to choose one. `None` if they belong
+    /// to one array.
     async fn several_arrays(&self, paths: &[PathBuf], refusal: &Refusal) -> Option<Failure> {
         let mut arrays: Vec<(Superblock, Vec<String>)> = Vec::new();
         for path in paths {
@@ -115,7 +115,7 @@ impl Machine {
         let odd = refusal.member.as_deref().unwrap_or("one of the members");
         let count = arrays.len();
         let reason =
-            format!("{odd}: superblock.set_uuid: of another array; these are members of {count} arrays:{described}");
+            format!("{odd}: superblock.set_uuid: belongs to another array; these are members of {count} arrays:{described}");
         let uuid = ArrayUuid(first.0.set_uuid);
         Some(
             Failure::refused(reason)
@@ -140,7 +140,7 @@ impl Machine {
         let ignore_bad_blocks = arguments.ignore_bad_blocks;
         if ignore_bad_blocks && purpose == Purpose::Write {
             return Err(Failure::refused(
-                "--ignore-bad-blocks: only to read, as a write would take the places for sound",
+                "--ignore-bad-blocks: only for reading; a write would trust the blocks that the log lists",
             )
             .advise("use it with `mdspace read`, or with `mdspace serve --read-only`"));
         }
@@ -157,10 +157,10 @@ impl Machine {
             tell!("note: {}: not used: {}", left_out.name, left_out.reason);
         }
         for member in status.members.iter().filter(|member| member.disk_error) {
-            tell!("warning: {}: a NAS has set its flag \"disk error\": read it out soon", member.name);
+            tell!("warning: {}: a NAS has set its flag \"disk error\": copy its data soon", member.name);
         }
         if ignore_bad_blocks {
-            tell!("warning: bad-block logs are ignored: what is at the places that they name may be old");
+            tell!("warning: bad-block logs are ignored: the blocks that they list may hold old data");
         }
         for warning in status.warnings {
             tell!("warning: {warning}");

@@ -1,6 +1,6 @@
 //! A write-intent bitmap in a new file, for an array that is created or served.
 //!
-//! The file never replaces another, and does not stay when the array does not take it.
+//! The file never replaces another one. If the array refuses it, it is removed again.
 
 use crate::machine::{Array, Machine, OPEN_PATIENCE, Purpose, not_opened};
 use crate::made_files::MadeFiles;
@@ -9,11 +9,11 @@ use engine::{BitmapPolicy, Refusal};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-/// A bitmap that is to be made.
+/// A bitmap file to be created.
 pub(crate) struct BitmapFile {
-    /// Where.
+    /// Its path.
     pub(crate) path: PathBuf,
-    /// What a bit stands for; as mdadm would choose when `None`.
+    /// Bytes for each bit; as mdadm would choose if `None`.
     pub(crate) chunk_bytes: Option<u64>,
 }
 
@@ -23,11 +23,11 @@ impl BitmapFile {
         if self.path.symlink_metadata().is_ok() { Err(self.exists()) } else { Ok(()) }
     }
 
-    /// Makes the file, held by the thread of `machine`, and gives it to `array`.
+    /// Creates the file, opens it on the thread of `machine`, and adds it to `array`.
     pub(crate) async fn add_to(&self, array: &Array, machine: &Machine) -> Result<(), Refusal> {
         let bytes = array.bitmap_file_bytes(self.chunk_bytes)?;
         let path = self.path.clone();
-        // With its space: a file system that is full is to refuse it now, and not while clients wait for its writes.
+        // Preallocated: a full file system fails here, and not while clients wait for writes of the bitmap.
         let make = move || {
             let mut made = MadeFiles::default();
             made.make(&path, |path| io::create_preallocated(path, bytes)).map(|()| made)
@@ -38,7 +38,7 @@ impl BitmapFile {
         let made = made.map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => self.exists(),
             _ => {
-                self.refused(format!("cannot create: {error}")).advice("name a new file in a directory of the server's")
+                self.refused(format!("cannot create: {error}")).advice("name a new file in a directory that the server can write to")
             }
         })?;
         let opened = machine.open_elsewhere(&self.path, Purpose::Write, array.member_timeout()).await?;

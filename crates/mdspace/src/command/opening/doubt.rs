@@ -1,5 +1,6 @@
-//! Warns, when an array is opened, of long zeros that parity or copies contradict: what a copying program left of a disk that it
-//! could not read. It never changes what is read.
+//! Warnings about long runs of zeros that parity or copies contradict, when an array is opened.
+//!
+//! A program that copies a failing disk leaves such zeros where it cannot read. The warnings never change what reads return.
 
 use crate::machine::Array;
 use crate::names::path_of;
@@ -7,7 +8,7 @@ use engine::DoubtfulZeros;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Looks at a bounded part of the array, around the holes of members' files and elsewhere, and warns of what is found.
+/// Checks a bounded part of the array, around the holes of members' files and elsewhere, and logs the warnings.
 pub(crate) async fn warn_of_doubtful_zeros(array: &Array) {
     let names = array.status().members.into_iter().map(|member| member.name);
     let holes: Vec<(String, Range<u64>)> =
@@ -17,7 +18,7 @@ pub(crate) async fn warn_of_doubtful_zeros(array: &Array) {
     }
 }
 
-/// A warning for each member, or set of members, that is in doubt.
+/// A warning for each member, or set of members, with doubtful zeros.
 fn warnings(found: Vec<DoubtfulZeros>) -> Vec<String> {
     let mut by_members: BTreeMap<Vec<String>, Vec<DoubtfulZeros>> = BTreeMap::new();
     for doubt in found {
@@ -26,8 +27,8 @@ fn warnings(found: Vec<DoubtfulZeros>) -> Vec<String> {
     let advice = match by_members.len() {
         0 | 1 => "leave that member out, and its data comes from the others",
         _ => {
-            "without that member this place is right, but places of the others that are warned of are not: \
-              no choice of members gives everything at once"
+            "without that member this range is right, but the ranges of the other warnings are not: \
+             no choice of members gives everything at once"
         }
     };
     by_members.into_iter().map(|(members, doubts)| warning(&members, &doubts, advice)).collect()
@@ -37,7 +38,7 @@ fn warning(members: &[String], doubts: &[DoubtfulZeros], advice: &str) -> String
     let DoubtfulZeros { at, bytes, .. } = doubts[0];
     let more = match doubts.len() - 1 {
         0 => String::new(),
-        count => format!(", and {count} more places"),
+        count => format!(", and {count} more ranges"),
     };
     let (first, last) = (at, at + bytes - 1);
     let (whose, of) = match members {
@@ -45,8 +46,8 @@ fn warning(members: &[String], doubts: &[DoubtfulZeros], advice: &str) -> String
         several => (format!("one of {}", several.join(", ")), " of the first"),
     };
     format!(
-        "{whose}: bytes {first} to {last}{more}{of} are zeros, where the other members say that there was data; reads there \
-         return the zeros. If it is an image of a disk that could not be read everywhere, these are holes: {advice}"
+        "{whose}: bytes {first} to {last}{more}{of} are zeros, but the other members show that there was data; reads there \
+         return the zeros. An image of a disk that could not be read everywhere has such holes: {advice}"
     )
 }
 
@@ -55,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_member_is_warned_of_once_with_its_first_place() {
+    fn each_member_has_one_warning_with_its_first_range() {
         let doubt = |members: &[&str], at, bytes| DoubtfulZeros {
             members: members.iter().map(|member| (*member).to_owned()).collect(),
             at,
@@ -66,7 +67,7 @@ mod tests {
         let found = vec![doubt(&["b", "c"], 0, 8192), doubt(&["a"], 65_536, 8192), doubt(&["a"], 1 << 20, 16_384)];
         let warnings = warnings(found);
         assert_eq!(warnings.len(), 2);
-        assert!(warnings[0].starts_with("a: bytes 65536 to 73727, and 1 more places are zeros"), "{}", warnings[0]);
+        assert!(warnings[0].starts_with("a: bytes 65536 to 73727, and 1 more ranges are zeros"), "{}", warnings[0]);
         assert!(warnings.iter().all(|warning| warning.ends_with("no choice of members gives everything at once")));
         assert!(warnings[1].starts_with("one of b, c: bytes 0 to 8191 of the first are zeros"), "{}", warnings[1]);
     }

@@ -1,8 +1,7 @@
-//! From the words on the command line to paths of members.
+//! From words on the command line to paths of members.
 //!
-//! Globs that the shell left alone (quoted, or in a unit file) are expanded
-//! here. Nothing is opened and nothing is guessed: a word that names nothing,
-//! and a member that is named twice, are refused.
+//! Globs that no shell expanded (quoted, or in a unit file) are expanded here. Nothing is opened and nothing is guessed: a word
+//! without a matching file and a member given twice are refused.
 
 use crate::command::text::failure::Failure;
 use crate::machine::refuse_duplicates;
@@ -45,17 +44,17 @@ impl fmt::Display for ArrayUuid {
     }
 }
 
-/// Which array's members count, of many that are given.
+/// Selects the members of one array among those given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ArrayChoice {
-    /// Those with this `set_uuid`.
+    /// Members with this `set_uuid`.
     Uuid(ArrayUuid),
-    /// Those with this name. mdadm's names begin with the host's, which may be left out.
+    /// Members with this array name. The host, with which mdadm's names begin, may be left out.
     Name(String),
 }
 
 impl ArrayChoice {
-    /// Whether a member with this superblock is one of the array's.
+    /// Whether a member with this superblock belongs to the array.
     pub(crate) fn is_of(&self, superblock: &Superblock) -> bool {
         match self {
             Self::Uuid(uuid) => superblock.set_uuid == uuid.0,
@@ -77,7 +76,7 @@ impl fmt::Display for ArrayChoice {
     }
 }
 
-/// The members that `words` name, in their order, each glob's in alphabetical order.
+/// The members that `words` name, in their order; the matches of a glob in alphabetical order.
 pub(crate) fn expand(words: &[OsString]) -> Result<Vec<PathBuf>, Failure> {
     let mut paths = Vec::new();
     for word in words {
@@ -87,7 +86,7 @@ pub(crate) fn expand(words: &[OsString]) -> Result<Vec<PathBuf>, Failure> {
     Ok(paths)
 }
 
-/// As [`expand`], and a directory stands for the files and block devices in it.
+/// As [`expand`], but a directory stands for the files and block devices in it.
 pub(crate) fn expand_with_directories(words: &[OsString]) -> Result<Vec<PathBuf>, Failure> {
     let mut paths = Vec::new();
     for word in words {
@@ -101,7 +100,7 @@ pub(crate) fn expand_with_directories(words: &[OsString]) -> Result<Vec<PathBuf>
             members.push(path);
         }
     }
-    // Overlapping places to look in are no mistake, and /dev/disk has several links to one device.
+    // Directories may overlap, and /dev/disk has several links to one device, so a duplicate is not an error here.
     let mut seen = std::collections::HashSet::new();
     members.retain(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
     Ok(members)

@@ -1,7 +1,7 @@
 //! `/metrics`: the status and the measures as OpenMetrics, which Prometheus reads.
 //!
-//! Made anew for each answer from two snapshots; nothing here counts. docs/control.md lists the names, and a test
-//! that they are there.
+//! Each reply is made from two snapshots; this file counts nothing itself. docs/control.md lists the names, and a test compares
+//! the list.
 
 use engine::status::{MemberStatus, Status};
 use export::measure::{Done, Latencies, Measures, MemberMeasures, Metered};
@@ -18,19 +18,20 @@ use std::fmt::Error;
 const BOUNDS: [f64; 17] =
     [1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, f64::INFINITY];
 
+/// The snapshots.
 #[derive(Debug)]
-struct Told {
+struct Snapshot {
     status: Status,
     measures: Measures,
 }
 
-/// The text of an answer.
+/// The text of a reply.
 pub(crate) fn text(status: Status, measures: Measures) -> String {
     let labels = [("array".into(), status.name.clone().into()), ("uuid".into(), status.uuid.clone().into())];
     let mut registry = Registry::with_prefix_and_labels("mdspace", labels.into_iter());
-    registry.register_collector(Box::new(Told { status, measures }));
+    registry.register_collector(Box::new(Snapshot { status, measures }));
     let mut text = String::new();
-    encode(&mut text, &registry).expect("a string takes everything");
+    encode(&mut text, &registry).expect("writing to a string cannot fail");
     text
 }
 
@@ -57,7 +58,7 @@ impl Writer<'_> {
     }
 }
 
-/// Durations in the buckets that Prometheus is told.
+/// Durations in the buckets for Prometheus.
 struct Durations<'a>(&'a Done);
 
 impl EncodeMetric for Durations<'_> {
@@ -71,8 +72,8 @@ impl EncodeMetric for Durations<'_> {
     }
 }
 
-/// How many took longer than the bound before and no longer than each; a bucket of ours that reaches over a bound is
-/// counted above it.
+/// For each bound, the number of durations above the bound before it and up to it. A bucket of `latencies` that reaches over a
+/// bound counts above that bound.
 fn folded(latencies: &Latencies) -> Vec<(f64, u64)> {
     let mut buckets: Vec<(f64, u64)> = BOUNDS.iter().map(|bound| (*bound, 0)).collect();
     for &(nanos, count) in &latencies.0 {
@@ -85,7 +86,7 @@ fn folded(latencies: &Latencies) -> Vec<(f64, u64)> {
 type Counter = ConstCounter<u64>;
 type Gauge = ConstGauge<f64>;
 
-impl Collector for Told {
+impl Collector for Snapshot {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let writer = &mut Writer(encoder);
         self.array(writer)?;
@@ -94,7 +95,7 @@ impl Collector for Told {
     }
 }
 
-impl Told {
+impl Snapshot {
     fn array(&self, writer: &mut Writer<'_>) -> Result<(), Error> {
         let status = &self.status;
         let is = |is: bool| if is { 1.0 } else { 0.0 };

@@ -1,7 +1,6 @@
-//! What `mdspace set` can change on a running array: one table.
+//! The settings of a running array that `mdspace set` changes, in one table.
 //!
-//! Every value is checked against the array before any of them is put in
-//! force; so a request with one bad pair changes nothing.
+//! All values are checked against the array before the first is changed, so a request with one bad value changes nothing.
 
 use crate::command::opening::bitmap_file::BitmapFile;
 use crate::command::text::size::Size;
@@ -12,22 +11,22 @@ use futures_util::future::LocalBoxFuture;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A change that was checked and has not begun.
+/// A checked change that has not begun.
 pub(crate) type Change<'a> = LocalBoxFuture<'a, Result<(), Refusal>>;
 
-/// One thing that can be set.
+/// A setting.
 pub(crate) struct Setting {
     /// Its name: `KEY` of `KEY=VALUE`.
     pub(crate) key: &'static str,
-    /// The values that it takes, for a person.
+    /// Its values, for the user.
     pub(crate) values: &'static str,
-    /// It may take its time, or wait for a file.
+    /// The change may take long, or wait for a file.
     is_slow: bool,
-    /// Checks a value for this array; what it has to open is opened by this machine.
+    /// Checks a value for the array. The machine opens files that the change needs.
     prepare: for<'a> fn(&'a Machine, &'a Array, &str) -> Result<Change<'a>, Refusal>,
 }
 
-/// Everything that can be set, by key.
+/// All settings, sorted by key.
 pub(crate) const SETTINGS: [Setting; 11] = [
     Setting {
         key: "bitmap",
@@ -78,7 +77,7 @@ pub(crate) const SETTINGS: [Setting; 11] = [
         values: "a count",
         is_slow: false,
         prepare: |_, array, value| {
-            let count = value.parse().map_err(|_| Refusal::new(format!("{value:?} is no count")))?;
+            let count = value.parse().map_err(|_| Refusal::new(format!("{value:?} is not a count")))?;
             let array = array.clone();
             Ok(async move {
                 array.set_read_errors_max(count);
@@ -137,13 +136,13 @@ pub(crate) const SETTINGS: [Setting; 11] = [
                 "frozen" | "idle" => None,
                 "check" => Some(ScrubAction::Check),
                 "repair" => Some(ScrubAction::Repair),
-                _ => return Err(Refusal::new(format!("{value:?} is none of them"))),
+                _ => return Err(Refusal::new(format!("{value:?} is not a sync-action"))),
             };
             let (array, frozen) = (array.clone(), value == "frozen");
             Ok(async move {
                 match scrub {
                     Some(action) => array.begin_scrub(&ScrubRequest { action, range: None })?,
-                    // As md: what was asked for ends; what is due goes on.
+                    // As in md: a requested scrub ends, and sweeps that are due continue.
                     None if !frozen => drop(array.cancel_scrub()),
                     None => {}
                 }
@@ -178,9 +177,9 @@ pub(crate) const SETTINGS: [Setting; 11] = [
         values: "always, or scrub",
         is_slow: false,
         prepare: |_, array, value| {
-            let verify = Verify::from_name(value).ok_or_else(|| Refusal::new(format!("{value:?} is neither")))?;
+            let verify = Verify::from_name(value).ok_or_else(|| Refusal::new(format!("{value:?} is neither always nor scrub")))?;
             if !array.has_checksums() {
-                return Err(Refusal::new("the array keeps no checksums"));
+                return Err(Refusal::new("the array has no checksums"));
             }
             let array = array.clone();
             Ok(async move {
@@ -192,7 +191,7 @@ pub(crate) const SETTINGS: [Setting; 11] = [
     },
 ];
 
-/// What becomes of the write-intent bitmap.
+/// A change of the write-intent bitmap.
 enum BitmapChange {
     Internal { chunk_bytes: Option<u64> },
     File(BitmapFile),
@@ -201,12 +200,12 @@ enum BitmapChange {
 
 fn parse_seconds(text: &str) -> Result<Duration, Refusal> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| Refusal::new(format!("{text:?} is no time from 0.1 to 86400 s")))
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| Refusal::new(format!("{text:?} is not a time from 0.1 to 86400 s")))
 }
 
 fn parse_bitmap(text: &str) -> Result<BitmapChange, Refusal> {
     let (place, chunk_bytes) = match text.rsplit_once(':') {
-        // A chunk has no slash, so one behind the colon is the path's.
+        // A chunk has no slash, so text with a slash behind the colon belongs to the path.
         Some((place, chunk)) if !chunk.contains('/') => (place, Some(chunk.parse::<Size>().map_err(Refusal::new)?.0)),
         _ => (text, None),
     };
@@ -218,13 +217,13 @@ fn parse_bitmap(text: &str) -> Result<BitmapChange, Refusal> {
         }
         (path, _) if path.contains('/') => {
             Err(Refusal::new(format!("{path:?} is not absolute, and the server may run in another directory"))
-                .advice("give the file's path from / on"))
+                .advice("give the absolute path, beginning with /"))
         }
-        _ => Err(Refusal::new(format!("{text:?} is no bitmap"))),
+        _ => Err(Refusal::new(format!("{text:?} is not a bitmap"))),
     }
 }
 
-/// Checks everything that is to be set; what comes back has not begun.
+/// Checks all wanted values, and returns their changes, of which none has begun.
 pub(crate) fn prepare<'a>(
     machine: &'a Machine,
     array: &'a Array,
@@ -240,14 +239,14 @@ pub(crate) fn prepare<'a>(
     wanted.iter().map(check).collect()
 }
 
-/// Whether a setting is changed without waiting for anything.
+/// Whether the setting `key` changes at once.
 pub(crate) fn is_quick(key: &str) -> bool {
     SETTINGS.iter().any(|setting| setting.key == key && !setting.is_slow)
 }
 
 fn unknown(key: &str) -> Refusal {
     let keys: Vec<_> = SETTINGS.iter().map(|setting| setting.key).collect();
-    Refusal::new("there is no such setting").field(key).advice(format!("there are: {}", keys.join(", ")))
+    Refusal::new("unknown setting").field(key).advice(format!("settings: {}", keys.join(", ")))
 }
 
 /// `auto`, or a size.
@@ -256,12 +255,12 @@ pub(crate) fn parse_stripe_size(text: &str) -> Result<StripeSize, String> {
         return Ok(StripeSize::Auto);
     }
     let Size(bytes) = text.parse()?;
-    u32::try_from(bytes).map(StripeSize::Fixed).map_err(|_| format!("{bytes} bytes is more than any chunk"))
+    u32::try_from(bytes).map(StripeSize::Fixed).map_err(|_| format!("{bytes} bytes are more than any chunk has"))
 }
 
 fn parse_rate(text: &str) -> Result<Size, Refusal> {
     let rate = parse_bytes(text)?;
-    if rate == 0 { Err(Refusal::new("a sweep that may not move never ends")) } else { Ok(Size(rate)) }
+    if rate == 0 { Err(Refusal::new("a sweep with rate 0 never ends")) } else { Ok(Size(rate)) }
 }
 
 fn parse_bytes(text: &str) -> Result<u64, Refusal> {

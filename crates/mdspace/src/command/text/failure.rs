@@ -1,8 +1,7 @@
-//! Why a command did not do what was asked: what, where, and what to do next.
+//! Why a command failed: what, where, and what to do next.
 //!
-//! Every failure is one of two kinds, which is the exit status: the array or
-//! its data is not well (1), or the request was refused and nothing changed
-//! (2). Whoever cannot promise the second returns the first.
+//! A failure has one of two kinds, which give the exit status: an error of the array or its data (1), or a refusal that changed
+//! nothing (2). Code that cannot promise that nothing changed returns the first kind.
 
 use crate::machine::not_opened;
 use engine::{ArrayError, ArrayErrorKind, Refusal};
@@ -13,13 +12,13 @@ use std::process::ExitCode;
 /// The two ways to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Something was tried and the array, a member or the data failed.
+    /// The array, a member or the data failed, or a change is incomplete.
     Unwell,
     /// Nothing was changed.
     Refused,
 }
 
-/// A failure, for a person.
+/// A failure, for the user to read.
 #[derive(Debug)]
 pub(crate) struct Failure {
     kind: Kind,
@@ -35,7 +34,7 @@ impl Failure {
         Self { kind: Kind::Refused, message: message.into(), advice: None }
     }
 
-    /// The array or its data is not well, or a change was only half made.
+    /// The array or its data failed, or a change is incomplete.
     pub(crate) fn unwell(message: impl Into<String>) -> Self {
         Self { kind: Kind::Unwell, message: message.into(), advice: None }
     }

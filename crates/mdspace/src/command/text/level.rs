@@ -1,6 +1,6 @@
 //! Levels and layouts by the names that mdadm's users know.
 //!
-//! Whether a layout fits the number of members is the geometry's business.
+//! The geometry checks whether a layout fits the number of members.
 
 use format::geometry::{self, Level};
 
@@ -19,7 +19,7 @@ pub(crate) fn parse_level(text: &str) -> Result<Level, String> {
     }
 }
 
-/// A level's name for a person: `RAID-5`.
+/// A level's name for users: `RAID-5`.
 pub(crate) fn level_name(level: Level) -> &'static str {
     match level {
         Level::Linear => "linear",
@@ -38,7 +38,7 @@ pub(crate) fn parse_layout(level: Level, text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("{} has no layout `{text}`; {}", level_name(level), layouts_of(level)))
 }
 
-/// What may be asked for instead.
+/// The layouts of `level`, as advice.
 fn layouts_of(level: Level) -> &'static str {
     match level {
         Level::Linear | Level::Raid1 | Level::Raid4 => "it has only one",
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn every_layout_that_is_offered_is_taken_and_no_other() {
+    fn every_layout_that_the_advice_names_is_accepted_and_no_other() {
         for (level, names) in [
             (Level::Raid0, "original alternate"),
             (Level::Raid5, "left-symmetric ls la rs ra right-asymmetric parity-first parity-last"),

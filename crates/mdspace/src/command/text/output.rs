@@ -1,24 +1,24 @@
-//! Standard output, for people and for pipes, and what goes to standard error.
+//! Standard output and standard error.
 //!
-//! A reader that has seen enough (`| head`) is not a failure: output just ends. A note on standard error that cannot be written,
-//! as the log's file system is full or its reader gone, ends nothing: `eprintln!` would end the server.
+//! A reader that closes its pipe (`| head`) ends the output and is not a failure. A line that standard error does not accept,
+//! because its file system is full or its reader has gone, is lost. `eprintln!` would panic there and end the server.
 
 use crate::command::text::failure::Failure;
 use format::text::plain;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 
-/// Prints `text`, in which nothing drives the terminal: it may have names that others chose.
+/// Prints `text` with its control characters escaped: it may contain names that other users chose.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     print_as_it_is(&plain(text))
 }
 
-/// Clears a terminal, and goes to its first line.
+/// Clears the terminal and moves the cursor to its first line.
 pub(crate) fn clear_screen() -> Result<(), Failure> {
     print_as_it_is("\x1b[H\x1b[2J")
 }
 
-/// Prints `text`, of which the caller answers for every letter.
+/// Prints `text` without escapes. The caller guarantees that it does not drive the terminal by accident.
 pub(crate) fn print_as_it_is(text: &str) -> Result<(), Failure> {
     let mut output = std::io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
@@ -35,7 +35,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print_as_it_is(&format!("{text}\n"))
 }
 
-/// As `eprintln!`; a line that cannot be written is lost.
+/// As `eprintln!`, but a line that cannot be written is lost.
 macro_rules! tell {
     ($($text:tt)*) => {
         $crate::command::text::output::StandardError::line(format_args!($($text)*))
@@ -43,19 +43,19 @@ macro_rules! tell {
 }
 pub(crate) use tell;
 
-/// Standard error, for those who cannot do anything about it when it fails.
+/// Standard error, whose failures are ignored: no other place is left to report them.
 pub(crate) struct StandardError;
 
 impl StandardError {
-    /// A line of text.
+    /// Writes a line.
     pub(crate) fn line(text: std::fmt::Arguments<'_>) {
-        let _ = writeln!(std::io::stderr(), "{text}"); // nothing is left to say so on
+        let _ = writeln!(std::io::stderr(), "{text}");
     }
 }
 
 impl Write for StandardError {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let _ = std::io::stderr().write_all(bytes); // as above
+        let _ = std::io::stderr().write_all(bytes);
         Ok(bytes.len())
     }
 
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_in_a_text_is_an_order_to_a_terminal() {
+    fn control_characters_never_reach_the_terminal() {
         for (text, expected) in [
             ("a.img\tin sync\n", "a.img\tin sync\n"),
             ("\x1b]0;title\x07", "\\u{1b}]0;title\\u{7}"),

@@ -1,5 +1,6 @@
-//! How far long work has come, on standard error: a bar on a terminal, a plain
-//! line every few seconds elsewhere, nothing for work that ends before that.
+//! The progress of long work, on standard error: a bar on a terminal, otherwise a line every few seconds.
+//!
+//! Work that ends before the first line is due prints nothing.
 
 use crate::command::text::output::tell;
 use crate::command::text::size::Size;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Time between two plain lines, and before the first.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// One piece of long work.
+/// Long work, measured in bytes.
 pub(crate) struct Progress(Display);
 
 enum Display {
@@ -20,7 +21,7 @@ enum Display {
 }
 
 impl Progress {
-    /// Work called `verb` on `bytes`, when that is known beforehand.
+    /// Starts work called `verb` on `bytes`, if their number is known.
     pub(crate) fn start(verb: &'static str, bytes: Option<u64>) -> Self {
         if !std::io::stderr().is_terminal() {
             return Self(Display::Lines(Lines::start(verb, bytes, Instant::now())));
@@ -36,7 +37,7 @@ impl Progress {
         Self(Display::Bar(bar))
     }
 
-    /// As [`Progress::start`], of which `done` bytes were done before: they count for the part that is done, not for the rate.
+    /// As [`Progress::start`], for work of which `done` bytes were done earlier. They count as done, but not for the rate.
     pub(crate) fn resume(verb: &'static str, bytes: u64, done: u64) -> Self {
         let mut progress = Self::start(verb, Some(bytes));
         match &mut progress.0 {
@@ -49,7 +50,7 @@ impl Progress {
         progress
     }
 
-    /// `bytes` more are done.
+    /// Counts `bytes` more as done.
     pub(crate) fn advance(&mut self, bytes: u64) {
         match &mut self.0 {
             Display::Bar(bar) => bar.inc(bytes),
@@ -63,7 +64,7 @@ impl Progress {
 }
 
 impl Drop for Progress {
-    /// Leaves the terminal's line to whatever is printed next.
+    /// Clears the terminal's line for the next output.
     fn drop(&mut self) {
         if let Display::Bar(bar) = &self.0 {
             bar.finish_and_clear();
@@ -71,7 +72,7 @@ impl Drop for Progress {
     }
 }
 
-/// Long work of parts that have names, of which nobody knows how long each will take.
+/// Long work in named steps of unknown duration.
 pub(crate) struct Steps(StepsDisplay);
 
 enum StepsDisplay {
@@ -80,7 +81,7 @@ enum StepsDisplay {
 }
 
 impl Steps {
-    /// Work called `verb` of so many parts.
+    /// Starts work called `verb` with `count` steps.
     pub(crate) fn start(verb: &'static str, count: usize) -> Self {
         if !std::io::stderr().is_terminal() {
             return Self(StepsDisplay::Lines(StepLines { verb, begun: 0, count, last: Instant::now() }));
@@ -92,7 +93,7 @@ impl Steps {
         Self(StepsDisplay::Bar(bar))
     }
 
-    /// The part called `name` begins, and the one before it is done.
+    /// Begins the step `name`, which ends the step before.
     pub(crate) fn begin(&mut self, name: &str) {
         match &mut self.0 {
             StepsDisplay::Bar(bar) => {
@@ -109,7 +110,7 @@ impl Steps {
         }
     }
 
-    /// Prints something else meanwhile, perhaps on the same terminal.
+    /// Prints other output without disturbing the bar.
     pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         match &self.0 {
             StepsDisplay::Bar(bar) => bar.suspend(print),
@@ -119,7 +120,7 @@ impl Steps {
 }
 
 impl Drop for Steps {
-    /// As that of [`Progress`].
+    /// As for [`Progress`].
     fn drop(&mut self) {
         if let StepsDisplay::Bar(bar) = &self.0 {
             bar.finish_and_clear();
@@ -136,7 +137,7 @@ struct StepLines {
 }
 
 impl StepLines {
-    /// Counts a part; the line to print, when one is due.
+    /// Counts a step; returns the line to print, if one is due.
     fn begin(&mut self, name: &str, now: Instant) -> Option<String> {
         self.begun += 1;
         if now.duration_since(self.last) < INTERVAL {
@@ -147,10 +148,10 @@ impl StepLines {
     }
 }
 
-/// The plain form; told the time, so that it can be tested.
+/// The plain form of [`Progress`]. The caller passes the time, so that tests need not wait.
 struct Lines {
     verb: &'static str,
-    /// What was done before the start.
+    /// Bytes done before the start.
     before: u64,
     done: u64,
     total: Option<u64>,
@@ -163,7 +164,7 @@ impl Lines {
         Self { verb, before: 0, done: 0, total, started: now, last: now }
     }
 
-    /// Counts `bytes`; the line to print, when one is due.
+    /// Counts `bytes`; returns the line to print, if one is due.
     fn advance(&mut self, bytes: u64, now: Instant) -> Option<String> {
         self.done += bytes;
         if now.duration_since(self.last) < INTERVAL {
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_before_counts_for_the_part_and_not_for_the_rate() {
+    fn bytes_done_before_the_start_count_as_done_and_not_for_the_rate() {
         let start = Instant::now();
         let mut lines = Lines { before: 2 << 20, done: 2 << 20, ..Lines::start("scrub", Some(4 << 20), start) };
         let line = lines.advance(1 << 20, start + INTERVAL);
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_line_names_the_part_that_begins_once_an_interval() {
+    fn a_plain_line_names_the_current_step_once_an_interval() {
         let start = Instant::now();
         let mut lines = StepLines { verb: "lab", begun: 0, count: 3, last: start };
         assert_eq!(lines.begin("e1", start), None);

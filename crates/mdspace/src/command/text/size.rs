@@ -1,14 +1,13 @@
-//! Sizes as people write them: `4096`, `64K`, `1.5G`.
+//! Sizes as users write them: `4096`, `64K`, `1.5G`.
 //!
-//! K, M, G, T and P are powers of 1024, as in mdadm and lvm; an `iB` may
-//! follow. `KB` is refused rather than guessed at, because half of the world
-//! takes it for 1000. A size is a whole number of bytes that fits a `u64`.
+//! K, M, G, T and P are powers of 1024, as in mdadm and lvm; an `iB` may follow. `KB` is refused, because to many it means 1000
+//! bytes. A size is a whole number of bytes that fits a `u64`.
 
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// A number of bytes, parsed from and printed for a person.
+/// A number of bytes, as users write and read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct Size(pub(crate) u64);
 
@@ -26,7 +25,7 @@ impl FromStr for Size {
         if whole.is_empty() || fraction.contains('.') || (number.contains('.') && fraction.is_empty()) {
             return Err("expected a size such as 4096, 64K or 1.5G".to_owned());
         }
-        let too_large = || "more bytes than 64 bits can count".to_owned();
+        let too_large = || "the number of bytes does not fit 64 bits".to_owned();
         let whole: u128 = whole.parse().map_err(|_| too_large())?;
         let mut bytes = whole.checked_mul(1 << shift).ok_or_else(too_large)?;
         if !fraction.is_empty() {
@@ -36,7 +35,7 @@ impl FromStr for Size {
     }
 }
 
-/// The unit's power of two; `None` when it is not a unit.
+/// The unit's power of two; `None` for an unknown unit.
 fn shift_of(unit: &str) -> Option<u32> {
     let unit = unit.to_ascii_uppercase();
     if unit.is_empty() || unit == "B" {
@@ -59,7 +58,7 @@ fn fraction_bytes(fraction: &str, shift: u32) -> Result<u128, String> {
 }
 
 impl fmt::Display for Size {
-    /// Three significant digits, `1.5 GiB`; below 1 KiB plain bytes.
+    /// Up to one decimal, `1.5 GiB`; plain bytes below 1 KiB.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((unit, shift)) = UNITS.iter().rev().find(|(_, shift)| self.0 >> shift > 0) else {
             return write!(f, "{} bytes", self.0);
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_printed_for_a_person() {
+    fn a_size_is_printed_with_a_unit() {
         for (bytes, text) in [
             (0, "0 bytes"),
             (1023, "1023 bytes"),

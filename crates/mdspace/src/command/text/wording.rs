@@ -2,7 +2,7 @@
 
 use crate::command::text::size::Size;
 
-/// One line about an array.
+/// An array in one line.
 pub(crate) fn describe(name: &str, level: &str, bytes: u64, state: &str) -> String {
     let name = if name.is_empty() { "array".to_owned() } else { format!("array \"{name}\"") };
     format!("{name}: {level}, {}, {state}", Size(bytes))
@@ -13,15 +13,15 @@ pub(crate) fn minutes(seconds: u64) -> String {
     format!("{}:{:02} min", seconds / 60, seconds % 60)
 }
 
-/// Seconds since 1970 as a date and time.
+/// The date and time of a number of seconds since 1970.
 pub(crate) fn utc(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// The Gregorian date of a day counted from 1970-01-01. Years begin in March
-/// here, so that a leap day is the last of its year.
+/// The Gregorian date of a day counted from 1970-01-01. The computation uses years that begin in March, so that a leap day is the
+/// last day of its year.
 fn civil(days: u64) -> (u64, u64, u64) {
     let from_march_of_year_0 = days + 719_468;
     let (era, day_of_era) = (from_march_of_year_0 / 146_097, from_march_of_year_0 % 146_097);
