@@ -1,7 +1,6 @@
-//! The command line: names, flags and the help that explains them.
+//! The command line: all commands, and the arguments of those that work without a server.
 //!
-//! A contract with its users and with scripts: `docs/tour.md` walks through
-//! it. What clap refuses ends with exit status 2, as every refusal does.
+//! It is a contract with users and scripts. A line that clap refuses ends with exit status 2, as every refusal does.
 
 use crate::command::clients::arguments::{
     AddArguments, ChangeArguments, IostatArguments, MemberOfServedArguments, MonitorArguments, ReAddArguments,
@@ -27,11 +26,11 @@ use std::path::PathBuf;
 #[derive(Debug, Parser)]
 #[command(name = "mdspace", version, after_help = EXAMPLES, max_term_width = 100)]
 pub(crate) struct CommandLine {
-    /// Compute parity with this kernel instead of the fastest that the processor has
+    /// Compute parity with this kernel instead of the fastest one for this processor
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) kernel: Option<String>,
 
-    /// How warnings are written to standard error: for people, or as a JSON object in a line each, with its time
+    /// Format of warnings on standard error: text, or one JSON object per line, with its time
     #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) log: LogFormat,
 
@@ -39,7 +38,7 @@ pub(crate) struct CommandLine {
     pub(crate) command: Command,
 }
 
-/// How warnings are written.
+/// The format of warnings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum LogFormat {
     #[default]
@@ -55,18 +54,18 @@ Examples:
   mdspace serve '*.img' --nbd unix:/tmp/md.sock    quoted globs are expanded
   mdspace status --json
 
-Exit status: 0 done; 1 the array or its data is not well; 2 refused, nothing changed.";
+Exit status: 0 done; 1 the array or its data failed; 2 refused, nothing changed.";
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve a RAID-5 of four files in ./mdspace-data, made when it is not there
+    /// Serve a RAID-5 of four files in ./mdspace-data; creates it if it does not exist
     ///
-    /// Goes on where it left off when it is run again. Prints what to type next.
+    /// Run again, it continues with the same array. It prints what to do next.
     Up(UpArguments),
-    /// Make an array of new or existing members
+    /// Create an array of new or existing members
     Create(CreateArguments),
-    /// Print what is written on each member, and whether the members agree
+    /// Print the metadata of each member, and whether the members agree
     Examine(ExamineArguments),
     /// Serve an array over NBD, vhost-user, FUSE or ublk until interrupted
     Serve(ServeArguments),
@@ -76,41 +75,41 @@ pub(crate) enum Command {
     Write(WriteArguments),
     /// Print the state of a served array and of its members
     Status(StatusArguments),
-    /// Show what the members of a served array do, in the columns of iostat -x
+    /// Show the load of a served array's members, in the columns of iostat -x
     Iostat(IostatArguments),
     /// Show a served array on the terminal, live: members, sweeps, rates, latencies
     Top(TopArguments),
-    /// Tell a program, a mail command or a webhook what happens to a served array
+    /// Report events of a served array to a program, a mail command or a webhook
     Monitor(MonitorArguments),
-    /// Print each transfer of a member as it ends, and why it was made
+    /// Print each transfer of a member when it ends, with its reason
     Trace(TraceArguments),
     /// Mark a member of a served array as faulty
     Fail(MemberOfServedArguments),
-    /// Take a faulty or spare member out of a served array
+    /// Remove a faulty or spare member from a served array
     Remove(MemberOfServedArguments),
-    /// Add a member to a served array: it is recovered if a slot is empty, and a spare otherwise
+    /// Add a member to a served array: it is rebuilt if a slot is empty, and a spare otherwise
     Add(AddArguments),
-    /// Take back a member that was away; it gets only what was written meanwhile, by the bitmap
+    /// Take back a removed member; with a bitmap it gets only the writes that it missed
     ReAdd(ReAddArguments),
     /// Replace a member of a served array by another, while it stays in use
     Replace(ReplaceArguments),
-    /// Change settings of a served array while it works
+    /// Change settings of a served array
     Set(SetArguments),
-    /// Make an array larger where it stands: more of each member, or more copies
+    /// Grow an array in place: use more of each member, or more copies
     ///
-    /// Without members: the served array, which goes on being used. With members: one that is not served.
+    /// Without members: the served array, which stays in use. With members: an array that is not served.
     Grow(GrowArguments),
-    /// Compare all copies and parity, say which member is wrong, and with --repair make it right
+    /// Compare all copies and parity, name the wrong member, and repair it with --repair
     ///
-    /// Without members: of a served array, which goes on being used. With members: of one that is not served.
+    /// Without members: the served array, which stays in use. With members: an array that is not served.
     Scrub(ScrubArguments),
-    /// Stop a served array: finish what was begun, mark it clean, end its server
+    /// Stop a served array: finish its requests, mark it clean, end its server
     Stop(StopArguments),
-    /// Measure this machine: the engine against its own members without RAID
+    /// Measure this machine: the engine beside the same members without RAID
     Bench(BenchArguments),
-    /// Make published measurements of software RAID again, on modelled drives in virtual time
+    /// Repeat published measurements of software RAID, on modelled drives in virtual time
     Lab(LabArguments),
-    /// Write man pages and shell completions, for packages of the command
+    /// Write man pages and shell completions, for packages
     #[command(hide = true)]
     Generate(GenerateArguments),
 }
@@ -136,13 +135,13 @@ Examples:
   mdspace create --level 1 --size 1G a.img missing
 
 Defaults: chunk 512K; layout left-symmetric for RAID-5 and 6, n2 for RAID-10; metadata 1.2; no bitmap,
-or an internal one where more than 100G of each member is used and a resync would take hours.")]
+or an internal one if the array uses more than 100G of each member, where a resync takes hours.")]
 pub(crate) struct CreateArguments {
     /// RAID level: linear, 0, 1, 4, 5, 6 or 10
     #[arg(long, short, value_parser = parse_level)]
     pub(crate) level: Level,
 
-    /// Bytes of a chunk: a power of two, 4K or more (RAID-0: any multiple of 4K)
+    /// Bytes in a chunk: a power of two, 4K or more (RAID-0: any multiple of 4K)
     #[arg(long, short, value_name = "SIZE")]
     pub(crate) chunk: Option<Size>,
 
@@ -154,7 +153,7 @@ pub(crate) struct CreateArguments {
     #[arg(long)]
     pub(crate) name: Option<String>,
 
-    /// Make each MEMBER that does not exist a sparse file of this size
+    /// Create each MEMBER that does not exist as a sparse file of this size
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: Option<Size>,
 
@@ -162,15 +161,15 @@ pub(crate) struct CreateArguments {
     #[arg(long, value_name = "MEMBER")]
     pub(crate) spare: Vec<PathBuf>,
 
-    /// Version of the superblock, which is also its place on the member
+    /// Version of the superblock, which also decides its place on the member
     #[arg(long, value_enum, default_value_t = Metadata::V1_2, value_name = "VERSION")]
     pub(crate) metadata: Metadata,
 
-    /// Where data begins on each member, instead of leaving the usual room for metadata
+    /// Where data begins on each member, instead of the usual offset
     #[arg(long, value_name = "SIZE")]
     pub(crate) data_offset: Option<Size>,
 
-    /// Bytes in a logical block of the array: 512 to 4096. The kernel's md takes such an array from Linux 6.19 on
+    /// Bytes in a logical block of the array: 512 to 4096. The kernel's md needs Linux 6.19 for such an array
     #[arg(long, value_name = "SIZE")]
     pub(crate) logical_block_size: Option<Size>,
 
@@ -178,19 +177,19 @@ pub(crate) struct CreateArguments {
     #[arg(long, value_parser = parse_bitmap, value_name = "internal|none|./FILE")]
     pub(crate) bitmap: Option<Bitmap>,
 
-    /// Bytes that one bit of the bitmap stands for: a power of two from 4K to 2G
+    /// Bytes for each bit of the bitmap: a power of two from 4K to 2G
     #[arg(long, value_name = "SIZE")]
     pub(crate) bitmap_chunk: Option<Size>,
 
-    /// Take the members as consistent; parity and copies are not computed
+    /// Assume that copies and parity agree already; they are not computed
     #[arg(long)]
     pub(crate) assume_clean: bool,
 
-    /// Keep a checksum of every 4 KiB of every member, so that a block that went wrong is noticed and mended
+    /// Keep a checksum of every 4 KiB of every member, so that reads detect and repair corrupt blocks
     #[arg(long)]
     pub(crate) integrity: bool,
 
-    /// Overwrite members that belong to another array, or hold a file system or anything else that may be somebody's
+    /// Overwrite members that belong to another array, or hold a file system or other data
     #[arg(long)]
     pub(crate) force: bool,
 
@@ -203,13 +202,13 @@ pub(crate) struct CreateArguments {
 }
 
 impl CreateArguments {
-    /// The layout's code, when one was asked for.
+    /// The code of the layout, if the user chose one.
     pub(crate) fn layout_code(&self) -> Result<Option<u32>, String> {
         self.layout.as_deref().map(|name| parse_layout(self.level, name)).transpose()
     }
 }
 
-/// Superblock versions that can be made.
+/// Superblock versions that `create` can write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Metadata {
     /// At the member's end
@@ -223,7 +222,7 @@ pub(crate) enum Metadata {
     V1_2,
 }
 
-/// Kinds of write-intent bitmap that can be made.
+/// Kinds of write-intent bitmap that `create` can make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Bitmap {
     /// On every member, beside the superblock
@@ -234,7 +233,7 @@ pub(crate) enum Bitmap {
     None,
 }
 
-/// As mdadm, which knows a file by its slash.
+/// As in mdadm, a file is a word with a slash.
 fn parse_bitmap(text: &str) -> Result<Bitmap, String> {
     match text {
         "internal" => Ok(Bitmap::Internal),
@@ -250,7 +249,7 @@ pub(crate) struct ExamineArguments {
     #[command(flatten)]
     pub(crate) members: MemberArguments,
 
-    /// Print ARRAY lines for mdadm.conf, and nothing else
+    /// Print only ARRAY lines for mdadm.conf
     #[arg(long, conflicts_with = "json")]
     pub(crate) scan: bool,
 
@@ -273,7 +272,7 @@ pub(crate) struct ReadArguments {
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub(crate) offset: Size,
 
-    /// How many bytes to read; up to the end when not given
+    /// Number of bytes to read; without it, up to the end
     #[arg(long, value_name = "SIZE")]
     pub(crate) length: Option<Size>,
 
@@ -281,15 +280,15 @@ pub(crate) struct ReadArguments {
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Go on where the array cannot be read: zeros are written there, each place is named, and the exit status is 1
+    /// Continue behind unreadable ranges: they become zeros, each is named, and the exit status is 1
     #[arg(long)]
     pub(crate) salvage: bool,
 
-    /// Write to FILE even though it is there already and holds data; what is there is lost
+    /// Overwrite FILE even if it holds data
     #[arg(long, requires = "output")]
     pub(crate) overwrite: bool,
 
-    /// Print what was read, and the array's status, as JSON (docs/json.md); with --output
+    /// Print the range read, and the array's status, as JSON (docs/json.md); with --output
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -301,12 +300,12 @@ Examples:
   mdspace write '*.img' < disk.img
   echo hello | mdspace write '*.img' --offset 12345
 
-The array is left clean. Input that would run past its end is refused.")]
+The array is clean afterwards. Input that would run past its end is refused.")]
 pub(crate) struct WriteArguments {
     #[command(flatten)]
     pub(crate) assemble: AssembleArguments,
 
-    /// Where in the array to write the first byte
+    /// Position in the array of the first byte
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub(crate) offset: Size,
 
@@ -314,7 +313,7 @@ pub(crate) struct WriteArguments {
     #[arg(long, short, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
 
-    /// Print what was written, and the array's status afterwards, as JSON (docs/json.md)
+    /// Print the range written, and the array's status afterwards, as JSON (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -323,33 +322,33 @@ pub(crate) struct WriteArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mdspace grow --size max                          the served array; its members were made longer
+  mdspace grow --size max                          the served array, after its members were enlarged
   mdspace grow --raid-devices 3                    RAID-1: a third copy, for `mdspace add` or a spare
   mdspace grow a.img b.img c.img --size 20G        an array that is not served
-  mdspace grow a.img b.img c.img --size 10G --shrink   less of each member: what lies behind is lost
+  mdspace grow a.img b.img c.img --size 10G --shrink   less of each member; data behind that is lost
 
-What is new has to be brought into agreement. It is begun by whoever serves the array, now or next, `mdspace serve` or
-the kernel's md, and shown by `status`; the array can be used meanwhile. An array is made smaller only with --shrink,
-and only while it is not served: a file system on it must be made smaller first.
-Clients of NBD see the new size when they connect anew, those of other ways in when the server is started anew.")]
+The server that runs now or next (`mdspace serve` or the kernel's md) resyncs the added space. `status` shows the
+progress, and the array can be used meanwhile. --shrink makes an array smaller, only while it is not served: make
+the file system on it smaller first.
+NBD clients see the new size when they reconnect, clients of other exports when the server is restarted.")]
 pub(crate) struct GrowArguments {
-    /// The members of an array that is not served, in any order; none: the served array
+    /// The members of an array that is not served, in any order; without them, the served array
     #[arg(value_name = "MEMBER")]
     pub(crate) members: Vec<OsString>,
 
-    /// Take only members of the array with this UUID, and pass over everything else
+    /// Take only members of the array with this UUID, and skip everything else
     #[arg(long, value_name = "UUID", requires = "members")]
     pub(crate) uuid: Option<ArrayUuid>,
 
-    /// Bytes to use of each member, rounded down to chunks; max: as much as all of them have
+    /// Bytes to use of each member, rounded down to chunks; max: all that every member has
     #[arg(long, value_name = "max|SIZE", value_parser = parse_component, required_unless_present = "raid_devices")]
     pub(crate) size: Option<NewSize>,
 
-    /// Use less of each member than now: what lies behind the array's new end is lost
+    /// Use less of each member than now: data behind the array's new end is lost
     #[arg(long, requires = "members", requires = "size")]
     pub(crate) shrink: bool,
 
-    /// Copies that a RAID-1 has: more, which are filled when the array is served, or fewer, if as many slots are empty
+    /// Number of copies in a RAID-1: more, which the server fills, or fewer, if enough slots are empty
     #[arg(long, value_name = "N", conflicts_with = "size")]
     pub(crate) raid_devices: Option<u16>,
 
@@ -357,12 +356,12 @@ pub(crate) struct GrowArguments {
     pub(crate) change: ChangeArguments,
 }
 
-/// How much of each member is to be used.
+/// How much of each member to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NewSize {
-    /// As much as all have
+    /// As much as every member has
     Max,
-    /// So many bytes
+    /// This number of bytes
     Bytes(Size),
 }
 
@@ -373,7 +372,7 @@ fn parse_component(text: &str) -> Result<NewSize, String> {
 /// `generate`
 #[derive(Debug, Args)]
 pub(crate) struct GenerateArguments {
-    /// Where the directories `man1` and `completions` are made
+    /// Where to create the directories `man1` and `completions`
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
 }

@@ -1,6 +1,6 @@
 //! `create`: a new array of new or existing members.
 //!
-//! What is asked for is made by [`crate::create`]; what is said about it, here.
+//! [`crate::create`] creates the array. This file turns arguments into its recipe, and prints notes and the result.
 
 use crate::command::cli::arguments::{Bitmap, CreateArguments, Metadata};
 use crate::command::opening::assembly::resync;
@@ -30,16 +30,16 @@ use std::path::{Path, PathBuf};
 pub(crate) fn run(arguments: &CreateArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let slots = slots(arguments)?;
     let recipe = recipe(arguments)?;
-    let machine = Machine::start(kernel, Arena::Middling)?;
+    let machine = Machine::start(kernel, Arena::Medium)?;
     let status =
         machine.run(create(&machine, recipe, &slots, &arguments.spare, arguments.size, bitmap_file(arguments)?))?;
     if arguments.bitmap.is_none() && status.bitmap.is_some() {
-        tell!("note: with an internal bitmap, as mdadm makes one for members this large; --bitmap none makes none");
+        tell!("note: members this large get an internal bitmap, as in mdadm; --bitmap none turns it off");
     }
     if arguments.told.json { print_json(&status) } else { print(&summary(arguments, &status, &slots)) }
 }
 
-/// Makes the array that `recipe` describes, and resyncs it if it has to be. Its status afterwards.
+/// Creates the array that `recipe` describes, and resyncs it if needed. Returns its status afterwards.
 pub(crate) async fn create(
     machine: &Machine,
     recipe: Recipe,
@@ -48,18 +48,18 @@ pub(crate) async fn create(
     size: Option<Size>,
     bitmap: Option<BitmapFile>,
 ) -> Result<Status, Failure> {
-    let watcher = Told::default();
+    let watcher = Reporter::default();
     let created = crate::create::create(machine, recipe, slots, spares, size.map(|size| size.0), &watcher).await;
-    drop(watcher); // off the terminal before anything else is on it
+    drop(watcher); // clears its bar before other output
     let (array, made) = created?;
     if let Some(bitmap) = bitmap
         && let Err(refusal) = bitmap.add_to(&array, machine).await
     {
         if are_all_new(&made, slots, spares) {
-            return Err(refusal.into()); // they are removed again
+            return Err(refusal.into()); // the new members are removed again
         }
         made.keep();
-        return Err(refusal.after("the array was made, without a bitmap").into());
+        return Err(refusal.after("the array was created, without a bitmap").into());
     }
     warn_of_little_room(made.paths());
     made.keep();
@@ -68,7 +68,7 @@ pub(crate) async fn create(
     Ok(array.status())
 }
 
-/// Sparse files take their room when they are written: says so where their file systems have less than they may come to need.
+/// Prints a note for each file system with less free space than its new sparse members may need.
 fn warn_of_little_room(made: &[PathBuf]) {
     let mut needed: BTreeMap<u64, (&Path, u64)> = BTreeMap::new();
     for path in made {
@@ -81,8 +81,8 @@ fn warn_of_little_room(made: &[PathBuf]) {
         let free = system.f_bavail.saturating_mul(system.f_frsize);
         if needed > free {
             tell!(
-                "note: {}: members that are sparse files can come to take {} more, and their file system has {} free: \
-                 when that is full, writes to the array fail for want of room",
+                "note: {}: sparse members may need {} more, and their file system has {} free: \
+                 when it is full, writes to the array fail",
                 path.display(),
                 Size(needed),
                 Size(free)
@@ -94,14 +94,14 @@ fn warn_of_little_room(made: &[PathBuf]) {
 /// The unit of a file's `st_blocks`.
 const BLOCKS_BYTES: u64 = 512;
 
-/// Tells of a creation on standard error.
+/// Reports a creation on standard error.
 #[derive(Default)]
-struct Told {
-    /// The bar, and the bytes that it shows.
+struct Reporter {
+    /// The progress, and the bytes it shows.
     shown: RefCell<Option<(Progress, u64)>>,
 }
 
-impl Watcher for Told {
+impl Watcher for Reporter {
     fn announce(&self, what: &str) {
         tell!("note: {what}");
     }
@@ -120,16 +120,16 @@ fn bitmap_file(arguments: &CreateArguments) -> Result<Option<BitmapFile>, Failur
         return Err(Failure::refused("--bitmap: a level without redundancy has no bitmap"));
     }
     let file = BitmapFile { path: path.clone(), chunk_bytes: arguments.bitmap_chunk.map(|size| size.0) };
-    file.check_is_new()?; // before members are made
+    file.check_is_new()?; // before members are created
     Ok(Some(file))
 }
 
-/// What `arguments` ask for.
+/// The recipe for `arguments`.
 fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
     let level = arguments.level;
     if let (Level::Linear | Level::Raid0, Some(spare)) = (level, arguments.spare.first()) {
         let reason =
-            format!("--spare {}: at a level without redundancy a spare can take nobody's place", name_of(spare));
+            format!("--spare {}: at a level without redundancy a spare cannot replace a member", name_of(spare));
         return Err(Failure::refused(reason).advise("make it a member"));
     }
     let layout = arguments.layout_code().map_err(|error| Failure::refused(format!("--layout: {error}")))?;
@@ -162,7 +162,7 @@ fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
     })
 }
 
-/// What the superblock is to note, as Linux 6.19 has it; 0 for nothing.
+/// The logical block size for the superblock, as Linux 6.19 records it; 0 for none.
 fn logical_block_bytes(asked: Option<Size>) -> Result<u32, Failure> {
     let Some(Size(bytes)) = asked else { return Ok(0) };
     match bytes.is_power_of_two() && (512..=4096).contains(&bytes) {
@@ -195,7 +195,7 @@ fn slots(arguments: &CreateArguments) -> Result<Vec<Option<PathBuf>>, Failure> {
         match expand(std::slice::from_ref(word)) {
             _ if is_name => slots.push(Some(word.into())),
             Ok(found) => slots.extend(found.into_iter().map(Some)),
-            // Nothing that is there fits: with a size it is the name of a new one, as long as it can hardly be meant as a pattern.
+            // No file matches: with --size the word names a new member, unless it is clearly a pattern.
             Err(_) if arguments.size.is_some() && !has(b"*?") => slots.push(Some(word.into())),
             Err(failure) => return Err(failure),
         }
@@ -209,7 +209,7 @@ fn slots(arguments: &CreateArguments) -> Result<Vec<Option<PathBuf>>, Failure> {
     Ok(slots)
 }
 
-/// What was made, and what to type next.
+/// The new array, and the next command.
 fn summary(arguments: &CreateArguments, status: &Status, slots: &[Option<PathBuf>]) -> String {
     let members: Vec<_> = slots.iter().flatten().chain(&arguments.spare).map(|path| name_of(path)).collect();
     let chunk = if status.chunk_bytes > 0 { format!(", chunk {}", Size(status.chunk_bytes)) } else { String::new() };

@@ -1,7 +1,7 @@
-//! `examine`: what is written on each member, and whether the members agree.
+//! `examine`: the metadata of each member, and whether the members agree.
 //!
-//! Only reads, also members that are in use. Agreement is not judged here:
-//! each array found is assembled, by the rules that `serve` goes by, to be read and to be written.
+//! It only reads, also members in use. To check agreement, it assembles each array by the rules of `serve`, once for reading and
+//! once for writing.
 
 use crate::command::cli::arguments::ExamineArguments;
 use crate::command::cli::examination::examination;
@@ -21,7 +21,7 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// What was found. Its fields are a stable interface (docs/json.md).
+/// The findings. Their fields are a stable interface (docs/json.md).
 #[derive(Serialize)]
 struct Report {
     members: Vec<Examination>,
@@ -29,27 +29,27 @@ struct Report {
     arrays: Vec<ArrayFound>,
 }
 
-/// A member that no array can be made of.
+/// A file or device that is not a usable member.
 #[derive(Serialize)]
 struct Unusable {
     name: String,
     reason: String,
 }
 
-/// One array that members belong to.
+/// An array of the members.
 #[derive(Serialize)]
 struct ArrayFound {
     uuid: String,
     members: Vec<String>,
-    /// How it would be, started now.
+    /// Its status if it were assembled now.
     status: Option<Status>,
-    /// Why it cannot be started.
+    /// Why it cannot be assembled.
     refusal: Option<String>,
-    /// Why it can be read, but not written.
+    /// Why it can be read, but not written to.
     write_refusal: Option<String>,
-    /// What to do about either.
+    /// Advice about the refusal.
     advice: Option<String>,
-    /// Whether what cannot be used for writing is damaged.
+    /// Whether writing is refused because metadata is damaged.
     #[serde(skip)]
     is_damaged: bool,
 }
@@ -81,7 +81,7 @@ async fn examine(machine: &Machine, arguments: &ExamineArguments) -> Result<Repo
             }
         };
         match look(machine, &candidate).await {
-            // What lies beside members in a directory was not named.
+            // Other files of a directory are not an error: the user did not name them.
             Err(refusal) if is_no_member(&refusal) && is_in_a_directory(&arguments.members.members, &path) => {}
             Err(refusal) => {
                 report.unusable.push(Unusable { name: candidate.name, reason: Failure::from(refusal).reason() });
@@ -120,7 +120,7 @@ async fn try_array(machine: &Machine, uuid: String, candidates: Vec<Candidate<An
         Err(refusal) => Some(refusal),
     };
     let Some(refusal) = refused else { return found };
-    // Of all that only a writer looks at, the bitmap alone can be damaged.
+    // The bitmap is the only metadata that assembly reads for writing alone.
     found.is_damaged = refusal.field.as_ref().is_some_and(|field| field.starts_with("bitmap."));
     let failure = Failure::from(refusal);
     found.advice = failure.advice();
@@ -128,15 +128,14 @@ async fn try_array(machine: &Machine, uuid: String, candidates: Vec<Candidate<An
     found
 }
 
-/// The paths to look at. A directory stands for the files and block devices in it.
+/// The paths to examine. A directory stands for the files and block devices in it.
 async fn paths(machine: &Machine, arguments: &ExamineArguments) -> Result<Vec<PathBuf>, Failure> {
     if arguments.members.choice().is_none() {
         let paths = expand_with_directories(&arguments.members.members)?;
         return match paths.is_empty() {
             false => Ok(paths),
-            true => {
-                Err(Failure::refused("no file and no block device is there").advise("name members, or their directory"))
-            }
+            true => Err(Failure::refused("the directory has no file and no block device")
+                .advise("name members, or their directory")),
         };
     }
     let found = machine.find(&arguments.members).await?;
@@ -144,12 +143,12 @@ async fn paths(machine: &Machine, arguments: &ExamineArguments) -> Result<Vec<Pa
     Ok(found.own)
 }
 
-/// Whether `path` is meant by a directory among the words, and not named itself.
+/// Whether `path` comes from a directory among the words, and is not itself a word.
 fn is_in_a_directory(words: &[OsString], path: &Path) -> bool {
     path.parent().is_some_and(|parent| words.iter().any(|word| Path::new(word).is_dir() && Path::new(word) == parent))
 }
 
-/// Whether there is nothing of md's, rather than something that is wrong.
+/// Whether the refusal means that there is no superblock, and not that one is damaged.
 fn is_no_member(refusal: &Refusal) -> bool {
     refusal.field.as_deref() == Some("superblock.magic")
 }
@@ -192,7 +191,7 @@ impl Report {
         text
     }
 
-    /// The exit status: unusable members are refused, arrays that cannot be started, or whose bitmap is damaged, are not well.
+    /// The result for the exit status: unusable members are a refusal; an array that cannot start, or has a damaged bitmap, a failure.
     fn verdict(&self) -> Result<(), Failure> {
         if !self.unusable.is_empty() {
             let reasons: Vec<&str> = self.unusable.iter().map(|member| &*member.reason).collect();

@@ -1,6 +1,6 @@
-//! Man pages and shell completions, from the command line's own definition, for whoever packages the command.
+//! `generate`: man pages and shell completions for packages, from the definition of the command line.
 //!
-//! A hidden subcommand, so that what is installed is what this very binary takes; `cargo xtask package` calls it.
+//! It is a hidden subcommand, so that the installed pages describe exactly this binary. `cargo xtask package` calls it.
 
 use crate::command::cli::arguments::{CommandLine, GenerateArguments};
 use crate::command::text::failure::Failure;
@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use std::fs;
 use std::path::Path;
 
-/// Writes one page for each command into `man1`, and what each shell reads into `completions`.
+/// Writes a page for each command into `man1`, and a file for each shell into `completions`.
 pub(crate) fn run(arguments: &GenerateArguments) -> Result<(), Failure> {
     let directory = &arguments.directory;
     write(directory).map_err(|error| Failure::refused(format!("{}: {error}", directory.display())))

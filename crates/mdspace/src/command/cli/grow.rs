@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &GrowArguments, kernel: Option<&'static Kernel>) ->
     if arguments.members.is_empty() {
         return change(&arguments.change, "/v1/grow", &json!(request)).map(drop);
     }
-    let machine = Machine::start(kernel, Arena::Middling)?;
+    let machine = Machine::start(kernel, Arena::Medium)?;
     let members = MemberArguments { members: arguments.members.clone(), uuid: arguments.uuid, name: None };
     machine.run(async {
         let assemble = AssembleArguments::of(&members, None);

@@ -1,30 +1,29 @@
-//! What fingers type that know mdadm: its options, answered with the line of this command that does the same.
+//! Answers to mdadm's options: the line of this command that does the same.
 //!
-//! It never does anything itself. A line that only looked gets one that only looks; nothing that changes an array is ever
-//! suggested to who did not ask for it.
+//! It only prints advice. For a line that only reads, it suggests a line that only reads, and never one that changes an array.
 
 use crate::names::name_of;
 use clap::error::{ContextKind, ContextValue, Error};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// Commands that change nothing on any member, whatever their options.
-const LOOKING: [&str; 6] = ["examine", "iostat", "monitor", "status", "top", "trace"];
+/// Commands that never change a member, with any options.
+const READ_ONLY: [&str; 6] = ["examine", "iostat", "monitor", "status", "top", "trace"];
 
-/// What to say to `words`, the command line behind the program's name, where they are mdadm's: a reason, and what to do next.
+/// A reason and advice for `words`, the arguments of the program, if they are mdadm's.
 pub(crate) fn answer(words: &[OsString]) -> Option<(String, String)> {
     let typed: Vec<String> = words.iter().map(|word| name_of(Path::new(word))).collect();
-    // A command of this program is no habit, but for `create`, which takes most of mdadm's words.
+    // A line that begins with a command of this program is not mdadm's, except `create`, which takes most of mdadm's words.
     let first = typed.first()?;
     if !first.starts_with('-') && !first.starts_with("/dev/md") && first != "create" {
         return None;
     }
     let mode = typed.iter().find_map(|word| Mode::of(word))?;
-    let reason = format!("{}: an option of mdadm's", mode.word);
+    let reason = format!("{}: an option of mdadm", mode.word);
     Some((reason, mode.next(&Line::of(&typed))))
 }
 
-/// What mdadm is to do, and the word that says so.
+/// A mode of mdadm, and the word that selects it.
 struct Mode<'a> {
     word: &'a str,
     kind: Kind,
@@ -44,7 +43,7 @@ enum Kind {
 
 impl<'a> Mode<'a> {
     fn of(word: &'a str) -> Option<Self> {
-        // Short options are joined as mdadm takes them: -As, -Es.
+        // mdadm accepts joined short options: -As, -Es.
         let short =
             |letter: char| word.starts_with('-') && !word.starts_with("--") && word.chars().nth(1) == Some(letter);
         let kind = match word {
@@ -59,7 +58,7 @@ impl<'a> Mode<'a> {
             "--remove" => Kind::Member("remove"),
             "--add" => Kind::Member("add"),
             "--re-add" => Kind::Member("re-add"),
-            // Of `mdspace create` with mdadm's other options.
+            // In `mdspace create` with mdadm's other options.
             "--raid-devices" => Kind::Create,
             _ if word.starts_with("--raid-devices=") || short('n') || short('C') => Kind::Create,
             _ if short('A') => Kind::Assemble,
@@ -86,24 +85,23 @@ impl<'a> Mode<'a> {
             Kind::Examine if line.scan => format!("mdspace examine --scan {}", or("MEMBER...")),
             Kind::Examine => format!("mdspace examine {}", or("MEMBER...")),
             Kind::Stop => "mdspace stop".to_owned(),
-            Kind::Zero => format!(
-                "mdspace examine {}    shows what is there; no command takes a superblock away by itself",
-                or("MEMBER...")
-            ),
+            Kind::Zero => {
+                format!("mdspace examine {}    shows the superblock; no command only removes one", or("MEMBER..."))
+            }
             Kind::Monitor => "mdspace monitor".to_owned(),
             Kind::Member(command) => format!("mdspace {command} {}", or("MEMBER")),
         }
     }
 }
 
-/// mdadm's other options, and what is no option.
+/// mdadm's other options, and its other words.
 #[derive(Default)]
 struct Line {
     /// The md device.
     array: Option<String>,
     members: Vec<String>,
     scan: bool,
-    /// Options of `create`, in this command's words.
+    /// Options of `create`, in this command's spelling.
     options: Vec<String>,
     spares: usize,
 }
@@ -146,7 +144,7 @@ impl Line {
     }
 
     fn add_option(&mut self, option: &str, value: &str) {
-        let said = match option {
+        let option = match option {
             "-l" | "--level" => format!("--level {}", value.trim_start_matches("raid")),
             // mdadm counts in KiB.
             "-c" | "--chunk" if value.bytes().all(|byte| byte.is_ascii_digit()) => format!("--chunk {value}K"),
@@ -161,7 +159,7 @@ impl Line {
             }
             _ => return,
         };
-        self.options.push(said);
+        self.options.push(option);
     }
 
     fn create(&self) -> String {
@@ -176,7 +174,7 @@ impl Line {
     }
 }
 
-/// An option without its value, and the value that is joined to it.
+/// An option, and the value joined to it.
 fn split(word: &str) -> (Option<&str>, Option<&str>) {
     if word.starts_with("--") {
         return match word.split_once('=') {
@@ -212,13 +210,14 @@ fn takes_value(option: &str) -> bool {
     LONG.contains(&option) || ["-l", "-n", "-x", "-c", "-e", "-p", "-N", "-b", "-z", "-u"].contains(&option)
 }
 
-/// Takes suggestions out of clap's refusal that name a command which changes something, unless the word begins as it does.
+/// Removes from clap's refusal the suggestions of commands that change something, unless the typed word begins like them.
 pub(crate) fn without_changes(mut error: Error) -> Error {
     let typed = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(typed)) => typed.clone(),
         _ => return error,
     };
-    let is_meant = |name: &String| LOOKING.contains(&&**name) || name.starts_with(&typed) || typed.starts_with(&**name);
+    let is_meant =
+        |name: &String| READ_ONLY.contains(&&**name) || name.starts_with(&typed) || typed.starts_with(&**name);
     match error.remove(ContextKind::SuggestedSubcommand) {
         Some(ContextValue::Strings(names)) => {
             let names: Vec<String> = names.into_iter().filter(is_meant).collect();
@@ -234,7 +233,7 @@ pub(crate) fn without_changes(mut error: Error) -> Error {
     error
 }
 
-/// Whether anything on the command line asks for help or the version, which is never a habit.
+/// Whether the command line asks for help or the version; then it is not answered as mdadm's.
 pub(crate) fn asks_for_help(words: &[OsString]) -> bool {
     let is_one = |word: &OsString| ["--help", "-h", "--version", "-V", "help"].map(OsStr::new).contains(&&**word);
     words.iter().any(is_one)
@@ -275,7 +274,7 @@ mod tests {
         ] {
             assert_eq!(next(typed).as_deref(), Some(expected), "{typed}");
         }
-        let zero = next("--zero-superblock /dev/sdb").expect("a habit");
+        let zero = next("--zero-superblock /dev/sdb").expect("a line of mdadm");
         assert!(zero.starts_with("mdspace examine /dev/sdb "), "{zero}");
         for typed in ["status", "examine a.img", "serv a b", "", "a -", "status -n", "grow --raid-devices 3 -D"] {
             assert_eq!(next(typed), None, "{typed}");
@@ -283,14 +282,14 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looked_never_gets_a_line_that_changes_something() {
-        for looked in
+    fn a_line_that_only_reads_gets_a_line_that_only_reads() {
+        for word in
             ["--detail", "-D", "-Q", "--query", "--examine", "-E", "-Es", "--monitor", "-F", "--zero-superblock"]
         {
-            let line = format!("{looked} /dev/md0 a b -l5 -n3");
-            let next = next(&line).expect("a habit");
+            let line = format!("{word} /dev/md0 a b -l5 -n3");
+            let next = next(&line).expect("a line of mdadm");
             let command = next.split_whitespace().nth(1).expect("a command");
-            assert!(LOOKING.contains(&command), "{line}: {next}");
+            assert!(READ_ONLY.contains(&command), "{line}: {next}");
         }
     }
 }

@@ -30,7 +30,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Does what the process's arguments say: all that the program is.
+/// Carries out the process's arguments. This is the whole program.
 pub fn run() -> ExitCode {
     io::signal::ignore_file_size_limit_signal();
     let line = match CommandLine::try_parse() {
@@ -47,7 +47,7 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Says what is wrong with the command line: by mdadm's options in it, where there are some.
+/// Prints why the command line is refused; for mdadm's options, the line that does the same.
 fn refuse(error: clap::Error) -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     if error.use_stderr()
@@ -61,9 +61,9 @@ fn refuse(error: clap::Error) -> ExitCode {
     habits::without_changes(error).exit()
 }
 
-/// What servers have to say while they run: warnings, on standard error.
+/// Sets up the log of servers, on standard error.
 fn log(format: LogFormat) {
-    // Of members a line for each change, of everything else what is amiss.
+    // Changes of members at level info, everything else from warnings on.
     let shown = Targets::new().with_default(LevelFilter::WARN).with_target(engine::LOG_TARGET, LevelFilter::INFO);
     let log = tracing_subscriber::fmt::layer().with_writer(|| StandardError);
     let registry = tracing_subscriber::registry().with(shown);

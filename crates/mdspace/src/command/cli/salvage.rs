@@ -1,6 +1,6 @@
-//! `read --salvage`: what of an array cannot be read is left out, as zeros, and told.
+//! `read --salvage`: unreadable ranges of an array become zeros, and are reported.
 //!
-//! Only reads. A place that fails is read again in halves, down to single blocks, so that no more is left out than must be.
+//! It only reads. A range that fails is read again in halves, down to single blocks, so that no readable block is lost.
 
 use crate::command::text::failure::Failure;
 use crate::command::text::output::tell;
@@ -8,21 +8,21 @@ use crate::machine::Array;
 use engine::{ArrayErrorKind, Buffer};
 use std::ops::Range;
 
-/// What is given up at a time, in bytes: md's own unit of recovery.
+/// The smallest range that is given up: md's unit of recovery.
 const BLOCK_BYTES: u64 = 4096;
 
-/// What could not be read, in the order of the array.
+/// The unreadable ranges, in the order of the array.
 #[derive(Default)]
 pub(crate) struct Losses {
-    /// Of the array's bytes, and why the first of each could not be read.
+    /// Ranges of the array, each with the error at its beginning.
     lost: Vec<(Range<u64>, String)>,
 }
 
 impl Losses {
-    /// `range` of the array, with zeros where it cannot be read.
+    /// Reads `range` of the array, with zeros in unreadable blocks.
     ///
     /// # Errors
-    /// When the array itself has failed, so that nothing can be read.
+    /// When the array itself has failed and nothing can be read.
     pub(crate) async fn read_around(&mut self, array: &Array, range: Range<u64>) -> Result<Buffer, Failure> {
         let mut whole = array.pool().take((range.end - range.start) as usize);
         let mut rest = vec![range.clone()];
@@ -52,10 +52,10 @@ impl Losses {
         }
     }
 
-    /// Names every place on standard error.
+    /// Prints every lost range on standard error.
     ///
     /// # Errors
-    /// When anything was left out.
+    /// When a range was lost.
     pub(crate) fn verdict(&self) -> Result<(), Failure> {
         for (range, reason) in &self.lost {
             tell!("lost: {} bytes at byte {} of the array are zeros: {reason}", range.end - range.start, range.start);
@@ -63,7 +63,7 @@ impl Losses {
         let bytes: u64 = self.lost.iter().map(|(range, _)| range.end - range.start).sum();
         match bytes {
             0 => Ok(()),
-            _ => Err(Failure::unwell(format!("{bytes} bytes in {} places could not be read", self.lost.len()))),
+            _ => Err(Failure::unwell(format!("{bytes} bytes in {} ranges could not be read", self.lost.len()))),
         }
     }
 }

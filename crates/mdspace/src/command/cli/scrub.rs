@@ -1,6 +1,6 @@
-//! `scrub`: of a served array through its server, or here of one that is not served.
+//! `scrub`: of a served array through its server, or in this process if the array is not served.
 //!
-//! The engine's code and the report are the same either way.
+//! The engine's code and the report are the same in both cases.
 
 use crate::command::clients::arguments::ScrubArguments;
 use crate::command::clients::scrub::{Shown, action_of, finish, online};
@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -
     }
 }
 
-/// Of an array that nobody serves.
+/// Scrubs an array that is not served.
 fn offline(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let machine = Machine::start(kernel, Arena::Large)?;
     let members = MemberArguments { members: arguments.members.clone(), uuid: arguments.uuid, name: None };
@@ -33,12 +33,12 @@ fn offline(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Resul
         let paths = machine.find(&members).await?.own;
         let asked = if arguments.resume { Some(SavedScrub::resumed(&machine, &paths).await?) } else { None };
         let action = asked.as_ref().map_or(action_of(arguments), |report: &ScrubReport| report.action);
-        // A check writes nothing, so its members are not even opened for writing.
+        // A check writes nothing, so it opens its members for reading only.
         let purpose = if action == ScrubAction::Check { Purpose::Read } else { Purpose::Write };
         let array = machine.assemble(&assemble, purpose, BitmapPolicy::default()).await?;
         let saved = SavedScrub::of(&array)?;
         begin(&array, asked, arguments)?;
-        // From here on members may change, and the array is stopped whatever comes.
+        // From here on members may change, so the array is stopped also after errors.
         let resynced = make_agree(&array).await;
         if resynced.is_ok() {
             let work = join(scrub(&array, terminated, arguments.json), saved.keep(&array));
@@ -52,20 +52,23 @@ fn offline(arguments: &ScrubArguments, kernel: Option<&'static Kernel>) -> Resul
         if report.state.is_over() {
             return Ok(());
         }
-        Err(Failure::unwell("interrupted").advise("`mdspace scrub --resume` with the same members goes on from there"))
+        Err(Failure::unwell("interrupted")
+            .advise("`mdspace scrub --resume` with the same members continues from there"))
     })
 }
 
-/// Brings an array that was not stopped cleanly into a state to be scrubbed.
+/// Resyncs an array that was not stopped cleanly, which a scrub requires.
 async fn make_agree(array: &Array) -> Result<(), Failure> {
     resync(array).await;
     match array.status().in_agreement {
         true => Ok(()),
-        false => Err(Failure::unwell("the array was not stopped cleanly, and the resync that comes first is not done")),
+        false => Err(Failure::unwell(
+            "the array was not stopped cleanly, and its resync, which must come first, could not be completed",
+        )),
     }
 }
 
-/// Begins what is asked for, or refuses it. Nothing is read or written yet.
+/// Begins the scrub, or refuses it. Nothing is read or written yet.
 fn begin(array: &Array, asked: Option<ScrubReport>, arguments: &ScrubArguments) -> Result<(), Failure> {
     let SweepTransfers { window_bytes, in_flight_bytes } = array.sweep_transfers();
     array.set_sweep_transfers(SweepTransfers {
@@ -75,7 +78,7 @@ fn begin(array: &Array, asked: Option<ScrubReport>, arguments: &ScrubArguments) 
     match asked {
         Some(report) => {
             array.restore_scrub(report)?;
-            // One that was paused goes on as well: it was asked to.
+            // --resume also continues a paused scrub.
             drop(array.pause_scrub(false));
         }
         None => {
@@ -86,9 +89,9 @@ fn begin(array: &Array, asked: Option<ScrubReport>, arguments: &ScrubArguments) 
     Ok(())
 }
 
-/// Drives it to its end, or until somebody interrupts; then the array is stopped, so that whoever keeps the report ends.
+/// Runs the scrub to its end or to an interruption. Then it stops the array, which also ends [`SavedScrub::keep`].
 async fn scrub(array: &Array, terminated: impl Future<Output = std::io::Result<io::signal::Signal>>, as_json: bool) {
-    let shown = std::cell::RefCell::new(Shown::start(as_json)); // off the terminal before the report is on it
+    let shown = std::cell::RefCell::new(Shown::start(as_json)); // dropped, and its bar cleared, before the report
     let progress = |_: u64, _: u64| {
         if let Some(sweep) = array.status().sweep {
             shown.borrow_mut().show(&sweep);
@@ -97,14 +100,14 @@ async fn scrub(array: &Array, terminated: impl Future<Output = std::io::Result<i
     {
         let work = pin!(array.scrub(&progress));
         match select(work, pin!(terminated)).await {
-            Either::Left((done, _)) => drop(done), // a failure is in the report
+            Either::Left((done, _)) => drop(done), // the report contains a failure
             Either::Right((_, work)) => {
                 drop(array.pause_scrub(true));
                 drop(work.await);
-                // Not paused for good: the next one who serves the array goes on with it.
+                // Not left paused: the next server of the array continues it.
                 drop(array.pause_scrub(false));
             }
         }
     }
-    drop(array.stop().await); // told once more to whoever asks again
+    drop(array.stop().await); // the next call of `stop` returns the same result
 }

@@ -1,10 +1,7 @@
-//! `read` and `write`: an array's bytes to and from a file or pipe, with no
-//! server.
+//! `read` and `write`: copy an array's bytes to or from a file or pipe, without a server.
 //!
-//! Several pieces are in flight, so that members work while the other end
-//! does. Pieces end where stripes end, so that a long write has nothing to
-//! read. Whatever happens, the array is stopped, and left clean when its
-//! members allow it.
+//! Several pieces are in flight, so that members and the other end work at the same time. Pieces end where stripes end, so that a
+//! long write needs no reads. At the end, also after an error, the array is stopped, and is clean if its members allow it.
 
 use crate::command::cli::arguments::{ReadArguments, WriteArguments};
 use crate::command::cli::salvage::Losses;
@@ -37,22 +34,22 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::pin::pin;
 
-/// How much of a pipe is read before anything is written, so that one which
-/// does not fit is refused with nothing changed; of a longer one, what fits is written.
+/// Bytes of a pipe that are read before the first write, so that input which does not fit is refused with nothing changed. Of longer
+/// input the part that fits is written.
 const READ_AHEAD_BYTES: u64 = 64 << 20;
 
-/// What was copied. Its fields are a stable interface (docs/json.md).
+/// The copied range. Its fields are a stable interface (docs/json.md).
 #[derive(Serialize)]
 struct Copied {
-    /// The array's byte that it began with.
+    /// Its first byte in the array.
     offset: u64,
-    /// How many bytes.
+    /// Its length in bytes.
     bytes: u64,
-    /// The array afterwards.
+    /// The array's status afterwards.
     status: Status,
 }
 
-/// Stops the array, and tells what was copied if that is asked for.
+/// Stops the array, and prints the copied range with `as_json`.
 async fn end(array: &Array, offset: u64, copied: Result<u64, Failure>, as_json: bool) -> Result<(), Failure> {
     let stopped = array.stop().await;
     let bytes = copied?;
@@ -63,14 +60,14 @@ async fn end(array: &Array, offset: u64, copied: Result<u64, Failure>, as_json: 
 /// Runs `mdspace read`.
 pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     if arguments.json && arguments.output.is_none() {
-        let refused = Failure::refused("--json: standard output is where the array's bytes go");
-        return Err(refused.advise("give a file for these: --output FILE"));
+        let refused = Failure::refused("--json: the array's bytes go to standard output");
+        return Err(refused.advise("write them to a file: --output FILE"));
     }
     if arguments.output.is_none() && std::io::stdout().is_terminal() {
-        let refused = Failure::refused("standard output is a terminal, and an array's bytes are no text");
-        return Err(refused.advise("give a file for them, --output FILE, or a program: mdspace read ... | xxd"));
+        let refused = Failure::refused("standard output is a terminal, and an array's bytes are not text");
+        return Err(refused.advise("write them to a file, --output FILE, or to a program: mdspace read ... | xxd"));
     }
-    let machine = Machine::start(kernel, Arena::Middling)?;
+    let machine = Machine::start(kernel, Arena::Medium)?;
     machine.run(async {
         let array = machine.assemble(&arguments.assemble, Purpose::Read, BitmapPolicy::default()).await?;
         let range = range_to_read(arguments, array.bytes())?;
@@ -87,7 +84,7 @@ pub(crate) fn read(arguments: &ReadArguments, kernel: Option<&'static Kernel>) -
 /// Runs `mdspace write`.
 pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
     let mut source = source(arguments.input.as_deref())?;
-    let machine = Machine::start(kernel, Arena::Middling)?;
+    let machine = Machine::start(kernel, Arena::Medium)?;
     machine.run(async {
         let array = machine.assemble(&arguments.assemble, Purpose::Write, BitmapPolicy::default()).await?;
         let at = arguments.offset.0;
@@ -102,7 +99,7 @@ pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>)
         if let Some(path) = &arguments.input {
             refuse_member(path, &array, "--input")?;
         }
-        // From here on there is something to bring to a good end first.
+        // From here on a signal must not end the process: the array has to be stopped first.
         let terminated = io::signal::terminated().map_err(|error| Failure::refused(format!("signals: {error}")))?;
         let mut terminated = Box::pin(terminated.map(drop));
         let copied = array.in_time(copy_in(&array, at, &mut source, length, &mut terminated)).await;
@@ -113,26 +110,26 @@ pub(crate) fn write(arguments: &WriteArguments, kernel: Option<&'static Kernel>)
     })
 }
 
-/// Completes when the user wants no more of it.
+/// Completes when a signal asks the command to end.
 type Terminated<'a> = &'a mut (dyn Future<Output = ()> + Unpin);
 
-/// A resync, until it is done or somebody interrupts it; the array goes on with it when it is used the next time.
+/// Resyncs the array until it is done or a signal interrupts it. The next use of the array continues the resync.
 async fn resync_until(array: &Array, terminated: Terminated<'_>) {
     let work = pin!(resync(array));
     if let Either::Right(((), work)) = select(work, terminated).await {
-        tell!("note: everything is written; the resync that was interrupted goes on when the array is used again");
+        tell!("note: everything is written; the interrupted resync continues at the next use of the array");
         let (_, stopped) = join(work, array.stop()).await;
-        drop(stopped); // told once more to whoever asks again
+        drop(stopped); // the next call of `stop` returns the same result
     }
 }
 
-/// A file or pipe, and what messages call it.
+/// A file or pipe, with its name for messages.
 struct End {
     file: File,
     name: String,
-    /// Read from the file already, and not yet taken.
+    /// Bytes read ahead.
     ahead: VecDeque<u8>,
-    /// Somebody wants no more of it.
+    /// A signal asked the command to end.
     is_interrupted: bool,
 }
 
@@ -145,14 +142,14 @@ impl End {
         Failure::unwell(format!("{}: {error}", self.name))
     }
 
-    /// Tells when there is something to read.
+    /// Waits until the file can be read.
     fn inlet(&self) -> Result<Inlet, Failure> {
         let fd = self.file.as_fd().try_clone_to_owned();
         fd.map(Inlet::new).map_err(|error| self.failed(&error))
     }
 
-    /// Reads up to `limit` bytes ahead. Returns how long it is, if that is all,
-    /// or if it is known to be longer than `limit`, which is what there is room for.
+    /// Reads up to `limit` bytes ahead. Returns the length of the input if it ended there, and `limit` if the input is longer and
+    /// `limit` is the room in the array.
     fn read_ahead(&mut self, limit: u64) -> Result<Option<u64>, Failure> {
         let mut ahead = Vec::new();
         let read = (&self.file).take(limit).read_to_end(&mut ahead);
@@ -191,7 +188,7 @@ fn too_long(source: &str, room: u64) -> Failure {
         .advise("write less, or to a smaller --offset")
 }
 
-/// The array's own bytes would be taken for its contents.
+/// Refuses `path` if it is a member of `array`: the copy would overwrite or read the array's own metadata.
 fn refuse_member(path: &Path, array: &Array, option: &str) -> Result<(), Failure> {
     if array.status().members.iter().any(|member| is_same_file(path, &path_of(&member.name))) {
         let refused = Failure::refused(format!("{}: a member of this array", name_of(path)));
@@ -200,7 +197,7 @@ fn refuse_member(path: &Path, array: &Array, option: &str) -> Result<(), Failure
     Ok(())
 }
 
-/// Where `read` writes to.
+/// The file that `read` writes to.
 async fn sink(machine: &Machine, arguments: &ReadArguments, array: &Array) -> Result<End, Failure> {
     let Some(path) = &arguments.output else {
         let stdout = std::io::stdout().as_fd().try_clone_to_owned();
@@ -211,8 +208,8 @@ async fn sink(machine: &Machine, arguments: &ReadArguments, array: &Array) -> Re
     Ok(End::new(output_file(machine, path, arguments.overwrite).await?, name_of(path)))
 }
 
-/// A file or device to write to, which holds nothing that is not to be lost. A file is held against other programs of this
-/// kind, a device against all that use devices, and neither is changed where it is refused.
+/// Opens a file or device for writing, if it holds no data or `overwrite` is set. A file is locked against other mdspace
+/// processes, a device against all users of block devices. A refused file or device is not changed.
 async fn output_file(machine: &Machine, path: &Path, overwrite: bool) -> Result<File, Failure> {
     let refused = |reason: String| Failure::refused(format!("{}: {reason}", name_of(path)));
     let cannot = |error: std::io::Error| refused(format!("cannot create: {error}"));
@@ -241,7 +238,7 @@ async fn output_file(machine: &Machine, path: &Path, overwrite: bool) -> Result<
     Ok(file)
 }
 
-/// Refuses an array's member, and without `overwrite` whatever holds data.
+/// Refuses an array's member, and without `overwrite` every file or device with data.
 async fn check_unused(machine: &Machine, path: &Path, overwrite: bool) -> Result<(), Failure> {
     let refused = |reason: String| Failure::refused(format!("{}: {reason}", name_of(path)));
     let Candidate { name, member } = machine.open(path, Purpose::Look)?;
@@ -252,13 +249,13 @@ async fn check_unused(machine: &Machine, path: &Path, overwrite: bool) -> Result
     if overwrite {
         return Ok(());
     }
-    let advice = "choose another --output; --overwrite writes over what is there";
+    let advice = "choose another --output, or overwrite it with --overwrite";
     if let Some(what) = what_it_holds(&name, &member, &machine.pool).await {
-        return Err(refused(format!("is there already, and holds {what}")).advise(advice));
+        return Err(refused(format!("exists already, and holds {what}")).advise(advice));
     }
     let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
     if is_file && File::open(path).is_ok_and(|file| io::has_data(&file)) {
-        return Err(refused("is there already, and holds data".to_owned()).advise(advice));
+        return Err(refused("exists already, and holds data".to_owned()).advise(advice));
     }
     Ok(())
 }
@@ -268,7 +265,7 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
     identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
-/// Where `write` reads from.
+/// The file that `write` reads from.
 fn source(path: Option<&Path>) -> Result<End, Failure> {
     let Some(path) = path else {
         let stdin = std::io::stdin().as_fd().try_clone_to_owned();
@@ -284,15 +281,15 @@ fn source(path: Option<&Path>) -> Result<End, Failure> {
     Ok(End::new(file, name))
 }
 
-/// What is left to read of a regular file; unknown for a pipe or device.
+/// The rest of a regular file in bytes; `None` for a pipe or device.
 fn length_of(file: &mut File) -> Option<u64> {
     let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
     let position = file.stream_position().ok()?;
     Some(metadata.len().saturating_sub(position))
 }
 
-/// Copies `range` of the array to `sink`; how many bytes of it whoever reads there took. With `losses` it goes on where the
-/// array cannot be read.
+/// Copies `range` of the array to `sink`, and returns the number of bytes that the sink accepted. With `losses` it continues behind
+/// unreadable ranges.
 async fn copy_out(
     array: &Array,
     range: Range<u64>,
@@ -320,7 +317,7 @@ async fn copy_out(
                 copied += buffer.len() as u64;
                 progress.advance(buffer.len() as u64);
             }
-            // Whoever reads has seen enough.
+            // The reader closed its pipe.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(copied),
             Err(error) => return Err(Failure::unwell(format!("{}: {error}", sink.name))),
         }
@@ -328,7 +325,7 @@ async fn copy_out(
     Ok(copied)
 }
 
-/// Copies all of `source` into the array, from `at`, or until somebody interrupts; how many bytes that were.
+/// Copies all of `source` into the array from `at` on, or up to an interruption, and returns the number of bytes.
 async fn copy_in(
     array: &Array,
     at: u64,
@@ -368,7 +365,7 @@ async fn copy_in(
             }
         }
     }
-    // A write that was begun is driven to its end, whatever became of the others.
+    // Every write that has begun is completed, even if others failed.
     while let Some(written) = in_flight.next().await {
         match written {
             Ok(bytes) => progress.advance(bytes),
@@ -381,8 +378,10 @@ async fn copy_in(
         return Err(Failure::unwell(message));
     }
     if end == array.bytes() && has_more(source)? {
-        let message = format!("{}: longer than the array: all up to its end is written, the rest is not", source.name);
-        return Err(Failure::unwell(message).advise("what fits can be told beforehand when the input is a file"));
+        let message = format!("{}: longer than the array: the array is full, the rest is not written", source.name);
+        return Err(
+            Failure::unwell(message).advise("with a file as input, mdspace refuses in advance what does not fit")
+        );
     }
     Ok(end - at)
 }
@@ -393,7 +392,7 @@ async fn write_piece(array: &Array, at: u64, block: Block) -> Result<u64, Failur
     Ok(bytes)
 }
 
-/// The next `wanted` bytes of `source`, fewer at its end or when somebody interrupts, `None` when there are none.
+/// The next `wanted` bytes of `source`; fewer at its end or at an interruption, `None` if there are none.
 async fn fill(
     array: &Array,
     source: &mut End,
@@ -404,7 +403,7 @@ async fn fill(
     let mut buffer = array.pool().take(wanted as usize);
     let mut filled = 0;
     while filled < buffer.len() {
-        // Asked before a read that may wait for as long as whoever fills a pipe likes, and cannot be interrupted.
+        // Waits here, because a read of a pipe blocks until its writer sends data, and cannot be interrupted.
         let is_there = async { if source.ahead.is_empty() { inlet.filled().await } else { Ok(()) } };
         match select(&mut *terminated, pin!(is_there)).await {
             Either::Left(_) => {

@@ -7,15 +7,15 @@ use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// How to reach a served array.
+/// The server to talk to.
 #[derive(Debug, Args)]
 pub(crate) struct ControlArguments {
-    /// The server's control socket; when just one server of yours is running, it is found by itself
+    /// The server's control socket; not needed while you run only one server
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
 }
 
-/// How the outcome of a change is told.
+/// How the outcome of a change is printed.
 #[derive(Debug, Args)]
 pub(crate) struct Told {
     /// Print the array's status afterwards as JSON (docs/json.md)
@@ -23,7 +23,7 @@ pub(crate) struct Told {
     pub(crate) json: bool,
 }
 
-/// What every command that changes a served array takes.
+/// Arguments of every command that changes a served array.
 #[derive(Debug, Args)]
 pub(crate) struct ChangeArguments {
     #[command(flatten)]
@@ -50,11 +50,11 @@ pub(crate) struct StatusArguments {
     #[command(flatten)]
     pub(crate) control: ControlArguments,
 
-    /// Go on, with a new report each so many seconds, and rates of the time between
+    /// Repeat the report at this interval, with rates over the interval
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = parse_seconds)]
     pub(crate) watch: Option<f64>,
 
-    /// How many reports, with --watch
+    /// Number of reports, with --watch
     #[arg(long, value_name = "N", requires = "watch")]
     pub(crate) count: Option<u64>,
 
@@ -68,23 +68,23 @@ pub(crate) struct StatusArguments {
 #[command(after_help = "\
 Examples:
   mdspace iostat                    averages since the server's start
-  mdspace iostat 1 5                five reports, a second apart
+  mdspace iostat 1 5                five reports, one per second
 
-As with iostat -x: rates a second, times in milliseconds, sizes in kB of 1024 bytes. The first line is of the
+As in iostat -x: rates per second, times in milliseconds, sizes in kB of 1024 bytes. The first line shows the
 array's own requests; aqu-sz is the mean number under way.")]
 pub(crate) struct IostatArguments {
-    /// Seconds between two reports; one report alone when not given
+    /// Seconds between two reports; without it, a single report
     #[arg(value_name = "SECONDS", value_parser = parse_seconds)]
     pub(crate) interval: Option<f64>,
 
-    /// How many reports; without end when not given
+    /// Number of reports; without it, no end
     #[arg(value_name = "COUNT", requires = "interval")]
     pub(crate) count: Option<u64>,
 
     #[command(flatten)]
     pub(crate) control: ControlArguments,
 
-    /// Print what was measured as JSON (docs/json.md)
+    /// Print the measures as JSON (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -92,26 +92,26 @@ pub(crate) struct IostatArguments {
 /// `trace`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Columns: when it ended, in seconds since the server's start; who asked; which member; R read, W write, F flush,
-D discard or Z zeroing; first sector of 512 bytes; bytes; how long it took; and why it was made:
+Columns: end of the transfer, in seconds since the server's start; process; member; R read, W write, F flush,
+D discard or Z zeroing; first sector of 512 bytes; bytes; duration; and the reason:
   data         a request's own data
-  parity       parity that goes with data of a part of a stripe
+  parity       parity for data in a part of a stripe
   stripe       a full stripe's chunks, data and parity
-  rmw          read, because a write of a part of a stripe needs it for parity
-  reconstruct  read, to work out what a missing member holds
+  rmw          a read that a write of a part of a stripe needs for parity
+  reconstruct  a read for the data of a missing member
   intent       the write-intent bitmap
   superblock   a superblock
-  checksum     the checksums of its blocks
+  checksum     checksums of the member's blocks
   sweep        a resync, a recovery or another sweep")]
 pub(crate) struct TraceArguments {
     #[command(flatten)]
     pub(crate) control: ControlArguments,
 
-    /// End after so many transfers
+    /// End after this number of transfers
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
 
-    /// Print a JSON object for each (docs/json.md)
+    /// Print a JSON object for each transfer (docs/json.md)
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -122,7 +122,7 @@ pub(crate) struct TopArguments {
     #[command(flatten)]
     pub(crate) control: ControlArguments,
 
-    /// Seconds between two looks at the array
+    /// Seconds between two updates
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "1")]
     pub(crate) interval: f64,
 }
@@ -131,19 +131,19 @@ pub(crate) struct TopArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Events, as mdadm --monitor names them:
-  NewArray, DeviceDisappeared       it is served, or no longer
-  DegradedArray                     members were missing when it was first looked at
-  Fail, FailSpare, SpareActive      of a member
+  NewArray, DeviceDisappeared       the array is served, or no longer
+  DegradedArray                     members were missing in the first status
+  Fail, FailSpare, SpareActive      a member failed, or a spare took over
   RebuildStarted, Rebuild20 to Rebuild80, RebuildFinished   a resync, a recovery or another sweep
   TestMessage                       with --test
 
-The program is called with the event, the array's name and, if it is about one, the member. The mail command
-gets a letter for Fail, FailSpare, DegradedArray, DeviceDisappeared and TestMessage. A webhook gets JSON by POST.")]
+The program gets the event, the array's name and, if a member is concerned, the member. The mail command gets
+a message for Fail, FailSpare, DegradedArray, DeviceDisappeared and TestMessage. A webhook gets JSON by POST.")]
 pub(crate) struct MonitorArguments {
     #[command(flatten)]
     pub(crate) control: ControlArguments,
 
-    /// Seconds between two looks at the array
+    /// Seconds between two updates
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "1")]
     pub(crate) interval: f64,
 
@@ -151,11 +151,11 @@ pub(crate) struct MonitorArguments {
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) program: Option<PathBuf>,
 
-    /// Send a letter to this address when redundancy is lost
+    /// Send mail to this address when redundancy is lost
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) mail: Option<String>,
 
-    /// The shell command that sends a letter, which it reads from its standard input
+    /// Shell command that sends the mail on its standard input
     #[arg(long, value_name = "COMMAND", default_value = "/usr/sbin/sendmail -t")]
     pub(crate) mailer: String,
 
@@ -163,7 +163,7 @@ pub(crate) struct MonitorArguments {
     #[arg(long, value_name = "URL")]
     pub(crate) webhook: Option<String>,
 
-    /// Look once, and end
+    /// Report once, and end
     #[arg(long)]
     pub(crate) once: bool,
 
@@ -190,11 +190,11 @@ pub(crate) struct MemberOfServedArguments {
 /// `add`
 #[derive(Debug, Args)]
 pub(crate) struct AddArguments {
-    /// The new member: a file or block device, at least as long as the array's smallest
+    /// The new member: a file or block device, at least as large as the array's smallest member
     #[arg(value_name = "MEMBER")]
     pub(crate) member: PathBuf,
 
-    /// Overwrite a member that belongs, or belonged, to an array, or holds anything else that may be somebody's
+    /// Overwrite a file or device that belongs or belonged to an array, or holds other data
     #[arg(long)]
     pub(crate) force: bool,
 
@@ -216,10 +216,11 @@ pub(crate) struct ReAddArguments {
 /// `replace`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The new member gets what the old one holds, from the others only what that cannot give, and then takes its
-place; until then the array is as redundant as it was. `status` shows how far it is. Failing the new one ends it.")]
+The new member gets a copy of the old one; unreadable blocks are reconstructed from the others. Then it takes
+the old one's slot; until then the array stays as redundant as before. `status` shows the progress. To cancel,
+fail the new member.")]
 pub(crate) struct ReplaceArguments {
-    /// The member to be replaced, by the name that `status` prints
+    /// The member to replace, by the name that `status` prints
     #[arg(value_name = "OLD")]
     pub(crate) old: OsString,
 
@@ -227,7 +228,7 @@ pub(crate) struct ReplaceArguments {
     #[arg(value_name = "NEW")]
     pub(crate) new: PathBuf,
 
-    /// Overwrite a new member that belongs, or belonged, to an array, or holds anything else that may be somebody's
+    /// Overwrite a new member that belongs or belonged to an array, or holds other data
     #[arg(long)]
     pub(crate) force: bool,
 
@@ -239,27 +240,28 @@ pub(crate) struct ReplaceArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Settings:
-  bitmap         none, internal[:CHUNK], or /FILE[:CHUNK]: the write-intent bitmap is added to the members or in
-                 a new file, or removed; with a file, the array is served with --bitmap FILE from then on
-  integrity      on: room for checksums is taken into use, from the next start of the array on
-  max-corr-read-errors  a count: the read errors that a member may have, halved each hour, before it leaves; 20 at first
-  member-timeout  none, or seconds: a member that does not answer for so long is read around, and fails if
-                 it was a write or it stays silent; 30 at first
-  stripe-size    auto, or a power of two from 4K to the chunk: the unit in which stripes that change in
-                 part are read and written; auto moves exactly the bytes needed
-  sweep-in-flight  a power of two from 4K to 64M: bytes of each member that a sweep (resync, recovery, scrub) has
-                 under way at a time, and takes memory for; 8M at first
-  sweep-window   auto, or a power of two from 4K to 64M: neighbouring reads of a sweep are merged up to this; auto
-                 is 512K, or what members gain by, in whole chunks
-  sync-action    check, repair, idle, or frozen: begin a scrub that checks or repairs; frozen: all sweeps
-                 stand still; idle: a scrub is ended, and what is due goes on
-  sync-speed-min  bytes a second, 1 or more, on each member that a sweep keeps up under load; 1000K at first
-  sync-speed-max  none, or bytes a second, 1 or more, that it does not exceed on each member; none at first
-  verify         always, or scrub: when checksums are asked, with every read or with those of sweeps alone
+  bitmap         none, internal[:CHUNK], or /FILE[:CHUNK]: remove the write-intent bitmap, or add it to the members
+                 or in a new file; with a file, serve the array with --bitmap FILE from then on
+  integrity      on: start to use the room for checksums, at the array's next start
+  max-corr-read-errors  a count: read errors allowed before a member is failed (default 20); halved every hour
+  member-timeout  none, or seconds: a read that takes longer is reconstructed from other members; the member is
+                 failed if a write takes longer or it stays silent (default 30)
+  stripe-size    auto, or a power of two from 4K to the chunk: the unit of reads and writes in partly changed
+                 stripes; auto transfers exactly the bytes needed
+  sweep-in-flight  a power of two from 4K to 64M: bytes of each member that a sweep (resync, recovery, scrub)
+                 has under way, and in memory, at a time (default 8M)
+  sweep-window   auto, or a power of two from 4K to 64M: largest size to which a sweep merges neighbouring reads;
+                 auto is 512K, or what suits the members, in whole chunks
+  sync-action    check, repair, idle, or frozen: start a scrub that checks or repairs; frozen: pause all sweeps;
+                 idle: end the scrub, and continue the sweeps that are due
+  sync-speed-min  bytes a second, 1 or more: rate on each member that a sweep keeps under load (default 1000K)
+  sync-speed-max  none, or bytes a second, 1 or more: rate on each member that a sweep does not exceed
+                 (default none)
+  verify         always, or scrub: verify checksums on every read, or only in sweeps
 
-Either all of them are changed or, when one is refused, none.")]
+Either all settings are changed or, if one is refused, none.")]
 pub(crate) struct SetArguments {
-    /// What to change, and to what
+    /// Settings and their new values
     #[arg(value_name = "KEY=VALUE", required = true, value_parser = parse_pair)]
     pub(crate) settings: Vec<(String, String)>,
 
@@ -271,22 +273,22 @@ pub(crate) struct SetArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mdspace scrub                                    the served array: look, change nothing
-  mdspace scrub --repair                           heal what is known to be wrong
+  mdspace scrub                                    check the served array, change nothing
+  mdspace scrub --repair                           rewrite blocks that are known to be wrong
   mdspace scrub --pause; mdspace scrub --resume    in another terminal
-  mdspace scrub '*.img' --offset 1G --length 1G    an array that is not served, a part of it
+  mdspace scrub '*.img' --offset 1G --length 1G    a part of an array that is not served
 
-Who is wrong is decided by the members themselves: P and Q of RAID-6 convict one member, the majority of three
-copies another. What cannot be decided is reported and left as it is; --repair=parity takes md's choice there,
-which is to make parity anew from the data, or to put the first copy over the others.
+mdspace identifies the wrong member from redundancy: by checksums, by P and Q of RAID-6, or by the majority of
+three copies. Undecidable errors are reported and left as they are; for these, --repair=parity does what md does:
+it computes parity from the data, or writes the first copy over the others.
 
-Exit status: 0 all agrees; 1 something was found, whether or not it was healed; 2 refused.")]
+Exit status: 0 no errors; 1 errors were found, repaired or not; 2 refused.")]
 pub(crate) struct ScrubArguments {
-    /// The members of an array that is not served, in any order; none: the served array
+    /// The members of an array that is not served, in any order; without them, the served array
     #[arg(value_name = "MEMBER")]
     pub(crate) members: Vec<OsString>,
 
-    /// Take only members of the array with this UUID, and pass over everything else
+    /// Take only members of the array with this UUID, and skip everything else
     #[arg(long, value_name = "UUID", requires = "members")]
     pub(crate) uuid: Option<ArrayUuid>,
 
@@ -294,39 +296,39 @@ pub(crate) struct ScrubArguments {
     #[arg(long, value_name = "FILE", requires = "members")]
     pub(crate) bitmap: Option<PathBuf>,
 
-    /// Heal what is decided; with =parity also rewrite what is not, as md does
+    /// Rewrite blocks that are known to be wrong; with =parity also undecidable ones, as md does
     #[arg(long, value_enum, value_name = "parity", num_args = 0..=1, require_equals = true, default_missing_value = "decided")]
     pub(crate) repair: Option<RepairChoice>,
 
-    /// First byte of the array to go over
+    /// First byte of the array to check
     #[arg(long, value_name = "SIZE")]
     pub(crate) offset: Option<Size>,
 
-    /// How many bytes to go over; up to the end when not given
+    /// Number of bytes to check; without it, up to the end
     #[arg(long, value_name = "SIZE")]
     pub(crate) length: Option<Size>,
 
-    /// With members: merge neighbouring reads up to this, instead of 512K, or what members gain by, in whole chunks
+    /// With members: largest size of merged reads; by default 512K, or what suits the members, in whole chunks
     #[arg(long, value_name = "SIZE", requires = "members")]
     pub(crate) window: Option<Size>,
 
-    /// With members: bytes of each that are read at a time, instead of 8M
+    /// With members: bytes of each member to read at a time; 8M by default
     #[arg(long, value_name = "SIZE", requires = "members")]
     pub(crate) in_flight: Option<Size>,
 
-    /// Let the scrub of the served array stand still
+    /// Pause the scrub of the served array
     #[arg(long, group = "steering", conflicts_with_all = ["members", "repair", "offset", "length"])]
     pub(crate) pause: bool,
 
-    /// Let it go on; with members: take up the one that was interrupted
+    /// Continue it; with members: continue an interrupted scrub
     #[arg(long, group = "steering", conflicts_with_all = ["repair", "offset", "length"])]
     pub(crate) resume: bool,
 
-    /// End the scrub of the served array where it is
+    /// End the scrub of the served array
     #[arg(long, group = "steering", conflicts_with_all = ["members", "repair", "offset", "length"])]
     pub(crate) cancel: bool,
 
-    /// Do not wait for a served array's scrub to end
+    /// Do not wait for the end of a served array's scrub
     #[arg(long, conflicts_with = "members")]
     pub(crate) no_wait: bool,
 
@@ -338,13 +340,13 @@ pub(crate) struct ScrubArguments {
     pub(crate) control: ControlArguments,
 }
 
-/// How much is healed.
+/// Which errors are repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RepairChoice {
-    /// What is known to be wrong
+    /// Blocks that are known to be wrong
     #[value(hide = true)]
     Decided,
-    /// Also what is not, by md's choice
+    /// Also undecidable ones, by md's choice
     Parity,
 }
 

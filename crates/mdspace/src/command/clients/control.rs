@@ -1,4 +1,4 @@
-//! `status`, `fail`, `remove`, `add`, `re-add`, `replace`, `set` and `stop`: the control socket's clients.
+//! `status`, `fail`, `remove`, `add`, `re-add`, `replace`, `set` and `stop`, and what every control client needs.
 
 use crate::command::clients::arguments::{
     AddArguments, ChangeArguments, ControlArguments, MemberOfServedArguments, ReAddArguments, ReplaceArguments,
@@ -51,7 +51,9 @@ pub(crate) fn status(arguments: &StatusArguments) -> Result<(), Failure> {
         broken = view.broken;
     }
     match broken {
-        Some(reason) => Err(Failure::unwell(reason).advise("stop it, and look at each member with `mdspace examine`")),
+        Some(reason) => {
+            Err(Failure::unwell(reason).advise("stop the array, and check each member with `mdspace examine`"))
+        }
         None => Ok(()),
     }
 }
@@ -81,7 +83,7 @@ pub(crate) fn replace(arguments: &ReplaceArguments) -> Result<(), Failure> {
     change(by, "/v1/members/replace", &request).map(drop)
 }
 
-/// Has the server make a change, and tells what the array is afterwards.
+/// Requests a change from the server, and prints the array's status after it.
 pub(crate) fn change(by: &ChangeArguments, route: &str, request: &Value) -> Result<Value, Failure> {
     let body = client(&by.control)?.post(route, request)?;
     if by.told.json {
@@ -92,17 +94,17 @@ pub(crate) fn change(by: &ChangeArguments, route: &str, request: &Value) -> Resu
     Ok(body)
 }
 
-/// A member's name; where it is a path to something, as the server finds that.
+/// A member's name. For the path of an existing file, its absolute path.
 fn named(word: &OsStr) -> Result<String, Failure> {
     let path = Path::new(word);
     match word.to_str() {
         _ if word.as_bytes().contains(&b'/') && path.exists() => absolute(path),
-        Some(printed) if printed.starts_with("$'") => Ok(printed.to_owned()), // as `status` has it, from a script
+        Some(printed) if printed.starts_with("$'") => Ok(printed.to_owned()), // a quoted name, as `status` prints it
         _ => Ok(name_of(path)),
     }
 }
 
-/// A path as the server finds it, whose working directory may be another.
+/// An absolute path, because the server may run in another directory.
 fn absolute(path: &Path) -> Result<String, Failure> {
     let refused = |reason: String| Failure::refused(format!("{}: {reason}", name_of(path)));
     let absolute = std::path::absolute(path).map_err(|error| refused(error.to_string()))?;
@@ -120,13 +122,13 @@ pub(crate) fn set(arguments: &SetArguments) -> Result<(), Failure> {
     let sets_bitmap = wanted.contains_key("bitmap");
     let body = change(&arguments.change, "/v1/set", &wanted.into())?;
     let next = match view(&body)?.bitmap_file().filter(|_| !arguments.change.told.json) {
-        Some(file) if sets_bitmap => format!("next: from now on, add --bitmap {file} whenever the array is served\n"),
+        Some(file) if sets_bitmap => format!("next: from now on, serve the array with --bitmap {file}\n"),
         _ => String::new(),
     };
     print(&next)
 }
 
-/// Runs `mdspace stop`; when it returns, the members are free.
+/// Runs `mdspace stop`. When it returns, the members are free.
 pub(crate) fn stop(arguments: &StopArguments) -> Result<(), Failure> {
     let body = client(&arguments.control)?.post("/v1/stop", &json!({}))?;
     let pid = body["pid"].as_i64().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
@@ -137,7 +139,7 @@ pub(crate) fn stop(arguments: &StopArguments) -> Result<(), Failure> {
     if !has_ended {
         let message = format!("the array is stopped, but process {} does not end", body["pid"]);
         return Err(Failure::unwell(message)
-            .advise("a disk or file system hangs below one of its members; the others are free, and clean"));
+            .advise("the disk or file system of a member hangs; the other members are free, and clean"));
     }
     if arguments.json {
         return Ok(());
@@ -145,10 +147,10 @@ pub(crate) fn stop(arguments: &StopArguments) -> Result<(), Failure> {
     print(&format!("stopped, {}\n", body["state"].as_str().unwrap_or("state unknown")))
 }
 
-/// How long a process may take to end that has stopped its array: more only where the kernel cannot let go of a device.
+/// How long the process may take to end after its array has stopped. It takes longer only if the kernel cannot close a device.
 const END_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits until the process `pid` has ended and let go of its members, if it does. It may have done so already.
+/// Waits until the process `pid` has ended and closed its members. `false` if it does not end.
 fn wait_for_end(pid: Pid) -> bool {
     let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return true };
     let deadline = Instant::now() + END_PATIENCE;
@@ -163,15 +165,15 @@ fn wait_for_end(pid: Pid) -> bool {
     }
 }
 
-/// A client of the server that `arguments` name.
+/// A client of the server that `arguments` select.
 pub(crate) fn client(arguments: &ControlArguments) -> Result<Client, Failure> {
     Ok(Client::connect(&sockets::control(arguments.control.as_deref())?)?)
 }
 
-/// A status, of which what is printed is known.
+/// The status in `body`, with the fields that commands print.
 pub(crate) fn view(body: &Value) -> Result<StatusView, Failure> {
     StatusView::deserialize(body)
-        .map_err(|error| Failure::unwell(format!("the server's answer is not a status: {error}")))
+        .map_err(|error| Failure::unwell(format!("the server's reply is not a status: {error}")))
 }
 
 impl From<ClientError> for Failure {

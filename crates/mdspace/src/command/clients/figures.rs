@@ -1,17 +1,17 @@
-//! Measures as people read them: rates of an interval, times, and where the time went.
+//! Measures as users read them: rates over an interval, times, and load.
 
 use crate::command::text::size::Size;
 use export::measure::{Done, Measures, Metered};
 
-/// What was measured in an interval, or since the server's start.
+/// Measures of an interval, or since the server's start.
 pub(crate) struct Figures {
     measures: Measures,
-    /// The interval's length; `None`: sums since the start are shown as they are.
+    /// The interval's length; `None` for sums since the start.
     seconds: Option<f64>,
 }
 
 impl Figures {
-    /// Everything since the server's start, as sums.
+    /// Sums since the server's start.
     pub(crate) fn sums(measures: Measures) -> Self {
         Self { measures, seconds: None }
     }
@@ -21,13 +21,13 @@ impl Figures {
         Self { seconds: Some(seconds(&measures)), measures }
     }
 
-    /// Rates between two moments.
+    /// Rates between two snapshots.
     pub(crate) fn between(earlier: &Measures, later: &Measures) -> Self {
         let measures = later.since(earlier);
         Self { seconds: Some(seconds(&measures)), measures }
     }
 
-    /// What a member did.
+    /// The measures of the member `name`.
     pub(crate) fn member(&self, name: &str) -> Option<&Metered> {
         self.measures.members.iter().find(|member| member.name == name).map(|member| &member.metered)
     }
@@ -37,29 +37,29 @@ impl Figures {
         self.measures.members.iter().map(|member| (&*member.name, &member.metered))
     }
 
-    /// What requests did.
+    /// The measures of requests.
     pub(crate) fn requests(&self) -> &Metered {
         &self.measures.requests
     }
 
-    /// So many in a second; or, without an interval, so many.
+    /// `count` per second; without an interval, `count`.
     pub(crate) fn rate(&self, count: u64) -> f64 {
         count as f64 / self.seconds.unwrap_or(1.0)
     }
 
-    /// Bytes, or bytes a second.
+    /// Bytes, or bytes per second.
     pub(crate) fn bytes(&self, bytes: u64) -> String {
         let size = Size(self.rate(bytes) as u64);
         if self.seconds.is_some() { format!("{size}/s") } else { size.to_string() }
     }
 
-    /// Mean number under way: what all took together, of the time.
+    /// Mean number under way: the sum of all latencies, divided by the time.
     pub(crate) fn queue(&self, metered: &Metered) -> f64 {
         let nanos: u64 = metered.kinds().iter().map(|(_, done)| done.nanos).sum();
         nanos as f64 / self.measures.nanos.max(1) as f64
     }
 
-    /// Percentage of the time in which anything was under way.
+    /// Percentage of the time with at least one transfer under way.
     pub(crate) fn utilization(&self, metered: &Metered) -> f64 {
         (metered.busy_nanos as f64 * 100.0 / self.measures.nanos.max(1) as f64).min(100.0)
     }
@@ -85,7 +85,7 @@ impl Figures {
     }
 }
 
-/// Mean and tail of the times.
+/// Mean and 99th percentile of the times.
 fn times_text(done: &Done) -> String {
     let Some(mean) = done.mean_nanos() else { return String::new() };
     let tail = done.latencies.quantile(0.99).map_or(String::new(), |nanos| format!(", 99 % in {}", time(nanos)));
@@ -96,7 +96,7 @@ fn seconds(measures: &Measures) -> f64 {
     measures.nanos.max(1) as f64 / 1e9
 }
 
-/// A time in the unit that suits it, to three digits.
+/// A time with a suitable unit, to three digits.
 pub(crate) fn time(nanos: u64) -> String {
     let (value, unit) = match nanos {
         0..1_000_000 => (nanos as f64 / 1e3, "us"),
@@ -107,7 +107,7 @@ pub(crate) fn time(nanos: u64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// The same in milliseconds, as iostat has it; `-` when there was nothing to measure.
+/// A time in milliseconds, as iostat prints it; `-` if nothing was measured.
 pub(crate) fn milliseconds(nanos: Option<u64>) -> String {
     nanos.map_or("-".to_owned(), |nanos| format!("{:.3}", nanos as f64 / 1e6))
 }

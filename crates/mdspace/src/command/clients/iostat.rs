@@ -1,7 +1,7 @@
-//! `mdspace iostat`: what each member does, in the columns of `iostat -x`.
+//! `mdspace iostat`: the load of each member, in the columns of `iostat -x`.
 //!
-//! A line of the array's own requests stands before its members, as iostat prints an md device. No transfers are
-//! merged here, so the columns of merges are 0. The first report is of the time since the server's start.
+//! The first line shows the array's own requests, as iostat prints an md device. The engine merges no transfers, so the columns of
+//! merges are 0. The first report covers the time since the server's start.
 
 use crate::command::clients::arguments::IostatArguments;
 use crate::command::clients::control::client;
@@ -19,11 +19,11 @@ const HEADING: [&str; 23] = [
     "wareq-sz", "d/s", "dkB/s", "drqm/s", "%drqm", "d_await", "dareq-sz", "f/s", "f_await", "aqu-sz", "%util",
 ];
 
-/// What was measured until now.
+/// The current measures of the server.
 pub(crate) fn measures(client: &Client) -> Result<Measures, Failure> {
     let body = client.get("/v1/measures")?;
     Measures::deserialize(&body)
-        .map_err(|error| Failure::unwell(format!("the server's answer is no measures: {error}")))
+        .map_err(|error| Failure::unwell(format!("the server's reply is not a set of measures: {error}")))
 }
 
 /// Runs `mdspace iostat`.

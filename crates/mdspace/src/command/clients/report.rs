@@ -1,6 +1,4 @@
-//! What the state of an array and of its members looks like to a person.
-//!
-//! The same words as in JSON, so that one can be found in the other.
+//! The status of a served array as text, in the words of its JSON fields.
 
 use crate::command::clients::figures::{Figures, time};
 use crate::command::text::output::columns;
@@ -25,7 +23,7 @@ pub(crate) struct StatusView {
     raid_disks: u16,
     in_sync: u16,
     state: String,
-    /// Why the array takes no writes, when it does not.
+    /// Why the array refuses writes; `None` if it accepts them.
     pub(crate) broken: Option<String>,
     read_only: bool,
     sync_action: String,
@@ -39,7 +37,7 @@ pub(crate) struct StatusView {
     members: Vec<MemberView>,
     missing: Vec<u16>,
     left_out: Vec<LeftOutView>,
-    /// What was accepted by `--force`; servers of before do not say.
+    /// What `--force` accepted. Older servers do not send this.
     #[serde(default)]
     warnings: Vec<String>,
     served: ServedView,
@@ -139,7 +137,7 @@ struct MemberView {
 }
 
 impl MemberView {
-    /// What reads found wrong of it, and what became of that; nothing where there was nothing.
+    /// The wrong blocks that reads found and their repair; `None` without wrong blocks.
     fn healing(&self) -> Option<String> {
         let Self { name, corrupt_blocks, healed_bytes, to_heal_bytes, .. } = self;
         let parts = [
@@ -165,12 +163,12 @@ struct ServedView {
 }
 
 impl StatusView {
-    /// The array's name, or its uuid when it has none.
+    /// The array's name, or its uuid if it has no name.
     pub(crate) fn array_name(&self) -> &str {
         if self.name.is_empty() { &self.uuid } else { &self.name }
     }
 
-    /// The file that holds the write-intent bitmap, where one does.
+    /// The file that holds the write-intent bitmap, if there is one.
     pub(crate) fn bitmap_file(&self) -> Option<&str> {
         self.bitmap.as_ref()?.file.as_deref()
     }
@@ -180,17 +178,17 @@ impl StatusView {
         self.in_sync < self.raid_disks
     }
 
-    /// Members, by name and state.
+    /// The members' names and states.
     pub(crate) fn members(&self) -> impl Iterator<Item = (&str, &str)> {
         self.members.iter().map(|member| (&*member.name, &*member.state))
     }
 
-    /// Its name, level, size and state in a line.
+    /// The array's name, level, size and state in one line.
     pub(crate) fn headline(&self) -> String {
         describe(&self.name, &self.level, self.array_bytes, &self.state)
     }
 
-    /// Members in the order of their slots with name and state, empty slots as such.
+    /// Slots in their order, each with its member's name and state, and members without a slot.
     pub(crate) fn places(&self) -> impl Iterator<Item = (Option<u16>, &str, &str)> {
         let missing = self.missing.iter().map(|slot| (Some(*slot), "", "missing"));
         let members = self.members.iter().map(|member| (member.slot, &*member.name, &*member.state));
@@ -199,27 +197,27 @@ impl StatusView {
         places.into_iter()
     }
 
-    /// The sweep as /proc/mdstat has it.
+    /// The running sweep, as /proc/mdstat prints it.
     pub(crate) fn sweep_line(&self) -> Option<String> {
         self.sweep.as_ref().map(SweepView::text)
     }
 
-    /// What is swept, and how many hundredths of it are done.
+    /// The running sweep and the percentage done.
     pub(crate) fn sweep(&self) -> Option<(&str, f64)> {
         self.sweep.as_ref().map(|sweep| (&*sweep.action, sweep.percent))
     }
 
-    /// The whole report, without figures.
+    /// The whole report, without measures.
     pub(crate) fn text(&self) -> String {
-        self.written(None)
+        self.lines(None)
     }
 
-    /// The whole report, with what was measured.
+    /// The whole report, with measures.
     pub(crate) fn report(&self, figures: &Figures) -> String {
-        self.written(Some(figures))
+        self.lines(Some(figures))
     }
 
-    fn written(&self, figures: Option<&Figures>) -> String {
+    fn lines(&self, figures: Option<&Figures>) -> String {
         let mut text = self.headline();
         let chunk = if self.chunk_bytes > 0 { format!(", chunk {}", Size(self.chunk_bytes)) } else { String::new() };
         let unit = self.stripe_size_bytes.map(|bytes| format!(", stripe size {}", Size(bytes))).unwrap_or_default();
@@ -269,7 +267,7 @@ impl StatusView {
         format!("[{letters}]")
     }
 
-    /// What `mdadm --detail` has besides.
+    /// Further lines, as in `mdadm --detail`.
     fn details(&self) -> String {
         let count = |states: &[&str]| self.members.iter().filter(|member| states.contains(&&*member.state)).count();
         let used = if self.component_bytes > 0 { Size(self.component_bytes).to_string() } else { "all".to_owned() };

@@ -1,7 +1,6 @@
-//! `mdspace top`: a served array on the terminal, live: its members and how far a sweep has come over each, what they do
-//! and what requests do.
+//! `mdspace top`: a served array, live on the terminal: its members, the progress of a sweep, and the load.
 //!
-//! [`draw`] is a function of a [`Scene`]; the loop around it fetches scenes and obeys keys.
+//! [`draw`] is a pure function of a [`Scene`]. The loop around it fetches scenes and reacts to keys.
 
 use crate::command::clients::arguments::TopArguments;
 use crate::command::clients::control::{client, view};
@@ -20,7 +19,7 @@ use ratatui::{DefaultTerminal, Frame};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// What is drawn.
+/// The content of the screen.
 struct Scene {
     status: StatusView,
     figures: Figures,
@@ -30,10 +29,12 @@ struct Scene {
 /// Runs `mdspace top`.
 pub(crate) fn run(arguments: &TopArguments) -> Result<(), Failure> {
     if !std::io::stdout().is_terminal() {
-        return Err(Failure::refused("standard output is no terminal").advise("`mdspace status --watch` needs none"));
+        return Err(
+            Failure::refused("standard output is not a terminal").advise("`mdspace status --watch` works without one")
+        );
     }
     let client = client(&arguments.control)?;
-    let first = fetch(&client)?; // before the terminal is changed, so that a refusal is seen
+    let first = fetch(&client)?; // before the terminal is changed, so that a refusal stays visible
     let mut terminal = ratatui::try_init().map_err(|error| Failure::unwell(format!("the terminal: {error}")))?;
     let shown = show(&mut terminal, &client, first, Duration::from_secs_f64(arguments.interval));
     ratatui::restore();
@@ -44,7 +45,7 @@ fn fetch(client: &Client) -> Result<(StatusView, Measures), Failure> {
     Ok((view(&client.get("/v1/status")?)?, measures(client)?))
 }
 
-/// Shows the array until somebody has seen enough, or it is served no more.
+/// Shows the array until the user quits or the server ends.
 fn show(
     terminal: &mut DefaultTerminal,
     client: &Client,
@@ -73,7 +74,7 @@ fn show(
     }
 }
 
-/// What a key means.
+/// What the keys do.
 #[derive(Debug, PartialEq, Eq)]
 enum Wish {
     Quit,
@@ -159,7 +160,7 @@ fn request_lines(scene: &Scene) -> Vec<Line<'static>> {
     ]
 }
 
-/// Columns of the members' table, and their widths; what is left is for the bar.
+/// Columns of the members' table, and their widths. The bar gets the rest.
 const COLUMNS: [(&str, u16); 9] = [
     ("slot", 4),
     ("member", 20),
@@ -190,7 +191,7 @@ fn member_row<'a>(scene: &Scene, slot: Option<u16>, name: &'a str, state: &'a st
     let metered = figures.member(name).unwrap_or(&nothing);
     let mean = |done: &Done| done.mean_nanos().map_or("-".to_owned(), time);
     let style = Style::new().fg(color_of(state));
-    // A long path is told by its end.
+    // The end of a long path identifies it best.
     let room = usize::from(COLUMNS[1].1);
     let short: String = name.chars().skip(name.chars().count().saturating_sub(room)).collect();
     let swept = scene.status.sweep().filter(|_| matches!(state, "in_sync" | "recovering"));
@@ -208,7 +209,7 @@ fn member_row<'a>(scene: &Scene, slot: Option<u16>, name: &'a str, state: &'a st
     ])
 }
 
-/// A bar with the part that a sweep has gone over filled.
+/// A bar, filled as far as a sweep has come.
 fn position(percent: f64, width: u16) -> String {
     let filled = (percent / 100.0 * f64::from(width)).floor().clamp(0.0, f64::from(width)) as usize;
     "█".repeat(filled) + &"░".repeat(usize::from(width) - filled)

@@ -1,4 +1,4 @@
-//! `mdspace trace`: a line for each transfer of a member, as tracers of the block layer print it, and why it was made.
+//! `mdspace trace`: a line for each transfer of a member, in the form of block-layer tracers, with the reason for the transfer.
 
 use crate::command::clients::arguments::TraceArguments;
 use crate::command::clients::control::client;
@@ -9,7 +9,7 @@ use export::measure::{Traced, Traces};
 use serde::Deserialize;
 use std::time::Duration;
 
-/// How long the server is left alone when it had nothing new.
+/// Time between two requests if the server had no new transfers.
 const PAUSE: Duration = Duration::from_millis(100);
 
 const HEADING: &str = "TIME(s)       PROCESS   DEVICE                   T    SECTOR         BYTES     LAT(ms)  WHY\n";
@@ -25,9 +25,9 @@ pub(crate) fn run(arguments: &TraceArguments) -> Result<(), Failure> {
     while left != Some(0) {
         let body = client.get(&route)?;
         let Traces { next, lost, mut transfers } = Traces::deserialize(&body)
-            .map_err(|error| Failure::unwell(format!("the server's answer is no trace: {error}")))?;
+            .map_err(|error| Failure::unwell(format!("the server's reply is not a trace: {error}")))?;
         if lost > 0 {
-            tell!("note: {lost} transfers were too quick to be fetched");
+            tell!("note: {lost} transfers were overwritten before they could be fetched");
         }
         if let Some(left) = &mut left {
             transfers.truncate((*left).try_into().unwrap_or(usize::MAX));

@@ -1,4 +1,4 @@
-//! The command line of what measures, and of what packages are made with.
+//! Arguments of the commands that measure.
 
 use crate::command::text::level::parse_level;
 use crate::command::text::size::Size;
@@ -16,26 +16,26 @@ Examples:
   mdspace bench --level 6 --member /mnt/scratch    files in a directory, removed afterwards
   mdspace bench --member /dev/loop0 --member /dev/loop1 --member /dev/loop2    OVERWRITTEN
 
-Each figure stands beside the limit measured in the same run: the same bytes moved between the same
+Beside each figure stands its limit, measured in the same run: the same bytes moved between the same
 buffers and members without RAID.")]
 pub(crate) struct BenchArguments {
-    /// RAID levels, one after another
+    /// RAID levels, measured one after another
     #[arg(long, short, value_parser = parse_level, value_delimiter = ',', default_value = "0,5,6")]
     pub(crate) level: Vec<Level>,
 
-    /// Number of members; with block devices, as many as are given
+    /// Number of members; with block devices, their number
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub(crate) members: u16,
 
-    /// Bytes of a chunk
+    /// Bytes in a chunk
     #[arg(long, short, value_name = "SIZE", default_value = "64K")]
     pub(crate) chunk: Size,
 
-    /// What members are made of: `memory`, a directory for files, or block devices (several times)
+    /// The members: `memory`, a directory for files, or block devices (several times)
     #[arg(long, value_name = "memory|DIR|DEVICE", default_value = "memory")]
     pub(crate) member: Vec<PathBuf>,
 
-    /// Bytes of each member, where they are made for the purpose
+    /// Bytes of each member in memory or in a directory
     #[arg(long, value_name = "SIZE", default_value = "64M")]
     pub(crate) size: Size,
 
@@ -43,15 +43,15 @@ pub(crate) struct BenchArguments {
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub(crate) depth: usize,
 
-    /// Keep checksums, at the levels that can have them
+    /// Keep checksums, at levels that can have them
     #[arg(long)]
     pub(crate) integrity: bool,
 
-    /// Count the members' transfers for writes of many kinds, exactly, instead of measuring time
+    /// Count the members' transfers for several kinds of writes, exactly, instead of measuring time
     #[arg(long)]
     pub(crate) count: bool,
 
-    /// Measure only what has this in its name
+    /// Measure only workloads with these words in their name
     #[arg(long, value_name = "WORDS", conflicts_with_all = ["count", "shards"])]
     pub(crate) only: Option<String>,
 
@@ -59,11 +59,11 @@ pub(crate) struct BenchArguments {
     #[arg(long, value_name = "N", default_value = "1", conflicts_with_all = ["count", "integrity"])]
     pub(crate) shards: NonZeroU16,
 
-    /// Seconds that each figure is measured for
+    /// Seconds for each measurement
     #[arg(long, value_name = "N", default_value_t = 1.0)]
     pub(crate) seconds: f64,
 
-    /// Also write a page with tables and plots into this file (HTML that needs nothing else)
+    /// Also write a page with tables and plots to this file (self-contained HTML)
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 
@@ -76,18 +76,18 @@ pub(crate) struct BenchArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mdspace lab                                      all of them, beside what was published
+  mdspace lab                                      all experiments, beside the published figures
   mdspace lab e2 --json
   mdspace lab all --report lab.html
 
-The engine runs unchanged; the drives are models fitted to the published figures (docs/lab.md). Nothing
-on this machine is touched or measured: the figures are the same everywhere and each time.")]
+The engine runs unchanged; the drives are models fitted to the published figures (docs/lab.md). No device
+of this machine is used or measured: the figures are the same on every machine and in every run.")]
 pub(crate) struct LabArguments {
-    /// Which measurements: all, or some of those that docs/lab.md explains
+    /// The experiments: all, or names from docs/lab.md
     #[arg(value_name = "NAME", default_value = "all", value_parser = lab_names())]
     pub(crate) experiments: Vec<String>,
 
-    /// Also write a page with tables and plots into this file (HTML that needs nothing else)
+    /// Also write a page with tables and plots to this file (self-contained HTML)
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 
@@ -96,7 +96,7 @@ pub(crate) struct LabArguments {
     pub(crate) json: bool,
 }
 
-/// The laboratory's experiments, and all of them.
+/// The names of the experiments, and `all`.
 fn lab_names() -> clap::builder::PossibleValuesParser {
     std::iter::once("all").chain(sim::lab::EXPERIMENTS.iter().map(|experiment| experiment.name)).into()
 }

@@ -1,6 +1,6 @@
-//! A page of tables and plots in one file: it loads nothing, runs nothing, and follows the reader's choice of light or dark.
+//! A page of tables and plots in one file. It loads nothing, runs nothing, and follows the reader's choice of light or dark.
 //!
-//! It says what the command prints, in the same numbers; a plot is beside its table, never instead of it.
+//! It has the same numbers as the command's text. A plot accompanies its table and never replaces it.
 
 use crate::command::text::failure::Failure;
 use std::fmt::Write;
@@ -20,17 +20,17 @@ svg { display: block; max-width: 100%; } svg text { fill: var(--text); font: 13p
 .here { fill: var(--here); } .there { fill: var(--there); }
 ";
 
-/// One line of a plot.
+/// A bar of a plot.
 pub(crate) struct Bar {
-    /// What it is of.
+    /// Its label.
     pub(crate) label: String,
-    /// What was measured here, and how that is written.
+    /// The value measured here, and its text.
     pub(crate) here: (f64, String),
-    /// What it stands beside, if anything.
+    /// The value to compare it with, if there is one.
     pub(crate) there: Option<(f64, String)>,
 }
 
-/// A page that is being written.
+/// A page under construction.
 pub(crate) struct Page(String);
 
 impl Page {
@@ -67,7 +67,7 @@ impl Page {
         self.add(format_args!("<h3>{}</h3>\n", escaped(text)));
     }
 
-    /// Bars from zero, all to one scale; `there` is what the second colour means.
+    /// Bars from zero, all to one scale. `there` names the second colour.
     pub(crate) fn bars(&mut self, title: &str, there: &str, bars: &[Bar]) {
         const LINE: usize = 22;
         const LABELS: usize = 320;
@@ -101,7 +101,7 @@ impl Page {
         ));
     }
 
-    /// Writes it into a file.
+    /// Writes the page to a file.
     pub(crate) fn write(mut self, path: &Path) -> Result<(), Failure> {
         self.add(format_args!("</body>\n</html>\n"));
         std::fs::write(path, self.0).map_err(|error| Failure::refused(format!("--report: {}: {error}", path.display())))
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_whole_and_says_what_it_was_given_and_no_more() {
+    fn a_page_is_complete_escaped_and_self_contained() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("page.html");
         let mut page = Page::new("a < b", "\"all\" & everything");
@@ -136,7 +136,7 @@ mod tests {
         {
             assert!(text.contains(words), "{words}: {text}");
         }
-        // Half as long as what it stands beside.
+        // Half as long as the bar for comparison.
         assert!(text.contains("width=\"210.0\"") && text.contains("width=\"420.0\""), "{text}");
         for (open, close) in [("<table>", "</table>"), ("<svg ", "</svg>"), ("<tr>", "</tr>"), ("<h2>", "</h2>")] {
             assert_eq!(text.matches(open).count(), text.matches(close).count(), "{open}");
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_is_a_refusal() {
+    fn a_file_that_cannot_be_written_is_a_refusal() {
         let error = Page::new("", "").write(Path::new("/nowhere/page.html")).expect_err("there is no such directory");
         assert!(error.to_string().contains("--report: /nowhere/page.html"), "{error}");
     }

@@ -1,7 +1,6 @@
-//! `lab`: published measurements, made again on modelled drives in virtual time.
+//! `lab`: published measurements, repeated on modelled drives in virtual time.
 //!
-//! The experiments are [`sim::lab`]'s; here they are chosen and printed. They
-//! touch nothing on this machine.
+//! [`sim::lab`] has the experiments. This file selects and prints them. They use no device of this machine.
 
 use crate::command::measure::arguments::LabArguments;
 use crate::command::measure::html::{Bar, Page};
@@ -32,12 +31,12 @@ pub(crate) fn run(arguments: &LabArguments) -> Result<(), Failure> {
     arguments.report.as_deref().map_or(Ok(()), |path| page(&reports).write(path))
 }
 
-/// The same as a page with plots.
+/// The reports as a page with plots.
 fn page(reports: &[Report]) -> Page {
     let mut page = Page::new(
         "mdspace lab",
-        "Published measurements of software RAID, made again with this engine on modelled drives in virtual time: the \
-         same figures on every machine. docs/lab.md says what is modelled.",
+        "Published measurements of software RAID, repeated with this engine on modelled drives in virtual time: the \
+         figures are the same on every machine. docs/lab.md describes the models.",
     );
     for report in reports {
         page.section(&format!("{}: {}", report.experiment.to_uppercase(), report.title), &report.setup);
@@ -54,7 +53,7 @@ fn page(reports: &[Report]) -> Page {
     page
 }
 
-/// Settings beside each other, where there is more than one.
+/// Plots the settings of a workload beside each other, if it has more than one.
 fn plot(page: &mut Page, figures: &[Figure]) {
     let [first, _, ..] = figures else { return };
     let bar = |figure: &Figure| Bar {

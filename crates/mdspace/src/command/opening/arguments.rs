@@ -7,45 +7,45 @@ use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Members of an array that exists.
+/// Members of an existing array.
 #[derive(Debug, Args)]
 pub(crate) struct MemberArguments {
     /// The members, in any order: image files, block devices, quoted globs; for `examine`, or with --uuid or --name, directories
     #[arg(value_name = "MEMBER", required = true)]
     pub(crate) members: Vec<OsString>,
 
-    /// Take only members of the array with this UUID, and pass over everything else
+    /// Take only members of the array with this UUID, and skip everything else
     #[arg(long, value_name = "UUID")]
     pub(crate) uuid: Option<ArrayUuid>,
 
-    /// Take only members of the array with this name, with or without its host, and pass over everything else
+    /// Take only members of the array with this name, with or without its host, and skip everything else
     #[arg(long, conflicts_with = "uuid")]
     pub(crate) name: Option<String>,
 }
 
 impl MemberArguments {
-    /// Which array's members count, where that was said.
+    /// The choice of an array, if the user made one.
     pub(crate) fn choice(&self) -> Option<ArrayChoice> {
         self.uuid.map(ArrayChoice::Uuid).or_else(|| self.name.clone().map(ArrayChoice::Name))
     }
 }
 
-/// Members of an array that is going to be started.
+/// Members of an array to be assembled.
 #[derive(Debug, Args)]
 pub(crate) struct AssembleArguments {
     /// The members, in any order: image files, block devices, quoted globs, and with --uuid or --name directories
     #[arg(value_name = "MEMBER", required_unless_present = "scan")]
     members: Vec<OsString>,
 
-    /// Take only members of the array with this UUID, and pass over everything else
+    /// Take only members of the array with this UUID, and skip everything else
     #[arg(long, value_name = "UUID", conflicts_with = "scan")]
     uuid: Option<ArrayUuid>,
 
-    /// Take only members of the array with this name, with or without its host, and pass over everything else
+    /// Take only members of the array with this name, with or without its host, and skip everything else
     #[arg(long, conflicts_with_all = ["scan", "uuid"])]
     name: Option<String>,
 
-    /// Take the array of an ARRAY line of mdadm.conf, which MEMBER then names: /dev/md/data, data, or its UUID
+    /// Take the array of an ARRAY line in mdadm.conf; MEMBER then names that array: /dev/md/data, data, or its UUID
     #[arg(long)]
     scan: bool,
 
@@ -53,12 +53,12 @@ pub(crate) struct AssembleArguments {
     #[arg(long, value_name = "FILE", requires = "scan")]
     config: Option<PathBuf>,
 
-    /// Take the fewest and least stale members that make an array start again, or one that is dirty and degraded; what may
-    /// be lost or wrong is said. A read writes nothing
+    /// Assemble with stale members (the fewest and freshest that suffice), or although dirty and degraded; warnings name what
+    /// may be lost or wrong. Reading writes nothing
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// How a RAID-0 of members that differ in size was striped, where it does not say
+    /// How a RAID-0 of unequal members was striped, if its superblocks do not say
     #[arg(long, value_name = "LAYOUT")]
     pub(crate) raid0_layout: Option<Raid0Layout>,
 
@@ -66,12 +66,12 @@ pub(crate) struct AssembleArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) bitmap: Option<PathBuf>,
 
-    /// Read also what the members' bad-block logs say must not be read; it may be old. Never with writing
+    /// Also read blocks that the members' bad-block logs list; they may hold old data. Only for reading
     #[arg(long)]
     pub(crate) ignore_bad_blocks: bool,
 }
 
-/// The two ways to stripe the longer members of a RAID-0.
+/// The two ways to stripe a RAID-0 of unequal members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Raid0Layout {
     /// By Linux before 3.14
@@ -91,7 +91,7 @@ impl Raid0Layout {
 }
 
 impl AssembleArguments {
-    /// Members, and the file with their bitmap, as they are given or as mdadm.conf has them.
+    /// The members and their bitmap file, from the command line or from mdadm.conf.
     pub(crate) fn resolve(&self) -> Result<(MemberArguments, Option<PathBuf>), Failure> {
         if !self.scan {
             let (members, name) = (self.members.clone(), self.name.clone());
@@ -110,7 +110,7 @@ impl AssembleArguments {
 }
 
 impl AssembleArguments {
-    /// These members and nothing else.
+    /// `members` and `bitmap`, with defaults for everything else.
     pub(crate) fn of(members: &MemberArguments, bitmap: Option<PathBuf>) -> Self {
         let MemberArguments { members, uuid, name } = members;
         Self {

@@ -114,8 +114,9 @@ impl Machine {
         let described: String = described.collect();
         let odd = refusal.member.as_deref().unwrap_or("one of the members");
         let count = arrays.len();
-        let reason =
-            format!("{odd}: superblock.set_uuid: belongs to another array; these are members of {count} arrays:{described}");
+        let reason = format!(
+            "{odd}: superblock.set_uuid: belongs to another array; these are members of {count} arrays:{described}"
+        );
         let uuid = ArrayUuid(first.0.set_uuid);
         Some(
             Failure::refused(reason)

@@ -2,7 +2,7 @@
 //!
 //! The file never replaces another one. If the array refuses it, it is removed again.
 
-use crate::machine::{Array, Machine, OPEN_PATIENCE, Purpose, not_opened};
+use crate::machine::{Array, Machine, OPEN_TIMEOUT, Purpose, not_opened};
 use crate::made_files::MadeFiles;
 use crate::names::name_of;
 use engine::{BitmapPolicy, Refusal};
@@ -32,16 +32,16 @@ impl BitmapFile {
             let mut made = MadeFiles::default();
             made.make(&path, |path| io::create_preallocated(path, bytes)).map(|()| made)
         };
-        let patience = array.member_timeout().unwrap_or_default().max(OPEN_PATIENCE);
-        let made = machine.elsewhere.run(&machine.clock, patience, make).await;
+        let limit = array.member_timeout().unwrap_or_default().max(OPEN_TIMEOUT);
+        let made = machine.blocking.run(&machine.clock, limit, make).await;
         let made = made.map_err(|refusal| refusal.of(self.path.display().to_string()))?;
         let made = made.map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => self.exists(),
-            _ => {
-                self.refused(format!("cannot create: {error}")).advice("name a new file in a directory that the server can write to")
-            }
+            _ => self
+                .refused(format!("cannot create: {error}"))
+                .advice("name a new file in a directory that the server can write to"),
         })?;
-        let opened = machine.open_elsewhere(&self.path, Purpose::Write, array.member_timeout()).await?;
+        let opened = machine.open_in_background(&self.path, Purpose::Write, array.member_timeout()).await?;
         let file = opened.map_err(|error| not_opened(&error))?;
         array.add_bitmap_file(file, self.chunk_bytes, BitmapPolicy::default()).await?;
         made.keep();

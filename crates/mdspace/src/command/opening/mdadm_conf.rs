@@ -1,7 +1,7 @@
 //! mdadm.conf: `DEVICE` and `ARRAY` lines, read as mdadm reads them; and `ARRAY` lines, written as it writes them.
 //!
-//! Other lines are passed over, as far as they say nothing about which members an array has. What an `ARRAY` line
-//! asks for that is not known here is refused: it may be what keeps the wrong array from being started.
+//! Other lines are skipped if they do not affect which members an array has. An unknown word in an `ARRAY` line is refused: it
+//! may be what keeps the wrong array from starting.
 //!
 //! Facts: mdadm.conf(5); mdadm's `config.c` and `super1.c` (`brief_examine_super1`).
 
@@ -11,13 +11,13 @@ use engine::status::Examination;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Where mdadm looks, in its order.
+/// Paths at which mdadm looks, in its order.
 const PLACES: [&str; 2] = ["/etc/mdadm/mdadm.conf", "/etc/mdadm.conf"];
 
 /// One `ARRAY` line.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct ArrayLine {
-    /// `/dev/md/data`, where one is given.
+    /// `/dev/md/data`, if the line names a device.
     device: Option<String>,
     pub(crate) uuid: Option<ArrayUuid>,
     name: Option<String>,
@@ -27,16 +27,16 @@ pub(crate) struct ArrayLine {
     pub(crate) bitmap: Option<PathBuf>,
 }
 
-/// What is read of the file.
+/// The parts of the file that count here.
 #[derive(Debug, PartialEq, Eq, Default)]
 pub(crate) struct Config {
-    /// Globs of what may be a member; `partitions` is among them when every block device may be.
+    /// Globs of possible members; the word `partitions` stands for all block devices.
     devices: Vec<String>,
     arrays: Vec<ArrayLine>,
 }
 
 impl Config {
-    /// Reads `path`, or the one where mdadm would look.
+    /// Reads `path`, or the file that mdadm would read.
     pub(crate) fn read(path: Option<&Path>) -> Result<Self, Failure> {
         let path = match path {
             Some(path) => path,
@@ -60,13 +60,13 @@ impl Config {
         Ok(config)
     }
 
-    /// The array called `wanted`: by its device, its name or its uuid; or the only one.
+    /// The array whose device, name or uuid is `wanted`; without `wanted` the only array.
     pub(crate) fn array(&self, wanted: Option<&str>) -> Result<&ArrayLine, Failure> {
-        let is_wanted = |line: &&ArrayLine| wanted.is_none_or(|wanted| line.is_called(wanted));
+        let is_wanted = |line: &&ArrayLine| wanted.is_none_or(|wanted| line.matches(wanted));
         let found: Vec<&ArrayLine> = self.arrays.iter().filter(is_wanted).collect();
         let known = || {
-            let names: Vec<String> = self.arrays.iter().map(ArrayLine::called).collect();
-            if names.is_empty() { "it has none at all".to_owned() } else { format!("it has: {}", names.join(", ")) }
+            let names: Vec<String> = self.arrays.iter().map(ArrayLine::label).collect();
+            if names.is_empty() { "it has no ARRAY line".to_owned() } else { format!("it has: {}", names.join(", ")) }
         };
         match (&found[..], wanted) {
             ([line], _) => Ok(line),
@@ -74,14 +74,15 @@ impl Config {
                 Err(Failure::refused(format!("{wanted}: mdadm.conf has no such ARRAY line")).advise(known()))
             }
             ([], None) => Err(Failure::refused("mdadm.conf has no ARRAY line")
-                .advise("`mdspace examine --scan MEMBER...` writes them")),
+                .advise("`mdspace examine --scan MEMBER...` prints such lines")),
             (_, _) => {
-                Err(Failure::refused("several ARRAY lines of mdadm.conf fit").advise(format!("say which; {}", known())))
+                Err(Failure::refused("several ARRAY lines of mdadm.conf match")
+                    .advise(format!("choose one; {}", known())))
             }
         }
     }
 
-    /// Where members of an array may be, as globs and paths.
+    /// Globs and paths of the possible members of `array`.
     pub(crate) fn places(&self, array: &ArrayLine) -> Vec<OsString> {
         if !array.devices.is_empty() {
             return array.devices.iter().map(OsString::from).collect();
@@ -112,7 +113,7 @@ fn block_devices() -> Vec<OsString> {
     devices.map(PathBuf::into_os_string).collect()
 }
 
-/// Lines of words: one that begins with a space goes on with the one before; a word that begins with `#` ends it.
+/// The lines as words. A line that begins with white space continues the line before; a word that begins with `#` starts a comment.
 fn lines(text: &str) -> Vec<Vec<String>> {
     let mut lines: Vec<Vec<String>> = Vec::new();
     for line in text.lines() {
@@ -128,7 +129,7 @@ fn lines(text: &str) -> Vec<Vec<String>> {
     lines
 }
 
-/// Words; quotes keep spaces and are dropped.
+/// The words of a line. Quotes keep spaces, and are dropped.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();
@@ -160,7 +161,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Keywords may be cut to three letters, in any case.
+/// Keywords may be shortened, to no less than three letters, in upper or lower case.
 fn is_keyword(word: &str, keyword: &str) -> bool {
     word.len() >= 3 && keyword.starts_with(&word.to_ascii_lowercase())
 }
@@ -177,19 +178,19 @@ fn array(words: &[String]) -> Result<ArrayLine, String> {
             "name" => line.name = Some(value.to_owned()),
             "devices" => line.devices.extend(value.split(',').map(str::to_owned)),
             "bitmap" => line.bitmap = Some(value.into()),
-            // What the superblocks say anyway.
+            // The superblocks have these, too.
             "metadata" | "level" | "num-devices" | "spares" | "disks" | "auto" | "spare-group" => {}
-            _ => return Err(format!("ARRAY: {word}: not understood here")),
+            _ => return Err(format!("ARRAY: {word}: unknown word")),
         }
     }
     if line.uuid.is_none() {
-        return Err(format!("ARRAY {}: it has no uuid=, by which its members are known here", line.called()));
+        return Err(format!("ARRAY {}: it has no uuid=, which mdspace needs to find its members", line.label()));
     }
     Ok(line)
 }
 
 impl ArrayLine {
-    fn is_called(&self, wanted: &str) -> bool {
+    fn matches(&self, wanted: &str) -> bool {
         let device = self.device.as_deref();
         let last = |path: &str| path.rsplit(['/', ':']).next().map(str::to_owned);
         device == Some(wanted)
@@ -198,13 +199,13 @@ impl ArrayLine {
             || [device, self.name.as_deref()].into_iter().flatten().any(|path| last(path).as_deref() == Some(wanted))
     }
 
-    fn called(&self) -> String {
+    fn label(&self) -> String {
         let words = [self.device.clone(), self.name.clone(), self.uuid.map(|uuid| uuid.to_string())];
         words.into_iter().flatten().next().unwrap_or_else(|| "without a name".to_owned())
     }
 }
 
-/// The `ARRAY` lines of arrays that members belong to, in the order of the members.
+/// The `ARRAY` lines of the members' arrays, in the order of the members.
 pub(crate) fn array_lines(members: &[Examination]) -> String {
     let mut seen = Vec::new();
     let mut text = String::new();
@@ -223,7 +224,7 @@ pub(crate) fn array_lines(members: &[Examination]) -> String {
 
 fn array_line(member: &Examination, spares: usize) -> String {
     let name = &member.array_name;
-    // Such a name would be other words of the line, or another line.
+    // Any other name would add words to the line, or another line.
     let is_plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_graphic() && !"\"'#".contains(c));
     let device = match name.rsplit(':').next() {
         Some(short) if is_plain => format!("/dev/md/{short}"),

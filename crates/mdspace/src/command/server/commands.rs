@@ -3,7 +3,7 @@
 //! Commands that change which files belong to the array, and slow ones, run one at a time. A second one waits up to
 //! [`TURN_TIMEOUT`] for the first, and is then refused with the name of the running command. Queries, `fail`, `remove`, `scrub` and
 //! quick settings wait for the array alone. Work that may wait for a file system has a thread of its own
-//! ([`crate::elsewhere`]).
+//! ([`crate::blocking`]).
 
 use crate::command::server::crew::Crew;
 use crate::command::server::grow;
@@ -143,7 +143,8 @@ impl<'a> Commands<'a> {
         let clock = &self.machine.clock;
         let is_held = |error: &OpenError| matches!(error, OpenError::Locked { .. } | OpenError::Busy { .. });
         loop {
-            let opened = self.machine.open_elsewhere(&path_of(name), Purpose::Write, self.array.member_timeout()).await;
+            let opened =
+                self.machine.open_in_background(&path_of(name), Purpose::Write, self.array.member_timeout()).await;
             match opened.map_err(not_opened)? {
                 Err(error) if is_held(&error) && clock.now() < self.recently_removed_until.get() => {
                     clock.sleep_until(clock.now() + REOPEN_INTERVAL).await;

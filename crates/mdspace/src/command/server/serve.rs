@@ -23,7 +23,7 @@ use crate::command::server::volume::Exported;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, tell};
 use crate::command::text::wording::describe;
-use crate::machine::{Arena, Array, Machine, Purpose, keep_up};
+use crate::machine::{Arena, Array, Machine, Purpose, run_background};
 use engine::status::Status;
 use engine::{ArrayError, BitmapClearing, BitmapPolicy, BitmapWrites};
 use export::control::{ApiError, Command, ControlServer};
@@ -188,7 +188,7 @@ impl<'a> ArrayServer<'a> {
             let array = array.clone();
             saved.restore(&array);
             async move {
-                join(keep_up(&array), saved.keep(&array)).await;
+                join(run_background(&array), saved.keep(&array)).await;
             }
         });
         let front = Front { exports, addresses, commands, terminated: Box::pin(terminated) };

@@ -177,7 +177,8 @@ pub(crate) const SETTINGS: [Setting; 11] = [
         values: "always, or scrub",
         is_slow: false,
         prepare: |_, array, value| {
-            let verify = Verify::from_name(value).ok_or_else(|| Refusal::new(format!("{value:?} is neither always nor scrub")))?;
+            let verify = Verify::from_name(value)
+                .ok_or_else(|| Refusal::new(format!("{value:?} is neither always nor scrub")))?;
             if !array.has_checksums() {
                 return Err(Refusal::new("the array has no checksums"));
             }
@@ -200,7 +201,9 @@ enum BitmapChange {
 
 fn parse_seconds(text: &str) -> Result<Duration, Refusal> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| Refusal::new(format!("{text:?} is not a time from 0.1 to 86400 s")))
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| Refusal::new(format!("{text:?} is not a time from 0.1 to 86400 s")))
 }
 
 fn parse_bitmap(text: &str) -> Result<BitmapChange, Refusal> {

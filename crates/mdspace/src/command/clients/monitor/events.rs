@@ -1,18 +1,18 @@
-//! mdadm --monitor's events, from two looks at an array. Pure.
+//! The events of mdadm --monitor, computed from two snapshots of an array. Pure.
 //!
-//! Facts: mdadm(8), "MONITOR MODE"; mdadm's `Monitor.c` for what is told together.
+//! Facts: mdadm(8), "MONITOR MODE"; mdadm's `Monitor.c` for the events that come together.
 
 use crate::command::clients::report::StatusView;
 use serde::Serialize;
 
-/// Something happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Event {
-    /// mdadm's name of it.
+    /// mdadm's name for it.
     pub(crate) event: String,
-    /// The array's name, or its uuid when it has none.
+    /// The array's name, or its uuid if it has no name.
     pub(crate) array: String,
-    /// Which member it is about.
+    /// The member concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) member: Option<String>,
 }
@@ -22,30 +22,30 @@ impl Event {
         Self { event: event.into(), array: array.to_owned(), member: member.map(str::to_owned) }
     }
 
-    /// Whether mdadm mails it: redundancy is lost.
+    /// Whether mdadm sends mail: redundancy was lost.
     pub(crate) fn is_mailed(&self) -> bool {
         matches!(&*self.event, "Fail" | "FailSpare" | "DegradedArray" | "DeviceDisappeared" | "TestMessage")
     }
 }
 
-/// A member, as far as events are about it.
+/// The state of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seen {
     name: String,
     state: String,
 }
 
-/// What was seen of an array at a moment.
+/// A snapshot of an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct Snapshot {
     pub(crate) array: String,
     is_degraded: bool,
     members: Vec<Seen>,
-    /// The sweep under way: what it is, and how much of it is done in hundredths.
+    /// The running sweep and the percentage done.
     sweep: Option<(String, u64)>,
 }
 
-impl Look {
+impl Snapshot {
     pub(crate) fn of(status: &StatusView) -> Self {
         let members = status.members().map(|(name, state)| Seen { name: name.to_owned(), state: state.to_owned() });
         Self {
@@ -65,12 +65,11 @@ fn is_active(state: &str) -> bool {
     matches!(state, "in_sync" | "recovering")
 }
 
-/// How far a sweep has to get for each of its events, in hundredths.
+/// The percentages at which a sweep causes events.
 const STEPS: [u64; 4] = [20, 40, 60, 80];
 
-/// What happened between two looks; `before` is `None` when the array is seen for the first time, `now` when it is
-/// there no more.
-pub(crate) fn events(before: Option<&Look>, now: Option<&Look>) -> Vec<Event> {
+/// The events between two snapshots. `before` is `None` for a new array, `now` for one that is no longer served.
+pub(crate) fn events(before: Option<&Snapshot>, now: Option<&Snapshot>) -> Vec<Event> {
     match (before, now) {
         (None, None) => Vec::new(),
         (Some(before), None) => vec![Event::new("DeviceDisappeared", &before.array, None)],
@@ -86,7 +85,7 @@ pub(crate) fn events(before: Option<&Look>, now: Option<&Look>) -> Vec<Event> {
     }
 }
 
-fn members<'a>(before: &'a Look, now: &'a Look) -> impl Iterator<Item = Event> + 'a {
+fn members<'a>(before: &'a Snapshot, now: &'a Snapshot) -> impl Iterator<Item = Event> + 'a {
     let failed = before.members.iter().filter_map(|Seen { name, state }| {
         let is_lost = matches!(now.state(name), Some("faulty") | None);
         let event = match &**state {
@@ -101,7 +100,7 @@ fn members<'a>(before: &'a Look, now: &'a Look) -> impl Iterator<Item = Event> +
     failed.chain(active.map(|member| Event::new("SpareActive", &now.array, Some(&member.name))))
 }
 
-fn sweeps<'a>(before: Option<&'a (String, u64)>, now: &'a Look) -> impl Iterator<Item = Event> + 'a {
+fn sweeps<'a>(before: Option<&'a (String, u64)>, now: &'a Snapshot) -> impl Iterator<Item = Event> + 'a {
     let (started, finished) = match (before, &now.sweep) {
         (None, Some(_)) => (true, false),
         (Some(_), None) => (false, true),
@@ -114,7 +113,7 @@ fn sweeps<'a>(before: Option<&'a (String, u64)>, now: &'a Look) -> impl Iterator
     let mut steps = STEPS.into_iter().filter(move |step| from < *step && *step <= to);
     let finished = finished.then(|| event("RebuildFinished".to_owned()));
     let started = started.then(|| event("RebuildStarted".to_owned()));
-    // Of several steps at once the last is told.
+    // Of several percentages at once only the last causes an event.
     finished.into_iter().chain(started).chain(steps.next_back().map(|step| event(format!("Rebuild{step}"))))
 }
 
@@ -122,10 +121,10 @@ fn sweeps<'a>(before: Option<&'a (String, u64)>, now: &'a Look) -> impl Iterator
 mod tests {
     use super::*;
 
-    fn look(members: &[(&str, &str)], sweep: Option<(&str, u64)>) -> Look {
+    fn snapshot(members: &[(&str, &str)], sweep: Option<(&str, u64)>) -> Snapshot {
         let members: Vec<Seen> =
             members.iter().map(|(name, state)| Seen { name: (*name).to_owned(), state: (*state).to_owned() }).collect();
-        Look {
+        Snapshot {
             array: "data".to_owned(),
             is_degraded: members.iter().filter(|member| member.state == "in_sync").count() < 2,
             members,
@@ -134,16 +133,16 @@ mod tests {
     }
 
     #[test]
-    fn each_change_is_told_in_mdadms_words() {
-        let whole = || look(&[("a", "in_sync"), ("b", "in_sync"), ("c", "spare")], None);
-        let failed = || look(&[("a", "in_sync"), ("c", "spare"), ("b", "faulty")], None);
+    fn each_change_causes_the_events_of_mdadm() {
+        let whole = || snapshot(&[("a", "in_sync"), ("b", "in_sync"), ("c", "spare")], None);
+        let failed = || snapshot(&[("a", "in_sync"), ("c", "spare"), ("b", "faulty")], None);
         let recovering =
-            |percent| look(&[("a", "in_sync"), ("c", "recovering"), ("b", "faulty")], Some(("recover", percent)));
-        let recovered = || look(&[("a", "in_sync"), ("c", "in_sync"), ("b", "faulty")], None);
-        let removed = || look(&[("a", "in_sync"), ("c", "spare")], None);
-        let spare_failed = || look(&[("a", "in_sync"), ("b", "in_sync"), ("c", "faulty")], None);
-        let resync = |percent| look(&[("a", "in_sync"), ("b", "in_sync")], Some(("resync", percent)));
-        let table: Vec<(Option<Look>, Option<Look>, &[&str])> = vec![
+            |percent| snapshot(&[("a", "in_sync"), ("c", "recovering"), ("b", "faulty")], Some(("recover", percent)));
+        let recovered = || snapshot(&[("a", "in_sync"), ("c", "in_sync"), ("b", "faulty")], None);
+        let removed = || snapshot(&[("a", "in_sync"), ("c", "spare")], None);
+        let spare_failed = || snapshot(&[("a", "in_sync"), ("b", "in_sync"), ("c", "faulty")], None);
+        let resync = |percent| snapshot(&[("a", "in_sync"), ("b", "in_sync")], Some(("resync", percent)));
+        let table: Vec<(Option<Snapshot>, Option<Snapshot>, &[&str])> = vec![
             (None, None, &[]),
             (None, Some(whole()), &["NewArray"]),
             (None, Some(failed()), &["NewArray", "DegradedArray"]),
@@ -171,7 +170,7 @@ mod tests {
                     Some(member) => format!("{} {member}", event.event),
                     None => event.event.clone(),
                 })
-                .filter(|told| told != "Fail c") // it left between two looks
+                .filter(|told| told != "Fail c") // the member left between two snapshots
                 .collect();
             assert_eq!(told, expected, "{before:?} {now:?}");
         }

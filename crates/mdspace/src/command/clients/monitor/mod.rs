@@ -1,7 +1,7 @@
-//! `mdspace monitor`: tells a program, a mail command or a webhook what happens to an array, as mdadm --monitor does.
+//! `mdspace monitor`: reports events of an array to a program, a mail command or a webhook, as mdadm --monitor does.
 //!
-//! It looks at the status at intervals, so what comes and goes between two looks is told as far as the
-//! second shows it. Whoever is told and fails is noted, and the next one is told all the same.
+//! It compares snapshots of the status at intervals, so changes that are undone between two snapshots cause no event. If one
+//! recipient fails, a note says so, and the others still get the event.
 
 mod events;
 
@@ -12,7 +12,7 @@ use crate::command::opening::sockets;
 use crate::command::text::failure::Failure;
 use crate::command::text::output::{print, print_as_it_is, tell};
 use crate::command::text::wording::utc;
-use events::{Event, Look, events};
+use events::{Event, Snapshot, events};
 use export::control::{Client, Webhook};
 use serde::Serialize;
 use std::io::Write;
@@ -24,35 +24,36 @@ use std::time::SystemTime;
 pub(crate) fn run(arguments: &MonitorArguments) -> Result<(), Failure> {
     let path = sockets::control(arguments.control.control.as_deref())?;
     let webhook = arguments.webhook.as_deref().map(Webhook::new).transpose().map_err(|reason| {
-        Failure::refused(format!("--webhook: {reason}")).advise("let --program call curl for what is not plain http")
+        Failure::refused(format!("--webhook: {reason}"))
+            .advise("for other protocols use --program with a script that calls curl")
     })?;
-    let told = Told { arguments, webhook };
-    let mut before = look(&path)?;
-    told.tell_all(&events(None, before.as_ref()))?;
+    let recipients = Recipients { arguments, webhook };
+    let mut before = snapshot(&path)?;
+    recipients.notify_all(&events(None, before.as_ref()))?;
     if arguments.test {
-        let array = before.as_ref().map_or("unknown", |look| &look.array);
-        told.tell_all(&[Event::new("TestMessage", array, None)])?;
+        let array = before.as_ref().map_or("unknown", |snapshot| &snapshot.array);
+        recipients.notify_all(&[Event::new("TestMessage", array, None)])?;
     }
     let interval = if arguments.once { None } else { Some(arguments.interval) };
     for _ in Intervals::new(interval, None).skip(1) {
-        let now = look(&path)?;
-        told.tell_all(&events(before.as_ref(), now.as_ref()))?;
+        let now = snapshot(&path)?;
+        recipients.notify_all(&events(before.as_ref(), now.as_ref()))?;
         before = now;
     }
     Ok(())
 }
 
-/// The array now; none when nobody serves it.
-fn look(path: &Path) -> Result<Option<Look>, Failure> {
+/// A snapshot of the array; `None` if it is not served.
+fn snapshot(path: &Path) -> Result<Option<Snapshot>, Failure> {
     let Ok(client) = Client::connect(path) else { return Ok(None) };
     match client.get("/v1/status") {
-        Ok(body) => Ok(Some(Look::of(&view(&body)?))),
-        Err(_) => Ok(None), // it ended meanwhile
+        Ok(body) => Ok(Some(Snapshot::of(&view(&body)?))),
+        Err(_) => Ok(None), // the server ended meanwhile
     }
 }
 
-/// Whoever is told.
-struct Told<'a> {
+/// The recipients of events.
+struct Recipients<'a> {
     arguments: &'a MonitorArguments,
     webhook: Option<Webhook>,
 }
@@ -66,12 +67,12 @@ struct Dated<'a> {
     event: &'a Event,
 }
 
-impl Told<'_> {
-    fn tell_all(&self, events: &[Event]) -> Result<(), Failure> {
-        events.iter().try_for_each(|event| self.tell(event))
+impl Recipients<'_> {
+    fn notify_all(&self, events: &[Event]) -> Result<(), Failure> {
+        events.iter().try_for_each(|event| self.notify(event))
     }
 
-    fn tell(&self, event: &Event) -> Result<(), Failure> {
+    fn notify(&self, event: &Event) -> Result<(), Failure> {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let dated = Dated { time: since_1970.as_secs(), event };
         let json = serde_json::to_value(&dated).expect("our own types have string keys");
@@ -96,7 +97,7 @@ impl Told<'_> {
         Ok(())
     }
 
-    /// Hands a letter to the mail command.
+    /// Sends a message through the mail command.
     fn mail(&self, address: &str, letter: &str) -> Result<(), String> {
         let mut command = Command::new("sh");
         command.args(["-c", &self.arguments.mailer]).env("MAILADDR", address).stdin(Stdio::piped());
@@ -116,13 +117,13 @@ fn ended_well(status: std::io::Result<std::process::ExitStatus>) -> Result<(), S
     }
 }
 
-fn note(who: &str, told: Result<(), String>) {
-    if let Err(reason) = told {
-        tell!("note: {who}: not told: {reason}");
+fn note(recipient: &str, notified: Result<(), String>) {
+    if let Err(reason) = notified {
+        tell!("note: {recipient}: not notified: {reason}");
     }
 }
 
-/// A letter as sendmail -t reads it. Names come from superblocks and paths: nothing in them may become a header.
+/// A message for sendmail -t. Names come from superblocks and paths, so they must not be able to add a header.
 fn letter(address: &str, event: &Event) -> String {
     let harmless = |text: &str| text.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>();
     let (name, array) = (harmless(&event.event), harmless(&event.array));
@@ -139,11 +140,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_letter_says_what_happened_and_no_name_becomes_a_header() {
-        let event = Event::new("Fail", "data\nBcc: everybody", Some("/dev/sdb"));
+    fn a_message_describes_its_event_and_no_name_adds_a_header() {
+        let event = Event::new("Fail", "data\nBcc: root", Some("/dev/sdb"));
         let letter = letter("root", &event);
         let (head, body) = letter.split_once("\n\n").expect("a head and a body");
-        assert_eq!(head, "To: root\nSubject: Fail event on data?Bcc: everybody");
+        assert_eq!(head, "To: root\nSubject: Fail event on data?Bcc: root");
         assert!(body.contains("Member: /dev/sdb\n"), "{body}");
     }
 }

@@ -1,4 +1,4 @@
-//! A scrub for a person: how far it is, and what it found.
+//! A scrub as text: its progress and its report.
 
 use crate::command::text::output::tell;
 use crate::command::text::progress::Progress;
@@ -7,28 +7,28 @@ use engine::verdict::Evidence;
 use engine::{Finding, FindingVerdict, MemberPart, Outcome, ScrubAction, ScrubReport, ScrubState, SweepStatus};
 use std::time::{Duration, Instant};
 
-/// Findings that are printed; JSON has more.
+/// Findings that are printed; JSON lists more.
 const FINDINGS_SHOWN: usize = 20;
 
 /// Time between two lines of JSON.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How far it is, on standard error.
+/// The progress of a scrub, on standard error.
 pub(crate) enum Shown {
-    /// Bar or lines, once it is known how far there is to go; and how far that is shown.
-    Person(Option<(Progress, u64)>),
-    /// When the last line was printed.
+    /// A bar or lines, once the total is known, and the bytes shown so far.
+    Text(Option<(Progress, u64)>),
+    /// JSON lines; the time of the last one.
     Json(Option<Instant>),
 }
 
 impl Shown {
     pub(crate) fn start(as_json: bool) -> Self {
-        if as_json { Self::Json(None) } else { Self::Person(None) }
+        if as_json { Self::Json(None) } else { Self::Text(None) }
     }
 
     pub(crate) fn show(&mut self, sweep: &SweepStatus) {
         match self {
-            Self::Person(shown) => {
+            Self::Text(shown) => {
                 let (total, done) = (sweep.total_bytes, sweep.done_bytes);
                 let (progress, before) = shown.get_or_insert_with(|| (Progress::resume("scrub", total, done), done));
                 progress.advance(done.saturating_sub(*before));
@@ -50,7 +50,7 @@ pub(super) fn text(report: &ScrubReport) -> String {
     let what = match report.action {
         ScrubAction::Check => "check",
         ScrubAction::Repair => "repair",
-        ScrubAction::RepairParity => "repair, md's choice where nothing is decided",
+        ScrubAction::RepairParity => "repair, md's choice where redundancy does not decide",
     };
     let state = match report.state {
         ScrubState::Waiting => "waiting".to_owned(),
@@ -63,11 +63,10 @@ pub(super) fn text(report: &ScrubReport) -> String {
     let (start, end) = (report.positions.start, report.positions.end);
     let mut text = format!("{what}: {state}, {} of {} done\n", Size(report.position - start), Size(end - start));
     if counts.learned > 0 {
-        text += &format!("  checksums of {} blocks were unknown, and are learned\n", counts.learned);
+        text += &format!("  {} blocks had no checksum, and have one now\n", counts.learned);
     }
     if counts.unknown > 0 {
-        text +=
-            &format!("  checksums of {} blocks are unknown; `mdspace scrub --repair` learns them\n", counts.unknown);
+        text += &format!("  {} blocks have no checksum; `mdspace scrub --repair` computes them\n", counts.unknown);
     }
     for change in &report.changes {
         text += &format!("  meanwhile {change}\n");
@@ -85,8 +84,11 @@ pub(super) fn text(report: &ScrubReport) -> String {
             counts.rewritten,
             counts.left()
         );
-        text +=
-            &if counts.failed > 0 { format!(", {} of them tried in vain\n", counts.failed) } else { "\n".to_owned() };
+        text += &if counts.failed > 0 {
+            format!(", {} of them after a failed attempt\n", counts.failed)
+        } else {
+            "\n".to_owned()
+        };
     }
     for member in &counts.members {
         text += &format!("  {} (slot {}): {} wrong blocks\n", member.name, member.slot, member.blocks);
@@ -114,9 +116,9 @@ fn line(finding: &Finding) -> String {
         FindingVerdict::Decided(Evidence::Parity) => "wrong by P and Q",
         FindingVerdict::Decided(Evidence::Majority) => "wrong by the majority",
         FindingVerdict::Undecidable => "undecidable",
-        FindingVerdict::Lost => "wrong or unreadable, and cannot be made good",
+        FindingVerdict::Lost => "wrong or unreadable, and cannot be reconstructed",
     };
-    let who = match finding.verdict {
+    let members_text = match finding.verdict {
         FindingVerdict::Undecidable => format!("{} members", members.len()),
         _ => members.join("; "),
     };
@@ -125,14 +127,14 @@ fn line(finding: &Finding) -> String {
     let array = match &array[..] {
         [] => "no data of the array".to_owned(),
         [first] => format!("of the array {first}"),
-        [first, rest @ ..] => format!("of the array {first} and {} parts more", rest.len()),
+        [first, rest @ ..] => format!("of the array {first} and {} more ranges", rest.len()),
     };
     let outcome = match finding.outcome {
         Outcome::Left => "left",
         Outcome::Healed => "healed",
         Outcome::Rewritten => "rewritten",
-        Outcome::Gone => "gone by a write of others",
+        Outcome::Gone => "overwritten meanwhile",
         Outcome::Failed => "could not be healed",
     };
-    format!("{stripe}{who}: {verdict}; {array}; {outcome}")
+    format!("{stripe}{members_text}: {verdict}; {array}; {outcome}")
 }

@@ -1,10 +1,7 @@
-//! What the members have to do for what users ask, counted where the engine
-//! hands transfers to them: exact, so that nobody's noise is in it.
+//! The members' transfers for writes of several kinds, counted where the engine issues them: exact, and free of noise.
 //!
-//! Each workload has an array of its own, so that none profits from what
-//! another left in memory, and is followed by a flush. Linear workloads end
-//! where a stripe and a request end together: no rest that would have to be
-//! read for.
+//! Each workload ends with a flush and has an array of its own, so that none profits from another's cache. Linear workloads end
+//! where a stripe and a request end together, so that no partial stripe remains, for which the engine would have to read.
 
 use super::{candidates, options};
 use crate::command::text::failure::Failure;
@@ -15,7 +12,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use io::AnyMember;
 use serde::Serialize;
 
-/// How much a linear workload writes, about.
+/// Approximate number of bytes that a linear workload writes.
 const LINEAR_BYTES: u64 = 64 << 20;
 
 /// Requests of a random workload.
@@ -24,7 +21,7 @@ const RANDOM_REQUESTS: u64 = 4096;
 /// The longest request.
 pub(super) const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// What was counted. Its fields are a stable interface (docs/json.md).
+/// A count. Its fields are a stable interface (docs/json.md).
 #[derive(Debug, Serialize)]
 pub(super) struct Count {
     /// `linear` or `random`.
@@ -33,7 +30,7 @@ pub(super) struct Count {
     pub(super) request_bytes: u64,
     /// Requests under way at a time.
     pub(super) depth: usize,
-    /// How many were made.
+    /// Number of requests.
     pub(super) requests: u64,
     /// Of all members together.
     pub(super) reads: u64,
@@ -43,11 +40,11 @@ pub(super) struct Count {
     pub(super) writes: u64,
     /// Their bytes.
     pub(super) written_bytes: u64,
-    /// Bytes of data and parity that full stripes would take.
+    /// Bytes of data and parity that full stripes would write.
     pub(super) least_written_bytes: u64,
 }
 
-/// Writes; the queue of the linear ones holds at least a stripe of ten members with 64 KiB chunks.
+/// The workloads, all of writes. The queue of linear ones holds at least a stripe of ten members with 64 KiB chunks.
 const WORKLOADS: [(&str, u64, usize); 8] = [
     ("linear", 4 << 10, 128),
     ("linear", 16 << 10, 32),
@@ -59,7 +56,7 @@ const WORKLOADS: [(&str, u64, usize); 8] = [
     ("random", 4 << 10, 32),
 ];
 
-/// Counts every workload on an array that exists on `members`.
+/// Counts every workload on the array of `members`.
 pub(super) async fn count_all(
     machine: &Machine,
     members: &[AnyMember],
@@ -99,12 +96,12 @@ pub(super) async fn count_all(
     Ok(counts)
 }
 
-/// What is counted is what members would have to do that are drives, whatever these are.
+/// Options under which memory members get the transfers that drives would get.
 fn of_drives(machine: &Machine) -> AssembleOptions {
     AssembleOptions { cache_bytes: Some(CACHE_BYTES), ..options(machine) }
 }
 
-/// Where requests begin.
+/// Positions of the requests.
 fn places(order: &str, request_bytes: u64, geometry: &Geometry) -> Vec<u64> {
     let room = geometry.array_bytes().min(LINEAR_BYTES);
     if order == "linear" {
@@ -116,7 +113,7 @@ fn places(order: &str, request_bytes: u64, geometry: &Geometry) -> Vec<u64> {
     (0..RANDOM_REQUESTS).map(|_| random.next() % places * request_bytes).collect()
 }
 
-/// Bytes of data in a stripe; of levels without parity, a sector.
+/// Bytes of data in a stripe; a sector for levels without parity.
 fn full_stripe(geometry: &Geometry) -> u64 {
     match geometry {
         Geometry::Parity(parity) => parity.stripe_bytes(),
@@ -143,7 +140,7 @@ fn least_common_multiple(a: u64, b: u64) -> u64 {
 }
 
 impl Count {
-    /// A row for people: per request the transfers, per byte written the bytes.
+    /// A row of the table: transfers per request, and bytes per byte written.
     pub(super) fn row(&self) -> Vec<String> {
         let (requests, bytes) = (self.requests as f64, (self.requests * self.request_bytes) as f64);
         vec![
@@ -156,7 +153,7 @@ impl Count {
         ]
     }
 
-    /// What the columns of [`Count::row`] are.
+    /// The headings of [`Count::row`].
     pub(super) fn heading() -> Vec<String> {
         ["", "reads/request", "bytes/byte", "writes/request", "bytes/byte", "full stripes"].map(str::to_owned).to_vec()
     }

@@ -1,5 +1,5 @@
-//! Rounds of measuring: array and limit in turn, so that both see the same
-//! machine, and the median of their ratios.
+//! Measurements in rounds: array and limit in turn, so that both meet the same load of the machine; then the median of their
+//! ratios.
 
 use super::workload::{Kind, Limit, Transfer, Workload};
 use crate::command::text::failure::Failure;
@@ -13,34 +13,34 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Rounds of each side; odd, so that a median is a round's own.
+/// Rounds of each side; an odd number, so that the median is the value of one round.
 pub(super) const ROUNDS: u32 = 21;
 
-/// Requests of a worker's turn, and between two looks at the clock.
+/// Requests in a worker's turn, and between two readings of the clock.
 const BATCH: u64 = 16;
 
-/// What was measured. Its fields are a stable interface (docs/json.md).
+/// A measurement. Its fields are a stable interface (docs/json.md).
 #[derive(Debug, Serialize)]
 pub(super) struct Figure {
-    /// What was asked.
+    /// The workload.
     pub(super) workload: &'static str,
     /// Bytes of each request.
     pub(super) request_bytes: usize,
-    /// Requests a second, the median of the rounds.
+    /// Requests per second, the median of the rounds.
     pub(super) array_per_second: f64,
-    /// The same of the members without RAID.
+    /// The same for the members without RAID.
     pub(super) limit_per_second: f64,
-    /// The median of the rounds' ratios, array to limit.
+    /// The ratio of array to limit, the median of the rounds.
     pub(super) ratio: f64,
-    /// Of a degraded array: the median of the rounds' ratios, its rate to the whole array's for the same requests.
+    /// For a degraded array: the ratio of its rate to that of the whole array, the median of the rounds.
     pub(super) of_whole: Option<f64>,
 }
 
-/// What requests are made to.
+/// The target of requests.
 #[derive(Clone)]
 pub(super) struct Bench {
     pub(super) array: Array,
-    /// Where `array` is degraded: the same array with all its members, which gets the same requests.
+    /// For a degraded `array`: the same array with all its members, which gets the same requests.
     pub(super) whole: Option<Array>,
     pub(super) members: Vec<AnyMember>,
     /// Where data begins on each member.
@@ -49,7 +49,7 @@ pub(super) struct Bench {
     pub(super) clock: RealClock,
     /// Requests under way at a time.
     pub(super) depth: usize,
-    /// What is written: as long as the longest request with its parity, and any transfer.
+    /// The data of writes, as long as the longest request with its parity and any transfer.
     pub(super) template: Block,
 }
 
@@ -60,7 +60,7 @@ pub(super) enum Side {
     Whole,
 }
 
-/// One round's workers, sharing the work.
+/// The state that the workers of a round share.
 struct Round {
     bench: Rc<Bench>,
     workload: Rc<Workload>,
@@ -78,7 +78,8 @@ pub(super) async fn measure(bench: &Rc<Bench>, workload: Workload, time: Duratio
         Some(_) => &[Side::Array, Side::Limit, Side::Whole],
     };
     let slice = time / (sides.len() as u32 * (ROUNDS + 1));
-    // Of each side: where its next round goes on. Were they to begin anew, what is read would still be in the processor's cache.
+    // The first request of each side's next round. If every round began at the same request, the data would be in the processor's
+    // cache.
     let mut next = vec![0; sides.len()];
     let mut rounds: Vec<Vec<f64>> = Vec::new();
     for round in 0..=ROUNDS {
@@ -87,7 +88,7 @@ pub(super) async fn measure(bench: &Rc<Bench>, workload: Workload, time: Duratio
             rates.push(rate_from(bench, &workload, side, slice, next).await?);
         }
         if round > 0 {
-            // The first warms up.
+            // The first round warms up.
             rounds.push(rates);
         }
     }
@@ -107,7 +108,7 @@ pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Requests a second of one side in one round.
+/// Requests per second of one side in one round.
 pub(super) async fn rate(
     bench: &Rc<Bench>,
     workload: &Rc<Workload>,
@@ -117,7 +118,7 @@ pub(super) async fn rate(
     rate_from(bench, workload, side, slice, &mut 0).await
 }
 
-/// As [`rate`], from request `next` on; tells which one would be next after that.
+/// As [`rate`], from request `next` on; also returns the request that follows the last one.
 async fn rate_from(
     bench: &Rc<Bench>,
     workload: &Rc<Workload>,
@@ -143,8 +144,8 @@ async fn rate_from(
     Ok(done as f64 / bench.clock.now().since(start).as_secs_f64())
 }
 
-/// One worker: requests one after another, until the time is over. Members in memory answer at once, so
-/// that no turn would end by itself.
+/// A worker: issues requests one after another until the time is over. It yields at intervals, because members in memory complete
+/// at once.
 async fn work(round: Rc<Round>) -> u64 {
     let requests = &round.workload.requests;
     let mut done = 0;
@@ -157,7 +158,7 @@ async fn work(round: Rc<Round>) -> u64 {
             }
             Side::Limit => round.bench.transfer(limit).await,
             Side::Whole => {
-                let whole = round.bench.whole.as_ref().expect("measured only where there is one");
+                let whole = round.bench.whole.as_ref().expect("a degraded array has a whole one beside it");
                 round.bench.request(whole, round.workload.kind, *at, round.workload.bytes).await
             }
         };
@@ -195,7 +196,7 @@ impl Bench {
         at_once(limit.writes.iter().map(|transfer| self.write(transfer))).await.map_err(|error| error.to_string())
     }
 
-    /// As the array does, by a call where the member needs no future.
+    /// As the array does: by a plain call if the member needs no future.
     async fn read(&self, transfer: &Transfer, mut into: Buffer) -> Result<(), MemberError> {
         let (member, at) = (&self.members[transfer.slot], self.place_of(transfer));
         match member.read_now(at, &mut into) {
@@ -219,14 +220,14 @@ impl Bench {
     }
 }
 
-/// All of them at once; of a single one no list is made.
+/// Awaits all transfers concurrently; a single one needs no list.
 async fn at_once<F>(mut transfers: impl ExactSizeIterator<Item = F>) -> Result<(), MemberError>
 where
     F: Future<Output = Result<(), MemberError>>,
 {
     match transfers.len() {
         0 => Ok(()),
-        1 => transfers.next().expect("there is one").await,
+        1 => transfers.next().expect("its length is 1").await,
         _ => join_all(transfers).await.into_iter().collect(),
     }
 }
@@ -236,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_median_is_not_moved_by_one_wild_round() {
+    fn one_outlier_does_not_move_the_median() {
         assert_eq!(median([3.0, 1.0, 1000.0].into_iter()), 3.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Members to measure on, shared by the array and by the transfers without RAID.
+//! The members of the bench, which the array and the transfers without RAID share.
 
 use crate::command::measure::arguments::BenchArguments;
 use crate::command::text::failure::Failure;
@@ -6,7 +6,7 @@ use io::{AnyMember, FileMember, MemoryMember, OpenOptions, create_sparse};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// The members that `arguments` ask for.
+/// The members for `arguments`.
 pub(super) fn make(arguments: &BenchArguments) -> Result<Vec<AnyMember>, Failure> {
     let numbers = 0..arguments.members;
     match &*arguments.member {
@@ -21,7 +21,7 @@ fn memory(arguments: &BenchArguments) -> Result<AnyMember, Failure> {
     Ok(member.into())
 }
 
-/// A file without a name, from before it is a member: one that loses its name while it is in use is written no more.
+/// A file without a name. It loses its name before it becomes a member, because the engine fails a member that loses it later.
 fn file(directory: &Path, number: u16, arguments: &BenchArguments) -> Result<AnyMember, Failure> {
     let path = directory.join(format!("mdspace-bench-{}-{number}.img", std::process::id()));
     let failed = |error: std::io::Error| Failure::refused(format!("{}: {error}", path.display()));

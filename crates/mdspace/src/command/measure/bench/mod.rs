@@ -1,11 +1,9 @@
-//! `bench`: the engine on this machine, beside what its members give without
-//! RAID, measured in the same run.
+//! `bench`: the engine on this machine, beside the speed of its members without RAID in the same run.
 //!
-//! The limit moves the same bytes between the same pool and the same members,
-//! on the same executor, with as many requests under way. What it leaves out is
-//! everything that RAID is: mapping, locking, parity, superblocks. It writes
-//! rubbish into the array, so nothing is measured on members that hold data:
-//! they are made for the purpose, or block devices that belong to no array.
+//! The limit moves the same bytes between the same pool and the same members, on the same executor, with as many requests under
+//! way. It leaves out all of RAID: mapping, locks, parity, superblocks.
+//!
+//! The bench overwrites the array's data. So its members are created for it, or are block devices that belong to no array.
 
 mod counts;
 mod measure;
@@ -28,8 +26,6 @@ use engine::inspect::find_superblock;
 use engine::status::level_name;
 use engine::{AssembleOptions, Candidate, Durability, Member};
 use format::geometry::{Geometry, Level, Shape, default_layout};
-use format::placement::BitmapChoice;
-use format::superblock::Version;
 use format::units::MemberByte;
 use io::AnyMember;
 use measure::{Bench, Figure, measure};
@@ -41,13 +37,13 @@ use std::rc::Rc;
 use std::time::Duration;
 use sweeps::{Sweep, measure_sweeps};
 
-/// The most parity chunks of a stripe.
+/// Largest number of parity chunks in a stripe.
 const PARITIES_MAX: u64 = 2;
 
-/// Everything that was measured. Its fields are a stable interface (docs/json.md).
+/// All measurements. Their fields are a stable interface (docs/json.md).
 #[derive(Serialize)]
 struct Report {
-    /// What members are made of, as asked for.
+    /// The kind of members, as on the command line.
     member: String,
     /// Requests under way at a time.
     depth: usize,
@@ -61,11 +57,11 @@ struct LevelReport {
     chunk_bytes: u64,
     array_bytes: u64,
     kernel: &'static str,
-    /// With times; none with `--count`.
+    /// Measurements of time; empty with `--count`.
     figures: Vec<Figure>,
-    /// Of the sweeps over it when it is idle; none with `--count`.
+    /// Sweeps over the idle array; empty with `--count`.
     sweeps: Vec<Sweep>,
-    /// Without; only with `--count`.
+    /// Counted transfers; only with `--count`.
     counts: Vec<Count>,
     /// Of several shards beside one; only with `--shards`.
     shards: Vec<ShardFigure>,
@@ -86,7 +82,7 @@ pub(crate) fn run(arguments: &BenchArguments, kernel: Option<&'static Kernel>) -
     if let Some(words) = &arguments.only
         && !arguments.level.iter().flat_map(|level| names(*level)).any(|name| name.contains(words.as_str()))
     {
-        return Err(Failure::refused(format!("--only: nothing that is measured has `{words}` in its name")));
+        return Err(Failure::refused(format!("--only: no workload has `{words}` in its name")));
     }
     let machine = Machine::start(kernel, Arena::Huge)?;
     let words: Vec<_> = arguments.member.iter().map(|path| path.display().to_string()).collect();
@@ -109,7 +105,7 @@ pub(crate) fn run(arguments: &BenchArguments, kernel: Option<&'static Kernel>) -
     arguments.report.as_deref().map_or(Ok(()), |path| report.page().write(path))
 }
 
-/// What is measured at a level, asked of a small array, before anything is written.
+/// The names of a level's measurements, computed for a small array before anything is written.
 fn names(level: Level) -> Vec<&'static str> {
     const SLOTS: u16 = 4;
     const COMPONENT_BYTES: u64 = 4 << 20;
@@ -132,12 +128,12 @@ fn names(level: Level) -> Vec<&'static str> {
     names
 }
 
-/// Whether it is to be measured what has this name.
+/// Whether `arguments` select the measurement of this name.
 fn is_meant(arguments: &BenchArguments, name: &str) -> bool {
     arguments.only.as_ref().is_none_or(|words| name.contains(words.as_str()))
 }
 
-/// Into how many parts the work of a level falls: its making, and what is measured, the sweeps together.
+/// Number of steps for a level: the creation, each measurement, and the sweeps together.
 fn parts(arguments: &BenchArguments, level: Level) -> usize {
     if arguments.count || arguments.shards.get() > 1 {
         return 2;
@@ -160,10 +156,10 @@ async fn bench_level(
     steps: &mut Steps,
 ) -> Result<LevelReport, Failure> {
     let mut begin = |part: &str| steps.begin(&format!("{}: {part}", level_name(level)));
-    begin("an array is made and filled");
+    begin("creating and filling the array");
     let chunk_bytes = if matches!(level, Level::Linear | Level::Raid1) { 0 } else { arguments.chunk.0 };
     let integrity = arguments.integrity && !matches!(level, Level::Linear | Level::Raid0);
-    // Filled through the array before anything is measured.
+    // The whole array is written before the first measurement.
     make_array(machine, members, level, chunk_bytes, integrity, overwrite, Contents::Consistent).await?;
     let (geometry, data_at) = geometry(machine, members).await?;
     let array = Array::assemble(candidates(members), options(machine), machine.pool.clone(), machine.clock.clone());
@@ -184,7 +180,7 @@ async fn bench_level(
         shards: Vec::new(),
     };
     if arguments.count {
-        begin("transfers are counted");
+        begin("counting transfers");
         array.stop().await?;
         report.counts = count_all(machine, members, &geometry, &template).await?;
         forget_array(machine, members).await?;
@@ -234,7 +230,7 @@ async fn bench_level(
     Ok(report)
 }
 
-/// The array of a stopped bench as it is without its first member, beside itself: both are only read.
+/// The array of a stopped bench without its first member, and the whole array. Both are read-only.
 async fn degraded(machine: &Machine, bench: &Bench) -> Result<Rc<Bench>, Failure> {
     let assemble = async |candidates| {
         let options = AssembleOptions { read_only: true, ..options(machine) };
@@ -269,19 +265,12 @@ async fn make_array(
     contents: Contents,
 ) -> Result<(), Failure> {
     let recipe = Recipe {
-        version: Version::V1_2,
-        level,
-        layout: default_layout(level),
         chunk_bytes,
         name: "bench".to_owned(),
-        data_offset_bytes: None,
-        component_bytes: None,
-        bitmap: BitmapChoice::None,
-        set_uuid: *b"mdspace's bench.",
         contents,
         integrity,
         overwrite,
-        logical_block_bytes: 0,
+        ..Recipe::new(level, *b"mdspace's bench.")
     };
     let newcomer =
         |(candidate, number): (Candidate<AnyMember>, u8)| Some(Newcomer { candidate, device_uuid: [number; 16] });
@@ -289,7 +278,7 @@ async fn make_array(
     Ok(create(&recipe, &slots, &[], &machine.pool, &machine.clock, &|_, _| {}).await?)
 }
 
-/// Where things are on the members.
+/// The array's geometry, and where data begins on each member.
 async fn geometry(machine: &Machine, members: &[AnyMember]) -> Result<(Geometry, Vec<u64>), Failure> {
     let mut found = Vec::new();
     for (index, member) in members.iter().enumerate() {
@@ -301,7 +290,7 @@ async fn geometry(machine: &Machine, members: &[AnyMember]) -> Result<(Geometry,
     Ok((Geometry::new(&found[0].shape(&data_bytes)).map_err(refused)?, data_at))
 }
 
-/// Writes everywhere once, so that no file has holes and no page is missing.
+/// Writes the whole array once, so that no file has holes and all memory is mapped.
 async fn fill(array: &Array, template: &engine::Block) -> Result<(), Failure> {
     let piece = array.preferred_bytes().min(template.len() as u64);
     for at in (0..array.bytes()).step_by(piece as usize) {
@@ -311,7 +300,7 @@ async fn fill(array: &Array, template: &engine::Block) -> Result<(), Failure> {
     Ok(array.flush().await?)
 }
 
-/// Leaves no superblock behind.
+/// Erases the superblocks.
 async fn forget_array(machine: &Machine, members: &[AnyMember]) -> Result<(), Failure> {
     for (index, member) in members.iter().enumerate() {
         let found = find_superblock(&name(index), member, &machine.pool).await?;
@@ -328,7 +317,7 @@ impl LevelReport {
         format!("{}, {} members, chunk {chunk}, {size}, parity by {}", self.level, self.members, self.kernel)
     }
 
-    /// Its tables, their columns' names first.
+    /// The tables, each with a row of headings.
     fn tables(&self) -> Vec<Vec<Vec<String>>> {
         let heading = ["", "array", "limit", "array/limit", "degraded/whole"].map(str::to_owned).to_vec();
         let tables = [
@@ -350,7 +339,7 @@ impl Figure {
         vec![self.workload.to_owned(), array, limit, format!("{:.2}", self.ratio), of_whole]
     }
 
-    /// The array's share of what its members do without RAID.
+    /// The ratio of the array to its limit.
     fn bar(&self) -> Bar {
         Bar { label: self.workload.to_owned(), here: (self.ratio, format!("{:.2}", self.ratio)), there: None }
     }
@@ -384,7 +373,7 @@ impl Report {
     }
 }
 
-/// Small requests are counted, of large ones the bytes.
+/// A rate: requests per second for small requests, bytes per second for large ones.
 fn amount(per_second: f64, request_bytes: usize) -> String {
     if request_bytes <= 4096 {
         return format!("{:.0} k/s", per_second / 1e3);

@@ -1,7 +1,7 @@
-//! How fast a check goes, and what requests lose beside one.
+//! The speed of a check, and of requests during a check.
 //!
-//! A check's limit is the same transfers of the same members with nothing
-//! compared. What requests lose is told by the same requests without a check.
+//! The limit of a check is the same transfers of the same members without comparison. The limit of the requests is the same requests
+//! without a check.
 
 use super::measure::{Bench, Figure, ROUNDS, Side, median, rate};
 use super::sweeps::BYTES_IN_FLIGHT;
@@ -16,15 +16,15 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The check, in the report.
+/// The name of the check in the report.
 pub(super) const CHECK_NAME: &str = "check, bytes of all members";
 
-/// What [`beside_a_check`] measures, in the report.
+/// The name of [`beside_a_check`] in the report.
 pub(super) const BESIDE_A_CHECK: &str = "read 4 KiB random beside a check";
 
 const CHECK: ScrubRequest = ScrubRequest { action: ScrubAction::Check, range: None };
 
-/// Bytes of all members that a check reads in a second, as so many of its transfers.
+/// Measures a check: bytes of all members per second, as a number of its transfers.
 pub(super) async fn check(bench: &Rc<Bench>, geometry: &Geometry) -> Result<Figure, Failure> {
     let used = geometry.used_bytes(Slot(0));
     let window_bytes = bench.window_bytes();
@@ -37,7 +37,7 @@ pub(super) async fn check(bench: &Rc<Bench>, geometry: &Geometry) -> Result<Figu
         let array = bench.clock.now().since(begun).as_secs_f64();
         let report = bench.array.scrub_report().expect("one was begun");
         if report.found.counts.found() > 0 {
-            return Err(Failure::unwell("the check found something in an array that was just made"));
+            return Err(Failure::unwell("the check found errors in a new array"));
         }
         let begun = bench.clock.now();
         read_all(bench, used).await.map_err(|error| Failure::unwell(error.to_string()))?;
@@ -56,7 +56,7 @@ pub(super) async fn check(bench: &Rc<Bench>, geometry: &Geometry) -> Result<Figu
     })
 }
 
-/// Reads so much of every member, and does nothing with it.
+/// Reads the same bytes of every member without comparing them.
 async fn read_all(bench: &Bench, used: u64) -> Result<(), MemberError> {
     let read = async |member: &AnyMember, at: u64, bytes: u64| {
         member.read(MemberByte(at), bench.pool.take(bytes as usize)).await.0
@@ -72,18 +72,18 @@ async fn read_all(bench: &Bench, used: u64) -> Result<(), MemberError> {
     windows.buffered((BYTES_IN_FLIGHT / window_bytes) as usize).try_collect().await
 }
 
-/// One check after the other: of small members one alone is over before anything is measured beside it.
+/// Runs one check after another: on small members a single check ends before anything is measured.
 async fn check_until(bench: Rc<Bench>, enough: Rc<Cell<bool>>) -> Result<(), Failure> {
     while !enough.get() {
         bench.array.begin_scrub(&CHECK)?;
         bench.array.scrub(&|_, _| {}).await?;
-        // Over memory all of it may have been one turn.
+        // On members in memory the whole check may have run in one turn.
         io::yield_now().await;
     }
     Ok(())
 }
 
-/// What `workload` does beside a check at the speed that is set when nothing is set; the limit: without one.
+/// Measures `workload` during a check at the default speed; the limit is the same without a check.
 pub(super) async fn beside_a_check(bench: &Rc<Bench>, workload: Workload, time: Duration) -> Result<Figure, Failure> {
     let (workload, slice) = (Rc::new(workload), time / (2 * ROUNDS + 2));
     let mut rates: Vec<(f64, f64)> = Vec::new();
@@ -92,7 +92,7 @@ pub(super) async fn beside_a_check(bench: &Rc<Bench>, workload: Workload, time: 
         let checks = io::spawn(check_until(bench.clone(), enough.clone()));
         let beside = rate(bench, &workload, Side::Array, slice).await;
         enough.set(true);
-        // One that has just ended by itself cannot be cancelled, which is as good.
+        // A check that has just ended cannot be cancelled, which makes no difference.
         drop(bench.array.cancel_scrub());
         checks.await?;
         let beside = beside?;

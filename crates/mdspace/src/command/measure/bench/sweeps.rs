@@ -1,9 +1,7 @@
-//! Resync and recovery of an idle array, beside what their transfers take
-//! without RAID: the same bytes read from and written to the same members, in
-//! windows of the same size, as many under way.
+//! Resync and recovery of an idle array, beside their transfers without RAID.
 //!
-//! A resync is of members that agree: everything is read and compared, nothing
-//! written. A recovery is of the first slot.
+//! The limit reads and writes the same bytes of the same members, in windows of the same size, with as many under way. The members
+//! agree, so that a resync reads and compares everything and writes nothing. The recovery rebuilds the first slot.
 
 use super::measure::{Bench, median};
 use super::workload::{Limit, Transfer};
@@ -19,31 +17,31 @@ use io::AnyMember;
 use serde::Serialize;
 use std::ops::Range;
 
-/// Rounds of each side; odd, so that a median is a round's own.
+/// Rounds of each side; an odd number, so that the median is the value of one round.
 const ROUNDS: usize = 9;
 
-/// Bytes of each member that are under way, as the engine has it.
+/// Bytes of each member under way, as in the engine.
 pub(super) const BYTES_IN_FLIGHT: u64 = 8 << 20;
 
-/// The sweeps, in the report; one is measured with the other.
+/// The names of the sweeps in the report. They are measured together.
 pub(super) const NAMES: [&str; 2] = ["resync of each member", "recover of each member"];
 
-/// What was measured. Its fields are a stable interface (docs/json.md).
+/// A measurement. Its fields are a stable interface (docs/json.md).
 #[derive(Debug, Serialize)]
 pub(super) struct Sweep {
     /// `resync` or `recover`.
     action: &'static str,
-    /// Bytes of each member that are gone over.
+    /// Bytes of each member that the sweep covers.
     pub(super) member_bytes: u64,
-    /// Bytes of each member a second, the median of the rounds.
+    /// Bytes of each member per second, the median of the rounds.
     array_per_second: f64,
-    /// The same of the members without RAID.
+    /// The same for the members without RAID.
     limit_per_second: f64,
-    /// The median of the rounds' ratios, array to limit.
+    /// The ratio of array to limit, the median of the rounds.
     ratio: f64,
 }
 
-/// Measures both sweeps of an array that is made for it; nothing at levels without redundancy.
+/// Measures both sweeps of an array created for this; nothing at levels without redundancy.
 pub(super) async fn measure_sweeps(
     machine: &Machine,
     members: &[AnyMember],
@@ -57,12 +55,12 @@ pub(super) async fn measure_sweeps(
         return Ok(Vec::new());
     }
     make_array(machine, members, level, chunk_bytes, integrity, true, Contents::Unknown).await?;
-    // What was zeroed is holes, which cost nothing to read: both sides would be of that.
+    // The creation left holes, which cost nothing to read. So the array is filled first.
     let array = assemble(machine, members).await?;
     fill(&array, &bench.template).await?;
     array.stop().await?;
     let resync = async || {
-        // Written to and not stopped: whether its members agree is what a resync finds out.
+        // Written to and not stopped, so a resync is due.
         let array = assemble(machine, members).await?;
         array.write(0, bench.template.slice(0..4096), Durability::Ordinary).await?;
         drop(array);
@@ -97,7 +95,7 @@ async fn assemble(machine: &Machine, members: &[AnyMember]) -> Result<Array, Fai
     Ok(array.await?)
 }
 
-/// The array's sweep, which gives its seconds, and its limit in turn.
+/// Measures the array's sweep and its limit in turn. `sweep` returns its duration in seconds.
 async fn rounds(
     bench: &Bench,
     geometry: &Geometry,
@@ -120,7 +118,7 @@ async fn rounds(
             .map_err(|reason| Failure::unwell(format!("{action}: {reason}")))?;
         let limit = member_bytes as f64 / bench.clock.now().since(start).as_secs_f64();
         if round > 0 {
-            // The first warms up.
+            // The first round warms up.
             rates.push((array, limit));
         }
     }
@@ -133,7 +131,7 @@ async fn rounds(
     })
 }
 
-/// What a window of a sweep moves at the least.
+/// The transfers that a window of a sweep needs.
 fn window(geometry: &Geometry, action: &str, range: Range<u64>) -> Limit {
     let bytes = (range.end - range.start) as usize;
     let transfer = |slot: u16| Transfer { slot: slot.into(), at: range.start, bytes, from: 0 };

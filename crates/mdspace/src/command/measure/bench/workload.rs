@@ -1,9 +1,7 @@
-//! What is asked of the array, and what the members alone would have to move
-//! for it.
+//! Requests to the array, and the member transfers that they need.
 //!
-//! The limit of a request is a list of member transfers worked out beforehand
-//! from the geometry: reads that may all run at once, then writes that may.
-//! No parity is computed, nothing is locked, nothing is kept.
+//! The limit of a request is a list of member transfers, computed in advance from the geometry: concurrent reads, then concurrent
+//! writes. The limit computes no parity, takes no locks and caches nothing.
 
 use format::geometry::{Geometry, Parity, Role};
 use format::units::{ArrayByte, Slot};
@@ -15,26 +13,26 @@ pub(super) struct Transfer {
     pub(super) slot: usize,
     pub(super) at: u64,
     pub(super) bytes: usize,
-    /// Of a write: where in the request's bytes, with its parity behind them, those are that it moves; as in the array,
-    /// few of them are in the processor's nearest cache.
+    /// For a write: position of its data in the request, which its parity follows. As in the array, few of these bytes are in the
+    /// processor's nearest cache.
     pub(super) from: usize,
 }
 
-/// What one request costs the members at the least.
+/// The fewest transfers for a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Limit {
     pub(super) reads: Vec<Transfer>,
     pub(super) writes: Vec<Transfer>,
 }
 
-/// What is asked.
+/// The kind of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Read,
     Write,
 }
 
-/// In which order.
+/// The order of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     Random,
@@ -43,19 +41,19 @@ pub(super) enum Order {
 
 /// Requests of one kind.
 pub(super) struct Workload {
-    /// For people and for JSON.
+    /// Its name in text and JSON.
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     /// Bytes of each request.
     pub(super) bytes: usize,
-    /// Where each begins, and its limit.
+    /// The position of each request, and its limit.
     pub(super) requests: Vec<(u64, Limit)>,
 }
 
-/// Random requests that are worked out beforehand; then they begin again.
+/// Number of random requests that are computed in advance; then they repeat.
 const REQUESTS: u64 = 8192;
 
-/// The same of linear ones, at the most.
+/// The same for linear requests, at most.
 const LINEAR_REQUESTS_MAX: u64 = 1 << 18;
 
 /// The workloads of a whole array.
@@ -78,7 +76,7 @@ pub(super) fn healthy(geometry: &Geometry) -> Vec<Workload> {
     list
 }
 
-/// Linear reads that levels with parity are measured with besides: whole, and with a member missing.
+/// Further linear reads for levels with parity: of the whole array, and with a member missing.
 const SHORT_LINEAR: [(&str, &str, usize); 4] = [
     ("read 256 KiB linear", "degraded read 256 KiB linear", 256 << 10),
     ("read 64 KiB linear", "degraded read 64 KiB linear", 64 << 10),
@@ -86,7 +84,7 @@ const SHORT_LINEAR: [(&str, &str, usize); 4] = [
     ("read 4 KiB linear", "degraded read 4 KiB linear", 4 << 10),
 ];
 
-/// The workloads of an array of which the first slot is empty.
+/// The workloads of an array whose first slot is empty.
 pub(super) fn degraded(geometry: &Geometry) -> Vec<Workload> {
     let make = |name, bytes, order| workload(name, Kind::Read, bytes, order, geometry, Some(Slot(0)));
     let mut list = vec![
@@ -121,7 +119,7 @@ fn workload(
     Workload { name, kind, bytes, requests: requests.collect() }
 }
 
-/// Marsaglia's xorshift: the same places in each run.
+/// Marsaglia's xorshift: the same positions in each run.
 pub(super) struct Xorshift(u64);
 
 impl Default for Xorshift {
@@ -189,7 +187,7 @@ fn role_transfer(parity: &Parity, stripe: u64, role: Role, range: &Range<u64>) -
     Some(Transfer { slot, at: stripe.component().0 + range.start, bytes, from: 0 })
 }
 
-/// Data chunks as they are; for a missing one the same range of all others and of P.
+/// Reads of data chunks; for a missing one, the same range of all others and of P.
 fn read_stripe(limit: &mut Limit, parity: &Parity, stripe: u64, within: Range<u64>, missing: Option<Slot>) {
     let mut wanted = chunk_ranges(parity, &within);
     let is_missing = |role: Role| missing.is_some() && parity.stripe(stripe).slot_of(role) == missing;
@@ -211,8 +209,8 @@ fn read_stripe(limit: &mut Limit, parity: &Parity, stripe: u64, within: Range<u6
     }
 }
 
-/// A full stripe: data and parity. Less, within one chunk: whichever of
-/// read-modify-write and reconstruct-write reads less, then data and parity.
+/// Writes of data and parity. For less than a full stripe, within one chunk, preceded by the reads of read-modify-write or
+/// reconstruct-write, whichever reads less.
 fn write_stripe(limit: &mut Limit, parity: &Parity, stripe: u64, within: Range<u64>) {
     let written = chunk_ranges(parity, &within);
     let is_full = within == (0..parity.stripe_bytes());
@@ -234,7 +232,7 @@ fn write_stripe(limit: &mut Limit, parity: &Parity, stripe: u64, within: Range<u
     }
 }
 
-/// Adds a transfer, as part of one that it continues if there is such a one.
+/// Adds a transfer, merged into a transfer that it continues.
 fn add(transfers: &mut Vec<Transfer>, next: Transfer) {
     let continued = transfers
         .iter_mut()
