@@ -65,7 +65,7 @@ fn only_what_was_asked_for_is_measured_a_degraded_array_beside_the_whole_one() {
         .output()
         .expect("it starts");
     assert_eq!(refused.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("--only: nothing that is measured has"));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--only: no workload has"));
 }
 
 /// Runs the command with its standard error on a terminal; what it printed, and what the terminal was sent.

@@ -113,7 +113,7 @@ fn a_place_that_two_logs_name_is_told_ignored_or_salvaged() {
     let run = here.run("read a b c --length 4M");
     run.expect(1, &["bad-block log of a", "that of b", "--ignore-bad-blocks"]);
     let run = here.run("read a b c --length 4M --ignore-bad-blocks");
-    run.expect(0, &["warning", "may be old"]);
+    run.expect(0, &["warning", "may hold old data"]);
     assert!(run.stdout == data, "the medium is fine");
     let run = here.run("read a b c --length 4M --salvage");
     run.expect(1, &["lost: 4096 bytes at byte ", "are zeros", "could not be read"]);

@@ -258,7 +258,7 @@ fn members_of_more_than_100_gib_get_a_bitmap_unless_it_is_declined() {
         let run = here.run(&format!("create {options} --json a b"));
         let status = parsed(&run.ok().text());
         assert_eq!(status["bitmap"].is_object(), has_bitmap, "{options}");
-        assert_eq!(run.stderr.contains("--bitmap none makes none"), has_bitmap, "{options}: {}", run.stderr);
+        assert_eq!(run.stderr.contains("--bitmap none turns it off"), has_bitmap, "{options}: {}", run.stderr);
     }
 }
 

@@ -194,6 +194,6 @@ fn a_limit_on_the_length_of_files_ends_nothing_without_a_word() {
 fn members_that_can_outgrow_their_file_system_are_said_to() {
     let here = Workplace::new();
     let made = here.run("create --level 1 --size 8T a b");
-    made.expect(0, &["note: a: members that are sparse files", "16.0 TiB more", "free"]);
+    made.expect(0, &["note: a: sparse members", "16.0 TiB more", "free"]);
     assert!(here.run("create --level 1 --size 8M c d").ok().stderr.is_empty(), "these fit");
 }

@@ -137,7 +137,7 @@ fn what_others_left_on_a_member_is_made_into_a_new_array_only_by_force() {
             assert!(!here.path().join("new").exists(), "{what}: a file was left");
         }
         let said = here.run("create --level 1 --force free held");
-        said.expect(0, &["note: held: holds ", what, "note: what free holds is copied over the other members"]);
+        said.expect(0, &["note: held: holds ", what, "note: the data of free is copied over the other members"]);
     }
 }
 
@@ -218,9 +218,9 @@ fn read_writes_over_nothing_that_is_not_to_be_lost() {
         }
     }
     for (output, words) in [
-        ("notes", "notes: is there already, and holds data"),
-        ("image", "image: is there already, and holds an ext2"),
-        ("late", "late: is there already, and holds data"),
+        ("notes", "notes: exists already, and holds data"),
+        ("image", "image: exists already, and holds an ext2"),
+        ("late", "late: exists already, and holds data"),
     ] {
         for option in ["", " --force"] {
             let line = format!("read a b --length 4096 --output {output}{option}");
@@ -321,7 +321,8 @@ fn a_setting_that_is_refused_after_another_was_made_says_so() {
     here.run("create --level 5 --chunk 64K --size 8M --integrity a b c").ok();
     let server = Server::of(&here, "serve a b c");
     here.run("set integrity=on").expect(2, &["refused: ", "has checksums already"]);
-    here.run("set bitmap=internal integrity=on").expect(1, &["has checksums already", "set before it: bitmap"]);
+    here.run("set bitmap=internal integrity=on")
+        .expect(1, &["has checksums already", "settings changed before: bitmap"]);
     here.run("stop").ok();
     assert_eq!(server.wait(), Some(0));
 }

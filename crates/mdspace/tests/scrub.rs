@@ -133,10 +133,10 @@ fn a_check_learns_no_checksum_and_a_repair_does() {
     here.run("create --level 5 --integrity --assume-clean --chunk 64K a b c").ok();
     let before = here.contents(&MEMBERS[..3]);
     let text = here.run("scrub a b c").ok().text();
-    assert!(text.contains("are unknown; `mdspace scrub --repair` learns them"), "{text}");
+    assert!(text.contains("have no known checksum; `mdspace scrub --repair` stores it"), "{text}");
     assert!(here.contents(&MEMBERS[..3]) == before, "a check wrote");
-    assert!(here.run("scrub --repair a b c").ok().text().contains("were unknown, and are learned"));
-    assert!(!here.run("scrub a b c").ok().text().contains("unknown"), "what was learned is not kept");
+    assert!(here.run("scrub --repair a b c").ok().text().contains("had no known checksum; it is stored now"));
+    assert!(!here.run("scrub a b c").ok().text().contains("no known checksum"), "the checksums were not kept");
     spoil(&here, "b", 5 << 20);
     let run = here.run("scrub a b c");
     run.expect(1, &["1 rows were found wrong"]);
@@ -146,8 +146,8 @@ fn a_check_learns_no_checksum_and_a_repair_does() {
 #[test]
 fn advice_names_md_s_choice_only_where_nothing_can_decide() {
     for (shape, integrity, spoilt, advised) in [
-        ("5 --chunk 64K", "", &["b"][..], Some("makes parity anew from the data as it is")),
-        ("1", "", &["b"], Some("puts the first copy over the others")),
+        ("5 --chunk 64K", "", &["b"][..], Some("computes parity from the data as it is")),
+        ("1", "", &["b"], Some("writes the first copy over the others")),
         ("6 --chunk 64K", "", &["b"], None),
         ("5 --chunk 64K", "--integrity", &["b"], None),
         ("5 --chunk 64K", "--integrity", &["a", "b"], None),

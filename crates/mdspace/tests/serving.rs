@@ -123,8 +123,8 @@ fn settings_change_while_it_works_and_bad_ones_change_nothing() {
         ("stripe-size=128K", &["stripe-size: 131072 bytes"]),
         ("stripe-size=much", &["stripe-size: `much` is not a unit"]),
         ("stripe-size=", &["stripe-size: expected a size"]),
-        ("strip-size=4K", &["strip-size: there is no such setting", "stripe-size"]),
-        ("stripe-size=4K zeal=9", &["zeal: there is no such setting"]),
+        ("strip-size=4K", &["strip-size: unknown setting", "stripe-size"]),
+        ("stripe-size=4K zeal=9", &["zeal: unknown setting"]),
     ] {
         here.run(&format!("set {pairs}")).expect(2, words);
         assert_eq!(stripe_size(), 65536, "{pairs}");
@@ -151,7 +151,11 @@ fn a_bitmap_in_a_new_file_is_used_outlives_the_server_and_is_out_of_date_once_re
     let file = path.display().to_string();
     let server = Server::of(&here, "serve a b c --nbd unix:nbd.socket");
     let text = here.run(&format!("set bitmap={file}:64K")).ok().text();
-    for words in ["64 KiB chunk", &format!("file: {file}\n"), &format!("next: from now on, add --bitmap {file} ")] {
+    for words in [
+        "64 KiB chunk",
+        &format!("file: {file}\n"),
+        &format!("next: from now on, serve the array with --bitmap {file}"),
+    ] {
         assert!(text.contains(words), "{words}: {text}");
     }
     let made = path.metadata().expect("it is there");
@@ -206,11 +210,16 @@ fn a_file_for_a_bitmap_that_is_refused_is_not_made_and_changes_nothing() {
     for (value, words) in [
         (
             "bits",
-            &["bitmap: \"bits\" is no bitmap", "next: values: none, internal[:CHUNK], or /FILE[:CHUNK]"] as &[&str],
+            &["bitmap: \"bits\" is not a bitmap", "next: values: none, internal[:CHUNK], or /FILE[:CHUNK]"]
+                as &[&str],
         ),
         (
             "./bits",
-            &["bitmap: \"./bits\" is not absolute", "another directory", "next: give the file's path from / on"],
+            &[
+                "bitmap: \"./bits\" is not absolute",
+                "another directory",
+                "next: give the absolute path, beginning with /",
+            ],
         ),
         ("./bits:64K", &["\"./bits\" is not absolute"]),
         ("HERE/a", &["/a: exists already", "next: name a new file"]),
@@ -221,7 +230,7 @@ fn a_file_for_a_bitmap_that_is_refused_is_not_made_and_changes_nothing() {
         ("HERE/bits:12K", &["12288"]),
         ("HERE/bits:1K", &["1024"]),
         ("HERE/bits:4G", &["4294967296"]),
-        ("HERE/bits zeal=9", &["zeal: there is no such setting"]),
+        ("HERE/bits zeal=9", &["zeal: unknown setting"]),
     ] {
         refuses(value, words);
         assert_eq!(bitmap(&here), Value::Null, "{value}");
@@ -421,7 +430,7 @@ fn addresses_that_others_reach_are_refused() {
         ("--tls require", &["--tls-certificates"] as &[&str]),
         ("--tls on", &["--tls-certificates"]),
         ("--tls-verify-peer", &["--tls-certificates"]),
-        ("--tls-certificates .", &["--tls-certificates: nothing goes through TLS"]),
+        ("--tls-certificates .", &["--tls-certificates: TLS is off"]),
         ("--shards 0", &["--shards"]),
         ("--tls require --tls-certificates .", &["./server-cert.pem: No such file"]),
     ] {
@@ -447,7 +456,7 @@ fn a_block_device_that_cannot_be_had_is_refused_with_what_to_do() {
     let before = std::fs::read(here.path().join("a")).expect("a member");
     let reason = match cfg!(feature = "ublk") {
         true => &["--ublk: this kernel has no ublk driver", "modprobe ublk_drv", "--fuse and a loop device"],
-        false => &["--ublk: this build leaves it out", "--features ublk", "--fuse and a loop device"],
+        false => &["--ublk: this build does not include it", "--features ublk", "--fuse and a loop device"],
     };
     here.run("serve a b --ublk").expect(2, reason);
     assert!(before == std::fs::read(here.path().join("a")).expect("a member"), "nothing is changed");

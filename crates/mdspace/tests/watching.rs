@@ -99,7 +99,7 @@ fn prometheus_reads_and_only_the_token_changes() {
     std::fs::write(here.path().join("token"), "0123456789abcdef\n").expect("a file");
     std::fs::write(here.path().join("short"), "0123").expect("a file");
     here.run("serve a --http 192.0.2.1:80").expect(2, &["can be reached from other machines"]);
-    here.run("serve a --http-token-file token").expect(2, &["give --http too"]);
+    here.run("serve a --http-token-file token").expect(2, &["add --http HOST:PORT"]);
     here.run("serve a --http 127.0.0.1:0 --http-token-file short").expect(2, &["short", "at least 16 characters"]);
     here.run("serve a --http 127.0.0.1:0 --http-token-file none").expect(2, &["none", "No such file"]);
     let server = Server::of(&here, "serve a b\"quoted\\ --http 127.0.0.1:0 --http-token-file token");
@@ -215,7 +215,7 @@ fn top_draws_on_a_terminal_obeys_its_keys_and_leaves_it_as_it_was() {
     let here = Workplace::new();
     here.run("create --level 5 --chunk 64K --size 16M --name data a b c").ok();
     let _server = Server::of(&here, "serve a b c");
-    here.run("top").expect(2, &["no terminal"]);
+    here.run("top").expect(2, &["not a terminal"]);
     let terminal =
         rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY).expect("a terminal");
     rustix::pty::grantpt(&terminal).and_then(|()| rustix::pty::unlockpt(&terminal)).expect("it is ours");
@@ -331,7 +331,7 @@ fn sockets_are_taken_over_and_the_service_manager_is_told() {
     assert!(told().contains("STOPPING=1"));
     assert_eq!(server.wait(), Some(0));
 
-    for (names, reason) in [("nbd:nbd", "there are two of them"), ("nbd:web", "it is not known what it is for")] {
+    for (names, reason) in [("nbd:nbd", "two sockets have this name"), ("nbd:web", "unknown name")] {
         let sockets = (0..2).map(|index| {
             let path = here.path().join(format!("{names}.{index}"));
             OwnedFd::from(UnixListener::bind(path).expect("a socket"))

@@ -126,6 +126,14 @@ impl Server {
         Self::start(here.command(&line.split_whitespace().collect::<Vec<_>>()))
     }
 
+    /// Reads on, up to a line that contains `end`, and adds that to the greeting.
+    pub(crate) fn read_until(&mut self, end: &str) {
+        while !self.greeting.contains(end) {
+            let read = self.output.read_line(&mut self.greeting).expect("its output is text");
+            assert!(read > 0, "it ended: {}", self.greeting);
+        }
+    }
+
     /// The first word of the greeting that begins so.
     pub(crate) fn word(&self, start: &str) -> String {
         let word = self.greeting.split_whitespace().find(|word| word.starts_with(start));

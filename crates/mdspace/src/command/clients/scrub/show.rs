@@ -63,10 +63,10 @@ pub(super) fn text(report: &ScrubReport) -> String {
     let (start, end) = (report.positions.start, report.positions.end);
     let mut text = format!("{what}: {state}, {} of {} done\n", Size(report.position - start), Size(end - start));
     if counts.learned > 0 {
-        text += &format!("  {} blocks had no checksum, and have one now\n", counts.learned);
+        text += &format!("  {} blocks had no known checksum; it is stored now\n", counts.learned);
     }
     if counts.unknown > 0 {
-        text += &format!("  {} blocks have no checksum; `mdspace scrub --repair` computes them\n", counts.unknown);
+        text += &format!("  {} blocks have no known checksum; `mdspace scrub --repair` stores it\n", counts.unknown);
     }
     for change in &report.changes {
         text += &format!("  meanwhile {change}\n");
