@@ -61,8 +61,8 @@ pub struct Recipe {
 const CHUNK_BYTES: u64 = 512 << 10;
 
 impl Recipe {
-    /// An array of `level` with mdadm's defaults: metadata 1.2, chunks of 512 KiB, the level's usual layout, no name, no bitmap. The
-    /// members may hold anything, but no other array.
+    /// An array of `level` with mdadm's defaults: metadata 1.2, chunks of 512 KiB, the level's usual layout, no name,
+    /// no bitmap. The members may hold anything, but no other array.
     pub fn new(level: Level, set_uuid: [u8; 16]) -> Self {
         Self {
             version: Version::V1_2,

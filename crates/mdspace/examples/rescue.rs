@@ -4,8 +4,8 @@
 //! rescue OUTPUT MEMBER...
 //! ```
 //!
-//! Members are opened for reading and never written to. Unreadable bytes of the array are zeros in the copy, and are reported; the exit
-//! status is then 1. It is 2 if the array cannot be opened.
+//! Members are opened for reading and never written to. Unreadable bytes of the array are zeros in the copy, and are
+//! reported; the exit status is then 1. It is 2 if the array cannot be opened.
 
 use mdspace::{Array, Error};
 use std::fs::File;

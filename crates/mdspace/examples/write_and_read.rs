@@ -1,5 +1,5 @@
-//! Creates an array of three files in a directory, writes to it from several threads, opens it without a member, and reads everything
-//! back.
+//! Creates an array of three files in a directory, writes to it from several threads, opens it without a member, and
+//! reads everything back.
 //!
 //! ```text
 //! write_and_read DIRECTORY

@@ -1,9 +1,10 @@
 //! The array of the library: a handle that sends requests to the array's own thread.
 //!
-//! The engine, its ring and its buffers belong to that thread and never leave it. A request is a job for the thread, and its result
-//! comes back through a channel. Payload is copied on each side, because the threads share no memory.
+//! The engine, its ring and its buffers belong to that thread and never leave it. A request is a job for the thread,
+//! and its result comes back through a channel. Payload is copied on each side, because the threads share no memory.
 //!
-//! Invariant: when a call returns, all its requests have completed. So an array that is closed or dropped has no requests under way.
+//! Invariant: when a call returns, all its requests have completed. So an array that is closed or dropped has no
+//! requests under way.
 
 use crate::cursor::Cursor;
 use crate::error::Error;
@@ -29,15 +30,15 @@ type Job = Box<dyn FnOnce(machine::Array) -> LocalBoxFuture<'static, ()> + Send>
 
 /// An open array.
 ///
-/// Calls block until they are complete. Any number of threads may call at the same time through a shared reference, such as an
-/// [`Arc`](std::sync::Arc). Overlapping writes are ordered. The array can also be read and written like a file, with [`FileExt`] and
-/// [`Array::cursor`].
+/// Calls block until they are complete. Any number of threads may call at the same time through a shared reference,
+/// such as an [`Arc`](std::sync::Arc). Overlapping writes are ordered. The array can also be read and written like a
+/// file, with [`FileExt`] and [`Array::cursor`].
 ///
 /// # Closing it
-/// [`Array::close`] flushes, marks the array clean, closes its members and returns whether that succeeded. Dropping the array does the
-/// same and waits for it, but cannot report errors, as with a [`File`](std::fs::File). A process that ends without either, or is
-/// killed, leaves no more damage than a crash of the machine. Flushed data is safe; after recent writes the array is dirty, and its
-/// next opening for writing resyncs it.
+/// [`Array::close`] flushes, marks the array clean, closes its members and returns whether that succeeded. Dropping the
+/// array does the same and waits for it, but cannot report errors, as with a [`File`](std::fs::File). A process that
+/// ends without either, or is killed, leaves no more damage than a crash of the machine. Flushed data is safe; after
+/// recent writes the array is dirty, and its next opening for writing resyncs it.
 pub struct Array {
     shape: Shape,
     jobs: UnboundedSender<Job>,
@@ -94,8 +95,8 @@ impl Array {
     ///
     /// # Errors
     /// [`ErrorKind::OutOfRange`](crate::ErrorKind::OutOfRange) when the range runs past the end,
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when the remaining members cannot supply the data. The contents of `into` are then
-    /// undefined.
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when the remaining members cannot supply the data. The contents of
+    /// `into` are then undefined.
     pub fn read_exact_at(&self, into: &mut [u8], at: u64) -> Result<(), Error> {
         let range = self.range(at, into.len())?;
         let begin = |piece: Range<u64>| {
@@ -110,7 +111,8 @@ impl Array {
         self.in_pieces(range, begin, end)
     }
 
-    /// Writes all of `from` at byte `at`, at any position and length. After [`Array::flush`] it survives a loss of power.
+    /// Writes all of `from` at byte `at`, at any position and length. After [`Array::flush`] it survives a loss of
+    /// power.
     ///
     /// # Errors
     /// [`ErrorKind::ReadOnly`](crate::ErrorKind::ReadOnly);
@@ -128,8 +130,8 @@ impl Array {
         self.in_pieces(range, begin, |_, ()| {})
     }
 
-    /// Discards `bytes` bytes from `at` on: members may free their space. They then read as zeros or stay as they are; without
-    /// redundancy they may read as anything.
+    /// Discards `bytes` bytes from `at` on: members may free their space. They then read as zeros or stay as they are;
+    /// without redundancy they may read as anything.
     ///
     /// # Errors
     /// As [`Array::write_all_at`].
@@ -234,8 +236,8 @@ impl fmt::Debug for Array {
     }
 }
 
-/// As for a file of fixed length: reads end at the array's end, and a write that would run past it is refused as a whole. The
-/// [`io::Error`] contains the [`Error`].
+/// As for a file of fixed length: reads end at the array's end, and a write that would run past it is refused as a
+/// whole. The [`io::Error`] contains the [`Error`].
 impl FileExt for Array {
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
         let bytes = (self.bytes().saturating_sub(at)).min(into.len() as u64) as usize;

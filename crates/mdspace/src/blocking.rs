@@ -1,8 +1,8 @@
 //! Threads for work that may wait for a file system. A file system that hangs blocks its thread and no other.
 //!
-//! The array's thread waits for the result as for any other event, with a timeout. A thread that hangs cannot be ended: their number
-//! is limited, and they end with the process. A result after the timeout is dropped on its thread, so a file that was opened late
-//! is closed and its lock released.
+//! The array's thread waits for the result as for any other event, with a timeout. A thread that hangs cannot be ended:
+//! their number is limited, and they end with the process. A result after the timeout is dropped on its thread, so a
+//! file that was opened late is closed and its lock released.
 
 use engine::{Clock, Refusal};
 use futures_channel::oneshot;

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 
 /// Creates an array of files or block devices.
 ///
-/// The defaults are mdadm's: metadata 1.2, chunks of 512 KiB, the level's usual layout, no bitmap. The command `mdspace create` can do
-/// more: spares, missing members, other metadata.
+/// The defaults are mdadm's: metadata 1.2, chunks of 512 KiB, the level's usual layout, no bitmap. The command `mdspace
+/// create` can do more: spares, missing members, other metadata.
 ///
 /// # Example
 /// ```
@@ -81,27 +81,29 @@ impl Create {
         self
     }
 
-    /// Whether its members have a write-intent bitmap, so that after an unclean stop only recently written ranges are resynced.
+    /// Whether its members have a write-intent bitmap, so that after an unclean stop only recently written ranges are
+    /// resynced.
     pub fn bitmap(mut self, bitmap: bool) -> Self {
         self.bitmap = bitmap;
         self
     }
 
-    /// Whether it keeps checksums of all blocks, which md does not know: a corrupt block is then a read error, not wrong data.
+    /// Whether it keeps checksums of all blocks, which md does not know: a corrupt block is then a read error, not
+    /// wrong data.
     pub fn integrity(mut self, integrity: bool) -> Self {
         self.integrity = integrity;
         self
     }
 
-    /// Whether to overwrite members that belong to an array, or hold other data: a file system, a partition table, or a beginning
-    /// that is not zeros. Their data is lost.
+    /// Whether to overwrite members that belong to an array, or hold other data: a file system, a partition table, or a
+    /// beginning that is not zeros. Their data is lost.
     pub fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
         self
     }
 
-    /// Creates the array of these members, in the order of its slots, and leaves it clean. If not all members are new files, parity or
-    /// copies are computed, which writes to all members. Returns the final status.
+    /// Creates the array of these members, in the order of its slots, and leaves it clean. If not all members are new
+    /// files, parity or copies are computed, which writes to all members. Returns the final status.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) with nothing changed, and all new files removed;
@@ -180,8 +182,8 @@ impl Watcher for Unwatched {
     fn progress(&self, _: u64, _: u64) {}
 }
 
-/// Creates the array that `recipe` describes, with `None` for a missing member. Members that do not exist become sparse files of
-/// `member_bytes`. The array is running and may need a resync. The caller must keep the files.
+/// Creates the array that `recipe` describes, with `None` for a missing member. Members that do not exist become sparse
+/// files of `member_bytes`. The array is running and may need a resync. The caller must keep the files.
 pub(crate) async fn create(
     machine: &Machine,
     mut recipe: Recipe,

@@ -4,12 +4,12 @@ use crate::array::Array;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 
-/// Reads and writes an array from a position on, like a [`File`](std::fs::File). [`Array::cursor`] returns one; an array can have any
-/// number.
+/// Reads and writes an array from a position on, like a [`File`](std::fs::File). [`Array::cursor`] returns one; an
+/// array can have any number.
 ///
 /// Nothing is buffered, and each call is a request. For small calls, wrap it in a [`BufReader`](io::BufReader) or
-/// [`BufWriter`](io::BufWriter) of a few [`Array::preferred_bytes`]. Reads end at the array's end; writes there fail with
-/// [`ErrorKind::StorageFull`]. [`Write::flush`] calls [`Array::flush`].
+/// [`BufWriter`](io::BufWriter) of a few [`Array::preferred_bytes`]. Reads end at the array's end; writes there fail
+/// with [`ErrorKind::StorageFull`]. [`Write::flush`] calls [`Array::flush`].
 #[derive(Debug, Clone)]
 pub struct Cursor<'a> {
     array: &'a Array,

@@ -1,7 +1,7 @@
 //! Errors of the library: a kind for the program, and text for the user.
 //!
-//! The text comes from the engine, as in the command. So advice may name an option of `mdspace` for which the library has a method of
-//! the same name.
+//! The text comes from the engine, as in the command. So advice may name an option of `mdspace` for which the library
+//! has a method of the same name.
 
 use engine::{ArrayError, ArrayErrorKind, Refusal};
 use std::fmt;
@@ -16,12 +16,12 @@ pub enum ErrorKind {
     OutOfRange,
     /// The array is open for reading only.
     ReadOnly,
-    /// The remaining members cannot supply the data, or the array has lost more members than the level allows. A write with this error
-    /// may or may not be on the members, as with any disk. From [`Create::create`](crate::Create::create): a member failed, and the
-    /// reason says what had been changed.
+    /// The remaining members cannot supply the data, or the array has lost more members than the level allows. A write
+    /// with this error may or may not be on the members, as with any disk. From
+    /// [`Create::create`](crate::Create::create): a member failed, and the reason says what had been changed.
     Io,
-    /// A member has no room for a write: its file system or thin device is full, or a quota or limit is reached. The array keeps the
-    /// member; repeat the write when there is room.
+    /// A member has no room for a write: its file system or thin device is full, or a quota or limit is reached. The
+    /// array keeps the member; repeat the write when there is room.
     NoSpace,
     /// The array is no longer running.
     Stopped,

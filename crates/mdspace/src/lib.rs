@@ -1,9 +1,10 @@
-//! Linux software RAID, in user space: arrays in the on-disk format of Linux md, opened, read and written by any program,
-//! without the kernel's driver and without root.
+//! Linux software RAID, in user space: arrays in the on-disk format of Linux md, opened, read and written by any
+//! program, without the kernel's driver and without root.
 //!
-//! Arrays created by mdadm work unchanged, and the kernel's md assembles arrays created here. The rules are those of the command
-//! `mdspace`, which is the same code: which members belong to an array, what is refused (by member and field, with no byte changed),
-//! and which processes may use a member at the same time. ARCHITECTURE.md describes the engine.
+//! Arrays created by mdadm work unchanged, and the kernel's md assembles arrays created here. The rules are those of
+//! the command `mdspace`, which is the same code: which members belong to an array, what is refused (by member and
+//! field, with no byte changed), and which processes may use a member at the same time. ARCHITECTURE.md describes the
+//! engine.
 //!
 //! # Reading
 //!
@@ -57,10 +58,10 @@
 //!
 //! # Costs
 //!
-//! An open array has a thread of its own, some 16 MiB of memory for transfers (pinned, if the limit on locked memory allows it) and a
-//! cache of stripes. A request goes to that thread and back, and its bytes are copied on the way. So a few large requests are faster
-//! than many small ones, and several threads faster than one. The library prints nothing and handles no signals, and closing an array
-//! ends its thread. The engine's warnings are events of [`tracing`].
+//! An open array has a thread of its own, some 16 MiB of memory for transfers (pinned, if the limit on locked memory
+//! allows it) and a cache of stripes. A request goes to that thread and back, and its bytes are copied on the way. So a
+//! few large requests are faster than many small ones, and several threads faster than one. The library prints nothing
+//! and handles no signals, and closing an array ends its thread. The engine's warnings are events of [`tracing`].
 //!
 //! # Features
 //!

@@ -1,7 +1,7 @@
 //! The thread on which an array runs: its executor and memory, and how it opens members.
 //!
-//! Members that may be written to are locked exclusively, members that are only read are locked shared, and members of which only
-//! metadata is read are not locked. A refusal from this file has changed nothing.
+//! Members that may be written to are locked exclusively, members that are only read are locked shared, and members of
+//! which only metadata is read are not locked. A refusal from this file has changed nothing.
 
 #[cfg(feature = "command")]
 use crate::blocking::BlockingPool;
@@ -46,19 +46,21 @@ impl Arena {
     }
 }
 
-/// Minimal time that a file system has to open a file. It includes the wait for the lock of a process that has just ended.
+/// Minimal time that a file system has to open a file. It includes the wait for the lock of a process that has just
+/// ended.
 #[cfg(feature = "command")]
 pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time without writes after which the array is marked clean: md's `safe_mode_delay`.
 const SAFE_MODE_DELAY: Duration = Duration::from_millis(200);
 
-/// Time that the kernel has to release the locked memory of a process that has ended, and the interval between attempts.
+/// Time that the kernel has to release the locked memory of a process that has ended, and the interval between
+/// attempts.
 const LOCKED_MEMORY_TIMEOUT: Duration = Duration::from_secs(2);
 const LOCKED_MEMORY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Background work of an open array, until the array is stopped: the clean mark while it is idle, clearing of bitmap bits, spares
-/// that take over, and sweeps that are due.
+/// Background work of an open array, until the array is stopped: the clean mark while it is idle, clearing of bitmap
+/// bits, spares that take over, and sweeps that are due.
 pub(crate) async fn run_background(array: &Array) {
     join3(array.mark_clean_when_idle(SAFE_MODE_DELAY), array.clear_bitmap_lazily(), array.keep_whole()).await;
 }
@@ -148,8 +150,8 @@ impl Machine {
         Ok(Candidate { name: name_of(path), member: FileMember::open(path, &options_for(purpose))?.into() })
     }
 
-    /// As [`Machine::try_open`], on another thread, because the file system may hang while this thread serves requests. It gives up
-    /// after `timeout` (the timeout of a member's operation) or [`OPEN_TIMEOUT`], whichever is longer.
+    /// As [`Machine::try_open`], on another thread, because the file system may hang while this thread serves requests.
+    /// It gives up after `timeout` (the timeout of a member's operation) or [`OPEN_TIMEOUT`], whichever is longer.
     ///
     /// # Errors
     /// The outer error means that it gave up.
@@ -214,8 +216,8 @@ impl Machine {
         Array::assemble_offer(offer, AssembleOptions::default(), self.pool.clone(), self.clock.clone()).await.map(drop)
     }
 
-    /// Opens the file of a write-intent bitmap. mdadm ends such a file with its last bit. The engine reads and writes whole blocks, so
-    /// its first write to the last block lengthens the file, which md and mdadm accept.
+    /// Opens the file of a write-intent bitmap. mdadm ends such a file with its last bit. The engine reads and writes
+    /// whole blocks, so its first write to the last block lengthens the file, which md and mdadm accept.
     pub(crate) fn open_bitmap(&self, path: &Path) -> Result<Candidate<AnyMember>, Refusal> {
         let name = name_of(path);
         let options = OpenOptions { whole_bytes: BITMAP_BLOCK_BYTES, ..OpenOptions::default() };
@@ -241,7 +243,8 @@ fn options_for(purpose: Purpose) -> OpenOptions {
     OpenOptions { read_only, lock, ..OpenOptions::default() }
 }
 
-/// Creates an executor. If the user's locked memory is all in use, it retries: a process that has just ended may still hold some.
+/// Creates an executor. If the user's locked memory is all in use, it retries: a process that has just ended may still
+/// hold some.
 fn executor(options: &io::Options) -> std::io::Result<Executor> {
     let deadline = Instant::now() + LOCKED_MEMORY_TIMEOUT;
     loop {

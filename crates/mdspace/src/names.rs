@@ -1,7 +1,7 @@
 //! File names as text, and back: the members' names in the status, in messages and in requests.
 //!
-//! A name of harmless letters stays as it is. Any other name is quoted ([`format::text`]): it cannot drive a terminal, fits into JSON,
-//! and still names the same file. All code uses these two functions for the two directions.
+//! A name of harmless letters stays as it is. Any other name is quoted ([`format::text`]): it cannot drive a terminal,
+//! fits into JSON, and still names the same file. All code uses these two functions for the two directions.
 
 use format::text::quoted;
 #[cfg(feature = "command")]

@@ -29,9 +29,9 @@ impl Options {
 
     /// Whether the array may be written to. Members are then locked exclusively, otherwise shared with other readers.
     ///
-    /// An array that is open for writing has the background work of `mdspace serve`: a resync that is due begins at once, and spares
-    /// take over from failed members. After a fifth of a second without writes the array is marked clean, so that a crash of an idle
-    /// array needs no resync.
+    /// An array that is open for writing has the background work of `mdspace serve`: a resync that is due begins at
+    /// once, and spares take over from failed members. After a fifth of a second without writes the array is marked
+    /// clean, so that a crash of an idle array needs no resync.
     pub fn write(mut self, write: bool) -> Self {
         self.write = write;
         self
@@ -40,12 +40,13 @@ impl Options {
     /// Whether to assemble an array that may have lost data:
     ///
     /// - one with too few current members, with the fewest and freshest stale members that it needs, as in mdadm;
-    /// - a dirty and degraded parity array, although the missing member's data may be wrong where a write was under way;
+    /// - a dirty and degraded parity array, although the missing member's data may be wrong where a write was under
+    ///   way;
     /// - an array without its write journal, for reading.
     ///
-    /// [`Status::warnings`](crate::Status::warnings) names what may be lost or wrong, and [`Status::forced`](crate::Status::forced)
-    /// the stale members. An array open for reading writes nothing. One open for writing updates the superblocks of these members, so
-    /// that later assemblies need no force.
+    /// [`Status::warnings`](crate::Status::warnings) names what may be lost or wrong, and
+    /// [`Status::forced`](crate::Status::forced) the stale members. An array open for reading writes nothing. One open
+    /// for writing updates the superblocks of these members, so that later assemblies need no force.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
         self
@@ -57,8 +58,8 @@ impl Options {
         self
     }
 
-    /// Opens the array of these members, which are files or block devices, in any order. As many may be missing as the level
-    /// allows.
+    /// Opens the array of these members, which are files or block devices, in any order. As many may be missing as the
+    /// level allows.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`](crate::ErrorKind::Refused), with the member and the field: a member is damaged,

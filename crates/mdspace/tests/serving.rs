@@ -1,4 +1,4 @@
-//! An array behind its sockets: found, asked, changed and stopped.
+//! A served array: the control commands, settings, exports and the end of the server.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn a_server_is_found_tells_its_state_loses_a_member_and_stops_clean() {
     assert_eq!((&status["level"], &status["in_sync"]), (&"raid5".into(), &3.into()));
     let nbd = status["served"]["nbd"].as_str().expect("an address");
     let socket = nbd.strip_prefix("nbd+unix:///?socket=").expect("a unix socket");
-    drop(UnixStream::connect(socket).expect("somebody listens"));
+    drop(UnixStream::connect(socket).expect("the server listens"));
 
     here.run("serve a b c").expect(2, &["in use by"]);
     here.run("write a b c").expect(2, &["a: in use by"]);
@@ -51,8 +51,8 @@ fn a_client_that_disconnects_with_writes_pending_loses_nothing_that_was_answered
     let nbd = status["served"]["nbd"].as_str().expect("an address");
     let socket = nbd.strip_prefix("nbd+unix:///?socket=").expect("a unix socket").to_owned();
 
-    // A stream that fills no stripe, another that fills some, and pages far apart; each client hangs up in
-    // the midst of a payload.
+    // A stream that fills no stripe, one that fills some, and scattered pages. Each client disconnects in the middle of
+    // a payload.
     let (mut answered, mut begun) = (Vec::new(), Vec::new());
     for (first, step, count) in [(1, 1, 20), (64, 1, 90), (256, 7, 64)] {
         let places: Vec<u64> = (0..count).map(|number| (first + number * step) * PAGE as u64).collect();
@@ -97,11 +97,11 @@ fn a_server_locks_the_memory_that_it_uses_and_an_idle_one_hardly_any() {
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     };
     let idle = locked_kib();
-    // 2 MiB to begin with; what it does at its start may take a little more.
+    // 2 MiB at first; the server's start may take a little more.
     assert!(idle < 8 << 10, "{idle} KiB");
     Nbd::connect(here.path().join("nbd.socket").to_str().expect("a path")).read(0, 12 << 20);
     let used = locked_kib();
-    // Others may have a limit on locked memory.
+    // Users other than root may have a limit on locked memory.
     assert!(used > idle || !rustix::process::geteuid().is_root(), "{idle} KiB and then {used}");
     here.run("stop").ok();
     assert_eq!(server.wait(), Some(0));
@@ -137,7 +137,7 @@ fn settings_change_while_it_works_and_bad_ones_change_nothing() {
     here.run("serve d e --stripe-size 4K").expect(2, &["without parity"]);
 }
 
-/// Of the array that is served here.
+/// The status of the array that is served here.
 fn bitmap(here: &Workplace) -> Value {
     parsed(&here.run("status --json").ok().text())["bitmap"].clone()
 }
@@ -286,7 +286,7 @@ fn a_warning_is_a_line_of_json_where_that_is_asked_for_and_of_plain_text_where_n
         command.stderr(std::fs::File::create(&log).expect("a file"));
         let server = Server::start(command);
         let socket = server.word("nbd+unix").split_once("socket=").expect("a unix socket").1.to_owned();
-        let mut stranger = UnixStream::connect(socket).expect("somebody listens");
+        let mut stranger = UnixStream::connect(socket).expect("the server listens");
         stranger.write_all(&[0xff; 64]).expect("it listens");
         stranger.read_to_end(&mut Vec::new()).expect("it hangs up");
         here.run("stop").ok();
@@ -445,7 +445,7 @@ fn addresses_that_others_reach_are_refused() {
     here.run("examine a b").ok();
 }
 
-/// A kernel with the driver has a test of its own, tests/vm/ublk.sh.
+/// tests/vm/ublk.sh tests a kernel with the driver.
 #[test]
 fn a_block_device_that_cannot_be_had_is_refused_with_what_to_do() {
     if std::fs::exists("/dev/ublk-control").unwrap_or(true) {
@@ -486,7 +486,7 @@ fn a_served_array_is_scrubbed_beside_its_clients_and_goes_on_with_it_after_a_res
     here.run("set sweep-window=auto").ok();
     here.run("scrub --window 64K").expect(2, &["MEMBER"]);
 
-    // Slow enough to be caught in the middle, and taken up by the next server.
+    // Slow enough to stop the server in the middle of the scrub, which the next server continues.
     here.run("set sync-speed-min=64K sync-speed-max=64K").ok();
     here.run("scrub --repair --no-wait").ok();
     here.run("scrub").expect(2, &["under way"]);
@@ -506,7 +506,7 @@ fn a_served_array_is_scrubbed_beside_its_clients_and_goes_on_with_it_after_a_res
     assert_eq!(server.wait(), Some(0));
 }
 
-/// Makes members longer, as whoever gave them more room does.
+/// Enlarges the members' files.
 fn lengthen(here: &Workplace, members: &[&str]) {
     for member in members {
         let file = std::fs::File::options().write(true).open(here.path().join(member)).expect("a member");

@@ -1,4 +1,5 @@
-//! `mdspace up` for a new user: every line that it prints works as it stands, on a machine with a shell, coreutils and mdspace alone.
+//! `mdspace up` for a new user: every line that it prints works as it stands, on a machine with a shell, coreutils and
+//! mdspace alone.
 //!
 //! A black box over the command. That `up` takes no files of other users is tested in manners.rs.
 

@@ -1,7 +1,8 @@
-//! Arrows between the folders of a crate: which folder may import which, so that a folder's name says what its code can touch.
+//! Arrows between the folders of a crate: which folder may import which, so that a folder's name says what its code can
+//! touch.
 //!
-//! Files directly in a tree's root may import every folder: they are the modules' list and the facade. The check reads `use` lists
-//! and paths in code, as [`super::text`] does. Re-exports are not followed.
+//! Files directly in a tree's root may import every folder: they are the modules' list and the facade. The check reads
+//! `use` lists and paths in code, as [`super::text`] does. Re-exports are not followed.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,8 @@ use super::text::{paths, without_comment};
 /// A folder, and the other folders of its tree that it may import.
 type Row = (&'static str, &'static [&'static str]);
 
-/// The trees whose folders have arrows: a folder below a crate's `src`, or `src` itself, and a row for each folder in it.
+/// The trees whose folders have arrows: a folder below a crate's `src`, or `src` itself, and a row for each folder in
+/// it.
 const TREES: &[(&str, &[Row])] = &[(
     "crates/mdspace/src/command",
     &[

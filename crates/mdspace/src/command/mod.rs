@@ -1,7 +1,7 @@
 //! The command `mdspace`.
 //!
-//! It turns arguments into calls of the engine, and results into text, JSON and an exit status. It knows nothing about RAID
-//! that the engine does not tell it, and never writes to a member itself.
+//! It turns arguments into calls of the engine, and results into text, JSON and an exit status. It knows nothing about
+//! RAID that the engine does not tell it, and never writes to a member itself.
 //!
 //! Its folders import one way, which `cargo xtask tidy` checks: `text <- opening <- {server, clients, measure} <- cli`.
 

@@ -1,7 +1,7 @@
 //! `examine`: the metadata of each member, and whether the members agree.
 //!
-//! It only reads, also members in use. To check agreement, it assembles each array by the rules of `serve`, once for reading and
-//! once for writing.
+//! It only reads, also members in use. To check agreement, it assembles each array by the rules of `serve`, once for
+//! reading and once for writing.
 
 use crate::command::cli::arguments::ExamineArguments;
 use crate::command::cli::examination::examination;
@@ -191,7 +191,8 @@ impl Report {
         text
     }
 
-    /// The result for the exit status: unusable members are a refusal; an array that cannot start, or has a damaged bitmap, a failure.
+    /// The result for the exit status: unusable members are a refusal; an array that cannot start, or has a damaged
+    /// bitmap, a failure.
     fn verdict(&self) -> Result<(), Failure> {
         if !self.unusable.is_empty() {
             let reasons: Vec<&str> = self.unusable.iter().map(|member| &*member.reason).collect();

@@ -1,7 +1,8 @@
-//! `grow`: makes an array larger in place, through its server or here if it is not served. Here it also makes one smaller.
+//! `grow`: makes an array larger in place, through its server or here if it is not served. Here it also makes one
+//! smaller.
 //!
-//! The plan is checked completely before anything is written. The server that runs now or next resyncs the added space, so the
-//! command ends at once, whatever the size.
+//! The plan is checked completely before anything is written. The server that runs now or next resyncs the added space,
+//! so the command ends at once, whatever the size.
 
 use crate::command::cli::arguments::{GrowArguments, NewSize};
 use crate::command::clients::control::change;

@@ -1,6 +1,7 @@
 //! Answers to mdadm's options: the line of this command that does the same.
 //!
-//! It only prints advice. For a line that only reads, it suggests a line that only reads, and never one that changes an array.
+//! It only prints advice. For a line that only reads, it suggests a line that only reads, and never one that changes an
+//! array.
 
 use crate::names::name_of;
 use clap::error::{ContextKind, ContextValue, Error};
@@ -13,7 +14,8 @@ const READ_ONLY: [&str; 6] = ["examine", "iostat", "monitor", "status", "top", "
 /// A reason and advice for `words`, the arguments of the program, if they are mdadm's.
 pub(crate) fn answer(words: &[OsString]) -> Option<(String, String)> {
     let typed: Vec<String> = words.iter().map(|word| name_of(Path::new(word))).collect();
-    // A line that begins with a command of this program is not mdadm's, except `create`, which takes most of mdadm's words.
+    // A line that begins with a command of this program is not mdadm's, except `create`, which takes most of mdadm's
+    // words.
     let first = typed.first()?;
     if !first.starts_with('-') && !first.starts_with("/dev/md") && first != "create" {
         return None;
@@ -210,7 +212,8 @@ fn takes_value(option: &str) -> bool {
     LONG.contains(&option) || ["-l", "-n", "-x", "-c", "-e", "-p", "-N", "-b", "-z", "-u"].contains(&option)
 }
 
-/// Removes from clap's refusal the suggestions of commands that change something, unless the typed word begins like them.
+/// Removes from clap's refusal the suggestions of commands that change something, unless the typed word begins like
+/// them.
 pub(crate) fn without_changes(mut error: Error) -> Error {
     let typed = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(typed)) => typed.clone(),

@@ -1,7 +1,7 @@
 //! The command line: its arguments, and the commands that work without a server.
 //!
-//! [`run`] reads the process's arguments and calls one function for each command: of this folder for `up`, `create`, `examine`,
-//! `read`, `write` and what else opens members itself, of `server`, `clients` or `measure` for the others.
+//! [`run`] reads the process's arguments and calls one function for each command: of this folder for `up`, `create`,
+//! `examine`, `read`, `write` and what else opens members itself, of `server`, `clients` or `measure` for the others.
 
 mod arguments;
 mod create;

@@ -1,7 +1,8 @@
 //! The commands that the README and the book name in their sentences and tables are ones that the command takes.
 //!
-//! What stands between backquotes and begins with `mdspace`, or with a subcommand and one of its options. It is parsed and
-//! not run: `...` and words in capitals stand for what a reader has. Blocks are left to tests/docs.rs, which runs them.
+//! What stands between backquotes and begins with `mdspace`, or with a subcommand and one of its options. It is parsed
+//! and not run: `...` and words in capitals stand for what a reader has. Blocks are left to tests/docs.rs, which runs
+//! them.
 
 use crate::command::cli::arguments::CommandLine;
 use clap::error::{ContextKind, ContextValue, ErrorKind};

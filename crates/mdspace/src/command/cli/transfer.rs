@@ -1,7 +1,8 @@
 //! `read` and `write`: copy an array's bytes to or from a file or pipe, without a server.
 //!
-//! Several pieces are in flight, so that members and the other end work at the same time. Pieces end where stripes end, so that a
-//! long write needs no reads. At the end, also after an error, the array is stopped, and is clean if its members allow it.
+//! Several pieces are in flight, so that members and the other end work at the same time. Pieces end where stripes end,
+//! so that a long write needs no reads. At the end, also after an error, the array is stopped, and is clean if its
+//! members allow it.
 
 use crate::command::cli::arguments::{ReadArguments, WriteArguments};
 use crate::command::cli::salvage::Losses;
@@ -34,8 +35,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::pin::pin;
 
-/// Bytes of a pipe that are read before the first write, so that input which does not fit is refused with nothing changed. Of longer
-/// input the part that fits is written.
+/// Bytes of a pipe that are read before the first write, so that input which does not fit is refused with nothing
+/// changed. Of longer input the part that fits is written.
 const READ_AHEAD_BYTES: u64 = 64 << 20;
 
 /// The copied range. Its fields are a stable interface (docs/json.md).
@@ -148,8 +149,8 @@ impl End {
         fd.map(Inlet::new).map_err(|error| self.failed(&error))
     }
 
-    /// Reads up to `limit` bytes ahead. Returns the length of the input if it ended there, and `limit` if the input is longer and
-    /// `limit` is the room in the array.
+    /// Reads up to `limit` bytes ahead. Returns the length of the input if it ended there, and `limit` if the input is
+    /// longer and `limit` is the room in the array.
     fn read_ahead(&mut self, limit: u64) -> Result<Option<u64>, Failure> {
         let mut ahead = Vec::new();
         let read = (&self.file).take(limit).read_to_end(&mut ahead);
@@ -208,8 +209,8 @@ async fn sink(machine: &Machine, arguments: &ReadArguments, array: &Array) -> Re
     Ok(End::new(output_file(machine, path, arguments.overwrite).await?, name_of(path)))
 }
 
-/// Opens a file or device for writing, if it holds no data or `overwrite` is set. A file is locked against other mdspace
-/// processes, a device against all users of block devices. A refused file or device is not changed.
+/// Opens a file or device for writing, if it holds no data or `overwrite` is set. A file is locked against other
+/// mdspace processes, a device against all users of block devices. A refused file or device is not changed.
 async fn output_file(machine: &Machine, path: &Path, overwrite: bool) -> Result<File, Failure> {
     let refused = |reason: String| Failure::refused(format!("{}: {reason}", name_of(path)));
     let cannot = |error: std::io::Error| refused(format!("cannot create: {error}"));
@@ -288,8 +289,8 @@ fn length_of(file: &mut File) -> Option<u64> {
     Some(metadata.len().saturating_sub(position))
 }
 
-/// Copies `range` of the array to `sink`, and returns the number of bytes that the sink accepted. With `losses` it continues behind
-/// unreadable ranges.
+/// Copies `range` of the array to `sink`, and returns the number of bytes that the sink accepted. With `losses` it
+/// continues behind unreadable ranges.
 async fn copy_out(
     array: &Array,
     range: Range<u64>,

@@ -1,7 +1,7 @@
 //! `up`: creates a RAID-5 in `./mdspace-data`, or opens the one that is there, serves it, and prints what to do next.
 //!
-//! Each printed line works as it stands: it needs no program except this one and those found on `PATH`, and no file except those
-//! that exist or that the line creates.
+//! Each printed line works as it stands: it needs no program except this one and those found on `PATH`, and no file
+//! except those that exist or that the line creates.
 
 use crate::command::cli::arguments::UpArguments;
 use crate::command::cli::create::create;

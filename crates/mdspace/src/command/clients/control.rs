@@ -147,7 +147,8 @@ pub(crate) fn stop(arguments: &StopArguments) -> Result<(), Failure> {
     print(&format!("stopped, {}\n", body["state"].as_str().unwrap_or("state unknown")))
 }
 
-/// How long the process may take to end after its array has stopped. It takes longer only if the kernel cannot close a device.
+/// How long the process may take to end after its array has stopped. It takes longer only if the kernel cannot close a
+/// device.
 const END_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits until the process `pid` has ended and closed its members. `false` if it does not end.

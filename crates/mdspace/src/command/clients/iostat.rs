@@ -1,7 +1,7 @@
 //! `mdspace iostat`: the load of each member, in the columns of `iostat -x`.
 //!
-//! The first line shows the array's own requests, as iostat prints an md device. The engine merges no transfers, so the columns of
-//! merges are 0. The first report covers the time since the server's start.
+//! The first line shows the array's own requests, as iostat prints an md device. The engine merges no transfers, so the
+//! columns of merges are 0. The first report covers the time since the server's start.
 
 use crate::command::clients::arguments::IostatArguments;
 use crate::command::clients::control::client;

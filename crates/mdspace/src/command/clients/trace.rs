@@ -1,4 +1,5 @@
-//! `mdspace trace`: a line for each transfer of a member, in the form of block-layer tracers, with the reason for the transfer.
+//! `mdspace trace`: a line for each transfer of a member, in the form of block-layer tracers, with the reason for the
+//! transfer.
 
 use crate::command::clients::arguments::TraceArguments;
 use crate::command::clients::control::client;

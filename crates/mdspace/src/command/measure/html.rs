@@ -1,4 +1,5 @@
-//! A page of tables and plots in one file. It loads nothing, runs nothing, and follows the reader's choice of light or dark.
+//! A page of tables and plots in one file. It loads nothing, runs nothing, and follows the reader's choice of light or
+//! dark.
 //!
 //! It has the same numbers as the command's text. A plot accompanies its table and never replaces it.
 

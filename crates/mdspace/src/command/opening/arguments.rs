@@ -10,7 +10,8 @@ use std::path::PathBuf;
 /// Members of an existing array.
 #[derive(Debug, Args)]
 pub(crate) struct MemberArguments {
-    /// The members, in any order: image files, block devices, quoted globs; for `examine`, or with --uuid or --name, directories
+    /// The members, in any order: image files, block devices, quoted globs; for `examine`, or with --uuid or --name,
+    /// directories
     #[arg(value_name = "MEMBER", required = true)]
     pub(crate) members: Vec<OsString>,
 
@@ -53,8 +54,8 @@ pub(crate) struct AssembleArguments {
     #[arg(long, value_name = "FILE", requires = "scan")]
     config: Option<PathBuf>,
 
-    /// Assemble with stale members (the fewest and freshest that suffice), or although dirty and degraded; warnings name what
-    /// may be lost or wrong. Reading writes nothing
+    /// Assemble with stale members (the fewest and freshest that suffice), or although dirty and degraded; warnings
+    /// name what may be lost or wrong. Reading writes nothing
     #[arg(long)]
     pub(crate) force: bool,
 

@@ -1,6 +1,7 @@
 //! From arguments to an assembled array, with notes about its members on standard error.
 //!
-//! A file that this user may not read could be a member. So it is never counted as something else: a write would make it stale.
+//! A file that this user may not read could be a member. So it is never counted as something else: a write would make
+//! it stale.
 
 use crate::command::opening::arguments::{AssembleArguments, MemberArguments, Raid0Layout};
 use crate::command::opening::members::{ArrayChoice, ArrayUuid, expand, expand_with_directories};
@@ -17,8 +18,8 @@ use io::{AnyMember, OpenError};
 use std::cell::RefCell;
 use std::path::PathBuf;
 
-/// Resyncs the array if an unclean stop may have left parity or copies inconsistent. If a member is missing for that, a note says
-/// so and the resync remains due; the data can be used meanwhile.
+/// Resyncs the array if an unclean stop may have left parity or copies inconsistent. If a member is missing for that, a
+/// note says so and the resync remains due; the data can be used meanwhile.
 pub(crate) async fn resync(array: &Array) {
     if array.status().in_agreement || array.is_read_only() {
         return;
@@ -51,7 +52,8 @@ impl Found {
         }
     }
 
-    /// Refuses to write to an array that lacks a member while an unreadable file may be that member: the write would make it stale.
+    /// Refuses to write to an array that lacks a member while an unreadable file may be that member: the write would
+    /// make it stale.
     fn suffices_for(&self, array: &Array) -> Result<(), Failure> {
         let (missing, Some(first)) = (array.status().missing.len(), self.unknown.first()) else { return Ok(()) };
         if missing == 0 {
@@ -90,8 +92,8 @@ impl Machine {
         found.is_ok_and(|found| choice.is_of(&found.superblock))
     }
 
-    /// The failure for `paths` that belong to several arrays: it lists the arrays and says how to choose one. `None` if they belong
-    /// to one array.
+    /// The failure for `paths` that belong to several arrays: it lists the arrays and says how to choose one. `None` if
+    /// they belong to one array.
     async fn several_arrays(&self, paths: &[PathBuf], refusal: &Refusal) -> Option<Failure> {
         let mut arrays: Vec<(Superblock, Vec<String>)> = Vec::new();
         for path in paths {

@@ -1,6 +1,7 @@
 //! Warnings about long runs of zeros that parity or copies contradict, when an array is opened.
 //!
-//! A program that copies a failing disk leaves such zeros where it cannot read. The warnings never change what reads return.
+//! A program that copies a failing disk leaves such zeros where it cannot read. The warnings never change what reads
+//! return.
 
 use crate::machine::Array;
 use crate::names::path_of;

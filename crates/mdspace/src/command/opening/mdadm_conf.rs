@@ -1,7 +1,7 @@
 //! mdadm.conf: `DEVICE` and `ARRAY` lines, read as mdadm reads them; and `ARRAY` lines, written as it writes them.
 //!
-//! Other lines are skipped if they do not affect which members an array has. An unknown word in an `ARRAY` line is refused: it
-//! may be what keeps the wrong array from starting.
+//! Other lines are skipped if they do not affect which members an array has. An unknown word in an `ARRAY` line is
+//! refused: it may be what keeps the wrong array from starting.
 //!
 //! Facts: mdadm.conf(5); mdadm's `config.c` and `super1.c` (`brief_examine_super1`).
 
@@ -113,7 +113,8 @@ fn block_devices() -> Vec<OsString> {
     devices.map(PathBuf::into_os_string).collect()
 }
 
-/// The lines as words. A line that begins with white space continues the line before; a word that begins with `#` starts a comment.
+/// The lines as words. A line that begins with white space continues the line before; a word that begins with `#`
+/// starts a comment.
 fn lines(text: &str) -> Vec<Vec<String>> {
     let mut lines: Vec<Vec<String>> = Vec::new();
     for line in text.lines() {

@@ -1,7 +1,7 @@
 //! From words on the command line to paths of members.
 //!
-//! Globs that no shell expanded (quoted, or in a unit file) are expanded here. Nothing is opened and nothing is guessed: a word
-//! without a matching file and a member given twice are refused.
+//! Globs that no shell expanded (quoted, or in a unit file) are expanded here. Nothing is opened and nothing is
+//! guessed: a word without a matching file and a member given twice are refused.
 
 use crate::command::text::failure::Failure;
 use crate::machine::refuse_duplicates;

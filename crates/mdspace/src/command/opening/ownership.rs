@@ -1,7 +1,7 @@
 //! Whether a directory, or a file in it, is the user's own.
 //!
-//! Members and sockets are taken only from places that no other user can change. Otherwise another user chooses what the command
-//! opens, or answers in the place of the user's servers.
+//! Members and sockets are taken only from places that no other user can change. Otherwise another user chooses what
+//! the command opens, or answers in the place of the user's servers.
 
 use rustix::process::Uid;
 use std::fs::Metadata;

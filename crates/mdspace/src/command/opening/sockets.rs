@@ -1,9 +1,9 @@
 //! Default places of the sockets of served arrays.
 //!
-//! They are in a directory of the user's own (mode 0700): `$XDG_RUNTIME_DIR/mdspace`; or `/run/user/UID/mdspace`, if that belongs
-//! to the user; or `/run/mdspace` for root; or `/tmp/mdspace-UID`. Commands that talk to a server look there and in
-//! `./mdspace-data`. They use a socket only if it is the only one: the choice between two arrays is the user's. Servers refuse
-//! a directory in which other users can put sockets; commands skip it and say so.
+//! They are in a directory of the user's own (mode 0700): `$XDG_RUNTIME_DIR/mdspace`; or `/run/user/UID/mdspace`, if
+//! that belongs to the user; or `/run/mdspace` for root; or `/tmp/mdspace-UID`. Commands that talk to a server look
+//! there and in `./mdspace-data`. They use a socket only if it is the only one: the choice between two arrays is the
+//! user's. Servers refuse a directory in which other users can put sockets; commands skip it and say so.
 
 use crate::command::opening::members::ArrayUuid;
 use crate::command::opening::ownership::{check_directory, check_directory_of};
@@ -96,8 +96,8 @@ fn own_directories() -> Vec<PathBuf> {
     directories_of(rustix::process::getuid(), runtime, Path::new("/run/user"))
 }
 
-/// Socket directories of the user `uid`. The runtime directory that a login creates counts even if the environment does not name
-/// it (under `su`, in a unit). A server started before that login has its sockets in the last directory.
+/// Socket directories of the user `uid`. The runtime directory that a login creates counts even if the environment does
+/// not name it (under `su`, in a unit). A server started before that login has its sockets in the last directory.
 fn directories_of(uid: Uid, runtime: Option<OsString>, runtimes: &Path) -> Vec<PathBuf> {
     if let Some(runtime) = runtime {
         return vec![Path::new(&runtime).join("mdspace")];

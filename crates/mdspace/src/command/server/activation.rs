@@ -1,4 +1,5 @@
-//! The service manager's interface: sockets that systemd opened (sd_listen_fds(3)), and notifications to it (sd_notify(3)).
+//! The service manager's interface: sockets that systemd opened (sd_listen_fds(3)), and notifications to it
+//! (sd_notify(3)).
 //!
 //! Without systemd both do nothing.
 

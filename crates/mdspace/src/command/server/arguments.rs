@@ -78,7 +78,8 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_parser = parse_stripe_size, value_name = "auto|SIZE", default_value = "auto")]
     pub(crate) stripe_size: StripeSize,
 
-    /// Answer writes when the members have them (writethrough), or from memory, as a disk with a volatile cache (writeback)
+    /// Answer writes when the members have them (writethrough), or from memory, as a disk with a volatile cache
+    /// (writeback)
     #[arg(long, value_enum, default_value_t)]
     pub(crate) cache: CacheMode,
 

@@ -1,8 +1,8 @@
 //! Control commands, carried out on a served array. They run concurrently: while one waits for a file, others continue.
 //!
 //! Commands that change which files belong to the array, and slow ones, run one at a time. A second one waits up to
-//! [`TURN_TIMEOUT`] for the first, and is then refused with the name of the running command. Queries, `fail`, `remove`, `scrub` and
-//! quick settings wait for the array alone. Work that may wait for a file system has a thread of its own
+//! [`TURN_TIMEOUT`] for the first, and is then refused with the name of the running command. Queries, `fail`, `remove`,
+//! `scrub` and quick settings wait for the array alone. Work that may wait for a file system has a thread of its own
 //! ([`crate::blocking`]).
 
 use crate::command::server::crew::Crew;
@@ -25,8 +25,8 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
-/// How long a removed member's file may stay open, until its last transfers have ended, and the interval between two attempts
-/// to open it again.
+/// How long a removed member's file may stay open, until its last transfers have ended, and the interval between two
+/// attempts to open it again.
 const RECENTLY_REMOVED: Duration = Duration::from_secs(10);
 const REOPEN_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -137,7 +137,8 @@ impl<'a> Commands<'a> {
         Ok(())
     }
 
-    /// Opens the file of a new member. A file that was removed a moment ago may still be locked: then this waits for it.
+    /// Opens the file of a new member. A file that was removed a moment ago may still be locked: then this waits for
+    /// it.
     async fn open(&self, name: &str) -> Result<Candidate<AnyMember>, ApiError> {
         self.check_absent(name)?;
         let clock = &self.machine.clock;
@@ -154,7 +155,8 @@ impl<'a> Commands<'a> {
         }
     }
 
-    /// Refuses a file that is a member already. The server holds its lock, so opening it would fail with a misleading reason.
+    /// Refuses a file that is a member already. The server holds its lock, so opening it would fail with a misleading
+    /// reason.
     fn check_absent(&self, name: &str) -> Result<(), ApiError> {
         let name = self.named(name);
         let status = self.array.status();

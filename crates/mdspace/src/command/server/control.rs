@@ -1,7 +1,7 @@
 //! The server's side of the control socket: where it listens, and the way of a command to the array's thread.
 //!
-//! The control interface has a thread of its own ([`ControlServer`]). It sends each command to the array's thread and waits for
-//! the reply.
+//! The control interface has a thread of its own ([`ControlServer`]). It sends each command to the array's thread and
+//! waits for the reply.
 
 use crate::command::server::arguments::ServeArguments;
 use crate::command::text::failure::Failure;
@@ -14,7 +14,8 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
-/// Mode bits of a token file that let users other than its owner and group read the token, or any other user replace it.
+/// Mode bits of a token file that let users other than its owner and group read the token, or any other user replace
+/// it.
 const OTHERS_READ_OR_WRITE: u32 = 0o026;
 
 /// Where the control socket comes from.

@@ -1,7 +1,7 @@
 //! `/metrics`: the status and the measures as OpenMetrics, which Prometheus reads.
 //!
-//! Each reply is made from two snapshots; this file counts nothing itself. docs/control.md lists the names, and a test compares
-//! the list.
+//! Each reply is made from two snapshots; this file counts nothing itself. docs/control.md lists the names, and a test
+//! compares the list.
 
 use engine::status::{MemberStatus, Status};
 use export::measure::{Done, Latencies, Measures, MemberMeasures, Metered};
@@ -72,8 +72,8 @@ impl EncodeMetric for Durations<'_> {
     }
 }
 
-/// For each bound, the number of durations above the bound before it and up to it. A bucket of `latencies` that reaches over a
-/// bound counts above that bound.
+/// For each bound, the number of durations above the bound before it and up to it. A bucket of `latencies` that reaches
+/// over a bound counts above that bound.
 fn folded(latencies: &Latencies) -> Vec<(f64, u64)> {
     let mut buckets: Vec<(f64, u64)> = BOUNDS.iter().map(|bound| (*bound, 0)).collect();
     for &(nanos, count) in &latencies.0 {

@@ -1,7 +1,8 @@
 //! The file that holds an unfinished scrub, for which md's metadata has no place.
 //!
-//! Each array has one in the user's state directory: `$XDG_STATE_HOME/mdspace`, `~/.local/state/mdspace`, or `/var/lib/mdspace`
-//! for root. It is the report as JSON, and replaced as a whole. If it is lost, the scrub starts over; nothing else is lost.
+//! Each array has one in the user's state directory: `$XDG_STATE_HOME/mdspace`, `~/.local/state/mdspace`, or
+//! `/var/lib/mdspace` for root. It is the report as JSON, and replaced as a whole. If it is lost, the scrub starts
+//! over; nothing else is lost.
 
 use crate::command::text::failure::Failure;
 use crate::command::text::output::tell;

@@ -1,11 +1,12 @@
 //! `serve`: runs an array and its exports until a signal or the command `stop` ends it.
 //!
-//! The array belongs to one thread, alone or with others that share its stripes ([`crate::command::server::crew`]). The control
-//! socket has a thread of its own ([`crate::command::server::control`]); its commands run concurrently on the array's thread
-//! ([`crate::command::server::commands`]). Some exports have threads, too ([`crate::command::server::exports`]).
+//! The array belongs to one thread, alone or with others that share its stripes ([`crate::command::server::crew`]). The
+//! control socket has a thread of its own ([`crate::command::server::control`]); its commands run concurrently on the
+//! array's thread ([`crate::command::server::commands`]). Some exports have threads, too
+//! ([`crate::command::server::exports`]).
 //!
-//! The end always has the same order: no new requests, replies to the requests received, a flush, the clean mark, and only then
-//! the message that the server has stopped.
+//! The end always has the same order: no new requests, replies to the requests received, a flush, the clean mark, and
+//! only then the message that the server has stopped.
 
 use crate::command::opening::doubt::warn_of_doubtful_zeros;
 use crate::command::opening::members::ArrayUuid;
@@ -134,8 +135,8 @@ pub(crate) struct ArrayServer<'a> {
     front: Front,
     /// Gives licences to further shards, if there are any.
     giving: Option<io::JoinHandle<()>>,
-    /// Sweeps that are due, the clean mark while the array is idle, and the clearing of bitmap bits. All end when the array is
-    /// stopped.
+    /// Sweeps that are due, the clean mark while the array is idle, and the clearing of bitmap bits. All end when the
+    /// array is stopped.
     background: io::JoinHandle<()>,
     control: ControlServer,
 }

@@ -1,6 +1,7 @@
 //! The settings of a running array that `mdspace set` changes, in one table.
 //!
-//! All values are checked against the array before the first is changed, so a request with one bad value changes nothing.
+//! All values are checked against the array before the first is changed, so a request with one bad value changes
+//! nothing.
 
 use crate::command::opening::bitmap_file::BitmapFile;
 use crate::command::text::size::Size;

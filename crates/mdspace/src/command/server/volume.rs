@@ -62,8 +62,8 @@ impl Volume for Exported {
         .map_err(failed)
     }
 
-    // The future of a read is the smallest. The others are boxed: a session has one future for all kinds of request, so otherwise
-    // each read would move and allocate as much as the largest.
+    // The future of a read is the smallest. The others are boxed: a session has one future for all kinds of request, so
+    // otherwise each read would move and allocate as much as the largest.
 
     async fn write(&self, at: u64, from: Block, durability: Durability) -> Result<(), VolumeError> {
         of_either!(self, array => Box::pin(array.write(at, from, of_engine(durability))).await).map_err(failed)

@@ -1,7 +1,7 @@
 //! Why a command failed: what, where, and what to do next.
 //!
-//! A failure has one of two kinds, which give the exit status: an error of the array or its data (1), or a refusal that changed
-//! nothing (2). Code that cannot promise that nothing changed returns the first kind.
+//! A failure has one of two kinds, which give the exit status: an error of the array or its data (1), or a refusal that
+//! changed nothing (2). Code that cannot promise that nothing changed returns the first kind.
 
 use crate::machine::not_opened;
 use engine::{ArrayError, ArrayErrorKind, Refusal};

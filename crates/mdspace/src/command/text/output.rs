@@ -1,7 +1,8 @@
 //! Standard output and standard error.
 //!
-//! A reader that closes its pipe (`| head`) ends the output and is not a failure. A line that standard error does not accept,
-//! because its file system is full or its reader has gone, is lost. `eprintln!` would panic there and end the server.
+//! A reader that closes its pipe (`| head`) ends the output and is not a failure. A line that standard error does not
+//! accept, because its file system is full or its reader has gone, is lost. `eprintln!` would panic there and end the
+//! server.
 
 use crate::command::text::failure::Failure;
 use format::text::plain;

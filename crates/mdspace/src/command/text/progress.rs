@@ -37,7 +37,8 @@ impl Progress {
         Self(Display::Bar(bar))
     }
 
-    /// As [`Progress::start`], for work of which `done` bytes were done earlier. They count as done, but not for the rate.
+    /// As [`Progress::start`], for work of which `done` bytes were done earlier. They count as done, but not for the
+    /// rate.
     pub(crate) fn resume(verb: &'static str, bytes: u64, done: u64) -> Self {
         let mut progress = Self::start(verb, Some(bytes));
         match &mut progress.0 {

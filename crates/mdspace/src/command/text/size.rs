@@ -1,7 +1,7 @@
 //! Sizes as users write them: `4096`, `64K`, `1.5G`.
 //!
-//! K, M, G, T and P are powers of 1024, as in mdadm and lvm; an `iB` may follow. `KB` is refused, because to many it means 1000
-//! bytes. A size is a whole number of bytes that fits a `u64`.
+//! K, M, G, T and P are powers of 1024, as in mdadm and lvm; an `iB` may follow. `KB` is refused, because to many it
+//! means 1000 bytes. A size is a whole number of bytes that fits a `u64`.
 
 use serde::Serialize;
 use std::fmt;

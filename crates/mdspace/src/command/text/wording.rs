@@ -20,8 +20,8 @@ pub(crate) fn utc(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// The Gregorian date of a day counted from 1970-01-01. The computation uses years that begin in March, so that a leap day is the
-/// last day of its year.
+/// The Gregorian date of a day counted from 1970-01-01. The computation uses years that begin in March, so that a leap
+/// day is the last day of its year.
 fn civil(days: u64) -> (u64, u64, u64) {
     let from_march_of_year_0 = days + 719_468;
     let (era, day_of_era) = (from_march_of_year_0 / 146_097, from_march_of_year_0 % 146_097);

@@ -1,7 +1,7 @@
 //! `mdspace monitor`: reports events of an array to a program, a mail command or a webhook, as mdadm --monitor does.
 //!
-//! It compares snapshots of the status at intervals, so changes that are undone between two snapshots cause no event. If one
-//! recipient fails, a note says so, and the others still get the event.
+//! It compares snapshots of the status at intervals, so changes that are undone between two snapshots cause no event.
+//! If one recipient fails, a note says so, and the others still get the event.
 
 mod events;
 

@@ -51,8 +51,9 @@ pub(crate) fn finish(report: &ScrubReport, as_json: bool) -> Result<(), Failure>
     })
 }
 
-/// What to do about the rows that a scrub left wrong. `--repair=parity` keeps wrong data if the data is wrong, and no later scrub
-/// finds it. So the advice names it only where neither checksums nor a majority nor P and Q decide, and after all other repairs.
+/// What to do about the rows that a scrub left wrong. `--repair=parity` keeps wrong data if the data is wrong, and no
+/// later scrub finds it. So the advice names it only where neither checksums nor a majority nor P and Q decide, and
+/// after all other repairs.
 fn advice(report: &ScrubReport) -> Option<String> {
     let counts = &report.found.counts;
     if report.action == ScrubAction::Check && counts.decided > 0 {

@@ -1,7 +1,8 @@
 //! The members' transfers for writes of several kinds, counted where the engine issues them: exact, and free of noise.
 //!
-//! Each workload ends with a flush and has an array of its own, so that none profits from another's cache. Linear workloads end
-//! where a stripe and a request end together, so that no partial stripe remains, for which the engine would have to read.
+//! Each workload ends with a flush and has an array of its own, so that none profits from another's cache. Linear
+//! workloads end where a stripe and a request end together, so that no partial stripe remains, for which the engine
+//! would have to read.
 
 use super::{candidates, options};
 use crate::command::text::failure::Failure;

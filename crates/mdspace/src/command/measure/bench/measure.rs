@@ -1,5 +1,5 @@
-//! Measurements in rounds: array and limit in turn, so that both meet the same load of the machine; then the median of their
-//! ratios.
+//! Measurements in rounds: array and limit in turn, so that both meet the same load of the machine; then the median of
+//! their ratios.
 
 use super::workload::{Kind, Limit, Transfer, Workload};
 use crate::command::text::failure::Failure;
@@ -78,8 +78,8 @@ pub(super) async fn measure(bench: &Rc<Bench>, workload: Workload, time: Duratio
         Some(_) => &[Side::Array, Side::Limit, Side::Whole],
     };
     let slice = time / (sides.len() as u32 * (ROUNDS + 1));
-    // The first request of each side's next round. If every round began at the same request, the data would be in the processor's
-    // cache.
+    // The first request of each side's next round. If every round began at the same request, the data would be in the
+    // processor's cache.
     let mut next = vec![0; sides.len()];
     let mut rounds: Vec<Vec<f64>> = Vec::new();
     for round in 0..=ROUNDS {
@@ -144,8 +144,8 @@ async fn rate_from(
     Ok(done as f64 / bench.clock.now().since(start).as_secs_f64())
 }
 
-/// A worker: issues requests one after another until the time is over. It yields at intervals, because members in memory complete
-/// at once.
+/// A worker: issues requests one after another until the time is over. It yields at intervals, because members in
+/// memory complete at once.
 async fn work(round: Rc<Round>) -> u64 {
     let requests = &round.workload.requests;
     let mut done = 0;

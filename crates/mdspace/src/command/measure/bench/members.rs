@@ -21,7 +21,8 @@ fn memory(arguments: &BenchArguments) -> Result<AnyMember, Failure> {
     Ok(member.into())
 }
 
-/// A file without a name. It loses its name before it becomes a member, because the engine fails a member that loses it later.
+/// A file without a name. It loses its name before it becomes a member, because the engine fails a member that loses it
+/// later.
 fn file(directory: &Path, number: u16, arguments: &BenchArguments) -> Result<AnyMember, Failure> {
     let path = directory.join(format!("mdspace-bench-{}-{number}.img", std::process::id()));
     let failed = |error: std::io::Error| Failure::refused(format!("{}: {error}", path.display()));

@@ -1,9 +1,10 @@
 //! `bench`: the engine on this machine, beside the speed of its members without RAID in the same run.
 //!
-//! The limit moves the same bytes between the same pool and the same members, on the same executor, with as many requests under
-//! way. It leaves out all of RAID: mapping, locks, parity, superblocks.
+//! The limit moves the same bytes between the same pool and the same members, on the same executor, with as many
+//! requests under way. It leaves out all of RAID: mapping, locks, parity, superblocks.
 //!
-//! The bench overwrites the array's data. So its members are created for it, or are block devices that belong to no array.
+//! The bench overwrites the array's data. So its members are created for it, or are block devices that belong to no
+//! array.
 
 mod counts;
 mod measure;

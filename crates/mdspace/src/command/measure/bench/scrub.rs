@@ -1,7 +1,7 @@
 //! The speed of a check, and of requests during a check.
 //!
-//! The limit of a check is the same transfers of the same members without comparison. The limit of the requests is the same requests
-//! without a check.
+//! The limit of a check is the same transfers of the same members without comparison. The limit of the requests is the
+//! same requests without a check.
 
 use super::measure::{Bench, Figure, ROUNDS, Side, median, rate};
 use super::sweeps::BYTES_IN_FLIGHT;

@@ -1,7 +1,8 @@
 //! Resync and recovery of an idle array, beside their transfers without RAID.
 //!
-//! The limit reads and writes the same bytes of the same members, in windows of the same size, with as many under way. The members
-//! agree, so that a resync reads and compares everything and writes nothing. The recovery rebuilds the first slot.
+//! The limit reads and writes the same bytes of the same members, in windows of the same size, with as many under way.
+//! The members agree, so that a resync reads and compares everything and writes nothing. The recovery rebuilds the
+//! first slot.
 
 use super::measure::{Bench, median};
 use super::workload::{Limit, Transfer};

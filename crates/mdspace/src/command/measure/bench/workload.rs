@@ -1,7 +1,7 @@
 //! Requests to the array, and the member transfers that they need.
 //!
-//! The limit of a request is a list of member transfers, computed in advance from the geometry: concurrent reads, then concurrent
-//! writes. The limit computes no parity, takes no locks and caches nothing.
+//! The limit of a request is a list of member transfers, computed in advance from the geometry: concurrent reads, then
+//! concurrent writes. The limit computes no parity, takes no locks and caches nothing.
 
 use format::geometry::{Geometry, Parity, Role};
 use format::units::{ArrayByte, Slot};
@@ -13,8 +13,8 @@ pub(super) struct Transfer {
     pub(super) slot: usize,
     pub(super) at: u64,
     pub(super) bytes: usize,
-    /// For a write: position of its data in the request, which its parity follows. As in the array, few of these bytes are in the
-    /// processor's nearest cache.
+    /// For a write: position of its data in the request, which its parity follows. As in the array, few of these bytes
+    /// are in the processor's nearest cache.
     pub(super) from: usize,
 }
 
@@ -209,8 +209,8 @@ fn read_stripe(limit: &mut Limit, parity: &Parity, stripe: u64, within: Range<u6
     }
 }
 
-/// Writes of data and parity. For less than a full stripe, within one chunk, preceded by the reads of read-modify-write or
-/// reconstruct-write, whichever reads less.
+/// Writes of data and parity. For less than a full stripe, within one chunk, preceded by the reads of read-modify-write
+/// or reconstruct-write, whichever reads less.
 fn write_stripe(limit: &mut Limit, parity: &Parity, stripe: u64, within: Range<u64>) {
     let written = chunk_ranges(parity, &within);
     let is_full = within == (0..parity.stripe_bytes());

@@ -1,7 +1,7 @@
 //! The exports of a served array: NBD, vhost-user, FUSE and ublk, each in its own file, all open at once.
 //!
-//! The array belongs to one thread, or each stripe to one of several threads. An export with threads of its own sends requests to
-//! the first of them, and each request ends on the thread on which it began.
+//! The array belongs to one thread, or each stripe to one of several threads. An export with threads of its own sends
+//! requests to the first of them, and each request ends on the thread on which it began.
 
 #[cfg(feature = "fuse")]
 mod fuse;
@@ -43,8 +43,8 @@ trait OpenExport {
     /// Completes with the reason when the export cannot continue. The future may be dropped and requested again.
     fn failed(&mut self) -> LocalBoxFuture<'_, std::io::Error>;
 
-    /// Accepts no more requests, and completes when the received requests are finished. When `grace` completes, clients that do
-    /// not accept their replies are disconnected.
+    /// Accepts no more requests, and completes when the received requests are finished. When `grace` completes, clients
+    /// that do not accept their replies are disconnected.
     fn stop(self: Box<Self>, grace: LocalBoxFuture<'static, ()>) -> LocalBoxFuture<'static, ()>;
 }
 

@@ -1,6 +1,7 @@
 //! NBD over a unix socket or TCP, plain or through TLS.
 //!
-//! Without TLS the server cannot authenticate clients. So it opens a port that other machines can reach only if the user says so.
+//! Without TLS the server cannot authenticate clients. So it opens a port that other machines can reach only if the
+//! user says so.
 
 use super::{NbdSource, OpenExport, STOP_GRACE};
 use crate::command::server::arguments::ExportArguments;
