@@ -12,31 +12,31 @@
 //! * Overlapping writes follow each other; so copies and parity never disagree
 //!   for having been written in different orders.
 
-use crate::assemble::LeftOut;
-use crate::buffer::{Block, Buffer, Pool};
-use crate::cache::StripeCache;
-use crate::clock::Clock;
+use crate::base::buffer::{Block, Buffer, Pool};
+use crate::base::gate::{Gate, Inside};
+use crate::base::notify::Signal;
+use crate::base::range_lock::RangeLocks;
+use crate::base::versioned::Growing;
+use crate::base::write_set::{Patch, Patchwork};
+use crate::control::assemble::LeftOut;
+use crate::control::forced::Forced;
+use crate::control::read_repair::Healing;
+use crate::control::sweep::Sweeps;
+use crate::data::cache::StripeCache;
+use crate::data::coalesce::Gathering;
+use crate::data::read_ahead::{Found, ReadAhead};
 use crate::device::Device;
-use crate::error::{ArrayError, ArrayErrorKind};
-use crate::forced::Forced;
-use crate::gate::{Gate, Inside};
-use crate::gather::Gathering;
-use crate::growing::Growing;
-use crate::healing::Healing;
-use crate::integrity::Verify;
-use crate::intent::Intent;
+use crate::device::checksums::Verify;
+use crate::device::timeout::Surroundings;
 use crate::licences::Licences;
-use crate::locks::RangeLocks;
-use crate::member::{Member, MemberError, MemberErrorKind};
-use crate::membership::Record;
-use crate::observe::{Observer, Why};
-use crate::patchwork::{Patch, Patchwork};
-use crate::read_ahead::{Found, ReadAhead};
+use crate::metadata::bitmap::Intent;
+use crate::metadata::superblocks::Record;
+use crate::plan::stripe_size::StripeSize;
+use crate::seam::clock::Clock;
+use crate::seam::error::{ArrayError, ArrayErrorKind};
+use crate::seam::member::{Member, MemberError, MemberErrorKind};
+use crate::seam::observe::{Observer, Why};
 use crate::shards::seam::Seam;
-use crate::signal::Signal;
-use crate::stripe_size::StripeSize;
-use crate::sweep::Sweeps;
-use crate::watch::Surroundings;
 use format::geometry::{Geometry, Mapping};
 use format::units::{ArrayByte, Slot};
 use std::cell::{Cell, RefCell};
@@ -191,7 +191,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         if into.is_empty() {
             return Ok(into);
         }
-        if !inner.is_memory_of_members(&into) {
+        if !inner.is_memory_of_members(&into) && !mutant!("memory-of-any-alignment") {
             return Box::pin(inner.read_elsewhere(at, into)).await;
         }
         if !inner.whole.get() {
@@ -201,7 +201,7 @@ impl<M: Member, C: Clock> Array<M, C> {
                 Found::UnderWay(buffer) => return Box::pin(inner.read_any(at, buffer)).await,
             };
         }
-        if inner.gathering.keeps_any() {
+        if inner.gathering.keeps_any() && !mutant!("kept-not-read") {
             return Box::pin(inner.read_with_kept(at, into)).await;
         }
         let now = inner.read_now(at, &mut into);
@@ -250,6 +250,7 @@ impl<M: Member, C: Clock> Array<M, C> {
         }
         match durability {
             Durability::Ordinary => Ok(()),
+            Durability::Stable if mutant!("stable-write-unflushed") => Ok(()),
             Durability::Stable => Box::pin(inner.flush_members()).await,
         }
     }
@@ -261,7 +262,9 @@ impl<M: Member, C: Clock> Array<M, C> {
     pub async fn flush(&self) -> Result<(), ArrayError> {
         let inner = &*self.0;
         let _inside = inner.enter(0, 0)?;
-        inner.write_out_all().await?;
+        if !mutant!("writeback-not-written") {
+            inner.write_out_all().await?;
+        }
         inner.flush_members().await?;
         inner.check_kept_are_paid().await?;
         inner.check_nothing_lost()
@@ -374,7 +377,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// The array takes no more writes from here on, by any of its shards.
     pub(crate) fn give_out(&self, reason: impl FnOnce() -> String) {
         let reason = self.broken.borrow_mut().get_or_insert_with(reason).clone();
-        self.sweeps.give_up_scrub(&format!("the array takes no more writes: {reason}"));
+        if !mutant!("scrub-outlives-array") {
+            self.sweeps.give_up_scrub(&format!("the array takes no more writes: {reason}"));
+        }
         match &self.seam {
             Some(seam) => seam.broke(reason),
             None => self.licences.changed.raise(),
@@ -455,7 +460,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     async fn write_copies(&self, mapping: &Mapping, at: u64, from: Block) -> Result<(), ArrayError> {
         let outer = self.widened(at, from.len() as u64);
-        let _lock = self.locks.exclusive(outer.clone()).await;
+        let _lock = match mutant!("copies-not-locked") {
+            true => self.locks.shared(outer.clone()).await,
+            false => self.locks.exclusive(outer.clone()).await,
+        };
         let mut data = Patchwork::default();
         data.put(Patch { at, block: from });
         let data = self.in_whole_blocks(data).await?;
@@ -548,7 +556,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if self.read_only {
             return Ok(()); // nothing was written, and a failure could not be noted
         }
-        self.flush_devices().await?;
+        if !mutant!("flush-lost") {
+            self.flush_devices().await?;
+        }
         self.settle().await
     }
 

@@ -5,7 +5,7 @@
 //! licences are given back, with nothing under way. Asked for while no lock is held: a shard that gives back its licence
 //! ends its writes first, and these may wait for marks and superblocks. Of an array that has no further shards nobody waits.
 
-use crate::signal::Signal;
+use crate::base::notify::Signal;
 use std::cell::Cell;
 
 #[derive(Default)]

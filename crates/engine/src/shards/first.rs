@@ -3,11 +3,11 @@
 use super::letters::{Answer, Content, Facts, Letter, Licence, Moved, Post, Report, Request, Seat, Shareable, Unread};
 use super::perform;
 use crate::array::{Array, Inner};
-use crate::clock::Clock;
 use crate::device::Device;
-use crate::error::ArrayError;
-use crate::intent::Intended;
-use crate::member::Member;
+use crate::metadata::bitmap::Intended;
+use crate::seam::clock::Clock;
+use crate::seam::error::ArrayError;
+use crate::seam::member::Member;
 use format::geometry::Geometry;
 use format::units::Slot;
 use futures_channel::oneshot;

@@ -2,10 +2,10 @@
 //! members' handles, if these are: so they travel between threads as well as through virtual time.
 
 use crate::array::Durability;
-use crate::error::ArrayError;
-use crate::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
-use crate::owed::Debt;
-use crate::stripe_size::StripeSize;
+use crate::control::owed::Debt;
+use crate::plan::stripe_size::StripeSize;
+use crate::seam::error::ArrayError;
+use crate::seam::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
 use format::geometry::Geometry;
 use format::superblock::Superblock;
 use format::units::MemberByte;

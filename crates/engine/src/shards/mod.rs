@@ -26,12 +26,12 @@ pub(crate) mod seam;
 pub use letters::{Letter, Post, Shareable};
 
 use crate::array::{Array, Durability};
-use crate::at_once::join_all;
-use crate::buffer::{Block, Buffer, Pool};
-use crate::clock::Clock;
-use crate::error::{ArrayError, ArrayErrorKind};
-use crate::mapped::join_parts;
-use crate::observe::Observer;
+use crate::base::buffer::{Block, Buffer, Pool};
+use crate::base::join::join_all;
+use crate::data::mirror::join_parts;
+use crate::seam::clock::Clock;
+use crate::seam::error::{ArrayError, ArrayErrorKind};
+use crate::seam::observe::Observer;
 use first::First;
 use format::geometry::Geometry;
 use further::Further;

@@ -6,10 +6,10 @@
 
 use super::letters::{Failure, Moved, Report, Unread};
 use crate::array::Inner;
-use crate::clock::Clock;
 use crate::device::Device;
-use crate::error::{ArrayError, ArrayErrorKind};
-use crate::member::{Member, MemberError};
+use crate::seam::clock::Clock;
+use crate::seam::error::{ArrayError, ArrayErrorKind};
+use crate::seam::member::{Member, MemberError};
 use futures_channel::oneshot;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Shared};

@@ -3,7 +3,7 @@
 use crate::command::text::output::tell;
 use crate::command::text::progress::Progress;
 use crate::command::text::size::Size;
-use engine::verdict::Evidence;
+use engine::diagnose::Evidence;
 use engine::{Finding, FindingVerdict, MemberPart, Outcome, ScrubAction, ScrubReport, ScrubState, SweepStatus};
 use std::time::{Duration, Instant};
 

@@ -1,0 +1,447 @@
+//! Makes a new array: metadata where mdadm would put it, and contents that
+//! agree.
+//!
+//! Everything is checked before the first byte is written. Superblocks that
+//! members bring along go first, of every version and from all of them, and the new ones are written last, so that a
+//! creation cut short leaves no array, neither the new one nor one whose data
+//! is gone.
+
+use crate::base::buffer::Pool;
+use crate::base::join::join_all;
+use crate::control::assemble::Candidate;
+use crate::control::blocks::{check_blocks, largest_block};
+use crate::control::inspect::{find_claim, find_claim_of_md, read_bytes};
+use crate::device::checksums::Checksums;
+use crate::device::place_bytes;
+use crate::metadata::superblocks::survives;
+use crate::seam::clock::Clock;
+use crate::seam::error::Refusal;
+use crate::seam::member::{Member, MemberError, MemberErrorKind};
+use format::bitmap::BitmapSuper;
+use format::geometry::{Geometry, Level, default_layout};
+use format::integrity::Layout;
+use format::placement::{BitmapChoice, Placement, Request, place};
+use format::superblock::{Blueprint, DeviceRole, Resync, SetName, Superblock, Timestamp, Version, decode, places};
+use format::units::{DeviceNumber, MemberByte, SECTOR_BYTES, Sectors, Slot};
+use std::cell::Cell;
+use std::time::Duration;
+
+/// What to make.
+#[derive(Debug, Clone)]
+pub struct Recipe {
+    /// Metadata format: 1.0, 1.1 or 1.2.
+    pub version: Version,
+    /// The level.
+    pub level: Level,
+    /// The layout, in the level's own coding ([`format::geometry::default_layout`]).
+    pub layout: u32,
+    /// Bytes in a chunk; 0 where the level has none.
+    pub chunk_bytes: u64,
+    /// The array's name.
+    pub name: String,
+    /// Where data begins on each member, in bytes; as mdadm chooses when `None`.
+    pub data_offset_bytes: Option<u64>,
+    /// Bytes used of each member; as much as the shortest allows when `None`.
+    pub component_bytes: Option<u64>,
+    /// The write-intent bitmap.
+    pub bitmap: BitmapChoice,
+    /// Identity of the array.
+    pub set_uuid: [u8; 16],
+    /// What the members hold.
+    pub contents: Contents,
+    /// Keep checksums of every block.
+    pub integrity: bool,
+    /// Take members that carry a superblock already, or something that may be one.
+    pub overwrite: bool,
+    /// Bytes in a logical block, as Linux 6.19 notes it; 0 for none. Older kernels refuse an array that notes one.
+    pub logical_block_bytes: u32,
+}
+
+/// mdadm's default chunk.
+const CHUNK_BYTES: u64 = 512 << 10;
+
+impl Recipe {
+    /// An array of `level` with mdadm's defaults: metadata 1.2, chunks of 512 KiB, the level's usual layout, no name,
+    /// no bitmap. The members may hold anything, but no other array.
+    pub fn new(level: Level, set_uuid: [u8; 16]) -> Self {
+        Self {
+            version: Version::V1_2,
+            level,
+            layout: default_layout(level),
+            chunk_bytes: if matches!(level, Level::Linear | Level::Raid1) { 0 } else { CHUNK_BYTES },
+            name: String::new(),
+            data_offset_bytes: None,
+            component_bytes: None,
+            bitmap: BitmapChoice::None,
+            set_uuid,
+            contents: Contents::Unknown,
+            integrity: false,
+            overwrite: false,
+            logical_block_bytes: 0,
+        }
+    }
+}
+
+/// What the members' data areas hold before the array is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contents {
+    /// Nothing but zeros: copies and parity agree.
+    Zeros,
+    /// Copies and parity agree: the user says so (`--assume-clean`).
+    Consistent,
+    /// Anything. Parity levels are filled with zeros, whose parity is zero;
+    /// levels 1 and 10 are marked for a resync, which keeps the first copy.
+    Unknown,
+}
+
+/// A member to be, under its name, with the identity it gets.
+pub struct Newcomer<M> {
+    /// The member.
+    pub candidate: Candidate<M>,
+    /// Its device uuid.
+    pub device_uuid: [u8; 16],
+}
+
+/// One member's part of the work.
+struct Writing<'a, M> {
+    name: &'a str,
+    member: &'a M,
+    placement: Placement,
+    superblock: Superblock,
+}
+
+/// Makes an array of `slots` (`None`: missing) and `spares`. `progress` is
+/// told bytes done and bytes in all.
+///
+/// # Errors
+/// A [`Refusal`] with nothing written; or, when a member failed while it was
+/// written to, one that says what had been changed ([`Refusal::changed`]).
+pub async fn create<M: Member, C: Clock>(
+    recipe: &Recipe,
+    slots: &[Option<Newcomer<M>>],
+    spares: &[Newcomer<M>],
+    pool: &Pool,
+    clock: &C,
+    progress: &dyn Fn(u64, u64),
+) -> Result<(), Refusal> {
+    create_announced(recipe, slots, spares, pool, clock, progress, &|| {}).await
+}
+
+/// As [`create`], and `begin` is called once nothing is refused any more, before the first byte is written.
+///
+/// # Errors
+/// As [`create`].
+pub async fn create_announced<M: Member, C: Clock>(
+    recipe: &Recipe,
+    slots: &[Option<Newcomer<M>>],
+    spares: &[Newcomer<M>],
+    pool: &Pool,
+    clock: &C,
+    progress: &dyn Fn(u64, u64),
+    begin: &dyn Fn(),
+) -> Result<(), Refusal> {
+    let newcomers: Vec<(usize, &Newcomer<M>)> = slots
+        .iter()
+        .enumerate()
+        .filter_map(|(number, slot)| Some((number, slot.as_ref()?)))
+        .chain(spares.iter().enumerate().map(|(index, spare)| (slots.len() + index, spare)))
+        .collect();
+    check_free(recipe, &newcomers, pool).await?;
+    let writings = plan(recipe, slots, spares, &newcomers, clock)?;
+    begin();
+    // Of others `check_free` has seen that they have none.
+    if recipe.overwrite || recipe.contents == Contents::Unknown {
+        for writing in &writings {
+            let forgotten = forget(writing.name, writing.member, pool).await;
+            forgotten
+                .map_err(|refusal| cut_short(refusal, "superblocks that members had may be gone, their data is not"))?;
+        }
+    }
+    let prepared = prepare(recipe, &writings, pool, clock, progress).await;
+    prepared.map_err(|refusal| cut_short(refusal, "what was on the members is gone, in parts at least"))?;
+    for writing in &writings {
+        let written = write_superblock(writing, pool).await;
+        let failed = |error| Refusal::member_error(writing.name, &error);
+        written.map_err(failed).map_err(|refusal| cut_short(refusal, "some members have its superblock"))?;
+    }
+    Ok(())
+}
+
+/// Everything that the superblocks will vouch for.
+async fn prepare<M: Member, C: Clock>(
+    recipe: &Recipe,
+    writings: &[Writing<'_, M>],
+    pool: &Pool,
+    clock: &C,
+    progress: &dyn Fn(u64, u64),
+) -> Result<(), Refusal> {
+    if needs_zeroes(recipe) {
+        zero(writings, pool, progress).await?;
+    }
+    for writing in writings {
+        let written = write_logs(recipe, writing, pool).await;
+        written.map_err(|error| Refusal::member_error(writing.name, &error))?;
+    }
+    if recipe.integrity {
+        for writing in writings {
+            write_checksums(recipe, writing, pool, clock.wall()).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A member failed, and the array is not made.
+fn cut_short(refusal: Refusal, changed: &str) -> Refusal {
+    refusal
+        .after(format!("the array is not whole: {changed}"))
+        .or_advice("give another member in place of this one, and make the array again, with --force")
+}
+
+fn needs_zeroes(recipe: &Recipe) -> bool {
+    recipe.contents == Contents::Unknown && matches!(recipe.level, Level::Raid4 | Level::Raid5 | Level::Raid6)
+}
+
+fn needs_resync(recipe: &Recipe) -> bool {
+    recipe.contents == Contents::Unknown && matches!(recipe.level, Level::Raid1 | Level::Raid10)
+}
+
+async fn check_free<M: Member>(
+    recipe: &Recipe,
+    newcomers: &[(usize, &Newcomer<M>)],
+    pool: &Pool,
+) -> Result<(), Refusal> {
+    if recipe.overwrite {
+        return Ok(());
+    }
+    for (_, newcomer) in newcomers {
+        let Candidate { name, member } = &newcomer.candidate;
+        let claim = match recipe.contents {
+            Contents::Zeros => find_claim_of_md(name, member, pool).await?,
+            Contents::Consistent | Contents::Unknown => find_claim(name, member, pool).await?,
+        };
+        if claim.is_some() {
+            return Err(Refusal::new("belongs to an array already")
+                .of(name)
+                .field("superblock.magic")
+                .advice("`mdspace examine` shows which; --force makes a new array of it"));
+        }
+    }
+    Ok(())
+}
+
+/// Works out and checks everything that will be written.
+fn plan<'a, M: Member, C: Clock>(
+    recipe: &Recipe,
+    slots: &[Option<Newcomer<M>>],
+    spares: &[Newcomer<M>],
+    newcomers: &[(usize, &'a Newcomer<M>)],
+    clock: &C,
+) -> Result<Vec<Writing<'a, M>>, Refusal> {
+    let Some((_, first)) = newcomers.first() else {
+        return Err(Refusal::new("no member is there to make an array of"));
+    };
+    let refuse = |defect| Refusal::defect(&first.candidate.name, defect);
+    let raid_disks = u16::try_from(slots.len()).map_err(|_| Refusal::new("too many members"))?;
+    let sectors = |bytes: u64, field: &str| {
+        let whole = bytes.is_multiple_of(SECTOR_BYTES).then_some(Sectors(bytes / SECTOR_BYTES));
+        whole.ok_or_else(|| Refusal::new(format!("{bytes} bytes are not whole 512-byte sectors")).field(field))
+    };
+    let request = Request {
+        version: recipe.version,
+        level: recipe.level,
+        layout: recipe.layout,
+        raid_disks,
+        chunk_bytes: recipe.chunk_bytes,
+        data_offset: recipe.data_offset_bytes.map(|bytes| sectors(bytes, "data offset")).transpose()?,
+        component: recipe.component_bytes.map(|bytes| sectors(bytes, "size")).transpose()?,
+        bitmap: recipe.bitmap,
+        bad_block_log: true,
+        integrity: recipe.integrity,
+    };
+    let lengths: Vec<u64> = newcomers.iter().map(|(_, newcomer)| newcomer.candidate.member.limits().bytes).collect();
+    let placements = place(&request, &lengths).map_err(refuse)?;
+    let wall = clock.wall();
+    let unequal = placements.iter().any(|placement| placement.data_size != placements[0].data_size);
+    let blueprint = Blueprint {
+        version: recipe.version,
+        set_uuid: recipe.set_uuid,
+        set_name: SetName::new(&recipe.name).map_err(refuse)?,
+        created: Timestamp { seconds: wall.as_secs(), micros: wall.subsec_micros().max(1) },
+        level: recipe.level,
+        layout: recipe.layout,
+        raid0_layout: recipe.level == Level::Raid0 && unequal,
+        chunk: sectors(recipe.chunk_bytes, "chunk")?,
+        raid_disks,
+        roles: roles(slots, spares.len()),
+        resync: if needs_resync(recipe) { Resync::From(Sectors(0)) } else { Resync::Clean },
+        logical_block_bytes: recipe.logical_block_bytes,
+    };
+    let mut writings = Vec::with_capacity(newcomers.len());
+    for ((number, newcomer), placement) in newcomers.iter().zip(placements) {
+        let Candidate { name, member } = &newcomer.candidate;
+        let number = DeviceNumber(*number as u16);
+        let bytes = member.limits().bytes;
+        let superblock = Superblock::new(&blueprint, &placement, number, newcomer.device_uuid, bytes)
+            .map_err(|defect| Refusal::defect(name, defect))?;
+        if recipe.integrity {
+            Layout::of(&superblock).map_err(|defect| Refusal::defect(name, defect))?;
+        }
+        writings.push(Writing { name, member, placement, superblock });
+    }
+    check_geometry(slots, &writings)?;
+    Ok(writings)
+}
+
+fn roles<M>(slots: &[Option<Newcomer<M>>], spares: usize) -> Vec<DeviceRole> {
+    let role = |(index, slot): (usize, &Option<Newcomer<M>>)| match slot {
+        Some(_) => DeviceRole::Active(Slot(index as u16)),
+        None => DeviceRole::Faulty,
+    };
+    slots.iter().enumerate().map(role).chain(std::iter::repeat_n(DeviceRole::Spare, spares)).collect()
+}
+
+/// The array must be one that can be assembled.
+fn check_geometry<M: Member>(slots: &[Option<Newcomer<M>>], writings: &[Writing<'_, M>]) -> Result<(), Refusal> {
+    let first = &writings[0];
+    let mut members = writings.iter();
+    let data_bytes: Vec<u64> = slots
+        .iter()
+        .map(|slot| slot.as_ref().and_then(|_| members.next()).map_or(0, |writing| writing.superblock.data_bytes()))
+        .collect();
+    let missing = |slot: Slot| slots[slot.index()].is_none();
+    let none_missing = slots.iter().all(Option::is_some);
+    if matches!(first.superblock.level, Level::Linear | Level::Raid0) && !none_missing {
+        return Err(Refusal::new("this level has no redundancy: no member may be missing"));
+    }
+    let geometry =
+        Geometry::new(&first.superblock.shape(&data_bytes)).map_err(|defect| Refusal::defect(first.name, defect))?;
+    if !survives(&geometry, &missing) {
+        return Err(Refusal::new("too many members are missing for this level"));
+    }
+    let parties = writings.iter().map(|writing| (writing.name, writing.member.limits(), writing.superblock.clone()));
+    check_blocks(&geometry, largest_block(writings.iter().map(|writing| writing.member)), parties, true)
+}
+
+/// Takes away the superblocks of another array, of any version: they must not outlive its data.
+pub(crate) async fn forget<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<(), Refusal> {
+    let member_bytes = member.limits().bytes;
+    let failed = |error| Refusal::member_error(name, &error);
+    for (version, at) in places(member_bytes) {
+        let bytes = place_bytes(at, member_bytes);
+        let place = match read_bytes(member, pool, at, bytes as u64).await {
+            Ok(place) => place,
+            Err(_) => rewritten(name, member, pool, at, bytes).await?,
+        };
+        if !matches!(decode(version, at, &place, member_bytes), Ok(None)) {
+            write_bytes(member, pool, at, &vec![0; bytes]).await.map_err(failed)?;
+        }
+    }
+    member.flush().await.map_err(failed)
+}
+
+/// A place that could not be read, after zeros were written there: a medium that is well otherwise can be read again.
+async fn rewritten<M: Member>(
+    name: &str,
+    member: &M,
+    pool: &Pool,
+    at: MemberByte,
+    bytes: usize,
+) -> Result<Vec<u8>, Refusal> {
+    let written = member.write(at, pool.zeroed(bytes).freeze()).await;
+    written.map_err(|error| Refusal::member_error(name, &error))?;
+    read_bytes(member, pool, at, bytes as u64).await.map_err(|why| Refusal::new(why).of(name))
+}
+
+/// Fills the data areas with zeros, all members at once.
+async fn zero<M: Member>(writings: &[Writing<'_, M>], pool: &Pool, progress: &dyn Fn(u64, u64)) -> Result<(), Refusal> {
+    /// A transfer that keeps a disk busy and progress visible.
+    const STEP_BYTES: u64 = 4 << 20;
+    let active = || writings.iter().filter(|writing| matches!(writing.superblock.own_role(), DeviceRole::Active(_)));
+    let total = active().map(|writing| writing.superblock.data_bytes()).sum();
+    let zeroes = pool.zeroed(STEP_BYTES as usize).freeze();
+    let done = Cell::new(0);
+    let fills = active().map(|writing| {
+        let (zeroes, done) = (&zeroes, &done);
+        async move {
+            let (start, bytes) = (writing.superblock.data_at().0, writing.superblock.data_bytes());
+            for offset in (0..bytes).step_by(STEP_BYTES as usize) {
+                let length = (bytes - offset).min(STEP_BYTES);
+                let at = MemberByte(start + offset);
+                let zeroed = match writing.member.write_zeroes(at, length).await {
+                    Err(error) if error.kind == MemberErrorKind::Unsupported => {
+                        writing.member.write(at, zeroes.slice(0..length as usize)).await
+                    }
+                    other => other,
+                };
+                zeroed.map_err(|error| Refusal::member_error(writing.name, &error))?;
+                done.set(done.get() + length);
+                progress(done.get(), total);
+            }
+            Ok(())
+        }
+    });
+    let fills: Vec<_> = fills.collect();
+    join_all(fills).await.into_iter().collect()
+}
+
+/// Everything that a superblock vouches for is on stable storage afterwards.
+async fn write_logs<M: Member>(recipe: &Recipe, writing: &Writing<'_, M>, pool: &Pool) -> Result<(), MemberError> {
+    let Writing { member, placement, superblock, .. } = writing;
+    if let (Some(bitmap), Some(at)) = (&placement.bitmap, superblock.bitmap_at()) {
+        let bits = if needs_resync(recipe) { 0xff } else { 0 };
+        let mut image = vec![bits; bitmap.bytes as usize];
+        let header = BitmapSuper::new(recipe.set_uuid, bitmap.sync_size, bitmap.chunk_bytes, superblock.events);
+        let header = header.encode();
+        image[..header.len()].copy_from_slice(&header);
+        write_bytes(*member, pool, at, &image).await?;
+    }
+    if let (Some(log), Some(at)) = (&placement.bad_blocks, superblock.bad_blocks_at()) {
+        let empty = vec![0xff; usize::from(log.sectors) * SECTOR_BYTES as usize];
+        write_bytes(*member, pool, at, &empty).await?;
+    }
+    member.flush().await
+}
+
+/// Pages of checksums that are written before the array is there: 16 MiB, those of a member of 16 GiB. More of them would be
+/// waited for; they are written when they are learned, and what lies in their places is of no header's seed and epoch.
+const PAGES_MAX: u64 = 4096;
+
+/// Checksums that know what is known: of small members that were filled with zeros, everything.
+async fn write_checksums<M: Member>(
+    recipe: &Recipe,
+    writing: &Writing<'_, M>,
+    pool: &Pool,
+    now: Duration,
+) -> Result<(), Refusal> {
+    let Writing { name, member, superblock, .. } = writing;
+    let layout = Layout::of(superblock).map_err(|defect| Refusal::defect(name, defect))?;
+    let is_active = matches!(superblock.own_role(), DeviceRole::Active(_));
+    let are_zeros = recipe.contents == Contents::Zeros || (needs_zeroes(recipe) && is_active);
+    let made = async {
+        let checksums = Checksums::make(*member, superblock, layout, pool, now).await?;
+        if are_zeros && layout.pages() <= PAGES_MAX { checksums.fill_with_zeros(*member).await } else { Ok(()) }
+    };
+    made.await.map_err(|error| Refusal::member_error(name, &error))
+}
+
+async fn write_superblock<M: Member>(writing: &Writing<'_, M>, pool: &Pool) -> Result<(), MemberError> {
+    let superblock = &writing.superblock;
+    write_bytes(writing.member, pool, superblock.super_at(), &superblock.encode()).await?;
+    writing.member.flush().await
+}
+
+/// Writes bytes to their place, keeping what shares a logical block with them.
+pub(crate) async fn write_bytes<M: Member>(
+    member: &M,
+    pool: &Pool,
+    at: MemberByte,
+    bytes: &[u8],
+) -> Result<(), MemberError> {
+    let unit = u64::from(member.limits().logical_block_bytes);
+    let (start, end) = (at.0 / unit * unit, (at.0 + bytes.len() as u64).next_multiple_of(unit));
+    let (result, mut buffer) = member.read(MemberByte(start), pool.take((end - start) as usize)).await;
+    result?;
+    let skip = (at.0 - start) as usize;
+    buffer[skip..skip + bytes.len()].copy_from_slice(bytes);
+    member.write(MemberByte(start), buffer.freeze()).await
+}

@@ -1,0 +1,249 @@
+//! Reads what md left on one member: superblock, bitmap, bad-block log.
+//!
+//! Never writes. Decoding is [`mod@format`]'s; this finds the places and fetches
+//! the bytes, in the units that the member takes.
+
+use crate::base::buffer::Pool;
+use crate::control::status::uuid_text;
+use crate::seam::error::Refusal;
+use crate::seam::member::{Limits, Member};
+use format::bad_blocks;
+use format::bitmap::{self, BitmapSuper, SUPER_BYTES};
+use format::signature::{Signature, recognize, windows};
+use format::superblock::{Superblock, Version, decode, places};
+use format::units::{MemberByte, SECTOR_BYTES};
+use std::ops::Range;
+
+/// A member's superblock and the bytes around it.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The superblock that counts.
+    pub superblock: Superblock,
+    /// What stands at its place, up to 4096 bytes.
+    pub place: Box<[u8]>,
+}
+
+/// Reads any byte range of a member.
+pub(crate) async fn read_bytes<M: Member>(
+    member: &M,
+    pool: &Pool,
+    at: MemberByte,
+    bytes: u64,
+) -> Result<Vec<u8>, String> {
+    let limits = member.limits();
+    let unit = u64::from(limits.logical_block_bytes);
+    let (start, end) = (at.0 / unit * unit, (at.0 + bytes).next_multiple_of(unit));
+    if end > limits.bytes {
+        return Err(format!("bytes {} to {} lie past the member's end at {}", at.0, at.0 + bytes, limits.bytes));
+    }
+    let (result, buffer) = member.read(MemberByte(start), pool.take((end - start) as usize)).await;
+    result.map_err(|error| error.to_string())?;
+    let skip = (at.0 - start) as usize;
+    Ok(buffer[skip..skip + bytes as usize].to_vec())
+}
+
+/// Finds the superblock of `member`: of two valid ones the later made, as mdadm chooses.
+///
+/// # Errors
+/// When there is none, or none that can be accepted: then the field is named.
+pub async fn find_superblock<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<Found, Refusal> {
+    match look(name, member, pool).await {
+        (Some(found), _) => Ok(found),
+        (None, Some(refusal)) => Err(refusal),
+        (None, None) => Err(none(name, find_signature(name, member, pool).await.ok().flatten())),
+    }
+}
+
+/// The superblock of a member that is to be overwritten, if there is one.
+///
+/// # Errors
+/// When something there begins as a superblock does and cannot be used, or a place cannot be read: it may be of an
+/// array whose driver is newer, or whose member can be mended. And when it holds what is somebody else's, by
+/// [`format::signature`].
+pub(crate) async fn find_claim<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<Option<Superblock>, Refusal> {
+    if let Some(superblock) = find_claim_of_md(name, member, pool).await? {
+        return Ok(Some(superblock));
+    }
+    match find_signature(name, member, pool).await? {
+        None => Ok(None),
+        Some(Signature { what, at }) => Err(Refusal::new(format!("holds {what}, which begins at byte {at}"))
+            .of(name)
+            .advice("give another member, or look at what is there first; --force overwrites it")),
+    }
+}
+
+/// As [`find_claim`], of a member that holds nothing but zeros by the word of the caller who made it: a superblock alone is
+/// looked for.
+pub(crate) async fn find_claim_of_md<M: Member>(
+    name: &str,
+    member: &M,
+    pool: &Pool,
+) -> Result<Option<Superblock>, Refusal> {
+    match look(name, member, pool).await {
+        (Some(found), _) => Ok(Some(found.superblock)),
+        (None, None) => Ok(None),
+        (None, Some(refusal)) => Err(refusal.advice(
+            "it may be an array's all the same: `mdspace examine` shows what is there; --force takes it as if it were empty",
+        )),
+    }
+}
+
+/// What would be lost if `member` were overwritten, in words that go behind "holds"; `None` when nothing is known.
+/// Never fails: of what cannot be read, that is said.
+pub async fn what_it_holds<M: Member>(name: &str, member: &M, pool: &Pool) -> Option<String> {
+    match find_claim(name, member, pool).await {
+        Ok(None) => None,
+        Ok(Some(superblock)) => Some(format!("a member of the array {}", uuid_text(&superblock.set_uuid))),
+        Err(_) => match find_signature(name, member, pool).await {
+            Ok(found) => Some(found.map_or("what may be a superblock", |found| found.what).to_owned()),
+            Err(refusal) => Some(format!("what cannot be told: {}", refusal.reason)),
+        },
+    }
+}
+
+/// What others than md have left on `member`.
+///
+/// # Errors
+/// When a part of it cannot be read.
+async fn find_signature<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<Option<Signature>, Refusal> {
+    let Limits { bytes: member_bytes, logical_block_bytes, .. } = *member.limits();
+    // A part of a block at the end of a file cannot be read by itself; no signature is expected there.
+    let whole = member_bytes / u64::from(logical_block_bytes) * u64::from(logical_block_bytes);
+    let mut parts = Vec::new();
+    for window in windows(member_bytes) {
+        let unreadable = |reason| {
+            Refusal::new(reason)
+                .of(name)
+                .field("signatures")
+                .advice("what is there cannot be told; give another member; --force takes it as if it were empty")
+        };
+        let bytes = window.end.min(whole).saturating_sub(window.start);
+        let part = read_bytes(member, pool, MemberByte(window.start), bytes).await;
+        parts.push((window.start, part.map_err(unreadable)?));
+    }
+    Ok(recognize(member_bytes, &parts))
+}
+
+/// The superblock that counts, and the first thing that is wrong at any of the places.
+async fn look<M: Member>(name: &str, member: &M, pool: &Pool) -> (Option<Found>, Option<Refusal>) {
+    let member_bytes = member.limits().bytes;
+    let mut found: Option<Found> = None;
+    let mut refusal = None;
+    for (version, at) in places(member_bytes) {
+        let bytes = crate::device::place_bytes(at, member_bytes) as u64;
+        let place = match read_bytes(member, pool, at, bytes).await {
+            Ok(place) => place,
+            Err(reason) => {
+                // A bad sector where another version would be is no harm.
+                refusal.get_or_insert_with(|| Refusal::new(reason).of(name).field("superblock"));
+                continue;
+            }
+        };
+        match decode(version, at, &place, member_bytes) {
+            Ok(None) => {}
+            Ok(Some(superblock)) => {
+                if found.as_ref().is_none_or(|other| other.superblock.created < superblock.created) {
+                    found = Some(Found { superblock, place: place.into() });
+                }
+            }
+            Err(defect) => {
+                refusal.get_or_insert_with(|| damaged(name, version, defect));
+            }
+        }
+    }
+    (found, refusal)
+}
+
+fn damaged(name: &str, version: Version, defect: format::Defect) -> Refusal {
+    Refusal::defect(name, defect).advice(format!("its {version} superblock cannot be used; leave this member out"))
+}
+
+/// There is no superblock on a member, but this, if anything is known.
+fn none(name: &str, other: Option<Signature>) -> Refusal {
+    let none = "no md superblock is on it, of version 0.90, 1.0, 1.1 or 1.2";
+    let refuse = |reason: String| Refusal::new(reason).of(name).field("superblock.magic");
+    match other {
+        None => refuse(none.to_owned()),
+        Some(other) if !other.is_known() => refuse(none.to_owned()),
+        Some(other) if other.is_partition_table() => refuse(format!("{none}, but {}", other.what))
+            .advice("an array's members are partitions then: name these, as devices (`losetup --partscan`) or as images of their own"),
+        Some(other) => refuse(format!("{none}, but {}", other.what)),
+    }
+}
+
+/// A member's bitmap: superblock and bits.
+///
+/// # Errors
+/// When it cannot be read, or a field of it is wrong.
+pub(crate) async fn read_bitmap<M: Member>(
+    name: &str,
+    member: &M,
+    superblock: &Superblock,
+    pool: &Pool,
+) -> Result<Option<(BitmapSuper, Vec<u8>)>, Refusal> {
+    let Some(at) = superblock.bitmap_at() else { return Ok(None) };
+    let room = superblock.bitmap_room(member.limits().bytes).unwrap_or(0);
+    read_bitmap_at(name, member, at, room, &superblock.set_uuid, pool).await.map(Some)
+}
+
+/// The bitmap at `at` of a member or file, with `room` bytes up to what comes next.
+///
+/// # Errors
+/// As [`read_bitmap`], and when it is not one that this engine writes.
+pub(crate) async fn read_bitmap_at<M: Member>(
+    name: &str,
+    member: &M,
+    at: MemberByte,
+    room: u64,
+    set_uuid: &[u8; 16],
+    pool: &Pool,
+) -> Result<(BitmapSuper, Vec<u8>), Refusal> {
+    let unreadable = |reason| Refusal::new(reason).of(name).field("bitmap");
+    let head = read_bytes(member, pool, at, SUPER_BYTES as u64).await.map_err(unreadable)?;
+    let header = BitmapSuper::decode(&head, room).map_err(|defect| Refusal::defect(name, defect))?;
+    if !matches!(header.kind, bitmap::Kind::Normal) {
+        let reason = format!("{:?} bitmaps are not written by this engine", header.kind);
+        return Err(Refusal::new(reason)
+            .of(name)
+            .field("bitmap.version")
+            .advice("serve it --read-only, or remove the bitmap with mdadm --grow --bitmap=none"));
+    }
+    if header.has_unknown_state() || header.nodes > 0 {
+        let (field, what) =
+            if header.nodes > 0 { ("bitmap.nodes", "a cluster's") } else { ("bitmap.state", "unknown") };
+        return Err(Refusal::new(format!("{what}: the bitmap is not written by this engine"))
+            .of(name)
+            .field(field)
+            .advice("serve it --read-only; a newer kernel may have made it"));
+    }
+    if header.uuid != *set_uuid {
+        return Err(Refusal::new("belongs to another array").of(name).field("bitmap.uuid"));
+    }
+    let bytes = header.bytes_on_disk(room);
+    let unit = u64::from(member.limits().logical_block_bytes);
+    if !bytes.is_multiple_of(unit) {
+        return Err(unreadable(format!("its {bytes} bytes are not whole {unit}-byte blocks of the member")));
+    }
+    let image = read_bytes(member, pool, at, bytes).await.map_err(unreadable)?;
+    Ok((header, image))
+}
+
+/// The ranges of its bytes that a member's bad-block log names.
+///
+/// # Errors
+/// When it cannot be read or decoded.
+pub(crate) async fn read_bad_blocks<M: Member>(
+    name: &str,
+    member: &M,
+    superblock: &Superblock,
+    pool: &Pool,
+) -> Result<Vec<Range<u64>>, Refusal> {
+    let (Some(place), Some(at)) = (superblock.bad_blocks.filter(|log| log.in_use), superblock.bad_blocks_at()) else {
+        return Ok(Vec::new());
+    };
+    let bytes = u64::from(place.sectors) * SECTOR_BYTES;
+    let unreadable = |reason| Refusal::new(reason).of(name).field("bad-block log");
+    let log = read_bytes(member, pool, at, bytes).await.map_err(unreadable)?;
+    let bad = bad_blocks::decode(&log, place.shift).map_err(|defect| Refusal::defect(name, defect))?;
+    Ok(bad.iter().map(|range| range.first.bytes()..range.first.bytes() + range.count.bytes()).collect())
+}

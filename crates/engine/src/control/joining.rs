@@ -1,0 +1,408 @@
+//! Members that join a running array: new ones, ones that were away, and
+//! spares that take a slot.
+//!
+//! A device that takes a slot is active from then on, and written to
+//! everywhere, but current nowhere: its recovery offset is 0. Its own
+//! superblock says so, on stable storage, before any other calls it active;
+//! so whatever a loss of power leaves, nobody takes it for current.
+//!
+//! One that was away may take its old slot again and lack only what the
+//! write-intent bitmap names: when it left no earlier than at
+//! `events_cleared`, before which bits may have been cleared. Stricter than
+//! md, which goes by that alone: one that was used without the others is
+//! refused ([`crate::control::split`]), and what its own bitmap names is recovered too.
+//!
+//! Facts: `drivers/md/md.c` (`super_1_validate`, `remove_and_add_spares`),
+//! mdadm's `Manage.c` for what is asked before.
+
+use crate::array::{Array, Inner};
+use crate::base::gate::Inside;
+use crate::control::assemble::{Candidate, difference};
+use crate::control::blocks::check_blocks;
+use crate::control::create::{forget, write_bytes};
+use crate::control::inspect::{Found, find_claim, find_superblock, read_bad_blocks};
+use crate::control::split::used_without;
+use crate::device::{Device, DeviceState, place_bytes};
+use crate::metadata::bitmap::named::Named;
+use crate::seam::clock::Clock;
+use crate::seam::error::{ArrayError, Refusal};
+use crate::seam::member::{Member, MemberError};
+use crate::seam::report::ChangeKind;
+use format::superblock::{DeviceRole, Superblock, Version};
+use format::units::{DeviceNumber, SECTOR_BYTES, Sectors, Slot};
+use std::rc::Rc;
+
+/// A slot that a device had before, and the events when it left it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Return {
+    slot: Slot,
+    events: u64,
+}
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// Adds a member, as mdadm's `--add`: it becomes a spare, and takes a slot
+    /// if one is empty. Whoever runs [`Array::keep_whole`] recovers it.
+    /// Without `overwrite` one that carries a superblock is refused, or something that may be one.
+    ///
+    /// # Errors
+    /// When it does not fit, with nothing written; or when it failed meanwhile.
+    pub async fn add(&self, candidate: Candidate<M>, device_uuid: [u8; 16], overwrite: bool) -> Result<(), Refusal> {
+        let inner = &*self.0;
+        let _inside = inner.enter_to_join(&candidate.name)?;
+        inner.check_unused(&candidate, overwrite).await?;
+        let _alone = inner.licences.alone().await;
+        let _lock = inner.metadata.exclusive(0..1).await;
+        let device = inner.prepare_spare(candidate, device_uuid).await?;
+        inner.join(device).await
+    }
+
+    /// Takes a member back that was away, as mdadm's `--re-add`: it gets only
+    /// what was written meanwhile, by the write-intent bitmap.
+    ///
+    /// # Errors
+    /// When more than that may be missing on it, with nothing written; or when it failed meanwhile.
+    pub async fn re_add(&self, candidate: Candidate<M>) -> Result<(), Refusal> {
+        let inner = &*self.0;
+        let _inside = inner.enter_to_join(&candidate.name)?;
+        let Candidate { name, member } = candidate;
+        let look = async {
+            let found = find_superblock(&name, &member, &inner.pool).await?;
+            let bad = read_bad_blocks(&name, &member, &found.superblock, &inner.pool).await?;
+            Ok((found, bad))
+        };
+        let (Found { superblock, place }, bad) = inner.in_newcomers_time(&name, look).await?;
+        let _alone = inner.licences.alone().await;
+        let _lock = inner.metadata.exclusive(0..1).await;
+        inner.check_absent(&name)?;
+        let place_to_return = inner.check_return(&name, &superblock)?;
+        let named = Named::by(&name, &member, &superblock, &inner.pool).await;
+        // One that left in the round that told of the bitmap does not know where it is.
+        let superblock = superblock
+            .with_bitmap(inner.any_superblock().bitmap, member.limits().bytes)
+            .map_err(|defect| Refusal::defect(&name, defect))?;
+        inner.check_newcomer(&name, &member, &superblock)?;
+        let surroundings = inner.surroundings.clone();
+        let device = Rc::new(Device::new(name, member, superblock, place, DeviceState::Spare, bad, surroundings));
+        device.returns_to.set(Some(place_to_return));
+        let known = async {
+            device.find_checksums(&inner.pool, inner.clock.wall(), inner.verify.get()).await;
+            Ok(())
+        };
+        inner.in_newcomers_time(&device.name, known).await?;
+        inner.leave_unknown_behind().await.map_err(|error| error.refusal().of(&device.name))?;
+        inner.note_named(&named);
+        inner.others.borrow_mut().push(device.clone());
+        inner.join(device).await
+    }
+}
+
+impl<M: Member> Device<M> {
+    /// Whether it still belongs to the array, once that is to be on its superblock.
+    pub(crate) fn check_joined(&self) -> Result<(), Refusal> {
+        match self.state.get() {
+            DeviceState::Faulty => Err(Refusal::new("failed while its superblock was written")
+                .of(&self.name)
+                .after("the array goes on without it, and calls it faulty")
+                .advice("`mdspace remove` it, and give another")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    pub(crate) fn enter_to_join(&self, name: &str) -> Result<Inside<'_>, Refusal> {
+        let refuse = |reason: &str, advice: &str| Err(Refusal::new(reason).of(name).advice(advice));
+        if self.read_only {
+            return refuse("the array is read-only", "serve it without --read-only");
+        }
+        if !self.is_redundant() {
+            return refuse("this level has no redundancy to recover a member from", "make a larger array, and copy");
+        }
+        if self.any_superblock().version == Version::V0_90 {
+            return refuse("members of metadata 0.90 are kept up, but not added", "let md add it");
+        }
+        self.check_absent(name)?;
+        self.check_unbroken().map_err(|error| Refusal::new(error.reason).of(name))?;
+        self.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))
+    }
+
+    pub(crate) async fn check_unused(&self, candidate: &Candidate<M>, overwrite: bool) -> Result<(), Refusal> {
+        let Candidate { name, member } = candidate;
+        let look = async { Ok(find_claim(name, member, &self.pool).await) };
+        match self.in_newcomers_time(name, look).await? {
+            _ if overwrite => Ok(()),
+            Ok(None) => Ok(()),
+            Ok(Some(superblock)) => Err(self.used(name, &superblock)),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// A new spare, of which no superblock says anything yet. The caller holds the metadata lock.
+    pub(crate) async fn prepare_spare(
+        &self,
+        candidate: Candidate<M>,
+        device_uuid: [u8; 16],
+    ) -> Result<Rc<Device<M>>, Refusal> {
+        let Candidate { name, member } = candidate;
+        self.check_absent(&name)?;
+        let superblock = self.superblock_of_newcomer(&name, &member, device_uuid)?;
+        self.check_newcomer(&name, &member, &superblock)?;
+        let called = name.clone();
+        let begun = self.in_newcomers_time(&called, self.overwrite(Candidate { name, member }, superblock)).await;
+        let device = begun.map_err(|refusal| {
+            refusal
+                .after("it is not a member, though superblocks that it had may be gone")
+                .or_advice("give another one, or this one again with --force")
+        })?;
+        self.leave_unknown_behind().await.map_err(|error| error.refusal().of(&device.name))?;
+        self.others.borrow_mut().push(device.clone());
+        Ok(device)
+    }
+
+    /// Puts all that a member has on a newcomer, but for the superblock itself.
+    async fn overwrite(&self, candidate: Candidate<M>, superblock: Superblock) -> Result<Rc<Device<M>>, Refusal> {
+        let Candidate { name, member } = candidate;
+        let failed = |error: MemberError| Refusal::member_error(&name, &error);
+        forget(&name, &member, &self.pool).await?;
+        write_empty_log(&member, &self.pool, &superblock).await.map_err(failed)?;
+        let place = vec![0; place_bytes(superblock.super_at(), member.limits().bytes)].into();
+        let (surroundings, state) = (self.surroundings.clone(), DeviceState::Spare);
+        let device = Rc::new(Device::new(name.clone(), member, superblock, place, state, Vec::new(), surroundings));
+        self.write_whole_bitmap(&device).await.map_err(failed)?;
+        self.give_checksums(&device).await?;
+        Ok(device)
+    }
+
+    /// Asked again under the metadata lock: it may be joining twice.
+    fn check_absent(&self, name: &str) -> Result<(), Refusal> {
+        match self.members().iter().any(|device| device.name == name) {
+            true => {
+                let refusal = Refusal::new("a member of this array already").of(name);
+                Err(refusal.advice("if it is faulty, remove it first"))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// All devices that the array knows, faulty ones included.
+    pub(crate) fn members(&self) -> Vec<Rc<Device<M>>> {
+        let slots = self.slots.borrow();
+        let successors = slots.iter().flatten().filter_map(|device| device.successor());
+        slots.iter().flatten().chain(self.others.borrow().iter()).cloned().chain(successors).collect()
+    }
+
+    /// A superblock for whatever all members agree on.
+    fn any_superblock(&self) -> Superblock {
+        let slots = self.slots.borrow();
+        let device = slots.iter().flatten().next().expect("a running array has a member");
+        device.superblock.borrow().clone()
+    }
+
+    fn used(&self, name: &str, superblock: &Superblock) -> Refusal {
+        let is_own = superblock.set_uuid == self.any_superblock().set_uuid;
+        let (reason, advice) = match is_own {
+            true => ("was a member of this array", "`mdspace re-add` takes it back; --force makes a new spare of it"),
+            false => ("belongs to an array already", "`mdspace examine` shows which; --force makes a spare of it"),
+        };
+        Refusal::new(reason).of(name).field("superblock.magic").advice(advice)
+    }
+
+    /// A number for a newcomer: one that nobody had or, when superblocks have no room for more of these, one of a device that is
+    /// gone, as md does; whoever had that is left behind before it is given away. Lower ones were given to slots when the array was made.
+    fn free_number(&self) -> Option<u16> {
+        let members = self.members();
+        let room = members.iter().map(|device| device.superblock.borrow().devices_max()).min()?;
+        let is_held = |number: &u16| members.iter().any(|device| device.superblock.borrow().device_number.0 == *number);
+        let record = self.record.borrow();
+        let role = |number: &u16| record.roles.get(usize::from(*number)).copied().unwrap_or(DeviceRole::Spare);
+        let free = || (self.geometry().slots()..room as u16).filter(|number| !is_held(number));
+        let is = |wanted: DeviceRole| free().find(|number| role(number) == wanted);
+        is(DeviceRole::Spare).or_else(|| is(DeviceRole::Faulty).filter(|_| !mutant!("numbers-of-the-gone-kept")))
+    }
+
+    fn superblock_of_newcomer(&self, name: &str, member: &M, device_uuid: [u8; 16]) -> Result<Superblock, Refusal> {
+        let number = self.free_number();
+        let number = number.ok_or_else(|| Refusal::new("the array has too many devices").of(name))?;
+        let bytes = member.limits().bytes;
+        let superblock = self.any_superblock().for_newcomer(DeviceNumber(number), device_uuid, bytes);
+        superblock.map_err(|defect| {
+            Refusal::defect(name, defect).advice("a member needs at least the length of the array's smallest")
+        })
+    }
+
+    /// Its parts fall on its blocks, and the array's data fits.
+    fn check_newcomer(&self, name: &str, member: &M, superblock: &Superblock) -> Result<(), Refusal> {
+        let limits = member.limits();
+        if u64::from(limits.logical_block_bytes) > self.block_bytes {
+            let reason = format!("its blocks of {} bytes are larger than the array's", limits.logical_block_bytes);
+            return Err(Refusal::new(reason)
+                .of(name)
+                .advice("start the array with this member to serve it in larger blocks"));
+        }
+        let room = limits.bytes.saturating_sub(superblock.data_at().0);
+        let used = (0..self.geometry().slots()).map(|slot| self.geometry().used_bytes(Slot(slot))).max().unwrap_or(0);
+        if room < used {
+            let reason = format!("{used} bytes of data do not fit the {room} bytes behind the data offset");
+            return Err(Refusal::new(reason).of(name).field("superblock.size"));
+        }
+        let party = (name, limits, superblock.clone());
+        check_blocks(self.geometry(), self.block_bytes, std::iter::once(party), true)
+    }
+
+    /// Whether a member that was away may take its slot again and lack only what the bitmap names.
+    fn check_return(&self, name: &str, own: &Superblock) -> Result<Return, Refusal> {
+        let refuse = |field: &str, reason: String| {
+            let advice = "`mdspace add --force` makes a new member of it, which is recovered whole";
+            Err(Refusal::new(reason).of(name).field(field).advice(advice))
+        };
+        let array = self.any_superblock();
+        if own.set_uuid != array.set_uuid {
+            return Err(Refusal::new("belongs to another array").of(name).field("superblock.set_uuid"));
+        }
+        if let Some(field) = difference(own, &array) {
+            return refuse(field, "differs from the array's members".to_owned());
+        }
+        let DeviceRole::Active(slot) = own.own_role() else {
+            return refuse("superblock.dev_roles", "was not active when it left".to_owned());
+        };
+        if own.replacement || (own.recovery_offset.is_some() && !own.recovery_from_bitmap) {
+            return refuse("superblock.recovery_offset", "was not current when it left".to_owned());
+        }
+        let members = self.members();
+        if members.iter().any(|device| device.superblock.borrow().device_number == own.device_number)
+            || self.slots.borrow().get(slot.index()).is_none_or(Option::is_some)
+        {
+            return refuse(
+                "superblock.dev_roles",
+                format!("its slot {slot} or its number was given to another member"),
+            );
+        }
+        let in_use = members.iter().filter(|device| device.is_active());
+        let in_use: Vec<_> = in_use.map(|device| (&*device.name, device.superblock.borrow())).collect();
+        if let Some(other) = used_without(own, in_use.iter().map(|(name, superblock)| (*name, &**superblock))) {
+            let reason = format!(
+                "was used without the array's other members: it does not know {other} as one. What was written to it \
+                 since then is on it alone, and no bitmap of the array's names that"
+            );
+            return refuse("superblock.dev_roles", reason);
+        }
+        let events = self.record.borrow().events;
+        if own.events > events {
+            return refuse("superblock.events", "was used without the array's other members".to_owned());
+        }
+        match self.intent() {
+            None => refuse("superblock.feature_map", "the array has no bitmap to say what it lacks".to_owned()),
+            Some(intent) if own.events < intent.events_cleared() => {
+                let reason =
+                    format!("left at events {}, before bits were cleared at {}", own.events, intent.events_cleared());
+                refuse("superblock.events", reason)
+            }
+            Some(_) => Ok(Return { slot, events: own.events }),
+        }
+    }
+
+    /// Takes a device in that is a spare so far. The caller holds the metadata lock.
+    async fn join(&self, device: Rc<Device<M>>) -> Result<(), Refusal> {
+        self.watch(&device.name, &device.member);
+        let number = usize::from(device.superblock.borrow().device_number.0);
+        self.record.borrow_mut().set_role(number, DeviceRole::Spare);
+        // A sweep under way goes on with the targets that it has.
+        let joined = if self.sweeps.is_idle() { self.seat_spares().await } else { self.publish().await };
+        self.sweeps.changed.raise();
+        joined.map_err(|error| error.refusal().of(&device.name))?;
+        device.check_joined()?;
+        if device.state.get() == DeviceState::Spare {
+            self.tell(&device, None, ChangeKind::Added, Some("as a spare"));
+        }
+        Ok(())
+    }
+
+    /// Gives every empty slot to a spare that fits, as far as there are any.
+    pub(crate) async fn fill_slots(&self) -> Result<(), ArrayError> {
+        let Some(_inside) = self.gate.enter_unseen() else { return Ok(()) };
+        if !self.is_redundant() || self.next_to_seat().is_none() {
+            return Ok(());
+        }
+        let _alone = self.licences.alone().await;
+        let _lock = self.metadata.exclusive(0..1).await;
+        self.check_unbroken()?;
+        self.seat_spares().await
+    }
+
+    /// One after the other: of two in one round each could be called active by the other before it says how far
+    /// it is. The caller holds the metadata lock.
+    async fn seat_spares(&self) -> Result<(), ArrayError> {
+        self.leave_unknown_behind().await?;
+        let mut is_published = false;
+        while let Some((device, slot)) = self.next_to_seat() {
+            match mutant!("bitmap-not-carried" => Ok(()), else self.write_whole_bitmap(&device).await) {
+                Ok(()) => {
+                    self.seat(device, slot);
+                    self.publish().await?;
+                    is_published = true;
+                }
+                Err(error) => self.leave_behind(vec![(device, error)]).await?,
+            }
+        }
+        if is_published { Ok(()) } else { self.publish().await }
+    }
+
+    /// An empty slot and the spare for it: the one that had it, or the one with the lowest number.
+    fn next_to_seat(&self) -> Option<(Rc<Device<M>>, Slot)> {
+        let slots = self.slots.borrow();
+        let others = self.others.borrow();
+        let mut empty = (0..slots.len()).filter(|&slot| slots[slot].is_none()).map(|slot| Slot(slot as u16));
+        empty.find_map(|slot| {
+            let fitting = others.iter().filter(|device| self.fits(device, slot));
+            let rank = |device: &&Rc<Device<M>>| {
+                let returns_here = device.returns_to.get().is_some_and(|place| place.slot == slot);
+                (!returns_here, device.superblock.borrow().device_number)
+            };
+            Some((fitting.min_by_key(rank)?.clone(), slot))
+        })
+    }
+
+    /// Whether a device is a spare that can take a slot. 0.90 has no recovery
+    /// offset: there a recovery is left to md.
+    pub(crate) fn fits(&self, device: &Device<M>, slot: Slot) -> bool {
+        let superblock = device.superblock.borrow();
+        let room = device.member.limits().bytes.saturating_sub(device.data_at);
+        device.state.get() == DeviceState::Spare
+            && superblock.version != Version::V0_90
+            && self.geometry().used_bytes(slot) <= room
+            && superblock.bitmap.is_some() == self.intent().is_some_and(|intent| intent.is_on_members())
+    }
+
+    /// The caller holds the metadata lock, and publishes.
+    fn seat(&self, device: Rc<Device<M>>, slot: Slot) {
+        let cleared = self.intent().map(|intent| intent.events_cleared());
+        let by_bitmap = device.returns_to.take().is_some_and(|place| {
+            // Asked anew: it may have waited while others were recovered, and bits cleared.
+            place.slot == slot && cleared.is_some_and(|cleared| place.events >= cleared)
+        });
+        self.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
+        device.state.set(DeviceState::Recovering { current: 0 });
+        device.is_untold.set(true);
+        let number = {
+            let mut superblock = device.superblock.borrow_mut();
+            superblock.recovery_offset = (!mutant!("spare-called-current")).then_some(Sectors(0));
+            superblock.recovery_from_bitmap = by_bitmap;
+            usize::from(superblock.device_number.0)
+        };
+        self.record.borrow_mut().set_role(number, DeviceRole::Active(slot));
+        let reason = if by_bitmap { Some("of what the bitmap names") } else { None };
+        self.tell(&device, Some(slot), ChangeKind::Recovering, reason);
+        self.slots.borrow_mut()[slot.index()] = Some(device);
+    }
+}
+
+/// A bad-block log without entries, where there is room for one.
+async fn write_empty_log<M: Member>(
+    member: &M,
+    pool: &crate::Pool,
+    superblock: &Superblock,
+) -> Result<(), MemberError> {
+    let (Some(log), Some(at)) = (superblock.bad_blocks, superblock.bad_blocks_at()) else { return Ok(()) };
+    let empty = vec![0xff; usize::from(log.sectors) * SECTOR_BYTES as usize];
+    write_bytes(member, pool, at, &empty).await
+}

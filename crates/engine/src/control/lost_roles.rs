@@ -1,0 +1,54 @@
+//! Members that call themselves spares, though they may hold an array's data: what can be said of them, and done.
+//!
+//! A member that was added again (`mdadm --add`) where it should have been assembled says from then on that it is a spare.
+//! Its data may be all there, but no superblock says any more in which slot. md starts nothing of such members, not even
+//! with `--force`. This only words the refusals; it never reads or writes a member.
+
+use crate::control::forced::slots_text;
+use crate::seam::error::Refusal;
+use format::superblock::{DeviceRole, Superblock};
+use format::units::Slot;
+
+/// What can be done where members lost their roles.
+pub(crate) const ADVICE: &str = "where the other members are enough, leave such members out; otherwise add and recover nothing, as \
+    their data may be intact: on copies of all members, `mdspace create --assume-clean --force` with the same shape and order \
+    makes the superblocks anew (docs/rescue.md)";
+
+/// Refuses members that call themselves spares while `best`, of the same age, calls them active.
+///
+/// # Errors
+/// When there are any: all of them, with the slots that `best` gives them.
+pub(crate) fn check<'a>(
+    members: impl Iterator<Item = (&'a str, &'a Superblock)>,
+    (name, best): (&str, &Superblock),
+) -> Result<(), Refusal> {
+    let (mut names, mut slots) = (Vec::new(), Vec::<Slot>::new());
+    for (name, own) in members {
+        if let DeviceRole::Active(slot) = best.role(own.device_number)
+            && own.events == best.events
+            && own.own_role() == DeviceRole::Spare
+        {
+            names.push(name);
+            slots.push(slot);
+        }
+    }
+    let Some((first, others)) = names.split_first() else { return Ok(()) };
+    let slots = slots_text(&slots);
+    let reason = match others {
+        [] => format!("calls itself a spare, but {name}, of the same age, calls it active in {slots}"),
+        _ => {
+            let others = others.join(", ");
+            format!("calls itself a spare, as does {others}, but {name}, of the same age, calls them active in {slots}")
+        }
+    };
+    Err(Refusal::new(reason).of(*first).field("superblock.dev_roles").advice(ADVICE))
+}
+
+/// Of an array with too few members: the spares that it has may have been members.
+pub(crate) fn note(spares: &[&str]) -> Option<String> {
+    match spares {
+        [] => None,
+        [one] => Some(format!("{one} calls itself a spare of this array")),
+        _ => Some(format!("{} call themselves spares of this array", spares.join(", "))),
+    }
+}

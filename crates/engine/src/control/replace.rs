@@ -1,0 +1,332 @@
+//! A living member is replaced: another one becomes its *successor*, gets
+//! everything that is written to it, and is filled by the recovery sweep with what it holds; then it takes
+//! its place. Until then the array is as redundant as it was.
+//!
+//! * What is read for it is read from the member itself; from the others only what that cannot give.
+//! * A successor's superblock says that it is one, and how far it is (md's feature bits 16 and 2),
+//!   before any other names it.
+//! * The change of places is one write: the successor's superblock, that calls itself current
+//!   and the old member faulty, on stable storage before any other is written. Until
+//!   all others have followed both get what is written.
+//! * After an unclean stop it is filled anew from where writes may have been under way: one of both may have them.
+//! * When the old member fails, the successor takes its place as far as it has come, and is recovered
+//!   from the others. When the successor fails, nothing is lost.
+//!
+//! Facts: md(4), `drivers/md/md.c` (`super_1_sync`), `raid5.c` (`raid5_spare_active`, `raid5_remove_disk`).
+
+use crate::array::{Array, Inner};
+use crate::base::buffer::Block;
+use crate::control::assemble::Candidate;
+use crate::control::read_repair::ROW_BYTES;
+use crate::control::sweep::Target;
+use crate::device::{Device, DeviceState};
+use crate::metadata::bitmap::Failures;
+use crate::metadata::superblocks::ROUNDS_TO_LEAVE_BEHIND;
+use crate::seam::clock::Clock;
+use crate::seam::error::{ArrayError, Refusal};
+use crate::seam::member::{Member, MemberError, MemberErrorKind};
+use crate::seam::observe::Why;
+use crate::seam::report::ChangeKind;
+use format::geometry::Geometry;
+use format::superblock::DeviceRole;
+use format::units::{ComponentByte, SECTOR_BYTES, Sectors, Slot};
+use futures_util::future::join;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Zeros written at a time to a successor that knows no better way.
+const ZEROS_BYTES: u64 = 1 << 20;
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// Begins to replace a member by a new one, as mdadm's `--replace --with`; whoever runs
+    /// [`Array::keep_whole`] does the rest. Without `overwrite` one that carries a superblock is refused, or
+    /// something that may be one.
+    ///
+    /// # Errors
+    /// When `old` is not in use everywhere or is being replaced already, or the new one does not fit, with
+    /// nothing written; or when the new one failed meanwhile.
+    pub async fn replace(
+        &self,
+        old: &str,
+        new: Candidate<M>,
+        device_uuid: [u8; 16],
+        overwrite: bool,
+    ) -> Result<(), Refusal> {
+        let inner = &*self.0;
+        let _inside = inner.enter_to_join(&new.name)?;
+        inner.replaceable(old)?;
+        inner.check_unused(&new, overwrite).await?;
+        let _alone = inner.licences.alone().await;
+        let _lock = inner.metadata.exclusive(0..1).await;
+        let (slot, old) = inner.replaceable(old)?;
+        let spare = inner.prepare_spare(new, device_uuid).await?;
+        let appointed = inner.appoint(slot, &old, spare).await;
+        appointed.map_err(|refusal| refusal.after("the new member was written to, and is a spare at most"))
+    }
+
+    /// As [`Array::replace`], by a spare that the array has.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn replace_with_spare(&self, old: &str, spare: &str) -> Result<(), Refusal> {
+        let inner = &*self.0;
+        let _inside = inner.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))?;
+        let _alone = inner.licences.alone().await;
+        let _lock = inner.metadata.exclusive(0..1).await;
+        inner.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
+        let (slot, old) = inner.replaceable(old)?;
+        let spare = inner.find(spare)?;
+        if spare.state.get() != DeviceState::Spare {
+            return Err(Refusal::new("not a spare").of(&spare.name).advice("`mdspace status` shows what it is"));
+        }
+        inner.appoint(slot, &old, spare).await
+    }
+}
+
+impl<M: Member> Device<M> {
+    /// Of a successor: what it holds from this byte of the component on may not be what its member does.
+    pub(crate) fn goes_back_to(&self, from: u64) {
+        let DeviceState::Recovering { current } = self.state.get() else { return };
+        let current = mutant!("successor-not-compared" => current, else current.min(from / ROW_BYTES * ROW_BYTES));
+        self.state.set(DeviceState::Recovering { current });
+        self.superblock.borrow_mut().recovery_offset = Some(Sectors(current / SECTOR_BYTES));
+    }
+
+    /// Who is to take its place.
+    pub(crate) fn successor(&self) -> Option<Rc<Device<M>>> {
+        self.successor.borrow().clone()
+    }
+
+    /// Does to a successor what is done to this member. If that fails, it leaves before the request is answered
+    /// ([`Inner::settle`]).
+    pub(crate) async fn with_successor(
+        &self,
+        own: impl Future<Output = Result<(), MemberError>>,
+        other: impl AsyncFnOnce(&Device<M>) -> Result<(), MemberError>,
+    ) -> Result<(), MemberError> {
+        let Some(successor) = self.successor() else { return own.await };
+        let (own, result) = Box::pin(join(own, other(&successor))).await;
+        if let Err(error) = result {
+            successor.failure.borrow_mut().get_or_insert(error);
+            self.surroundings.is_successor_lost.set(true);
+        }
+        own
+    }
+
+    /// Zeroes a range of a successor by the best of its ways.
+    pub(crate) async fn zero_own(&self, at: ComponentByte, bytes: u64) -> Result<(), MemberError> {
+        match self.write_zeroes_own(at, bytes).await {
+            Err(error) if error.kind == MemberErrorKind::Unsupported => {}
+            done => return done,
+        }
+        let zeros = self.surroundings.pool.zeroed(ZEROS_BYTES.min(bytes) as usize).freeze();
+        for start in (0..bytes).step_by(zeros.len()) {
+            let length = (bytes - start).min(zeros.len() as u64) as usize;
+            self.write_own(ComponentByte(at.0 + start), vec![zeros.slice(0..length)], Why::Data).await?;
+        }
+        Ok(())
+    }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// A member that can be replaced now.
+    fn replaceable(&self, name: &str) -> Result<(Slot, Rc<Device<M>>), Refusal> {
+        let old = self.find(name)?;
+        let refuse = |reason: &str, advice: &str| Err(Refusal::new(reason).of(&old.name).advice(advice));
+        if old.state.get() != DeviceState::InSync {
+            return refuse("only a member that is in sync is replaced", "`mdspace status` shows what it is");
+        }
+        if old.successor().is_some() {
+            return refuse("is being replaced already", "fail the member that replaces it, to begin anew");
+        }
+        let slot = self.slot_of_device(&old).expect("a member in sync has a slot");
+        Ok((slot, old))
+    }
+
+    /// A spare becomes a successor. The caller holds the metadata lock.
+    async fn appoint(&self, slot: Slot, old: &Rc<Device<M>>, spare: Rc<Device<M>>) -> Result<(), Refusal> {
+        let refused = |error: ArrayError| error.refusal().of(&spare.name);
+        self.check_appointment(slot, old, &spare)?;
+        self.leave_unknown_behind().await.map_err(refused)?;
+        let still = self.check_appointment(slot, old, &spare); // either may have failed meanwhile
+        still.map_err(|refusal| refusal.after("superblocks were written, which say nothing new"))?;
+        if let Err(error) = self.write_whole_bitmap(&spare).await {
+            let failed = Refusal::member_error(&spare.name, &error);
+            self.leave_behind(vec![(spare.clone(), error)]).await.map_err(refused)?;
+            return Err(failed.after("the array goes on without this spare").advice("give another"));
+        }
+        self.watch(&spare.name, &spare.member);
+        spare.state.set(DeviceState::Recovering { current: 0 });
+        spare.is_untold.set(true);
+        spare.returns_to.set(None);
+        let number = {
+            let mut superblock = spare.superblock.borrow_mut();
+            superblock.recovery_offset = Some(Sectors(0));
+            superblock.recovery_from_bitmap = false;
+            superblock.replacement = true;
+            usize::from(superblock.device_number.0)
+        };
+        self.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &spare));
+        self.record.borrow_mut().set_role(number, DeviceRole::Active(slot));
+        old.successor.replace(Some(spare.clone()));
+        let published = self.publish().await;
+        self.sweeps.changed.raise();
+        published.map_err(refused)?;
+        spare.check_joined()?;
+        self.tell(&spare, Some(slot), ChangeKind::Replacing, Some(&old.name));
+        Ok(())
+    }
+
+    fn check_appointment(&self, slot: Slot, old: &Rc<Device<M>>, spare: &Device<M>) -> Result<(), Refusal> {
+        self.replaceable(&old.name)?;
+        match self.fits(spare, slot) {
+            true => Ok(()),
+            false => Err(Refusal::new("does not fit the slot of the member that it is to replace").of(&spare.name)),
+        }
+    }
+
+    /// Members with a slot whose place somebody is to take.
+    pub(crate) fn successors(&self) -> Vec<(Slot, Rc<Device<M>>)> {
+        let slots = self.slots.borrow();
+        let successor =
+            |(device, slot): (&Option<Rc<Device<M>>>, u16)| Some((Slot(slot), device.as_ref()?.successor()?));
+        slots.iter().zip(0..).filter_map(successor).collect()
+    }
+
+    /// Successors that did not take what was written, and have not left yet.
+    pub(crate) fn failed_successors(&self) -> Failures<M> {
+        if !self.surroundings.is_successor_lost.take() {
+            return Vec::new();
+        }
+        let failed = |(_, device): (Slot, Rc<Device<M>>)| {
+            let error = device.failure.take()?;
+            Some((device, error))
+        };
+        self.successors().into_iter().filter_map(failed).collect()
+    }
+
+    /// A device leaves that is a successor: the member keeps its place.
+    pub(crate) fn dismiss(&self, device: &Rc<Device<M>>) {
+        let slots = self.slots.borrow();
+        let is_its = |old: &&Rc<Device<M>>| old.successor().is_some_and(|successor| Rc::ptr_eq(&successor, device));
+        let place = slots.iter().zip(0..).find_map(|(old, slot)| Some((old.as_ref().filter(is_its)?, slot)));
+        let Some((old, slot)) = place else { return };
+        old.successor.take();
+        old.is_contradicted.set(old.is_leaving.take());
+        device.superblock.borrow_mut().replacement = false;
+        self.record
+            .borrow_mut()
+            .set_role(old.superblock.borrow().device_number.0.into(), DeviceRole::Active(Slot(slot)));
+        self.others.borrow_mut().push(device.clone());
+    }
+
+    /// Writes to successors what `range` of the members is, whose places they are to take. The caller keeps writes off.
+    pub(crate) async fn copy_to_successors(&self, range: &Range<u64>, targets: &[Target<M>]) -> Result<(), ArrayError> {
+        for target in targets {
+            let Some(old) = self.device(target.slot) else { continue };
+            if !old.successor().is_some_and(|successor| Rc::ptr_eq(&successor, &target.device)) {
+                continue;
+            }
+            let blocks = self.contents_of(target, &old, range).await?;
+            for run in blocks.chunk_by(|(at, block), (next, _)| at + block.len() as u64 == *next) {
+                let parts = run.iter().map(|(_, block)| block.clone()).collect();
+                if let Err(error) = target.device.write_own(ComponentByte(run[0].0), parts, Why::Sweep).await {
+                    self.record_failure(&target.device, &error).await?;
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a member holds in `range`, by itself or, where it cannot say, by the others. What is left out,
+    /// as nobody can give it, is a bad block of the target.
+    async fn contents_of(
+        &self,
+        target: &Target<M>,
+        old: &Rc<Device<M>>,
+        range: &Range<u64>,
+    ) -> Result<Vec<(u64, Block)>, ArrayError> {
+        let (mut blocks, mut parts) = (Vec::new(), vec![range.clone()]);
+        let chunk = match self.geometry() {
+            Geometry::Parity(parity) => parity.chunk_bytes(),
+            Geometry::Mapping(mapping) if mapping.chunk_bytes() > 0 => mapping.chunk_bytes(),
+            Geometry::Mapping(_) => ROW_BYTES,
+        };
+        while let Some(part) = parts.pop() {
+            if old.is_readable(part.clone()) {
+                let into = self.pool.take((part.end - part.start) as usize);
+                let (result, read) = old.read_surely(ComponentByte(part.start), into, Why::Sweep).await;
+                if result.is_ok() {
+                    blocks.push((part.start, read.freeze()));
+                    continue;
+                }
+            }
+            let is_in_one = |unit: u64| part.start / unit == (part.end - 1) / unit;
+            if is_in_one(chunk)
+                && let Some(block) = self.given_by_others(target.slot, &part).await
+            {
+                blocks.push((part.start, block));
+                continue;
+            }
+            match [chunk, ROW_BYTES, self.block_bytes].into_iter().find(|unit| !is_in_one(*unit)) {
+                Some(unit) => {
+                    let numbers = (part.start / unit..part.end.div_ceil(unit)).rev();
+                    parts.extend(numbers.map(|n| part.start.max(n * unit)..part.end.min((n + 1) * unit)));
+                }
+                None if !self.holds_anything(target.slot, &part) => {}
+                None => self.record_lost(&part, std::slice::from_ref(target))?,
+            }
+        }
+        Ok(blocks)
+    }
+
+    /// RAID-10 leaves places unused.
+    fn holds_anything(&self, slot: Slot, range: &Range<u64>) -> bool {
+        match self.geometry() {
+            Geometry::Parity(_) => true,
+            Geometry::Mapping(mapping) => mapping.held(slot, ComponentByte(range.start)).is_some(),
+        }
+    }
+
+    /// Successors that have everything take their places, one after the other: two at once could each be called
+    /// current by the other alone. The caller holds the metadata lock, and has flushed.
+    pub(crate) async fn change_places(&self, ready: Vec<(Slot, Rc<Device<M>>)>) -> Result<(), ArrayError> {
+        for (slot, successor) in ready {
+            let is_its = |old: &Rc<Device<M>>| old.successor().is_some_and(|own| Rc::ptr_eq(&own, &successor));
+            if let Some(old) = self.device(slot).filter(is_its) {
+                self.change_place(slot, old, successor).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the old member was asked to read goes on: until this moment all that it has is right.
+    async fn change_place(&self, slot: Slot, old: Rc<Device<M>>, successor: Rc<Device<M>>) -> Result<(), ArrayError> {
+        {
+            let mut superblock = successor.superblock.borrow_mut();
+            superblock.recovery_offset = None;
+            superblock.replacement = false;
+        }
+        successor.state.set(DeviceState::InSync);
+        successor.is_untold.set(true);
+        old.is_leaving.set(true);
+        {
+            let mut record = self.record.borrow_mut();
+            record.set_role(old.superblock.borrow().device_number.0.into(), DeviceRole::Faulty);
+            record.owed = record.owed.max(ROUNDS_TO_LEAVE_BEHIND);
+        }
+        let published = self.publish().await;
+        // Unless the successor failed meanwhile, or the member did.
+        if old.is_leaving.take() && successor.state.get() == DeviceState::InSync {
+            old.successor.take();
+            old.state.set(DeviceState::Faulty);
+            self.slots.borrow_mut()[slot.index()] = Some(successor.clone());
+            self.places.raise();
+            self.tell(&successor, Some(slot), ChangeKind::Replaced, Some(&old.name));
+            self.others.borrow_mut().push(old);
+        }
+        self.update_whole();
+        published
+    }
+}

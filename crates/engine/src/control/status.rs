@@ -1,0 +1,436 @@
+//! What a running array and a member on its own look like from outside:
+//! plain values, serializable. Their fields are a stable interface
+//! (`docs/json.md`).
+
+use crate::array::{Array, Inner};
+use crate::control::assemble::LeftOut;
+use crate::control::examined::{BadBlocksExamined, BitmapExamined, ReshapeExamined};
+use crate::control::forced::Forced;
+use crate::control::inspect::Found;
+use crate::control::sweep::SweepStatus;
+use crate::device::{Device, DeviceState};
+use crate::seam::clock::Clock;
+use crate::seam::member::Member;
+use format::geometry::{Geometry, Level};
+use format::superblock::{DeviceFlags, DeviceRole, Resync, Superblock};
+use format::text::quoted;
+use format::units::Slot;
+use serde::Serialize;
+
+/// A running array.
+#[derive(Debug, Clone, Serialize)]
+pub struct Status {
+    /// Identity of the array, as mdadm prints it.
+    pub uuid: String,
+    /// Its name.
+    pub name: String,
+    /// Metadata format: `1.2`.
+    pub metadata: String,
+    /// `raid5`
+    pub level: &'static str,
+    /// mdadm's word for the layout, where the level has a choice.
+    pub layout: Option<String>,
+    /// Bytes in a chunk; 0 where the level has none.
+    pub chunk_bytes: u64,
+    /// The fixed unit in which stripes that change in part are moved; none when exactly what is needed is.
+    pub stripe_size_bytes: Option<u32>,
+    /// Bytes that the array offers.
+    pub array_bytes: u64,
+    /// Bytes used of each member; 0 for linear and RAID-0.
+    pub component_bytes: u64,
+    /// When it was made, in seconds since 1970.
+    pub created: u64,
+    /// When its superblocks were last written.
+    pub updated: u64,
+    /// Number of slots.
+    pub raid_disks: u16,
+    /// Slots whose member is current everywhere.
+    pub in_sync: u16,
+    /// `clean`, `active` (marked dirty), `degraded` added behind a comma; `broken` when it takes no writes.
+    pub state: String,
+    /// Why it is broken.
+    pub broken: Option<String>,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// md's count of metadata changes.
+    pub events: u64,
+    /// Whether parity and copies agree everywhere; false until a resync is done.
+    pub in_agreement: bool,
+    /// What is swept: `idle`, `resync`, `recover`, or `frozen`, as md's `sync_action`.
+    pub sync_action: &'static str,
+    /// How far the sweep under way has come.
+    pub sweep: Option<SweepStatus>,
+    /// Why the last sweep could not be finished.
+    pub sweep_failure: Option<String>,
+    /// The write-intent bitmap, when there is one.
+    pub bitmap: Option<BitmapStatus>,
+    /// Checksums, when any member keeps them.
+    pub checksums: Option<ChecksumStatus>,
+    /// Memory that helps writes.
+    pub cache: CacheStatus,
+    /// The parity kernel in use.
+    pub kernel: &'static str,
+    /// Active members by slot, then spares and faulty ones.
+    pub members: Vec<MemberStatus>,
+    /// Slots without a member.
+    pub missing: Vec<u16>,
+    /// Members that were offered and are not used.
+    pub left_out: Vec<LeftOut>,
+    /// Stale members that `--force` took since the array was started.
+    pub forced: Vec<Forced>,
+    /// What was accepted by `--force` when the array was started: what may be lost or wrong.
+    pub warnings: Vec<String>,
+}
+
+/// Memory that helps writes: old contents of stripes, and data that waits for more of its stripe.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct CacheStatus {
+    /// The most that is held of old contents.
+    pub bytes_max: u64,
+    /// What is held now.
+    pub bytes: u64,
+    /// What writes took from there, and so did not read from members.
+    pub recalled_bytes: u64,
+    /// Data that waits for more of its stripe, or was answered from memory and is not on the members yet.
+    pub waiting_bytes: u64,
+}
+
+/// The write-intent bitmap of a running array.
+#[derive(Debug, Clone, Serialize)]
+pub struct BitmapStatus {
+    /// Chunks noted as written to.
+    pub set: u64,
+    /// Chunks in all.
+    pub bits: u64,
+    /// Bytes that a bit stands for.
+    pub chunk_bytes: u64,
+    /// Pages of 4 KiB that it takes.
+    pub pages: u64,
+    /// Seconds that a chunk is left alone before its bit may be cleared.
+    pub daemon_sleep_seconds: u32,
+    /// The file that holds it; `None` when the members do.
+    pub file: Option<String>,
+}
+
+/// The checksums that members of a running array keep.
+#[derive(Debug, Clone, Serialize)]
+pub struct ChecksumStatus {
+    /// Members that keep them.
+    pub members: u16,
+    /// Of these, on how many they counted when the array was started: nobody had written without them.
+    pub current: u16,
+    /// When they are asked: `always`, or `scrub` for sweeps alone.
+    pub verify: &'static str,
+    /// Blocks that were found wrong since the array was started, each counted once until it is written again.
+    pub wrong: u64,
+    /// Bytes of these members that no checksum is known of: what is read there is not verified. Learned beside the requests,
+    /// where the members agree.
+    pub unknown_bytes: u64,
+    /// Bytes of which it is not known yet whether a checksum is: their pages of the table were not looked at since the array
+    /// was started.
+    pub uncounted_bytes: u64,
+}
+
+/// A member of a running array.
+#[derive(Debug, Clone, Serialize)]
+pub struct MemberStatus {
+    /// Its name: a path.
+    pub name: String,
+    /// Its slot, when it has one.
+    pub slot: Option<u16>,
+    /// Its index in the table of roles.
+    pub device_number: u16,
+    /// `in_sync`, `recovering`, `replacement` (of the member in its slot), `spare` or `faulty`.
+    pub state: &'static str,
+    /// Data transfers since the array was assembled.
+    pub reads: u64,
+    /// Their bytes.
+    pub read_bytes: u64,
+    /// Data transfers since the array was assembled.
+    pub writes: u64,
+    /// Their bytes.
+    pub written_bytes: u64,
+    /// Transfers that failed. A sweep or healing that looks again at a place counts nothing, and neither do wrong blocks.
+    pub errors: u64,
+    /// Blocks of 4 KiB that were not what their checksums say, each counted once until it is written again.
+    pub corrupt_blocks: u64,
+    /// Bytes that could not be read or were wrong, and that healing wrote anew since the array was started.
+    pub healed_bytes: u64,
+    /// Bytes in which a read failed or found a wrong block, and that healing has not come to yet.
+    pub to_heal_bytes: u64,
+    /// Sectors that could not be read and were put right, since the member was added.
+    pub corrected_sectors: u32,
+    /// Bytes of its data that must not be read: its bad blocks.
+    pub bad_bytes: u64,
+    /// Whether a NAS's kernel has set its flag "disk error" for it.
+    pub disk_error: bool,
+    /// Bytes that were to be written to it and that it has no room for: they are in memory alone until it has.
+    pub owed_bytes: u64,
+}
+
+/// What is written on one member.
+#[derive(Debug, Clone, Serialize)]
+pub struct Examination {
+    /// Its name: a path.
+    pub name: String,
+    /// Length of the member.
+    pub member_bytes: u64,
+    /// Metadata format.
+    pub metadata: String,
+    /// Identity of the array.
+    pub array_uuid: String,
+    /// Name of the array.
+    pub array_name: String,
+    /// Identity of the member; 0.90 has none.
+    pub device_uuid: Option<String>,
+    /// Seconds since 1970.
+    pub created: u64,
+    /// Seconds since 1970.
+    pub updated: u64,
+    /// `raid5`
+    pub level: &'static str,
+    /// The layout field.
+    pub layout: u32,
+    /// Bytes in a chunk.
+    pub chunk_bytes: u64,
+    /// Number of slots.
+    pub raid_disks: u16,
+    /// Bytes used of each member; 0 for linear and RAID-0.
+    pub component_bytes: u64,
+    /// Where the superblock is.
+    pub superblock_at: u64,
+    /// Where data begins.
+    pub data_at: u64,
+    /// Bytes of data that fit.
+    pub data_bytes: u64,
+    /// md's count of metadata changes.
+    pub events: u64,
+    /// `clean`, or from which byte of the components copies and parity may disagree.
+    pub state: String,
+    /// Its index in the table of roles.
+    pub device_number: u16,
+    /// What it calls itself: `active 2`, `spare`, `faulty`, `journal`.
+    pub role: String,
+    /// What it calls the slots: `A` active, `.` missing.
+    pub array_state: String,
+    /// Features by name.
+    pub features: Vec<&'static str>,
+    /// Where the bitmap is.
+    pub bitmap_at: Option<u64>,
+    /// What the bitmap says, where there is one and it can be read.
+    pub bitmap: Option<BitmapExamined>,
+    /// Where the bad-block log is.
+    pub bad_blocks_at: Option<u64>,
+    /// Places that the log names, and their bytes; `None` where there is no log, or it cannot be read.
+    pub bad_blocks: Option<BadBlocksExamined>,
+    /// Read only where no other member can serve.
+    pub write_mostly: bool,
+    /// Requests to it fail fast instead of being retried.
+    pub failfast: bool,
+    /// Bytes in a logical block of the array; 0 where the superblock does not note it.
+    pub logical_block_bytes: u32,
+    /// The reshape under way.
+    pub reshape: Option<ReshapeExamined>,
+    /// Whether a NAS's kernel has set its flag "disk error" for this member.
+    pub disk_error: bool,
+}
+
+/// A uuid as mdadm prints it: four groups of eight digits.
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
+    let groups = uuid.chunks(4).map(|group| group.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    groups.collect::<Vec<_>>().join(":")
+}
+
+/// md's name of a level.
+pub fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::Linear => "linear",
+        Level::Raid0 => "raid0",
+        Level::Raid1 => "raid1",
+        Level::Raid4 => "raid4",
+        Level::Raid5 => "raid5",
+        Level::Raid6 => "raid6",
+        Level::Raid10 => "raid10",
+    }
+}
+
+impl Examination {
+    /// Of what was found on a member.
+    pub fn of(name: &str, member_bytes: u64, found: &Found) -> Self {
+        let superblock = &found.superblock;
+        let features = superblock.features();
+        Self {
+            name: name.to_owned(),
+            member_bytes,
+            metadata: superblock.version.to_string(),
+            array_uuid: uuid_text(&superblock.set_uuid),
+            array_name: quoted(superblock.set_name.as_bytes()),
+            device_uuid: superblock.device_uuid.as_ref().map(uuid_text),
+            created: superblock.created.seconds,
+            updated: superblock.updated.seconds,
+            level: level_name(superblock.level),
+            layout: superblock.layout,
+            chunk_bytes: superblock.chunk.bytes(),
+            raid_disks: superblock.raid_disks,
+            component_bytes: superblock.component.bytes(),
+            superblock_at: superblock.super_at().0,
+            data_at: superblock.data_at().0,
+            data_bytes: superblock.data_bytes(),
+            events: superblock.events,
+            state: match superblock.resync {
+                Resync::Clean => "clean".to_owned(),
+                Resync::From(sectors) => match sectors.checked_bytes() {
+                    Some(bytes) => format!("dirty from byte {bytes}"),
+                    None => format!("dirty from sector {}", sectors.0),
+                },
+            },
+            device_number: superblock.device_number.0,
+            role: role_text(superblock.own_role()),
+            array_state: array_state(superblock),
+            features: format::superblock::Features::NAMED
+                .iter()
+                .filter(|(bit, _)| features.contains(*bit))
+                .map(|(_, name)| *name)
+                .collect(),
+            bitmap_at: superblock.bitmap_at().map(|at| at.0),
+            bitmap: None,
+            bad_blocks_at: superblock.bad_blocks_at().map(|at| at.0),
+            bad_blocks: None,
+            write_mostly: superblock.device_flags.contains(DeviceFlags::WRITE_MOSTLY),
+            failfast: superblock.device_flags.contains(DeviceFlags::FAIL_FAST),
+            logical_block_bytes: superblock.logical_block_bytes,
+            reshape: superblock.reshape.as_ref().map(ReshapeExamined::of),
+            disk_error: superblock.disk_errors.contains(&superblock.device_number),
+        }
+    }
+}
+
+fn role_text(role: DeviceRole) -> String {
+    match role {
+        DeviceRole::Active(slot) => format!("active {slot}"),
+        DeviceRole::Spare => "spare".to_owned(),
+        DeviceRole::Faulty => "faulty".to_owned(),
+        DeviceRole::Journal => "journal".to_owned(),
+    }
+}
+
+fn array_state(superblock: &Superblock) -> String {
+    let is_active = |slot: u16| superblock.roles.contains(&DeviceRole::Active(Slot(slot)));
+    (0..superblock.raid_disks).map(|slot| if is_active(slot) { 'A' } else { '.' }).collect()
+}
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// How the array is now.
+    pub fn status(&self) -> Status {
+        let inner = &*self.0;
+        let slots = inner.slots.borrow();
+        let others = inner.others.borrow();
+        let members: Vec<MemberStatus> = slots
+            .iter()
+            .enumerate()
+            .filter_map(|(slot, device)| Some(member_status(device.as_ref()?, Some(slot as u16))))
+            .chain(
+                inner
+                    .successors()
+                    .iter()
+                    .map(|(slot, device)| MemberStatus { state: "replacement", ..member_status(device, Some(slot.0)) }),
+            )
+            .chain(others.iter().map(|device| member_status(device, None)))
+            .collect();
+        let any = slots.iter().flatten().next().expect("a running array has a member");
+        let superblock = any.superblock.borrow();
+        let in_sync = members.iter().filter(|member| member.state == "in_sync").count() as u16;
+        Status {
+            uuid: uuid_text(&superblock.set_uuid),
+            name: quoted(superblock.set_name.as_bytes()),
+            metadata: superblock.version.to_string(),
+            level: level_name(superblock.level),
+            layout: inner.geometry().layout_name(),
+            chunk_bytes: superblock.chunk.bytes(),
+            stripe_size_bytes: inner.stripe_size_bytes(),
+            array_bytes: inner.geometry().array_bytes(),
+            component_bytes: superblock.component.bytes(),
+            created: superblock.created.seconds,
+            updated: superblock.updated.seconds,
+            raid_disks: inner.geometry().slots(),
+            in_sync,
+            state: state(inner, in_sync < inner.geometry().slots()),
+            broken: inner.broken.borrow().clone(),
+            read_only: inner.read_only,
+            events: inner.record.borrow().events,
+            in_agreement: inner.agreed.get(),
+            sync_action: inner.sweeps.action(),
+            sweep: inner.sweep_status(),
+            sweep_failure: inner.sweeps.failure(),
+            bitmap: inner.intent().map(|intent| intent.status()),
+            checksums: inner.checksum_status(),
+            cache: CacheStatus { waiting_bytes: inner.gathering.waiting_bytes(), ..inner.cache.borrow().status() },
+            kernel: inner.kernel.name(),
+            members,
+            missing: (0..slots.len()).filter(|&slot| slots[slot].is_none()).map(|slot| slot as u16).collect(),
+            left_out: inner.left_out.clone(),
+            forced: inner.forced_members.clone(),
+            warnings: inner.warnings.clone(),
+        }
+    }
+
+    /// Bytes in a logical block of the array, where its superblock notes one.
+    pub fn logical_block_bytes(&self) -> Option<u32> {
+        let slots = self.0.slots.borrow();
+        let any = slots.iter().flatten().next().expect("a running array has a member");
+        let bytes = any.superblock.borrow().logical_block_bytes;
+        (bytes > 0).then_some(bytes)
+    }
+
+    /// Bytes of a full stripe for parity levels, of a chunk elsewhere: what
+    /// large requests are best made of.
+    pub fn preferred_bytes(&self) -> u64 {
+        match self.0.geometry() {
+            Geometry::Parity(parity) => parity.stripe_bytes(),
+            Geometry::Mapping(_) => 64 << 10,
+        }
+    }
+}
+
+fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStatus {
+    MemberStatus {
+        name: device.name.clone(),
+        slot,
+        device_number: device.superblock.borrow().device_number.0,
+        state: match device.state.get() {
+            // Nobody is to count on it before its superblock says so.
+            DeviceState::InSync
+                if device.in_recovery.get() && device.is_untold.get() && !mutant!("in-sync-too-soon") =>
+            {
+                "recovering"
+            }
+            DeviceState::InSync => "in_sync",
+            DeviceState::Recovering { .. } => "recovering",
+            DeviceState::Spare => "spare",
+            DeviceState::Faulty => "faulty",
+        },
+        reads: device.counters.reads.get(),
+        read_bytes: device.counters.read_bytes.get(),
+        writes: device.counters.writes.get(),
+        written_bytes: device.counters.written_bytes.get(),
+        errors: device.counters.errors.get(),
+        corrupt_blocks: device.corrupt_blocks(),
+        healed_bytes: device.healed_bytes.get(),
+        to_heal_bytes: device.unread.borrow().bytes(),
+        corrected_sectors: device.superblock.borrow().corrected_reads,
+        bad_bytes: device.bad.bytes(),
+        disk_error: device.superblock.borrow().disk_errors.contains(&device.superblock.borrow().device_number),
+        owed_bytes: device.owed.bytes(),
+    }
+}
+
+fn state<M: Member, C: Clock>(inner: &Inner<M, C>, degraded: bool) -> String {
+    let record = inner.record.borrow();
+    let is_clean = !record.dirty && record.resync == Resync::Clean;
+    let word = match &*inner.broken.borrow() {
+        Some(_) => "broken",
+        None if is_clean => "clean",
+        None => "active",
+    };
+    format!("{word}{}", if degraded { ", degraded" } else { "" })
+}

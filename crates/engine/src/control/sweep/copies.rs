@@ -1,0 +1,209 @@
+//! A sweep's windows at the levels with copies, 1 and 10: what lies contiguous
+//! on a member is one transfer.
+//!
+//! Where copies differ the first that can be read counts, in md's order; one of a member that was taken by force while stale
+//! only where there is no other. A
+//! resync goes over the array, a recovery over the component of the members
+//! that are recovered, as md has it.
+
+use super::runs::{Run, Runs, merged};
+use super::{Tally, Target};
+use crate::array::Inner;
+use crate::base::buffer::Block;
+use crate::control::read_repair::ROW_BYTES;
+use crate::seam::clock::Clock;
+use crate::seam::error::ArrayError;
+use crate::seam::member::Member;
+use crate::seam::observe::Why;
+use format::geometry::{Copies, Mapping, Piece};
+use format::units::{ArrayByte, ComponentByte, Slot};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A piece to be recovered: where it is read, and where it goes.
+pub(super) struct Copy {
+    piece: Piece,
+    targets: Vec<(Slot, ComponentByte)>,
+}
+
+impl Copy {
+    /// The part of the array that it is of.
+    pub(super) fn held(&self) -> Range<u64> {
+        self.piece.at.0..self.piece.at.0 + self.piece.bytes
+    }
+}
+
+fn run((slot, at): (Slot, ComponentByte), bytes: u64) -> Run {
+    Run { slot, range: at.0..at.0 + bytes }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// Makes all copies of `range` of the array what the first one is.
+    pub(super) async fn resync_copies(&self, mapping: &Mapping, range: &Range<u64>) -> Result<Tally, ArrayError> {
+        let pieces: Vec<Piece> = mapping.pieces(ArrayByte(range.start), range.end - range.start).collect();
+        let runs = pieces.iter().flat_map(|piece| piece.copies.iter().map(|&copy| run(copy, piece.bytes)));
+        let runs = self.read_runs(merged(runs.filter(|run| self.is_current(run)).collect())).await;
+        let mut tally = Tally { compared: range.end - range.start, ..Tally::default() };
+        let mut wrong = Vec::new();
+        for piece in &pieces {
+            let first = self.first_copy(mapping, piece, &runs).await?;
+            let before = wrong.len();
+            for &(slot, at) in &piece.copies {
+                let is_right =
+                    runs.get(slot, &run((slot, at), piece.bytes).range).is_some_and(|copy| copy[..] == first[..]);
+                if !is_right && !self.is_yet_to_recover(slot, at, piece.bytes) {
+                    wrong.push((slot, at.0, first.clone()));
+                }
+            }
+            if wrong.len() > before {
+                tally.mended += piece.bytes;
+            }
+        }
+        self.learn_runs(&runs).await; // before it is written over: a write that fails may be done in part
+        self.write_runs(wrong).await?;
+        if mutant!("learned-too-late") {
+            self.learn_runs(&runs).await;
+        }
+        Ok(tally)
+    }
+
+    /// The first copy that was read; where all runs failed, whatever can still be had of the piece.
+    async fn first_copy(&self, mapping: &Mapping, piece: &Piece, runs: &Runs) -> Result<Block, ArrayError> {
+        let read = |&(slot, at): &(Slot, ComponentByte)| runs.get(slot, &run((slot, at), piece.bytes).range);
+        let mut copies = piece.copies.clone();
+        copies.sort_by_key(|(slot, _)| self.is_forced(*slot));
+        match copies.iter().find_map(read) {
+            Some(block) => Ok(block),
+            None => {
+                let into = self.pool.take(piece.bytes as usize);
+                Ok(self.read_mapped(mapping, piece.at.0, into).await?.freeze())
+            }
+        }
+    }
+
+    fn is_forced(&self, slot: Slot) -> bool {
+        self.device(slot).is_some_and(|device| device.is_forced.get())
+    }
+
+    fn is_current(&self, run: &Run) -> bool {
+        self.device(run.slot).is_some_and(|device| device.is_readable(run.range.clone()))
+    }
+
+    /// Whether a recovery is still to come by there.
+    fn is_yet_to_recover(&self, slot: Slot, at: ComponentByte, bytes: u64) -> bool {
+        self.device(slot).is_some_and(|device| device.is_recovering(at.0 + bytes))
+    }
+
+    /// What `targets` hold in `range` of their components.
+    pub(super) fn copies_held(&self, mapping: &Mapping, range: &Range<u64>, targets: &[Target<M>]) -> Vec<Copy> {
+        let mut copies: BTreeMap<u64, Copy> = BTreeMap::new();
+        for target in targets {
+            let mut at = range.start;
+            while at < range.end {
+                let bytes = mapping.chunk_rest(ComponentByte(at)).min(range.end - at);
+                if let Some(held) = mapping.held(target.slot, ComponentByte(at)) {
+                    let copy = copies.entry(held.0).or_insert_with(|| {
+                        let mut piece = mapping.piece_at(held);
+                        piece.bytes = bytes;
+                        Copy { piece, targets: Vec::new() }
+                    });
+                    debug_assert_eq!(copy.piece.bytes, bytes, "windows end where chunks end, or all in one chunk");
+                    copy.targets.push((target.slot, ComponentByte(at)));
+                }
+                at += bytes;
+            }
+        }
+        copies.into_values().collect()
+    }
+
+    /// Writes to the targets what the other copies hold. Which copy that is
+    /// goes by `turn`. What no copy gives becomes bad blocks of the targets. The caller keeps writes off.
+    pub(super) async fn recover_copies(
+        &self,
+        copies: &[Copy],
+        targets: &[Target<M>],
+        turn: u64,
+    ) -> Result<(), ArrayError> {
+        let source = |copy: &Copy| Some(run(self.source(&copy.piece, turn)?, copy.piece.bytes));
+        let sources: Vec<Option<Run>> = copies.iter().map(source).collect();
+        let runs = self.read_runs(merged(sources.iter().flatten().cloned().collect())).await;
+        let mut blocks = Vec::new();
+        for (copy, source) in copies.iter().zip(&sources) {
+            match source.as_ref().and_then(|source| runs.get(source.slot, &source.range)) {
+                Some(block) => blocks.extend(copy.targets.iter().map(|&(slot, at)| (slot, at.0, block.clone()))),
+                None => self.recover_in_parts(copy, targets, 0..copy.piece.bytes, &mut blocks).await?,
+            }
+        }
+        self.write_runs(blocks).await
+    }
+
+    /// Adds what can be had of `part` of a piece to `blocks`, in rows and blocks where not all of it can.
+    async fn recover_in_parts(
+        &self,
+        copy: &Copy,
+        targets: &[Target<M>],
+        part: Range<u64>,
+        blocks: &mut Vec<(Slot, u64, Block)>,
+    ) -> Result<(), ArrayError> {
+        let (start, bytes) = (part.start, part.end - part.start);
+        let copies = copy.piece.copies.iter().map(|&(slot, at)| (slot, ComponentByte(at.0 + start))).collect();
+        let piece = Piece { at: ArrayByte(copy.piece.at.0 + start), bytes, copies };
+        if let Some(block) = self.sure_copy(&piece, Copies::new(), &|_| true).await {
+            blocks.extend(copy.targets.iter().map(|&(slot, at)| (slot, at.0 + start, block.clone())));
+            return Ok(());
+        }
+        if let Some(unit) = [ROW_BYTES, self.block_bytes].into_iter().find(|unit| bytes > *unit) {
+            for at in part.clone().step_by(unit as usize) {
+                let row = at..part.end.min(at + unit);
+                Box::pin(self.recover_in_parts(copy, targets, row, blocks)).await?;
+            }
+            return Ok(());
+        }
+        for &(slot, at) in &copy.targets {
+            let target = targets.iter().filter(|target| target.slot == slot).cloned().collect::<Vec<_>>();
+            self.record_lost(&(at.0 + start..at.0 + part.end), &target)?;
+        }
+        Ok(())
+    }
+
+    /// What `slot` should hold in `range`, which is of one piece, as another copy has it.
+    pub(crate) async fn other_copy(&self, mapping: &Mapping, range: &Range<u64>, slot: Slot) -> Option<Block> {
+        let mut piece = mapping.piece_at(mapping.held(slot, ComponentByte(range.start))?);
+        piece.bytes = piece.bytes.min(range.end - range.start);
+        let own = piece.copies.iter().filter(|(other, _)| *other == slot).copied().collect();
+        let is_taken =
+            |block: &[u8]| self.device(slot).is_none_or(|device| device.takes(ComponentByte(range.start), block));
+        self.sure_copy(&piece, own, &is_taken).await
+    }
+
+    /// A piece from a copy that its checksums do not contradict, whatever the setting, and that `is_taken`.
+    async fn sure_copy(&self, piece: &Piece, mut tried: Copies, is_taken: &dyn Fn(&[u8]) -> bool) -> Option<Block> {
+        let mut into = self.pool.take(piece.bytes as usize);
+        while let Some((slot, at)) = self.best_copy(piece, piece.bytes, &tried) {
+            let (result, buffer) = self.device(slot)?.read_surely(at, into, Why::Sweep).await;
+            into = buffer;
+            if result.is_ok() && is_taken(&into[..]) {
+                return Some(into.freeze());
+            }
+            tried.push((slot, at));
+        }
+        None
+    }
+
+    /// Where to read a piece: from the current copies in turn, or the first
+    /// while copies may differ.
+    fn source(&self, piece: &Piece, turn: u64) -> Option<(Slot, ComponentByte)> {
+        let is_current = |&&copy: &&(Slot, ComponentByte)| self.is_current(&run(copy, piece.bytes));
+        let mut current: Copies = piece.copies.iter().filter(is_current).copied().collect();
+        current.sort_by_key(|(slot, _)| self.is_forced(*slot));
+        let turn = if self.is_agreed(piece.at.0 + piece.bytes) { turn } else { 0 };
+        current.get((turn % current.len().max(1) as u64) as usize).copied()
+    }
+}
+
+/// The part of the array that `copies` lie in; nothing when there are none.
+pub(super) fn array_range(copies: &[Copy]) -> Option<Range<u64>> {
+    let start = copies.first()?.piece.at.0;
+    let end = copies.iter().map(|copy| copy.held().end).max()?;
+    Some(start..end)
+}

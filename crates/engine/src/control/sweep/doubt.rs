@@ -1,0 +1,230 @@
+//! Long zeros on a member that the others contradict: what a copying program could not read, and left as a hole.
+//!
+//! An image of a failing disk has zeros where the disk could not be read, and nothing on it tells them from data. Parity
+//! and copies do. This looks at a bounded part of the array: around places that the caller knows (holes of an image's
+//! file), and at windows spread evenly over the members; of a small array at all of it. It finds what is long, and proves
+//! nothing about the rest.
+//!
+//! It only reads, past the counters and the healing, and says nothing where parity or copies need not agree.
+
+use super::check::ROW_BYTES;
+use super::stripes::{by_stripe, roles, slot_of};
+use crate::array::{Array, Inner};
+use crate::base::buffer::Block;
+use crate::base::join::join_all;
+use crate::seam::clock::Clock;
+use crate::seam::member::Member;
+use crate::seam::observe::Why;
+use format::geometry::{Geometry, Mapping, Parity, Stripe};
+use format::units::{ArrayByte, ComponentByte, Slot};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// What is looked at in one place, of each member.
+const WINDOW_BYTES: u64 = 64 << 10;
+
+/// How many windows, and bytes of all members, a look reads at the most; an array that is no larger is looked at whole.
+const WINDOWS_MAX: u64 = 128;
+const BYTES_MAX: u64 = 96 << 20;
+
+/// How many zeros are long: shorter ones may be data that a loss of power left behind.
+const ZEROS_MIN: u64 = 2 * ROW_BYTES;
+
+static ZEROS: [u8; ROW_BYTES as usize] = [0; ROW_BYTES as usize];
+
+/// Zeros on a member that the other members contradict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DoubtfulZeros {
+    /// The member; where several have zeros at this place, each of those that it may be.
+    pub members: Vec<String>,
+    /// Where they begin, on the first of these, in bytes.
+    pub at: u64,
+    /// How many bytes of them were seen.
+    pub bytes: u64,
+}
+
+/// Bytes of several members that belong together.
+struct Group {
+    stripe: Option<Stripe>,
+    /// The array's byte behind it, and behind all that its parity is of.
+    array_end: u64,
+    /// Of each of the places.
+    bytes: u64,
+    /// Slot and component byte: data, P, Q in order; or the copies.
+    places: SmallVec<[(Slot, u64); 8]>,
+}
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// Looks for long zeros that parity or copies contradict. `holes` are places to look at first: a member's name, and a
+    /// range of its bytes.
+    pub async fn doubtful_zeros(&self, holes: &[(String, Range<u64>)]) -> Vec<DoubtfulZeros> {
+        let inner = &*self.0;
+        let mut found: Vec<DoubtfulZeros> = Vec::new();
+        for group in inner.groups(&inner.windows_to_look_at(holes)) {
+            for doubt in inner.doubts_in(&group).await {
+                match found.last_mut().filter(|last| last.members == doubt.members && last.at + last.bytes == doubt.at)
+                {
+                    Some(last) => last.bytes += doubt.bytes,
+                    None => found.push(doubt),
+                }
+            }
+        }
+        found.retain(|doubt| doubt.bytes >= ZEROS_MIN);
+        found
+    }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// Windows to look at, by their number: in order, each once.
+    fn windows_to_look_at(&self, holes: &[(String, Range<u64>)]) -> Vec<u64> {
+        let end = match self.geometry() {
+            Geometry::Parity(parity) => parity.stripes() * parity.chunk_bytes(),
+            Geometry::Mapping(mapping) if mapping.copies() > 1 => mapping.array_bytes(),
+            Geometry::Mapping(_) => return Vec::new(),
+        };
+        let count = end.div_ceil(WINDOW_BYTES);
+        let members = match self.geometry() {
+            Geometry::Parity(parity) => parity.slots(),
+            Geometry::Mapping(mapping) => mapping.copies(),
+        };
+        let affordable = BYTES_MAX / WINDOW_BYTES / u64::from(members);
+        if count <= affordable {
+            return (0..count).collect();
+        }
+        let affordable = affordable.clamp(2, WINDOWS_MAX);
+        let known: Vec<u64> = holes.iter().flat_map(|(name, hole)| self.windows_of_hole(name, hole)).collect();
+        let mut windows: Vec<u64> =
+            spread(known.len() as u64, affordable / 2).map(|index| known[index as usize]).collect();
+        windows.extend(spread(count, affordable - windows.len() as u64));
+        windows.sort_unstable();
+        windows.dedup();
+        windows
+    }
+
+    /// The first, the middle and the last window of a hole that are within the data of the member.
+    fn windows_of_hole(&self, name: &str, hole: &Range<u64>) -> Vec<u64> {
+        let Some((slot, data_at)) = (0..self.geometry().slots()).map(Slot).find_map(|slot| {
+            let device = self.device(slot).filter(|device| device.name == name)?;
+            Some((slot, device.data_at))
+        }) else {
+            return Vec::new();
+        };
+        let used = self.geometry().used_bytes(slot);
+        let (start, end) = (hole.start.saturating_sub(data_at), hole.end.saturating_sub(data_at).min(used));
+        if start >= end {
+            return Vec::new();
+        }
+        let window = |at: u64| match self.geometry() {
+            Geometry::Parity(_) => Some(at / WINDOW_BYTES),
+            Geometry::Mapping(mapping) => mapping.held(slot, ComponentByte(at)).map(|held| held.0 / WINDOW_BYTES),
+        };
+        [start, start + (end - start) / 2, end - 1].into_iter().filter_map(window).collect()
+    }
+
+    /// What belongs together in each of the windows.
+    fn groups(&self, windows: &[u64]) -> Vec<Group> {
+        let range = |window: &u64| window * WINDOW_BYTES..(window + 1) * WINDOW_BYTES;
+        match self.geometry() {
+            Geometry::Parity(parity) => {
+                let end = parity.stripes() * parity.chunk_bytes();
+                windows.iter().flat_map(|window| groups_of_stripes(parity, range(window), end)).collect()
+            }
+            Geometry::Mapping(mapping) => {
+                windows.iter().flat_map(|window| groups_of_copies(mapping, range(window))).collect()
+            }
+        }
+    }
+
+    /// What one group has of doubtful zeros, in rows.
+    async fn doubts_in(&self, group: &Group) -> Vec<DoubtfulZeros> {
+        if !self.is_agreed(group.array_end) {
+            return Vec::new();
+        }
+        let reads = group.places.iter().map(async |&(slot, at)| {
+            let device = self.device(slot).filter(|device| device.is_readable(at..at + group.bytes))?;
+            let into = self.pool.take(group.bytes as usize);
+            let (result, buffer) = device.member.read(device.absolute(ComponentByte(at)), into, Why::Sweep).await;
+            result.ok().map(|()| buffer.freeze())
+        });
+        // With a member absent nothing is left to contradict, or not to be told from the others.
+        let blocks: Option<Vec<Block>> = join_all(reads).await.into_iter().collect();
+        let Some(blocks) = blocks.filter(|blocks| !self.agrees(group, blocks)) else { return Vec::new() };
+        let rows = (0..group.bytes).step_by(ROW_BYTES as usize);
+        rows.filter_map(|start| self.doubt_of_row(group, &blocks, start)).collect()
+    }
+
+    fn doubt_of_row(&self, group: &Group, blocks: &[Block], start: u64) -> Option<DoubtfulZeros> {
+        let end = group.bytes.min(start + ROW_BYTES);
+        let row: Vec<Block> = blocks.iter().map(|block| block.slice(start as usize..end as usize)).collect();
+        if self.agrees(group, &row) {
+            return None;
+        }
+        let are_zeros = |block: &Block| block[..] == ZEROS[..block.len()];
+        let zeros = group.places.iter().zip(&row).filter(|(_, block)| are_zeros(block)).map(|(place, _)| *place);
+        let devices: Vec<_> = zeros.filter_map(|(slot, at)| Some((self.device(slot)?, at))).collect();
+        let (first, at) = devices.first()?;
+        Some(DoubtfulZeros {
+            at: first.absolute(ComponentByte(at + start)).0,
+            bytes: end - start,
+            members: devices.iter().map(|(device, _)| device.name.clone()).collect(),
+        })
+    }
+
+    /// Whether parity is that of the data, or all copies are equal.
+    fn agrees(&self, group: &Group, blocks: &[Block]) -> bool {
+        match (self.geometry(), &group.stripe) {
+            (Geometry::Parity(parity), Some(stripe)) => {
+                let (data, parities) = blocks.split_at(usize::from(parity.data_chunks()));
+                let right = self.parity_of(parity, stripe, data);
+                right.iter().zip(parities).all(|(right, found)| right[..] == found[..])
+            }
+            _ => blocks.windows(2).all(|pair| pair[0][..] == pair[1][..]),
+        }
+    }
+}
+
+fn groups_of_stripes(parity: &Parity, range: Range<u64>, end: u64) -> Vec<Group> {
+    let range = range.start..range.end.min(end);
+    let group = |(stripe, part): (Stripe, Range<u64>)| Group {
+        stripe: Some(stripe),
+        array_end: (stripe.number() + 1) * parity.stripe_bytes(),
+        bytes: part.end - part.start,
+        places: roles(parity).map(|role| (slot_of(&stripe, role), part.start)).collect(),
+    };
+    by_stripe(parity, &range).map(group).collect()
+}
+
+fn groups_of_copies(mapping: &Mapping, range: Range<u64>) -> Vec<Group> {
+    let bytes = range.end.min(mapping.array_bytes()).saturating_sub(range.start);
+    let pieces = mapping.pieces(ArrayByte(range.start), bytes);
+    let group = |piece: format::geometry::Piece| Group {
+        stripe: None,
+        array_end: piece.at.0 + piece.bytes,
+        bytes: piece.bytes,
+        places: piece.copies.iter().map(|&(slot, at)| (slot, at.0)).collect(),
+    };
+    pieces.map(group).collect()
+}
+
+/// At most `wanted` of `count` numbers, evenly spread, the first and the last among them.
+fn spread(count: u64, wanted: u64) -> impl Iterator<Item = u64> {
+    let steps = wanted.min(count);
+    (0..steps).map(move |step| {
+        if steps < 2 { 0 } else { (u128::from(step) * u128::from(count - 1) / u128::from(steps - 1)) as u64 }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_spread_from_the_first_to_the_last() {
+        for (count, wanted, expected) in
+            [(0, 5, vec![]), (3, 0, vec![]), (3, 5, vec![0, 1, 2]), (100, 3, vec![0, 49, 99]), (7, 1, vec![0])]
+        {
+            assert_eq!(spread(count, wanted).collect::<Vec<_>>(), expected, "{count} {wanted}");
+        }
+        assert_eq!(spread(u64::MAX, 2).last(), Some(u64::MAX - 1));
+    }
+}

@@ -1,0 +1,240 @@
+//! Recovery: members that have a slot, but not yet what belongs there, get it
+//! from the others; as many at once as there are, and successors ([`crate::control::replace`]) with them.
+//!
+//! Requests write to such a member everywhere, and read from it what lies
+//! behind the sweep. A member that was away and came back gets only what the
+//! write-intent bitmap names. The checkpoint is each member's own recovery
+//! offset (`recovery_offset` in its superblock).
+
+use super::copies::array_range;
+use super::{Course, Ending, Purpose, Tally, Target};
+use crate::array::{Array, Inner};
+use crate::device::{Device, DeviceState};
+use crate::seam::clock::Clock;
+use crate::seam::error::{ArrayError, ArrayErrorKind};
+use crate::seam::member::Member;
+use crate::seam::report::ChangeKind;
+use format::geometry::{Geometry, Level, Mapping};
+use format::units::{SECTOR_BYTES, Sectors, Slot};
+use std::ops::Range;
+use std::rc::Rc;
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// Recovers the members that are not current, if any; spares stay spares
+    /// (see [`Array::keep_whole`]). True when none is left; false when it was
+    /// stopped before. `progress` is told positions done and in all.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `Io` when the others cannot give what is needed. What was
+    /// reached stays recovered.
+    pub async fn recover(&self, progress: &dyn Fn(u64, u64)) -> Result<bool, ArrayError> {
+        let inner = &*self.0;
+        if inner.read_only {
+            return Err(ArrayError::new(ArrayErrorKind::ReadOnly, "the array is read-only"));
+        }
+        if inner.targets().is_empty() {
+            return Ok(true);
+        }
+        let (ending, _) = inner.sweep(Purpose::Recovery, progress).await?;
+        if ending == Ending::Complete {
+            inner.record_recovery().await?;
+        }
+        Ok(inner.targets().is_empty())
+    }
+}
+
+/// How far a recovering device is current.
+fn current<M: Member>(device: &Device<M>) -> Option<u64> {
+    match device.state.get() {
+        DeviceState::Recovering { current } => Some(current),
+        _ => None,
+    }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// The members that are being recovered.
+    pub(super) fn targets(&self) -> Vec<Target<M>> {
+        let slots = self.slots.borrow();
+        let recovering = slots.iter().enumerate().filter_map(|(slot, device)| {
+            let device = device.as_ref().filter(|device| current(device).is_some())?;
+            Some(Target { slot: Slot(slot as u16), device: device.clone() })
+        });
+        let successors = self.successors().into_iter().map(|(slot, device)| Target { slot, device });
+        recovering.chain(successors).collect()
+    }
+
+    /// A sweep's targets are those that it began with. One that is seated while a window is under way
+    /// would be called current there, and had nothing of it: it waits for the next sweep.
+    fn targets_of_sweep(&self) -> Vec<Target<M>> {
+        self.targets().into_iter().filter(|target| target.device.in_recovery.get()).collect()
+    }
+
+    pub(super) fn recovery_course(&self) -> Course {
+        let step = self.component_step();
+        let targets = self.targets();
+        targets.iter().for_each(|target| target.device.in_recovery.set(true));
+        let from = targets.iter().filter_map(|target| current(&target.device)).min().unwrap_or(0);
+        Course { start: 0, from: from / step * step, end: self.component_bytes(), step, member_bytes: step }
+    }
+
+    pub(super) fn next_to_recover(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
+        let by_bitmap = self.targets_of_sweep().iter().all(|target| target.is_by_bitmap());
+        match self.intent() {
+            // Of RAID-10 the bitmap covers the array, and each window asks for itself.
+            Some(intent) if by_bitmap && self.geometry().level() != Level::Raid10 => intent.next_set(range, most),
+            _ => Some(range),
+        }
+    }
+
+    pub(super) async fn recover_window(&self, range: &Range<u64>) -> Result<Tally, ArrayError> {
+        let mut targets = self.targets_of_sweep();
+        targets.retain(|target| current(&target.device).is_some_and(|current| current < range.end));
+        match self.geometry() {
+            Geometry::Parity(parity) => {
+                let _lock = self.lock_stripes(parity, range).await;
+                self.check_unbroken()?;
+                targets.retain(|target| self.is_due(target, range));
+                let (successors, targets): (Vec<_>, Vec<_>) = targets.into_iter().partition(Target::is_successor);
+                if !targets.is_empty() {
+                    self.recover_stripes(parity, range, &targets).await?;
+                }
+                self.copy_to_successors(range, &successors).await?;
+            }
+            Geometry::Mapping(mapping) => self.recover_mapped(mapping, range, targets).await?,
+        }
+        Ok(Tally { mended: range.end - range.start, ..Tally::default() })
+    }
+
+    async fn recover_mapped(
+        &self,
+        mapping: &Mapping,
+        range: &Range<u64>,
+        mut targets: Vec<Target<M>>,
+    ) -> Result<(), ArrayError> {
+        let Some(covered) = array_range(&self.copies_held(mapping, range, &targets)) else { return Ok(()) };
+        let _lock = self.locks.exclusive(covered.clone()).await;
+        self.check_unbroken()?;
+        targets.retain(|target| self.is_due(target, &covered));
+        let (successors, targets): (Vec<_>, Vec<_>) = targets.into_iter().partition(Target::is_successor);
+        self.copy_to_successors(range, &successors).await?;
+        let mut copies = self.copies_held(mapping, range, &targets);
+        if targets.iter().all(Target::is_by_bitmap) {
+            copies.retain(|copy| targets.iter().any(|target| self.is_due(target, &copy.held())));
+        }
+        let turn = range.start / self.window_bytes();
+        self.recover_copies(&copies, &targets, turn).await
+    }
+
+    /// Whether a target lacks anything in a range of what the bitmap covers, and has not left meanwhile.
+    /// Asked with the range locked: a write sets its bit before it begins.
+    fn is_due(&self, target: &Target<M>, covered: &Range<u64>) -> bool {
+        if current(&target.device).is_none() {
+            return false;
+        }
+        match self.intent() {
+            Some(intent) if target.is_by_bitmap() => intent.next_set(covered.clone(), 0).is_some(),
+            _ => true,
+        }
+    }
+
+    /// Nobody can give what belongs in `range` of the targets: they have bad blocks there (md's way
+    /// to go on), in their logs before their recovery offset passes them.
+    pub(crate) fn record_lost(&self, range: &Range<u64>, targets: &[Target<M>]) -> Result<(), ArrayError> {
+        // A member that may be back with what belongs there is waited for.
+        let is_away = |device: &&Rc<Device<M>>| device.is_away.get() || device.is_silent.get();
+        if let Some(device) = self.slots.borrow().iter().flatten().find(is_away) {
+            device.unread.borrow_mut().add(range.clone()); // to be asked again
+            self.surroundings.hurt.raise();
+            return Err(self.component_error(range, None));
+        }
+        for Target { device, .. } in targets {
+            if !device.bad.add(range) {
+                return Err(self.component_error(range, None));
+            }
+            let Range { start, end } = range;
+            tracing::warn!("{}: bytes {start} to {end} of its data cannot be had, and are bad blocks", device.name);
+        }
+        Ok(())
+    }
+
+    /// What was recovered is current, of members that have all before it.
+    pub(super) fn recovered_in(&self, range: Range<u64>) {
+        for Target { device, .. } in self.targets_of_sweep() {
+            match device.state.get() {
+                DeviceState::Recovering { current } if current >= range.start => {
+                    device.state.set(DeviceState::Recovering { current: current.max(range.end) });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// After a recovery: what was recovered is current, and the superblocks say so.
+    async fn record_recovery(&self) -> Result<(), ArrayError> {
+        let Some(_inside) = self.gate.enter_unseen() else { return Ok(()) };
+        if !mutant!("recovery-unflushed") {
+            self.flush_devices().await?;
+        }
+        let _lock = self.metadata.exclusive(0..1).await;
+        self.check_unbroken()?;
+        let is_done = |target: &Target<M>| current(&target.device) >= Some(self.component_bytes());
+        let done = self.targets().into_iter().filter(is_done);
+        let (successors, recovered): (Vec<_>, Vec<_>) = done.partition(Target::is_successor);
+        for Target { slot, device } in recovered {
+            self.tell(&device, Some(slot), ChangeKind::Recovered, None);
+            device.state.set(DeviceState::InSync);
+            device.is_untold.set(true);
+            let mut superblock = device.superblock.borrow_mut();
+            superblock.recovery_offset = None;
+            superblock.recovery_from_bitmap = false;
+        }
+        self.update_whole();
+        match successors.is_empty() {
+            true => self.publish().await,
+            false => {
+                self.change_places(successors.into_iter().map(|target| (target.slot, target.device)).collect()).await
+            }
+        }
+    }
+
+    /// Saves how far the sweeps have come, so that they go on from there.
+    pub(crate) async fn checkpoint(&self) -> Result<(), ArrayError> {
+        let reached: Vec<(Rc<Device<M>>, Option<u64>)> =
+            self.targets().into_iter().map(|target| (target.device.clone(), current(&target.device))).collect();
+        let agreed_below = self.agreed_below.get();
+        if reached.is_empty() && self.agreed.get() {
+            return Ok(());
+        }
+        if !mutant!("checkpoint-unflushed") {
+            self.flush_devices().await?;
+        }
+        let _lock = self.metadata.exclusive(0..1).await;
+        self.check_unbroken()?;
+        let mut is_news = false;
+        for (device, reached) in reached {
+            let sectors = reached.filter(|_| current(&device).is_some()).map(|reached| Sectors(reached / SECTOR_BYTES));
+            let mut superblock = device.superblock.borrow_mut();
+            is_news |= sectors.is_some() && superblock.recovery_offset != sectors;
+            superblock.recovery_offset = sectors;
+        }
+        {
+            let mut record = self.record.borrow_mut();
+            let resync = self.resync_offset(agreed_below);
+            if !record.dirty && !self.agreed.get() && record.resync != resync {
+                record.resync = resync;
+                is_news = true;
+            }
+        }
+        if is_news { self.publish().await } else { Ok(()) }
+    }
+}
+
+impl<M: Member> Target<M> {
+    fn is_successor(&self) -> bool {
+        self.device.superblock.borrow().replacement
+    }
+
+    fn is_by_bitmap(&self) -> bool {
+        self.device.superblock.borrow().recovery_from_bitmap
+    }
+}

@@ -1,0 +1,171 @@
+//! What a scrub does about what it found, when it is to heal.
+//!
+//! A row is healed only after its window was looked at, under a lock that keeps
+//! everybody else off its stripe, and after it was read and judged once more: what
+//! somebody wrote meanwhile counts. What was written is read back. A row that
+//! nobody can decide stays untouched, unless its user asked for md's choice.
+
+use super::check::{Row, Suspect};
+use super::findings::{Findings, Outcome, ScrubAction};
+use super::runs::Run;
+use crate::array::Inner;
+use crate::base::buffer::Block;
+use crate::plan::diagnose::{StripeRow, Verdict, Witness, truth};
+use crate::seam::clock::Clock;
+use crate::seam::error::ArrayError;
+use crate::seam::member::Member;
+use format::geometry::Geometry;
+use format::units::Slot;
+use std::ops::Range;
+
+/// A block to be written.
+#[derive(Clone)]
+pub(super) struct Fix {
+    slot: Slot,
+    /// Where on its component.
+    at: u64,
+    block: Block,
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// Heals rows that were found, as far as `action` allows; says what became of each.
+    pub(super) async fn heal(
+        &self,
+        suspects: Vec<Suspect>,
+        action: ScrubAction,
+        found: &mut Findings,
+    ) -> Result<(), ArrayError> {
+        let is_one_go = |a: &Suspect, b: &Suspect| {
+            a.row.stripe == b.row.stripe && (a.row.stripe.is_some() || a.row.at + a.row.bytes == b.row.at)
+        };
+        for group in suspects.chunk_by(is_one_go) {
+            if group.iter().all(|suspect| !is_curable(&suspect.verdict, action)) {
+                group.iter().for_each(|suspect| found.add(self.finding(suspect, Outcome::Left)));
+                continue;
+            }
+            self.heal_group(group, action, found).await?;
+        }
+        Ok(())
+    }
+
+    async fn heal_group(&self, group: &[Suspect], action: ScrubAction, found: &mut Findings) -> Result<(), ArrayError> {
+        let (first, last) = (&group[0].row, &group[group.len() - 1].row);
+        let range = first.at..last.at + last.bytes;
+        let _lock = self.keep_all_off(&range).await;
+        let again = self.look(&range, action).await.suspects;
+        for gone in group.iter().filter(|before| again.iter().all(|suspect| suspect.row != before.row)) {
+            found.add(self.finding(gone, Outcome::Gone));
+        }
+        let fixes: Vec<Fix> = again.iter().flat_map(|suspect| suspect.fixes.iter().cloned()).collect();
+        if !fixes.is_empty() {
+            self.write_fixes(&range, fixes).await?;
+        }
+        for suspect in &again {
+            let outcome = self.outcome(suspect).await;
+            found.add(self.finding(suspect, outcome));
+        }
+        Ok(())
+    }
+
+    /// Writes as a request does: the array is marked first, and what the cache knows of it is forgotten.
+    async fn write_fixes(&self, range: &Range<u64>, fixes: Vec<Fix>) -> Result<(), ArrayError> {
+        let covered = match self.geometry() {
+            Geometry::Parity(parity) => {
+                let chunk = parity.chunk_bytes();
+                let stripes = range.start / chunk..range.end.div_ceil(chunk);
+                self.forget_stripes(parity, stripes.clone());
+                stripes.start * parity.stripe_bytes()..stripes.end * parity.stripe_bytes()
+            }
+            Geometry::Mapping(_) => range.clone(),
+        };
+        let writes = fixes.into_iter().map(|fix| (fix.slot, fix.at, fix.block)).collect();
+        self.marked(&covered, self.write_runs(writes)).await
+    }
+
+    /// What became of a row: read back, where it was written.
+    async fn outcome(&self, suspect: &Suspect) -> Outcome {
+        if suspect.fixes.is_empty() {
+            return Outcome::Left;
+        }
+        let run = |fix: &Fix| Run { slot: fix.slot, range: fix.at..fix.at + fix.block.len() as u64 };
+        let read = self.read_runs(suspect.fixes.iter().map(run).collect()).await;
+        let is_right = |fix: &Fix| read.get(fix.slot, &run(fix).range).is_some_and(|block| block[..] == fix.block[..]);
+        match (suspect.fixes.iter().all(is_right), &suspect.verdict) {
+            (false, _) => Outcome::Failed,
+            (true, Verdict::Wrong { .. }) => Outcome::Healed,
+            (true, _) => Outcome::Rewritten,
+        }
+    }
+
+    /// What makes a row of a stripe right, as far as `action` allows.
+    pub(super) fn fixes_of_stripe(
+        &self,
+        row: &Row,
+        judged: &StripeRow<'_>,
+        verdict: &Verdict,
+        action: ScrubAction,
+    ) -> Vec<Fix> {
+        if !is_curable(verdict, action) {
+            return Vec::new();
+        }
+        let data = judged.exponents.len();
+        let (who, without): (Vec<usize>, Vec<usize>) = match verdict {
+            Verdict::Wrong { who, .. } => (who.to_vec(), who.to_vec()),
+            // md's choice: parity is what the data says.
+            _ if judged.witnesses[..data].iter().all(|witness| witness.bytes().is_some()) => {
+                let parities: Vec<usize> = (data..judged.witnesses.len()).collect();
+                let is_there = |index: &usize| judged.witnesses[*index] != Witness::Absent;
+                (parities.iter().copied().filter(is_there).collect(), parities)
+            }
+            _ => match missing_beside_both_parities(&judged.witnesses, data) {
+                // And where a member is missing, its data is what P says, and Q what all of that does.
+                Some(missing) => (vec![data + 1], vec![missing, data + 1]),
+                None => return Vec::new(),
+            },
+        };
+        let fix = |index: usize| {
+            let (slot, at) = row.places[index];
+            let solved = judged.solved(self.kernel, index, &without)?;
+            Some(Fix { slot, at, block: self.pool.copy_of(&solved) })
+        };
+        who.into_iter().map(fix).collect::<Option<_>>().unwrap_or_default()
+    }
+
+    /// What makes copies right, as far as `action` allows.
+    pub(super) fn fixes_of_copies(
+        &self,
+        row: &Row,
+        witnesses: &[Witness<'_>],
+        verdict: &Verdict,
+        action: ScrubAction,
+    ) -> Vec<Fix> {
+        if !is_curable(verdict, action) {
+            return Vec::new();
+        }
+        let right = match verdict {
+            Verdict::Wrong { .. } => truth(witnesses).map(|(bytes, _)| bytes),
+            _ => witnesses.iter().find_map(|witness| witness.bytes()), // md's choice
+        };
+        let Some(right) = right else { return Vec::new() };
+        let block = self.pool.copy_of(right);
+        let is_wrong = |witness: &Witness<'_>| *witness != Witness::Absent && witness.bytes() != Some(right);
+        let wrong = row.places.iter().zip(witnesses).filter(|(_, witness)| is_wrong(witness));
+        wrong.map(|(&(slot, at), _)| Fix { slot, at, block: block.clone() }).collect()
+    }
+}
+
+/// The only one of the data chunks whose member is missing, where all else, both parities too, was read.
+fn missing_beside_both_parities(witnesses: &[Witness<'_>], data: usize) -> Option<usize> {
+    let mut unread = (0..witnesses.len()).filter(|&index| witnesses[index].bytes().is_none());
+    let missing = unread.next().filter(|&index| index < data && witnesses[index] == Witness::Absent)?;
+    (unread.next().is_none() && witnesses.len() == data + 2).then_some(missing)
+}
+
+/// Whether `action` does anything about such a verdict.
+fn is_curable(verdict: &Verdict, action: ScrubAction) -> bool {
+    match (action, verdict) {
+        (ScrubAction::Check, _) | (_, Verdict::Sound | Verdict::Lost { .. }) => false,
+        (_, Verdict::Wrong { .. }) => true,
+        (_, Verdict::Undecidable) => action == ScrubAction::RepairParity,
+    }
+}

@@ -1,0 +1,117 @@
+//! Resync: copies and parity brought into agreement after an unclean stop.
+//!
+//! What lies behind the sweep is trusted from then on. With a write-intent
+//! bitmap that can be relied on, only what it names is visited.
+
+use super::{Course, Ending, Purpose, Tally};
+use crate::array::{Array, Inner};
+use crate::seam::clock::Clock;
+use crate::seam::error::{ArrayError, ArrayErrorKind};
+use crate::seam::member::Member;
+use format::geometry::{Geometry, Level};
+use format::superblock::Resync;
+use format::units::{SECTOR_BYTES, Sectors};
+use std::ops::Range;
+
+/// What a resync found and did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Resynced {
+    /// Bytes of each member (of the array for RAID-10) that were compared.
+    pub compared: u64,
+    /// Bytes among them, in whole stripes or pieces, that had to be mended.
+    pub mended: u64,
+    /// Whether the whole array was gone over; false when it was stopped before.
+    pub complete: bool,
+}
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// Brings copies and parity into agreement, if they may not be, and then
+    /// says so in the superblocks. `progress` is told positions done and in all.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `Io` when a member is missing or fails whose data the
+    /// comparison needs. What was not reached stays as it was.
+    pub async fn resync(&self, progress: &dyn Fn(u64, u64)) -> Result<Resynced, ArrayError> {
+        let inner = &*self.0;
+        if inner.read_only {
+            return Err(ArrayError::new(ArrayErrorKind::ReadOnly, "the array is read-only"));
+        }
+        if inner.agreed.get() {
+            return Ok(Resynced { complete: true, ..Resynced::default() });
+        }
+        let (ending, Tally { compared, mended, .. }) = inner.sweep(Purpose::Resync, progress).await?;
+        let complete = ending == Ending::Complete;
+        if complete {
+            inner.record_agreement().await?;
+        }
+        Ok(Resynced { compared, mended, complete })
+    }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    pub(super) fn resync_course(&self) -> Course {
+        let from = self.position_of(self.agreed_below.get()) + mutant!("resync-skips" => self.chunk_bytes(), else 0);
+        let end = self.position_of(self.geometry().array_bytes());
+        let chunk = self.chunk_bytes();
+        match self.geometry() {
+            Geometry::Mapping(mapping) if mapping.level() == Level::Raid10 => {
+                let array_bytes = |member: u64| member * u64::from(mapping.slots()) / u64::from(mapping.copies());
+                let window = self.window_bytes();
+                let step = (array_bytes(window) / chunk).max(1) * chunk;
+                let step = if chunk > window { window } else { step };
+                Course { start: 0, from, end, step, member_bytes: window }
+            }
+            _ => {
+                let step = self.component_step();
+                Course { start: 0, from, end, step, member_bytes: step }
+            }
+        }
+    }
+
+    /// A resync's position at a byte of the array; down to a whole stripe.
+    fn position_of(&self, at: u64) -> u64 {
+        match self.geometry() {
+            Geometry::Parity(parity) => at / parity.stripe_bytes() * parity.chunk_bytes(),
+            Geometry::Mapping(_) => at,
+        }
+    }
+
+    /// The byte of the array at a resync's position; down to a whole stripe.
+    pub(crate) fn array_byte_of(&self, position: u64) -> u64 {
+        match self.geometry() {
+            Geometry::Parity(parity) => position / parity.chunk_bytes() * parity.stripe_bytes(),
+            Geometry::Mapping(_) => position,
+        }
+    }
+
+    /// md's number for "in agreement below this byte of the array".
+    pub(crate) fn resync_offset(&self, below: u64) -> Resync {
+        Resync::From(Sectors(self.position_of(below) / SECTOR_BYTES))
+    }
+
+    pub(super) fn next_to_resync(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
+        match self.intent() {
+            Some(intent) => intent.next_needed(range, most),
+            None => Some(range),
+        }
+    }
+
+    pub(super) fn resynced_to(&self, position: u64) {
+        self.agreed_below.set(self.agreed_below.get().max(self.array_byte_of(position)));
+    }
+
+    pub(super) async fn resync_window(&self, range: &Range<u64>) -> Result<Tally, ArrayError> {
+        match self.geometry() {
+            Geometry::Parity(parity) => {
+                let _lock = self.lock_stripes(parity, range).await;
+                self.check_unbroken()?;
+                self.resync_stripes(parity, range).await
+            }
+            Geometry::Mapping(mapping) => {
+                let _lock = self.locks.exclusive(range.clone()).await;
+                self.check_unbroken()?;
+                self.resync_copies(mapping, range).await
+            }
+        }
+    }
+}

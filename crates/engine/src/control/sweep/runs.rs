@@ -1,0 +1,167 @@
+//! What a window moves: long runs of the members, each as one transfer.
+//!
+//! Positions are component positions. A run that fails is the caller's to go
+//! round; a member that fails a write leaves the array here.
+
+use crate::array::Inner;
+use crate::base::buffer::Block;
+use crate::base::join::join_all;
+use crate::seam::clock::Clock;
+use crate::seam::error::ArrayError;
+use crate::seam::member::{Member, MemberError, MemberErrorKind};
+use crate::seam::observe::Why;
+use format::units::{ComponentByte, Slot};
+use std::ops::Range;
+
+/// A range of one member that is read as one transfer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) slot: Slot,
+    pub(super) range: Range<u64>,
+}
+
+/// What was read of each run; the error may be missing where the member was.
+pub(super) struct Runs(pub(super) Vec<(Run, Result<Block, Option<MemberError>>)>);
+
+impl Runs {
+    /// The bytes of `range` on `slot`, when a run holds them and was read.
+    pub(super) fn get(&self, slot: Slot, range: &Range<u64>) -> Option<Block> {
+        self.0.iter().find_map(|(run, read)| {
+            let holds = run.slot == slot && run.range.start <= range.start && range.end <= run.range.end;
+            let block = read.as_ref().ok().filter(|_| holds)?;
+            Some(block.slice((range.start - run.range.start) as usize..(range.end - run.range.start) as usize))
+        })
+    }
+
+    /// Why `range` on `slot` could not be read.
+    pub(super) fn error(&self, slot: Slot, range: &Range<u64>) -> Option<&MemberError> {
+        let failed = self.0.iter().filter(|(run, _)| run.slot == slot);
+        let mut failed = failed.filter(|(run, _)| run.range.start < range.end && range.start < run.range.end);
+        failed.find_map(|(_, read)| read.as_ref().err()?.as_ref())
+    }
+
+    /// Slots that failed, with what they said.
+    pub(super) fn failed(&self) -> impl Iterator<Item = (Slot, Option<&MemberError>)> {
+        self.0.iter().filter_map(|(run, read)| Some((run.slot, read.as_ref().err()?.as_ref())))
+    }
+}
+
+/// Joins ranges that touch on one member, so that each is one transfer.
+pub(super) fn merged(mut runs: Vec<Run>) -> Vec<Run> {
+    runs.sort_by_key(|run| (run.slot, run.range.start));
+    let mut merged: Vec<Run> = Vec::new();
+    for run in runs {
+        match merged.last_mut().filter(|last| last.slot == run.slot && last.range.end >= run.range.start) {
+            Some(last) => last.range.end = last.range.end.max(run.range.end),
+            None => merged.push(run),
+        }
+    }
+    merged
+}
+
+/// What becomes of a place that could not be read, or was wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unread {
+    /// It is healed beside the requests.
+    Healed,
+    /// So are errors of the medium alone: whoever reads puts right what checksums say is wrong.
+    HealedOfMedium,
+    /// It stays as it is, and no error of it makes its member leave.
+    Left,
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// Reads all of `runs` at once, where they are current; what fails is healed.
+    pub(super) async fn read_runs(&self, runs: Vec<Run>) -> Runs {
+        self.read_runs_as(runs, Unread::Healed).await
+    }
+
+    /// As [`Self::read_runs`]; `unread` says what becomes of what fails.
+    pub(super) async fn read_runs_as(&self, runs: Vec<Run>, unread: Unread) -> Runs {
+        let reads = runs.iter().map(async |run| {
+            let device = self.device(run.slot).filter(|device| device.is_readable(run.range.clone())).ok_or(None)?;
+            let into = self.pool.take((run.range.end - run.range.start) as usize);
+            let (at, bytes) = (ComponentByte(run.range.start), into.len() as u64);
+            let (result, buffer) = device.read_verified(at, into, Why::Sweep).await;
+            let kind = result.as_ref().err().map(|error| error.kind);
+            match unread {
+                Unread::Left if kind == Some(MemberErrorKind::TimedOut) => {
+                    device.unanswered.set(Some(at));
+                    self.surroundings.unanswered.raise();
+                }
+                Unread::Left => {}
+                Unread::HealedOfMedium if kind == Some(MemberErrorKind::Corrupt) => {}
+                Unread::Healed | Unread::HealedOfMedium => device.note_unread(at, bytes, &result),
+            }
+            result.map(|()| buffer.freeze()).map_err(Some)
+        });
+        let reads = join_all(reads).await;
+        Runs(runs.into_iter().zip(reads).collect())
+    }
+
+    /// What was read is in agreement: checksums that are not known are taken from it.
+    pub(super) async fn learn_runs(&self, runs: &Runs) {
+        let read =
+            runs.0.iter().filter_map(|(run, read)| Some((run.slot, run.range.start, read.as_ref().ok()?.clone())));
+        self.learn_parts(&read.collect::<Vec<_>>()).await;
+    }
+
+    /// As [`Self::learn_runs`], of parts: slot, component byte and contents of each. How many blocks were not known.
+    pub(super) async fn learn_parts(&self, parts: &[(Slot, u64, Block)]) -> u64 {
+        let learning = parts.iter().filter_map(|(slot, at, block)| {
+            let device = self.device(*slot)?;
+            Some(async move { device.learn(ComponentByte(*at), block).await })
+        });
+        join_all(learning).await.into_iter().sum()
+    }
+
+    /// Of how many blocks of parts no checksum is known, though their members keep checksums.
+    pub(super) async fn count_unknown(&self, parts: &[(Slot, u64, Block)]) -> u64 {
+        let counts = parts.iter().filter_map(|(slot, at, block)| {
+            let (device, bytes) = (self.device(*slot)?, block.len() as u64);
+            Some(async move { device.unknown_blocks(ComponentByte(*at), bytes).await })
+        });
+        join_all(counts).await.into_iter().sum()
+    }
+
+    /// Writes all of `blocks` at once, those that touch as one transfer. A
+    /// member that fails leaves the array; one that has left is passed over.
+    pub(super) async fn write_runs(&self, mut blocks: Vec<(Slot, u64, Block)>) -> Result<(), ArrayError> {
+        blocks.sort_by_key(|&(slot, at, _)| (slot, at));
+        let mut runs: Vec<(Run, Vec<Block>)> = Vec::new();
+        for (slot, at, block) in blocks {
+            let range = at..at + block.len() as u64;
+            match runs.last_mut().filter(|(run, _)| run.slot == slot && run.range.end == at) {
+                Some((run, blocks)) => {
+                    run.range.end = range.end;
+                    blocks.push(block);
+                }
+                None => runs.push((Run { slot, range }, vec![block])),
+            }
+        }
+        let writes = runs.into_iter().filter_map(|(run, blocks)| {
+            let device = self.device(run.slot)?;
+            Some(async move {
+                let result = device.write(ComponentByte(run.range.start), blocks.into(), Why::Sweep).await;
+                (device, result)
+            })
+        });
+        let writes: Vec<_> = writes.collect();
+        let failed = |(device, result): (_, Result<(), MemberError>)| Some((device, result.err()?));
+        let failures: Vec<_> = join_all(writes).await.into_iter().filter_map(failed).collect();
+        self.leave_failed(failures).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_touch_are_one_transfer_on_each_member() {
+        let run = |slot, range| Run { slot: Slot(slot), range };
+        let runs = vec![run(1, 8..12), run(0, 0..4), run(1, 0..4), run(0, 4..8), run(1, 0..4), run(0, 12..16)];
+        assert_eq!(merged(runs), [run(0, 0..8), run(0, 12..16), run(1, 0..4), run(1, 8..12)]);
+        assert_eq!(merged(Vec::new()), []);
+    }
+}

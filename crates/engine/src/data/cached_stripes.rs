@@ -1,0 +1,150 @@
+//! What stripes' reads and writes ask of the cache, and the units of a fixed
+//! stripe size. What is forgotten here is forgotten by [`crate::data::read_ahead`] too.
+//!
+//! Only under the stripe's lock: shared to recall, exclusive to change. The
+//! cache holds only chunks of members that are there: a chunk without a member
+//! changes with its parity, unseen.
+
+use crate::array::Inner;
+use crate::base::buffer::Block;
+use crate::data::cache::{PAGE_BYTES, Row};
+use crate::plan::planner::{Span, Symbols, Transfer};
+use crate::seam::clock::Clock;
+use crate::seam::member::Member;
+use format::geometry::{Parity, Role, Stripe};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+type Spans = SmallVec<[Span; 4]>;
+
+/// The first row of a stripe.
+fn base(stripe: &Stripe) -> Row {
+    Row(stripe.component().0 / PAGE_BYTES as u64)
+}
+
+/// The row that ends where `span`, the first of a request, begins: in the same
+/// chunk, in the chunk before, or in the stripe before.
+fn row_before(stripe: &Stripe, chunk_bytes: u64, span: &Span) -> Option<Row> {
+    let rows = chunk_bytes / PAGE_BYTES as u64;
+    let Row(base) = base(stripe);
+    match (span.within.start, span.data) {
+        (0, 0) => base.checked_sub(1).map(Row),
+        (0, _) => Some(Row(base + rows - 1)),
+        (start, _) => Some(Row(base + u64::from(start - 1) / PAGE_BYTES as u64)),
+    }
+}
+
+/// Chunk offsets from the first to the last byte of any of them.
+pub(crate) fn hull<'a>(ranges: impl Iterator<Item = &'a Range<u32>> + Clone) -> Range<u32> {
+    let start = ranges.clone().map(|range| range.start).min().unwrap_or(0);
+    start..ranges.map(|range| range.end).max().unwrap_or(0)
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// What the cache holds of a stripe, in the rows of `spans`.
+    pub(crate) fn known(&self, stripe: &Stripe, spans: &[Span], kept: &[Span]) -> SmallVec<[Transfer; 4]> {
+        let cache = self.cache.borrow();
+        if cache.is_empty() {
+            return SmallVec::new();
+        }
+        cache.known(base(stripe), &hull(spans.iter().chain(kept).map(|span| &span.within)))
+    }
+
+    /// Copies of what is known.
+    pub(crate) fn recall(&self, stripe: &Stripe, transfers: &[Transfer]) -> Vec<(Transfer, Block)> {
+        let copy = |transfer: &Transfer| {
+            let mut into = self.pool.take((transfer.within.end - transfer.within.start) as usize);
+            self.recall_into(stripe, transfer, &mut into);
+            (transfer.clone(), into.freeze())
+        };
+        transfers.iter().map(copy).collect()
+    }
+
+    /// Copies what is known into its place.
+    pub(crate) fn recall_into(&self, stripe: &Stripe, transfer: &Transfer, into: &mut [u8]) {
+        self.cache.borrow_mut().recall(base(stripe), transfer, into);
+    }
+
+    /// The members' chunks are about to change.
+    pub(crate) fn forget<'a>(&self, stripe: &Stripe, changes: impl Iterator<Item = &'a Transfer> + Clone) {
+        if !mutant!("ahead-not-forgotten") {
+            self.read_ahead.forget(stripe.number()..stripe.number() + 1);
+        }
+        if !mutant!("cache-not-told") {
+            self.cache.borrow_mut().forget(base(stripe), changes);
+        }
+    }
+
+    /// All of some stripes is about to change.
+    pub(crate) fn forget_stripes(&self, parity: &Parity, stripes: Range<u64>) {
+        self.read_ahead.forget(stripes.clone());
+        let mut cache = self.cache.borrow_mut();
+        if !cache.is_empty() && !mutant!("cache-not-told-of-stripes") {
+            let rows = parity.chunk_bytes() / PAGE_BYTES as u64;
+            cache.forget_rows(Row(stripes.start * rows)..Row(stripes.end * rows));
+        }
+    }
+
+    /// A request for `spans` was carried out: what the stripe's members hold
+    /// now is kept, if that may pay. Where contents overlap the later ones count.
+    pub(crate) fn learn<'a>(
+        &self,
+        parity: &Parity,
+        stripe: &Stripe,
+        spans: &[Span],
+        contents: impl Iterator<Item = &'a (Transfer, Block)>,
+    ) {
+        let Some(first) = spans.first() else { return };
+        let cache = &mut *self.cache.borrow_mut();
+        let before = row_before(stripe, parity.chunk_bytes(), first);
+        if !cache.admits(base(stripe), &hull(spans.iter().map(|span| &span.within)), before) {
+            return;
+        }
+        for (transfer, block) in contents {
+            if stripe.slot_of(transfer.role).is_some_and(|slot| self.device(slot).is_some()) {
+                cache.learn(base(stripe), transfer, block);
+            }
+        }
+    }
+
+    /// What a write of `spans` moves besides, where the unit is fixed: the rest
+    /// of each unit that it touches.
+    pub(crate) fn rest_of_units(&self, spans: &[Span]) -> Spans {
+        let Some(unit) = self.stripe_size_bytes() else { return Spans::new() };
+        let mut rest = Spans::new();
+        for span in spans {
+            let units = in_units(&span.within, unit);
+            let mut from = units.start;
+            // Of one chunk, spans are in ascending order and apart.
+            for other in spans.iter().filter(|other| other.data == span.data) {
+                let end = other.within.start.min(units.end);
+                if from < end {
+                    rest.push(Span { within: from..end, ..*span });
+                }
+                from = from.max(other.within.end);
+            }
+            if from < units.end {
+                rest.push(Span { within: from..units.end, ..*span });
+            }
+        }
+        rest.sort_unstable_by_key(|span| (span.data, span.within.start));
+        rest.dedup();
+        rest
+    }
+}
+
+/// A read of `spans` in whole units, if there are any, where they have to be reconstructed.
+pub(crate) fn in_units_where_lost(spans: &[Span], unit: Option<u32>, unreadable: Symbols) -> Spans {
+    let widened = |span: &Span| match unit {
+        Some(unit) if unreadable.contains(Role::Data(span.data)) => {
+            Span { within: in_units(&span.within, unit), ..*span }
+        }
+        _ => span.clone(),
+    };
+    spans.iter().map(widened).collect()
+}
+
+/// The whole units that a range touches.
+fn in_units(within: &Range<u32>, unit: u32) -> Range<u32> {
+    within.start / unit * unit..within.end.next_multiple_of(unit)
+}

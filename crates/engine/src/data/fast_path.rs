@@ -1,0 +1,206 @@
+//! The short ways. Reads of a whole array: every chunk is on a member that has
+//! it, so nothing is planned and nothing locked. Writes that one member takes.
+//!
+//! What lies contiguous on a member is one transfer, however many chunks of
+//! the request it serves. Whenever a member fails, the caller falls back to
+//! the long way, which knows about copies and parity.
+
+use crate::array::{Inner, in_slot};
+use crate::base::buffer::{Block, Buffer};
+use crate::base::join::join_all;
+use crate::device::Device;
+use crate::seam::clock::Clock;
+use crate::seam::error::ArrayError;
+use crate::seam::member::{Member, MemberError};
+use crate::seam::observe::Why;
+use format::geometry::{Geometry, Mapping};
+use format::units::{ArrayByte, ComponentByte, Slot};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Where a run of array bytes is.
+struct Place<M> {
+    device: Rc<Device<M>>,
+    at: ComponentByte,
+    /// How far it goes there, at least.
+    bytes: u64,
+}
+
+/// Parts of a request that are one transfer on a member.
+struct Transfer<M> {
+    device: Rc<Device<M>>,
+    at: ComponentByte,
+    end: u64,
+    /// Which parts of the request, in ascending order.
+    parts: Vec<usize>,
+    buffers: Vec<Buffer>,
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// Where to read `at` from, a part of `read`, and how far it goes there, at least.
+    fn slot_of(&self, at: u64, read: &Range<u64>) -> Option<(Slot, ComponentByte, u64)> {
+        match self.geometry() {
+            Geometry::Parity(parity) => Some(parity.locate(ArrayByte(at))),
+            Geometry::Mapping(mapping) => self.slot_of_copy(mapping, at, read),
+        }
+    }
+
+    /// The same at levels without parity. A call of its own: a piece has a list, and who makes one in the same function as
+    /// others who do not, makes these wait (figures in docs/notes.md).
+    #[inline(never)]
+    fn slot_of_copy(&self, mapping: &Mapping, at: u64, read: &Range<u64>) -> Option<(Slot, ComponentByte, u64)> {
+        let piece = mapping.piece_at(ArrayByte(at));
+        match piece.copies[..] {
+            [(slot, at)] => Some((slot, at, piece.bytes)),
+            _ => self.share_of_copy(&piece, read),
+        }
+    }
+
+    /// The member to read `at` from, a part of `read`.
+    fn place(&self, at: u64, read: &Range<u64>) -> Option<Place<M>> {
+        let (slot, at, bytes) = self.slot_of(at, read)?;
+        Some(Place { device: self.device(slot)?, at, bytes })
+    }
+
+    /// Whether a member's range can be read without a plan: all of a whole array, else of what is there.
+    fn can_read(&self, device: &Device<M>, at: ComponentByte, bytes: u64) -> bool {
+        self.whole.get() || device.is_readable(at.0..at.0 + bytes)
+    }
+
+    /// The short way for what most reads are: one member, which is there, has
+    /// all of it. `None` is no verdict.
+    pub(crate) fn locate(&self, at: u64, bytes: u64) -> Option<(Rc<Device<M>>, ComponentByte)> {
+        if bytes == 0 || !self.is_aligned(at, bytes) {
+            return None;
+        }
+        let place = self.place(at, &(at..at + bytes))?;
+        let is_it = bytes <= place.bytes && self.can_read(&place.device, place.at, bytes);
+        is_it.then_some((place.device, place.at))
+    }
+
+    /// The same, and reads it, where that needs no waiting.
+    pub(crate) fn read_now(&self, at: u64, into: &mut Buffer) -> Option<Result<(), MemberError>> {
+        let bytes = into.len() as u64;
+        if bytes == 0 || !self.is_aligned(at, bytes) {
+            return None;
+        }
+        let (slot, place, length) = self.slot_of(at, &(at..at + bytes))?;
+        let slots = self.slots.borrow();
+        let device = in_slot(&slots, slot).filter(|device| device.is_active())?;
+        if bytes <= length && self.can_read(device, place, bytes) {
+            device.read_now(place, into, Why::Data)
+        } else {
+            None
+        }
+    }
+
+    /// Whether a write there may go to one member alone: at levels without redundancy, where there are no marks to make and
+    /// no copies to keep equal.
+    fn is_alone(&self, at: u64, from: &Block) -> bool {
+        let place = from.as_ptr() as usize as u64;
+        !self.is_redundant() && self.whole.get() && self.is_aligned(at | place, from.len() as u64)
+    }
+
+    /// The short way for such a write.
+    pub(crate) fn locate_alone(&self, at: u64, from: &Block) -> Option<(Rc<Device<M>>, ComponentByte)> {
+        if self.is_alone(at, from) { self.locate(at, from.len() as u64) } else { None }
+    }
+
+    /// The same, and writes it, where that needs no waiting. What takes no time needs no lock of its own, as long as nobody
+    /// has one.
+    pub(crate) fn write_now(&self, at: u64, from: &Block) -> Option<Result<(), ArrayError>> {
+        let bytes = from.len() as u64;
+        if !self.is_alone(at, from) || self.locks.is_wanted_exclusively(&(at..at + bytes)) {
+            return None;
+        }
+        let (slot, place, length) = self.slot_of(at, &(at..at + bytes))?;
+        let slots = self.slots.borrow();
+        let device = in_slot(&slots, slot).filter(|device| device.is_active() && bytes <= length)?;
+        if let Err(broken) = self.check_unbroken() {
+            return Some(Err(broken));
+        }
+        let result = device.write_now(place, from)?;
+        Some(result.map_err(|error| self.io_error(at, bytes, Some(&error))))
+    }
+
+    /// Writes to one member. The lock keeps unaligned writes, which read first, in order with this one.
+    pub(crate) async fn write_alone(
+        &self,
+        device: &Device<M>,
+        position: ComponentByte,
+        at: u64,
+        from: Block,
+    ) -> Result<(), ArrayError> {
+        let bytes = from.len() as u64;
+        let _lock = self.locks.exclusive(at..at + bytes).await;
+        self.check_unbroken()?;
+        device.write_one(position, from, Why::Data).await.map_err(|error| self.io_error(at, bytes, Some(&error)))
+    }
+
+    /// Reads a range of a whole array. Gives the buffer back unfilled when the
+    /// array is not whole or a member fails.
+    pub(crate) async fn read_whole(&self, at: u64, into: Buffer) -> Result<Buffer, Buffer> {
+        if !self.whole.get() {
+            return Err(into);
+        }
+        let (transfers, count) = self.cut_into_transfers(at, into)?;
+        let reads = transfers.into_iter().map(async |transfer| {
+            let (result, buffers) = transfer.device.read_vectored(transfer.at, transfer.buffers, Why::Data).await;
+            (result, transfer.parts, buffers)
+        });
+        let mut parts: Vec<Option<Buffer>> = (0..count).map(|_| None).collect();
+        let mut all_well = true;
+        for (result, indices, buffers) in join_all(reads).await {
+            all_well &= result.is_ok();
+            indices.into_iter().zip(buffers).for_each(|(index, buffer)| parts[index] = Some(buffer));
+        }
+        let whole = join(parts.into_iter().flatten());
+        if all_well { Ok(whole) } else { Err(whole) }
+    }
+
+    fn cut_into_transfers(&self, at: u64, mut into: Buffer) -> Result<(Vec<Transfer<M>>, usize), Buffer> {
+        let mut transfers: Vec<Transfer<M>> = Vec::new();
+        let read = at..at + into.len() as u64;
+        let mut position = at;
+        let mut count = 0;
+        while !into.is_empty() {
+            let Some(place) = self.place(position, &read) else {
+                return Err(put_together(transfers, into)); // the array stopped being whole
+            };
+            let bytes = place.bytes.min(into.len() as u64);
+            let part = into.split_to(bytes as usize);
+            let follows = |t: &&mut Transfer<M>| Rc::ptr_eq(&t.device, &place.device) && t.end == place.at.0;
+            match transfers.iter_mut().rev().find(follows) {
+                Some(transfer) => {
+                    transfer.end += bytes;
+                    transfer.parts.push(count);
+                    transfer.buffers.push(part);
+                }
+                None => transfers.push(Transfer {
+                    device: place.device,
+                    at: place.at,
+                    end: place.at.0 + bytes,
+                    parts: vec![count],
+                    buffers: vec![part],
+                }),
+            }
+            position += bytes;
+            count += 1;
+        }
+        Ok((transfers, count))
+    }
+}
+
+/// The request's buffer again, of transfers that were not made.
+fn put_together<M>(transfers: Vec<Transfer<M>>, rest: Buffer) -> Buffer {
+    let pairs = transfers.into_iter().flat_map(|transfer| transfer.parts.into_iter().zip(transfer.buffers));
+    let mut pairs: Vec<_> = pairs.collect();
+    pairs.sort_by_key(|(index, _)| *index);
+    join(pairs.into_iter().map(|(_, buffer)| buffer).chain([rest]))
+}
+
+fn join(mut parts: impl Iterator<Item = Buffer>) -> Buffer {
+    let mut whole = parts.next().expect("a request has at least one part");
+    parts.for_each(|part| whole.join(part));
+    whole
+}

@@ -1,0 +1,188 @@
+//! Full stripes, the direct way: parity from the callers' own memory, nothing
+//! read, nothing copied, and one transfer for each member, however many
+//! neighbouring stripes there are.
+//!
+//! Neighbouring stripes lie next to each other on every member. Where data
+//! comes in several blocks, parity is computed from edge to edge of them.
+
+use crate::array::Inner;
+use crate::base::buffer::{Block, Buffer, Pool};
+use crate::base::join::join_all;
+use crate::base::write_set::Patch;
+use crate::seam::clock::Clock;
+use crate::seam::error::ArrayError;
+use crate::seam::member::{Member, MemberError};
+use crate::seam::observe::Why;
+use format::geometry::{Parity, Role, Stripe};
+use format::units::{ComponentByte, Slot};
+use parity::{Kernel, gf};
+use smallvec::{SmallVec, smallvec};
+use std::ops::Range;
+
+/// A chunk's contents, block after block.
+type Pieces = SmallVec<[Block; 1]>;
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// Writes whole stripes, whose data the patches are, without a gap. The
+    /// caller keeps others off them.
+    pub(crate) async fn write_full_stripes(
+        &self,
+        parity: &Parity,
+        stripes: Range<u64>,
+        patches: &[Patch],
+    ) -> Result<(), ArrayError> {
+        let together = self.gathering.stripes_max();
+        let mut data = Rope { blocks: patches.iter().map(|patch| &patch.block), rest: None };
+        let mut writes = Vec::new();
+        for first in stripes.clone().step_by(together as usize) {
+            let group = first..stripes.end.min(first + together);
+            let at = parity.stripe(first).component();
+            for (slot, blocks) in self.member_blocks(parity, group, &mut data).into_iter().enumerate() {
+                let Some(device) = self.device(Slot(slot as u16)) else { continue };
+                for (at, blocks) in in_units(self.stripe_size_bytes(), at, blocks) {
+                    let device = device.clone();
+                    writes.push(async move {
+                        let result = device.write(at, blocks.into(), Why::Stripe).await;
+                        (device, result)
+                    });
+                }
+            }
+        }
+        let failed = |(device, result): (_, Result<(), MemberError>)| Some((device, result.err()?));
+        let failures: Vec<_> = join_all(writes).await.into_iter().filter_map(failed).collect();
+        self.leave_failed(failures).await
+    }
+
+    /// What the member in each slot gets for these stripes.
+    fn member_blocks<'a>(
+        &self,
+        parity: &Parity,
+        stripes: Range<u64>,
+        data: &mut Rope<'a, impl Iterator<Item = &'a Block>>,
+    ) -> Vec<Vec<Block>> {
+        self.forget_stripes(parity, stripes.clone());
+        let mut members: Vec<_> = (0..parity.slots()).map(|_| Vec::new()).collect();
+        for stripe in stripes.map(|number| parity.stripe(number)) {
+            let mut add = |role, block| {
+                let slot = stripe.slot_of(role).expect("the geometry has this chunk");
+                members[slot.index()].push(block);
+            };
+            let chunks: SmallVec<[Pieces; 16]> =
+                (0..parity.data_chunks()).map(|_| data.take(parity.chunk_bytes() as usize)).collect();
+            let (p, q) = compute(self.kernel, &self.pool, parity, &stripe, &chunks);
+            add(Role::P, p.freeze());
+            if let Some(q) = q {
+                add(Role::Q, q.freeze());
+            }
+            for (pieces, index) in chunks.into_iter().zip(0..) {
+                pieces.into_iter().for_each(|piece| add(Role::Data(index), piece));
+            }
+        }
+        members
+    }
+}
+
+/// One transfer; or where the unit is fixed, one for each unit, as md has it.
+fn in_units(unit: Option<u32>, at: ComponentByte, blocks: Vec<Block>) -> SmallVec<[(ComponentByte, Vec<Block>); 1]> {
+    let Some(unit) = unit else { return smallvec![(at, blocks)] };
+    let end = at.0 + blocks.iter().map(|block| block.len() as u64).sum::<u64>();
+    let mut rope = Rope { blocks: blocks.iter(), rest: None };
+    let units = (at.0..end).step_by(unit as usize);
+    units.map(|at| (ComponentByte(at), rope.take(unit as usize).into_vec())).collect()
+}
+
+/// Blocks one behind the other, taken off at the front.
+struct Rope<'a, I: Iterator<Item = &'a Block>> {
+    blocks: I,
+    rest: Option<Block>,
+}
+
+impl<'a, I: Iterator<Item = &'a Block>> Rope<'a, I> {
+    fn take(&mut self, mut bytes: usize) -> Pieces {
+        let mut pieces = Pieces::new();
+        while bytes > 0 {
+            let next = self.rest.take().or_else(|| self.blocks.next().cloned());
+            let block = next.expect("the data fills its stripes");
+            let length = block.len();
+            if length <= bytes {
+                bytes -= length;
+                pieces.push(block);
+            } else {
+                pieces.push(block.slice(0..bytes));
+                self.rest = Some(block.slice(bytes..length));
+                bytes = 0;
+            }
+        }
+        pieces
+    }
+}
+
+/// P, and Q where the level has it.
+fn compute(
+    kernel: &Kernel,
+    pool: &Pool,
+    parity: &Parity,
+    stripe: &Stripe,
+    chunks: &[Pieces],
+) -> (Buffer, Option<Buffer>) {
+    let chunk_bytes = parity.chunk_bytes() as usize;
+    let mut p = pool.take(chunk_bytes);
+    let mut q = (parity.parities() == 2).then(|| pool.take(chunk_bytes));
+    let mut columns = Columns::new(chunks);
+    let mut at = 0;
+    while let Some(column) = columns.next() {
+        let part = at..at + column[0].len();
+        at = part.end;
+        match &mut q {
+            None => kernel.xor(&mut p[part], &column),
+            Some(q) => both(kernel, stripe, &mut p[part.clone()], &mut q[part], &column),
+        }
+    }
+    (p, q)
+}
+
+/// P and Q in one pass over the data, which is in the order of its chunks.
+fn both(kernel: &Kernel, stripe: &Stripe, p: &mut [u8], q: &mut [u8], data: &[&[u8]]) {
+    let mut by_exponent: SmallVec<[&[u8]; 32]> = SmallVec::from_elem(&[][..], data.len());
+    for (source, index) in data.iter().zip(0..) {
+        match by_exponent.get_mut(usize::from(stripe.q_exponent(index))) {
+            Some(place) => *place = source,
+            None => {
+                // DDF's layouts leave out exponents.
+                let weights = |index| [1, gf::pow2(stripe.q_exponent(index))];
+                let terms: SmallVec<[_; 32]> =
+                    data.iter().zip(0..).map(|(source, index)| (weights(index), *source)).collect();
+                return kernel.combine_two([p, q], &terms);
+            }
+        }
+    }
+    kernel.pq(p, q, &by_exponent);
+}
+
+/// Goes through chunks of equal length side by side, from one edge of any
+/// block in them to the next.
+struct Columns<'a> {
+    /// For each chunk: what is left of its present block, and the blocks behind it.
+    cursors: SmallVec<[(&'a [u8], std::slice::Iter<'a, Block>); 16]>,
+}
+
+impl<'a> Columns<'a> {
+    fn new(chunks: &'a [Pieces]) -> Self {
+        Self { cursors: chunks.iter().map(|pieces| (&[][..], pieces.iter())).collect() }
+    }
+
+    fn next(&mut self) -> Option<SmallVec<[&'a [u8]; 16]>> {
+        for (rest, behind) in &mut self.cursors {
+            if rest.is_empty() {
+                *rest = behind.next()?;
+            }
+        }
+        let length = self.cursors.iter().map(|(rest, _)| rest.len()).min()?;
+        let front = |(rest, _): &mut (&'a [u8], _)| {
+            let (front, left) = rest.split_at(length);
+            *rest = left;
+            front
+        };
+        Some(self.cursors.iter_mut().map(front).collect())
+    }
+}

@@ -1,0 +1,116 @@
+//! Lost data of members that hold what they have in memory: worked out where it lies.
+//!
+//! Who can look at what the others hold ([`Member::lend`]) copies nothing to work out what is lost, and gains nothing by
+//! reading ahead. Whatever is in the way is left to the long way, which knows what to do: a member that has to be waited for,
+//! or fails; checksums to be asked; a write to the stripe.
+//!
+//! Nothing here waits, so that data and parity are of one moment as soon as nobody is about to change the stripe.
+
+use crate::array::{Inner, in_slot};
+use crate::base::buffer::Buffer;
+use crate::data::read_ahead::Found;
+use crate::data::stripe::{code, shares};
+use crate::plan::parity::combination;
+use crate::plan::planner::{Health, Span, Symbols, plan_read};
+use crate::seam::clock::Clock;
+use crate::seam::member::Member;
+use format::geometry::{Geometry, Parity, Role, Stripe};
+use format::units::ComponentByte;
+use smallvec::SmallVec;
+use std::cell::Ref;
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// The short way for reads of a degraded array with parity: what needs no waiting, or was read ahead.
+    #[inline(never)]
+    pub(crate) fn read_degraded(&self, at: u64, into: Buffer) -> Found {
+        let Geometry::Parity(parity) = self.geometry() else { return Found::Nothing(into) };
+        let is_kept = self.gathering.keeps_any();
+        if !self.is_in_place() {
+            self.look_ahead(parity, at, into.len() as u64);
+            return if is_kept { Found::Nothing(into) } else { self.read_ahead.serve(at, into) };
+        }
+        if is_kept {
+            return Found::Nothing(into);
+        }
+        match self.read_in_place(parity, at, into) {
+            (true, filled) => Found::There(filled),
+            (false, buffer) => Found::UnderWay(buffer),
+        }
+    }
+
+    /// Chunk by chunk; whether all of it could be had.
+    fn read_in_place(&self, parity: &Parity, at: u64, mut into: Buffer) -> (bool, Buffer) {
+        let left_of_chunk = |at: u64| (parity.chunk_bytes() - at % parity.chunk_bytes()) as usize;
+        let mut is_filled = true;
+        let mut fill = |at: u64, part: &mut Buffer| {
+            is_filled = is_filled
+                && match self.read_now(at, part) {
+                    Some(result) => result.is_ok(),
+                    None => self.solve_now(parity, at, part).is_some(),
+                };
+        };
+        if into.len() <= left_of_chunk(at) {
+            fill(at, &mut into);
+            return (is_filled, into);
+        }
+        let mut whole = into.split_to(left_of_chunk(at));
+        fill(at, &mut whole);
+        while !into.is_empty() {
+            let at = at + whole.len() as u64;
+            let mut part = into.split_to(left_of_chunk(at).min(into.len()));
+            fill(at, &mut part);
+            whole.join(part);
+        }
+        (is_filled, whole)
+    }
+
+    /// Whether members can be looked at: as the first of them that takes part.
+    fn is_in_place(&self) -> bool {
+        let slots = self.slots.borrow();
+        let first = slots.iter().flatten().find(|device| device.is_active());
+        first.is_some_and(|device| device.is_in_place())
+    }
+
+    /// Works out a range of one chunk that is lost. `None` is no verdict; `into` may hold anything then.
+    fn solve_now(&self, parity: &Parity, at: u64, into: &mut Buffer) -> Option<()> {
+        let bytes = into.len() as u64;
+        if !self.is_aligned(at, bytes) {
+            return None;
+        }
+        let share = shares(parity, at, bytes).next()?;
+        let (stripe, lost, within) = (&share.stripe, Role::Data(share.spans[0].data), &share.spans[0].within);
+        let number = stripe.number();
+        if !mutant!("in-place-under-write") && self.locks.is_wanted_exclusively(&(number..number + 1)) {
+            return None;
+        }
+        let health = self.health(parity, stripe, within.clone(), Symbols::EMPTY);
+        let sources = sources(parity, stripe, &share.spans, lost, &health)?;
+        let place = ComponentByte(stripe.component().0 + u64::from(within.start));
+        let slots = self.slots.borrow();
+        let lend = |(weight, role)| Some((weight, in_slot(&slots, stripe.slot_of(role)?)?.lend(place, bytes)?));
+        let lent = sources.into_iter().map(lend).collect::<Option<SmallVec<[(u8, Ref<'_, [u8]>); 16]>>>()?;
+        let terms: SmallVec<[(u8, &[u8]); 16]> = lent.iter().map(|(weight, part)| (*weight, &**part)).collect();
+        self.kernel.combine(into, &terms);
+        Some(())
+    }
+}
+
+/// The chunks that add up to `lost`, with their weights: all others and P, where they can be had, else as the planner has it.
+fn sources(
+    parity: &Parity,
+    stripe: &Stripe,
+    spans: &[Span],
+    lost: Role,
+    health: &Health,
+) -> Option<SmallVec<[(u8, Role); 16]>> {
+    if (!health.parity_trusted && !mutant!("in-place-untrusted")) || !health.unreadable.contains(lost) {
+        return None;
+    }
+    let others = Symbols::data(parity.data_chunks()).with(Role::P).minus(Symbols::of(lost));
+    if others.intersection(health.unreadable).is_empty() {
+        return Some(others.iter().map(|role| (1, role)).collect());
+    }
+    let plan = plan_read(code(parity), spans, &[], health).ok()?;
+    let [column] = &plan.columns[..] else { return None };
+    Some(combination(parity, stripe, column, lost))
+}

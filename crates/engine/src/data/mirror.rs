@@ -1,0 +1,191 @@
+//! Reads and writes of the levels that keep data whole: linear, 0, 1, 10.
+//!
+//! A read takes the least loaded of the copies that are current, of these the
+//! nearest to where its member is, and the next when that fails. A long one is
+//! shared out among copies that have nothing else to do. A write goes to all; one
+//! that fails leaves the array.
+
+use crate::array::{Inner, in_slot};
+use crate::base::buffer::{Block, Buffer};
+use crate::base::join::join_all;
+use crate::control::read_repair::ROW_BYTES;
+use crate::device::Device;
+use crate::seam::clock::Clock;
+use crate::seam::error::ArrayError;
+use crate::seam::member::{Member, MemberError};
+use crate::seam::observe::Why;
+use format::geometry::{Mapping, Piece};
+use format::units::{ArrayByte, ComponentByte, Slot};
+use smallvec::{SmallVec, smallvec};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// A long read takes at least so much from each copy.
+const SHARE_MIN: u64 = 256 << 10;
+
+/// Shares begin at multiples of this.
+const SHARE_UNIT: u64 = 4096;
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    pub(crate) async fn read_mapped(&self, mapping: &Mapping, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
+        let first = mapping.piece_at(ArrayByte(at));
+        if first.bytes >= into.len() as u64 {
+            return self.read_piece(&first, into).await;
+        }
+        let reads = mapping.pieces(ArrayByte(at), into.len() as u64).map(|piece| {
+            let part = into.split_to(piece.bytes as usize);
+            async move { self.read_piece(&piece, part).await }
+        });
+        let reads: Vec<_> = reads.collect();
+        join_parts(join_all(reads).await)
+    }
+
+    /// Reads the front of a piece, as much as `into` takes.
+    async fn read_piece(&self, piece: &Piece, mut into: Buffer) -> Result<Buffer, ArrayError> {
+        let bytes = into.len() as u64;
+        let mut tried = SmallVec::<[(Slot, ComponentByte); 4]>::new();
+        let mut last_error = None;
+        while let Some((slot, at)) = self.best_copy(piece, bytes, &tried) {
+            let places = self.places.seen();
+            let Some(device) = self.device(slot) else { break };
+            let (result, buffer) = device.read(at, into, Why::Data).await;
+            into = buffer;
+            match result {
+                Ok(()) => return Ok(into),
+                Err(error) => last_error = Some(error),
+            }
+            match places == self.places.seen() {
+                true => tried.push((slot, at)),
+                false => tried.clear(), // another one is asked there now
+            }
+        }
+        // No copy gives all of it; between them they may.
+        let unit = [ROW_BYTES, self.block_bytes].into_iter().find(|&unit| unit < bytes && piece.copies.len() > 1);
+        if let Some(unit) = unit {
+            return Box::pin(self.read_in_parts(piece, unit, into)).await;
+        }
+        Err(self.io_error(piece.at.0, bytes, last_error.as_ref()))
+    }
+
+    async fn read_in_parts(&self, piece: &Piece, unit: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
+        let mut parts = Vec::new();
+        for skip in (0..into.len() as u64).step_by(unit as usize) {
+            let part = into.split_to((unit as usize).min(into.len()));
+            let copies = piece.copies.iter().map(|&(slot, at)| (slot, ComponentByte(at.0 + skip))).collect();
+            let piece = Piece { at: ArrayByte(piece.at.0 + skip), bytes: part.len() as u64, copies };
+            parts.push(self.read_piece(&piece, part).await);
+        }
+        join_parts(parts)
+    }
+
+    /// Which copy a part of `read` is best read from, where that is, and how much of it.
+    pub(crate) fn share_of_copy(&self, piece: &Piece, read: &Range<u64>) -> Option<(Slot, ComponentByte, u64)> {
+        let (at, length) = (piece.at.0, read.end - read.start);
+        let bytes = piece.bytes.min(read.end - at);
+        let shares = (length / SHARE_MIN).min(piece.copies.len() as u64);
+        if shares > 1 && self.is_agreed(at + bytes) && self.are_idle(piece, bytes) {
+            let begin = |share: u64| match share {
+                _ if share == shares => read.end,
+                _ => read.start + length * share / shares / SHARE_UNIT * SHARE_UNIT,
+            };
+            let share = (0..shares).rev().find(|&share| begin(share) <= at)?;
+            let (slot, place) = piece.copies[share as usize];
+            return Some((slot, place, bytes.min(begin(share + 1) - at)));
+        }
+        self.best_copy(piece, bytes, &[]).map(|(slot, place)| (slot, place, bytes))
+    }
+
+    /// Whether every copy can be read, and none of their members is busy, or to be spared.
+    fn are_idle(&self, piece: &Piece, bytes: u64) -> bool {
+        let slots = self.slots.borrow();
+        piece.copies.iter().all(|&(slot, at)| {
+            in_slot(&slots, slot).is_some_and(|device| {
+                let is_idle = device.in_flight.get() == 0 && !device.is_write_mostly();
+                is_idle && device.is_readable(at.0..at.0 + bytes)
+            })
+        })
+    }
+
+    /// The current copy with the fewest transfers under way, of several the nearest;
+    /// the first while copies may differ, as md has it, so that all readers see the same one. One that is
+    /// write-mostly, or was taken by force while stale, only where there is no other.
+    pub(crate) fn best_copy(
+        &self,
+        piece: &Piece,
+        bytes: u64,
+        tried: &[(Slot, ComponentByte)],
+    ) -> Option<(Slot, ComponentByte)> {
+        let slots = self.slots.borrow();
+        let load = |slot: Slot, at: ComponentByte| {
+            let device = in_slot(&slots, slot)?;
+            let distance = device.head.get().abs_diff(at.0);
+            let is_readable = device.is_readable(at.0..at.0 + bytes);
+            is_readable.then(|| (device.is_forced.get() || device.is_write_mostly(), device.in_flight.get(), distance))
+        };
+        piece
+            .copies
+            .iter()
+            .filter(|copy| !tried.contains(copy))
+            .filter_map(|&(slot, at)| Some(((slot, at), load(slot, at)?)))
+            .min_by_key(|&(_, load)| if self.is_agreed(piece.at.0 + bytes) { load } else { (load.0, 0, 0) })
+            .map(|(copy, _)| copy)
+    }
+
+    pub(crate) async fn write_mapped(&self, mapping: &Mapping, at: u64, from: Block) -> Result<(), ArrayError> {
+        let bytes = from.len() as u64;
+        let runs = self.cut_into_runs(mapping, at, from)?;
+        let writes = runs.iter().map(|run| run.device.write(run.at, run.blocks.clone(), Why::Data));
+        let results = join_all(writes).await;
+        let failed = |(run, result): (&Run<M>, Result<(), MemberError>)| Some((run.device.clone(), result.err()?));
+        let failures: Vec<_> = runs.iter().zip(results).filter_map(failed).collect();
+        match failures.first() {
+            Some((_, error)) if !self.is_redundant() => Err(self.io_error(at, bytes, Some(error))),
+            _ if mutant!("copy-error-ignored") => Ok(()),
+            _ => self.leave_failed(failures).await,
+        }
+    }
+
+    /// A write's copies, those as one that follow each other on a member.
+    fn cut_into_runs(&self, mapping: &Mapping, at: u64, from: Block) -> Result<Vec<Run<M>>, ArrayError> {
+        let mut runs: Vec<Run<M>> = Vec::new();
+        for piece in mapping.pieces(ArrayByte(at), from.len() as u64) {
+            let start = (piece.at.0 - at) as usize;
+            let part = from.slice(start..start + piece.bytes as usize);
+            let mut copies = 0;
+            for &(slot, at) in &piece.copies {
+                let Some(device) = self.device(slot) else { continue };
+                copies += 1;
+                match runs.iter_mut().rev().find(|run| run.end == at.0 && Rc::ptr_eq(&run.device, &device)) {
+                    Some(run) => {
+                        run.end += piece.bytes;
+                        run.blocks.push(part.clone());
+                    }
+                    None => runs.push(Run { device, at, end: at.0 + piece.bytes, blocks: smallvec![part.clone()] }),
+                }
+            }
+            if copies == 0 {
+                return Err(self.io_error(piece.at.0, piece.bytes, None));
+            }
+        }
+        Ok(runs)
+    }
+}
+
+/// What goes to one place of a member.
+struct Run<M> {
+    device: Rc<Device<M>>,
+    at: ComponentByte,
+    /// Behind its last byte.
+    end: u64,
+    blocks: SmallVec<[Block; 1]>,
+}
+
+/// The parts of one buffer, in order, as one again.
+pub(crate) fn join_parts(parts: Vec<Result<Buffer, ArrayError>>) -> Result<Buffer, ArrayError> {
+    let mut parts = parts.into_iter();
+    let mut whole = parts.next().expect("a request has at least one part")?;
+    for part in parts {
+        whole.join(part?);
+    }
+    Ok(whole)
+}

@@ -1,0 +1,501 @@
+//! Reads and writes of the parity levels: 4, 5, 6.
+//!
+//! Each stripe's part of a request is planned by [`crate::plan::planner`] and carried
+//! out here from top to bottom: reads, arithmetic, writes. A member that fails
+//! a read is planned around; one that fails a write leaves the array before
+//! the write is answered.
+
+use crate::array::{Inner, Locked};
+use crate::base::buffer::{Block, Buffer};
+use crate::base::join::{at_once, join_all};
+use crate::base::notify::Seen;
+use crate::base::write_set::Patch;
+use crate::control::read_repair::ROW_BYTES;
+use crate::data::cached_stripes::{hull, in_units_where_lost};
+use crate::data::mirror::join_parts;
+use crate::data::reconstruct::{Failed, Reading};
+use crate::device::Device;
+use crate::metadata::bitmap::Failures;
+use crate::plan::parity::{Known, compute};
+use crate::plan::planner::{Code, Health, Plan, Span, Symbols, Transfer, plan_read, plan_write};
+use crate::seam::clock::Clock;
+use crate::seam::error::{ArrayError, ArrayErrorKind};
+use crate::seam::member::{Member, MemberError};
+use crate::seam::observe::Why;
+use format::geometry::{Parity, Role, Stripe};
+use format::units::ComponentByte;
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// The part of a request that falls on one stripe.
+pub(crate) struct Share {
+    pub(crate) stripe: Stripe,
+    pub(crate) spans: SmallVec<[Span; 4]>,
+    pub(crate) bytes: usize,
+}
+
+impl Share {
+    /// Its first byte in the array.
+    fn at(&self, parity: &Parity) -> u64 {
+        let Span { data, within } = &self.spans[0];
+        self.stripe.number() * parity.stripe_bytes() + u64::from(*data) * parity.chunk_bytes() + u64::from(within.start)
+    }
+}
+
+/// Cuts an array range, not empty, at the stripes' edges.
+pub(crate) fn shares(parity: &Parity, at: u64, bytes: u64) -> impl Iterator<Item = Share> + '_ {
+    let width = parity.stripe_bytes();
+    let end = at + bytes;
+    (at / width..end.div_ceil(width)).map(move |number| {
+        let start = at.max(number * width) - number * width;
+        let stop = end.min((number + 1) * width) - number * width;
+        Share {
+            stripe: parity.stripe(number),
+            spans: spans(parity.chunk_bytes(), start..stop).collect(),
+            bytes: (stop - start) as usize,
+        }
+    })
+}
+
+/// Cuts a range of a stripe's data at the chunks' edges.
+fn spans(chunk_bytes: u64, range: Range<u64>) -> impl Iterator<Item = Span> {
+    let shift = chunk_bytes.trailing_zeros(); // a power of two
+    (range.start >> shift..range.end.div_ceil(chunk_bytes)).map(move |data| {
+        let first = data << shift;
+        Span {
+            data: data as u16,
+            within: (range.start.max(first) - first) as u32..(range.end.min(first + chunk_bytes) - first) as u32,
+        }
+    })
+}
+
+pub(crate) fn code(parity: &Parity) -> Code {
+    Code { data: parity.data_chunks(), parities: parity.parities() }
+}
+
+fn length(range: &Range<u32>) -> usize {
+    (range.end - range.start) as usize
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    pub(crate) async fn read_striped(
+        &self,
+        parity: &Parity,
+        at: u64,
+        mut into: Buffer,
+        locked: Locked,
+    ) -> Result<Buffer, ArrayError> {
+        let mut shares = shares(parity, at, into.len() as u64);
+        let first = shares.next().expect("the range is not empty");
+        if first.bytes == into.len() {
+            return self.read_share(parity, first, into, locked).await;
+        }
+        let head = into.split_to(first.bytes);
+        let parts = std::iter::once((first, head)).chain(shares.map(|share| {
+            let part = into.split_to(share.bytes);
+            (share, part)
+        }));
+        let reads: Vec<_> = parts.map(|(share, part)| self.read_share(parity, share, part, locked)).collect();
+        join_parts(join_all(reads).await)
+    }
+
+    pub(crate) fn device_of(&self, stripe: &Stripe, role: Role) -> Option<Rc<Device<M>>> {
+        self.device(stripe.slot_of(role)?)
+    }
+
+    /// What the members can give of a stripe now, from `within` its chunks; `failed` is what has just
+    /// been tried in vain.
+    pub(crate) fn health(&self, parity: &Parity, stripe: &Stripe, within: Range<u32>, failed: Symbols) -> Health {
+        let range = component(stripe, within.start).0..component(stripe, within.end).0;
+        let mut health = Health {
+            unreadable: failed,
+            absent: Symbols::EMPTY,
+            parity_trusted: mutant!("untrusted-parity-used")
+                || self.is_agreed((stripe.number() + 1) * parity.stripe_bytes()),
+        };
+        if self.whole.get() {
+            return health;
+        }
+        for (index, device) in self.slots.borrow().iter().enumerate() {
+            let role = stripe.role_of(format::units::Slot(index as u16));
+            let active = device.as_ref().filter(|device| device.is_active());
+            if active.is_none() {
+                health.absent = health.absent.with(role);
+            }
+            if !active.is_some_and(|device| device.is_readable(range.clone())) {
+                health.unreadable = health.unreadable.with(role);
+            }
+        }
+        health
+    }
+
+    /// As [`Inner::health`], for a read: of two parities one is left in peace
+    /// where the other is enough.
+    pub(crate) fn read_health(&self, parity: &Parity, stripe: &Stripe, within: Range<u32>, failed: Symbols) -> Health {
+        let mut health = self.health(parity, stripe, within, failed);
+        if let Some(spared) = self.spared_parity(parity, stripe, health.unreadable) {
+            health.unreadable = health.unreadable.with(spared);
+        }
+        health
+    }
+
+    /// Reads one stripe's share. Reconstruction needs data and parity of one
+    /// moment, so it keeps writes off the stripe; a direct read need not.
+    async fn read_share(
+        &self,
+        parity: &Parity,
+        share: Share,
+        mut into: Buffer,
+        locked: Locked,
+    ) -> Result<Buffer, ArrayError> {
+        let number = share.stripe.number();
+        if locked == Locked::No {
+            match self.read_from_memory(parity, share.at(parity), into).await {
+                Ok(filled) => return Ok(filled),
+                Err(buffer) => into = buffer,
+            }
+        }
+        let mut lock = None;
+        let mut failed = Symbols::EMPTY;
+        let mut last_error = None;
+        let mut places = self.places.seen();
+        loop {
+            if places != self.places.seen() {
+                (places, failed) = (self.places.seen(), Symbols::EMPTY); // another one is asked there now
+            }
+            let health = self.read_health(parity, &share.stripe, self.touched(parity, &share.spans), failed);
+            let is_lost = |span: &Span| health.unreadable.contains(Role::Data(span.data));
+            let (result, buffer) = if !share.spans.iter().any(is_lost) {
+                self.read_directly(&share, into).await
+            } else if locked == Locked::No && lock.is_none() {
+                self.gathering.close_within(&(number..number + 1));
+                lock = Some(self.locks.shared(number..number + 1).await);
+                continue; // the array may have changed meanwhile
+            } else {
+                let known = self.known(&share.stripe, &share.spans, &[]);
+                let spans = in_units_where_lost(&share.spans, self.stripe_size_bytes(), health.unreadable);
+                let Ok(plan) = plan_read(code(parity), &spans, &known, &health) else {
+                    if let Some(unit) = self.finer_unit(&share.spans) {
+                        return Box::pin(self.read_in_rows(parity, &share, unit, into, Locked::Exclusively)).await;
+                    }
+                    let at = number * parity.stripe_bytes();
+                    return Err(self.io_error(at, share.bytes as u64, last_error.as_ref()));
+                };
+                let reading = Reading::new(&self.pool, share.stripe, &share.spans, plan, into);
+                self.read_and_solve(parity, reading).await
+            };
+            into = buffer;
+            match result {
+                Ok(()) => return Ok(into),
+                Err((role, error)) if failed.contains(role) => {
+                    // Neither what it holds nor what the others say is what was written.
+                    let at = number * parity.stripe_bytes();
+                    return Err(self.io_error(at, share.bytes as u64, error.as_ref()));
+                }
+                Err((role, error)) => {
+                    failed = failed.with(role);
+                    last_error = error.or(last_error);
+                }
+            }
+        }
+    }
+
+    /// Where in the chunks a request for `spans` reads.
+    fn touched(&self, parity: &Parity, spans: &[Span]) -> Range<u32> {
+        match self.stripe_size_bytes() {
+            Some(_) => 0..parity.chunk_bytes() as u32,
+            None => hull(spans.iter().map(|span| &span.within)),
+        }
+    }
+
+    /// What cannot be had as a whole can in rows, where different members fail in different ones.
+    fn finer_unit(&self, spans: &[Span]) -> Option<u32> {
+        let touched = hull(spans.iter().map(|span| &span.within));
+        let is_larger = |unit: &u32| touched.start / unit < (touched.end - 1) / unit;
+        [ROW_BYTES as u32, self.block_bytes as u32].into_iter().find(is_larger)
+    }
+
+    async fn read_in_rows(
+        &self,
+        parity: &Parity,
+        share: &Share,
+        unit: u32,
+        mut into: Buffer,
+        locked: Locked,
+    ) -> Result<Buffer, ArrayError> {
+        let mut parts = Vec::new();
+        for span in &share.spans {
+            let mut start = span.within.start;
+            while start < span.within.end {
+                let end = span.within.end.min((start / unit + 1) * unit);
+                let row = Span { within: start..end, ..*span };
+                let part = into.split_to(length(&row.within));
+                let stripe = parity.stripe(share.stripe.number());
+                let row = Share { stripe, spans: SmallVec::from_iter([row]), bytes: part.len() };
+                parts.push(self.read_share(parity, row, part, locked).await);
+                start = end;
+            }
+        }
+        join_parts(parts)
+    }
+
+    /// One row after the other; each is consistent by itself.
+    async fn write_in_rows(
+        &self,
+        parity: &Parity,
+        number: u64,
+        unit: u32,
+        patches: &[Patch],
+    ) -> Result<(), ArrayError> {
+        let mut rows: BTreeMap<u64, Vec<Patch>> = BTreeMap::new();
+        for patch in patches {
+            let mut rest = patch.clone();
+            let unit = u64::from(unit);
+            while let Some(part) = rest.take_front((unit - rest.at % unit).min(rest.end() - rest.at)) {
+                rows.entry(part.at % parity.chunk_bytes() / unit).or_default().push(part);
+            }
+        }
+        let mut outcome = Ok(());
+        for patches in rows.into_values() {
+            match self.write_part(parity, number, &patches).await {
+                // What was answered from memory has to be written or owed to its end.
+                Err(error) if error.kind == ArrayErrorKind::NoSpace => outcome = Err(error),
+                other => other?,
+            }
+        }
+        outcome
+    }
+
+    /// Each span straight into its place.
+    async fn read_directly(&self, share: &Share, mut into: Buffer) -> (Result<(), Failed>, Buffer) {
+        let reads = share.spans.iter().map(|span| {
+            let part = into.split_to(length(&span.within));
+            self.read_chunk(&share.stripe, Role::Data(span.data), span.within.start, part, Why::Data)
+        });
+        let reads: Vec<_> = reads.collect();
+        let mut result = Ok(());
+        let mut whole: Option<Buffer> = None;
+        for (outcome, part) in join_all(reads).await {
+            result = result.and(outcome);
+            match &mut whole {
+                Some(whole) => whole.join(part),
+                None => whole = Some(part),
+            }
+        }
+        (result, whole.unwrap_or(into))
+    }
+
+    async fn read_chunk(
+        &self,
+        stripe: &Stripe,
+        role: Role,
+        at: u32,
+        into: Buffer,
+        why: Why,
+    ) -> (Result<(), Failed>, Buffer) {
+        let Some(device) = self.device_of(stripe, role) else { return (Err((role, None)), into) };
+        let (result, into) = device.read(component(stripe, at), into, why).await;
+        (result.map_err(|error| (role, Some(error))), into)
+    }
+
+    /// What was worked out is held against the checksum of what should be there.
+    pub(crate) fn contradiction(
+        &self,
+        stripe: &Stripe,
+        role: Role,
+        within: &Range<u32>,
+        solved: &[u8],
+    ) -> Option<MemberError> {
+        let at = component(stripe, within.start);
+        let device = self.device_of(stripe, role)?;
+        if device.is_readable(at.0..at.0 + solved.len() as u64) { device.contradicts(at, solved) } else { None }
+    }
+
+    /// Everything that a plan uses: from the cache, and from the members.
+    async fn old_contents(&self, stripe: &Stripe, plan: &Plan, why: Why) -> Result<Contents, Failed> {
+        let recalled = self.recall(stripe, &plan.recalls);
+        let mut old = self.read_transfers(stripe, &plan.reads, why).await?;
+        old.extend(recalled);
+        Ok(old)
+    }
+
+    /// Carries out reads at once; says which chunk failed first.
+    async fn read_transfers(&self, stripe: &Stripe, transfers: &[Transfer], why: Why) -> Result<Contents, Failed> {
+        let reads = transfers.iter().map(|transfer| {
+            let into = self.pool.take(length(&transfer.within));
+            self.read_chunk(stripe, transfer.role, transfer.within.start, into, why)
+        });
+        let results = at_once(reads).await;
+        let pair = |(transfer, (result, buffer)): (&Transfer, (Result<(), Failed>, Buffer))| {
+            result.map(|()| (transfer.clone(), buffer.freeze()))
+        };
+        transfers.iter().zip(results).map(pair).collect()
+    }
+
+    /// Writes a part of one stripe, in whole blocks; the caller keeps others off the stripe.
+    pub(crate) async fn write_part(&self, parity: &Parity, number: u64, patches: &[Patch]) -> Result<(), ArrayError> {
+        let mut unread = None;
+        let places = self.places.seen();
+        if let Some(change) = self.modification(parity, number, patches) {
+            match self.modify(parity, &change).await {
+                Ok(written) => return written,
+                Err(failed) => unread = Some(failed),
+            }
+        }
+        // Boxed: it is far larger than the above, and seldom.
+        Box::pin(self.write_any_part(parity, number, patches, places, unread)).await
+    }
+
+    /// As [`Inner::write_part`], whatever is asked for and whoever is missing. `unread` is what was tried in vain,
+    /// since `places` was seen.
+    async fn write_any_part(
+        &self,
+        parity: &Parity,
+        number: u64,
+        patches: &[Patch],
+        mut places: Seen,
+        unread: Option<Failed>,
+    ) -> Result<(), ArrayError> {
+        let (share, new) = pieces(parity, number, patches);
+        let is_whole = share.bytes as u64 == parity.stripe_bytes();
+        let kept = if is_whole { Default::default() } else { self.rest_of_units(&share.spans) };
+        let mut failed = unread.iter().map(|(role, _)| *role).collect();
+        let mut last_error = unread.and_then(|(_, error)| error);
+        loop {
+            if places != self.places.seen() {
+                (places, failed) = (self.places.seen(), Symbols::EMPTY); // another one is asked there now
+            }
+            let health = self.health(parity, &share.stripe, self.touched(parity, &share.spans), failed);
+            let known = if is_whole { Default::default() } else { self.known(&share.stripe, &share.spans, &kept) };
+            let Ok(plan) = plan_write(code(parity), &share.spans, &kept, &known, &health) else {
+                if let Some(unit) = self.finer_unit(&share.spans) {
+                    return Box::pin(self.write_in_rows(parity, number, unit, patches)).await;
+                }
+                let at = share.stripe.number() * parity.stripe_bytes();
+                return Err(self.io_error(at, share.bytes as u64, last_error.as_ref()));
+            };
+            match self.old_contents(&share.stripe, &plan, Why::Rmw).await {
+                Ok(old) => return self.write_planned(parity, &share, &plan, &old, &new).await,
+                Err((role, error)) => {
+                    failed = failed.with(role);
+                    last_error = error.or(last_error);
+                }
+            }
+        }
+    }
+
+    async fn write_planned(
+        &self,
+        parity: &Parity,
+        share: &Share,
+        plan: &Plan,
+        old: &[(Transfer, Block)],
+        new: &[(Transfer, Block)],
+    ) -> Result<(), ArrayError> {
+        let known = Known { old, new };
+        let parities = compute(self.kernel, &self.pool, parity, &share.stripe, &known, plan);
+        let kept = kept_pieces(&known, plan);
+        let blocks = |transfer: &Transfer| -> Pieces {
+            let (source, kept) = match transfer.role {
+                Role::Data(_) => (new, &kept[..]),
+                _ => (&parities[..], &[][..]),
+            };
+            let parts = source.iter().chain(kept).filter(|(part, _)| {
+                part.role == transfer.role
+                    && transfer.within.start <= part.within.start
+                    && part.within.end <= transfer.within.end
+            });
+            let mut parts: SmallVec<[&(Transfer, Block); 4]> = parts.collect();
+            parts.sort_by_key(|(part, _)| part.within.start);
+            parts.into_iter().map(|(_, block)| block.clone()).collect()
+        };
+        self.write_transfers(&share.stripe, &plan.writes, blocks).await?;
+        if (share.bytes as u64) < parity.stripe_bytes() {
+            // Old parity does not count any more, whether or not there is new; nor do data that were just written.
+            let counts = |old: &Transfer| {
+                matches!(old.role, Role::Data(_)) && !new.iter().any(|(new, _)| new.covers(old.role, &old.within))
+            };
+            let data = old.iter().filter(|(transfer, _)| counts(transfer));
+            self.learn(parity, &share.stripe, &share.spans, data.chain(new).chain(&parities));
+        }
+        Ok(())
+    }
+
+    /// Writes to all chunks at once. A member that fails leaves the array. What
+    /// the cache holds of them is forgotten first.
+    async fn write_transfers(
+        &self,
+        stripe: &Stripe,
+        transfers: &[Transfer],
+        blocks: impl Fn(&Transfer) -> Pieces,
+    ) -> Result<(), ArrayError> {
+        self.forget(stripe, transfers.iter());
+        let writes = transfers.iter().filter_map(|transfer| {
+            let device = self.device_of(stripe, transfer.role)?;
+            let (at, blocks) = (component(stripe, transfer.within.start), blocks(transfer));
+            Some(async move {
+                let result = device.write(at, blocks, reason(transfer.role)).await;
+                result.err().map(|error| (device, error))
+            })
+        });
+        let failures = at_once(writes).await.flatten().collect();
+        self.leave_failed(failures).await
+    }
+
+    /// Members that failed a write leave the array.
+    pub(crate) async fn leave_failed(&self, failures: Failures<M>) -> Result<(), ArrayError> {
+        if failures.is_empty() || mutant!("write-error-ignored") {
+            Ok(())
+        } else {
+            Box::pin(self.record_failures(failures)).await
+        }
+    }
+}
+
+/// Parts of a stripe and what they hold.
+pub(crate) type Contents = SmallVec<[(Transfer, Block); 3]>;
+
+/// What goes to one member, block after block.
+type Pieces = SmallVec<[Block; 1]>;
+
+/// Why a chunk is written where a part of its stripe changes.
+pub(crate) fn reason(role: Role) -> Why {
+    if matches!(role, Role::Data(_)) { Why::Data } else { Why::Parity }
+}
+
+pub(crate) fn component(stripe: &Stripe, within: u32) -> ComponentByte {
+    ComponentByte(stripe.component().0 + u64::from(within))
+}
+
+/// What is written back as it is, a block for each column.
+fn kept_pieces(known: &Known<'_>, plan: &Plan) -> Contents {
+    let columns = plan.columns.iter().filter(|column| !column.kept.is_empty());
+    let pieces = columns.flat_map(|column| column.kept.iter().map(move |role| (role, column.within.clone())));
+    pieces
+        .map(|(role, within)| {
+            let block = known.old_block(role, &within).expect("what is kept is read");
+            (Transfer { role, within }, block)
+        })
+        .collect()
+}
+
+/// What patches of one stripe ask for, and their data, a block for each span.
+fn pieces(parity: &Parity, number: u64, patches: &[Patch]) -> (Share, Contents) {
+    let mut share = Share { stripe: parity.stripe(number), spans: SmallVec::new(), bytes: 0 };
+    let mut new = Contents::new();
+    let first = number * parity.stripe_bytes();
+    for patch in patches {
+        let mut start = 0;
+        for span in spans(parity.chunk_bytes(), patch.at - first..patch.end() - first) {
+            let end = start + length(&span.within);
+            let transfer = Transfer { role: Role::Data(span.data), within: span.within.clone() };
+            new.push((transfer, patch.block.slice(start..end)));
+            share.spans.push(span);
+            start = end;
+        }
+        share.bytes += start;
+    }
+    (share, new)
+}

@@ -1,0 +1,244 @@
+//! Discard and write-zeroes.
+//!
+//! Whole stripes of parity levels, whole blocks of the others, are zeroed on every
+//! member at once by what the member does best; the parity of zeros is zeros, so
+//! nothing is read. The ragged ends are written as data is.
+//!
+//! A discard reaches members of a redundant level only if all of them promise that
+//! it reads as zeros: otherwise copies would differ and parity be wrong. A member
+//! that breaks its word and cannot is written zeros. Where they do not promise,
+//! nothing is done, as a discard is a hint: writing zeros would turn the cheapest
+//! of requests into the dearest. (md asks its user instead: the module parameter
+//! `devices_handle_discard_safely`.)
+
+use crate::array::{Array, Durability, Inner};
+use crate::base::buffer::Block;
+use crate::base::join::join_all;
+use crate::base::range_lock::RangeGuard;
+use crate::device::Device;
+use crate::seam::clock::Clock;
+use crate::seam::error::ArrayError;
+use crate::seam::member::{Member, MemberError, MemberErrorKind, MemberFault};
+use crate::seam::observe::Why;
+use format::geometry::{Geometry, Mapping, Parity};
+use format::units::{ArrayByte, ComponentByte, Slot};
+use smallvec::SmallVec;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// What is locked and marked at a time, about, in bytes of the array.
+const BATCH_BYTES: u64 = 64 << 20;
+
+/// Zeros written at a time: large enough for full stripes, small enough to hold meanwhile.
+const ZEROS_BYTES: u64 = 1 << 20;
+
+/// How members are to come to zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Means {
+    /// They may keep the space.
+    Zero,
+    /// They may let go of it.
+    Discard,
+}
+
+/// A contiguous range of one member.
+struct Extent<M> {
+    device: Rc<Device<M>>,
+    at: ComponentByte,
+    bytes: u64,
+}
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// Makes the range read as zeros.
+    ///
+    /// # Errors
+    /// As [`Array::write`].
+    pub async fn write_zeroes(&self, at: u64, bytes: u64, durability: Durability) -> Result<(), ArrayError> {
+        self.zero(at, bytes, Means::Zero, durability).await
+    }
+
+    /// As [`Array::write_zeroes`]; members may let go of the space.
+    ///
+    /// # Errors
+    /// As [`Array::write`].
+    pub async fn punch_hole(&self, at: u64, bytes: u64, durability: Durability) -> Result<(), ArrayError> {
+        self.zero(at, bytes, Means::Discard, durability).await
+    }
+
+    /// The range's contents no longer matter. Where members can, it reads as
+    /// zeros afterwards, or with levels without redundancy as anything;
+    /// otherwise it stays as it is.
+    ///
+    /// # Errors
+    /// As [`Array::write`].
+    pub async fn discard(&self, at: u64, bytes: u64) -> Result<(), ArrayError> {
+        let inner = &*self.0;
+        let inside = inner.enter_to_write(at, bytes)?;
+        if inner.is_redundant() {
+            drop(inside);
+            let all_promise = inner.slots.borrow().iter().flatten().all(|device| device.discards_to_zeros.get());
+            return if all_promise { self.punch_hole(at, bytes, Durability::Ordinary).await } else { Ok(()) };
+        }
+        let _writing = inner.writers.begin();
+        match inner.geometry() {
+            Geometry::Mapping(mapping) => inner.discard_alone(mapping, at, bytes).await,
+            Geometry::Parity(_) => unreachable!("parity is redundancy"),
+        }
+    }
+
+    async fn zero(&self, at: u64, bytes: u64, means: Means, durability: Durability) -> Result<(), ArrayError> {
+        let inner = &*self.0;
+        drop(inner.enter_to_write(at, bytes)?);
+        inner.check_room().await?;
+        let (unit, end) = (inner.zero_unit(), at + bytes);
+        let whole = at.next_multiple_of(unit).min(end)..(end / unit * unit).max(at.next_multiple_of(unit).min(end));
+        self.write_zeros(at..whole.start).await?;
+        let batch = BATCH_BYTES.next_multiple_of(unit);
+        for start in whole.clone().step_by(batch as usize) {
+            let _inside = inner.enter_to_write(at, bytes)?;
+            let _writing = inner.writers.begin();
+            inner.zero_whole(start..(start + batch).min(whole.end), means).await?;
+        }
+        self.write_zeros(whole.end..end).await?;
+        match durability {
+            Durability::Ordinary => Ok(()),
+            Durability::Stable => self.flush().await,
+        }
+    }
+
+    /// Zeros as data.
+    async fn write_zeros(&self, range: Range<u64>) -> Result<(), ArrayError> {
+        let zeros = self.pool().zeroed((range.end - range.start).min(ZEROS_BYTES) as usize).freeze();
+        for start in range.clone().step_by(ZEROS_BYTES as usize) {
+            let length = (range.end - start).min(ZEROS_BYTES) as usize;
+            self.write(start, zeros.slice(0..length), Durability::Ordinary).await?;
+        }
+        Ok(())
+    }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// What can be zeroed without reading anything.
+    fn zero_unit(&self) -> u64 {
+        match self.geometry() {
+            Geometry::Parity(parity) => parity.stripe_bytes(),
+            Geometry::Mapping(_) => self.block_bytes,
+        }
+    }
+
+    /// Zeroes whole units.
+    async fn zero_whole(&self, range: Range<u64>, means: Means) -> Result<(), ArrayError> {
+        let _lock = self.lock_whole(&range).await;
+        self.to_the_end(self.marked(&range, self.zero_extents(&range, means))).await
+    }
+
+    /// Keeps others off whole units, and off all that shares their parity.
+    async fn lock_whole(&self, range: &Range<u64>) -> RangeGuard<'_> {
+        match self.geometry() {
+            Geometry::Mapping(_) => self.locks.exclusive(range.clone()).await,
+            Geometry::Parity(parity) => {
+                let stripes = range.start / parity.stripe_bytes()..range.end / parity.stripe_bytes();
+                self.gathering.close_within(&stripes);
+                self.locks.exclusive(stripes).await
+            }
+        }
+    }
+
+    async fn zero_extents(&self, range: &Range<u64>, means: Means) -> Result<(), ArrayError> {
+        let extents = match self.geometry() {
+            Geometry::Parity(parity) => self.extents_of_stripes(parity, range),
+            Geometry::Mapping(mapping) => self.extents_of_pieces(mapping, range),
+        };
+        let zeros = self.pool.zeroed(ZEROS_BYTES as usize).freeze();
+        let results = join_all(extents.iter().map(|extent| extent.zero(means, &zeros))).await;
+        let mut failures = Vec::new();
+        for (extent, result) in extents.iter().zip(results) {
+            let Err(error) = result else { continue };
+            if !self.is_redundant() {
+                return Err(self.io_error(range.start, range.end - range.start, Some(&error)));
+            }
+            // What came after the part that failed was not tried.
+            let whole = MemberFault { at: extent.device.absolute(extent.at), bytes: extent.bytes, ..(*error).clone() };
+            extent.device.note_zeros_owed(extent.at, extent.bytes, &Err(error));
+            failures.push((extent.device.clone(), whole.into()));
+        }
+        self.record_failures(failures).await
+    }
+
+    /// Each member's part of whole stripes, which is contiguous. What the cache
+    /// holds of them is forgotten.
+    fn extents_of_stripes(&self, parity: &Parity, range: &Range<u64>) -> Vec<Extent<M>> {
+        let (width, chunk) = (parity.stripe_bytes(), parity.chunk_bytes());
+        let (first, last) = (range.start / width, range.end / width);
+        self.forget_stripes(parity, first..last);
+        let at = ComponentByte(first * chunk);
+        let devices = (0..parity.slots()).filter_map(|slot| self.device(Slot(slot)));
+        devices.map(|device| Extent { device, at, bytes: (last - first) * chunk }).collect()
+    }
+
+    /// Each copy's part of a range; what is contiguous on a member is one.
+    fn extents_of_pieces(&self, mapping: &Mapping, range: &Range<u64>) -> Vec<Extent<M>> {
+        let mut extents: Vec<Extent<M>> = Vec::new();
+        // Of each slot the extent that grows; offset and far copies make more than one.
+        let mut growing = vec![SmallVec::<[usize; 4]>::new(); mapping.slots().into()];
+        for piece in mapping.pieces(ArrayByte(range.start), range.end - range.start) {
+            for &(slot, at) in &piece.copies {
+                let own = &mut growing[slot.index()];
+                let next = own.iter().find(|&&index| extents[index].at.0 + extents[index].bytes == at.0);
+                match (next, self.device(slot)) {
+                    (Some(&index), _) => extents[index].bytes += piece.bytes,
+                    (None, Some(device)) => {
+                        own.push(extents.len());
+                        extents.push(Extent { device, at, bytes: piece.bytes });
+                    }
+                    (None, None) => {}
+                }
+            }
+        }
+        extents
+    }
+
+    /// A discard of a level without redundancy: every member does what it can.
+    async fn discard_alone(&self, mapping: &Mapping, at: u64, bytes: u64) -> Result<(), ArrayError> {
+        let unit = self.block_bytes;
+        let (start, end) = (at.next_multiple_of(unit), (at + bytes) / unit * unit);
+        let batches = (start..end).step_by(BATCH_BYTES as usize);
+        for range in batches.map(|start| start..(start + BATCH_BYTES).min(end)) {
+            let _lock = self.locks.exclusive(range.clone()).await;
+            self.check_unbroken()?;
+            let extents = self.extents_of_pieces(mapping, &range);
+            let able = extents.iter().filter(|extent| extent.device.member.limits().discards);
+            for result in join_all(able.map(|extent| extent.device.discard(extent.at, extent.bytes))).await {
+                match result {
+                    Err(error) if error.kind != MemberErrorKind::Unsupported => {
+                        return Err(self.io_error(range.start, range.end - range.start, Some(&error)));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<M: Member> Extent<M> {
+    /// Zeroes it by the best of the member's ways.
+    async fn zero(&self, means: Means, zeros: &Block) -> Result<(), MemberError> {
+        let Extent { device, at, bytes } = self;
+        if means == Means::Discard && device.discards_to_zeros.get() {
+            match device.discard(*at, *bytes).await {
+                Err(error) if error.kind == MemberErrorKind::Unsupported => device.discards_to_zeros.set(false),
+                done => return done,
+            }
+        }
+        match device.write_zeroes(*at, *bytes).await {
+            Err(error) if error.kind == MemberErrorKind::Unsupported => {}
+            done => return done,
+        }
+        for start in (0..*bytes).step_by(zeros.len()) {
+            let length = (bytes - start).min(zeros.len() as u64) as usize;
+            device.write_one(ComponentByte(at.0 + start), zeros.slice(0..length), Why::Data).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,194 @@
+//! What an array does with its members' checksums as a whole.
+
+use super::{ChecksumMemory, Checksums, Verify};
+use crate::array::{Array, Inner};
+use crate::base::join::join_all;
+use crate::control::status::ChecksumStatus;
+use crate::device::Device;
+use crate::seam::clock::Clock;
+use crate::seam::error::{ArrayError, Refusal};
+use crate::seam::member::{Member, Operation};
+use format::geometry::Geometry;
+use format::integrity::{BLOCK_BYTES, Layout};
+use format::units::MemberByte;
+use std::pin::pin;
+use std::rc::Rc;
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// Whether any member keeps checksums.
+    pub fn has_checksums(&self) -> bool {
+        self.0.has_checksums()
+    }
+
+    /// Puts checksums that know nothing yet on every member that has none. They are kept from the next time on that
+    /// the array is started.
+    ///
+    /// # Errors
+    /// When every member has them, or one cannot, with nothing written; or when a member fails.
+    pub async fn add_checksums(&self) -> Result<(), Refusal> {
+        let inner = &*self.0;
+        if inner.read_only {
+            return Err(Refusal::new("the array is read-only"));
+        }
+        let lacks_them = |device: &Rc<Device<M>>| device.checksums.get().is_none();
+        if !inner.devices().iter().any(lacks_them) {
+            return Err(Refusal::new("the array has checksums already"));
+        }
+        inner.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
+        let _inside = inner.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))?;
+        let _alone = inner.licences.alone().await;
+        let _lock = inner.metadata.exclusive(0..1).await;
+        let mut places = Vec::new();
+        for device in inner.devices().into_iter().filter(lacks_them) {
+            let layout = inner.room_on(&device).await?;
+            places.push((device, layout));
+        }
+        for (device, layout) in places {
+            let superblock = device.superblock.borrow().clone();
+            let made = Checksums::make(&device.member, &superblock, layout, &inner.pool, inner.clock.wall()).await;
+            made.map_err(|error| {
+                Refusal::member_error(&device.name, &error)
+                    .after("some members have checksums from the next start on")
+                    .advice("`mdspace status` shows how the members are; set it again once this one is replaced")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// From here on so much may be kept in memory of each present member's table.
+    pub fn set_checksum_memory(&self, memory: ChecksumMemory) {
+        for device in self.0.devices() {
+            if let Some(checksums) = device.checksums.get() {
+                checksums.set_memory(memory);
+            }
+        }
+    }
+
+    /// From here on checksums are asked as `verify` says.
+    pub fn set_verify(&self, verify: Verify) {
+        self.0.verify.set(verify);
+        for device in self.0.devices() {
+            if let Some(checksums) = device.checksums.get() {
+                checksums.set_verify(verify);
+            }
+        }
+    }
+}
+
+/// Where a failure to close regions is said to be.
+const PLACE: (MemberByte, u64) = (MemberByte(0), 0);
+
+/// Which regions are to be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// Those that have been idle for some periods, one of which has just passed.
+    Idle,
+    /// All: nothing is being written any more.
+    All,
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    pub(crate) fn checksum_status(&self) -> Option<ChecksumStatus> {
+        let devices = self.devices();
+        let kept: Vec<&Checksums> = devices.iter().filter_map(|device| device.checksums.get()).collect();
+        let status = ChecksumStatus {
+            members: kept.len() as u16,
+            current: kept.iter().filter(|checksums| checksums.vouched()).count() as u16,
+            verify: self.verify.get().name(),
+            wrong: kept.iter().map(|checksums| checksums.wrong()).sum(),
+            unknown_bytes: kept.iter().map(|checksums| checksums.unknown().0).sum::<u64>() * BLOCK_BYTES,
+            uncounted_bytes: kept.iter().map(|checksums| checksums.unknown().1).sum::<u64>() * BLOCK_BYTES,
+        };
+        (!kept.is_empty()).then_some(status)
+    }
+
+    /// Where there is room for checksums on a device that has none.
+    async fn room_on(&self, device: &Device<M>) -> Result<Layout, Refusal> {
+        let superblock = device.superblock.borrow().clone();
+        let refused = |defect| Refusal::defect(&device.name, defect).advice(self.how_to_make_room());
+        let layout = Layout::of(&superblock).map_err(refused)?;
+        super::check_apart_from_bitmap(&device.member, &superblock, &layout, &self.pool).await.map_err(refused)?;
+        Ok(layout)
+    }
+
+    /// What gives every member the room for checksums.
+    fn how_to_make_room(&self) -> String {
+        let devices = self.devices();
+        let superblock = devices[0].superblock.borrow().clone();
+        let rooms = devices.iter().map(|device| Layout::component_with_room(&device.superblock.borrow()));
+        let smaller = rooms.min().flatten().filter(|component| *component < superblock.component);
+        let shrunk = smaller.filter(|_| superblock.check_component_changes().is_ok()).and_then(|component| {
+            let mut shrunk = superblock.clone();
+            shrunk.component = component;
+            Some((component, Geometry::new(&shrunk.shape(&[])).ok()?.array_bytes()))
+        });
+        match shrunk {
+            Some((component, array_bytes)) => format!(
+                "there is room if {} bytes less of each member are used: stop the array, and `mdspace grow --size {} --shrink {}`; \
+                 what lies behind its new end at byte {array_bytes} is lost, so a file system on it must be made smaller first",
+                superblock.component.bytes() - component.bytes(),
+                component.bytes(),
+                devices.iter().map(|device| &*device.name).collect::<Vec<_>>().join(" "),
+            ),
+            None => "an array made with --integrity, or with a larger --data-offset, has the room".to_owned(),
+        }
+    }
+
+    pub(crate) fn has_checksums(&self) -> bool {
+        self.devices().iter().any(|device| device.checksums.get().is_some())
+    }
+
+    /// Puts checksums that know nothing on a newcomer, if the others have them.
+    pub(crate) async fn give_checksums(&self, device: &Device<M>) -> Result<(), Refusal> {
+        if !self.has_checksums() {
+            return Ok(());
+        }
+        let superblock = device.superblock.borrow().clone();
+        let layout = Layout::of(&superblock).map_err(|defect| Refusal::defect(&device.name, defect))?;
+        let made = Checksums::make(&device.member, &superblock, layout, &self.pool, self.clock.wall()).await;
+        let made = made.map_err(|error| Refusal::member_error(&device.name, &error))?;
+        made.are_new();
+        device.keep_checksums(made, self.verify.get());
+        Ok(())
+    }
+
+    /// Brings what is known of regions to the members. One that fails this leaves the array.
+    pub(crate) async fn close_checksums(&self, closing: Closing) -> Result<(), ArrayError> {
+        if self.read_only || !self.has_checksums() {
+            return Ok(());
+        }
+        self.check_unbroken()?;
+        let is_owed = || self.devices().iter().any(|device| device.owes_a_superblock());
+        if is_owed() {
+            let _lock = self.metadata.exclusive(0..1).await;
+            self.check_unbroken()?;
+            if is_owed() {
+                self.publish().await?;
+            }
+        }
+        let devices: Vec<Rc<Device<M>>> = self.devices();
+        let mut at_rest = true;
+        if closing == Closing::Idle {
+            let kept = || devices.iter().filter_map(|device| device.checksums.get());
+            let idle = kept().filter(|checksums| checksums.next_period()).count();
+            if idle > 0 {
+                let Some(found) = self.is_at_rest().await else { return Ok(()) };
+                at_rest = found;
+            }
+        }
+        let closed = devices.iter().map(async |device| {
+            let Some(checksums) = device.checksums.get() else { return Ok(()) };
+            let mut left = checksums.allowance(at_rest);
+            loop {
+                let superblock = device.superblock.borrow().clone();
+                let some = checksums.close(&device.member, &superblock, closing, &mut left);
+                if !device.bounded(Operation::Write, PLACE, pin!(some)).await.flatten()? {
+                    return Ok(());
+                }
+            }
+        });
+        let results = join_all(closed).await;
+        let failed = devices.into_iter().zip(results).filter_map(|(device, result)| Some((device, result.err()?)));
+        self.record_failures(failed.collect()).await
+    }
+}

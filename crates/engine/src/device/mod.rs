@@ -1,0 +1,664 @@
+//! A member in an array: the thing behind the seam, with its superblock, its
+//! state and its counters.
+//!
+//! Positions here are component positions; this is the one place that adds a
+//! member's `data_offset`.
+
+pub(crate) mod bad_blocks;
+pub(crate) mod checksums;
+pub(crate) mod counted;
+pub(crate) mod timeout;
+
+use crate::base::buffer::{Block, Buffer};
+use crate::base::range_set::Ranges;
+use crate::control::create::write_bytes;
+use crate::control::joining::Return;
+use crate::control::owed::Owed;
+use crate::control::read_repair::ReadErrors;
+use crate::device::bad_blocks::BadBlocks;
+use crate::device::checksums::{Checksums, Contents};
+use crate::device::counted::Counted;
+use crate::device::timeout::{Surroundings, UnderWay};
+use crate::seam::member::{Member, MemberError, MemberErrorKind, Operation};
+use crate::seam::observe::{Watched, Why};
+use format::geometry::Level;
+use format::superblock::{BadBlockPlace, DeviceFlags, PLACE_BYTES, Superblock};
+use format::units::{ComponentByte, MemberByte};
+use smallvec::{SmallVec, smallvec};
+use std::cell::{Cell, OnceCell, Ref, RefCell};
+use std::ops::Range;
+use std::pin::pin;
+use std::rc::Rc;
+
+/// How a device takes part, as md(4) and mdadm name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DeviceState {
+    /// Active, all its data current.
+    InSync,
+    /// Active, but current only up to its recovery offset: written to everywhere.
+    Recovering {
+        /// Component bytes below this are current.
+        current: u64,
+    },
+    /// Waiting to take a slot.
+    Spare,
+    /// Thrown out, by an error or by hand.
+    Faulty,
+}
+
+/// Transfers since the array was assembled.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) reads: Cell<u64>,
+    pub(crate) read_bytes: Cell<u64>,
+    pub(crate) writes: Cell<u64>,
+    pub(crate) written_bytes: Cell<u64>,
+    pub(crate) errors: Cell<u64>,
+}
+
+impl Counters {
+    fn all(&self) -> [&Cell<u64>; 5] {
+        [&self.reads, &self.read_bytes, &self.writes, &self.written_bytes, &self.errors]
+    }
+
+    /// What was counted, and begins anew.
+    pub(crate) fn take(&self) -> [u64; 5] {
+        self.all().map(Cell::take)
+    }
+
+    /// Adds what was taken elsewhere.
+    pub(crate) fn add(&self, counts: [u64; 5]) {
+        self.all().into_iter().zip(counts).for_each(|(counter, more)| count(counter, more));
+    }
+}
+
+pub(crate) fn count(counter: &Cell<u64>, more: u64) {
+    counter.set(counter.get() + more);
+}
+
+pub(crate) struct Device<M> {
+    pub(crate) name: String,
+    pub(crate) member: Watched<M>,
+    /// As last read or written; the fields that all members share are kept in
+    /// the array's own record and put in when it is written.
+    pub(crate) superblock: RefCell<Superblock>,
+    /// The superblock's whole place as it stands on the member, so that
+    /// writing in larger blocks keeps what lies behind it.
+    pub(crate) place: RefCell<Box<[u8]>>,
+    pub(crate) state: Cell<DeviceState>,
+    /// Of a spare that was away: the slot it had.
+    pub(crate) returns_to: Cell<Option<Return>>,
+    pub(crate) data_at: u64,
+    /// Component ranges that are never read.
+    pub(crate) bad: BadBlocks,
+    /// What was to be written, and found no room.
+    pub(crate) owed: Owed,
+    pub(crate) is_redundant: bool,
+    /// Component ranges whose reads failed, for whoever heals.
+    pub(crate) unread: RefCell<Ranges>,
+    pub(crate) read_errors: ReadErrors,
+    /// Component ranges whose read errors are counted.
+    failed_reads: Counted,
+    /// Bytes that could not be read, or were wrong, and that healing wrote anew since the array was assembled.
+    pub(crate) healed_bytes: Cell<u64>,
+    /// A check got no answer here in time: the first byte that it asked for.
+    pub(crate) unanswered: Cell<Option<ComponentByte>>,
+    /// It did not answer in time, and has not answered since.
+    pub(crate) is_silent: Cell<bool>,
+    /// Its last read failed, and not for a fault of the medium: it may have everything, and be back.
+    pub(crate) is_away: Cell<bool>,
+    pub(crate) under_way: UnderWay,
+    /// Who is to take its place, and gets everything that it gets.
+    pub(crate) successor: RefCell<Option<Rc<Device<M>>>>,
+    /// Of a successor: why it does not hold everything that it should.
+    pub(crate) failure: RefCell<Option<MemberError>>,
+    /// Its successor is taking its place: the superblocks know it no more, writes still do.
+    pub(crate) is_leaving: Cell<bool>,
+    /// Whoever was to take its place may have been told so, and failed: it is told last that this is off, so that it is not alone
+    /// in contradicting him.
+    pub(crate) is_contradicted: Cell<bool>,
+    /// It was given a slot or has become current, and its superblock does not say so yet.
+    pub(crate) is_untold: Cell<bool>,
+    /// It was stale and taken by force: until a resync it is read only where no other copy is.
+    pub(crate) is_forced: Cell<bool>,
+    /// The last recovery began with it as a target.
+    pub(crate) in_recovery: Cell<bool>,
+    pub(crate) surroundings: Rc<Surroundings>,
+    /// Whether a discard leaves zeros: its promise, until it turns out that it cannot.
+    pub(crate) discards_to_zeros: Cell<bool>,
+    /// Checksums of its blocks, where they are kept.
+    pub(crate) checksums: OnceCell<Checksums>,
+    pub(crate) in_flight: Cell<u32>,
+    /// The component's byte behind the last transfer that was begun: where a disk's arm is.
+    pub(crate) head: Cell<u64>,
+    pub(crate) counters: Counters,
+}
+
+/// Counts an operation while it lives.
+struct InFlight<'a>(&'a Cell<u32>);
+
+impl<'a> InFlight<'a> {
+    fn enter(counter: &'a Cell<u32>) -> Self {
+        counter.set(counter.get() + 1);
+        Self(counter)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+impl<M: Member> Device<M> {
+    pub(crate) fn new(
+        name: String,
+        member: M,
+        superblock: Superblock,
+        place: Box<[u8]>,
+        state: DeviceState,
+        bad: Vec<Range<u64>>,
+        surroundings: Rc<Surroundings>,
+    ) -> Self {
+        debug_assert_eq!(place.len() as u64 % 512, 0);
+        let limits = member.limits();
+        let discards_to_zeros = Cell::new(limits.discards && limits.discards_to_zeros);
+        Self {
+            name,
+            member: Watched::new(member),
+            data_at: superblock.data_at().0,
+            owed: Owed::default(),
+            is_redundant: Self::is_of_redundant(superblock.level),
+            bad: BadBlocks::new(superblock.bad_blocks, superblock.data_at().0, bad),
+            unread: RefCell::default(),
+            read_errors: ReadErrors::default(),
+            failed_reads: Counted::default(),
+            healed_bytes: Cell::new(0),
+            unanswered: Cell::new(None),
+            is_silent: Cell::new(false),
+            is_away: Cell::new(false),
+            under_way: UnderWay::default(),
+            successor: RefCell::default(),
+            failure: RefCell::default(),
+            is_leaving: Cell::new(false),
+            is_contradicted: Cell::new(false),
+            is_untold: Cell::new(false),
+            is_forced: Cell::new(false),
+            in_recovery: Cell::new(false),
+            surroundings,
+            superblock: RefCell::new(superblock),
+            place: RefCell::new(place),
+            state: Cell::new(state),
+            returns_to: Cell::new(None),
+            discards_to_zeros,
+            checksums: OnceCell::new(),
+            in_flight: Cell::new(0),
+            head: Cell::new(0),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Whether writes go to it.
+    pub(crate) fn is_active(&self) -> bool {
+        matches!(self.state.get(), DeviceState::InSync | DeviceState::Recovering { .. })
+    }
+
+    /// Whether what it holds in `range` is current and can be had.
+    pub(crate) fn is_readable(&self, range: Range<u64>) -> bool {
+        let current = match self.state.get() {
+            DeviceState::InSync => true,
+            DeviceState::Recovering { current } => {
+                range.end <= current + mutant!("read-beyond-recovery" => 1 << 20, else 0)
+            }
+            DeviceState::Spare | DeviceState::Faulty => false,
+        };
+        current && !self.is_silent.get() && !self.bad.touches(&range)
+    }
+
+    /// Whether it has yet to be recovered somewhere below `end`.
+    pub(crate) fn is_recovering(&self, end: u64) -> bool {
+        matches!(self.state.get(), DeviceState::Recovering { current } if current < end)
+    }
+
+    /// Whether [`Device::is_readable`] is true of every range.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.state.get() == DeviceState::InSync && self.bad.is_empty() && !self.is_silent.get()
+    }
+
+    /// Counts an error of the member; the first is a line of the log. Blocks that are not what their
+    /// checksums say are counted apart, each once ([`Device::corrupt_blocks`]).
+    pub(crate) fn note(&self, result: &Result<(), MemberError>) {
+        let Err(error) = result else { return };
+        // A wrong block is counted apart, and want of room is no fault of the member: the caller is told.
+        if matches!(error.kind, MemberErrorKind::Corrupt | MemberErrorKind::NoSpace) {
+            return;
+        }
+        count(&self.counters.errors, 1);
+        if self.counters.errors.get() == 1 {
+            tracing::warn!("{}: {error}; further errors of it are counted in its status", self.name);
+        }
+    }
+
+    /// As [`Device::note`], of a read. A sweep, or healing, that looks again at a place whose error was counted counts nothing.
+    fn note_read(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>, why: Why) {
+        let Err(error) = result else { return };
+        let is_news = !error.is_of_medium() || self.failed_reads.add(at.0..at.0 + bytes);
+        if is_news || why != Why::Sweep {
+            self.note(result);
+        }
+    }
+
+    /// What could not be read is to be healed.
+    pub(crate) fn note_unread(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>) {
+        if let Err(error) = result {
+            self.is_away.set(!error.is_of_medium());
+            self.unread.borrow_mut().add(at.0..at.0 + bytes);
+            self.surroundings.hurt.raise();
+        }
+    }
+
+    /// What was bad and could be written is good again, and what was owed is paid.
+    pub(crate) fn note_written(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>) {
+        if result.is_ok() {
+            self.failed_reads.written(&(at.0..at.0 + bytes));
+            self.note_paid(&(at.0..at.0 + bytes));
+        }
+        if result.is_ok() && !self.bad.is_empty() && self.bad.written(&(at.0..at.0 + bytes)) {
+            self.surroundings.hurt.raise();
+        }
+    }
+
+    /// md's flag for a member that is not to be read from while another can be; it heeds it at level 1 alone.
+    pub(crate) fn is_write_mostly(&self) -> bool {
+        let superblock = self.superblock.borrow();
+        superblock.level == Level::Raid1 && superblock.device_flags.contains(DeviceFlags::WRITE_MOSTLY)
+    }
+
+    pub(crate) fn absolute(&self, at: ComponentByte) -> MemberByte {
+        MemberByte(self.data_at + at.0)
+    }
+
+    fn begin(&self, at: ComponentByte, bytes: u64) -> InFlight<'_> {
+        self.head.set(at.0 + bytes);
+        InFlight::enter(&self.in_flight)
+    }
+
+    pub(crate) async fn read(
+        &self,
+        at: ComponentByte,
+        mut into: Buffer,
+        why: Why,
+    ) -> (Result<(), MemberError>, Buffer) {
+        match self.read_now(at, &mut into, why) {
+            Some(result) => (result, into),
+            None => self.read_later(at, into, why).await,
+        }
+    }
+
+    /// As [`Device::read`], after [`Device::read_now`].
+    pub(crate) async fn read_later(
+        &self,
+        at: ComponentByte,
+        mut into: Buffer,
+        why: Why,
+    ) -> (Result<(), MemberError>, Buffer) {
+        let (checksums, bytes) = (self.judge(why), into.len() as u64);
+        // As [`Device::read_judged`], in place: the way of most reads.
+        let rewrites = Checksums::expect(checksums, &mut into);
+        let (mut result, mut into) = self.read_bare(at, into, why).await;
+        if let Some(checksums) = Checksums::against(checksums, at, &result, &into) {
+            (result, into) = Box::pin(self.settle(checksums, at, into, rewrites, why)).await;
+        }
+        self.note_unread(at, bytes, &result);
+        (result, into)
+    }
+
+    /// As [`Device::read`], without waiting: `None` where that cannot be, or where the checksums may have something against it.
+    pub(crate) fn read_now(&self, at: ComponentByte, into: &mut Buffer, why: Why) -> Option<Result<(), MemberError>> {
+        let (checksums, bytes) = (self.judge(why), into.len() as u64);
+        if self.owed.touches(&(at.0..at.0 + bytes)) {
+            return None;
+        }
+        Checksums::expect(checksums, into);
+        let result = self.member.read_now(self.absolute(at), into)?;
+        self.head.set(at.0 + bytes);
+        count(&self.counters.reads, 1);
+        count(&self.counters.read_bytes, bytes);
+        if Checksums::against(checksums, at, &result, into).is_some() {
+            return None;
+        }
+        self.note_read(at, bytes, &result, why);
+        self.note_unread(at, bytes, &result);
+        Some(result)
+    }
+
+    /// Whether [`Device::lend`] gives anything, as a rule.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.judge(Why::Data).is_none() && self.member.is_in_place()
+    }
+
+    /// What it holds there, in place: `None` where that cannot be, or checksums are asked.
+    pub(crate) fn lend(&self, at: ComponentByte, bytes: u64) -> Option<Ref<'_, [u8]>> {
+        if self.judge(Why::Data).is_some() || self.owed.touches(&(at.0..at.0 + bytes)) {
+            return None;
+        }
+        let result = self.member.lend(self.absolute(at), bytes)?;
+        self.head.set(at.0 + bytes);
+        count(&self.counters.reads, 1);
+        count(&self.counters.read_bytes, bytes);
+        match result {
+            Ok(part) => Some(part),
+            Err(error) => {
+                let result = Err(error);
+                self.note_read(at, bytes, &result, Why::Data);
+                self.note_unread(at, bytes, &result);
+                None
+            }
+        }
+    }
+
+    /// As [`Device::read`], held against its checksums whatever the setting.
+    pub(crate) async fn read_surely(
+        &self,
+        at: ComponentByte,
+        into: Buffer,
+        why: Why,
+    ) -> (Result<(), MemberError>, Buffer) {
+        let bytes = into.len() as u64;
+        let (result, into) = self.read_verified(at, into, why).await;
+        self.note_unread(at, bytes, &result);
+        (result, into)
+    }
+
+    pub(crate) async fn read_bare(
+        &self,
+        at: ComponentByte,
+        into: Buffer,
+        why: Why,
+    ) -> (Result<(), MemberError>, Buffer) {
+        let _in_flight = self.begin(at, into.len() as u64);
+        let (place, bytes) = (self.absolute(at), into.len());
+        count(&self.counters.reads, 1);
+        count(&self.counters.read_bytes, bytes as u64);
+        match self.bounded(Operation::Read, (place, bytes as u64), pin!(self.member.read(place, into, why))).await {
+            Ok((result, mut into)) => {
+                let result = if self.owed.is_empty() { result } else { self.with_owed(at, result, &mut into) };
+                self.note_read(at, bytes as u64, &result, why);
+                (result, into)
+            }
+            Err(error) => {
+                let result = Err(error);
+                self.note_read(at, bytes as u64, &result, why);
+                (result, self.surroundings.pool.take(bytes))
+            }
+        }
+    }
+
+    /// Fills the buffers one behind the other, as one transfer.
+    pub(crate) async fn read_vectored(
+        &self,
+        at: ComponentByte,
+        mut into: Vec<Buffer>,
+        why: Why,
+    ) -> (Result<(), MemberError>, Vec<Buffer>) {
+        if into.len() == 1 {
+            let (result, buffer) = self.read(at, into.remove(0), why).await;
+            into.push(buffer);
+            return (result, into);
+        }
+        let bytes = into.iter().map(|buffer| buffer.len() as u64).sum();
+        let (result, into) = self.read_vectored_judged(self.judge(why), at, into, why).await;
+        self.note_unread(at, bytes, &result);
+        (result, into)
+    }
+
+    pub(crate) async fn read_vectored_bare(
+        &self,
+        at: ComponentByte,
+        into: Vec<Buffer>,
+        why: Why,
+    ) -> (Result<(), MemberError>, Vec<Buffer>) {
+        let _in_flight = self.begin(at, into.iter().map(|buffer| buffer.len() as u64).sum());
+        let lengths: SmallVec<[usize; 16]> = into.iter().map(|buffer| buffer.len()).collect();
+        let (place, bytes) = (self.absolute(at), lengths.iter().sum::<usize>() as u64);
+        count(&self.counters.reads, 1);
+        count(&self.counters.read_bytes, bytes);
+        match self.bounded(Operation::Read, (place, bytes), pin!(self.member.read_vectored(place, into, why))).await {
+            Ok((mut result, mut into)) => {
+                if !self.owed.is_empty() {
+                    let mut at = at.0;
+                    for part in &mut into {
+                        result = self.with_owed(ComponentByte(at), result, part);
+                        at += part.len() as u64;
+                    }
+                }
+                self.note_read(at, bytes, &result, why);
+                (result, into)
+            }
+            Err(error) => {
+                let result = Err(error);
+                self.note_read(at, bytes, &result, why);
+                (result, lengths.iter().map(|&bytes| self.surroundings.pool.take(bytes)).collect())
+            }
+        }
+    }
+
+    /// Writes the blocks one behind the other, as one transfer; and to a successor.
+    pub(crate) async fn write(
+        &self,
+        at: ComponentByte,
+        mut from: SmallVec<[Block; 1]>,
+        why: Why,
+    ) -> Result<(), MemberError> {
+        if self.successor.borrow().is_some() {
+            let (from, copy) = (from.to_vec(), from.into_vec());
+            let other = async move |successor: &Device<M>| successor.write_own(at, copy, why).await;
+            return Box::pin(self.with_successor(self.write_own(at, from, why), other)).await;
+        }
+        match from.len() {
+            1 => self.write_one_own(at, from.remove(0), why).await,
+            _ => self.write_own(at, from.into_vec(), why).await,
+        }
+    }
+
+    /// As [`Device::write`], of one block.
+    pub(crate) async fn write_one(&self, at: ComponentByte, from: Block, why: Why) -> Result<(), MemberError> {
+        match self.write_now(at, &from) {
+            Some(result) => result,
+            None if self.successor.borrow().is_some() => Box::pin(self.write(at, smallvec![from], why)).await,
+            None => self.write_one_own(at, from, why).await,
+        }
+    }
+
+    /// As [`Device::write_one`], without waiting: `None`, with nothing done, where that cannot be, checksums are kept, or a
+    /// successor is to have it too.
+    pub(crate) fn write_now(&self, at: ComponentByte, from: &Block) -> Option<Result<(), MemberError>> {
+        if self.checksums.get().is_some() || self.successor.borrow().is_some() {
+            return None;
+        }
+        let (result, bytes) = (self.member.write_now(self.absolute(at), from)?, from.len() as u64);
+        self.head.set(at.0 + bytes);
+        count(&self.counters.writes, 1);
+        count(&self.counters.written_bytes, bytes);
+        self.note(&result);
+        self.note_written(at, bytes, &result);
+        self.note_owed(at, std::slice::from_ref(from), &result);
+        Some(result)
+    }
+
+    /// As [`Device::write_one`], on trial: what is a bad block stays one until [`Device::note_written`] is told that it was
+    /// read back.
+    pub(crate) async fn write_on_trial(&self, at: ComponentByte, from: Block, why: Why) -> Result<(), MemberError> {
+        let (copy, owed) = (from.clone(), self.may_owe().then(|| from.clone()));
+        let other = async move |successor: &Device<M>| successor.write_one_own(at, copy, why).await;
+        let own = async {
+            let bytes = from.len() as u64;
+            let result = self.write_one_unnoted(at, from, why).await;
+            if mutant!("bad-block-good-on-trial") {
+                self.note_written(at, bytes, &result);
+            }
+            self.note_owed(at, owed.as_slice(), &result);
+            result
+        };
+        self.with_successor(own, other).await
+    }
+
+    async fn write_one_own(&self, at: ComponentByte, from: Block, why: Why) -> Result<(), MemberError> {
+        let bytes = from.len() as u64;
+        let owed = self.may_owe().then(|| from.clone());
+        let result = self.write_one_unnoted(at, from, why).await;
+        self.note_written(at, bytes, &result);
+        self.note_owed(at, owed.as_slice(), &result);
+        result
+    }
+
+    async fn write_one_unnoted(&self, at: ComponentByte, from: Block, why: Why) -> Result<(), MemberError> {
+        let bytes = from.len() as u64;
+        match self.sums_of(std::slice::from_ref(&from)) {
+            None => self.write_one_bare(at, from, why).await,
+            // Boxed, here and below, so that transfers without checksums stay small.
+            Some((checksums, sums)) => {
+                Box::pin(self.keeping(checksums, at, bytes, sums, self.write_one_bare(at, from, why))).await
+            }
+        }
+    }
+
+    async fn write_one_bare(&self, at: ComponentByte, from: Block, why: Why) -> Result<(), MemberError> {
+        let _in_flight = self.begin(at, from.len() as u64);
+        let (at, bytes) = (self.absolute(at), from.len() as u64);
+        count(&self.counters.writes, 1);
+        count(&self.counters.written_bytes, bytes);
+        let result =
+            self.bounded(Operation::Write, (at, bytes), pin!(self.member.write(at, from, why))).await.flatten();
+        self.note(&result);
+        result
+    }
+
+    /// As [`Device::write`], to this member alone.
+    pub(crate) async fn write_own(&self, at: ComponentByte, mut from: Vec<Block>, why: Why) -> Result<(), MemberError> {
+        if from.len() == 1 {
+            return self.write_one_own(at, from.remove(0), why).await;
+        }
+        let bytes = from.iter().map(|block| block.len() as u64).sum();
+        let owed = if self.may_owe() { from.clone() } else { Vec::new() };
+        let result = match self.sums_of(&from) {
+            None => self.write_bare(at, bytes, from, why).await,
+            Some((checksums, sums)) => {
+                Box::pin(self.keeping(checksums, at, bytes, sums, self.write_bare(at, bytes, from, why))).await
+            }
+        };
+        self.note_written(at, bytes, &result);
+        self.note_owed(at, &owed, &result);
+        result
+    }
+
+    async fn write_bare(&self, at: ComponentByte, bytes: u64, from: Vec<Block>, why: Why) -> Result<(), MemberError> {
+        let _in_flight = self.begin(at, bytes);
+        let at = self.absolute(at);
+        count(&self.counters.writes, 1);
+        count(&self.counters.written_bytes, bytes);
+        let result = self
+            .bounded(Operation::Write, (at, bytes), pin!(self.member.write_vectored(at, from, why)))
+            .await
+            .flatten();
+        self.note(&result);
+        result
+    }
+
+    /// The range's contents no longer matter; a successor has zeros there.
+    pub(crate) async fn discard(&self, at: ComponentByte, bytes: u64) -> Result<(), MemberError> {
+        let other = async move |successor: &Device<M>| successor.zero_own(at, bytes).await;
+        self.with_successor(self.discard_own(at, bytes), other).await
+    }
+
+    /// Where checksums are kept, the member promises zeros.
+    async fn discard_own(&self, at: ComponentByte, bytes: u64) -> Result<(), MemberError> {
+        let place = (self.absolute(at), bytes);
+        let discard = async {
+            self.bounded(Operation::Discard, place, pin!(self.member.discard(place.0, bytes, Why::Data)))
+                .await
+                .flatten()
+        };
+        let result = match self.checksums.get() {
+            None => discard.await,
+            Some(checksums) => self.keeping(checksums, at, bytes, Contents::Zeros, discard).await,
+        };
+        if result.is_ok() {
+            self.note_paid(&(at.0..at.0 + bytes));
+        }
+        self.note_zeros_owed(at, bytes, &result);
+        result
+    }
+
+    /// The range reads as zeros afterwards, also of a successor.
+    pub(crate) async fn write_zeroes(&self, at: ComponentByte, bytes: u64) -> Result<(), MemberError> {
+        let other = async move |successor: &Device<M>| successor.zero_own(at, bytes).await;
+        self.with_successor(self.write_zeroes_own(at, bytes), other).await
+    }
+
+    pub(crate) async fn write_zeroes_own(&self, at: ComponentByte, bytes: u64) -> Result<(), MemberError> {
+        let place = (self.absolute(at), bytes);
+        let zero = async {
+            self.bounded(Operation::WriteZeroes, place, pin!(self.member.write_zeroes(place.0, bytes, Why::Data)))
+                .await
+                .flatten()
+        };
+        let result = match self.checksums.get() {
+            None => zero.await,
+            Some(checksums) => self.keeping(checksums, at, bytes, Contents::Zeros, zero).await,
+        };
+        self.note_written(at, bytes, &result);
+        self.note_zeros_owed(at, bytes, &result);
+        result
+    }
+
+    /// Every write that completed before this call is on stable storage after it.
+    pub(crate) async fn flush(&self, why: Why) -> Result<(), MemberError> {
+        self.bounded(Operation::Flush, (MemberByte(0), 0), pin!(self.member.flush(why))).await.flatten()
+    }
+
+    /// Puts `superblock` in its place, in whole logical blocks, and on stable storage; before
+    /// it the bad-block log, if that has changed: so it is there when the superblock calls it in use.
+    pub(crate) async fn write_superblock(
+        &self,
+        mut superblock: Superblock,
+        pool: &crate::Pool,
+    ) -> Result<(), MemberError> {
+        superblock.bad_blocks =
+            superblock.bad_blocks.map(|log| BadBlockPlace { in_use: self.bad.is_log_in_use(), ..log });
+        let place = (superblock.super_at(), PLACE_BYTES);
+        self.bounded(Operation::Write, place, pin!(self.put_superblock(superblock, pool))).await.flatten()
+    }
+
+    async fn put_superblock(&self, superblock: Superblock, pool: &crate::Pool) -> Result<(), MemberError> {
+        self.write_log(&superblock, pool).await?;
+        self.announce(&superblock).await?;
+        let encoded = superblock.encode();
+        let block = {
+            let mut place = self.place.borrow_mut();
+            place[..encoded.len()].copy_from_slice(&encoded);
+            let unit = self.member.limits().logical_block_bytes as usize;
+            let bytes = encoded.len().next_multiple_of(unit).min(place.len());
+            pool.copy_of(&place[..bytes])
+        };
+        let at = superblock.super_at();
+        *self.superblock.borrow_mut() = superblock;
+        self.member.write(at, block, Why::Superblock).await?;
+        mutant!("superblock-flush-lost" => Ok(()), else self.member.flush(Why::Superblock).await)
+    }
+
+    /// Flushed before: what is not called bad any more was written, and must not be lost behind that.
+    async fn write_log(&self, superblock: &Superblock, pool: &crate::Pool) -> Result<(), MemberError> {
+        let (Some(log), Some(at)) = (self.bad.unsaved(), superblock.bad_blocks_at()) else { return Ok(()) };
+        self.member.flush(Why::Superblock).await?;
+        write_bytes(&self.member, pool, at, &log.bytes).await?;
+        self.member.flush(Why::Superblock).await?;
+        self.bad.saved(&log);
+        Ok(())
+    }
+}
+
+/// Bytes to read at a superblock's place, which may be the member's last.
+pub(crate) fn place_bytes(at: MemberByte, member_bytes: u64) -> usize {
+    PLACE_BYTES.min(member_bytes.saturating_sub(at.0)) as usize
+}

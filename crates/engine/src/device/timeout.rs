@@ -1,0 +1,268 @@
+//! Members that hang: every operation of a member is given up when it has not
+//! ended within a bound.
+//!
+//! The clock is not asked for each operation. What does not end at once is listed with
+//! the tick at which it began; a tick is a part of the bound, and whoever keeps the
+//! array lets them pass ([`Inner::give_up_in_time`]). With nobody to do so, or without a bound, nothing is given up.
+//!
+//! * What is given up goes on at the member, with its memory ([`crate::base::buffer`]); nobody waits for it.
+//! * A member that gave no answer is not asked for data that others have, until it has given one
+//!   to whoever heals ([`crate::control::read_repair`]). If it does not, it leaves, as one does that gave no answer to a write:
+//!   what it was told may still arrive there at any time, so it is never believed again as it is.
+
+use crate::array::{Array, Inner};
+use crate::base::buffer::Pool;
+use crate::base::notify::Signal;
+use crate::control::read_repair::ROW_BYTES;
+use crate::device::{Device, DeviceState};
+use crate::seam::clock::Clock;
+use crate::seam::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
+use crate::seam::report::ChangeKind;
+use format::units::MemberByte;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// How long a member may take over one operation, when nobody says otherwise: what Linux gives a SCSI command.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Ticks in it: an operation is given up between this many of them and one more.
+const TICKS: u64 = 8;
+
+/// How often it is looked whether there is a bound now.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What all members of an array have in common.
+pub(crate) struct Surroundings {
+    pub(crate) pool: Pool,
+    /// Raised when there may be something to heal.
+    pub(crate) hurt: Signal,
+    /// Raised when a check got no answer of a member.
+    pub(crate) unanswered: Signal,
+    /// Some successor did not take what was written.
+    pub(crate) is_successor_lost: Cell<bool>,
+    /// Raised when a member begins or ends to owe data ([`crate::control::owed`]).
+    pub(crate) owing: Signal,
+    /// A further shard has members that owe data.
+    pub(crate) is_owing: Cell<bool>,
+    tick: Cell<u64>,
+    patience: Cell<Option<Duration>>,
+}
+
+impl Surroundings {
+    pub(crate) fn new(pool: Pool) -> Rc<Self> {
+        Rc::new(Self {
+            pool,
+            hurt: Signal::default(),
+            unanswered: Signal::default(),
+            is_successor_lost: Cell::new(false),
+            owing: Signal::default(),
+            is_owing: Cell::new(false),
+            tick: Cell::new(0),
+            patience: Cell::new(Some(PATIENCE)),
+        })
+    }
+
+    /// How long a member may take over one operation.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        self.patience.get()
+    }
+
+    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
+        self.patience.set(patience);
+    }
+}
+
+/// An operation that did not end at once.
+struct Entry {
+    begun: u64,
+    waker: Option<Waker>,
+    is_given_up: bool,
+}
+
+/// The operations of one member that did not end at once, each at its place.
+#[derive(Default)]
+pub(crate) struct UnderWay {
+    places: RefCell<Vec<Option<Entry>>>,
+    free: RefCell<Vec<usize>>,
+}
+
+/// The place of one operation, given back when this is dropped.
+struct Place<'a> {
+    table: &'a UnderWay,
+    index: Option<usize>,
+}
+
+impl Place<'_> {
+    /// Ready when the operation is given up.
+    fn poll(&mut self, tick: u64, context: &Context<'_>) -> Poll<()> {
+        let places = &mut *self.table.places.borrow_mut();
+        let index = *self.index.get_or_insert_with(|| {
+            self.table.free.borrow_mut().pop().unwrap_or_else(|| {
+                places.push(None);
+                places.len() - 1
+            })
+        });
+        let entry = places[index].get_or_insert_with(|| Entry { begun: tick, waker: None, is_given_up: false });
+        if entry.is_given_up {
+            return Poll::Ready(());
+        }
+        if !entry.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            entry.waker = Some(context.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(index) = self.index {
+            self.table.places.borrow_mut()[index] = None;
+            self.table.free.borrow_mut().push(index);
+        }
+    }
+}
+
+impl UnderWay {
+    /// Gives up everything: the member has left.
+    pub(crate) fn give_up(&self) {
+        self.give_up_before(u64::MAX);
+    }
+
+    /// Gives up what began more than [`TICKS`] before `tick`; true when there was anything.
+    fn give_up_before(&self, tick: u64) -> bool {
+        let is_late = |entry: &&mut Entry| !entry.is_given_up && entry.begun + TICKS < tick;
+        let late: Vec<Option<Waker>> = {
+            let mut places = self.places.borrow_mut();
+            let late = places.iter_mut().flatten().filter(is_late);
+            late.map(|entry| {
+                entry.is_given_up = true;
+                entry.waker.take()
+            })
+            .collect()
+        };
+        let is_any = !late.is_empty();
+        late.into_iter().flatten().for_each(Waker::wake);
+        is_any
+    }
+}
+
+impl<M: Member> Device<M> {
+    /// Waits for `work` on this member, but not for ever. The work stays where it is pinned: as an
+    /// argument by value every transfer's future would hold it twice.
+    pub(crate) async fn bounded<T>(
+        &self,
+        operation: Operation,
+        (at, bytes): (MemberByte, u64),
+        mut work: Pin<&mut impl Future<Output = T>>,
+    ) -> Result<T, MemberError> {
+        let mut place = Place { table: &self.under_way, index: None };
+        poll_fn(|context| match work.as_mut().poll(context) {
+            Poll::Ready(done) => Poll::Ready(Ok(done)),
+            Poll::Pending => place.poll(self.surroundings.tick.get(), context).map(|()| Err(())),
+        })
+        .await
+        .map_err(|()| {
+            let reason = match self.state.get() {
+                DeviceState::Faulty => "given up, as the member has left the array",
+                _ => "no answer in time",
+            };
+            let source = Rc::new(std::io::Error::new(std::io::ErrorKind::TimedOut, reason));
+            MemberFault { kind: MemberErrorKind::TimedOut, operation, at, bytes, source }.into()
+        })
+    }
+}
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// Sets how long a member may take over one operation before it counts as failed; `None`: as long as it likes.
+    pub fn set_member_timeout(&self, timeout: Option<Duration>) {
+        self.0.surroundings.set_patience(timeout.filter(|timeout| !timeout.is_zero()));
+        self.0.licences.renew();
+    }
+
+    /// Carries out `work` on an array that has no [`Array::keep_whole`] beside it: meanwhile what members do not answer in
+    /// time is given up.
+    pub async fn in_time<T>(&self, work: impl Future<Output = T>) -> T {
+        self.0.watched(work).await
+    }
+
+    /// How long a member may take over one operation.
+    pub fn member_timeout(&self) -> Option<Duration> {
+        self.0.surroundings.patience()
+    }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// Gives up what members do not answer in time, until the array is stopped.
+    pub(crate) async fn give_up_in_time(&self) {
+        while !self.gate.closes_before(self.clock.sleep_until(self.clock.now() + self.tick_length())).await {
+            self.tick();
+        }
+    }
+
+    /// As [`Inner::give_up_in_time`], for as long as `work` takes.
+    pub(crate) async fn watched<T>(&self, work: impl Future<Output = T>) -> T {
+        let watch = async {
+            loop {
+                self.clock.sleep_until(self.clock.now() + self.tick_length()).await;
+                self.tick();
+            }
+        };
+        match futures_util::future::select(pin!(work), pin!(watch)).await {
+            futures_util::future::Either::Left((done, _)) => done,
+            futures_util::future::Either::Right(((), _)) => unreachable!("it has no end"),
+        }
+    }
+
+    /// Asks members that gave a check no answer, until they answer or leave for another reason: a check makes no member
+    /// leave. Until the array is stopped.
+    pub(crate) async fn ask_the_silent(&self) {
+        while !self.gate.is_closed() {
+            let seen = self.surroundings.unanswered.seen();
+            let unanswered = |device: &Rc<Device<M>>| Some((device.clone(), device.unanswered.take()?));
+            let asked: Vec<_> = self.devices().iter().filter_map(unanswered).collect();
+            for (device, at) in &asked {
+                let row = at.0..at.0 + ROW_BYTES;
+                let ask = async {
+                    if device.is_active() && self.try_again(device, &row).await.is_err() && device.is_silent.get() {
+                        device.unanswered.set(Some(*at));
+                    }
+                };
+                if self.gate.closes_before(ask).await {
+                    return; // a stop does not wait for it
+                }
+            }
+            let wait = self.clock.sleep_until(self.clock.now() + self.tick_length() * TICKS as u32);
+            match asked.iter().any(|(device, _)| device.unanswered.get().is_some()) {
+                true => drop(self.gate.closes_before(wait).await),
+                false => self.surroundings.unanswered.changed_since(seen).await,
+            }
+        }
+    }
+
+    fn tick_length(&self) -> Duration {
+        self.surroundings.patience.get().map_or(LOOK, |patience| patience / TICKS as u32)
+    }
+
+    fn tick(&self) {
+        if self.surroundings.patience.get().is_none() {
+            return;
+        }
+        let now = self.surroundings.tick.get() + 1;
+        self.surroundings.tick.set(now);
+        // Also those that have left: one that was replaced may still be answering.
+        for device in self.members() {
+            if device.under_way.give_up_before(now) {
+                tracing::warn!("{}: no answer in time", device.name);
+                if !device.is_silent.replace(true) {
+                    self.note_change(&device, self.slot_of_device(&device), ChangeKind::Silent, None);
+                }
+                self.whole.set(false);
+                self.licences.changed.raise();
+            }
+        }
+    }
+}

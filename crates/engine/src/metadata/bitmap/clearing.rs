@@ -1,0 +1,179 @@
+//! Bits taken back: lazily, and only when they name nothing any more.
+//!
+//! A bit is cleared when no write to its chunk is under way, the last one ended
+//! a whole period (`daemon_sleep`) ago, all members were flushed since, and the
+//! array is whole and in agreement. Before the first bit goes, `events_cleared`
+//! on stable storage shuts out every member that is not here: it can never be
+//! re-added by the bitmap alone, which no longer names what it missed.
+//!
+//! A cleared bit costs the next write to its chunk a round of bitmap writes. On
+//! an array that is never at rest that would cost more than it saves, so there
+//! as many bits are cleared as the writes made pay for; md clears them all.
+
+use super::{Flush, Intent};
+use crate::array::{Array, Inner};
+use crate::device::checksums::Closing;
+use crate::seam::clock::Clock;
+use crate::seam::error::{ArrayError, ArrayErrorKind};
+use crate::seam::member::Member;
+use std::time::Duration;
+
+/// When bits of a write-intent bitmap are cleared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum BitmapClearing {
+    /// All that are idle when the array is at rest; while it is busy one for
+    /// every 256 writes, those first that have been idle for longest.
+    #[default]
+    Sparing,
+    /// All that are idle, always, as md does it: after a crash less is resynced, but
+    /// random writes to more chunks than are rewritten in a period run slower.
+    Eager,
+}
+
+/// Whole periods without a write after which a bit may go: as md's, which takes
+/// a chunk's count down twice.
+const IDLE_PERIODS: usize = 2;
+
+/// Units of writing that pay for a cleared bit, so that setting it again costs
+/// well under a hundredth of them.
+const UNITS_PER_BIT: u64 = 256;
+
+/// A write is worth one unit, and one more for each so many bytes.
+const UNIT_BYTES: u64 = 16 << 10;
+
+/// An array on which nothing is written for so long is at rest.
+const REST: Duration = Duration::from_millis(10);
+
+/// How often somebody looks whether there is a bitmap by now.
+const WITHOUT_BITMAP: Duration = Duration::from_secs(5);
+
+impl<M> Intent<M> {
+    /// A write has ended.
+    pub(super) fn earn(&self, bytes: u64) {
+        self.written.set(self.written.get() + 1 + bytes / UNIT_BYTES);
+    }
+
+    /// How many bits may be cleared.
+    fn allowance(&self, at_rest: bool) -> u64 {
+        let written = self.written.take();
+        let is_free = at_rest || self.policy.clearing == BitmapClearing::Eager;
+        if is_free { u64::MAX } else { written / UNITS_PER_BIT }
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_secs(self.bits.borrow().header.daemon_sleep_seconds.into())
+    }
+}
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// Clears bits of the write-intent bitmap lazily, and closes idle regions of checksums, until the array is
+    /// stopped. To be run beside the requests by whoever serves the array.
+    pub async fn clear_bitmap_lazily(&self) {
+        let inner = &*self.0;
+        if inner.read_only {
+            return;
+        }
+        loop {
+            let period = inner.intent().map_or(WITHOUT_BITMAP, |intent| intent.period());
+            let time = inner.clock.sleep_until(inner.clock.now() + period);
+            // Where a member has no room, the bits and regions wait for the next period.
+            let has_failed =
+                |result: Result<(), ArrayError>| result.is_err_and(|error| error.kind != ArrayErrorKind::NoSpace);
+            if inner.gate.closes_before(time).await
+                || has_failed(inner.close_checksums(Closing::Idle).await)
+                || has_failed(inner.clear_idle_bits().await)
+            {
+                return; // stopped, or broken: then the bits stay
+            }
+        }
+    }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// Whether a bit that is set may name nothing.
+    fn may_clear(&self) -> bool {
+        self.whole.get()
+            && (self.agreed.get() || mutant!("bits-of-disagreement-cleared"))
+            && self.record.borrow().owed == 0
+            && !self.owes_any()
+    }
+
+    /// Whether nothing is written for a moment; `None` when the array is stopped meanwhile.
+    pub(crate) async fn is_at_rest(&self) -> Option<bool> {
+        let before = self.writers.at_rest();
+        if self.gate.closes_before(self.clock.sleep_until(self.clock.now() + REST)).await {
+            return None;
+        }
+        Some(before.is_some() && self.writers.at_rest() == before)
+    }
+
+    /// At the end of a period.
+    async fn clear_idle_bits(&self) -> Result<(), ArrayError> {
+        let Some(intent) = self.intent() else { return Ok(()) };
+        intent.bits.borrow_mut().next_period();
+        if !self.may_clear() || !intent.bits.borrow().has_idle(IDLE_PERIODS) {
+            intent.written.set(0);
+            return Ok(());
+        }
+        let Some(at_rest) = self.is_at_rest().await else { return Ok(()) };
+        // What is idle now was written before this flush, which makes it safe.
+        if !mutant!("bit-cleared-unflushed") {
+            self.flush_devices().await?;
+        }
+        let _lock = self.metadata.exclusive(0..1).await;
+        let most = intent.allowance(at_rest);
+        self.clear(&intent, IDLE_PERIODS, most, Flush::No).await
+    }
+
+    /// Clears what was set: nothing is under way any more and all is flushed.
+    /// The caller holds the metadata lock.
+    pub(crate) async fn clear_intent(&self) -> Result<(), ArrayError> {
+        match self.intent() {
+            Some(intent) => self.clear(&intent, 0, u64::MAX, Flush::Yes).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn clear(&self, intent: &Intent<M>, periods: usize, most: u64, flush: Flush) -> Result<(), ArrayError> {
+        self.check_unbroken()?;
+        let is_kept = intent.vouched.get() && !intent.retired.get();
+        if !self.may_clear() || !is_kept || !intent.bits.borrow().has_idle(periods) {
+            return Ok(());
+        }
+        if !self.are_others_shut_out(intent) {
+            self.shut_others_out(intent).await?;
+            if !self.may_clear() || intent.retired.get() {
+                return Ok(());
+            }
+        }
+        // From here to the write nothing waits: a bit that is set now is set by a later round.
+        let round = {
+            let mut bits = intent.bits.borrow_mut();
+            let pages = bits.clear_idle(periods, most);
+            bits.round(pages)
+        };
+        let failures = Self::without_room(self.write_pages(intent, &round, flush).await)?;
+        self.leave_behind(failures).await
+    }
+
+    /// Who was left behind is two events behind at least: [`crate::metadata::superblocks`].
+    fn are_others_shut_out(&self, intent: &Intent<M>) -> bool {
+        mutant!("absent-not-shut-out")
+            || intent.cleared_everywhere.get().saturating_add(1) >= self.record.borrow().events
+    }
+
+    async fn shut_others_out(&self, intent: &Intent<M>) -> Result<(), ArrayError> {
+        let events = self.record.borrow().events;
+        let round = {
+            let mut bits = intent.bits.borrow_mut();
+            let current = bits.header.events;
+            bits.set_events(current, Some(events));
+            bits.take_round(Some(0))
+        };
+        let failures = self.write_round_of_bits(intent, round).await;
+        if failures.is_empty() {
+            intent.cleared_everywhere.set(events);
+        }
+        self.leave_behind(Self::without_room(failures)?).await
+    }
+}

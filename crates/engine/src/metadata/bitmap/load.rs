@@ -1,0 +1,155 @@
+//! The bitmap as assembly finds it: of the members' own, every bit that any of
+//! them has set; or the file's.
+
+use super::{BitmapPolicy, Home, Intent};
+use crate::Pool;
+use crate::control::assemble::Candidate;
+use crate::control::inspect::{read_bitmap, read_bitmap_at};
+use crate::device::Device;
+use crate::seam::error::Refusal;
+use crate::seam::member::Member;
+use format::bitmap::{BitmapSuper, SUPER_BYTES, State};
+use format::superblock::Superblock;
+use format::units::MemberByte;
+use std::rc::Rc;
+
+/// What assembly knows of the array when it comes to the bitmap.
+pub(crate) struct Circumstances<'a> {
+    /// The superblock that counts.
+    pub(crate) freshest: &'a Superblock,
+    /// Bytes that the bitmap has to cover.
+    pub(crate) covered_bytes: u64,
+    /// Whether parity and copies agree everywhere.
+    pub(crate) agreed: bool,
+    /// A stale member was taken by force: bits may have been cleared while it was away.
+    pub(crate) is_forced: bool,
+    pub(crate) policy: BitmapPolicy,
+}
+
+impl Circumstances<'_> {
+    fn check(&self, name: &str, header: &BitmapSuper) -> Result<(), Refusal> {
+        if header.sync_size.bytes() < self.covered_bytes {
+            let reason = format!("covers {} bytes of {}", header.sync_size.bytes(), self.covered_bytes);
+            return Err(Refusal::new(reason).of(name).field("bitmap.sync_size"));
+        }
+        Ok(())
+    }
+}
+
+/// Reads the bitmaps of an array's members; `None` when it has none.
+///
+/// # Errors
+/// When one cannot be read or is not of this array.
+pub(crate) async fn load<M: Member>(
+    circumstances: &Circumstances<'_>,
+    slots: &[Option<Rc<Device<M>>>],
+    spares: &[Rc<Device<M>>],
+    pool: &Pool,
+) -> Result<Option<Intent<M>>, Refusal> {
+    let freshest = circumstances.freshest;
+    slots.iter().flatten().try_for_each(|device| follow(freshest, device, Standing::Member))?;
+    spares.iter().try_for_each(|device| follow(freshest, device, Standing::Spare))?;
+    let mut united: Option<United> = None;
+    for device in slots.iter().flatten() {
+        device.successor().map_or(Ok(()), |successor| follow(freshest, &successor, Standing::Spare))?;
+        let superblock = device.superblock.borrow().clone();
+        let Some((header, image)) = read_bitmap(&device.name, &device.member, &superblock, pool).await? else {
+            continue;
+        };
+        circumstances.check(&device.name, &header)?;
+        match &mut united {
+            None => united = Some(United::new(header, image, freshest.events)),
+            Some(united) => united.add(&device.name, &header, &image, freshest.events)?,
+        }
+    }
+    Ok(united.map(|united| united.into_intent(Home::Members, circumstances)))
+}
+
+/// Whether a device's superblock is one of those that the array's events are counted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Member,
+    /// Of a device that does not fill a slot yet: a round cut short may have told it alone, and the next have the same events.
+    Spare,
+}
+
+/// A member that is an event behind may not know yet that a bitmap was added, or
+/// removed. One that was added is there: it was written before any superblock named it.
+fn follow<M: Member>(freshest: &Superblock, device: &Device<M>, standing: Standing) -> Result<(), Refusal> {
+    let superblock = device.superblock.borrow().clone();
+    if superblock.bitmap == freshest.bitmap {
+        return Ok(());
+    }
+    if superblock.events == freshest.events && (mutant!("spare-decides") || standing == Standing::Member) {
+        let reason = "has its bitmap elsewhere than the array's other members, or none";
+        return Err(Refusal::new(reason).of(&device.name).field("superblock.bitmap_offset"));
+    }
+    *device.superblock.borrow_mut() = superblock
+        .with_bitmap(freshest.bitmap, device.member.limits().bytes)
+        .map_err(|defect| Refusal::defect(&device.name, defect))?;
+    Ok(())
+}
+
+/// Reads the bitmap that an array keeps in a file.
+///
+/// # Errors
+/// When it cannot be read or is not of this array, or the array has another.
+pub(crate) async fn load_file<M: Member>(
+    circumstances: &Circumstances<'_>,
+    file: Candidate<M>,
+    pool: &Pool,
+) -> Result<Intent<M>, Refusal> {
+    let freshest = circumstances.freshest;
+    if freshest.bitmap.is_some() {
+        return Err(Refusal::new("the array has a bitmap on its members")
+            .of(&file.name)
+            .field("superblock.feature_map")
+            .advice("assemble it without a bitmap file"));
+    }
+    let room = file.member.limits().bytes;
+    let (header, image) =
+        read_bitmap_at(&file.name, &file.member, MemberByte(0), room, &freshest.set_uuid, pool).await?;
+    circumstances.check(&file.name, &header)?;
+    Ok(United::new(header, image, freshest.events).into_intent(Home::File(file.into()), circumstances))
+}
+
+struct United {
+    /// The first member's, with the latest `events_cleared` of any.
+    header: BitmapSuper,
+    image: Vec<u8>,
+    trusted: bool,
+    cleared_everywhere: u64,
+}
+
+/// As new as the superblocks, and not known to have missed anything.
+fn is_trusted(header: &BitmapSuper, events: u64) -> bool {
+    header.events >= events && !header.state.contains(State::STALE) && !header.state.contains(State::WRITE_ERROR)
+}
+
+impl United {
+    fn new(header: BitmapSuper, image: Vec<u8>, events: u64) -> Self {
+        let trusted = is_trusted(&header, events);
+        Self { cleared_everywhere: header.events_cleared, header, image, trusted }
+    }
+
+    fn add(&mut self, name: &str, header: &BitmapSuper, image: &[u8], events: u64) -> Result<(), Refusal> {
+        let is_longer = self.header.sync_size != header.sync_size;
+        if is_longer || self.header.chunk_bytes != header.chunk_bytes || self.image.len() != image.len() {
+            let field = if is_longer { "bitmap.sync_size" } else { "bitmap.chunksize" };
+            return Err(Refusal::new("differs from the other members' bitmaps").of(name).field(field));
+        }
+        self.trusted &= is_trusted(header, events);
+        self.cleared_everywhere = self.cleared_everywhere.min(header.events_cleared);
+        self.header.events_cleared = self.header.events_cleared.max(header.events_cleared);
+        self.image[SUPER_BYTES..].iter_mut().zip(&image[SUPER_BYTES..]).for_each(|(sum, byte)| *sum |= byte);
+        Ok(())
+    }
+
+    fn into_intent<M>(self, home: Home<M>, circumstances: &Circumstances<'_>) -> Intent<M> {
+        let Self { header, image, trusted, cleared_everywhere } = self;
+        let trusted = trusted && !circumstances.is_forced;
+        let intent = Intent::new(home, header, image, trusted, circumstances.agreed, circumstances.policy);
+        intent.cleared_everywhere.set(cleared_everywhere);
+        intent
+    }
+}

@@ -1,0 +1,647 @@
+//! What the superblocks say: dirty and clean, who belongs, who failed.
+//!
+//! Every change goes through [`Inner::publish`]: bitmap header, then
+//! superblocks, on all members that are left, flushed, before whoever caused
+//! it goes on, and before any other write is answered that already reckons with it.
+//! Events move by two when a member stays behind, because one behind is still
+//! accepted (by md, and by `assemble`); in two rounds, so that a loss of power
+//! in between leaves no two of the others more than one apart.
+
+use crate::array::{Array, Inner, in_slot};
+use crate::base::join::join_all;
+use crate::device::checksums::Closing;
+use crate::device::{Device, DeviceState};
+use crate::metadata::bitmap::Failures;
+use crate::seam::clock::Clock;
+use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
+use crate::seam::member::{Member, MemberError};
+use crate::seam::observe::Why;
+use crate::seam::report::ChangeKind;
+use format::geometry::{Geometry, Level};
+use format::superblock::{BitmapPlace, DeviceRole, Resync, Superblock, Timestamp};
+use format::units::Sectors;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The fields that all superblocks of the array share and that change.
+pub(crate) struct Record {
+    pub(crate) events: u64,
+    /// The events at assembly.
+    pub(crate) found: u64,
+    /// Whether the members are to be marked dirty; [`Self::owed`] says whether they are.
+    pub(crate) dirty: bool,
+    /// How far the array was in agreement when it was assembled; what it goes
+    /// back to when it is stopped.
+    pub(crate) resync: Resync,
+    /// By device number.
+    pub(crate) roles: Vec<DeviceRole>,
+    /// Rounds of superblocks to be written, each with the next events, until
+    /// they say on stable storage what this record says.
+    pub(crate) owed: u32,
+    /// What the freshest members say, while others are still one event behind them.
+    pub(crate) uneven: Option<Said>,
+    /// What members said when they were assembled may still be in their volatile caches alone: it is flushed before
+    /// anything is written that builds on it, or a loss of power would leave one further behind than is accepted.
+    pub(crate) is_flush_owed: bool,
+    /// The array was assembled by force, and its superblocks do not say so yet: as they are, it would be refused again.
+    pub(crate) is_force_owed: bool,
+}
+
+/// What superblocks of one age say.
+pub(crate) struct Said {
+    pub(crate) resync: Resync,
+    pub(crate) roles: Vec<DeviceRole>,
+    pub(crate) bitmap: Option<BitmapPlace>,
+}
+
+impl Record {
+    /// A further shard's: it writes no superblocks, and owes none.
+    pub(crate) fn of_shard() -> Self {
+        Self {
+            events: 0,
+            found: 0,
+            dirty: false,
+            resync: Resync::Clean,
+            roles: Vec::new(),
+            owed: 0,
+            uneven: None,
+            is_flush_owed: false,
+            is_force_owed: false,
+        }
+    }
+
+    /// Says what a device is. Numbers that were never listed are spares.
+    pub(crate) fn set_role(&mut self, number: usize, role: DeviceRole) {
+        if self.roles.len() <= number {
+            self.roles.resize(number + 1, DeviceRole::Spare);
+        }
+        self.roles[number] = role;
+    }
+}
+
+/// Rounds that leave a member behind for good.
+pub(crate) const ROUNDS_TO_LEAVE_BEHIND: u32 = 2;
+
+/// Rounds that leave behind who was not there at assembly: a round cut short may have told him alone of the next event.
+pub(crate) const ROUNDS_TO_LEAVE_ABSENT: u32 = ROUNDS_TO_LEAVE_BEHIND + 1;
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// Levels without redundancy have nothing to bring into agreement, and md
+    /// never marks them dirty.
+    pub(crate) fn is_redundant(&self) -> bool {
+        !matches!(self.geometry().level(), Level::Linear | Level::Raid0)
+    }
+
+    /// Before the first write: every member says that the array is in use.
+    pub(crate) async fn mark_dirty(&self) -> Result<(), ArrayError> {
+        if self.is_marked_dirty() || !self.is_redundant() {
+            return Ok(());
+        }
+        // Boxed: seldom, and every write's future would have to hold it.
+        Box::pin(async {
+            let _lock = self.metadata.exclusive(0..1).await;
+            self.check_unbroken()?;
+            if self.is_marked_dirty() {
+                return Ok(());
+            }
+            self.record.borrow_mut().dirty = true;
+            if !mutant!("dirty-mark-untold") {
+                self.marked_dirty.raise();
+            }
+            if mutant!("dirty-mark-skipped") {
+                return Ok(());
+            }
+            self.publish().await
+        })
+        .await
+    }
+
+    /// On stable storage, with everything else that the record says.
+    fn is_marked_dirty(&self) -> bool {
+        let record = self.record.borrow();
+        record.dirty && record.owed == 0
+    }
+
+    /// After data was written or flushed without the members that have left:
+    /// the superblocks must say that they have, or these would be believed
+    /// after a loss of power.
+    pub(crate) async fn settle(&self) -> Result<(), ArrayError> {
+        if self.surroundings.is_successor_lost.get() {
+            let _lock = self.metadata.exclusive(0..1).await;
+            self.leave_behind(self.failed_successors()).await?;
+        }
+        // What an earlier user wrote, and nobody flushed, is flushed without those who are absent now.
+        let is_absent_owed = || {
+            let record = self.record.borrow();
+            record.owed > 0 && record.resync != Resync::Clean
+        };
+        if self.record.borrow().dirty {
+            return self.mark_dirty().await;
+        }
+        if !self.is_redundant() || !is_absent_owed() || mutant!("flush-without-absent") {
+            return Ok(());
+        }
+        Box::pin(async {
+            let _lock = self.metadata.exclusive(0..1).await;
+            self.check_unbroken()?;
+            if is_absent_owed() { self.publish().await } else { Ok(()) }
+        })
+        .await
+    }
+
+    /// After an assembly by force: the superblocks say what the array is from now on, whether or not it is written to. md
+    /// does the same when it starts such an array.
+    pub(crate) async fn tell_forced(&self) -> Result<(), ArrayError> {
+        let is_owed = || self.record.borrow().is_force_owed;
+        if !is_owed() {
+            return Ok(());
+        }
+        let _lock = self.metadata.exclusive(0..1).await;
+        self.check_unbroken()?;
+        if is_owed() { self.publish().await } else { Ok(()) }
+    }
+
+    /// After the last write: everything flushed, then the mark taken back, and the bits.
+    pub(crate) async fn mark_clean(&self) -> Result<(), ArrayError> {
+        if self.read_only {
+            return Ok(());
+        }
+        self.close_checksums(Closing::All).await?;
+        self.flush_and_mark_clean(|| true).await?;
+        let _lock = self.metadata.exclusive(0..1).await;
+        self.clear_intent().await
+    }
+
+    /// After a resync: copies and parity agree, and the superblocks may say so.
+    pub(crate) async fn record_agreement(&self) -> Result<(), ArrayError> {
+        self.flush_devices().await?;
+        let _lock = self.metadata.exclusive(0..1).await;
+        self.check_unbroken()?;
+        self.agreed.set(true);
+        self.slots.borrow().iter().flatten().for_each(|device| device.is_forced.set(false));
+        self.record.borrow_mut().resync = Resync::Clean;
+        if let Some(intent) = self.intent() {
+            intent.forget_found();
+        }
+        self.licences.changed.raise();
+        self.publish().await
+    }
+
+    /// `at_rest` is asked after the flush whether anything was written since.
+    pub(crate) async fn flush_and_mark_clean(&self, at_rest: impl Fn() -> bool) -> Result<(), ArrayError> {
+        let agreed_below = self.agreed_below.get();
+        if !mutant!("clean-without-flush") {
+            self.flush_devices().await?;
+        }
+        let _lock = self.metadata.exclusive(0..1).await;
+        self.check_unbroken()?;
+        if self.owes_any() && self.record.borrow().dirty && !mutant!("clean-while-owing") {
+            return Err(self.no_room());
+        }
+        if !self.record.borrow().dirty || !at_rest() {
+            return Ok(());
+        }
+        if agreed_below > 0 && !self.agreed.get() {
+            self.record.borrow_mut().resync = self.resync_offset(agreed_below);
+        }
+        // From here on a write that begins waits for the lock and marks the array dirty anew.
+        self.record.borrow_mut().dirty = false;
+        self.publish().await
+    }
+
+    pub(crate) async fn flush_devices(&self) -> Result<(), ArrayError> {
+        let devices = self.devices();
+        let flushes = join_all(devices.iter().map(|device| device.flush(Why::Data))).await;
+        let failed = devices.into_iter().zip(flushes).filter_map(|(device, result)| Some((device, result.err()?)));
+        self.record_failures(failed.collect()).await?;
+        self.check_unbroken()
+    }
+
+    /// A member failed a write: what it lacks now is a bad block of it, or it leaves the array; the
+    /// superblocks say so before this returns. One that had no room for data has not failed: it owes that ([`crate::control::owed`]).
+    ///
+    /// # Errors
+    /// `NoSpace`, with nothing recorded, when a member had no room. When the array cannot do without it; then it takes no more writes, and
+    /// the superblocks stay as they are, dirty.
+    pub(crate) async fn record_failure(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
+        if let Some(seam) = &self.seam {
+            return self.report_failure(seam, device, error).await;
+        }
+        if self.is_redundant() && self.is_owed(device, error) {
+            return Err(ArrayError::new(ArrayErrorKind::NoSpace, format!("{}: no room: {error}", device.name)));
+        }
+        let _lock = self.metadata.exclusive(0..1).await;
+        if let Some(range) = self.data_of(device, error).filter(|_| device.state.get() == DeviceState::InSync) {
+            self.check_unbroken()?;
+            if !self.goes_on_without(device, &range) {
+                return Err(self.break_off(device, error));
+            }
+            if self.becomes_bad(device, &range, error) {
+                return self.publish().await;
+            }
+        }
+        self.leave_behind(vec![(device.clone(), error.clone())]).await
+    }
+
+    /// The array cannot do without a member that failed: it takes no more writes.
+    fn break_off(&self, device: &Device<M>, error: &MemberError) -> ArrayError {
+        let reason = format!("{} failed, and too few members are left: {error}", device.name);
+        if self.broken.borrow().is_none() {
+            tracing::error!("{reason}; the array takes no more writes");
+            self.give_out(|| reason.clone());
+        }
+        ArrayError::new(ArrayErrorKind::Io, reason)
+    }
+
+    /// Makes members that failed leave; the others say so before this returns.
+    /// The caller holds the metadata lock.
+    pub(crate) async fn leave_behind(&self, failures: Failures<M>) -> Result<(), ArrayError> {
+        self.expel_all(failures)?;
+        self.check_unbroken()?;
+        if self.record.borrow().owed > 0 && !mutant!("answered-before-recorded") {
+            self.publish().await
+        } else {
+            Ok(())
+        }
+    }
+
+    fn expel_all(&self, failures: Failures<M>) -> Result<(), ArrayError> {
+        for (device, error) in failures {
+            match device.state.get() {
+                DeviceState::Spare => {
+                    self.set_faulty(&device);
+                    self.tell(&device, None, ChangeKind::Left, Some(&error.to_string()));
+                }
+                DeviceState::Faulty => {}
+                DeviceState::InSync | DeviceState::Recovering { .. } => self.expel(&device, &error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a device out of its slot, if the array survives that.
+    fn expel(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
+        if !self.survives_without(device) {
+            return Err(self.break_off(device, error));
+        }
+        let slot = self.slot_of_device(device);
+        self.set_faulty(device);
+        self.note_change(device, slot, ChangeKind::Left, Some(&error.to_string()));
+        let (left, slots) = (self.slots.borrow().iter().flatten().count(), self.geometry().slots());
+        tracing::error!("{} leaves the array: {error}; it goes on with {left} of {slots} members", device.name);
+        Ok(())
+    }
+
+    fn set_faulty(&self, device: &Rc<Device<M>>) {
+        device.state.set(DeviceState::Faulty);
+        device.owed.clear();
+        self.surroundings.owing.raise();
+        device.under_way.give_up();
+        self.cache.borrow_mut().clear();
+        self.dismiss(device);
+        self.read_ahead.clear();
+        let mut slots = self.slots.borrow_mut();
+        if let Some(slot) = slots.iter_mut().find(|slot| slot.as_ref().is_some_and(|d| Rc::ptr_eq(d, device))) {
+            device.is_leaving.set(false);
+            // As far as it has come.
+            *slot = device.successor.take();
+            if let Some(successor) = &*slot {
+                successor.superblock.borrow_mut().replacement = false;
+                self.places.raise();
+            }
+            // Unless it lacks what was written.
+            if let Some(successor) = slot.take_if(|successor| successor.failure.borrow().is_some()) {
+                successor.state.set(DeviceState::Faulty);
+                self.record
+                    .borrow_mut()
+                    .set_role(successor.superblock.borrow().device_number.0.into(), DeviceRole::Faulty);
+                self.others.borrow_mut().push(successor);
+            }
+            if let Some(successor) = &*slot {
+                let reason = format!("takes over from {}", device.name);
+                self.tell(successor, None, ChangeKind::Recovering, Some(&reason));
+            }
+            self.others.borrow_mut().push(device.clone());
+            self.whole.set(false);
+        }
+        drop(slots);
+        let number = usize::from(device.superblock.borrow().device_number.0);
+        let mut record = self.record.borrow_mut();
+        if let Some(role) = record.roles.get_mut(number) {
+            *role = DeviceRole::Faulty;
+        }
+        record.owed = mutant!("one-round" => 1, else ROUNDS_TO_LEAVE_BEHIND);
+        self.sweeps.changed.raise(); // a spare may take over
+        self.licences.changed.raise();
+    }
+
+    /// Whether all data can still be had without a device. As at assembly,
+    /// parity that may be wrong stands in for nothing.
+    pub(crate) fn survives_without(&self, lost: &Rc<Device<M>>) -> bool {
+        let is_followed = lost.successor().is_some_and(|successor| successor.state.get() == DeviceState::InSync);
+        if lost.state.get() != DeviceState::InSync || is_followed {
+            return true;
+        }
+        if matches!(self.geometry(), Geometry::Parity(_)) && !self.agreed.get() {
+            return false;
+        }
+        let slots = self.slots.borrow();
+        let current = |device: &Rc<Device<M>>| device.state.get() == DeviceState::InSync && !Rc::ptr_eq(device, lost);
+        survives(self.geometry(), &|slot| !in_slot(&slots, slot).is_some_and(current))
+    }
+
+    /// After a device's state changed: whether every slot is filled by one that is current.
+    pub(crate) fn update_whole(&self) {
+        let is_whole = |slot: &Option<Rc<Device<M>>>| slot.as_ref().is_some_and(|device| device.is_whole());
+        self.whole.set(self.slots.borrow().iter().all(is_whole));
+        self.licences.changed.raise();
+    }
+
+    /// Active and spare devices, and successors: all that superblocks are kept on.
+    pub(crate) fn devices(&self) -> Vec<Rc<Device<M>>> {
+        let slots = self.slots.borrow();
+        let others = self.others.borrow();
+        let spares = others.iter().filter(|device| device.state.get() == DeviceState::Spare);
+        let successors = slots.iter().flatten().filter_map(|device| device.successor());
+        slots.iter().flatten().chain(spares).cloned().chain(successors).collect()
+    }
+
+    /// Before a number or a slot is given to a device: whoever left before is two events behind by then,
+    /// and so will be, with the next, who is unknown and was told alone that it is his. The caller holds the metadata lock.
+    pub(crate) async fn leave_unknown_behind(&self) -> Result<(), ArrayError> {
+        if mutant!("unknown-not-left-behind") {
+            return Ok(());
+        }
+        let owed = {
+            let mut record = self.record.borrow_mut();
+            let least = record.found + u64::from(ROUNDS_TO_LEAVE_ABSENT - 1);
+            record.owed = record.owed.max(least.saturating_sub(record.events) as u32);
+            record.owed
+        };
+        if owed > 0 { self.publish().await } else { Ok(()) }
+    }
+
+    /// Writes the record to every device that is left, with new events. A
+    /// device that fails this leaves as well, and the rest is told.
+    /// The caller holds the metadata lock.
+    ///
+    /// To be driven to its end: a round dropped halfway has reached some of the
+    /// devices and not others, and one more would leave them two events apart.
+    /// So after that the array takes no more changes.
+    pub(crate) async fn publish(&self) -> Result<(), ArrayError> {
+        self.to_the_end(self.write_rounds()).await
+    }
+
+    /// A bitmap for which a member has no room is not written, and nothing that follows it; the rounds stay owed.
+    async fn write_rounds(&self) -> Result<(), ArrayError> {
+        {
+            let mut record = self.record.borrow_mut();
+            record.owed = record.owed.max(1);
+        }
+        while self.record.borrow().owed > 0 {
+            self.expel_all(self.failed_successors())?;
+            let failures = self.write_round().await?;
+            if failures.is_empty() {
+                self.record.borrow_mut().owed -= 1;
+            }
+            self.expel_all(failures)?;
+        }
+        self.record.borrow_mut().is_force_owed = false;
+        Ok(())
+    }
+
+    /// One round: bitmap headers, then superblocks. First those of members that have changed: one that was given
+    /// a slot knows how far it is before any other calls it active, and one that has become current says so
+    /// before any other does without it, or without a member that it stands in for. Then those of other members that are not
+    /// current, and of successors. Events move on only with the superblocks, which all that do not fail then have.
+    async fn write_round(&self) -> Result<Failures<M>, ArrayError> {
+        let failures = self.flush_what_was_found().await;
+        if !failures.is_empty() {
+            return Ok(failures);
+        }
+        let failures = self.bring_level().await;
+        if !failures.is_empty() {
+            return Ok(failures);
+        }
+        let events = self.record.borrow().events + u64::from(!mutant!("events-not-bumped"));
+        let failures = Self::without_room(self.write_bitmap_header(events).await)?;
+        if !failures.is_empty() {
+            return Ok(failures);
+        }
+        self.record.borrow_mut().events = events;
+        let staying = self.devices().into_iter().filter(|device| !device.is_leaving.get());
+        let (changed, others): (Vec<_>, Vec<_>) =
+            staying.partition(|device| device.is_untold.get() && !mutant!("newcomer-told-last"));
+        let is_seated = |device: &&Rc<Device<M>>| matches!(device.state.get(), DeviceState::Recovering { .. });
+        debug_assert!(
+            changed.iter().filter(is_seated).count() <= 1,
+            "one would be called active by another before it says how far it is"
+        );
+        let successors = self.successors();
+        let is_first = |device: &Rc<Device<M>>| {
+            matches!(device.state.get(), DeviceState::Recovering { .. })
+                || successors.iter().any(|(_, successor)| Rc::ptr_eq(successor, device))
+        };
+        let (first, rest): (Vec<_>, Vec<_>) = others.into_iter().partition(is_first);
+        let (last, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|device| device.is_contradicted.get());
+        for devices in [changed, first] {
+            let failures = self.write_superblocks(devices).await;
+            if !failures.is_empty() {
+                self.record.borrow_mut().events = events - 1; // what the rest is told next comes right behind what it knows
+                return Ok(failures);
+            }
+        }
+        let mut failures = self.write_superblocks(rest).await;
+        failures.extend(self.write_superblocks(last).await);
+        Ok(failures)
+    }
+
+    async fn write_superblocks(&self, devices: Vec<Rc<Device<M>>>) -> Failures<M> {
+        let writes = devices.iter().map(|device| device.write_superblock(self.superblock_of(device), &self.pool));
+        let results = join_all(writes).await;
+        let outcome = |(device, result): (Rc<Device<M>>, Result<(), MemberError>)| match result {
+            Ok(()) => {
+                device.is_untold.set(false);
+                device.is_contradicted.set(false);
+                None
+            }
+            Err(error) => Some((device, error)),
+        };
+        devices.into_iter().zip(results).filter_map(outcome).collect()
+    }
+
+    /// Superblocks and bits as they were read: written by an earlier user, perhaps, who was killed before the flush.
+    async fn flush_what_was_found(&self) -> Failures<M> {
+        if !std::mem::take(&mut self.record.borrow_mut().is_flush_owed) {
+            return Vec::new();
+        }
+        let devices = self.devices();
+        let flushes = join_all(devices.iter().map(|device| device.flush(Why::Superblock))).await;
+        devices.into_iter().zip(flushes).filter_map(|(device, result)| Some((device, result.err()?))).collect()
+    }
+
+    /// Members that a round cut short left one event behind are told first what the others say already:
+    /// another round, cut short as well, would leave them two behind.
+    async fn bring_level(&self) -> Failures<M> {
+        let events = self.record.borrow().events;
+        let Some(said) = self.record.borrow_mut().uneven.take() else { return Vec::new() };
+        let is_behind = |device: &Rc<Device<M>>| {
+            let own = device.superblock.borrow();
+            // A spare that was about to become active must not be called so before it says how far it is.
+            let role = said.roles.get(usize::from(own.device_number.0));
+            let is_told = role.is_none_or(|role| *role == own.own_role());
+            // One that has changed since is told first of that, which the others do not know yet.
+            own.events < events && is_told && (mutant!("level-before-told") || !device.is_untold.get())
+        };
+        let devices: Vec<_> = self.devices().into_iter().filter(is_behind).collect();
+        let level = |device: &Rc<Device<M>>| {
+            let mut superblock = device.superblock.borrow().clone();
+            (superblock.events, superblock.resync) = (events, said.resync);
+            superblock.roles.clone_from(&said.roles);
+            superblock.bitmap = said.bitmap;
+            superblock
+        };
+        let writes = devices.iter().map(async |device| {
+            let bitmap = device.superblock.borrow().bitmap;
+            let result = device.write_superblock(level(device), &self.pool).await;
+            // One that is being added or removed just now is for the next events to tell of.
+            device.superblock.borrow_mut().bitmap = bitmap;
+            result
+        });
+        let results = join_all(writes).await;
+        devices.into_iter().zip(results).filter_map(|(device, result)| Some((device, result.err()?))).collect()
+    }
+
+    fn superblock_of(&self, device: &Device<M>) -> Superblock {
+        let record = self.record.borrow();
+        let mut superblock = device.superblock.borrow().clone();
+        superblock.events = record.events;
+        superblock.resync = match record.dirty {
+            true => Resync::From(Sectors(0)),
+            // Who is to be left behind is so in the last round alone, and what was resynced was without him.
+            false if record.owed > 1 && !mutant!("clean-before-left-behind") => superblock.resync,
+            false => record.resync,
+        };
+        superblock.roles.clone_from(&record.roles);
+        let wall = self.clock.wall();
+        // The kernel writes no microseconds: by them a keeper of checksums knows its own superblocks.
+        superblock.updated = Timestamp { seconds: wall.as_secs(), micros: wall.subsec_micros().max(1) };
+        superblock
+    }
+}
+
+/// Whether all data can be had without the slots of which `missing` is true.
+pub(crate) fn survives(geometry: &Geometry, missing: &dyn Fn(format::units::Slot) -> bool) -> bool {
+    match geometry {
+        Geometry::Mapping(mapping) => mapping.survives(missing),
+        Geometry::Parity(parity) => {
+            let lost = (0..parity.slots()).filter(|&slot| missing(format::units::Slot(slot))).count();
+            parity.survives(lost as u16)
+        }
+    }
+}
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// Marks the array clean whenever nothing was written for `delay`, until it
+    /// is stopped: md's safe mode. So a crash while idle costs nothing. To be
+    /// run beside the requests by whoever serves the array.
+    pub async fn mark_clean_when_idle(&self, delay: Duration) {
+        let inner = &*self.0;
+        if inner.read_only {
+            return;
+        }
+        loop {
+            let (before, seen) = (inner.writers.at_rest(), inner.marked_dirty.seen());
+            let was_dirty = inner.record.borrow().dirty;
+            let is_over = match was_dirty {
+                true => inner.gate.closes_before(inner.clock.sleep_until(inner.clock.now() + delay)).await,
+                // Until then nothing wakes.
+                false => inner.gate.closes_before(inner.marked_dirty.changed_since(seen)).await,
+            };
+            let is_idle = || {
+                before.is_some() && inner.writers.at_rest() == before && !inner.gate.is_closed() && !inner.owes_any()
+            };
+            let has_failed =
+                |result: Result<(), ArrayError>| result.is_err_and(|error| error.kind != ArrayErrorKind::NoSpace);
+            if is_over || (was_dirty && is_idle() && has_failed(inner.flush_and_mark_clean(is_idle).await)) {
+                return; // or broken: it stays dirty
+            }
+        }
+    }
+
+    /// Marks a member faulty, as mdadm's `--fail`. `member` is its name, or the
+    /// last part of it where that is unique.
+    ///
+    /// # Errors
+    /// When there is no such member, the array cannot do without it, or the
+    /// others' superblocks could not be written.
+    pub async fn fail(&self, member: &str) -> Result<(), Refusal> {
+        let inner = &*self.0;
+        if inner.read_only {
+            return Err(Refusal::new("the array is read-only"));
+        }
+        let device = inner.find(member)?;
+        let _inside = inner.gate.enter().ok_or_else(|| Refusal::new("the array is stopped"))?;
+        let _lock = inner.metadata.exclusive(0..1).await;
+        inner.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
+        if device.state.get() == DeviceState::Faulty {
+            return Ok(());
+        }
+        if !inner.survives_without(&device) {
+            return Err(Refusal::new("the array cannot do without this member")
+                .of(&device.name)
+                .advice("`mdspace status` shows which members are left, and whether a resync must end first"));
+        }
+        let slot = inner.slot_of_device(&device);
+        inner.set_faulty(&device);
+        inner.tell(&device, slot, ChangeKind::Left, Some("called faulty by request"));
+        inner.publish().await.map_err(|error| error.refusal().of(&device.name))
+    }
+
+    /// Lets go of a faulty or spare member, as mdadm's `--remove`. The others leave a spare behind: its number may be
+    /// given to another, which it must never be taken for.
+    ///
+    /// # Errors
+    /// When there is no such member, or it is active, or the others' superblocks could not be written.
+    pub async fn remove(&self, member: &str) -> Result<(), Refusal> {
+        let inner = &*self.0;
+        let device = inner.find(member)?;
+        let _alone = inner.licences.alone().await;
+        let _lock = inner.metadata.exclusive(0..1).await;
+        if device.is_active() {
+            return Err(Refusal::new("the member is active").of(&device.name).advice("fail it first"));
+        }
+        inner.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
+        inner.tell(&device, None, ChangeKind::Removed, None);
+        if device.state.get() != DeviceState::Spare
+            || inner.read_only
+            || inner.broken.borrow().is_some()
+            || mutant!("removed-not-left-behind")
+        {
+            return Ok(());
+        }
+        inner.record.borrow_mut().owed = ROUNDS_TO_LEAVE_BEHIND;
+        inner.publish().await.map_err(|error| error.refusal().of(&device.name))
+    }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    pub(crate) fn find(&self, name: &str) -> Result<Rc<Device<M>>, Refusal> {
+        let slots = self.slots.borrow();
+        let others = self.others.borrow();
+        let successors: Vec<_> = slots.iter().flatten().filter_map(|device| device.successor()).collect();
+        let all = || slots.iter().flatten().chain(others.iter()).chain(&successors);
+        if let Some(device) = all().find(|device| device.name == name) {
+            return Ok(device.clone());
+        }
+        let last_part = |device: &&Rc<Device<M>>| device.name.rsplit('/').next() == Some(name);
+        let mut matches = all().filter(last_part);
+        match (matches.next(), matches.next()) {
+            (Some(device), None) => Ok(device.clone()),
+            (Some(_), Some(_)) => {
+                Err(Refusal::new("several members are called so").of(name).advice("give its whole path"))
+            }
+            (None, _) => Err(Refusal::new("not a member of this array").of(name)),
+        }
+    }
+}

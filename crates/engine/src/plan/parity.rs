@@ -1,0 +1,200 @@
+//! A plan's arithmetic: new parity, and data that no member gave.
+//!
+//! Every result is a linear combination of chunks whose contents are known,
+//! column by column: `1 * x` for P, `2^e * x` for Q, and what
+//! [`parity::recovery`] says for a chunk that is lost.
+
+use crate::base::buffer::{Block, Pool};
+use crate::plan::planner::{Column, Plan, Transfer, Way};
+use format::geometry::{Parity, Role, Stripe};
+use parity::{Kernel, Symbol, gf};
+use smallvec::{SmallVec, smallvec};
+use std::ops::Range;
+
+/// Chunk contents at hand while a plan is carried out.
+pub(crate) struct Known<'a> {
+    /// Read from the members.
+    pub(crate) old: &'a [(Transfer, Block)],
+    /// Given by the caller.
+    pub(crate) new: &'a [(Transfer, Block)],
+}
+
+/// The block that holds `range` of a chunk, and where in the block that is.
+fn find<'a>(blocks: &'a [(Transfer, Block)], role: Role, range: &Range<u32>) -> Option<(&'a Block, Range<usize>)> {
+    let (transfer, block) = blocks.iter().find(|(transfer, _)| transfer.covers(role, range))?;
+    let base = transfer.within.start;
+    Some((block, (range.start - base) as usize..(range.end - base) as usize))
+}
+
+impl<'a> Known<'a> {
+    pub(crate) fn old(&self, role: Role, range: &Range<u32>) -> Option<&'a [u8]> {
+        find(self.old, role, range).map(|(block, part)| &block[part])
+    }
+
+    /// As [`Known::old`], sharing the memory.
+    pub(crate) fn old_block(&self, role: Role, range: &Range<u32>) -> Option<Block> {
+        find(self.old, role, range).map(|(block, part)| block.slice(part))
+    }
+
+    fn given(&self, role: Role, range: &Range<u32>) -> Option<&'a [u8]> {
+        find(self.new, role, range).map(|(block, part)| &block[part])
+    }
+}
+
+type Terms<'a> = SmallVec<[(u8, &'a [u8]); 16]>;
+
+/// The weight of data chunk `index` in P or Q.
+pub(crate) fn weight(stripe: &Stripe, parity: Role, index: u16) -> u8 {
+    match parity {
+        Role::Q => gf::pow2(stripe.q_exponent(index)),
+        _ => 1,
+    }
+}
+
+/// The new contents of each parity transfer of `plan`.
+pub(crate) fn compute(
+    kernel: &Kernel,
+    pool: &Pool,
+    parity: &Parity,
+    stripe: &Stripe,
+    known: &Known<'_>,
+    plan: &Plan,
+) -> SmallVec<[(Transfer, Block); 2]> {
+    let transfers: SmallVec<[&Transfer; 2]> =
+        plan.writes.iter().filter(|transfer| !matches!(transfer.role, Role::Data(_))).collect();
+    if let [p, q] = transfers[..]
+        && let Some(both) = compute_both(kernel, pool, parity, stripe, known, plan, p, q)
+    {
+        return both;
+    }
+    let one = |transfer: &&Transfer| {
+        let mut target = pool.take((transfer.within.end - transfer.within.start) as usize);
+        for column in &plan.columns {
+            let (within, outer) = (&column.within, &transfer.within);
+            if outer.start <= within.start && within.end <= outer.end {
+                let part = (within.start - outer.start) as usize..(within.end - outer.start) as usize;
+                let terms = parity_terms(parity, stripe, known, column, transfer.role);
+                kernel.combine(&mut target[part], &terms);
+            }
+        }
+        ((*transfer).clone(), target.freeze())
+    };
+    transfers.iter().map(one).collect()
+}
+
+/// P and Q in one pass over the data, for a plan of one column that has all data at hand.
+#[allow(clippy::too_many_arguments)]
+fn compute_both(
+    kernel: &Kernel,
+    pool: &Pool,
+    parity: &Parity,
+    stripe: &Stripe,
+    known: &Known<'_>,
+    plan: &Plan,
+    p: &Transfer,
+    q: &Transfer,
+) -> Option<SmallVec<[(Transfer, Block); 2]>> {
+    let [column] = &plan.columns[..] else { return None };
+    if column.way != Way::Reconstruct || p.role != Role::P || q.role != Role::Q {
+        return None;
+    }
+    let mut by_exponent: SmallVec<[&[u8]; 32]> = SmallVec::from_elem(&[][..], parity.data_chunks().into());
+    for index in 0..parity.data_chunks() {
+        let place = by_exponent.get_mut(usize::from(stripe.q_exponent(index)))?;
+        let role = Role::Data(index);
+        *place = known.given(role, &column.within).or_else(|| known.old(role, &column.within))?;
+    }
+    let bytes = (column.within.end - column.within.start) as usize;
+    let (mut p_target, mut q_target) = (pool.take(bytes), pool.take(bytes));
+    kernel.pq(&mut p_target, &mut q_target, &by_exponent);
+    Some(smallvec![(p.clone(), p_target.freeze()), (q.clone(), q_target.freeze())])
+}
+
+/// The combination that makes `target`'s new contents in a column.
+fn parity_terms<'a>(parity: &Parity, stripe: &Stripe, known: &Known<'a>, column: &Column, target: Role) -> Terms<'a> {
+    let range = &column.within;
+    let mut terms = Terms::new();
+    if column.way == Way::Modify {
+        terms.push((1, known.old(target, range).expect("modifying reads the old parity")));
+        for role in column.asked.iter() {
+            let Role::Data(index) = role else { continue };
+            let weight = weight(stripe, target, index);
+            if !mutant!("stale-parity") {
+                terms.push((weight, known.old(role, range).expect("modifying reads the old data")));
+            }
+            terms.push((weight, known.given(role, range).expect("what is asked was given")));
+        }
+        return terms;
+    }
+    let mut solved = Solved::default();
+    for index in 0..parity.data_chunks() {
+        let role = Role::Data(index);
+        let weight = weight(stripe, target, index);
+        match &column.way {
+            _ if column.asked.contains(role) => {
+                terms.push((weight, known.given(role, range).expect("what is asked was given")));
+            }
+            Way::Solve { unknown } if unknown.contains(role) => solved.add(parity, stripe, column, role, weight),
+            Way::Solve { .. } => solved.add_known(role, weight),
+            _ => terms.push((weight, known.old(role, range).expect("the plan reads what it needs"))),
+        }
+    }
+    solved.into_terms(known, range, &mut terms);
+    terms
+}
+
+/// The chunks that add up to `role`, which is not read in a column, and with which weights.
+pub(crate) fn combination(parity: &Parity, stripe: &Stripe, column: &Column, role: Role) -> SmallVec<[(u8, Role); 16]> {
+    let Way::Solve { unknown } = &column.way else { unreachable!("only solving leaves data unread") };
+    if unknown.len() == 1 && column.uses.contains(Role::P) && !column.uses.contains(Role::Q) {
+        return column.uses.iter().map(|role| (1, role)).collect(); // P is the sum of all data
+    }
+    let mut solved = Solved::default();
+    solved.add(parity, stripe, column, role, 1);
+    solved.0.retain(|(weight, _)| *weight != 0);
+    solved.0
+}
+
+/// A growing combination of old chunks, each named once.
+#[derive(Default)]
+struct Solved(SmallVec<[(u8, Role); 16]>);
+
+impl Solved {
+    fn add_known(&mut self, role: Role, weight: u8) {
+        match self.0.iter_mut().find(|(_, known)| *known == role) {
+            Some((sum, _)) => *sum ^= weight,
+            None => self.0.push((weight, role)),
+        }
+    }
+
+    /// Adds `weight` times a chunk that was not read.
+    fn add(&mut self, parity: &Parity, stripe: &Stripe, column: &Column, role: Role, weight: u8) {
+        let exponent = |index| if parity.parities() == 2 { stripe.q_exponent(index) } else { index as u8 };
+        let exponents: SmallVec<[u8; 32]> = (0..parity.data_chunks()).map(exponent).collect();
+        let symbol = |role| match role {
+            Role::Data(index) => Symbol::Data(exponents[usize::from(index)]),
+            Role::P => Symbol::P,
+            Role::Q => Symbol::Q,
+        };
+        let Way::Solve { unknown } = &column.way else { unreachable!("only solving leaves data unread") };
+        let unread = [Role::P, Role::Q].into_iter().filter(|&role| !column.uses.contains(role));
+        let lost: SmallVec<[Symbol; 3]> = unknown.iter().chain(unread).map(symbol).collect();
+        let terms = parity::recovery(&exponents, &lost, symbol(role)).expect("the planner reads what solves it");
+        for (coefficient, source) in terms {
+            let source = match source {
+                Symbol::P => Role::P,
+                Symbol::Q => Role::Q,
+                Symbol::Data(exponent) => {
+                    let index = exponents.iter().position(|&e| e == exponent);
+                    Role::Data(index.expect("recovery names chunks of this stripe") as u16)
+                }
+            };
+            self.add_known(source, gf::mul(weight, coefficient));
+        }
+    }
+
+    fn into_terms<'a>(self, known: &Known<'a>, range: &Range<u32>, terms: &mut Terms<'a>) {
+        let chunk = |role| known.old(role, range).expect("the plan reads what it solves from");
+        terms.extend(self.0.into_iter().filter(|&(weight, _)| weight != 0).map(|(weight, role)| (weight, chunk(role))));
+    }
+}

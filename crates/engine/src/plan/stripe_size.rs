@@ -1,0 +1,81 @@
+//! The unit in which parity arrays move data: md's `stripe_size`.
+//!
+//! md's users choose: a small unit makes small writes cheap, a large one makes
+//! large transfers few. Here the default moves exactly the bytes that are
+//! needed, in one transfer for each member and stripe, and is never worse; a
+//! fixed unit is for those who want md's behaviour, or to compare with it.
+
+use crate::array::{Array, Inner};
+use crate::seam::clock::Clock;
+use crate::seam::error::Refusal;
+use crate::seam::member::Member;
+use format::geometry::Geometry;
+
+/// In what unit members are read and written where a stripe changes in part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum StripeSize {
+    /// Exactly the bytes that are needed.
+    #[default]
+    Auto,
+    /// Whole units of this many bytes, aligned within the chunk: a power of
+    /// two, from [`STRIPE_SIZE_MIN`] to the chunk.
+    Fixed(u32),
+}
+
+/// The smallest fixed unit, as in md.
+pub const STRIPE_SIZE_MIN: u32 = 4096;
+
+impl StripeSize {
+    /// The unit in bytes, when there is one.
+    pub fn bytes(self) -> Option<u32> {
+        match self {
+            Self::Auto => None,
+            Self::Fixed(bytes) => Some(bytes),
+        }
+    }
+
+    /// Refuses a unit that an array of this geometry cannot have.
+    pub(crate) fn check(self, geometry: &Geometry) -> Result<(), Refusal> {
+        let Self::Fixed(bytes) = self else { return Ok(()) };
+        let refused = |reason: String| Err(Refusal::new(reason).field("stripe-size"));
+        let Geometry::Parity(parity) = geometry else {
+            return refused("an array without parity has no stripes to move in units".to_owned());
+        };
+        if !bytes.is_power_of_two() {
+            return refused(format!("{bytes} bytes is not a power of two"));
+        }
+        if bytes < STRIPE_SIZE_MIN || u64::from(bytes) > parity.chunk_bytes() {
+            let chunk = parity.chunk_bytes();
+            return refused(format!("{bytes} bytes is not from {STRIPE_SIZE_MIN} to the chunk's {chunk}"));
+        }
+        Ok(())
+    }
+}
+
+impl<M: Member, C: Clock> Array<M, C> {
+    /// Changes the unit, for requests that begin from now on.
+    ///
+    /// # Errors
+    /// When the array cannot have it; nothing changed.
+    pub fn set_stripe_size(&self, stripe_size: StripeSize) -> Result<(), Refusal> {
+        self.check_stripe_size(stripe_size)?;
+        self.0.stripe_size.set(stripe_size);
+        self.0.licences.renew();
+        Ok(())
+    }
+
+    /// Whether the array can have this unit.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn check_stripe_size(&self, stripe_size: StripeSize) -> Result<(), Refusal> {
+        stripe_size.check(self.0.geometry())
+    }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// The unit in bytes that is in force.
+    pub(crate) fn stripe_size_bytes(&self) -> Option<u32> {
+        self.stripe_size.get().bytes()
+    }
+}

@@ -1,0 +1,9 @@
+//! What the engine asks of its surroundings, and what it reports: members, clocks, observers, errors.
+//!
+//! Traits and plain values that other crates implement or read; no logic of a RAID level.
+
+pub mod clock;
+pub(crate) mod error;
+pub mod member;
+pub mod observe;
+pub(crate) mod report;

@@ -1,0 +1,112 @@
+//! Changes of membership, told as they happen: each is a line of the log, and an entry in the report of a scrub that is
+//! not over. So the result of a scrub says what became of the members since it began.
+//!
+//! What is told decides nothing, and nothing here waits or writes.
+
+use crate::array::Inner;
+use crate::device::Device;
+use crate::seam::clock::Clock;
+use crate::seam::member::Member;
+use format::units::Slot;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The log's name for lines about members, which the program prints from level INFO on.
+pub const LOG_TARGET: &str = "mdspace::members";
+
+/// What happened to a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    /// It is faulty, by an error or by request, and takes part no more.
+    Left,
+    /// It is a member now: a spare, at first.
+    Added,
+    /// It has a slot, and its recovery is due.
+    Recovering,
+    /// It is current everywhere.
+    Recovered,
+    /// It is to take the place of the member in its slot.
+    Replacing,
+    /// It has taken that place.
+    Replaced,
+    /// The array knows it no more.
+    Removed,
+    /// It did not answer in time: nothing is read from it until it answers again.
+    Silent,
+    /// It answers again.
+    Answers,
+}
+
+/// One change of membership.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberChange {
+    /// The member's name.
+    pub member: String,
+    /// The slot that it has, had, or is to have.
+    pub slot: Option<u16>,
+    /// What happened.
+    pub change: ChangeKind,
+    /// Why, where that is known.
+    pub reason: Option<String>,
+}
+
+impl fmt::Display for MemberChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { member, slot, change, reason } = self;
+        let did = match change {
+            ChangeKind::Left => "left the array",
+            ChangeKind::Added => "was added",
+            ChangeKind::Recovering => "has a slot, and is to be recovered",
+            ChangeKind::Recovered => "is recovered, and in sync",
+            ChangeKind::Replacing => "is to replace the member in its slot",
+            ChangeKind::Replaced => "has taken the place of the member in its slot",
+            ChangeKind::Removed => "was removed",
+            ChangeKind::Silent => "did not answer in time, and is not read until it answers",
+            ChangeKind::Answers => "answers again",
+        };
+        write!(f, "{}", member.escape_debug())?;
+        slot.map_or(Ok(()), |slot| write!(f, " (slot {slot})"))?;
+        write!(f, " {did}")?;
+        reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {reason}"))
+    }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// Tells of a change, in the log and in the report of a scrub.
+    pub(crate) fn tell(&self, device: &Device<M>, slot: Option<Slot>, change: ChangeKind, reason: Option<&str>) {
+        let told = self.note_change(device, slot, change, reason);
+        match change {
+            ChangeKind::Left | ChangeKind::Silent => tracing::warn!(target: LOG_TARGET, "{told}"),
+            _ => tracing::info!(target: LOG_TARGET, "{told}"),
+        }
+    }
+
+    /// Tells of a change that the log has already, in the report of a scrub alone.
+    pub(crate) fn note_change(
+        &self,
+        device: &Device<M>,
+        slot: Option<Slot>,
+        change: ChangeKind,
+        reason: Option<&str>,
+    ) -> MemberChange {
+        let (member, slot, reason) = (device.name.clone(), slot.map(|slot| slot.0), reason.map(str::to_owned));
+        let told = MemberChange { member, slot, change, reason };
+        self.note_in_scrub(&told);
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_a_sentence_without_a_control_character() {
+        let (member, reason) = ("b\u{1b}[31m".to_owned(), Some("an error".to_owned()));
+        let change = MemberChange { member, slot: Some(1), change: ChangeKind::Left, reason };
+        assert_eq!(change.to_string(), "b\\u{1b}[31m (slot 1) left the array: an error");
+        let change = MemberChange { slot: None, reason: None, change: ChangeKind::Added, member: "c".to_owned() };
+        assert_eq!(change.to_string(), "c was added");
+    }
+}
