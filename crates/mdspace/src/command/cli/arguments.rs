@@ -117,9 +117,10 @@ pub(crate) enum Command {
 /// `up`
 #[derive(Debug, Args)]
 pub(crate) struct UpArguments {
-    /// Serve the page, metrics and read-only control over HTTP on this loopback address; port 0 is a free port
-    #[arg(long, value_name = "HOST:PORT", value_parser = parse_loopback, default_value = "127.0.0.1:0")]
-    pub(crate) http: SocketAddr,
+    /// Serve the page, metrics and read-only control over HTTP on this loopback address, instead of a free port of
+    /// 127.0.0.1
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_loopback)]
+    pub(crate) http: Option<SocketAddr>,
 
     /// Print the array's status as JSON, in one line, once clients can connect, instead of what to type next
     #[arg(long)]

@@ -6,7 +6,7 @@ use crate::command::text::wording::utc;
 use engine::examined::{BadBlocksExamined, BitmapExamined, ReshapeExamined};
 use engine::status::Examination;
 
-/// What is on one member.
+/// The metadata of a member.
 pub(crate) fn examination(member: &Examination) -> String {
     let chunk = if member.chunk_bytes > 0 { format!(", chunk {}", Size(member.chunk_bytes)) } else { String::new() };
     let uuid = member.device_uuid.as_deref().unwrap_or("none");
@@ -34,7 +34,7 @@ pub(crate) fn examination(member: &Examination) -> String {
     format!("{}\n{}", member.name, columns(&rows))
 }
 
-/// What the member calls itself, and how it is used.
+/// The member's role in its superblock, and its flags.
 fn role(member: &Examination) -> String {
     let mut text = match member.role.strip_prefix("active ") {
         Some(slot) => format!("member in slot {slot}"),

@@ -1,25 +1,24 @@
-//! The commands that the README and the book name in their sentences and tables are ones that the command takes.
+//! Checks that commands in the sentences and tables of the README and the book exist.
 //!
-//! What stands between backquotes and begins with `mdspace`, or with a subcommand and one of its options. It is parsed
-//! and not run: `...` and words in capitals stand for what a reader has. Blocks are left to tests/docs.rs, which runs
-//! them.
+//! A command is text between backquotes that begins with `mdspace`, or with a subcommand and one of its options. The
+//! test parses it and does not run it: `...` and words in capitals are placeholders. tests/docs.rs runs the blocks.
 
 use crate::command::cli::arguments::CommandLine;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use std::path::{Path, PathBuf};
 
-/// The text between backquotes, outside of blocks, with its white space made one.
+/// The texts between backquotes, outside of blocks, with each white space replaced by one space.
 fn quoted(page: &str) -> Vec<String> {
     let sentences: String = page.split("```").step_by(2).collect();
     let quoted = sentences.split('`').skip(1).step_by(2);
     quoted.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
 
-/// Its words as the command would get them; none when it is no command.
+/// The words as the command would get them; `None` if the text is not a command.
 fn command(text: &str) -> Option<Vec<String>> {
     let definition = CommandLine::command();
-    // As a shell would split it; a quotation mark without its other half is no command.
+    // Split as by a shell. Text with an unbalanced quotation mark is not a command.
     let words = shlex::split(text)?;
     let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
     let is_subcommand = |word: &&str| definition.get_subcommands().any(|command| command.get_name() == *word);
@@ -29,7 +28,7 @@ fn command(text: &str) -> Option<Vec<String>> {
         [first, second, ..] if is_subcommand(&first) && second.starts_with("--") => words.insert(0, "mdspace"),
         _ => return None,
     }
-    // Whatever takes a value or a member takes this, a uuid too.
+    // Every argument accepts this placeholder, even a uuid.
     let filled = |word: &str| match word {
         "..." => "01234567:01234567:01234567:01234567".to_owned(),
         word => word.to_owned(),
@@ -37,7 +36,7 @@ fn command(text: &str) -> Option<Vec<String>> {
     Some(words.into_iter().map(filled).collect())
 }
 
-/// Whether the command takes these words, or would if more of them followed.
+/// Whether the command accepts these words, alone or with further ones.
 fn is_taken(words: &[String]) -> Result<(), String> {
     let lacks_value = |error: &clap::Error| matches!(error.get(ContextKind::InvalidValue), Some(ContextValue::String(value)) if value.is_empty());
     let lacks_more = |error: &clap::Error| match error.kind() {

@@ -14,7 +14,7 @@ use crate::command::server::exports::NbdSource;
 use crate::command::server::nbd_address::NbdAddress;
 use crate::command::server::serve::ArrayServer;
 use crate::command::text::failure::Failure;
-use crate::command::text::output::print;
+use crate::command::text::output::{print, tell};
 use crate::command::text::size::Size;
 use crate::create::default_recipe;
 use crate::machine::{Arena, Machine, Purpose};
@@ -23,6 +23,7 @@ use engine::create::Recipe;
 use engine::status::Status;
 use format::geometry::Level;
 use parity::Kernel;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -49,14 +50,14 @@ pub(crate) fn run(arguments: &UpArguments, kernel: Option<&'static Kernel>) -> R
         return Err(Failure::refused(format!("{}: is being served already", directory.display()))
             .advise("`mdspace status` shows the array, `mdspace stop` stops it"));
     }
-    let http = Http::listen(arguments.http)?;
+    let http = listen(arguments.http)?;
     let machine = Machine::start(kernel, Arena::Large)?;
     machine.run(async {
         let members = members_in(&machine, directory).await?;
         let candidates = machine.open_all(&members, Purpose::Write)?;
         let array = machine.assemble_candidates(candidates, false, Purpose::Write).await?;
         let nbd = NbdSource::Address(NbdAddress::Unix(sockets.nbd));
-        let control = Control { source: ControlSource::Path(sockets.control), http: Some(http) };
+        let control = Control { source: ControlSource::Path(sockets.control), http };
         let server = ArrayServer::start(&machine, array, nbd, &ExportArguments::default(), control, None).await?;
         print(&server.greeting(arguments.json))?;
         if !arguments.json {
@@ -64,6 +65,19 @@ pub(crate) fn run(arguments: &UpArguments, kernel: Option<&'static Kernel>) -> R
         }
         server.run().await
     })
+}
+
+/// The listener for the page. Without an address of the user's choice it is optional: a container may have no loopback
+/// device.
+fn listen(chosen: Option<SocketAddr>) -> Result<Option<Http>, Failure> {
+    let http = Http::listen(chosen.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)));
+    if chosen.is_none()
+        && let Err(failure) = &http
+    {
+        tell!("note: no page: {}", failure.reason());
+        return Ok(None);
+    }
+    http.map(Some)
 }
 
 fn not_own(path: &Path, error: &std::io::Error) -> Failure {

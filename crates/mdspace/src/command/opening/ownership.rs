@@ -1,6 +1,6 @@
 //! Whether a directory, or a file in it, is the user's own.
 //!
-//! Members and sockets are taken only from places that no other user can change. Otherwise another user chooses what
+//! Members and sockets are used only in places that no other user can change. Otherwise another user chooses what
 //! the command opens, or answers in the place of the user's servers.
 
 use rustix::process::Uid;

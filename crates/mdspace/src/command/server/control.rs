@@ -1,4 +1,4 @@
-//! The server's side of the control socket: where it listens, and the way of a command to the array's thread.
+//! The server's side of the control socket: its listeners, and the channel for commands to the array's thread.
 //!
 //! The control interface has a thread of its own ([`ControlServer`]). It sends each command to the array's thread and
 //! waits for the reply.
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 /// it.
 const OTHERS_READ_OR_WRITE: u32 = 0o026;
 
-/// Where the control socket comes from.
+/// The source of the control socket.
 pub(crate) enum ControlSource {
     /// The server creates it here.
     Path(PathBuf),
@@ -109,7 +109,7 @@ impl Control {
 /// Takes the reply to a command.
 pub(super) type Reply = oneshot::Sender<Result<Value, ApiError>>;
 
-/// A command on its way from the control thread to the array's thread.
+/// A command from the control thread for the array's thread.
 pub(super) struct Request {
     pub(super) command: Command,
     pub(super) reply: Reply,

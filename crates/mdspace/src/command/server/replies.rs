@@ -16,7 +16,7 @@ struct ServedStatus<'a> {
     served: &'a Served,
 }
 
-/// Where an array is served, in its status.
+/// The part of the status about the server.
 #[derive(Serialize)]
 pub(super) struct Served {
     /// The NBD URI.
@@ -38,7 +38,7 @@ pub(super) struct Stopped<'a> {
     pub(super) pid: u32,
 }
 
-/// What a command that was carried out replies with.
+/// The result of a command.
 pub(super) enum Answer {
     /// The array's status.
     Status,

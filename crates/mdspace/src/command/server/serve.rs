@@ -93,7 +93,7 @@ fn nbd_source(
     }
 }
 
-/// The control socket, likewise.
+/// The control socket: the user's choice, the service manager's, or one of the user's own directory.
 fn control_source(
     chosen: Option<&Path>,
     inherited: Option<UnixListener>,

@@ -6,7 +6,7 @@ use engine::{ArrayError, ArrayErrorKind, Block, Buffer, Pool};
 use export::measure::Measured;
 use export::{Durability, Volume, VolumeError, VolumeErrorKind};
 
-/// Upper limit of the preferred request size that clients are told.
+/// Upper limit of the preferred request size that clients see.
 const PREFERRED_BYTES_MAX: u64 = 32 << 20;
 
 /// The array for clients, with every request measured.

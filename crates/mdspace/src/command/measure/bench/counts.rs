@@ -33,11 +33,11 @@ pub(super) struct Count {
     pub(super) depth: usize,
     /// Number of requests.
     pub(super) requests: u64,
-    /// Of all members together.
+    /// Total of all members.
     pub(super) reads: u64,
     /// Their bytes.
     pub(super) read_bytes: u64,
-    /// Of all members together.
+    /// Total of all members.
     pub(super) writes: u64,
     /// Their bytes.
     pub(super) written_bytes: u64,

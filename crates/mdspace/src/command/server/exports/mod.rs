@@ -26,7 +26,7 @@ use std::time::Duration;
 /// Time that clients have to accept their last replies.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
-/// Advice: other ways to a block device.
+/// Advice: alternatives for a block device.
 const OTHER_BLOCK_DEVICES: &str = "use --fuse and a loop device (docs/fuse.md), or --nbd and the kernel's nbd driver";
 
 /// An open export.
@@ -56,7 +56,7 @@ pub(crate) struct ExportStatus {
     clients: usize,
 }
 
-/// Where NBD clients connect.
+/// The source of the NBD socket.
 pub(crate) enum NbdSource {
     /// The server binds this address.
     Address(NbdAddress),
