@@ -267,8 +267,9 @@ pub(crate) fn not_opened(error: &OpenError) -> Refusal {
             refusal.advice("stop the program that uses it; `mdspace status` finds your servers")
         }
         OpenError::Busy { .. } => refusal.advice("unmount it, or stop the array that holds it (mdadm --stop)"),
-        OpenError::System { .. } if error.is_permission_denied() => refusal
-            .advice("`ls -lL` shows its owner, who (or root) can give you access: chmod, setfacl, or the disks' group"),
+        OpenError::System { .. } if error.is_permission_denied() => refusal.advice(
+            "`ls -lL` shows its owner; the owner or root can give you access: chmod, setfacl, or the disks' group",
+        ),
         OpenError::NotAMember { .. } | OpenError::Alias { .. } | OpenError::System { .. } => refusal,
     }
 }

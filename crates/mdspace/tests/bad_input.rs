@@ -351,7 +351,7 @@ fn a_write_past_the_end_is_refused() {
 }
 
 #[test]
-fn a_bitmap_that_writers_refuse_is_told_by_who_only_looks() {
+fn a_bitmap_that_writers_refuse_is_reported_by_examine() {
     let bench = Bench::new();
     bench.run("examine", &MEMBERS).ok();
     let mut bytes = bench.bytes("m1.img");

@@ -91,7 +91,7 @@ fn curl_is_a_client_as_the_page_says() {
 }
 
 #[test]
-fn who_comes_from_mdadm_finds_its_configuration_understood() {
+fn mdadms_configuration_is_understood_as_the_page_says() {
     assert_eq!(run_page("docs/from-mdadm.md"), 6);
 }
 
@@ -151,7 +151,11 @@ fn every_block_of_every_page_is_seen_to_by_some_test() {
         let page = std::fs::read_to_string(root.join(&name)).expect("a page");
         let of = |kind: &str| blocks(&page).iter().filter(|(found, _)| *found == kind).count();
         let known = of("sh") + of("sh server") + of("console") + of("text");
-        assert_eq!(blocks(&page).len(), known, "{name}: a block that no test runs or compares, and that is not marked as text");
+        assert_eq!(
+            blocks(&page).len(),
+            known,
+            "{name}: a block that no test runs or compares, and that is not marked as text"
+        );
         let console = CONSOLE.iter().find(|(page, ..)| *page == name).map_or(0, |(_, count, _)| *count);
         assert_eq!(of("console"), console, "{name}: blocks of commands that another step sees to");
         let is_run = this.contains(&format!("run_page(\"{name}\")")) || this.contains(&format!("\"{name}\"), "));

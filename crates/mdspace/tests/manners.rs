@@ -282,7 +282,7 @@ fn mdadms_options_get_the_line_to_type_and_nothing_that_only_looked_is_told_to_c
         assert!(!run.expect(2, &[]).stderr.contains(changing), "{line}: {}", run.stderr);
     }
     here.run("remov a").expect(2, &["'remove'"]);
-    here.run("serve --scan data --config /dev/null").expect(2, &["data: ", "it has none"]);
+    here.run("serve --scan data --config /dev/null").expect(2, &["data: ", "it has no ARRAY line"]);
 }
 
 #[test]

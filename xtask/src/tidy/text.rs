@@ -29,8 +29,8 @@ const PURE_SOURCES: &[&str] = &["crates/parity/src/", "crates/format/src/", "cra
 /// Where `unsafe` may be written, and what for.
 const UNSAFE_SOURCES: &[&str] = &[
     "crates/parity/",                                 // SIMD intrinsics
-    "crates/engine/src/base/join.rs",                   // futures in a pinned slice
-    "crates/engine/src/base/buffer.rs",                    // aligned memory that the kernel reads and writes
+    "crates/engine/src/base/join.rs",                 // futures in a pinned slice
+    "crates/engine/src/base/buffer.rs",               // aligned memory that the kernel reads and writes
     "crates/io/",                                     // io_uring, mapped memory
     "crates/export/tests/support/virtual_machine.rs", // completions of a C interface
 ];

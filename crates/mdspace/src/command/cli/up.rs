@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &UpArguments, kernel: Option<&'static Kernel>) -> R
     let http = listen(arguments.http)?;
     let machine = Machine::start(kernel, Arena::Large)?;
     machine.run(async {
-        let members = members_in(&machine, directory).await?;
+        let (members, is_new) = members_in(&machine, directory).await?;
         let candidates = machine.open_all(&members, Purpose::Write)?;
         let array = machine.assemble_candidates(candidates, false, Purpose::Write).await?;
         let nbd = NbdSource::Address(NbdAddress::Unix(sockets.nbd));
@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &UpArguments, kernel: Option<&'static Kernel>) -> R
         let server = ArrayServer::start(&machine, array, nbd, &ExportArguments::default(), control, None).await?;
         print(&server.greeting(arguments.json))?;
         if !arguments.json {
-            print(&next_steps(&server, &members))?;
+            print(&next_steps(&server, &members, is_new))?;
         }
         server.run().await
     })
@@ -85,13 +85,13 @@ fn not_own(path: &Path, error: &std::io::Error) -> Failure {
         .advise("work in a directory that no other user can write to, such as one in your home")
 }
 
-/// The members in `directory`; new ones, as a new array, if there are none.
-async fn members_in(machine: &Machine, directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+/// The members in `directory`, and whether they are a new array, created because there were none.
+async fn members_in(machine: &Machine, directory: &Path) -> Result<(Vec<PathBuf>, bool), Failure> {
     if let Ok(members) = expand(&[pattern(directory).into_os_string()]) {
         for member in &members {
             ownership::check_file(member).map_err(|error| not_own(member, &error))?;
         }
-        return Ok(members);
+        return Ok((members, false));
     }
     let failed = |error| Failure::refused(format!("{}: cannot create: {error}", directory.display()));
     let is_new = !directory.exists();
@@ -107,7 +107,7 @@ async fn members_in(machine: &Machine, directory: &Path) -> Result<Vec<PathBuf>,
         }
         return Err(failure);
     }
-    Ok(members)
+    Ok((members, true))
 }
 
 /// The glob of the members in `directory`.
@@ -115,8 +115,8 @@ fn pattern(directory: &Path) -> PathBuf {
     directory.join("member*.img")
 }
 
-/// The next commands for a new user.
-fn next_steps(server: &ArrayServer<'_>, members: &[PathBuf]) -> String {
+/// The next commands for a new user. Only an array without data gets a line that writes.
+fn next_steps(server: &ArrayServer<'_>, members: &[PathBuf], is_new: bool) -> String {
     let mdspace = std::env::args_os().next().map_or_else(|| "mdspace".to_owned(), |path| name_of(Path::new(&path)));
     let page = server.http().map(|url| format!("In a browser: {url}/\n")).unwrap_or_default();
     let uri = format!("'{}'", server.nbd());
@@ -124,15 +124,20 @@ fn next_steps(server: &ArrayServer<'_>, members: &[PathBuf]) -> String {
     let clients: String = clients.map(|(_, line)| format!("  {}\n", line.replace("URI", &uri))).collect();
     let (change, outcome) = change(&server.status(), members, &mdspace);
     let members = pattern(Path::new(UP_DIRECTORY)).display().to_string();
+    let copy = match is_new {
+        true => format!(
+            "  echo 'hello, array' | {mdspace} write '{members}'\n  {mdspace} read '{members}' --length 13 | cat\n"
+        ),
+        false => format!("  {mdspace} read '{members}' --length 64 | od -c\n"),
+    };
     format!(
         "\n{page}In another terminal, in this directory:\n\
          \x20 {mdspace} status\n\
          {clients}\
          {change}\
          \x20 {mdspace} stop\n\
-         {outcome} When it is stopped:\n\
-         \x20 echo 'hello, array' | {mdspace} write '{members}'\n\
-         \x20 {mdspace} read '{members}' --length 13 | cat\n\
+         {outcome} When the array is stopped:\n\
+         {copy}\
          `up` continues with the same array.\n"
     )
 }
