@@ -76,7 +76,7 @@ class Model:
 
 class Server:
     def __init__(self, array):
-        words = [array.mdspace, "serve", *array.members, "--cache", array.cache, "--shards", array.shards,
+        words = [array.mdspace, "serve", *array.members, "--cache", array.cache,
                  "--nbd", "unix:" + array.socket, "--control", array.control]
         while not self.starts(words):
             pass
@@ -106,7 +106,7 @@ class Server:
 
 class Array:
     def __init__(self, mdspace, name, arguments, count):
-        self.mdspace, self.name, self.cache, self.shards = mdspace, name, "writethrough", "1"
+        self.mdspace, self.name, self.cache = mdspace, name, "writethrough"
         self.members = [f"{name}.{number}" for number in range(count)]
         self.socket, self.control = name + ".nbd", name + ".control"
         self.run("create", "--chunk", "64K", "--size", "8M", "--name", name, *arguments, *self.members)
@@ -216,7 +216,6 @@ def run(mdspace, directory, rounds, seed):
     for number in range(rounds + len(arrays)):
         array = arrays[number % len(arrays)]
         array.cache = choice.choice(["writethrough", "writeback"])
-        array.shards = choice.choice(["1", "2"])
         server = Server(array)
         try:
             array.is_whole()

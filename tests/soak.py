@@ -58,8 +58,7 @@ class Control(http.client.HTTPConnection):
 
 class Server:
     def __init__(self, mdspace, members):
-        # Two threads where they may, one while something is amiss, and the changes between.
-        words = [mdspace, "serve", *members, "--shards", "2", "--nbd", "unix:nbd.sock", "--control", "control.sock"]
+        words = [mdspace, "serve", *members, "--nbd", "unix:nbd.sock", "--control", "control.sock"]
         with open("server.log", "w") as log:
             self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
         if not any(line.startswith("  control") for line in self.process.stdout):

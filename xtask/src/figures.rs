@@ -110,9 +110,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if document.begin(ARITHMETIC) {
         document.add(arithmetic_table()?);
     }
-    if document.begin(SHARDED) {
-        document.add(shards_table(arguments.seconds)?);
-    }
     if document.begin(CHECKSUMS) {
         for (level, members) in COUNTED {
             document.add(checksums_table(level, members, arguments.seconds / 2.0)?);
@@ -264,17 +261,6 @@ fn arithmetic_rows(printed: &str) -> Result<String> {
     Ok(rows.into_iter().map(|(title, figures)| format!("{title} {} |\n", figures.join(" | "))).collect())
 }
 
-const SHARDED: &str = "
-## Two shards beside one
-
-RAID-5 of 8 members in memory, 4 KiB at random, 32 under way in each thread: what two threads do together (`--shards 2`) beside what one
-does with an array of its own, in turn. A request for a stripe of the other thread's goes there and back with its data; one for
-the thread's own meets nobody.
-
-| | one shard | two shards | two / one |
-|---|---|---|---|
-";
-
 const CHECKSUMS: &str = "
 ## What checksums cost
 
@@ -323,17 +309,6 @@ fn checks_table(level: &str, members: u16) -> Result<String> {
     Ok(format!(
         "| RAID-{level}, {members} members | {memory:.2} GB/s | {ratio:.2} | {looped} | {driver:.2} GB/s | {times:.1} |\n"
     ))
-}
-
-fn shards_table(seconds: f64) -> Result<String> {
-    let result = bench(&["--level", "5", "--shards", "2", "--depth", "32", "--seconds", &seconds.to_string()], &[])?;
-    let mut text = String::new();
-    for figure in result["levels"][0]["shards"].as_array().context("no figures")? {
-        let workload = figure["workload"].as_str().context("no name")?;
-        let (one, all) = (number(&figure["one_per_second"])? / 1e3, number(&figure["all_per_second"])? / 1e3);
-        writeln!(text, "| {workload} | {one:.0} k/s | {all:.0} k/s | {:.2} |", number(&figure["ratio"])?)?;
-    }
-    Ok(text)
 }
 
 /// What is asked of arrays with checksums and without, and how it is called in the table.

@@ -13,34 +13,33 @@ mod mutant;
 mod array;
 mod base;
 mod control;
+mod core;
 mod data;
 mod device;
-mod licences;
 mod metadata;
 mod plan;
 mod seam;
-mod shards;
 
 pub use base::buffer;
 pub use control::{assemble, create, examined, inspect, status};
 pub use plan::{diagnose, planner};
 pub use seam::{clock, member, observe};
 
-pub use array::{Array, Durability};
+pub use array::Array;
 pub use base::buffer::{Block, Buffer, Pool, SUMMED_BYTES};
 pub use base::versioned::Growing;
-pub use control::assemble::{AssembleOptions, CACHE_BYTES, Candidate, Offer};
+pub use control::assemble::{AssembleOptions, CACHE_BYTES, Offer};
 pub use control::forced::Forced;
 pub use control::grow::Growth;
 pub use control::sweep::{
     ArrayPart, DoubtfulZeros, FINDINGS_LISTED_MAX, Finding, FindingVerdict, Findings, MemberCount, MemberPart, Outcome,
     Resynced, ScrubAction, ScrubCounts, ScrubReport, ScrubRequest, ScrubState, SweepStatus, SweepTransfers, SyncSpeed,
 };
+pub use data::request::Durability;
+pub use data::stripe_size::{STRIPE_SIZE_MIN, StripeSize};
 pub use device::checksums::{ChecksumMemory, Verify};
 pub use metadata::bitmap::{BitmapClearing, BitmapPolicy, BitmapWrites};
-pub use plan::stripe_size::{STRIPE_SIZE_MIN, StripeSize};
 pub use seam::clock::{Clock, Moment};
 pub use seam::error::{ArrayError, ArrayErrorKind, Refusal};
-pub use seam::member::{Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation};
+pub use seam::member::{Candidate, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation};
 pub use seam::report::{ChangeKind, LOG_TARGET, MemberChange};
-pub use shards::{Division, Letter, Post, Shard, ShardOptions, Shareable};

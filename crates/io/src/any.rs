@@ -1,9 +1,9 @@
 //! One type for every kind of member, so that an array can mix them without
 //! boxing each transfer's future.
 
-use crate::file::{FileHandle, FileMember};
-use crate::memory::{MemoryHandle, MemoryMember};
-use engine::{Block, Buffer, Limits, Member, MemberError, Shareable};
+use crate::file::FileMember;
+use crate::memory::MemoryMember;
+use engine::{Block, Buffer, Limits, Member, MemberError};
 use format::units::MemberByte;
 use std::cell::Ref;
 use std::rc::Rc;
@@ -26,33 +26,6 @@ impl From<FileMember> for AnyMember {
 impl From<MemoryMember> for AnyMember {
     fn from(member: MemoryMember) -> Self {
         Self::Memory(Rc::new(member))
-    }
-}
-
-/// What a member of another thread is made of.
-#[derive(Debug)]
-pub enum AnyHandle {
-    /// Of a [`FileMember`].
-    File(FileHandle),
-    /// Of a [`MemoryMember`].
-    Memory(MemoryHandle),
-}
-
-impl Shareable for AnyMember {
-    type Handle = AnyHandle;
-
-    fn share(&self) -> Option<AnyHandle> {
-        match self {
-            Self::File(member) => member.share().map(AnyHandle::File),
-            Self::Memory(member) => member.share().map(AnyHandle::Memory),
-        }
-    }
-
-    fn open(handle: AnyHandle) -> Self {
-        match handle {
-            AnyHandle::File(handle) => <FileMember as Shareable>::open(handle).into(),
-            AnyHandle::Memory(handle) => <MemoryMember as Shareable>::open(handle).into(),
-        }
     }
 }
 

@@ -17,8 +17,6 @@ use std::rc::Rc;
 pub(crate) struct Descriptor {
     fd: OwnedFd,
     slot: Option<u32>,
-    /// Its lock is another's, who is not done with it.
-    is_shared: bool,
     /// Locks of the same bytes by other paths.
     _aliases: Vec<OwnedFd>,
     core: Rc<Core>,
@@ -30,7 +28,7 @@ impl Descriptor {
     /// # Panics
     /// When the thread has no executor.
     pub(crate) fn new(fd: OwnedFd) -> Rc<Self> {
-        Rc::new(Self { fd, slot: None, is_shared: false, _aliases: Vec::new(), core: Core::current() })
+        Rc::new(Self { fd, slot: None, _aliases: Vec::new(), core: Core::current() })
     }
 
     /// The same, registered: for what has no operations without an end. It holds `aliases` as long as itself.
@@ -38,21 +36,9 @@ impl Descriptor {
     /// # Panics
     /// When the thread has no executor.
     pub(crate) fn registered(fd: OwnedFd, aliases: Vec<OwnedFd>) -> Rc<Self> {
-        Self::registered_as(fd, false, aliases)
-    }
-
-    /// The same, of a file whose lock its first user keeps.
-    ///
-    /// # Panics
-    /// When the thread has no executor.
-    pub(crate) fn shared(fd: OwnedFd) -> Rc<Self> {
-        Self::registered_as(fd, true, Vec::new())
-    }
-
-    fn registered_as(fd: OwnedFd, is_shared: bool, aliases: Vec<OwnedFd>) -> Rc<Self> {
         let core = Core::current();
         let slot = core.ring.register_file(fd.as_raw_fd());
-        Rc::new(Self { fd, slot, is_shared, _aliases: aliases, core })
+        Rc::new(Self { fd, slot, _aliases: aliases, core })
     }
 
     pub(crate) fn core(&self) -> &Rc<Core> {
@@ -80,9 +66,7 @@ impl Drop for Descriptor {
         if let Some(slot) = self.slot {
             // Others wait for the lock, which must not wait for other members' operations. Where there is none, this
             // fails, which is as good.
-            if !self.is_shared {
-                let _ = rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::Unlock);
-            }
+            let _ = rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::Unlock);
             self.core.ring.unregister_file(slot);
         }
     }

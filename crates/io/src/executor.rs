@@ -2,7 +2,7 @@
 //!
 //! Each round polls every task that was ready when the round began, then goes
 //! to the kernel once, with all that the tasks queued; it waits there only
-//! when nothing is ready. So a busy shard pays one system call for many
+//! when nothing is ready. So a busy thread pays one system call for many
 //! operations, and an idle one sleeps.
 //!
 //! Invariants:
@@ -78,7 +78,6 @@ impl Executor {
             running: Cell::new(false),
             rounds: Rc::default(),
             inbox,
-            expects_more: Cell::default(),
         });
         CURRENT.with_borrow_mut(|current| {
             assert!(current.is_none(), "a thread has one executor");
@@ -145,10 +144,6 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Looks for news before the kernel is asked to wait, of a thread that another has just sent something: some tens of microseconds, as
-/// virtual machines poll before they halt.
-const LOOKS: u32 = 500;
-
 /// An executor's state, shared by everything that belongs to its thread.
 pub(crate) struct Core {
     pub(crate) ring: Ring,
@@ -160,8 +155,6 @@ pub(crate) struct Core {
     /// Rounds since the start.
     pub(crate) rounds: Rc<Cell<u64>>,
     inbox: Arc<Inbox>,
-    /// Another thread has put something into the inbox since this one last waited: the next may follow at once.
-    expects_more: Cell<bool>,
 }
 
 impl Core {
@@ -199,9 +192,7 @@ impl Core {
         self.wake(main_task);
         loop {
             self.rounds.set(self.rounds.get() + 1);
-            if self.inbox.empty(self) {
-                self.expects_more.set(true);
-            }
+            self.inbox.empty(self);
             let batch = self.ready.borrow().len();
             for _ in 0..batch {
                 let Some(index) = self.ready.borrow_mut().pop_front() else { break };
@@ -237,24 +228,10 @@ impl Core {
             }
             return;
         }
-        if self.expects_more.take() {
-            self.ring.enter(Wait::No);
-            if !self.ready.borrow().is_empty() || self.look_for_news() {
-                return;
-            }
-        }
         if self.inbox.may_wait() {
             self.ring.enter(self.timers.next().map_or(Wait::Forever, Wait::For));
             self.inbox.is_awake();
         }
-    }
-
-    /// Whether anything comes from another thread, or from the ring, within a short time.
-    fn look_for_news(&self) -> bool {
-        (0..LOOKS).any(|_| {
-            std::hint::spin_loop();
-            self.inbox.is_filled() || self.ring.has_news()
-        })
     }
 }
 

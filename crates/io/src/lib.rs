@@ -2,7 +2,7 @@
 //! io_uring executor, clock and sockets that serve them; and, as it takes
 //! long commands and mapped memory, what the kernel's ublk driver understands.
 //!
-//! One thread is one shard: one [`Executor`] with one ring, and everything
+//! A thread has one [`Executor`] with one ring, and everything
 //! made on that thread belongs to it and never leaves it. Other threads reach
 //! it through a [`Remote`].
 //!
@@ -33,14 +33,13 @@ mod transfer;
 pub mod ublk;
 mod wake;
 
-pub use any::{AnyHandle, AnyMember};
+pub use any::AnyMember;
 pub use event::{Event, Inlet};
 pub use executor::{Executor, JoinHandle, Options, spawn, yield_now};
 pub use file::{
-    Direct, FileHandle, FileMember, Lock, OpenError, OpenFile, OpenOptions, create_preallocated, create_sparse,
-    has_data, holes,
+    Direct, FileMember, Lock, OpenError, OpenFile, OpenOptions, create_preallocated, create_sparse, has_data, holes,
 };
-pub use memory::{MemoryHandle, MemoryMember};
+pub use memory::MemoryMember;
 pub use remote::{Remote, Stopped};
 pub use stamp::Stamps;
 pub use time::RealClock;

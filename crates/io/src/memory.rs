@@ -3,9 +3,7 @@
 //! Each operation completes when it is first polled, in one copy, which takes checksums on the way where they are wanted. Pages that
 //! were never written take no memory, and discarding gives them back.
 
-use engine::{
-    Block, Buffer, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation, SUMMED_BYTES, Shareable,
-};
+use engine::{Block, Buffer, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation, SUMMED_BYTES};
 use format::units::MemberByte;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::cell::{Cell, Ref, RefCell};
@@ -14,7 +12,6 @@ use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::rc::Rc;
-use std::sync::Arc;
 
 const PAGE_BYTES: usize = 4096;
 
@@ -24,7 +21,7 @@ const LONGEST_BYTES: u32 = 128 << 10;
 
 /// A member in anonymous memory; its contents go with it.
 pub struct MemoryMember {
-    map: Arc<Map>,
+    map: Map,
     limits: Limits,
     /// Borrowed while somebody looks at what the map holds ([`Member::lend`]); nothing is changed then.
     lent: RefCell<()>,
@@ -48,7 +45,7 @@ impl MemoryMember {
             discards_to_zeros: true,
             volatile_cache: false,
         };
-        Ok(Self { map: Arc::new(Map::new(length)?), limits, lent: RefCell::default() })
+        Ok(Self { map: Map::new(length)?, limits, lent: RefCell::default() })
     }
 
     /// The request's place in memory, if it lies within the member.
@@ -150,48 +147,17 @@ impl Member for MemoryMember {
     }
 }
 
-/// What a member of another thread is made of: the same memory.
-pub struct MemoryHandle {
-    map: Arc<Map>,
-    limits: Limits,
-}
-
-impl Shareable for MemoryMember {
-    type Handle = MemoryHandle;
-
-    fn share(&self) -> Option<MemoryHandle> {
-        Some(MemoryHandle { map: self.map.clone(), limits: self.limits.clone() })
-    }
-
-    fn open(MemoryHandle { map, limits }: MemoryHandle) -> Self {
-        Self { map, limits, lent: RefCell::default() }
-    }
-}
-
-impl fmt::Debug for MemoryHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryHandle").field("limits", &self.limits).finish_non_exhaustive()
-    }
-}
-
 impl fmt::Debug for MemoryMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryMember").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 
-/// An anonymous mapping. Contents are copied in and out, or looked at while nobody changes them, as the member sees to.
-/// Of several threads that have it none may write where another reads or writes, as with a device that several use: a
-/// stripe belongs to one shard.
+/// An anonymous mapping. Contents are copied in and out, or looked at while nothing changes them, as the member sees to.
 struct Map {
     base: NonNull<u8>,
     bytes: usize,
 }
-
-// SAFETY: the mapping belongs to no thread, and is unmapped by whoever is the last to have it.
-unsafe impl Send for Map {}
-// SAFETY: see the type; what is copied in and out at the same time lies in different places.
-unsafe impl Sync for Map {}
 
 impl Map {
     fn new(bytes: usize) -> io::Result<Self> {

@@ -145,22 +145,6 @@ impl Stream {
         Self::connect(fd, address.into()).await
     }
 
-    /// A connection on the current thread's executor that was [detached](Stream::detach) from another's.
-    ///
-    /// # Panics
-    /// When the thread has no executor.
-    pub fn attached(fd: OwnedFd) -> Self {
-        Self::new(fd)
-    }
-
-    /// The connection, for another thread's executor; nothing may be under way.
-    ///
-    /// # Errors
-    /// When there are too many descriptors.
-    pub fn detach(self) -> io::Result<OwnedFd> {
-        self.descriptor.as_fd().try_clone_to_owned()
-    }
-
     async fn connect(fd: OwnedFd, address: SocketAddrAny) -> io::Result<Self> {
         let stream = Self::new(fd);
         let (result, _) = transfer::connect(&stream.descriptor, address).await;
@@ -225,14 +209,6 @@ impl Stream {
         SocketAddr::try_from(address).ok().map(|address| address.ip())
     }
 
-    /// A further descriptor of the connection, by which another thread can [end](end_connection) it.
-    ///
-    /// # Errors
-    /// When there are too many descriptors.
-    pub fn descriptor(&self) -> io::Result<OwnedFd> {
-        self.descriptor.as_fd().try_clone_to_owned()
-    }
-
     /// Ends the connection in both directions: the other side sees its end,
     /// and everything that waits on it here comes back.
     pub fn shutdown(&self) {
@@ -245,12 +221,6 @@ impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stream").finish_non_exhaustive()
     }
-}
-
-/// Ends a connection as [`Stream::shutdown`] does, wherever it is served.
-pub fn end_connection(descriptor: &OwnedFd) {
-    // It fails only when there is no connection any more.
-    let _ = rustix::net::shutdown(descriptor, rustix::net::Shutdown::Both);
 }
 
 fn tcp_socket(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {

@@ -4,7 +4,7 @@
 //! Each executor has an [`Inbox`]: jobs, and names of tasks to wake, behind a
 //! mutex that its own thread takes only when a flag says that something is there. It
 //! looks at the flag in each of its rounds, and says before it waits for its ring that it is to be
-//! told by an eventfd: so threads that are busy ask nothing of the kernel to wake each other's tasks.
+//! told by an eventfd: so another thread asks nothing of the kernel to wake a task of one that is busy.
 
 use crate::descriptor::Descriptor;
 use crate::executor::{Core, spawn};
@@ -12,7 +12,6 @@ use crate::transfer;
 use crate::wake::TaskId;
 use futures_channel::oneshot;
 use rustix::event::EventfdFlags;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -23,11 +22,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The inboxes of all executors of the process, by executor.
 static INBOXES: Mutex<BTreeMap<u16, Arc<Inbox>>> = Mutex::new(BTreeMap::new());
-
-thread_local! {
-    /// Those that this thread has put something into, so that it need not ask all others for them each time.
-    static KNOWN: RefCell<Vec<Arc<Inbox>>> = const { RefCell::new(Vec::new()) };
-}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing panics while it holds one of these locks, and no state between
@@ -107,15 +101,10 @@ impl Inbox {
         true
     }
 
-    /// By the owner: whether something was put in.
-    pub(crate) fn is_filled(&self) -> bool {
-        self.is_filled.load(Ordering::Relaxed)
-    }
-
     /// By the owner, in each round: does what was put in, if anything was.
-    pub(crate) fn empty(&self, core: &Core) -> bool {
-        if !self.is_filled() {
-            return false;
+    pub(crate) fn empty(&self, core: &Core) {
+        if !self.is_filled.load(Ordering::Relaxed) {
+            return;
         }
         // Before the contents are taken: what comes behind them is seen in the next round.
         self.is_filled.store(false, Ordering::SeqCst);
@@ -125,7 +114,6 @@ impl Inbox {
         };
         wakes.into_iter().for_each(|task| core.wake(task));
         jobs.into_iter().for_each(|job| job());
-        true
     }
 
     /// By the owner: whether it may wait, of which it then is told the end by the eventfd too; [`Inbox::is_awake`] takes it back.
@@ -146,19 +134,10 @@ impl Inbox {
 
 /// Wakes a task of another thread's executor.
 pub(crate) fn forward(task: TaskId) {
-    let executor = task.executor();
-    let wake = |inbox: &Arc<Inbox>| inbox.executor == executor && inbox.put(|contents| contents.wakes.push(task));
-    // Not there when the thread is about to end.
-    if KNOWN.try_with(|known| known.borrow().iter().any(wake)).unwrap_or(false) {
-        return;
+    let inbox = lock(&INBOXES).get(&task.executor()).cloned();
+    if let Some(inbox) = inbox {
+        inbox.put(|contents| contents.wakes.push(task));
     }
-    let inbox = lock(&INBOXES).get(&executor).cloned();
-    let Some(inbox) = inbox.filter(wake) else { return };
-    let _ = KNOWN.try_with(|known| {
-        let mut known = known.borrow_mut();
-        known.retain(|other| other.executor != executor);
-        known.push(inbox);
-    });
 }
 
 /// The task that each executor runs so that its waiting ends when something is put into its inbox.

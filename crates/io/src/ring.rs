@@ -237,12 +237,6 @@ impl Ring {
         !submission.is_empty() || submission.taskrun() || submission.cq_overflow()
     }
 
-    /// Whether something has completed that [`Ring::enter`] would collect.
-    pub(crate) fn has_news(&self) -> bool {
-        let mut uring = self.uring.borrow_mut();
-        uring.submission().taskrun() || !uring.completion().is_empty()
-    }
-
     /// Hands everything queued to the kernel, waits as told, and collects
     /// what has completed.
     ///

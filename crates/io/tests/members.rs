@@ -3,7 +3,7 @@
 
 mod support;
 
-use engine::{Block, Buffer, Limits, Member, MemberErrorKind, Operation, Pool, Shareable};
+use engine::{Block, Buffer, Limits, Member, MemberErrorKind, Operation, Pool};
 use format::units::MemberByte;
 use futures_util::future::join_all;
 use mdspace_io::{
@@ -391,27 +391,6 @@ fn an_exclusive_member_is_nobody_elses_and_readers_share() {
         }
         drop(held);
     }
-}
-
-#[test]
-fn a_handle_reaches_the_same_bytes_and_leaves_the_lock_to_whoever_shared_it() {
-    let _alone = alone();
-    let (executor, pool) = executor();
-    let directory = tempfile::tempdir().expect("a directory");
-    let member = file_in(directory.path(), &OpenOptions::default());
-    let handle = member.share().expect("a descriptor more");
-    let other = <FileMember as Shareable>::open(handle);
-    let written = executor.block_on(other.write(MemberByte(4096), filled(&pool, 4096, 3).freeze()));
-    written.expect("written");
-    drop(other);
-    let (read, data) = executor.block_on(member.read(MemberByte(4096), pool.take(4096)));
-    read.expect("read");
-    assert!(data[..] == filled(&pool, 4096, 3)[..]);
-    let path = directory.path().join("member");
-    let again = FileMember::open(&path, &OpenOptions::default());
-    assert!(matches!(again, Err(OpenError::Locked { .. })), "{again:?}");
-    drop(member);
-    drop(FileMember::open(&path, &OpenOptions::default()).expect("nobody has it"));
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn hashes(here: &Workplace) -> Vec<u64> {
 
 #[test]
 fn whatever_a_client_sends_others_are_served_and_no_member_changes() {
-    for (bitmap, how) in [("none", ""), ("internal", "--shards 2"), ("none", "--cache writeback")] {
+    for (bitmap, how) in [("none", ""), ("internal", ""), ("none", "--cache writeback")] {
         let here = Workplace::new();
         here.run(&format!("create --level 5 --chunk 64K --size 8M --bitmap {bitmap} a b c")).ok();
         let data = noise(77, 3 << 20);

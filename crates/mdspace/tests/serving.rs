@@ -376,7 +376,7 @@ fn churn(socket: &str, region: std::ops::Range<u64>, salt: u8) {
             client.request(1, place * PAGE, PAGE as u32, &page(*place, turn));
             assert_eq!(client.reply(), place * PAGE);
         }
-        // Larger than a run of stripes that belong to one shard.
+        // Longer than many stripes.
         let long = vec![salt; 9 << 20];
         client.request(1, region.start * PAGE, long.len() as u32, &long);
         client.reply();
@@ -392,11 +392,11 @@ fn churn(socket: &str, region: std::ops::Range<u64>, salt: u8) {
 }
 
 #[test]
-fn shards_share_an_array_that_loses_a_member_and_stops_clean() {
+fn several_clients_share_an_array_that_loses_a_member_and_stops_clean() {
     let here = Workplace::new();
     here.run("create --level 5 --chunk 64K --size 40M --bitmap internal --name data a b c").ok();
     for (cache, fails) in [("writethrough", false), ("writeback", true)] {
-        let server = Server::of(&here, &format!("serve a b c --shards 3 --cache {cache}"));
+        let server = Server::of(&here, &format!("serve a b c --cache {cache}"));
         let status = parsed(&here.run("status --json").ok().text());
         let nbd = status["served"]["nbd"].as_str().expect("an address");
         let socket = nbd.strip_prefix("nbd+unix:///?socket=").expect("a unix socket").to_owned();
@@ -412,7 +412,7 @@ fn shards_share_an_array_that_loses_a_member_and_stops_clean() {
         clients.into_iter().for_each(|client| client.join().expect("it read what it wrote"));
         let status = parsed(&here.run("status --json").ok().text());
         let written = |slot: usize| status["members"][slot]["written_bytes"].as_u64().expect("a count");
-        assert!(fails || (0..3).all(|slot| written(slot) > 30 << 20), "transfers of all shards count: {status}");
+        assert!(fails || (0..3).all(|slot| written(slot) > 30 << 20), "transfers of all clients count: {status}");
         let stopped = here.run("stop").ok().text();
         assert_eq!(stopped, if fails { "stopped, clean, degraded\n" } else { "stopped, clean\n" });
         assert_eq!(server.wait(), Some(0));
@@ -431,7 +431,7 @@ fn addresses_that_others_reach_are_refused() {
         ("--tls on", &["--tls-certificates"]),
         ("--tls-verify-peer", &["--tls-certificates"]),
         ("--tls-certificates .", &["--tls-certificates: TLS is off"]),
-        ("--shards 0", &["--shards"]),
+        ("--shards 2", &["--shards", "one thread"]),
         ("--tls require --tls-certificates .", &["./server-cert.pem: No such file"]),
     ] {
         here.run(&format!("serve a b --nbd tcp:127.0.0.1:0 {flags}")).expect(2, words);

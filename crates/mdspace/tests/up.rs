@@ -79,14 +79,14 @@ fn every_line_that_up_prints_works_with_mdspace_alone() {
     }
     all_work(&here, &path, server);
 
-    // The lines follow the array: it has data, then a failed member, then one whose file is gone.
+    // The lines follow the array: it has data, then a failed member, then one whose file is missing.
     let server = up(&here, &path, &[]);
     assert!(commands(&server).join("\n").contains(" add --force "), "{}", server.greeting);
     assert!(!commands(&server).join("\n").contains(" write "), "{}", server.greeting);
     all_work(&here, &path, server);
-    std::fs::remove_file(here.path().join("mdspace-data/member3.img")).expect("a member");
+    std::fs::remove_file(here.path().join("mdspace-data/member0.img")).expect("a member");
     let server = up(&here, &path, &[]);
-    assert!(commands(&server).join("\n").contains(" add mdspace-data/member3.img"), "{}", server.greeting);
+    assert!(commands(&server).join("\n").contains(" add mdspace-data/member0.img"), "{}", server.greeting);
     all_work(&here, &path, server);
 }
 

@@ -13,9 +13,6 @@ struct Arguments {
     /// Only the history of this seed.
     #[arg(long)]
     seed: Option<u64>,
-    /// Have all arrays served by so many shards, whatever their histories say.
-    #[arg(long)]
-    shards: Option<u16>,
     /// How many histories.
     #[arg(long, default_value_t = 10_000)]
     count: u64,
@@ -56,8 +53,7 @@ fn main() -> ExitCode {
             break;
         }
         done += 1;
-        let mut history = History::random(seed);
-        history.setup.shards = arguments.shards.unwrap_or(history.setup.shards);
+        let history = History::random(seed);
         if arguments.keep_going || arguments.brief {
             if let Err(reason) = attempt(&history, &tally) {
                 failed += 1;

@@ -33,8 +33,6 @@ enum By {
     Seed(u64),
     /// A test of crates/sim/tests/sim, by its full name.
     Test(&'static str),
-    /// The history of this seed did once, and another one is sought: `cargo xtask mutants --hunt`. The step says so each time.
-    Sought(u64),
 }
 
 /// Tells a process which mutant it is.
@@ -91,15 +89,9 @@ pub(crate) fn step(log: &mut Log) -> Result<Verdict> {
         "not caught: {}; cargo xtask mutants --hunt NAME finds another history",
         survivors.join(" ")
     );
-    let is_sought = |mutant: &&&Mutant| matches!(mutant.by, By::Sought(_));
-    let sought: Vec<_> = mutants.iter().filter(is_sought).map(|mutant| mutant.name).collect();
-    let caught = mutants.len() - sought.len();
-    let rest = match sought.is_empty() {
-        true => String::new(),
-        false => format!("; not shown, as their histories are sought anew: {}", sought.join(" ")),
-    };
     Ok(Verdict::Passed(format!(
-        "{caught} broken engines caught by histories and tests that the whole one passes{rest}"
+        "{} broken engines caught by histories and tests that the whole one passes",
+        mutants.len()
     )))
 }
 
@@ -122,10 +114,6 @@ fn confirm(mutants: &[&'static Mutant], say: &mut Say<'_>) -> Result<Vec<&'stati
     let tests = build_tests()?;
     let mut survivors = Vec::new();
     for mutant in mutants {
-        if let By::Sought(seed) = mutant.by {
-            say(format!("{:28} NOT SHOWN: {seed} caught it once and is another history by now", mutant.name))?;
-            continue;
-        }
         let told = match catch_by(mutant, &tests)? {
             Some(reason) => format!("caught by {reason}"),
             None => {
@@ -155,7 +143,6 @@ fn catch_by(mutant: &Mutant, tests: &Path) -> Result<Option<String>> {
             let another = first_that_tells(mutant, FURTHER)?;
             Ok(another.map(|Catch { seed: by, reason }| format!("{by}, as {seed} is another history by now: {reason}")))
         }
-        By::Sought(_) => Ok(None),
         By::Test(name) => {
             if let Some(reason) = fail(None, name, tests)? {
                 bail!("{name}: the engine as it is fails already: {reason}");

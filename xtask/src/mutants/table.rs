@@ -3,7 +3,7 @@
 //! Each breaks one promise of the engine that the simulated world holds it to, at the hook of its name. Where a hook no longer
 //! breaks anything, another that does replaces it.
 
-use super::By::{Seed, Sought, Test};
+use super::By::{Seed, Test};
 use super::Mutant;
 
 /// All of them.
@@ -96,12 +96,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "in-place-under-write",
         broken: "what is lost of a stripe is worked out in place while the stripe is being written to",
-        by: Sought(33_145),
+        by: Test("in_place::what_is_lost_is_not_worked_out_of_a_stripe_that_is_being_written_to"),
     },
     Mutant {
         name: "in-place-untrusted",
         broken: "what is lost is worked out in place from parity that no resync has been over",
-        by: Sought(6288),
+        by: Test("in_place::what_does_not_answer_is_not_worked_out_of_parity_that_no_resync_has_been_over"),
     },
     Mutant { name: "stale-parity", broken: "read-modify-write forgets what the old data adds to parity", by: Seed(0) },
     Mutant {
@@ -230,12 +230,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "found-unflushed",
         broken: "superblocks are built on others that an earlier user left in volatile caches",
-        by: Sought(992_957_094_468_932),
+        by: Test(
+            "recovery::rounds::no_member_is_left_behind_by_power_that_goes_after_a_server_was_killed_within_a_round",
+        ),
     },
     Mutant {
         name: "level-before-told",
-        broken: "a member that was given a slot is first told what the others said before",
-        by: Sought(474_088_832_401_620),
+        broken: "a member that has changed since is first told what the others said before",
+        by: Test("recovery::rounds::a_successor_that_was_left_behind_is_never_a_second_member_of_its_slot"),
     },
     Mutant {
         name: "unknown-not-left-behind",
@@ -249,13 +251,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "driver-not-woken",
-        broken: "whoever drives a read-ahead is not told when it is given up, and waits for ever",
-        by: Sought(922924336368417),
+        broken: "the reader that drives a read-ahead is not told when it is given up, and waits for ever",
+        by: Test("reads::a_stream_that_waits_for_what_is_read_ahead_goes_on_when_a_write_gives_that_up"),
     },
     Mutant {
         name: "spare-asked-alone",
-        broken: "a spare that a round cut short has told alone does not know who else takes part",
-        by: Sought(843363006451010),
+        broken: "a spare that a round cut short has told alone is not asked which members it calls active",
+        by: Test("recovery::rounds::a_successor_and_a_spare_that_were_each_told_alone_are_of_one_array"),
     },
     Mutant {
         name: "file-ahead",
@@ -265,7 +267,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "learned-too-late",
         broken: "checksums are learned from what was read, after a failed write may have changed a part of it",
-        by: Sought(619300663399597),
+        by: Test("learning::a_resync_learns_nothing_of_blocks_that_a_failed_write_has_changed_in_part"),
     },
     Mutant {
         name: "found-bits-stable",

@@ -21,7 +21,7 @@ const TREES: &[(&str, &[Row])] = &[(
         ("opening", &["text"]),
         ("server", &["text", "opening"]),
         ("clients", &["text", "opening"]),
-        ("measure", &["text", "opening", "server"]),
+        ("measure", &["text", "opening"]),
         ("cli", &["text", "opening", "server", "clients", "measure"]),
     ],
 )];

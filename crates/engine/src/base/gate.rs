@@ -1,10 +1,18 @@
 //! Counts the requests inside and lets one closer wait until all have left.
 
-use crate::control::sweep::Load;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Poll, Waker};
+
+/// What requests of users do to the array just now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// Requests since the array was assembled.
+    pub(crate) begun: u64,
+    /// Whether any is under way.
+    pub(crate) is_busy: bool,
+}
 
 #[derive(Default)]
 pub(crate) struct Gate {

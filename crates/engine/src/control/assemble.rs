@@ -12,26 +12,26 @@ use crate::base::buffer::Pool;
 use crate::base::notify::Signal;
 use crate::base::versioned::Growing;
 use crate::control::blocks::{check_blocks, largest_block, noted_block};
-use crate::control::forced::{self, Known, Rescue, slots_text};
+use crate::control::forced::{Known, Rescue, slots_text};
 use crate::control::inspect::{Found, find_superblock, read_bad_blocks};
-use crate::control::logs;
-use crate::control::lost_roles;
 use crate::control::read_repair::Healing;
-use crate::control::split::{self, Apart};
+use crate::control::split::Apart;
+use crate::control::{forced, logs, lost_roles, split};
+use crate::core::health::survives;
 use crate::data::cache::{PAGE_BYTES, StripeCache};
 use crate::data::coalesce::Gathering;
 use crate::data::read_ahead::ReadAhead;
+use crate::data::stripe_size::StripeSize;
 use crate::device::checksums::Verify;
 use crate::device::timeout::Surroundings;
 use crate::device::{Device, DeviceState};
 use crate::metadata::bitmap::load::{Circumstances, load, load_file};
 use crate::metadata::bitmap::{BitmapPolicy, Intent};
-use crate::metadata::superblocks::{ROUNDS_TO_LEAVE_ABSENT, ROUNDS_TO_LEAVE_BEHIND, Record, Said, survives};
+use crate::metadata::superblocks::{ROUNDS_TO_LEAVE_ABSENT, ROUNDS_TO_LEAVE_BEHIND, Record, Said};
 use crate::plan::planner::DATA_CHUNKS_MAX;
-use crate::plan::stripe_size::StripeSize;
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
-use crate::seam::member::{Limits, Member};
+use crate::seam::member::{Candidate, Limits, Member};
 use format::geometry::{Geometry, Level};
 use format::integrity::BLOCK_BYTES;
 use format::superblock::{DeviceRole, Resync, Superblock};
@@ -39,14 +39,6 @@ use format::units::{Sectors, Slot};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
-
-/// A member that is offered, under the name that messages call it by.
-pub struct Candidate<M> {
-    /// Its name: a path.
-    pub name: String,
-    /// The member itself.
-    pub member: M,
-}
 
 /// What an array is assembled of.
 pub struct Offer<M> {
@@ -276,18 +268,12 @@ impl<M: Member, C: Clock> Array<M, C> {
             surroundings,
             forced,
             writers: Default::default(),
-            licences: Default::default(),
-            seam: None,
         })))
     }
 }
 
 /// Memory for the stripe cache of an array with members of such limits, as [`AssembleOptions::cache_bytes`] has it.
-pub(crate) fn cache_bytes<'a>(
-    geometry: &Geometry,
-    wanted: Option<usize>,
-    mut members: impl Iterator<Item = &'a Limits>,
-) -> usize {
+fn cache_bytes<'a>(geometry: &Geometry, wanted: Option<usize>, mut members: impl Iterator<Item = &'a Limits>) -> usize {
     // Its rows are whole pages of a chunk.
     let has_rows = matches!(geometry, Geometry::Parity(p) if p.chunk_bytes().is_multiple_of(PAGE_BYTES as u64));
     let pays = members.any(|limits| !limits.synchronous);

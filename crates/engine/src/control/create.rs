@@ -8,15 +8,15 @@
 
 use crate::base::buffer::Pool;
 use crate::base::join::join_all;
-use crate::control::assemble::Candidate;
 use crate::control::blocks::{check_blocks, largest_block};
-use crate::control::inspect::{find_claim, find_claim_of_md, read_bytes};
+use crate::control::inspect::{find_claim, find_claim_of_md};
+use crate::core::health::survives;
 use crate::device::checksums::Checksums;
 use crate::device::place_bytes;
-use crate::metadata::superblocks::survives;
+use crate::seam::bytes::{read_bytes, write_bytes};
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
-use crate::seam::member::{Member, MemberError, MemberErrorKind};
+use crate::seam::member::{Candidate, Member, MemberError, MemberErrorKind};
 use format::bitmap::BitmapSuper;
 use format::geometry::{Geometry, Level, default_layout};
 use format::integrity::Layout;
@@ -428,20 +428,4 @@ async fn write_superblock<M: Member>(writing: &Writing<'_, M>, pool: &Pool) -> R
     let superblock = &writing.superblock;
     write_bytes(writing.member, pool, superblock.super_at(), &superblock.encode()).await?;
     writing.member.flush().await
-}
-
-/// Writes bytes to their place, keeping what shares a logical block with them.
-pub(crate) async fn write_bytes<M: Member>(
-    member: &M,
-    pool: &Pool,
-    at: MemberByte,
-    bytes: &[u8],
-) -> Result<(), MemberError> {
-    let unit = u64::from(member.limits().logical_block_bytes);
-    let (start, end) = (at.0 / unit * unit, (at.0 + bytes.len() as u64).next_multiple_of(unit));
-    let (result, mut buffer) = member.read(MemberByte(start), pool.take((end - start) as usize)).await;
-    result?;
-    let skip = (at.0 - start) as usize;
-    buffer[skip..skip + bytes.len()].copy_from_slice(bytes);
-    member.write(MemberByte(start), buffer.freeze()).await
 }

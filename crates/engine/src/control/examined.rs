@@ -4,8 +4,9 @@
 //! Only reads. A log that cannot be read is left out: assembly names it and says why.
 
 use crate::base::buffer::Pool;
-use crate::control::inspect::{Found, read_bad_blocks, read_bitmap};
+use crate::control::inspect::{Found, read_bad_blocks};
 use crate::control::status::{Examination, level_name};
+use crate::metadata::bitmap::load::read_bitmap;
 use crate::seam::member::Member;
 use format::bitmap::SUPER_BYTES;
 use format::superblock::Reshape;

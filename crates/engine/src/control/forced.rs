@@ -123,7 +123,7 @@ fn survives_with(best: &Superblock, present: &[Slot]) -> bool {
     }
     // A shape that is wrong is refused by name later on.
     Geometry::new(&best.shape(&[]))
-        .is_ok_and(|geometry| crate::metadata::superblocks::survives(&geometry, &|slot| !present.contains(&slot)))
+        .is_ok_and(|geometry| crate::core::health::survives(&geometry, &|slot| !present.contains(&slot)))
 }
 
 /// What speaks against a stale member that has an empty slot.

@@ -20,7 +20,6 @@ use crate::array::{Array, Inner};
 use crate::base::gate::Inside;
 use crate::base::range_lock::RangeGuard;
 use crate::control::blocks::check_blocks;
-use crate::licences::Alone;
 use crate::metadata::bitmap::change::{NewBitmap, Planned};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
@@ -64,7 +63,6 @@ pub(crate) struct Plan<M> {
 pub(crate) struct Held<'a> {
     _inside: Inside<'a>,
     _writes: RangeGuard<'a>,
-    _alone: Alone<'a>,
 }
 
 impl<M: Member, C: Clock> Array<M, C> {
@@ -132,10 +130,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// longer than a write takes; afterwards the members say what those of an array say that was stopped.
     pub(crate) async fn hold_writes(&self) -> Result<Held<'_>, ArrayError> {
         let inside = self.enter_to_change().map_err(unwell)?;
-        let alone = self.licences.alone().await;
         let writes = self.locks.exclusive(0..mutant!("growth-amid-writes" => 0, else u64::MAX));
         self.gathering.close_all(); // what is kept back is written out
-        let held = Held { _alone: alone, _inside: inside, _writes: writes.await };
+        let held = Held { _inside: inside, _writes: writes.await };
         self.flush_and_mark_clean(|| true).await?;
         Ok(held)
     }

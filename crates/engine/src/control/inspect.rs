@@ -5,10 +5,10 @@
 
 use crate::base::buffer::Pool;
 use crate::control::status::uuid_text;
+use crate::seam::bytes::read_bytes;
 use crate::seam::error::Refusal;
 use crate::seam::member::{Limits, Member};
 use format::bad_blocks;
-use format::bitmap::{self, BitmapSuper, SUPER_BYTES};
 use format::signature::{Signature, recognize, windows};
 use format::superblock::{Superblock, Version, decode, places};
 use format::units::{MemberByte, SECTOR_BYTES};
@@ -21,25 +21,6 @@ pub struct Found {
     pub superblock: Superblock,
     /// What stands at its place, up to 4096 bytes.
     pub place: Box<[u8]>,
-}
-
-/// Reads any byte range of a member.
-pub(crate) async fn read_bytes<M: Member>(
-    member: &M,
-    pool: &Pool,
-    at: MemberByte,
-    bytes: u64,
-) -> Result<Vec<u8>, String> {
-    let limits = member.limits();
-    let unit = u64::from(limits.logical_block_bytes);
-    let (start, end) = (at.0 / unit * unit, (at.0 + bytes).next_multiple_of(unit));
-    if end > limits.bytes {
-        return Err(format!("bytes {} to {} lie past the member's end at {}", at.0, at.0 + bytes, limits.bytes));
-    }
-    let (result, buffer) = member.read(MemberByte(start), pool.take((end - start) as usize)).await;
-    result.map_err(|error| error.to_string())?;
-    let skip = (at.0 - start) as usize;
-    Ok(buffer[skip..skip + bytes as usize].to_vec())
 }
 
 /// Finds the superblock of `member`: of two valid ones the later made, as mdadm chooses.
@@ -169,63 +150,6 @@ fn none(name: &str, other: Option<Signature>) -> Refusal {
             .advice("an array's members are partitions then: name these, as devices (`losetup --partscan`) or as images of their own"),
         Some(other) => refuse(format!("{none}, but {}", other.what)),
     }
-}
-
-/// A member's bitmap: superblock and bits.
-///
-/// # Errors
-/// When it cannot be read, or a field of it is wrong.
-pub(crate) async fn read_bitmap<M: Member>(
-    name: &str,
-    member: &M,
-    superblock: &Superblock,
-    pool: &Pool,
-) -> Result<Option<(BitmapSuper, Vec<u8>)>, Refusal> {
-    let Some(at) = superblock.bitmap_at() else { return Ok(None) };
-    let room = superblock.bitmap_room(member.limits().bytes).unwrap_or(0);
-    read_bitmap_at(name, member, at, room, &superblock.set_uuid, pool).await.map(Some)
-}
-
-/// The bitmap at `at` of a member or file, with `room` bytes up to what comes next.
-///
-/// # Errors
-/// As [`read_bitmap`], and when it is not one that this engine writes.
-pub(crate) async fn read_bitmap_at<M: Member>(
-    name: &str,
-    member: &M,
-    at: MemberByte,
-    room: u64,
-    set_uuid: &[u8; 16],
-    pool: &Pool,
-) -> Result<(BitmapSuper, Vec<u8>), Refusal> {
-    let unreadable = |reason| Refusal::new(reason).of(name).field("bitmap");
-    let head = read_bytes(member, pool, at, SUPER_BYTES as u64).await.map_err(unreadable)?;
-    let header = BitmapSuper::decode(&head, room).map_err(|defect| Refusal::defect(name, defect))?;
-    if !matches!(header.kind, bitmap::Kind::Normal) {
-        let reason = format!("{:?} bitmaps are not written by this engine", header.kind);
-        return Err(Refusal::new(reason)
-            .of(name)
-            .field("bitmap.version")
-            .advice("serve it --read-only, or remove the bitmap with mdadm --grow --bitmap=none"));
-    }
-    if header.has_unknown_state() || header.nodes > 0 {
-        let (field, what) =
-            if header.nodes > 0 { ("bitmap.nodes", "a cluster's") } else { ("bitmap.state", "unknown") };
-        return Err(Refusal::new(format!("{what}: the bitmap is not written by this engine"))
-            .of(name)
-            .field(field)
-            .advice("serve it --read-only; a newer kernel may have made it"));
-    }
-    if header.uuid != *set_uuid {
-        return Err(Refusal::new("belongs to another array").of(name).field("bitmap.uuid"));
-    }
-    let bytes = header.bytes_on_disk(room);
-    let unit = u64::from(member.limits().logical_block_bytes);
-    if !bytes.is_multiple_of(unit) {
-        return Err(unreadable(format!("its {bytes} bytes are not whole {unit}-byte blocks of the member")));
-    }
-    let image = read_bytes(member, pool, at, bytes).await.map_err(unreadable)?;
-    Ok((header, image))
 }
 
 /// The ranges of its bytes that a member's bad-block log names.

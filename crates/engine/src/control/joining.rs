@@ -17,27 +17,21 @@
 
 use crate::array::{Array, Inner};
 use crate::base::gate::Inside;
-use crate::control::assemble::{Candidate, difference};
+use crate::control::assemble::difference;
 use crate::control::blocks::check_blocks;
-use crate::control::create::{forget, write_bytes};
+use crate::control::create::forget;
 use crate::control::inspect::{Found, find_claim, find_superblock, read_bad_blocks};
 use crate::control::split::used_without;
-use crate::device::{Device, DeviceState, place_bytes};
+use crate::device::{Device, DeviceState, Return, place_bytes};
 use crate::metadata::bitmap::named::Named;
+use crate::seam::bytes::write_bytes;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
-use crate::seam::member::{Member, MemberError};
+use crate::seam::member::{Candidate, Member, MemberError};
 use crate::seam::report::ChangeKind;
 use format::superblock::{DeviceRole, Superblock, Version};
 use format::units::{DeviceNumber, SECTOR_BYTES, Sectors, Slot};
 use std::rc::Rc;
-
-/// A slot that a device had before, and the events when it left it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Return {
-    slot: Slot,
-    events: u64,
-}
 
 impl<M: Member, C: Clock> Array<M, C> {
     /// Adds a member, as mdadm's `--add`: it becomes a spare, and takes a slot
@@ -50,7 +44,6 @@ impl<M: Member, C: Clock> Array<M, C> {
         let inner = &*self.0;
         let _inside = inner.enter_to_join(&candidate.name)?;
         inner.check_unused(&candidate, overwrite).await?;
-        let _alone = inner.licences.alone().await;
         let _lock = inner.metadata.exclusive(0..1).await;
         let device = inner.prepare_spare(candidate, device_uuid).await?;
         inner.join(device).await
@@ -71,7 +64,6 @@ impl<M: Member, C: Clock> Array<M, C> {
             Ok((found, bad))
         };
         let (Found { superblock, place }, bad) = inner.in_newcomers_time(&name, look).await?;
-        let _alone = inner.licences.alone().await;
         let _lock = inner.metadata.exclusive(0..1).await;
         inner.check_absent(&name)?;
         let place_to_return = inner.check_return(&name, &superblock)?;
@@ -182,13 +174,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
             false => Ok(()),
         }
-    }
-
-    /// All devices that the array knows, faulty ones included.
-    pub(crate) fn members(&self) -> Vec<Rc<Device<M>>> {
-        let slots = self.slots.borrow();
-        let successors = slots.iter().flatten().filter_map(|device| device.successor());
-        slots.iter().flatten().chain(self.others.borrow().iter()).cloned().chain(successors).collect()
     }
 
     /// A superblock for whatever all members agree on.
@@ -323,7 +308,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if !self.is_redundant() || self.next_to_seat().is_none() {
             return Ok(());
         }
-        let _alone = self.licences.alone().await;
         let _lock = self.metadata.exclusive(0..1).await;
         self.check_unbroken()?;
         self.seat_spares().await
@@ -399,7 +383,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 /// A bad-block log without entries, where there is room for one.
 async fn write_empty_log<M: Member>(
     member: &M,
-    pool: &crate::Pool,
+    pool: &crate::base::buffer::Pool,
     superblock: &Superblock,
 ) -> Result<(), MemberError> {
     let (Some(log), Some(at)) = (superblock.bad_blocks, superblock.bad_blocks_at()) else { return Ok(()) };

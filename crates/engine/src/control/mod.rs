@@ -2,11 +2,13 @@
 
 pub mod assemble;
 pub(crate) mod blocks;
+pub(crate) mod checksums;
 pub(crate) mod copies;
 pub mod create;
 pub mod examined;
 pub(crate) mod forced;
 pub(crate) mod grow;
+pub(crate) mod hung;
 pub mod inspect;
 pub(crate) mod joining;
 pub(crate) mod logs;
@@ -18,4 +20,5 @@ pub(crate) mod replace;
 pub(crate) mod shrink;
 pub(crate) mod split;
 pub mod status;
+pub(crate) mod stop;
 pub(crate) mod sweep;

@@ -24,9 +24,9 @@
 use crate::array::{Array, Inner};
 use crate::base::buffer::Block;
 use crate::base::range_lock::RangeGuard;
-use crate::base::range_set::Ranges;
 use crate::device::{Device, DeviceState, count};
-use crate::seam::clock::{Clock, Moment};
+use crate::plan::ROW_BYTES;
+use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
 use crate::seam::observe::Why;
@@ -36,31 +36,9 @@ use format::units::{ComponentByte, MemberByte, SECTOR_BYTES, Slot};
 use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
-use std::time::Duration;
-
-/// What is put right at a time: md's page.
-pub(crate) const ROW_BYTES: u64 = 4096;
 
 /// md's `max_corr_read_errors`, as long as nobody sets it.
 const READ_ERRORS_MAX: u32 = 20;
-
-/// Read errors of one member, as many as still count.
-#[derive(Default)]
-pub(crate) struct ReadErrors {
-    count: Cell<u32>,
-    last: Cell<Option<Moment>>,
-}
-
-impl ReadErrors {
-    /// One more; how many count now.
-    fn add(&self, now: Moment) -> u32 {
-        const HOUR: Duration = Duration::from_secs(3600);
-        let hours = self.last.replace(Some(now)).map_or(0, |last| now.since(last).as_secs() / HOUR.as_secs());
-        let left = u32::try_from(hours).ok().and_then(|hours| self.count.get().checked_shr(hours)).unwrap_or(0);
-        self.count.set(left.saturating_add(1));
-        self.count.get()
-    }
-}
 
 /// How an array heals.
 pub(crate) struct Healing {
@@ -115,8 +93,6 @@ impl<M: Member, C: Clock> Array<M, C> {
 impl<M: Member, C: Clock> Inner<M, C> {
     async fn heal_what_was_noted(&self) -> Result<(), ArrayError> {
         let mut is_any_corrected = false;
-        let is_any_noted = || self.slots.borrow().iter().flatten().any(|device| !device.unread.borrow().is_empty());
-        let _alone = if is_any_noted() { Some(self.licences.alone().await) } else { None };
         while let Some((slot, device, range)) = self.next_unread() {
             let Some(_inside) = self.gate.enter_unseen() else { return Ok(()) };
             is_any_corrected |= self.heal_range(slot, &device, range).await?;
@@ -340,100 +316,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
             false => Ok(()),
         }
     }
-
-    /// Adds a range to a member's bad blocks, if what failed is a part of the medium and the log has room. The caller
-    /// holds the metadata lock, and publishes.
-    pub(crate) fn becomes_bad(&self, device: &Rc<Device<M>>, range: &Range<u64>, error: &MemberError) -> bool {
-        let is_kept = error.is_of_medium() && device.state.get() == DeviceState::InSync;
-        if !is_kept || !device.bad.add(range) {
-            return false;
-        }
-        tracing::warn!("{}: bytes {} to {} of its data are bad blocks now", device.name, range.start, range.end);
-        self.whole.set(false);
-        self.licences.changed.raise();
-        if range.end - range.start > ROW_BYTES {
-            // A long transfer failed for a part of it: the rest is restored when it is healed.
-            device.unread.borrow_mut().add(range.clone());
-            self.surroundings.hurt.raise();
-        }
-        true
-    }
-
-    /// The part of a member's data that a failed write was to change.
-    pub(crate) fn data_of(&self, device: &Rc<Device<M>>, error: &MemberError) -> Option<Range<u64>> {
-        let is_change = matches!(error.operation, Operation::Write | Operation::WriteZeroes | Operation::Discard);
-        let slot = self.slot_of_device(device).filter(|_| is_change && error.bytes > 0)?;
-        let start = error.at.0.checked_sub(device.data_at)?;
-        let range = start..start + error.bytes;
-        (range.end <= self.geometry().used_bytes(slot)).then_some(range)
-    }
-
-    pub(crate) fn slot_of_device(&self, device: &Rc<Device<M>>) -> Option<Slot> {
-        self.slot_of_member(device)
-    }
-
-    pub(crate) fn slot_of_member(&self, device: &Device<M>) -> Option<Slot> {
-        let slots = self.slots.borrow();
-        let is_it = |seated: &Rc<Device<M>>| std::ptr::eq(&**seated, device);
-        let position = slots.iter().position(|seated| seated.as_ref().is_some_and(is_it));
-        position.map(|slot| Slot(slot as u16))
-    }
-
-    /// Whether all that a member holds in `range` can be had from the others.
-    pub(crate) fn goes_on_without(&self, device: &Rc<Device<M>>, range: &Range<u64>) -> bool {
-        let Some(slot) = self.slot_of_device(device) else { return true };
-        match self.geometry() {
-            Geometry::Parity(parity) => {
-                self.agreed.get()
-                    && self.evenly_readable(range).iter().all(|part| {
-                        let is_lost = |&other: &Slot| other == slot || !self.gives(other, part);
-                        parity.survives((0..parity.slots()).map(Slot).filter(is_lost).count() as u16)
-                    })
-            }
-            Geometry::Mapping(mapping) => {
-                let mut at = range.start;
-                while at < range.end {
-                    let bytes = mapping.chunk_rest(ComponentByte(at)).min(range.end - at);
-                    if let Some(held) = mapping.held(slot, ComponentByte(at)) {
-                        let piece = mapping.piece_at(held);
-                        // Copies that are in parts bad are asked a row at a time.
-                        let rows = (0..bytes).step_by(ROW_BYTES as usize).map(|row| (row, ROW_BYTES.min(bytes - row)));
-                        let is_given = |(row, bytes): (u64, u64)| {
-                            let gives = |&(other, at): &(Slot, ComponentByte)| {
-                                other != slot && self.gives(other, &(at.0 + row..at.0 + row + bytes))
-                            };
-                            piece.copies.iter().any(gives)
-                        };
-                        if !rows.into_iter().all(is_given) {
-                            return false;
-                        }
-                    }
-                    at += bytes.max(1);
-                }
-                true
-            }
-        }
-    }
-
-    fn gives(&self, slot: Slot, range: &Range<u64>) -> bool {
-        self.device(slot).is_some_and(|device| device.is_readable(range.clone()))
-    }
-
-    /// Cuts a range where a bad block of any member begins or ends.
-    fn evenly_readable(&self, range: &Range<u64>) -> Vec<Range<u64>> {
-        let mut edges = vec![range.start, range.end];
-        for device in self.slots.borrow().iter().flatten().filter(|device| !device.bad.is_empty()) {
-            let bad: Ranges = device.bad.ranges();
-            edges.extend(bad.iter().flat_map(|bad| [bad.start, bad.end]).filter(|edge| range.contains(edge)));
-        }
-        edges.extend(self.slots.borrow().iter().flatten().filter_map(|device| match device.state.get() {
-            DeviceState::Recovering { current } if range.contains(&current) => Some(current),
-            _ => None,
-        }));
-        edges.sort_unstable();
-        edges.dedup();
-        edges.windows(2).map(|pair| pair[0]..pair[1]).collect()
-    }
 }
 
 /// Both parts of a range that is longer than `unit`, the second first.
@@ -458,15 +340,6 @@ fn complaint<M: Member>(device: &Device<M>, operation: Operation, range: &Range<
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_hour_without_an_error_halves_their_number() {
-        let errors = ReadErrors::default();
-        let hours = |hours: u64| Moment { nanos: hours * 3_600_000_000_000 };
-        for (at, expected) in [(0, 1), (0, 2), (0, 3), (0, 4), (1, 3), (1, 4), (3, 2), (100, 1)] {
-            assert_eq!(errors.add(hours(at)), expected, "at {at} h");
-        }
-    }
 
     #[test]
     fn halves_meet_at_a_multiple_of_the_unit_and_are_not_empty() {

@@ -16,15 +16,13 @@
 
 use crate::array::{Array, Inner};
 use crate::base::buffer::Block;
-use crate::control::assemble::Candidate;
-use crate::control::read_repair::ROW_BYTES;
 use crate::control::sweep::Target;
 use crate::device::{Device, DeviceState};
-use crate::metadata::bitmap::Failures;
 use crate::metadata::superblocks::ROUNDS_TO_LEAVE_BEHIND;
+use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
-use crate::seam::member::{Member, MemberError, MemberErrorKind};
+use crate::seam::member::{Candidate, Member, MemberError, MemberErrorKind};
 use crate::seam::observe::Why;
 use crate::seam::report::ChangeKind;
 use format::geometry::Geometry;
@@ -56,7 +54,6 @@ impl<M: Member, C: Clock> Array<M, C> {
         let _inside = inner.enter_to_join(&new.name)?;
         inner.replaceable(old)?;
         inner.check_unused(&new, overwrite).await?;
-        let _alone = inner.licences.alone().await;
         let _lock = inner.metadata.exclusive(0..1).await;
         let (slot, old) = inner.replaceable(old)?;
         let spare = inner.prepare_spare(new, device_uuid).await?;
@@ -71,7 +68,6 @@ impl<M: Member, C: Clock> Array<M, C> {
     pub async fn replace_with_spare(&self, old: &str, spare: &str) -> Result<(), Refusal> {
         let inner = &*self.0;
         let _inside = inner.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))?;
-        let _alone = inner.licences.alone().await;
         let _lock = inner.metadata.exclusive(0..1).await;
         inner.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
         let (slot, old) = inner.replaceable(old)?;
@@ -183,41 +179,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
             true => Ok(()),
             false => Err(Refusal::new("does not fit the slot of the member that it is to replace").of(&spare.name)),
         }
-    }
-
-    /// Members with a slot whose place somebody is to take.
-    pub(crate) fn successors(&self) -> Vec<(Slot, Rc<Device<M>>)> {
-        let slots = self.slots.borrow();
-        let successor =
-            |(device, slot): (&Option<Rc<Device<M>>>, u16)| Some((Slot(slot), device.as_ref()?.successor()?));
-        slots.iter().zip(0..).filter_map(successor).collect()
-    }
-
-    /// Successors that did not take what was written, and have not left yet.
-    pub(crate) fn failed_successors(&self) -> Failures<M> {
-        if !self.surroundings.is_successor_lost.take() {
-            return Vec::new();
-        }
-        let failed = |(_, device): (Slot, Rc<Device<M>>)| {
-            let error = device.failure.take()?;
-            Some((device, error))
-        };
-        self.successors().into_iter().filter_map(failed).collect()
-    }
-
-    /// A device leaves that is a successor: the member keeps its place.
-    pub(crate) fn dismiss(&self, device: &Rc<Device<M>>) {
-        let slots = self.slots.borrow();
-        let is_its = |old: &&Rc<Device<M>>| old.successor().is_some_and(|successor| Rc::ptr_eq(&successor, device));
-        let place = slots.iter().zip(0..).find_map(|(old, slot)| Some((old.as_ref().filter(is_its)?, slot)));
-        let Some((old, slot)) = place else { return };
-        old.successor.take();
-        old.is_contradicted.set(old.is_leaving.take());
-        device.superblock.borrow_mut().replacement = false;
-        self.record
-            .borrow_mut()
-            .set_role(old.superblock.borrow().device_number.0.into(), DeviceRole::Active(Slot(slot)));
-        self.others.borrow_mut().push(device.clone());
     }
 
     /// Writes to successors what `range` of the members is, whose places they are to take. The caller keeps writes off.

@@ -4,11 +4,14 @@
 
 use crate::array::{Array, Inner};
 use crate::control::assemble::LeftOut;
+pub use crate::control::checksums::ChecksumStatus;
 use crate::control::examined::{BadBlocksExamined, BitmapExamined, ReshapeExamined};
 use crate::control::forced::Forced;
 use crate::control::inspect::Found;
 use crate::control::sweep::SweepStatus;
+pub use crate::data::cache::CacheStatus;
 use crate::device::{Device, DeviceState};
+pub use crate::metadata::bitmap::BitmapStatus;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use format::geometry::{Geometry, Level};
@@ -80,55 +83,6 @@ pub struct Status {
     pub forced: Vec<Forced>,
     /// What was accepted by `--force` when the array was started: what may be lost or wrong.
     pub warnings: Vec<String>,
-}
-
-/// Memory that helps writes: old contents of stripes, and data that waits for more of its stripe.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct CacheStatus {
-    /// The most that is held of old contents.
-    pub bytes_max: u64,
-    /// What is held now.
-    pub bytes: u64,
-    /// What writes took from there, and so did not read from members.
-    pub recalled_bytes: u64,
-    /// Data that waits for more of its stripe, or was answered from memory and is not on the members yet.
-    pub waiting_bytes: u64,
-}
-
-/// The write-intent bitmap of a running array.
-#[derive(Debug, Clone, Serialize)]
-pub struct BitmapStatus {
-    /// Chunks noted as written to.
-    pub set: u64,
-    /// Chunks in all.
-    pub bits: u64,
-    /// Bytes that a bit stands for.
-    pub chunk_bytes: u64,
-    /// Pages of 4 KiB that it takes.
-    pub pages: u64,
-    /// Seconds that a chunk is left alone before its bit may be cleared.
-    pub daemon_sleep_seconds: u32,
-    /// The file that holds it; `None` when the members do.
-    pub file: Option<String>,
-}
-
-/// The checksums that members of a running array keep.
-#[derive(Debug, Clone, Serialize)]
-pub struct ChecksumStatus {
-    /// Members that keep them.
-    pub members: u16,
-    /// Of these, on how many they counted when the array was started: nobody had written without them.
-    pub current: u16,
-    /// When they are asked: `always`, or `scrub` for sweeps alone.
-    pub verify: &'static str,
-    /// Blocks that were found wrong since the array was started, each counted once until it is written again.
-    pub wrong: u64,
-    /// Bytes of these members that no checksum is known of: what is read there is not verified. Learned beside the requests,
-    /// where the members agree.
-    pub unknown_bytes: u64,
-    /// Bytes of which it is not known yet whether a checksum is: their pages of the table were not looked at since the array
-    /// was started.
-    pub uncounted_bytes: u64,
 }
 
 /// A member of a running array.

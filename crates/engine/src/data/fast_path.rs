@@ -5,9 +5,10 @@
 //! the request it serves. Whenever a member fails, the caller falls back to
 //! the long way, which knows about copies and parity.
 
-use crate::array::{Inner, in_slot};
+use crate::array::Inner;
 use crate::base::buffer::{Block, Buffer};
 use crate::base::join::join_all;
+use crate::core::roster::in_slot;
 use crate::device::Device;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;

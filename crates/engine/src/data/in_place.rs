@@ -6,11 +6,12 @@
 //!
 //! Nothing here waits, so that data and parity are of one moment as soon as nobody is about to change the stripe.
 
-use crate::array::{Inner, in_slot};
+use crate::array::Inner;
 use crate::base::buffer::Buffer;
+use crate::core::roster::in_slot;
+use crate::data::parity::combination;
 use crate::data::read_ahead::Found;
 use crate::data::stripe::{code, shares};
-use crate::plan::parity::combination;
 use crate::plan::planner::{Health, Span, Symbols, plan_read};
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;

@@ -5,11 +5,12 @@
 //! shared out among copies that have nothing else to do. A write goes to all; one
 //! that fails leaves the array.
 
-use crate::array::{Inner, in_slot};
+use crate::array::Inner;
 use crate::base::buffer::{Block, Buffer};
 use crate::base::join::join_all;
-use crate::control::read_repair::ROW_BYTES;
+use crate::core::roster::in_slot;
 use crate::device::Device;
+use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError};

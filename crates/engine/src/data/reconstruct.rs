@@ -8,8 +8,8 @@
 use crate::array::Inner;
 use crate::base::buffer::{Buffer, Pool};
 use crate::base::join::join_all;
+use crate::data::parity::combination;
 use crate::device::Device;
-use crate::plan::parity::combination;
 use crate::plan::planner::{Column, Plan, Span, Symbols, Transfer, Way};
 use crate::seam::clock::Clock;
 use crate::seam::member::{Member, MemberError};

@@ -5,18 +5,18 @@
 //! a read is planned around; one that fails a write leaves the array before
 //! the write is answered.
 
-use crate::array::{Inner, Locked};
+use crate::array::Inner;
 use crate::base::buffer::{Block, Buffer};
 use crate::base::join::{at_once, join_all};
 use crate::base::notify::Seen;
 use crate::base::write_set::Patch;
-use crate::control::read_repair::ROW_BYTES;
 use crate::data::cached_stripes::{hull, in_units_where_lost};
 use crate::data::mirror::join_parts;
+use crate::data::parity::{Known, compute};
 use crate::data::reconstruct::{Failed, Reading};
-use crate::device::Device;
-use crate::metadata::bitmap::Failures;
-use crate::plan::parity::{Known, compute};
+use crate::data::request::Locked;
+use crate::device::{Device, Failures};
+use crate::plan::ROW_BYTES;
 use crate::plan::planner::{Code, Health, Plan, Span, Symbols, Transfer, plan_read, plan_write};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
@@ -498,4 +498,11 @@ fn pieces(parity: &Parity, number: u64, patches: &[Patch]) -> (Share, Contents) 
         share.bytes += start;
     }
     (share, new)
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// The unit in bytes that is in force.
+    pub(crate) fn stripe_size_bytes(&self) -> Option<u32> {
+        self.stripe_size.get().bytes()
+    }
 }

@@ -11,10 +11,11 @@
 //! of requests into the dearest. (md asks its user instead: the module parameter
 //! `devices_handle_discard_safely`.)
 
-use crate::array::{Array, Durability, Inner};
+use crate::array::{Array, Inner};
 use crate::base::buffer::Block;
 use crate::base::join::join_all;
 use crate::base::range_lock::RangeGuard;
+use crate::data::request::Durability;
 use crate::device::Device;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;

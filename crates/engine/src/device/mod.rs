@@ -7,23 +7,24 @@
 pub(crate) mod bad_blocks;
 pub(crate) mod checksums;
 pub(crate) mod counted;
+pub(crate) mod owed;
+pub(crate) mod read_errors;
 pub(crate) mod timeout;
 
 use crate::base::buffer::{Block, Buffer};
 use crate::base::range_set::Ranges;
-use crate::control::create::write_bytes;
-use crate::control::joining::Return;
-use crate::control::owed::Owed;
-use crate::control::read_repair::ReadErrors;
 use crate::device::bad_blocks::BadBlocks;
 use crate::device::checksums::{Checksums, Contents};
 use crate::device::counted::Counted;
+use crate::device::owed::Owed;
+use crate::device::read_errors::ReadErrors;
 use crate::device::timeout::{Surroundings, UnderWay};
+use crate::seam::bytes::write_bytes;
 use crate::seam::member::{Member, MemberError, MemberErrorKind, Operation};
 use crate::seam::observe::{Watched, Why};
 use format::geometry::Level;
 use format::superblock::{BadBlockPlace, DeviceFlags, PLACE_BYTES, Superblock};
-use format::units::{ComponentByte, MemberByte};
+use format::units::{ComponentByte, MemberByte, Slot};
 use smallvec::{SmallVec, smallvec};
 use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::ops::Range;
@@ -54,22 +55,6 @@ pub(crate) struct Counters {
     pub(crate) writes: Cell<u64>,
     pub(crate) written_bytes: Cell<u64>,
     pub(crate) errors: Cell<u64>,
-}
-
-impl Counters {
-    fn all(&self) -> [&Cell<u64>; 5] {
-        [&self.reads, &self.read_bytes, &self.writes, &self.written_bytes, &self.errors]
-    }
-
-    /// What was counted, and begins anew.
-    pub(crate) fn take(&self) -> [u64; 5] {
-        self.all().map(Cell::take)
-    }
-
-    /// Adds what was taken elsewhere.
-    pub(crate) fn add(&self, counts: [u64; 5]) {
-        self.all().into_iter().zip(counts).for_each(|(counter, more)| count(counter, more));
-    }
 }
 
 pub(crate) fn count(counter: &Cell<u64>, more: u64) {
@@ -622,7 +607,7 @@ impl<M: Member> Device<M> {
     pub(crate) async fn write_superblock(
         &self,
         mut superblock: Superblock,
-        pool: &crate::Pool,
+        pool: &crate::base::buffer::Pool,
     ) -> Result<(), MemberError> {
         superblock.bad_blocks =
             superblock.bad_blocks.map(|log| BadBlockPlace { in_use: self.bad.is_log_in_use(), ..log });
@@ -630,7 +615,11 @@ impl<M: Member> Device<M> {
         self.bounded(Operation::Write, place, pin!(self.put_superblock(superblock, pool))).await.flatten()
     }
 
-    async fn put_superblock(&self, superblock: Superblock, pool: &crate::Pool) -> Result<(), MemberError> {
+    async fn put_superblock(
+        &self,
+        superblock: Superblock,
+        pool: &crate::base::buffer::Pool,
+    ) -> Result<(), MemberError> {
         self.write_log(&superblock, pool).await?;
         self.announce(&superblock).await?;
         let encoded = superblock.encode();
@@ -648,7 +637,7 @@ impl<M: Member> Device<M> {
     }
 
     /// Flushed before: what is not called bad any more was written, and must not be lost behind that.
-    async fn write_log(&self, superblock: &Superblock, pool: &crate::Pool) -> Result<(), MemberError> {
+    async fn write_log(&self, superblock: &Superblock, pool: &crate::base::buffer::Pool) -> Result<(), MemberError> {
         let (Some(log), Some(at)) = (self.bad.unsaved(), superblock.bad_blocks_at()) else { return Ok(()) };
         self.member.flush(Why::Superblock).await?;
         write_bytes(&self.member, pool, at, &log.bytes).await?;
@@ -662,3 +651,13 @@ impl<M: Member> Device<M> {
 pub(crate) fn place_bytes(at: MemberByte, member_bytes: u64) -> usize {
     PLACE_BYTES.min(member_bytes.saturating_sub(at.0)) as usize
 }
+
+/// A slot that a device had before, and the events when it left it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Return {
+    pub(crate) slot: Slot,
+    pub(crate) events: u64,
+}
+
+/// Members that failed, and how.
+pub(crate) type Failures<M> = Vec<(Rc<Device<M>>, MemberError)>;

@@ -10,18 +10,16 @@
 //!   to whoever heals ([`crate::control::read_repair`]). If it does not, it leaves, as one does that gave no answer to a write:
 //!   what it was told may still arrive there at any time, so it is never believed again as it is.
 
-use crate::array::{Array, Inner};
+use crate::array::Array;
 use crate::base::buffer::Pool;
 use crate::base::notify::Signal;
-use crate::control::read_repair::ROW_BYTES;
 use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;
 use crate::seam::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
-use crate::seam::report::ChangeKind;
 use format::units::MemberByte;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -30,10 +28,10 @@ use std::time::Duration;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Ticks in it: an operation is given up between this many of them and one more.
-const TICKS: u64 = 8;
+pub(crate) const TICKS: u64 = 8;
 
 /// How often it is looked whether there is a bound now.
-const LOOK: Duration = Duration::from_secs(1);
+pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
 /// What all members of an array have in common.
 pub(crate) struct Surroundings {
@@ -46,10 +44,8 @@ pub(crate) struct Surroundings {
     pub(crate) is_successor_lost: Cell<bool>,
     /// Raised when a member begins or ends to owe data ([`crate::control::owed`]).
     pub(crate) owing: Signal,
-    /// A further shard has members that owe data.
-    pub(crate) is_owing: Cell<bool>,
-    tick: Cell<u64>,
-    patience: Cell<Option<Duration>>,
+    pub(crate) tick: Cell<u64>,
+    pub(crate) patience: Cell<Option<Duration>>,
 }
 
 impl Surroundings {
@@ -60,7 +56,6 @@ impl Surroundings {
             unanswered: Signal::default(),
             is_successor_lost: Cell::new(false),
             owing: Signal::default(),
-            is_owing: Cell::new(false),
             tick: Cell::new(0),
             patience: Cell::new(Some(PATIENCE)),
         })
@@ -69,10 +64,6 @@ impl Surroundings {
     /// How long a member may take over one operation.
     pub(crate) fn patience(&self) -> Option<Duration> {
         self.patience.get()
-    }
-
-    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
-        self.patience.set(patience);
     }
 }
 
@@ -133,7 +124,7 @@ impl UnderWay {
     }
 
     /// Gives up what began more than [`TICKS`] before `tick`; true when there was anything.
-    fn give_up_before(&self, tick: u64) -> bool {
+    pub(crate) fn give_up_before(&self, tick: u64) -> bool {
         let is_late = |entry: &&mut Entry| !entry.is_given_up && entry.begun + TICKS < tick;
         let late: Vec<Option<Waker>> = {
             let mut places = self.places.borrow_mut();
@@ -179,8 +170,7 @@ impl<M: Member> Device<M> {
 impl<M: Member, C: Clock> Array<M, C> {
     /// Sets how long a member may take over one operation before it counts as failed; `None`: as long as it likes.
     pub fn set_member_timeout(&self, timeout: Option<Duration>) {
-        self.0.surroundings.set_patience(timeout.filter(|timeout| !timeout.is_zero()));
-        self.0.licences.renew();
+        self.0.surroundings.patience.set(timeout.filter(|timeout| !timeout.is_zero()));
     }
 
     /// Carries out `work` on an array that has no [`Array::keep_whole`] beside it: meanwhile what members do not answer in
@@ -192,77 +182,5 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// How long a member may take over one operation.
     pub fn member_timeout(&self) -> Option<Duration> {
         self.0.surroundings.patience()
-    }
-}
-
-impl<M: Member, C: Clock> Inner<M, C> {
-    /// Gives up what members do not answer in time, until the array is stopped.
-    pub(crate) async fn give_up_in_time(&self) {
-        while !self.gate.closes_before(self.clock.sleep_until(self.clock.now() + self.tick_length())).await {
-            self.tick();
-        }
-    }
-
-    /// As [`Inner::give_up_in_time`], for as long as `work` takes.
-    pub(crate) async fn watched<T>(&self, work: impl Future<Output = T>) -> T {
-        let watch = async {
-            loop {
-                self.clock.sleep_until(self.clock.now() + self.tick_length()).await;
-                self.tick();
-            }
-        };
-        match futures_util::future::select(pin!(work), pin!(watch)).await {
-            futures_util::future::Either::Left((done, _)) => done,
-            futures_util::future::Either::Right(((), _)) => unreachable!("it has no end"),
-        }
-    }
-
-    /// Asks members that gave a check no answer, until they answer or leave for another reason: a check makes no member
-    /// leave. Until the array is stopped.
-    pub(crate) async fn ask_the_silent(&self) {
-        while !self.gate.is_closed() {
-            let seen = self.surroundings.unanswered.seen();
-            let unanswered = |device: &Rc<Device<M>>| Some((device.clone(), device.unanswered.take()?));
-            let asked: Vec<_> = self.devices().iter().filter_map(unanswered).collect();
-            for (device, at) in &asked {
-                let row = at.0..at.0 + ROW_BYTES;
-                let ask = async {
-                    if device.is_active() && self.try_again(device, &row).await.is_err() && device.is_silent.get() {
-                        device.unanswered.set(Some(*at));
-                    }
-                };
-                if self.gate.closes_before(ask).await {
-                    return; // a stop does not wait for it
-                }
-            }
-            let wait = self.clock.sleep_until(self.clock.now() + self.tick_length() * TICKS as u32);
-            match asked.iter().any(|(device, _)| device.unanswered.get().is_some()) {
-                true => drop(self.gate.closes_before(wait).await),
-                false => self.surroundings.unanswered.changed_since(seen).await,
-            }
-        }
-    }
-
-    fn tick_length(&self) -> Duration {
-        self.surroundings.patience.get().map_or(LOOK, |patience| patience / TICKS as u32)
-    }
-
-    fn tick(&self) {
-        if self.surroundings.patience.get().is_none() {
-            return;
-        }
-        let now = self.surroundings.tick.get() + 1;
-        self.surroundings.tick.set(now);
-        // Also those that have left: one that was replaced may still be answering.
-        for device in self.members() {
-            if device.under_way.give_up_before(now) {
-                tracing::warn!("{}: no answer in time", device.name);
-                if !device.is_silent.replace(true) {
-                    self.note_change(&device, self.slot_of_device(&device), ChangeKind::Silent, None);
-                }
-                self.whole.set(false);
-                self.licences.changed.raise();
-            }
-        }
     }
 }

@@ -7,19 +7,16 @@
 //! accepted (by md, and by `assemble`); in two rounds, so that a loss of power
 //! in between leaves no two of the others more than one apart.
 
-use crate::array::{Array, Inner, in_slot};
+use crate::array::{Array, Inner};
 use crate::base::join::join_all;
-use crate::device::checksums::Closing;
-use crate::device::{Device, DeviceState};
-use crate::metadata::bitmap::Failures;
+use crate::device::{Device, DeviceState, Failures};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
-use crate::seam::member::{Member, MemberError};
+use crate::seam::member::{Member, MemberError, MemberErrorKind};
 use crate::seam::observe::Why;
 use crate::seam::report::ChangeKind;
-use format::geometry::{Geometry, Level};
 use format::superblock::{BitmapPlace, DeviceRole, Resync, Superblock, Timestamp};
-use format::units::Sectors;
+use format::units::{Sectors, Slot};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -55,21 +52,6 @@ pub(crate) struct Said {
 }
 
 impl Record {
-    /// A further shard's: it writes no superblocks, and owes none.
-    pub(crate) fn of_shard() -> Self {
-        Self {
-            events: 0,
-            found: 0,
-            dirty: false,
-            resync: Resync::Clean,
-            roles: Vec::new(),
-            owed: 0,
-            uneven: None,
-            is_flush_owed: false,
-            is_force_owed: false,
-        }
-    }
-
     /// Says what a device is. Numbers that were never listed are spares.
     pub(crate) fn set_role(&mut self, number: usize, role: DeviceRole) {
         if self.roles.len() <= number {
@@ -86,12 +68,6 @@ pub(crate) const ROUNDS_TO_LEAVE_BEHIND: u32 = 2;
 pub(crate) const ROUNDS_TO_LEAVE_ABSENT: u32 = ROUNDS_TO_LEAVE_BEHIND + 1;
 
 impl<M: Member, C: Clock> Inner<M, C> {
-    /// Levels without redundancy have nothing to bring into agreement, and md
-    /// never marks them dirty.
-    pub(crate) fn is_redundant(&self) -> bool {
-        !matches!(self.geometry().level(), Level::Linear | Level::Raid0)
-    }
-
     /// Before the first write: every member says that the array is in use.
     pub(crate) async fn mark_dirty(&self) -> Result<(), ArrayError> {
         if self.is_marked_dirty() || !self.is_redundant() {
@@ -161,17 +137,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if is_owed() { self.publish().await } else { Ok(()) }
     }
 
-    /// After the last write: everything flushed, then the mark taken back, and the bits.
-    pub(crate) async fn mark_clean(&self) -> Result<(), ArrayError> {
-        if self.read_only {
-            return Ok(());
-        }
-        self.close_checksums(Closing::All).await?;
-        self.flush_and_mark_clean(|| true).await?;
-        let _lock = self.metadata.exclusive(0..1).await;
-        self.clear_intent().await
-    }
-
     /// After a resync: copies and parity agree, and the superblocks may say so.
     pub(crate) async fn record_agreement(&self) -> Result<(), ArrayError> {
         self.flush_devices().await?;
@@ -183,7 +148,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if let Some(intent) = self.intent() {
             intent.forget_found();
         }
-        self.licences.changed.raise();
         self.publish().await
     }
 
@@ -224,9 +188,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// `NoSpace`, with nothing recorded, when a member had no room. When the array cannot do without it; then it takes no more writes, and
     /// the superblocks stay as they are, dirty.
     pub(crate) async fn record_failure(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
-        if let Some(seam) = &self.seam {
-            return self.report_failure(seam, device, error).await;
-        }
         if self.is_redundant() && self.is_owed(device, error) {
             return Err(ArrayError::new(ArrayErrorKind::NoSpace, format!("{}: no room: {error}", device.name)));
         }
@@ -241,16 +202,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
         }
         self.leave_behind(vec![(device.clone(), error.clone())]).await
-    }
-
-    /// The array cannot do without a member that failed: it takes no more writes.
-    fn break_off(&self, device: &Device<M>, error: &MemberError) -> ArrayError {
-        let reason = format!("{} failed, and too few members are left: {error}", device.name);
-        if self.broken.borrow().is_none() {
-            tracing::error!("{reason}; the array takes no more writes");
-            self.give_out(|| reason.clone());
-        }
-        ArrayError::new(ArrayErrorKind::Io, reason)
     }
 
     /// Makes members that failed leave; the others say so before this returns.
@@ -332,38 +283,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         record.owed = mutant!("one-round" => 1, else ROUNDS_TO_LEAVE_BEHIND);
         self.sweeps.changed.raise(); // a spare may take over
-        self.licences.changed.raise();
-    }
-
-    /// Whether all data can still be had without a device. As at assembly,
-    /// parity that may be wrong stands in for nothing.
-    pub(crate) fn survives_without(&self, lost: &Rc<Device<M>>) -> bool {
-        let is_followed = lost.successor().is_some_and(|successor| successor.state.get() == DeviceState::InSync);
-        if lost.state.get() != DeviceState::InSync || is_followed {
-            return true;
-        }
-        if matches!(self.geometry(), Geometry::Parity(_)) && !self.agreed.get() {
-            return false;
-        }
-        let slots = self.slots.borrow();
-        let current = |device: &Rc<Device<M>>| device.state.get() == DeviceState::InSync && !Rc::ptr_eq(device, lost);
-        survives(self.geometry(), &|slot| !in_slot(&slots, slot).is_some_and(current))
-    }
-
-    /// After a device's state changed: whether every slot is filled by one that is current.
-    pub(crate) fn update_whole(&self) {
-        let is_whole = |slot: &Option<Rc<Device<M>>>| slot.as_ref().is_some_and(|device| device.is_whole());
-        self.whole.set(self.slots.borrow().iter().all(is_whole));
-        self.licences.changed.raise();
-    }
-
-    /// Active and spare devices, and successors: all that superblocks are kept on.
-    pub(crate) fn devices(&self) -> Vec<Rc<Device<M>>> {
-        let slots = self.slots.borrow();
-        let others = self.others.borrow();
-        let spares = others.iter().filter(|device| device.state.get() == DeviceState::Spare);
-        let successors = slots.iter().flatten().filter_map(|device| device.successor());
-        slots.iter().flatten().chain(spares).cloned().chain(successors).collect()
     }
 
     /// Before a number or a slot is given to a device: whoever left before is two events behind by then,
@@ -530,17 +449,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 }
 
-/// Whether all data can be had without the slots of which `missing` is true.
-pub(crate) fn survives(geometry: &Geometry, missing: &dyn Fn(format::units::Slot) -> bool) -> bool {
-    match geometry {
-        Geometry::Mapping(mapping) => mapping.survives(missing),
-        Geometry::Parity(parity) => {
-            let lost = (0..parity.slots()).filter(|&slot| missing(format::units::Slot(slot))).count();
-            parity.survives(lost as u16)
-        }
-    }
-}
-
 impl<M: Member, C: Clock> Array<M, C> {
     /// Marks the array clean whenever nothing was written for `delay`, until it
     /// is stopped: md's safe mode. So a crash while idle costs nothing. To be
@@ -606,7 +514,6 @@ impl<M: Member, C: Clock> Array<M, C> {
     pub async fn remove(&self, member: &str) -> Result<(), Refusal> {
         let inner = &*self.0;
         let device = inner.find(member)?;
-        let _alone = inner.licences.alone().await;
         let _lock = inner.metadata.exclusive(0..1).await;
         if device.is_active() {
             return Err(Refusal::new("the member is active").of(&device.name).advice("fail it first"));
@@ -626,22 +533,41 @@ impl<M: Member, C: Clock> Array<M, C> {
 }
 
 impl<M: Member, C: Clock> Inner<M, C> {
-    pub(crate) fn find(&self, name: &str) -> Result<Rc<Device<M>>, Refusal> {
+    /// A device leaves that is a successor: the member keeps its place.
+    pub(crate) fn dismiss(&self, device: &Rc<Device<M>>) {
         let slots = self.slots.borrow();
-        let others = self.others.borrow();
-        let successors: Vec<_> = slots.iter().flatten().filter_map(|device| device.successor()).collect();
-        let all = || slots.iter().flatten().chain(others.iter()).chain(&successors);
-        if let Some(device) = all().find(|device| device.name == name) {
-            return Ok(device.clone());
-        }
-        let last_part = |device: &&Rc<Device<M>>| device.name.rsplit('/').next() == Some(name);
-        let mut matches = all().filter(last_part);
-        match (matches.next(), matches.next()) {
-            (Some(device), None) => Ok(device.clone()),
-            (Some(_), Some(_)) => {
-                Err(Refusal::new("several members are called so").of(name).advice("give its whole path"))
+        let is_its = |old: &&Rc<Device<M>>| old.successor().is_some_and(|successor| Rc::ptr_eq(&successor, device));
+        let place = slots.iter().zip(0..).find_map(|(old, slot)| Some((old.as_ref().filter(is_its)?, slot)));
+        let Some((old, slot)) = place else { return };
+        old.successor.take();
+        old.is_contradicted.set(old.is_leaving.take());
+        device.superblock.borrow_mut().replacement = false;
+        self.record
+            .borrow_mut()
+            .set_role(old.superblock.borrow().device_number.0.into(), DeviceRole::Active(Slot(slot)));
+        self.others.borrow_mut().push(device.clone());
+    }
+
+    /// Failures to write bits, of which those for want of room alone are an error of whoever asked: they wait.
+    pub(crate) fn without_room(failures: Failures<M>) -> Result<Failures<M>, ArrayError> {
+        match &failures[..] {
+            [(device, error), ..] if failures.iter().all(|(_, error)| error.kind == MemberErrorKind::NoSpace) => {
+                let reason = format!("{}: no room for the bitmap: {error}", device.name);
+                Err(ArrayError::new(ArrayErrorKind::NoSpace, reason))
             }
-            (None, _) => Err(Refusal::new("not a member of this array").of(name)),
+            _ => Ok(failures),
         }
+    }
+
+    /// Records every one of these failures. Whoever asked is told of the gravest: that there is no room only where nothing else is.
+    pub(crate) async fn record_failures(&self, failures: Failures<M>) -> Result<(), ArrayError> {
+        let mut outcome = Ok(());
+        for (device, error) in failures {
+            match Box::pin(self.record_failure(&device, &error)).await {
+                Err(error) if outcome.is_ok() || error.kind != ArrayErrorKind::NoSpace => outcome = Err(error),
+                _ => {}
+            }
+        }
+        outcome
     }
 }

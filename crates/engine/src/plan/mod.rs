@@ -3,6 +3,7 @@
 //! Pure functions over values; imports `format` and `parity` alone.
 
 pub mod diagnose;
-pub(crate) mod parity;
 pub mod planner;
-pub(crate) mod stripe_size;
+
+/// What is put right at a time: md's page.
+pub(crate) const ROW_BYTES: u64 = 4096;

@@ -57,7 +57,7 @@ impl Limits {
 /// One member of an array.
 ///
 /// `at` and lengths are multiples of [`Limits::logical_block_bytes`], and
-/// buffers are aligned to it ([`crate::Pool`] aligns to 4096).
+/// buffers are aligned to it ([`crate::base::buffer::Pool`] aligns to 4096).
 pub trait Member: 'static {
     /// What this member can do.
     fn limits(&self) -> &Limits;
@@ -254,4 +254,12 @@ impl std::error::Error for MemberError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&*self.source)
     }
+}
+
+/// A member that is offered, under the name that messages call it by.
+pub struct Candidate<M> {
+    /// Its name: a path.
+    pub name: String,
+    /// The member itself.
+    pub member: M,
 }

@@ -2,6 +2,7 @@
 //!
 //! Traits and plain values that other crates implement or read; no logic of a RAID level.
 
+pub(crate) mod bytes;
 pub mod clock;
 pub(crate) mod error;
 pub mod member;

@@ -132,11 +132,6 @@ fn end(watching: Option<Watching>, result: &Result<(), MemberError>) {
 }
 
 impl<M: Member> Watched<M> {
-    /// The member itself.
-    pub(crate) fn member(&self) -> &M {
-        &self.member
-    }
-
     pub(crate) fn new(member: M) -> Self {
         Self { member, watch: RefCell::default() }
     }
@@ -295,12 +290,5 @@ impl<M: Member, C: Clock> Array<M, C> {
         if let Some(intent) = inner.intent() {
             inner.watch_file(&intent);
         }
-    }
-}
-
-impl<M: Member, C: Clock> crate::array::Inner<M, C> {
-    /// Has the array's observer, if there is one, told of a member.
-    pub(crate) fn watch(&self, name: &str, member: &Watched<M>) {
-        member.watch(self.observer.borrow().as_ref().map(|observer| observer.watch(name)));
     }
 }

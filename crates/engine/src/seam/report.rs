@@ -3,11 +3,6 @@
 //!
 //! What is told decides nothing, and nothing here waits or writes.
 
-use crate::array::Inner;
-use crate::device::Device;
-use crate::seam::clock::Clock;
-use crate::seam::member::Member;
-use format::units::Slot;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -69,31 +64,6 @@ impl fmt::Display for MemberChange {
         slot.map_or(Ok(()), |slot| write!(f, " (slot {slot})"))?;
         write!(f, " {did}")?;
         reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {reason}"))
-    }
-}
-
-impl<M: Member, C: Clock> Inner<M, C> {
-    /// Tells of a change, in the log and in the report of a scrub.
-    pub(crate) fn tell(&self, device: &Device<M>, slot: Option<Slot>, change: ChangeKind, reason: Option<&str>) {
-        let told = self.note_change(device, slot, change, reason);
-        match change {
-            ChangeKind::Left | ChangeKind::Silent => tracing::warn!(target: LOG_TARGET, "{told}"),
-            _ => tracing::info!(target: LOG_TARGET, "{told}"),
-        }
-    }
-
-    /// Tells of a change that the log has already, in the report of a scrub alone.
-    pub(crate) fn note_change(
-        &self,
-        device: &Device<M>,
-        slot: Option<Slot>,
-        change: ChangeKind,
-        reason: Option<&str>,
-    ) -> MemberChange {
-        let (member, slot, reason) = (device.name.clone(), slot.map(|slot| slot.0), reason.map(str::to_owned));
-        let told = MemberChange { member, slot, change, reason };
-        self.note_in_scrub(&told);
-        told
     }
 }
 

@@ -80,15 +80,6 @@ impl Latencies {
         })
     }
 
-    /// These and others.
-    pub fn with(&self, other: &Self) -> Self {
-        let mut all = std::collections::BTreeMap::new();
-        for (bound, count) in self.0.iter().chain(&other.0) {
-            *all.entry(*bound).or_insert(0) += count;
-        }
-        Self(all.into_iter().collect())
-    }
-
     /// Those that are not in an earlier snapshot of the same.
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |bound: u64| earlier.0.iter().find(|(b, _)| *b == bound).map_or(0, |(_, count)| *count);

@@ -164,16 +164,6 @@ pub struct Reason {
 }
 
 impl Done {
-    fn with(&self, other: &Self) -> Self {
-        Self {
-            count: self.count + other.count,
-            bytes: self.bytes + other.bytes,
-            errors: self.errors + other.errors,
-            nanos: self.nanos + other.nanos,
-            latencies: self.latencies.with(&other.latencies),
-        }
-    }
-
     fn since(&self, earlier: &Self) -> Self {
         Self {
             count: self.count.saturating_sub(earlier.count),
@@ -194,26 +184,6 @@ impl Metered {
     /// All four kinds.
     pub fn kinds(&self) -> [(&'static str, &Done); 4] {
         [("read", &self.read), ("write", &self.write), ("flush", &self.flush), ("discard", &self.discard)]
-    }
-
-    /// What two meters have counted that had different things to count: where they were busy at the same time, that time is twice in it.
-    pub fn with(&self, other: &Self) -> Self {
-        let mut reasons = self.reasons.clone();
-        for (why, more) in &other.reasons {
-            let reason = reasons.entry(why.clone()).or_default();
-            reason.transfers += more.transfers;
-            reason.bytes += more.bytes;
-        }
-        Self {
-            in_flight: self.in_flight + other.in_flight,
-            in_flight_max: self.in_flight_max + other.in_flight_max,
-            busy_nanos: self.busy_nanos + other.busy_nanos,
-            read: self.read.with(&other.read),
-            write: self.write.with(&other.write),
-            flush: self.flush.with(&other.flush),
-            discard: self.discard.with(&other.discard),
-            reasons,
-        }
     }
 
     /// What was counted since an earlier snapshot of the same.

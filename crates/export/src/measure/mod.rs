@@ -35,18 +35,6 @@ pub struct MemberMeasures {
 }
 
 impl Measures {
-    /// What was counted here and on another thread, which has some of the same members.
-    pub fn with(mut self, other: &Self) -> Self {
-        self.requests = self.requests.with(&other.requests);
-        for MemberMeasures { name, metered } in &other.members {
-            match self.members.iter_mut().find(|member| member.name == *name) {
-                Some(member) => member.metered = member.metered.with(metered),
-                None => self.members.push(MemberMeasures { name: name.clone(), metered: metered.clone() }),
-            }
-        }
-        self
-    }
-
     /// What was counted since an earlier snapshot of the same server; `nanos` is the time between. Members that
     /// have left since are not in it.
     pub fn since(&self, earlier: &Self) -> Self {

@@ -6,8 +6,7 @@
 
 use super::memory::Memory;
 use super::session::{Export, Limits, serve_admitted};
-pub use super::strangers::{Counted, Together};
-use super::strangers::{Entrance, Strangers};
+use super::strangers::{Counted, Counts, Entrance, Strangers};
 use super::stream::{ByteStream, Closing, ReceiveError};
 use super::tls::Security;
 use crate::volume::Volume;
@@ -16,7 +15,6 @@ use io::RealClock;
 use io::net::{Listener, Stream};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -107,9 +105,6 @@ impl Default for ServerLimits {
 /// Belongs to the thread of its volumes, which has an [`io::Executor`].
 pub struct Server<V: Volume>(Rc<Inner<V>>);
 
-/// Takes connections that were accepted here to a server on another thread ([`Server::take_over`]).
-pub type Other = Box<dyn Fn(OwnedFd, Counted)>;
-
 struct Inner<V: Volume> {
     exports: Rc<[Export<V>]>,
     limits: ServerLimits,
@@ -117,14 +112,10 @@ struct Inner<V: Volume> {
     security: Security,
     stopping: Cell<bool>,
     connections: RefCell<Vec<Connection>>,
-    together: Together,
-    /// Of those that were accepted here.
+    counts: Rc<Counts>,
     strangers: RefCell<Strangers>,
     /// What is said of strangers whose connections ended.
     complaints: Complaints,
-    /// Where connections go in turn, besides here, and whose turn is next.
-    others: RefCell<Vec<Other>>,
-    turn: Cell<usize>,
     /// Woken when a connection ends, and when the server stops.
     changed: RefCell<Vec<Waker>>,
 }
@@ -163,30 +154,16 @@ impl<V: Volume> Server<V> {
             security,
             stopping: Cell::new(false),
             connections: RefCell::default(),
-            together: Together::default(),
+            counts: Rc::default(),
             strangers: RefCell::default(),
             complaints: Complaints::default(),
-            others: RefCell::default(),
-            turn: Cell::new(0),
             changed: RefCell::default(),
         }))
     }
 
-    /// Connections that have finished the handshake, here and at the others.
+    /// Connections that have finished the handshake.
     pub fn connections(&self) -> usize {
-        self.0.together.admitted()
-    }
-
-    /// Has connections that are accepted here served by others, too, in turn.
-    pub fn share_with(&self, others: Vec<Other>) {
-        self.0.others.replace(others);
-    }
-
-    /// Serves a connection that another server, on another thread, has accepted.
-    pub fn take_over(&self, connection: OwnedFd, counted: Counted) {
-        if !self.0.stopping.get() {
-            self.serve(Stream::attached(connection), counted);
-        }
+        self.0.counts.admitted()
     }
 
     /// Accepts connections until [`Server::stop`] is called.
@@ -200,16 +177,13 @@ impl<V: Volume> Server<V> {
             let accepted = self.until(|cx| self.poll_accept(accepting.as_mut(), cx)).await;
             match accepted {
                 None => return Ok(()),
-                Some(Ok(stream)) => self.place(stream),
-                Some(Err(error)) if self.0.together.present() == 0 => return Err(error),
+                Some(Ok(stream)) => self.take_in(stream),
+                Some(Err(error)) if self.0.counts.present() == 0 => return Err(error),
                 Some(Err(error)) => {
                     tracing::warn!(%error, "a connection was not accepted; waiting for another to end");
-                    let before = self.0.together.present();
-                    self.until(|cx| {
-                        self.0.together.register(cx);
-                        if self.0.together.present() < before { Poll::Ready(()) } else { Poll::Pending }
-                    })
-                    .await;
+                    let before = self.0.counts.present();
+                    self.until(|_| if self.0.counts.present() < before { Poll::Ready(()) } else { Poll::Pending })
+                        .await;
                 }
             }
         }
@@ -236,7 +210,6 @@ impl<V: Volume> Server<V> {
     }
 
     fn poll_accept<F: Future>(&self, accepting: std::pin::Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        self.0.together.register(cx);
         if self.connections() < self.0.limits.connections { accepting.poll(cx) } else { Poll::Pending }
     }
 
@@ -264,19 +237,11 @@ impl<V: Volume> Server<V> {
         changed.into_iter().for_each(Waker::wake);
     }
 
-    /// Serves a connection here, or has another do so whose turn it is.
-    fn place(&self, stream: Stream) {
-        let (peer, descriptor, most) = (stream.peer(), stream.descriptor().ok(), self.0.limits.strangers);
-        let counted = self.0.strangers.borrow_mut().take_in(&self.0.together, peer, descriptor, most);
-        let others = self.0.others.borrow();
-        let turn = self.0.turn.replace((self.0.turn.get() + 1) % (others.len() + 1));
-        match turn.checked_sub(1).map(|other| &others[other]) {
-            None => self.serve(stream, counted),
-            Some(other) => match stream.detach() {
-                Ok(connection) => other(connection, counted),
-                Err(error) => tracing::warn!(%error, "a connection was not handed over"),
-            },
-        }
+    /// Serves a connection, which is a stranger's at first.
+    fn take_in(&self, stream: Stream) {
+        let (peer, most) = (stream.peer(), self.0.limits.strangers);
+        let counted = self.0.strangers.borrow_mut().take_in(&self.0.counts, peer, Some(stream.clone()), most);
+        self.serve(stream, counted);
     }
 
     fn serve(&self, stream: Stream, mut counted: Counted) {

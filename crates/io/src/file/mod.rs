@@ -17,14 +17,14 @@ mod still;
 
 use crate::descriptor::Descriptor;
 use crate::transfer;
-use engine::{Block, Buffer, Growing, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation, Shareable};
+use engine::{Block, Buffer, Growing, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation};
 use format::units::MemberByte;
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -208,35 +208,6 @@ impl OpenFile {
             is_direct: probed.is_direct,
             short_end: probed.short_end,
         }
-    }
-}
-
-/// What a member of another thread's executor is made of; it lasts no longer than the one that it is of.
-#[derive(Debug)]
-pub struct FileHandle {
-    path: PathBuf,
-    fd: OwnedFd,
-    limits: Limits,
-    is_block_device: bool,
-    is_direct: bool,
-    was_linked: bool,
-}
-
-impl Shareable for FileMember {
-    type Handle = FileHandle;
-
-    fn share(&self) -> Option<FileHandle> {
-        let fd = self.descriptor.as_fd().try_clone_to_owned().ok()?;
-        let Self { is_block_device, is_direct, .. } = *self;
-        let (path, limits, was_linked) = (self.path.clone(), self.limits().clone(), self.still.was_linked());
-        Some(FileHandle { path, fd, limits, is_block_device, is_direct, was_linked })
-    }
-
-    fn open(handle: FileHandle) -> Self {
-        let FileHandle { path, fd, limits, is_block_device, is_direct, was_linked } = handle;
-        let (descriptor, limits) = (Descriptor::shared(fd), Growing::new(limits));
-        let still = Still::new(was_linked);
-        Self { path, descriptor, limits, is_block_device, is_direct, short_end: None, still }
     }
 }
 

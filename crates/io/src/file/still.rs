@@ -32,18 +32,11 @@ pub(super) struct Still {
 }
 
 impl Still {
-    pub(super) fn new(is_linked: bool) -> Self {
-        let (shorter, unlinked) = (OnceCell::new(), OnceCell::new());
-        Self { was_linked: is_linked, round: Cell::new(u64::MAX), shorter, unlinked }
-    }
-
-    /// Of a file that is open already.
+    /// Of a file that was just opened.
     pub(super) fn of(descriptor: &Descriptor) -> Self {
-        Self::new(look_at(descriptor).is_ok_and(|status| status.stx_nlink > 0))
-    }
-
-    pub(super) fn was_linked(&self) -> bool {
-        self.was_linked
+        let was_linked = look_at(descriptor).is_ok_and(|status| status.stx_nlink > 0);
+        let (shorter, unlinked) = (OnceCell::new(), OnceCell::new());
+        Self { was_linked, round: Cell::new(u64::MAX), shorter, unlinked }
     }
 
     /// Why a read fails without being asked for.

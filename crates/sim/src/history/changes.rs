@@ -4,8 +4,8 @@
 //! right is not asked here: the recovery at the end shows what was left undone.
 
 use super::requests::UnderWay;
+use super::run::Simulated;
 use super::run::{Presence, Runner};
-use super::sharded::Simulated;
 use engine::{BitmapPolicy, Candidate};
 
 /// How a member comes to an array.

@@ -1,7 +1,7 @@
 //! One life: an array is assembled, looked over, and lived with, step by step.
 
 use super::run::Runner;
-use super::sharded::Simulated;
+use super::run::Simulated;
 use super::step::{Cut, Step};
 use crate::judge::is_newest_among;
 use crate::member::SimMember;
@@ -129,7 +129,6 @@ impl Runner<'_> {
     pub(super) async fn assemble(&self) -> Option<Simulated> {
         let stays_home = |number| self.strays.borrow().get(&number).is_some_and(|stray| stray.stays_home);
         self.struck.replace((0..self.members.len()).map(stays_home).collect());
-        self.shared.changing.take();
         self.shared.disturbed.set(false);
         let (mut forced, mut with_file) = (false, self.has_file.get() && !self.random.borrow_mut().once_in(3));
         let array = loop {
@@ -238,8 +237,7 @@ impl Runner<'_> {
         let members = offered.map(|(_, member)| candidate(member)).collect();
         let offer = Offer { members, bitmap: with_file.then(|| candidate(&self.file)) };
         let options = self.history.setup.options(force);
-        let array = Array::assemble_offer(offer, options, self.pool.clone(), self.world.clock()).await?;
-        Ok(self.divide(array))
+        Array::assemble_offer(offer, options, self.pool.clone(), self.world.clock()).await
     }
 
     /// Reads everything and checks it.
@@ -260,7 +258,6 @@ impl Runner<'_> {
         match *step {
             Step::Write { place, bytes, align, stable } => {
                 let range = self.range(place, bytes, align);
-                self.keep_order(array, &range).await;
                 let mut data = vec![0; range.len()];
                 self.random.borrow_mut().fill(&mut data);
                 self.write(array, range.start, data, stable);
@@ -268,7 +265,6 @@ impl Runner<'_> {
             Step::Burst { place, bytes, writes } => {
                 let first = self.range(place, bytes, bytes);
                 let end = self.shared.truth.borrow().bytes();
-                self.keep_order(array, &(first.start..end.min(first.start + (bytes * writes) as usize))).await;
                 for at in (first.start..end).step_by(bytes as usize).take(writes as usize) {
                     let mut data = vec![0; (bytes as usize).min(end - at)];
                     self.random.borrow_mut().fill(&mut data);
@@ -306,15 +302,6 @@ impl Runner<'_> {
             }
             Step::Others { .. } => {} // while the array is in use
             Step::Restart | Step::Kill | Step::PowerCut(_) => unreachable!("the end of a life"),
-        }
-    }
-
-    /// Between requests that shards have under way there is no order: whoever wants one waits.
-    async fn keep_order(&self, array: &Simulated, range: &Range<usize>) {
-        let is_changing =
-            self.shared.changing.borrow().iter().any(|other| other.start < range.end && range.start < other.end);
-        if array.is_sharded() && is_changing {
-            self.shared.join().await;
         }
     }
 

@@ -1,8 +1,8 @@
 //! What happens to members, to which of them it may, and what it leaves in doubt.
 
 use super::requests::UnderWay;
+use super::run::Simulated;
 use super::run::{Presence, Runner};
-use super::sharded::Simulated;
 use super::step::Fault;
 use crate::faults::{Mishap, Planned};
 use crate::rows::Row;

@@ -8,7 +8,6 @@ mod others;
 mod requests;
 mod run;
 mod setup;
-mod sharded;
 mod step;
 mod tally;
 

@@ -1,7 +1,7 @@
 //! Requests under way beside each other, and what the truth is told of them.
 
 use super::run::Runner;
-use super::sharded::Simulated;
+use super::run::Simulated;
 use super::step::Means;
 use crate::member::SimMember;
 use crate::truth::{Look, Stamp, Truth};
@@ -26,8 +26,6 @@ pub(super) struct Shared {
     pub(super) discarded: Cell<bool>,
     pub(super) under_way: Cell<usize>,
     pub(super) waiting: RefCell<Option<Waker>>,
-    /// What writes under way change.
-    pub(super) changing: RefCell<Vec<Range<usize>>>,
 }
 
 impl Shared {
@@ -92,8 +90,6 @@ impl Runner<'_> {
     pub(super) fn write(&self, array: &Simulated, at: usize, data: Vec<u8>, stable: bool) {
         let (array, shared, under_way) = (array.clone(), self.shared.clone(), UnderWay::new(&self.shared));
         let block = array.pool().copy_of(&data);
-        let range = at..at + data.len();
-        shared.changing.borrow_mut().push(range.clone());
         let id = shared.truth.borrow_mut().begin(at, data);
         self.tally.count("writes");
         self.world.spawn(async move {
@@ -106,10 +102,7 @@ impl Runner<'_> {
                     shared.failed.set(true);
                 }
             }
-            let mut changing = shared.changing.borrow_mut();
-            let place = changing.iter().position(|other| *other == range).expect("it is under way");
-            changing.swap_remove(place);
-            drop((changing, under_way));
+            drop(under_way);
         });
     }
 

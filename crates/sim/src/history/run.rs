@@ -13,23 +13,25 @@ use super::life::Keepers;
 use super::old_superblock::old_superblock;
 use super::others::Strays;
 use super::requests::Shared;
-use super::sharded::Simulated;
 use super::step::{Cut, History, Step};
 use super::tally::Tally;
 use crate::checksums::examine;
-use crate::executor::{Tracer, World};
+use crate::executor::{Tracer, VirtualClock, World};
 use crate::judge::judge;
 use crate::member::SimMember;
 use crate::random::Random;
 use crate::rows::{Row, rows};
 use crate::truth::Truth;
 use engine::create::create;
-use engine::{Clock, Pool};
+use engine::{Array, Clock, Pool};
 use format::geometry::{Geometry, Level};
 use format::superblock::{Superblock, Version, decode};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
+
+/// The array that a history is about.
+pub(super) type Simulated = Array<SimMember, VirtualClock>;
 
 /// Length of the file for a bitmap.
 const FILE_BYTES: usize = 8192;
@@ -137,7 +139,6 @@ impl<'a> Runner<'a> {
             discarded: Cell::new(false),
             under_way: Cell::new(0),
             waiting: RefCell::default(),
-            changing: RefCell::default(),
         };
         Self {
             history,

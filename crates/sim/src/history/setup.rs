@@ -60,8 +60,6 @@ pub struct Setup {
     pub patience_micros: Option<u64>,
     /// Whether members keep checksums.
     pub integrity: bool,
-    /// How many shards serve it.
-    pub shards: u16,
     /// Whether members do some reads and writes at once, without being waited for.
     pub prompt: bool,
 }
@@ -171,7 +169,6 @@ impl Setup {
             patience_micros: (kept_whole && random.once_in(2)).then_some(200_000),
             // At levels with redundancy, and with superblocks before the data.
             integrity: !is_old && random.once_in(6) && redundant && !version.is_at_end(),
-            shards: 1,
             prompt: false,
         }
     }

@@ -218,7 +218,6 @@ impl History {
         let mut random = Random::new(seed);
         let mut setup = Setup::random(&mut random);
         // By chances of their own, so that all else of a history is the same with one.
-        setup.shards = *Random::new(seed ^ 0x5aa5).pick(&[1, 1, 1, 2, 3, 4]);
         setup.prompt = Random::new(seed ^ 0xa11_0ca7).once_in(8);
         let mut sweeps = Random::new(seed ^ 0x5eeb_5eeb);
         if sweeps.once_in(8) {

@@ -5,6 +5,9 @@ use super::checksums::{BLOCKS, RAID1, RAID5, RAID6, RAID10, Scene, Simulated, pl
 use engine::status::ChecksumStatus;
 use engine::{Durability, ScrubAction, Verify};
 use format::integrity::BLOCK_BYTES;
+use format::superblock::Resync;
+use format::units::Sectors;
+use mdspace_sim::checksums::examine;
 use mdspace_sim::{Random, SimMember};
 
 fn checksums(array: &Simulated) -> ChecksumStatus {
@@ -118,4 +121,32 @@ fn who_only_looks_is_told_how_much_is_unknown() {
         let after: Vec<Vec<u8>> = scene.members.iter().map(SimMember::contents).collect();
         assert!(before == after, "a reader changes nothing");
     });
+}
+
+/// A write that fails may have changed a part of a block: what was read before says nothing of it any more.
+#[test]
+fn a_resync_learns_nothing_of_blocks_that_a_failed_write_has_changed_in_part() {
+    for setup in [RAID1, RAID10] {
+        play(setup, true, async |scene| {
+            used_by_the_kernel(scene);
+            for member in &scene.members {
+                let mut superblock = superblock(member);
+                superblock.resync = Resync::From(Sectors(0));
+                member.plant(4096, &superblock.encode());
+            }
+            let hurt = &scene.members[1];
+            for block in (1..BLOCKS).step_by(3) {
+                scene.rot(1, block);
+                let at = setup.data_offset + block * BLOCK_BYTES;
+                hurt.faults().bad_writes.borrow_mut().push(at..at + BLOCK_BYTES);
+            }
+            let array = scene.assemble(&scene.members, Verify::Always).await;
+            array.resync(&|_, _| {}).await.expect("a bad block is borne");
+            let bad = |array: &Simulated| array.status().members.iter().map(|member| member.bad_bytes).sum::<u64>();
+            assert!(bad(&array) > BLOCK_BYTES, "{setup:?}: writes have failed");
+            array.stop().await.expect("whole");
+            let found = examine(&hurt.image(), &superblock(hurt)).expect("it keeps checksums");
+            assert!(found.wrong.is_empty() && found.unknown > 0, "{setup:?}: {found:?}");
+        });
+    }
 }

@@ -10,6 +10,7 @@ mod grow;
 mod halves;
 mod healing;
 mod histories;
+mod in_place;
 mod intent;
 mod learning;
 mod live_growth;

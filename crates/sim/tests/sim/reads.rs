@@ -3,11 +3,14 @@
 
 use super::healing::{RAID1, RAID5, RAID6, RAID10, of, play};
 use super::stripes::{CHUNK, Cost, Counted, KIB, PAGE, each, uncached, with_array};
-use engine::{AssembleOptions, Durability};
+use engine::{AssembleOptions, Clock, Durability};
 use format::geometry::Level;
 use format::superblock::{DeviceFlags, Version, decode};
 use format::units::MemberByte;
 use mdspace_sim::{Random, SimMember};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
 
 const STRIPES: u64 = 16;
 
@@ -50,7 +53,7 @@ fn every_member_byte_that_a_read_needs_is_read_once() {
     }
 }
 
-/// As a request that is shared out among shards has it: its first part may end at any byte, and the next begins there.
+/// As a caller has it that reads into the rest of a buffer, which may begin at any byte.
 #[test]
 fn memory_that_no_member_takes_is_filled_all_the_same() {
     for setup in [RAID1, RAID5, RAID6, RAID10] {
@@ -252,6 +255,40 @@ fn a_stream_never_sees_what_was_there_before_a_write() {
                 assert!(found[..] == *expected, "seed {seed}, step {step}: {bytes} bytes at {next} are not the last");
                 next += bytes;
             }
+        });
+    }
+}
+
+/// A write gives up what is being read ahead of its stripe: a reader that waits for it has to be told.
+#[test]
+fn a_stream_that_waits_for_what_is_read_ahead_goes_on_when_a_write_gives_that_up() {
+    let setups = [(RAID5, 1), (RAID6, 1), (RAID6, 2)];
+    for (seed, (setup, missing)) in (0..10).flat_map(|seed| setups.map(|setup| (seed, setup))) {
+        play(setup, seed, async |scene| {
+            let members = scene.create().await;
+            let array = scene.assemble(&members[missing..], false).await.expect("it bears that");
+            let next = Rc::new(Cell::new(Some(0)));
+            let (reader, place, clock) = (array.clone(), next.clone(), scene.world.clock());
+            let limit = clock.now() + Duration::from_secs(1);
+            let write = async |at| {
+                let block = array.pool().zeroed(PAGE as usize).freeze();
+                array.write(at, block, Durability::Ordinary).await.expect("it bears that");
+            };
+            write(0).await; // from here on the array is marked dirty, and a write takes its stripe at once
+            // A task of its own: what wakes the writer does not wake it.
+            scene.world.spawn(async move {
+                for at in (0..reader.bytes()).step_by(PAGE as usize) {
+                    place.set(Some(at));
+                    reader.read(at, reader.pool().take(PAGE as usize)).await.expect("it can be had");
+                }
+                place.set(None);
+            });
+            while let Some(at) = next.get() {
+                assert!(clock.now() < limit, "{setup:?}: the stream waits for ever at {at}");
+                clock.sleep_until(clock.now() + Duration::from_micros(scene.world.chance(1..200))).await;
+                write(at).await;
+            }
+            array.stop().await.expect("stops clean");
         });
     }
 }

@@ -6,6 +6,7 @@
 //! to a whole array in which the data
 //! follows from the others when any one member is left out.
 
+mod rounds;
 mod spares;
 
 use engine::create::{Contents, Newcomer, Recipe, create};

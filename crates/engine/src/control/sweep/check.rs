@@ -13,15 +13,15 @@
 //! Facts: `drivers/md/raid5.c` (`handle_parity_checks5`, `handle_parity_checks6`),
 //! `raid1.c` (`process_checks`), `raid10.c` (`sync_request_write`).
 
-use super::Tally;
-use super::findings::{ArrayPart, Finding, FindingVerdict, Findings, MemberPart, Outcome, ScrubAction};
-use super::repair::Fix;
-use super::runs::{Run, Runs, Unread, merged};
-use super::scrub::COPIES_UNIT_BYTES;
-use super::stripes::{by_stripe, exponents, roles, slot_of};
 use crate::array::Inner;
 use crate::base::buffer::Block;
 use crate::base::range_lock::RangeGuard;
+use crate::control::sweep::Tally;
+use crate::control::sweep::findings::{ArrayPart, Finding, FindingVerdict, Findings, MemberPart, Outcome, ScrubAction};
+use crate::control::sweep::repair::Fix;
+use crate::control::sweep::scrub::COPIES_UNIT_BYTES;
+use crate::data::rebuild::{by_stripe, exponents, roles, slot_of};
+use crate::data::runs::{Run, Runs, Unread, merged};
 use crate::plan::diagnose::{Indices, StripeRow, Verdict, Witness, judge_copies, truth};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;

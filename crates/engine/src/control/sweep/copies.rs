@@ -6,11 +6,11 @@
 //! resync goes over the array, a recovery over the component of the members
 //! that are recovered, as md has it.
 
-use super::runs::{Run, Runs, merged};
-use super::{Tally, Target};
 use crate::array::Inner;
 use crate::base::buffer::Block;
-use crate::control::read_repair::ROW_BYTES;
+use crate::control::sweep::{Tally, Target};
+use crate::data::runs::{Run, Runs, merged};
+use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::Member;

@@ -7,11 +7,11 @@
 //!
 //! It only reads, past the counters and the healing, and says nothing where parity or copies need not agree.
 
-use super::check::ROW_BYTES;
-use super::stripes::{by_stripe, roles, slot_of};
 use crate::array::{Array, Inner};
 use crate::base::buffer::Block;
 use crate::base::join::join_all;
+use crate::control::sweep::check::ROW_BYTES;
+use crate::data::rebuild::{by_stripe, roles, slot_of};
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use crate::seam::observe::Why;

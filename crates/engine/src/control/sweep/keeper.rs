@@ -4,8 +4,8 @@
 //! md's order: spares take empty slots, then recovery, then resync; then what
 //! its user asked for. Last, checksums that are unknown are learned.
 
-use super::{SweepStatus, SweepTransfers, SyncSpeed};
 use crate::array::{Array, Inner};
+use crate::control::sweep::{SweepStatus, SweepTransfers, SyncSpeed};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::Member;

@@ -5,10 +5,9 @@
 //! compared as a check does, and where all members agree it is taken in; nothing else is done about what is found. Whoever keeps
 //! the array whole does this when nothing else is due, once, and again when members were recovered.
 
-use super::{Course, Ending, Purpose, Tally, others_first};
 use crate::array::Inner;
 use crate::base::notify::Seen;
-use crate::control::sweep::ScrubAction;
+use crate::control::sweep::{Course, Ending, Purpose, ScrubAction, Tally, others_first};
 use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;

@@ -27,7 +27,6 @@ mod learn;
 mod recovery;
 mod repair;
 mod resync;
-mod runs;
 mod scrub;
 mod stripes;
 mod throttle;
@@ -40,7 +39,6 @@ pub use findings::{
 };
 pub use resync::Resynced;
 pub use scrub::ScrubRequest;
-pub(crate) use throttle::Load;
 pub use throttle::SyncSpeed;
 pub use transfers::SweepTransfers;
 
@@ -51,7 +49,6 @@ use crate::seam::clock::{Clock, Moment};
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::{Member, MemberError};
 use crate::seam::report::LOG_TARGET;
-use format::geometry::Geometry;
 use format::units::Slot;
 use futures_util::future::join;
 use futures_util::{Stream, StreamExt, stream};
@@ -122,7 +119,7 @@ fn tell_over(purpose: Purpose, ending: Ending, failure: Option<&ArrayError>) {
 
 /// The positions that a sweep goes over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Course {
+pub(crate) struct Course {
     /// Where what was asked for begins.
     start: u64,
     /// What is before this was done by an earlier one.
@@ -148,7 +145,7 @@ impl<M> Clone for Target<M> {
 
 /// What was done, in bytes of positions, and what a scrub found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Tally {
+pub(crate) struct Tally {
     compared: u64,
     mended: u64,
     found: Findings,
@@ -163,7 +160,7 @@ impl AddAssign for Tally {
 
 /// How a sweep ended that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ending {
+pub(crate) enum Ending {
     /// It went over everything.
     Complete,
     /// The array is being stopped, or sweeps are frozen.
@@ -333,7 +330,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// One sweep, from where the last one of its kind got to. `progress` is
     /// told positions done and the last one.
     async fn sweep(&self, purpose: Purpose, progress: &dyn Fn(u64, u64)) -> Result<(Ending, Tally), ArrayError> {
-        let _alone = self.licences.alone().await;
         let course = self.course(purpose);
         self.sweeps.failure.take();
         let sweeping = self.sweeps.begin(purpose, course, self.clock.now());
@@ -516,7 +512,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// Bytes of each member in a window, about: one transfer, as its user wants it, or as long as any of them gains by.
-    fn window_bytes(&self) -> u64 {
+    pub(crate) fn window_bytes(&self) -> u64 {
         if let Some(bytes) = self.sweeps.transfers.get().window_bytes {
             return bytes;
         }
@@ -525,35 +521,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
         longest.expect("a running array has a member")
     }
 
-    /// Keeps writes off the stripes of a range of components.
-    pub(crate) async fn lock_stripes(
-        &self,
-        parity: &format::geometry::Parity,
-        range: &Range<u64>,
-    ) -> crate::base::range_lock::RangeGuard<'_> {
-        let chunk = parity.chunk_bytes();
-        let stripes = range.start / chunk..range.end.div_ceil(chunk);
-        self.gathering.close_within(&stripes);
-        self.locks.exclusive(mutant!("sweep-not-locked" => stripes.start..stripes.start, else stripes)).await
-    }
-
     /// Says which bytes of the components cannot be had.
     fn component_error(&self, range: &Range<u64>, error: Option<&MemberError>) -> ArrayError {
         let cause = error.map(|error| format!(": {error}")).unwrap_or_default();
         let Range { start, end } = range;
         let reason = format!("bytes {start} to {end} of the components cannot be had from the members left{cause}");
         ArrayError::new(ArrayErrorKind::Io, reason)
-    }
-
-    /// Bytes of the components that are in use.
-    fn component_bytes(&self) -> u64 {
-        (0..self.geometry().slots()).map(|slot| self.geometry().used_bytes(Slot(slot))).max().unwrap_or(0)
-    }
-
-    fn chunk_bytes(&self) -> u64 {
-        match self.geometry() {
-            Geometry::Parity(parity) => parity.chunk_bytes(),
-            Geometry::Mapping(mapping) => mapping.chunk_bytes(),
-        }
     }
 }

@@ -6,9 +6,9 @@
 //! write-intent bitmap names. The checkpoint is each member's own recovery
 //! offset (`recovery_offset` in its superblock).
 
-use super::copies::array_range;
-use super::{Course, Ending, Purpose, Tally, Target};
 use crate::array::{Array, Inner};
+use crate::control::sweep::copies::array_range;
+use crate::control::sweep::{Course, Ending, Purpose, Tally, Target};
 use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};

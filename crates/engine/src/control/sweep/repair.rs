@@ -5,11 +5,11 @@
 //! somebody wrote meanwhile counts. What was written is read back. A row that
 //! nobody can decide stays untouched, unless its user asked for md's choice.
 
-use super::check::{Row, Suspect};
-use super::findings::{Findings, Outcome, ScrubAction};
-use super::runs::Run;
 use crate::array::Inner;
 use crate::base::buffer::Block;
+use crate::control::sweep::check::{Row, Suspect};
+use crate::control::sweep::findings::{Findings, Outcome, ScrubAction};
+use crate::data::runs::Run;
 use crate::plan::diagnose::{StripeRow, Verdict, Witness, truth};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;

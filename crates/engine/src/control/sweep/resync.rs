@@ -3,14 +3,12 @@
 //! What lies behind the sweep is trusted from then on. With a write-intent
 //! bitmap that can be relied on, only what it names is visited.
 
-use super::{Course, Ending, Purpose, Tally};
 use crate::array::{Array, Inner};
+use crate::control::sweep::{Course, Ending, Purpose, Tally};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::Member;
 use format::geometry::{Geometry, Level};
-use format::superblock::Resync;
-use format::units::{SECTOR_BYTES, Sectors};
 use std::ops::Range;
 
 /// What a resync found and did.
@@ -66,27 +64,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 Course { start: 0, from, end, step, member_bytes: step }
             }
         }
-    }
-
-    /// A resync's position at a byte of the array; down to a whole stripe.
-    fn position_of(&self, at: u64) -> u64 {
-        match self.geometry() {
-            Geometry::Parity(parity) => at / parity.stripe_bytes() * parity.chunk_bytes(),
-            Geometry::Mapping(_) => at,
-        }
-    }
-
-    /// The byte of the array at a resync's position; down to a whole stripe.
-    pub(crate) fn array_byte_of(&self, position: u64) -> u64 {
-        match self.geometry() {
-            Geometry::Parity(parity) => position / parity.chunk_bytes() * parity.stripe_bytes(),
-            Geometry::Mapping(_) => position,
-        }
-    }
-
-    /// md's number for "in agreement below this byte of the array".
-    pub(crate) fn resync_offset(&self, below: u64) -> Resync {
-        Resync::From(Sectors(self.position_of(below) / SECTOR_BYTES))
     }
 
     pub(super) fn next_to_resync(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {

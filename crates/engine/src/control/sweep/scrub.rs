@@ -8,10 +8,10 @@
 //! the report is handed out at every checkpoint for its user to keep
 //! ([`Array::watch_scrub`]), and one that is handed in goes on from there.
 
-use super::findings::{FINDINGS_LISTED_MAX, Findings, ScrubAction, ScrubReport, ScrubState};
-use super::{Course, Ending, Purpose, SweepStatus, UnderWay};
 use crate::array::{Array, Inner};
 use crate::base::notify::Seen;
+use crate::control::sweep::findings::{FINDINGS_LISTED_MAX, Findings, ScrubAction, ScrubReport, ScrubState};
+use crate::control::sweep::{Course, Ending, Purpose, SweepStatus, UnderWay};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::Member;

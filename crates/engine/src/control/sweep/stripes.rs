@@ -7,47 +7,21 @@
 //! stripe has data chunks. A window in which a member cannot be read is gone over once
 //! more by stripes, rows and blocks, so that little depends on what is lost.
 
-use super::runs::{Run, Runs};
-use super::{Tally, Target};
 use crate::array::Inner;
 use crate::base::buffer::Block;
-use crate::control::read_repair::ROW_BYTES;
+use crate::control::sweep::{Tally, Target};
+use crate::data::rebuild::{Slices, by_stripe, exponents, slot_of};
+use crate::data::runs::{Run, Runs};
+use crate::plan::ROW_BYTES;
 use crate::plan::planner::Transfer;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError};
 use format::geometry::{Parity, Role, Stripe};
-use format::units::{ComponentByte, Slot};
-use parity::{Symbol, gf};
+use format::units::Slot;
+use parity::gf;
 use smallvec::SmallVec;
 use std::ops::Range;
-
-type Slices<'a> = SmallVec<[&'a [u8]; 32]>;
-
-/// The parts of `range` that lie in one stripe each.
-pub(super) fn by_stripe(parity: &Parity, range: &Range<u64>) -> impl Iterator<Item = (Stripe, Range<u64>)> {
-    let chunk = parity.chunk_bytes();
-    let (start, end) = (range.start, range.end);
-    (start / chunk..end.div_ceil(chunk)).map(move |number| {
-        let stripe = parity.stripe(number);
-        (stripe, start.max(number * chunk)..end.min((number + 1) * chunk))
-    })
-}
-
-/// Each data chunk's exponent in Q; where there is no Q, any numbers that differ.
-pub(super) fn exponents(parity: &Parity, stripe: &Stripe) -> SmallVec<[u8; 32]> {
-    let exponent = |index| if parity.parities() == 2 { stripe.q_exponent(index) } else { index as u8 };
-    (0..parity.data_chunks()).map(exponent).collect()
-}
-
-pub(super) fn roles(parity: &Parity) -> impl Iterator<Item = Role> {
-    let parities = [Role::P, Role::Q].into_iter().take(parity.parities().into());
-    (0..parity.data_chunks()).map(Role::Data).chain(parities)
-}
-
-pub(super) fn slot_of(stripe: &Stripe, role: Role) -> Slot {
-    stripe.slot_of(role).expect("a role of this level")
-}
 
 impl<M: Member, C: Clock> Inner<M, C> {
     /// Remakes the parity of `range` from its data, where it is wrong.
@@ -160,47 +134,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
         Ok(())
     }
 
-    /// What `slot` should hold in `range`, from what the others hold; if its own checksums contradict that,
-    /// one of the others is wrong without a checksum that says so, and whoever can do without is left out in turn.
-    pub(crate) async fn reconstructed(&self, parity: &Parity, range: &Range<u64>, slot: Slot) -> Option<Block> {
-        let is_taken =
-            |block: &Block| self.device(slot).is_none_or(|device| device.takes(ComponentByte(range.start), block));
-        let mut failed: SmallVec<[Slot; 2]> = SmallVec::from_slice(&[slot]);
-        let (first, sources) = self.reconstructed_without(parity, range, slot, &mut failed).await?;
-        if is_taken(&first) {
-            return Some(first);
-        }
-        for doubted in sources {
-            let mut without = failed.clone();
-            without.push(doubted);
-            match self.reconstructed_without(parity, range, slot, &mut without).await {
-                Some((block, _)) if is_taken(&block) => return Some(block),
-                _ => {}
-            }
-        }
-        None
-    }
-
-    /// As the others have it that did not fail, and who they were.
-    async fn reconstructed_without(
-        &self,
-        parity: &Parity,
-        range: &Range<u64>,
-        slot: Slot,
-        failed: &mut SmallVec<[Slot; 2]>,
-    ) -> Option<(Block, SmallVec<[Slot; 32]>)> {
-        loop {
-            let sources = self.sources(parity, range, failed)?;
-            let runs = sources.iter().map(|&slot| Run { slot, range: range.clone() }).collect();
-            let runs = self.read_runs(runs).await;
-            let before = failed.len();
-            failed.extend(runs.failed().map(|(slot, _)| slot));
-            if failed.len() == before {
-                return Some((self.solve_run(parity, range, slot, &runs).2, sources));
-            }
-        }
-    }
-
     /// The parts in which to try again what failed as a whole: stripes, then rows, then blocks.
     fn finer(&self, parity: &Parity, range: &Range<u64>) -> Vec<Range<u64>> {
         let units = [parity.chunk_bytes(), ROW_BYTES, self.block_bytes];
@@ -210,60 +143,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 .map(|number| range.start.max(number * unit)..range.end.min((number + 1) * unit))
                 .collect(),
         }
-    }
-
-    /// As many readable members as a stripe has data chunks. Which of them are
-    /// left out changes from window to window, so that all share the work.
-    fn sources(&self, parity: &Parity, range: &Range<u64>, failed: &[Slot]) -> Option<SmallVec<[Slot; 32]>> {
-        let is_readable = |slot: &Slot| {
-            !failed.contains(slot) && self.device(*slot).is_some_and(|device| device.is_readable(range.clone()))
-        };
-        let readable: SmallVec<[Slot; 32]> = (0..parity.slots()).map(Slot).filter(is_readable).collect();
-        let needed = usize::from(parity.data_chunks());
-        let first = (range.start / self.window_bytes()) as usize % readable.len().max(1);
-        (readable.len() >= needed).then(|| readable.iter().cycle().skip(first).take(needed).copied().collect())
-    }
-
-    /// What `slot` should hold in `range`, from what the others hold.
-    fn solve_run(&self, parity: &Parity, range: &Range<u64>, slot: Slot, runs: &Runs) -> (Slot, u64, Block) {
-        let mut solved = self.pool.take((range.end - range.start) as usize);
-        for (stripe, part) in by_stripe(parity, range) {
-            let target = &mut solved[(part.start - range.start) as usize..(part.end - range.start) as usize];
-            self.solve_chunk(parity, &stripe, &part, slot, runs, target);
-        }
-        (slot, range.start, solved.freeze())
-    }
-
-    fn solve_chunk(
-        &self,
-        parity: &Parity,
-        stripe: &Stripe,
-        part: &Range<u64>,
-        slot: Slot,
-        runs: &Runs,
-        target: &mut [u8],
-    ) {
-        let exponents = exponents(parity, stripe);
-        let symbol = |role| match role {
-            Role::Data(index) => Symbol::Data(exponents[usize::from(index)]),
-            Role::P => Symbol::P,
-            Role::Q => Symbol::Q,
-        };
-        let mut lost = SmallVec::<[Symbol; 2]>::new();
-        let mut known = SmallVec::<[(Symbol, Block); 32]>::new();
-        for role in roles(parity) {
-            match runs.get(slot_of(stripe, role), part) {
-                Some(block) => known.push((symbol(role), block)),
-                None => lost.push(symbol(role)),
-            }
-        }
-        let terms = parity::recovery(&exponents, &lost, symbol(stripe.role_of(slot)));
-        let terms = terms.expect("as many chunks were read as a stripe has data");
-        let block =
-            |symbol| &known.iter().find(|(known, _)| *known == symbol).expect("what is not lost was read").1[..];
-        let terms: SmallVec<[(u8, &[u8]); 32]> =
-            terms.into_iter().map(|(coefficient, symbol)| (coefficient, block(symbol))).collect();
-        self.kernel.combine(target, &terms);
     }
 
     /// The members cannot give what `range` needs.

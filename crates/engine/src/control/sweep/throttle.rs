@@ -4,6 +4,7 @@
 //! starts a window only as often as the floor asks. Otherwise it goes as fast as
 //! the members do, or the ceiling lets it. Pure: told the time and the load.
 
+use crate::base::gate::Load;
 use crate::seam::clock::Moment;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use std::time::Duration;
 const QUIET: Duration = Duration::from_millis(10);
 
 /// How often the load is looked at while a window waits.
-const LOOK: Duration = Duration::from_millis(5);
+pub(crate) const LOOK: Duration = Duration::from_millis(5);
 
 /// Bounds of a sweep's speed, in bytes per second on each member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,15 +28,6 @@ impl Default for SyncSpeed {
     fn default() -> Self {
         Self { min: 1000 << 10, max: None }
     }
-}
-
-/// What requests of users do to the array just now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Load {
-    /// Requests since the array was assembled.
-    pub(crate) begun: u64,
-    /// Whether any is under way.
-    pub(crate) is_busy: bool,
 }
 
 /// The pace of one sweep.

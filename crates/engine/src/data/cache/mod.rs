@@ -24,13 +24,26 @@
 #[cfg(test)]
 mod tests;
 
-use crate::control::status::CacheStatus;
 use crate::plan::planner::Transfer;
 use format::geometry::Role;
+use serde::Serialize;
 use smallvec::SmallVec;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
+
+/// Memory that helps writes: old contents of stripes, and data that waits for more of its stripe.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct CacheStatus {
+    /// The most that is held of old contents.
+    pub bytes_max: u64,
+    /// What is held now.
+    pub bytes: u64,
+    /// What writes took from there, and so did not read from members.
+    pub recalled_bytes: u64,
+    /// Data that waits for more of its stripe, or was answered from memory and is not on the members yet.
+    pub waiting_bytes: u64,
+}
 
 /// Bytes of a chunk in a row.
 pub(crate) const PAGE_BYTES: usize = 4096;

@@ -5,9 +5,9 @@
 //! is the work dropped as well. An entry that nobody joins needs none: its only
 //! caller writes it.
 
-use super::streams::{Arrival, StreamKey};
 use crate::base::range_lock::Asked;
 use crate::base::write_set::Patchwork;
+use crate::data::coalesce::streams::{Arrival, StreamKey};
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};

@@ -30,10 +30,11 @@ mod front;
 mod streams;
 mod writeback;
 
-use crate::array::{Array, Durability, Inner};
+use crate::array::{Array, Inner};
 use crate::base::buffer::Block;
 use crate::base::range_lock::Asked;
 use crate::base::write_set::{Patch, Patchwork};
+use crate::data::request::Durability;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::Member;

@@ -10,7 +10,7 @@
 //!
 //! Pure bookkeeping: a wrong guess costs time, never data.
 
-use super::front::{Front, Place};
+use crate::data::coalesce::front::{Front, Place};
 use std::ops::Range;
 
 /// Streams that are followed at a time.

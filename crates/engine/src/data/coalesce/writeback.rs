@@ -11,15 +11,14 @@
 //!   whoever writes beyond waits until the oldest of it is written.
 //! * What a member has no room for is owed ([`crate::control::owed`]), and read; a flush fails until it is paid.
 //! * What cannot be written otherwise is lost: no read of it succeeds, as the members hold what was there before, and no
-//!   flush, until it was written over. All else goes on, as it does where a request is answered by its own failure. A further
-//!   shard breaks the array, since others may come to read there.
+//!   flush, until it was written over. All else goes on, as it does where a request is answered by its own failure.
 
-use super::entry::{Entry, RequestId};
-use super::{Answer, Gathering};
 use crate::array::{Array, Inner};
 use crate::base::buffer::Buffer;
 use crate::base::range_set::Ranges;
 use crate::base::write_set::Patch;
+use crate::data::coalesce::entry::{Entry, RequestId};
+use crate::data::coalesce::{Answer, Gathering};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::Member;
@@ -101,31 +100,6 @@ impl Gathering {
         };
         self.kept.lost.borrow().touches(&(at..at + bytes))
             || self.kept.entries.borrow().iter().any(|(entry, _)| has_failed(entry))
-    }
-
-    /// What was answered and could not be written.
-    pub(crate) fn lost(&self) -> Vec<Range<u64>> {
-        let mut lost: Vec<_> = self.kept.lost.borrow().iter().cloned().collect();
-        for (entry, _) in self.kept.entries.borrow().iter().filter(|(entry, _)| entry.has_failed()) {
-            lost.extend(entry.patches.borrow().patches().iter().map(|patch| patch.at..patch.end()));
-        }
-        lost
-    }
-
-    /// Whether members may owe some of what was answered.
-    pub(crate) fn is_kept_owed(&self) -> bool {
-        self.kept.is_owed.get()
-    }
-
-    /// As a further shard has it, whose members owe some of what it answered.
-    pub(crate) fn set_kept_owed(&self) {
-        self.kept.is_owed.set(true);
-    }
-
-    /// A further shard has answered what could not be written: no read may find what was there before.
-    pub(crate) fn add_lost(&self, ranges: Vec<Range<u64>>) {
-        let mut lost = self.kept.lost.borrow_mut();
-        ranges.into_iter().for_each(|range| lost.add(range));
     }
 
     /// The entries that keep data of a range which the members may not have, and where: in whole
@@ -269,9 +243,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
             let range = patch.at..patch.end();
             tracing::error!("bytes {} to {} were answered and could not be written: {reason}", range.start, range.end);
             self.gathering.kept.lost.borrow_mut().add(range);
-        }
-        if self.seam.is_some() {
-            self.give_out(|| format!("data that was answered could not be written: {reason}"));
         }
     }
 

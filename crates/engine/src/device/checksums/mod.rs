@@ -14,19 +14,16 @@
 //! others right; and after anybody else has written, which the superblock
 //! shows, all are unknown. They are learned again by writes and sweeps.
 
-mod array;
 mod counts;
 mod table;
 mod transfers;
-
-pub(crate) use array::Closing;
 
 use crate::base::buffer::{Block, Buffer, Pool};
 use crate::base::join::join_all;
 use crate::base::notify::Signal;
 use crate::base::range_lock::RangeLocks;
-use crate::control::inspect::read_bytes;
 use crate::device::counted::Counted;
+use crate::seam::bytes::read_bytes;
 use crate::seam::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
 use format::Defect;
 use format::bitmap::{BitmapSuper, SUPER_BYTES};
@@ -41,6 +38,15 @@ use std::ops::Range;
 use std::sync::LazyLock;
 use std::time::Duration;
 use table::{IDLE_PERIODS, Table};
+
+/// Which regions are to be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// Those that have been idle for some periods, one of which has just passed.
+    Idle,
+    /// All: nothing is being written any more.
+    All,
+}
 
 /// What may be kept of a member's table in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -775,7 +781,7 @@ impl Drop for Sent<'_> {
 }
 
 /// How long a bitmap is stands only in its own superblock. One that was added by others may be longer than expected.
-async fn check_apart_from_bitmap<M: Member>(
+pub(crate) async fn check_apart_from_bitmap<M: Member>(
     member: &M,
     superblock: &Superblock,
     layout: &Layout,

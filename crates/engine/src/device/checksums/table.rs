@@ -14,8 +14,8 @@
 //! A region that is open is [`Table::is_stable`] once the member has said so
 //! on stable storage; it is neither from the moment it is picked.
 
-use super::counts::Counts;
-use super::{Contents, checksum};
+use crate::device::checksums::counts::Counts;
+use crate::device::checksums::{Contents, checksum};
 use format::Defect;
 use format::integrity::{Binding, Checksum, Layout, Open, PAGE_ENTRIES, Page};
 use smallvec::SmallVec;
@@ -230,7 +230,7 @@ impl Table {
     }
 
     /// The parts of a range that are of one page each: its number, and the places in it.
-    fn parts(blocks: &Range<u64>) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
+    pub(crate) fn parts(blocks: &Range<u64>) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
         let blocks = blocks.clone();
         Self::pages_of(&blocks).map(move |page| {
             let first = page as u64 * PAGE_ENTRIES;

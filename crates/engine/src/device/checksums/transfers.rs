@@ -5,9 +5,9 @@
 //! block, as nothing keeps direct reads off: so what is neither the old nor the new contents is read again once the write
 //! has ended, and only a block is convicted whose checksum stood still while it was read.
 
-use super::{Checksums, Contents, Verify};
 use crate::base::buffer::{Block, Buffer, Pool};
 use crate::device::Device;
+use crate::device::checksums::{Checksums, Contents, Verify};
 use crate::seam::member::{Member, MemberError};
 use crate::seam::observe::Why;
 use format::integrity::{Checksum, Stamp};

@@ -10,8 +10,9 @@
 //!
 //! A period is one `daemon_sleep`, as in md; no clock is read for a write.
 
-use super::PAGE_BYTES;
-use format::bitmap::{self, BitmapSuper, SUPER_BYTES, State};
+use crate::metadata::bitmap::PAGE_BYTES;
+use format::bitmap;
+use format::bitmap::{BitmapSuper, SUPER_BYTES, State};
 use std::collections::BTreeSet;
 use std::ops::Range;
 

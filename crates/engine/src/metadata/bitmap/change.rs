@@ -8,13 +8,12 @@
 //! between bits go on being waited for, so no superblock that names it is without them.
 //! Either way a member that was to get only what the bitmap named gets everything: the next one knows nothing of it.
 
-use super::{BitmapPolicy, Flush, Home, Intent};
 use crate::array::{Array, Inner};
-use crate::control::assemble::Candidate;
 use crate::device::Device;
+use crate::metadata::bitmap::{BitmapPolicy, Flush, Home, Intent};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
-use crate::seam::member::Member;
+use crate::seam::member::{Candidate, Member};
 use format::bitmap::{BitmapSuper, SUPER_BYTES, set_range};
 use format::geometry::{Geometry, Level};
 use format::placement::bitmap_chunk;
@@ -90,7 +89,6 @@ impl<M: Member, C: Clock> Array<M, C> {
     pub async fn remove_bitmap(&self) -> Result<(), Refusal> {
         let inner = &*self.0;
         let _inside = inner.enter_to_change()?;
-        let _alone = inner.licences.alone().await;
         let _lock = inner.metadata.exclusive(0..1).await;
         inner.let_go_of_bitmap().await
     }
@@ -177,7 +175,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     async fn start_bitmap(&self, home: Home<M>, chunk_bytes: u64, policy: BitmapPolicy) -> Result<(), Refusal> {
         let _inside = self.enter_to_change()?;
-        let _alone = self.licences.alone().await;
         let _nobody_writes = self.locks.exclusive(0..mutant!("bitmap-under-writes" => 0, else u64::MAX)).await;
         self.flush_devices().await.map_err(ArrayError::refusal)?;
         let _lock = self.metadata.exclusive(0..1).await;

@@ -10,9 +10,9 @@
 //! an array that is never at rest that would cost more than it saves, so there
 //! as many bits are cleared as the writes made pay for; md clears them all.
 
-use super::{Flush, Intent};
 use crate::array::{Array, Inner};
 use crate::device::checksums::Closing;
+use crate::metadata::bitmap::{Flush, Intent};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::Member;

@@ -1,13 +1,13 @@
 //! The bitmap as assembly finds it: of the members' own, every bit that any of
 //! them has set; or the file's.
 
-use super::{BitmapPolicy, Home, Intent};
-use crate::Pool;
-use crate::control::assemble::Candidate;
-use crate::control::inspect::{read_bitmap, read_bitmap_at};
+use crate::base::buffer::Pool;
 use crate::device::Device;
+use crate::metadata::bitmap::{BitmapPolicy, Home, Intent};
+use crate::seam::bytes::read_bytes;
 use crate::seam::error::Refusal;
-use crate::seam::member::Member;
+use crate::seam::member::{Candidate, Member};
+use format::bitmap;
 use format::bitmap::{BitmapSuper, SUPER_BYTES, State};
 use format::superblock::Superblock;
 use format::units::MemberByte;
@@ -152,4 +152,61 @@ impl United {
         intent.cleared_everywhere.set(cleared_everywhere);
         intent
     }
+}
+
+/// A member's bitmap: superblock and bits.
+///
+/// # Errors
+/// When it cannot be read, or a field of it is wrong.
+pub(crate) async fn read_bitmap<M: Member>(
+    name: &str,
+    member: &M,
+    superblock: &Superblock,
+    pool: &Pool,
+) -> Result<Option<(BitmapSuper, Vec<u8>)>, Refusal> {
+    let Some(at) = superblock.bitmap_at() else { return Ok(None) };
+    let room = superblock.bitmap_room(member.limits().bytes).unwrap_or(0);
+    read_bitmap_at(name, member, at, room, &superblock.set_uuid, pool).await.map(Some)
+}
+
+/// The bitmap at `at` of a member or file, with `room` bytes up to what comes next.
+///
+/// # Errors
+/// As [`read_bitmap`], and when it is not one that this engine writes.
+pub(crate) async fn read_bitmap_at<M: Member>(
+    name: &str,
+    member: &M,
+    at: MemberByte,
+    room: u64,
+    set_uuid: &[u8; 16],
+    pool: &Pool,
+) -> Result<(BitmapSuper, Vec<u8>), Refusal> {
+    let unreadable = |reason| Refusal::new(reason).of(name).field("bitmap");
+    let head = read_bytes(member, pool, at, SUPER_BYTES as u64).await.map_err(unreadable)?;
+    let header = BitmapSuper::decode(&head, room).map_err(|defect| Refusal::defect(name, defect))?;
+    if !matches!(header.kind, bitmap::Kind::Normal) {
+        let reason = format!("{:?} bitmaps are not written by this engine", header.kind);
+        return Err(Refusal::new(reason)
+            .of(name)
+            .field("bitmap.version")
+            .advice("serve it --read-only, or remove the bitmap with mdadm --grow --bitmap=none"));
+    }
+    if header.has_unknown_state() || header.nodes > 0 {
+        let (field, what) =
+            if header.nodes > 0 { ("bitmap.nodes", "a cluster's") } else { ("bitmap.state", "unknown") };
+        return Err(Refusal::new(format!("{what}: the bitmap is not written by this engine"))
+            .of(name)
+            .field(field)
+            .advice("serve it --read-only; a newer kernel may have made it"));
+    }
+    if header.uuid != *set_uuid {
+        return Err(Refusal::new("belongs to another array").of(name).field("bitmap.uuid"));
+    }
+    let bytes = header.bytes_on_disk(room);
+    let unit = u64::from(member.limits().logical_block_bytes);
+    if !bytes.is_multiple_of(unit) {
+        return Err(unreadable(format!("its {bytes} bytes are not whole {unit}-byte blocks of the member")));
+    }
+    let image = read_bytes(member, pool, at, bytes).await.map_err(unreadable)?;
+    Ok((header, image))
 }

@@ -29,24 +29,39 @@ pub use sizing::BitmapWrites;
 use crate::array::{Array, Inner};
 use crate::base::buffer::Block;
 use crate::base::join::join_all;
-use crate::control::assemble::Candidate;
-use crate::control::status::BitmapStatus;
-use crate::device::Device;
+use crate::device::{Device, Failures};
 use crate::metadata::superblocks::ROUNDS_TO_LEAVE_BEHIND;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
-use crate::seam::member::{Limits, Member, MemberError, Operation};
+use crate::seam::member::{Candidate, Limits, Member, MemberError, Operation};
 use crate::seam::observe::{Watched, Why};
-use crate::shards::seam::Seam;
 use bits::{Bits, Round};
 use format::bitmap::BitmapSuper;
 use format::geometry::{Geometry, Level};
 use format::units::MemberByte;
+use serde::Serialize;
 use sizing::{Room, spans};
 use std::cell::{Cell, Ref, RefCell};
 use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
+
+/// The write-intent bitmap of a running array.
+#[derive(Debug, Clone, Serialize)]
+pub struct BitmapStatus {
+    /// Chunks noted as written to.
+    pub set: u64,
+    /// Chunks in all.
+    pub bits: u64,
+    /// Bytes that a bit stands for.
+    pub chunk_bytes: u64,
+    /// Pages of 4 KiB that it takes.
+    pub pages: u64,
+    /// Seconds that a chunk is left alone before its bit may be cleared.
+    pub daemon_sleep_seconds: u32,
+    /// The file that holds it; `None` when the members do.
+    pub file: Option<String>,
+}
 
 /// md's page, in which bitmaps are written.
 const PAGE_BYTES: usize = 4096;
@@ -126,11 +141,6 @@ impl<M> Intent<M> {
         matches!(self.home, Home::Members)
     }
 
-    /// Bytes that a bit stands for.
-    pub(crate) fn chunk_bytes(&self) -> u64 {
-        self.bits.borrow().header.chunk_bytes
-    }
-
     /// Events before which bits may have been cleared: who left earlier may lack more than the bitmap names.
     pub(crate) fn events_cleared(&self) -> u64 {
         self.bits.borrow().header.events_cleared
@@ -172,8 +182,6 @@ impl<M> Intent<M> {
 /// A write that the bitmap knows of: its bits stay set while this lives.
 pub(crate) struct Intended<M> {
     intent: Option<Rc<Intent<M>>>,
-    /// A further shard's, of which `bits` are the units that are marked.
-    seam: Option<Rc<Seam>>,
     bits: Range<u64>,
     bytes: u64,
 }
@@ -189,9 +197,6 @@ impl<M> Drop for Intended<M> {
         if let Some(intent) = &self.intent {
             intent.bits.borrow_mut().end(self.bits.clone());
             intent.earn(self.bytes);
-        }
-        if let Some(seam) = &self.seam {
-            seam.end(self.bits.clone());
         }
     }
 }
@@ -209,9 +214,6 @@ impl<M: Member, C: Clock> Array<M, C> {
         })
     }
 }
-
-/// Members that failed, and how.
-pub(crate) type Failures<M> = Vec<(Rc<Device<M>>, MemberError)>;
 
 /// Whether a round of bitmap writes is flushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -240,9 +242,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// the bits are set, on stable storage on every member. To be held until
     /// every member has the data.
     pub(crate) async fn mark_write(&self, range: &Range<u64>) -> Result<Intended<M>, ArrayError> {
-        if let Some(seam) = &self.seam {
-            return self.mark_write_of_shard(seam, range).await;
-        }
         // Noted first, so that the round which marks the array dirty takes the bits along.
         let intended = self.note(range);
         self.mark_dirty().await?;
@@ -252,29 +251,17 @@ impl<M: Member, C: Clock> Inner<M, C> {
         Ok(intended)
     }
 
-    async fn mark_write_of_shard(&self, seam: &Rc<Seam>, range: &Range<u64>) -> Result<Intended<M>, ArrayError> {
-        if !self.is_redundant() {
-            return Ok(Intended { intent: None, seam: None, bits: 0..0, bytes: 0 });
-        }
-        let bits = seam.begin(&self.covered(range));
-        let intended = Intended { intent: None, seam: Some(seam.clone()), bits, bytes: range.end - range.start };
-        if !seam.are_marked(&intended.bits) {
-            Box::pin(seam.marked(&intended.bits)).await?;
-        }
-        Ok(intended)
-    }
-
     fn note(&self, range: &Range<u64>) -> Intended<M> {
         let intent = self.intent();
         let bits = intent.as_ref().map_or(0..0, |intent| intent.bits.borrow_mut().begin(self.covered(range)));
-        Intended { intent, seam: None, bits, bytes: range.end - range.start }
+        Intended { intent, bits, bytes: range.end - range.start }
     }
 
     /// Notes a long write to a range of what the bitmap covers, as [`Inner::mark_write`] does first.
     pub(crate) fn note_covered(&self, covered: Range<u64>) -> Intended<M> {
         let intent = self.intent();
         let bits = intent.as_ref().map_or(0..0, |intent| intent.bits.borrow_mut().begin(covered));
-        Intended { intent, seam: None, bits, bytes: 0 }
+        Intended { intent, bits, bytes: 0 }
     }
 
     /// Returns when the bits are on stable storage on every member.
@@ -419,7 +406,7 @@ struct Cut<'a> {
     bits: Ref<'a, Bits>,
     round: &'a Round,
     policy: BitmapWrites,
-    pool: &'a crate::Pool,
+    pool: &'a crate::base::buffer::Pool,
     blocks: Vec<(Range<u64>, Block)>,
 }
 
@@ -447,5 +434,12 @@ impl Cut<'_> {
         let block = buffer.freeze();
         self.blocks.push((span, block.clone()));
         block
+    }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// The write-intent bitmap, when the array has one.
+    pub(crate) fn intent(&self) -> Option<Rc<Intent<M>>> {
+        self.intent.borrow().clone()
     }
 }

@@ -6,7 +6,7 @@
 //! then everything is named, and the recovery is a whole one. Nothing is written here.
 
 use crate::array::Inner;
-use crate::control::inspect::read_bitmap;
+use crate::metadata::bitmap::load::read_bitmap;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use format::bitmap::{BitmapSuper, SUPER_BYTES, State};
@@ -18,7 +18,12 @@ pub(crate) struct Named(Vec<Range<u64>>);
 
 impl Named {
     /// All that the bitmap on `member` names; nothing where its superblock has none.
-    pub(crate) async fn by<M: Member>(name: &str, member: &M, superblock: &Superblock, pool: &crate::Pool) -> Self {
+    pub(crate) async fn by<M: Member>(
+        name: &str,
+        member: &M,
+        superblock: &Superblock,
+        pool: &crate::base::buffer::Pool,
+    ) -> Self {
         match read_bitmap(name, member, superblock, pool).await {
             Ok(None) => Self(Vec::new()),
             Ok(Some((header, image))) if is_current(&header, superblock) => Self::of(&header, &image[SUPER_BYTES..]),

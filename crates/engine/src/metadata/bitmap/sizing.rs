@@ -7,7 +7,7 @@
 //! the bitmap's own room. Pure arithmetic.
 //! Source of the rule: `drivers/md/md-bitmap.c` (2023), which widens the last page alone.
 
-use super::PAGE_BYTES;
+use crate::metadata::bitmap::PAGE_BYTES;
 use crate::seam::member::Limits;
 use std::ops::Range;
 

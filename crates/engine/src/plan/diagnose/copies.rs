@@ -1,6 +1,6 @@
 //! Copies: the one that is vouched for counts, otherwise the majority.
 
-use super::{Evidence, Indices, Verdict, Witness, confession, indices};
+use crate::plan::diagnose::{Evidence, Indices, Verdict, Witness, confession, indices};
 
 /// Judges the copies of one block.
 pub fn judge_copies(witnesses: &[Witness<'_>]) -> Verdict {

@@ -9,7 +9,7 @@
 //! * one: every block that is left enters it, so it convicts nobody;
 //! * none: there is nothing to compare.
 
-use super::{Evidence, Indices, Verdict, Witness, confession, indices};
+use crate::plan::diagnose::{Evidence, Indices, Verdict, Witness, confession, indices};
 use parity::{Kernel, Symbol, gf};
 use smallvec::SmallVec;
 

@@ -9,7 +9,7 @@
 //!    only where no parity can be remade without it, or fewer chunks are read.
 //! 4. At most one data chunk that can be had is solved for.
 
-use super::{Code, Column, Health, Symbols, Way};
+use crate::plan::planner::{Code, Column, Health, Symbols, Way};
 use format::geometry::Role;
 use smallvec::SmallVec;
 

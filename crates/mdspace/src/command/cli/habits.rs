@@ -1,4 +1,5 @@
-//! Answers to mdadm's options: the line of this command that does the same.
+//! Answers to mdadm's options: the line of this command that does the same. Also answers to options that this command no
+//! longer has.
 //!
 //! It only prints advice. For a line that only reads, it suggests a line that only reads, and never one that changes an
 //! array.
@@ -23,6 +24,15 @@ pub(crate) fn answer(words: &[OsString]) -> Option<(String, String)> {
     let mode = typed.iter().find_map(|word| Mode::of(word))?;
     let reason = format!("{}: an option of mdadm", mode.word);
     Some((reason, mode.next(&Line::of(&typed))))
+}
+
+/// A reason and advice, if `error` is about an option that this command no longer has.
+pub(crate) fn answer_to_removed_option(error: &Error) -> Option<(String, String)> {
+    let is_removed =
+        matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(word)) if word == "--shards");
+    is_removed.then(|| {
+        ("--shards: this option was removed: one thread serves an array".to_owned(), "leave it out".to_owned())
+    })
 }
 
 /// A mode of mdadm, and the word that selects it.

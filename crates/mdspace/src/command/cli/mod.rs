@@ -47,12 +47,12 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Prints why the command line is refused; for mdadm's options, the line that does the same.
+/// Prints why the command line is refused; for mdadm's options and removed ones, what to do instead.
 fn refuse(error: clap::Error) -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     if error.use_stderr()
         && !habits::asks_for_help(&words)
-        && let Some((reason, next)) = habits::answer(&words)
+        && let Some((reason, next)) = habits::answer(&words).or_else(|| habits::answer_to_removed_option(&error))
     {
         let failure = Failure::refused(reason).advise(next);
         tell!("{failure}");

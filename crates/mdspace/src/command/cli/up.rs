@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &UpArguments, kernel: Option<&'static Kernel>) -> R
         let array = machine.assemble_candidates(candidates, false, Purpose::Write).await?;
         let nbd = NbdSource::Address(NbdAddress::Unix(sockets.nbd));
         let control = Control { source: ControlSource::Path(sockets.control), http };
-        let server = ArrayServer::start(&machine, array, nbd, &ExportArguments::default(), control, None).await?;
+        let server = ArrayServer::start(&machine, array, nbd, &ExportArguments::default(), control).await?;
         print(&server.greeting(arguments.json))?;
         if !arguments.json {
             print(&next_steps(&server, &members, is_new))?;

@@ -4,7 +4,6 @@ use crate::command::text::level::parse_level;
 use crate::command::text::size::Size;
 use clap::Args;
 use format::geometry::Level;
-use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 /// `bench`
@@ -52,12 +51,8 @@ pub(crate) struct BenchArguments {
     pub(crate) count: bool,
 
     /// Measure only workloads with these words in their name
-    #[arg(long, value_name = "WORDS", conflicts_with_all = ["count", "shards"])]
+    #[arg(long, value_name = "WORDS", conflicts_with = "count")]
     pub(crate) only: Option<String>,
-
-    /// Measure so many shards beside one, by requests of 4 KiB that each thread issues itself, instead of the rest
-    #[arg(long, value_name = "N", default_value = "1", conflicts_with_all = ["count", "integrity"])]
-    pub(crate) shards: NonZeroU16,
 
     /// Seconds for each measurement
     #[arg(long, value_name = "N", default_value_t = 1.0)]

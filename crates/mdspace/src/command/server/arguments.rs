@@ -6,7 +6,6 @@ use crate::command::server::settings::parse_stripe_size;
 use clap::{Args, ValueEnum};
 use engine::StripeSize;
 use std::net::SocketAddr;
-use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 /// The size of bitmap writes.
@@ -82,10 +81,6 @@ pub(crate) struct ServeArguments {
     /// (writeback)
     #[arg(long, value_enum, default_value_t)]
     pub(crate) cache: CacheMode,
-
-    /// How many threads share the array's stripes, each with 64 MiB of locked memory of its own
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub(crate) shards: NonZeroU16,
 
     /// Print the array's status as JSON (docs/json.md), in one line, once clients can connect
     #[arg(long)]

@@ -5,7 +5,6 @@
 //! `scrub` and quick settings wait for the array alone. Work that may wait for a file system has a thread of its own
 //! ([`crate::blocking`]).
 
-use crate::command::server::crew::Crew;
 use crate::command::server::grow;
 use crate::command::server::metrics;
 use crate::command::server::replies::{Answer, json, refused};
@@ -16,7 +15,7 @@ use crate::machine::{Array, Machine, Purpose, random};
 use crate::names::path_of;
 use engine::{Candidate, Clock, Moment, Refusal};
 use export::control::{AddRequest, ApiError, Command, MemberRequest, ReplaceRequest};
-use export::measure::{Gauges, Measures};
+use export::measure::Gauges;
 use futures_util::future::{Either, select};
 use futures_util::lock::{Mutex, MutexGuard};
 use io::{AnyMember, OpenError};
@@ -39,8 +38,6 @@ pub(crate) struct Commands<'a> {
     pub(crate) array: Array,
     /// Meters of requests and members.
     pub(crate) gauges: Gauges,
-    /// The threads of further shards, if there are any.
-    pub(crate) crew: Option<Crew>,
     /// The running change holds this lock; `under_way` is its description.
     turn: Mutex<()>,
     under_way: RefCell<String>,
@@ -49,18 +46,18 @@ pub(crate) struct Commands<'a> {
 }
 
 impl<'a> Commands<'a> {
-    pub(crate) fn new(machine: &'a Machine, array: Array, gauges: Gauges, crew: Option<Crew>) -> Self {
+    pub(crate) fn new(machine: &'a Machine, array: Array, gauges: Gauges) -> Self {
         let (turn, under_way, recently_removed_until) = (Mutex::default(), RefCell::default(), Cell::default());
-        Self { machine, array, gauges, crew, turn, under_way, recently_removed_until }
+        Self { machine, array, gauges, turn, under_way, recently_removed_until }
     }
 
     /// Carries `command` out.
     pub(crate) async fn carry_out(&self, command: Command) -> Result<Answer, ApiError> {
         match command {
             Command::Status | Command::Stop => {}
-            Command::Measures => return Ok(Answer::Body(json(&self.measures().await))),
+            Command::Measures => return Ok(Answer::Body(json(&self.gauges.measures()))),
             Command::Metrics => {
-                return Ok(Answer::Body(metrics::text(self.array.status(), self.measures().await).into()));
+                return Ok(Answer::Body(metrics::text(self.array.status(), self.gauges.measures()).into()));
             }
             Command::Trace(request) => return Ok(Answer::Body(json(&self.gauges.traces(request.from)))),
             Command::ScrubReport => return scrub::served_report(&self.array).map(Answer::Body),
@@ -95,15 +92,6 @@ impl<'a> Commands<'a> {
                 .advice(
                     "repeat the command when it has ended; `mdspace status` and `mdspace fail` do not wait for it",
                 )),
-        }
-    }
-
-    /// The meters of all threads.
-    async fn measures(&self) -> Measures {
-        let own = self.gauges.measures();
-        match &self.crew {
-            None => own,
-            Some(crew) => crew.measures().await.iter().fold(own, |all, other| all.with(other)),
         }
     }
 

@@ -4,7 +4,6 @@ mod activation;
 pub(crate) mod arguments;
 mod commands;
 pub(crate) mod control;
-pub(crate) mod crew;
 pub(crate) mod exports;
 pub(crate) mod grow;
 mod metrics;

@@ -1,8 +1,7 @@
 //! `serve`: runs an array and its exports until a signal or the command `stop` ends it.
 //!
-//! The array belongs to one thread, alone or with others that share its stripes ([`crate::command::server::crew`]). The
-//! control socket has a thread of its own ([`crate::command::server::control`]); its commands run concurrently on the
-//! array's thread ([`crate::command::server::commands`]). Some exports have threads, too
+//! The array belongs to one thread. The control socket has a thread of its own ([`crate::command::server::control`]); its
+//! commands run concurrently on the array's thread ([`crate::command::server::commands`]). Some exports have threads, too
 //! ([`crate::command::server::exports`]).
 //!
 //! The end always has the same order: no new requests, replies to the requests received, a flush, the clean mark, and
@@ -15,7 +14,6 @@ use crate::command::server::activation::{self, Inherited};
 use crate::command::server::arguments::{CacheMode, Clearing, ExportArguments, ServeArguments, WriteSize};
 use crate::command::server::commands::Commands;
 use crate::command::server::control::{Addresses, Backend, Control, ControlSource, Http, Reply, Request};
-use crate::command::server::crew::{Crew, Orders, deliver};
 use crate::command::server::exports::{ExportStatus, Exports, NbdSource};
 use crate::command::server::nbd_address::NbdAddress;
 use crate::command::server::replies::{Answer, Served, Stopped, json, status};
@@ -62,13 +60,7 @@ pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>)
         let nbd = nbd_source(arguments.nbd.as_ref(), inherited.nbd, own_sockets)?;
         let source = control_source(arguments.control.as_deref(), inherited.control, own_sockets)?;
         let control = Control { source, http: Http::of(arguments, inherited.http)? };
-        let orders = Orders {
-            shards: arguments.shards,
-            kernel,
-            writeback: arguments.cache == CacheMode::Writeback,
-            arena: Arena::Large,
-        };
-        let server = ArrayServer::start(&machine, array, nbd, &arguments.exports, control, Some(orders)).await?;
+        let server = ArrayServer::start(&machine, array, nbd, &arguments.exports, control).await?;
         print(&server.greeting(arguments.json))?;
         activation::ready(&server.headline());
         let served = server.run().await;
@@ -133,8 +125,6 @@ enum Ending {
 pub(crate) struct ArrayServer<'a> {
     commands: Commands<'a>,
     front: Front,
-    /// Gives licences to further shards, if there are any.
-    giving: Option<io::JoinHandle<()>>,
     /// Sweeps that are due, the clean mark while the array is idle, and the clearing of bitmap bits. All end when the
     /// array is stopped.
     background: io::JoinHandle<()>,
@@ -163,7 +153,6 @@ impl<'a> ArrayServer<'a> {
         nbd: NbdSource,
         exports: &ExportArguments,
         control: Control,
-        orders: Option<Orders>,
     ) -> Result<Self, Failure> {
         // Signals first: a thread started earlier would receive them.
         let terminated = io::signal::terminated().map_err(|error| Failure::refused(format!("signals: {error}")))?;
@@ -171,11 +160,8 @@ impl<'a> ArrayServer<'a> {
         let gauges = Gauges::new();
         array.observe(Some(Rc::new(gauges.clone())));
         let saved = SavedScrub::of(&array)?;
-        let (exported, crew) = exported(&array, orders).await?;
-        let (crew, giving) = crew.unzip();
-        let hands = crew.as_ref().map_or(Vec::new(), Crew::hands);
-        let volume = Measured::new(exported, &gauges);
-        let exports = Exports::open(&array.status().name, &volume, nbd, exports, hands).await?;
+        let volume = Measured::new(Exported(array.clone()), &gauges);
+        let exports = Exports::open(&array.status().name, &volume, nbd, exports).await?;
         let (sender, commands) = mpsc::unbounded();
         let (control, addresses) = match control.start(Backend(sender)) {
             Ok(started) => started,
@@ -193,8 +179,8 @@ impl<'a> ArrayServer<'a> {
             }
         });
         let front = Front { exports, addresses, commands, terminated: Box::pin(terminated) };
-        let commands = Commands::new(machine, array, gauges, crew);
-        Ok(Self { commands, front, giving, background, control })
+        let commands = Commands::new(machine, array, gauges);
+        Ok(Self { commands, front, background, control })
     }
 
     /// The array, and how to connect; as JSON in one line.
@@ -231,7 +217,7 @@ impl<'a> ArrayServer<'a> {
 
     /// Serves until a signal, the command `stop` or a failure ends it.
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let Self { commands, mut front, giving, background, control } = self;
+        let Self { commands, mut front, background, control } = self;
         let mut running = FuturesUnordered::new();
         let ending = front.until_ending(&commands, &mut running).await;
         activation::stopping();
@@ -242,15 +228,9 @@ impl<'a> ArrayServer<'a> {
         };
         let stopped = answering(&mut running, |answer| answer.body(&commands.array, &served), stop).await;
         background.await;
-        if let Some(giving) = giving {
-            giving.await;
-        }
         // Commands that still wait for a file get the reply that the array is being stopped.
         drop((waiting, running));
-        let Commands { array, crew, .. } = commands;
-        if let Some(crew) = crew {
-            crew.end();
-        }
+        let Commands { array, .. } = commands;
         let status = array.status();
         drop(array);
         let result = finish(ending, &stopped, &status);
@@ -334,23 +314,6 @@ async fn answering<T>(
             Either::Right(((reply, done), _)) => drop(reply.send(done.map(&body))),
         }
     }
-}
-
-/// The array as exports see it; with the threads that share it, if there are several.
-async fn exported(
-    array: &Array,
-    orders: Option<Orders>,
-) -> Result<(Exported, Option<(Crew, io::JoinHandle<()>)>), Failure> {
-    let Some(orders) = orders.filter(|orders| orders.shards.get() > 1) else {
-        return Ok((Exported::Array(array.clone()), None));
-    };
-    let (crew, first, line) = Crew::start(array, &orders).await?;
-    drop(io::spawn(deliver(first.clone(), line)));
-    let giving = io::spawn({
-        let first = first.clone();
-        async move { first.give_licences().await }
-    });
-    Ok((Exported::Shard(first), Some((crew, giving))))
 }
 
 /// Replies to the command that ended the server, and returns the server's own result.

@@ -1,6 +1,5 @@
 //! An array as the exports see it: a [`Volume`].
 
-use crate::command::server::crew::Shard;
 use crate::machine::Array;
 use engine::{ArrayError, ArrayErrorKind, Block, Buffer, Pool};
 use export::measure::Measured;
@@ -14,67 +13,48 @@ pub(crate) type Served = Measured<Exported>;
 
 /// An array as a volume.
 #[derive(Clone)]
-pub(crate) enum Exported {
-    /// This thread does all the work.
-    Array(Array),
-    /// A shard on this thread, and others on other threads.
-    Shard(Shard),
-}
-
-/// Calls the array or the shard.
-macro_rules! of_either {
-    ($self:ident, $array:ident => $call:expr) => {
-        match $self {
-            Self::Array($array) => $call,
-            Self::Shard($array) => $call,
-        }
-    };
-}
+pub(crate) struct Exported(pub(crate) Array);
 
 impl Volume for Exported {
     fn bytes(&self) -> u64 {
-        of_either!(self, array => array.bytes())
+        self.0.bytes()
     }
 
     fn is_read_only(&self) -> bool {
-        of_either!(self, array => array.is_read_only())
+        self.0.is_read_only()
     }
 
     fn preferred_block_bytes(&self) -> u32 {
         // NBD wants a power of two, which a full stripe need not be.
-        let best = of_either!(self, array => array.preferred_bytes()).clamp(4096, PREFERRED_BYTES_MAX);
+        let best = self.0.preferred_bytes().clamp(4096, PREFERRED_BYTES_MAX);
         1 << best.ilog2()
     }
 
     fn logical_block_bytes(&self) -> Option<u32> {
-        of_either!(self, array => array.logical_block_bytes())
+        self.0.logical_block_bytes()
     }
 
     fn pool(&self) -> &Pool {
-        of_either!(self, array => array.pool())
+        self.0.pool()
     }
 
     async fn read(&self, at: u64, into: Buffer) -> Result<Buffer, VolumeError> {
-        match self {
-            Self::Array(array) => array.read(at, into).await,
-            Self::Shard(shard) => Box::pin(shard.read(at, into)).await,
-        }
-        .map_err(failed)
+        self.0.read(at, into).await.map_err(failed)
     }
 
     // The future of a read is the smallest. The others are boxed: a session has one future for all kinds of request, so
     // otherwise each read would move and allocate as much as the largest.
 
     async fn write(&self, at: u64, from: Block, durability: Durability) -> Result<(), VolumeError> {
-        of_either!(self, array => Box::pin(array.write(at, from, of_engine(durability))).await).map_err(failed)
+        Box::pin(self.0.write(at, from, of_engine(durability))).await.map_err(failed)
     }
 
     async fn flush(&self) -> Result<(), VolumeError> {
-        of_either!(self, array => Box::pin(array.flush()).await).map_err(failed)
+        Box::pin(self.0.flush()).await.map_err(failed)
     }
 
     async fn discard(&self, at: u64, bytes: u64) -> Result<(), VolumeError> {
-        of_either!(self, array => Box::pin(array.discard(at, bytes)).await).map_err(failed)
+        Box::pin(self.0.discard(at, bytes)).await.map_err(failed)
     }
 
     async fn write_zeroes(
@@ -86,8 +66,8 @@ impl Volume for Exported {
     ) -> Result<(), VolumeError> {
         let durability = of_engine(durability);
         let zeroed = match may_discard {
-            true => of_either!(self, array => Box::pin(array.punch_hole(at, bytes, durability)).await),
-            false => of_either!(self, array => Box::pin(array.write_zeroes(at, bytes, durability)).await),
+            true => Box::pin(self.0.punch_hole(at, bytes, durability)).await,
+            false => Box::pin(self.0.write_zeroes(at, bytes, durability)).await,
         };
         zeroed.map_err(failed)
     }

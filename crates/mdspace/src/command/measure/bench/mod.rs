@@ -10,7 +10,6 @@ mod counts;
 mod measure;
 mod members;
 mod scrub;
-mod shards;
 mod sweeps;
 mod workload;
 
@@ -32,8 +31,6 @@ use io::AnyMember;
 use measure::{Bench, Figure, measure};
 use parity::Kernel;
 use serde::Serialize;
-use shards::{ShardFigure, measure_shards};
-use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 use sweeps::{Sweep, measure_sweeps};
@@ -64,8 +61,6 @@ struct LevelReport {
     sweeps: Vec<Sweep>,
     /// Counted transfers; only with `--count`.
     counts: Vec<Count>,
-    /// Of several shards beside one; only with `--shards`.
-    shards: Vec<ShardFigure>,
 }
 
 /// Runs `mdspace bench`.
@@ -76,9 +71,6 @@ pub(crate) fn run(arguments: &BenchArguments, kernel: Option<&'static Kernel>) -
         .ok_or_else(|| Failure::refused("--seconds: expected 0.001 to 3600"))?;
     if arguments.depth == 0 {
         return Err(Failure::refused("--depth: expected 1 or more"));
-    }
-    if arguments.shards.get() > 1 && arguments.member.iter().any(|member| member != Path::new("memory")) {
-        return Err(Failure::refused("--shards: takes members in memory").advise("leave --member out"));
     }
     if let Some(words) = &arguments.only
         && !arguments.level.iter().flat_map(|level| names(*level)).any(|name| name.contains(words.as_str()))
@@ -136,7 +128,7 @@ fn is_meant(arguments: &BenchArguments, name: &str) -> bool {
 
 /// Number of steps for a level: the creation, each measurement, and the sweeps together.
 fn parts(arguments: &BenchArguments, level: Level) -> usize {
-    if arguments.count || arguments.shards.get() > 1 {
+    if arguments.count {
         return 2;
     }
     let meant: Vec<_> = names(level).into_iter().filter(|name| is_meant(arguments, name)).collect();
@@ -178,23 +170,11 @@ async fn bench_level(
         figures: Vec::new(),
         sweeps: Vec::new(),
         counts: Vec::new(),
-        shards: Vec::new(),
     };
     if arguments.count {
         begin("counting transfers");
         array.stop().await?;
         report.counts = count_all(machine, members, &geometry, &template).await?;
-        forget_array(machine, members).await?;
-        return Ok(report);
-    }
-    if arguments.shards.get() > 1 {
-        begin("shards beside one");
-        let others = members::make(arguments)?;
-        make_array(machine, &others, level, chunk_bytes, integrity, overwrite, Contents::Consistent).await?;
-        let one = Array::assemble(candidates(&others), options(machine), machine.pool.clone(), machine.clock.clone());
-        let one = one.await?;
-        fill(&one, &template).await?;
-        report.shards = measure_shards(machine, &one, &array, (arguments.shards, arguments.depth, time)).await?;
         forget_array(machine, members).await?;
         return Ok(report);
     }
@@ -325,7 +305,6 @@ impl LevelReport {
             (Count::heading(), self.counts.iter().map(Count::row).collect::<Vec<_>>()),
             (heading, self.figures.iter().map(Figure::row).collect()),
             (Sweep::heading(), self.sweeps.iter().map(Sweep::row).collect()),
-            (ShardFigure::heading(), self.shards.iter().map(ShardFigure::row).collect()),
         ];
         let filled = tables.into_iter().filter(|(_, rows)| !rows.is_empty());
         filled.map(|(heading, rows)| std::iter::once(heading).chain(rows).collect()).collect()

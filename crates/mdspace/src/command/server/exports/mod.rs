@@ -1,7 +1,7 @@
 //! The exports of a served array: NBD, vhost-user, FUSE and ublk, each in its own file, all open at once.
 //!
-//! The array belongs to one thread, or each stripe to one of several threads. An export with threads of its own sends
-//! requests to the first of them, and each request ends on the thread on which it began.
+//! The array belongs to one thread. An export with threads of its own sends requests to that thread, and each request
+//! ends there.
 
 #[cfg(feature = "fuse")]
 mod fuse;
@@ -12,7 +12,6 @@ mod ublk;
 mod vhost_user;
 
 use crate::command::server::arguments::ExportArguments;
-use crate::command::server::crew::Hand;
 use crate::command::server::nbd_address::NbdAddress;
 use crate::command::server::volume::Served;
 use crate::command::text::failure::Failure;
@@ -68,14 +67,12 @@ pub(crate) enum NbdSource {
 pub(crate) struct Exports(Vec<Box<dyn OpenExport>>);
 
 impl Exports {
-    /// Opens NBD at `nbd`, and the exports in `arguments`, for the array `name`. The threads of `hands` also serve NBD
-    /// connections, in turn.
+    /// Opens NBD at `nbd`, and the exports in `arguments`, for the array `name`.
     pub(crate) async fn open(
         name: &str,
         volume: &Served,
         nbd: NbdSource,
         arguments: &ExportArguments,
-        hands: Vec<Hand>,
     ) -> Result<Self, Failure> {
         #[cfg(not(feature = "ublk"))]
         if arguments.ublk {
@@ -88,8 +85,7 @@ impl Exports {
             not(any(feature = "fuse", feature = "ublk", feature = "vhost-user")),
             expect(unused_mut, reason = "NBD is the only export")
         )]
-        let mut exports: Vec<Box<dyn OpenExport>> =
-            vec![Box::new(nbd::NbdExport::open(name, volume, nbd, arguments, hands)?)];
+        let mut exports: Vec<Box<dyn OpenExport>> = vec![Box::new(nbd::NbdExport::open(name, volume, nbd, arguments)?)];
         #[cfg(feature = "vhost-user")]
         for path in &arguments.vhost_user {
             exports.push(Box::new(vhost_user::VhostUserExport::open(name, volume, path).map_err(refused)?));

@@ -3,28 +3,24 @@
 //! Without TLS the server cannot authenticate clients. So it opens a port that other machines can reach only if the
 //! user says so.
 
-use super::{NbdSource, OpenExport, STOP_GRACE};
+use super::{NbdSource, OpenExport};
 use crate::command::server::arguments::ExportArguments;
 #[cfg(feature = "tls")]
 use crate::command::server::arguments::TlsMode;
-use crate::command::server::crew::Hand;
 use crate::command::server::nbd_address::NbdAddress;
 use crate::command::server::volume::Served;
 use crate::command::text::failure::Failure;
-use engine::Clock;
-use export::nbd::server::{Other, Server, ServerLimits};
+use export::nbd::server::{Server, ServerLimits};
 use export::nbd::session::Export;
 #[cfg(feature = "tls")]
 use export::nbd::tls::Credentials;
 use export::nbd::tls::Security;
-use futures_util::future::{LocalBoxFuture, join, join_all};
+use futures_util::future::LocalBoxFuture;
 use io::net::Listener;
 
 /// An NBD server.
 pub(super) struct NbdExport {
     server: Server<Served>,
-    /// Further threads that serve connections.
-    hands: Vec<Hand>,
     /// Accepts connections; `None` after its end.
     accepting: Option<io::JoinHandle<std::io::Result<()>>>,
     address: NbdAddress,
@@ -38,7 +34,6 @@ impl NbdExport {
         volume: &Served,
         source: NbdSource,
         arguments: &ExportArguments,
-        hands: Vec<Hand>,
     ) -> Result<Self, Failure> {
         let refused = |error: std::io::Error| Failure::refused(error.to_string());
         let (security, tls) = security(arguments)?;
@@ -53,16 +48,12 @@ impl NbdExport {
             NbdSource::Inherited(listener, address) => (listener, address),
         };
         let export = Export { name: name.to_owned(), volume: volume.clone() };
-        let all = ServerLimits::default();
-        let limits = ServerLimits { payload_bytes: all.payload_bytes / (1 + hands.len() as u64), ..all };
-        let others = hands.iter().map(|hand| other(hand, name, limits, &security)).collect();
-        let server = Server::secured(vec![export], limits, security);
-        server.share_with(others);
+        let server = Server::secured(vec![export], ServerLimits::default(), security);
         let accepting = io::spawn({
             let server = server.clone();
             async move { server.accept_from(listener).await }
         });
-        Ok(Self { server, hands, accepting: Some(accepting), address, tls })
+        Ok(Self { server, accepting: Some(accepting), address, tls })
     }
 }
 
@@ -90,44 +81,13 @@ impl OpenExport for NbdExport {
 
     fn stop(self: Box<Self>, grace: LocalBoxFuture<'static, ()>) -> LocalBoxFuture<'static, ()> {
         Box::pin(async move {
-            let others = self.hands.iter().map(stop);
-            join(self.server.stop(grace), join_all(others)).await;
+            self.server.stop(grace).await;
             if let Some(accepting) = self.accepting {
                 // This drops the listener, and removes its socket.
                 drop(accepting.await);
             }
         })
     }
-}
-
-/// A server with the same export on a worker's thread, and the function that sends connections there.
-fn other(hand: &Hand, name: &str, limits: ServerLimits, security: &Security) -> Other {
-    let (name, security) = (name.to_owned(), security.clone());
-    drop(hand.call(async move |local| {
-        let export = Export { name, volume: local.volume.clone() };
-        local.server.replace(Some(Server::secured(vec![export], limits, security)));
-    }));
-    let hand = hand.clone();
-    Box::new(move |connection, counted| {
-        drop(hand.call(async move |local| {
-            if let Some(server) = &*local.server.borrow() {
-                server.take_over(connection, counted);
-            }
-        }));
-    })
-}
-
-/// Does [`Server::stop`] on a worker's thread.
-async fn stop(hand: &Hand) {
-    let stopped = hand.call(async |local| {
-        let clock = io::RealClock::new();
-        let server = local.server.borrow().clone();
-        if let Some(server) = server {
-            server.stop(clock.sleep_until(clock.now() + STOP_GRACE)).await;
-        }
-    });
-    // A worker that has ended serves no connections.
-    let _ = stopped.await;
 }
 
 /// How connections are protected, and whether clients must use that.

@@ -15,17 +15,17 @@ use std::ops::Range;
 
 /// A range of one member that is read as one transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Run {
-    pub(super) slot: Slot,
-    pub(super) range: Range<u64>,
+pub(crate) struct Run {
+    pub(crate) slot: Slot,
+    pub(crate) range: Range<u64>,
 }
 
 /// What was read of each run; the error may be missing where the member was.
-pub(super) struct Runs(pub(super) Vec<(Run, Result<Block, Option<MemberError>>)>);
+pub(crate) struct Runs(pub(crate) Vec<(Run, Result<Block, Option<MemberError>>)>);
 
 impl Runs {
     /// The bytes of `range` on `slot`, when a run holds them and was read.
-    pub(super) fn get(&self, slot: Slot, range: &Range<u64>) -> Option<Block> {
+    pub(crate) fn get(&self, slot: Slot, range: &Range<u64>) -> Option<Block> {
         self.0.iter().find_map(|(run, read)| {
             let holds = run.slot == slot && run.range.start <= range.start && range.end <= run.range.end;
             let block = read.as_ref().ok().filter(|_| holds)?;
@@ -34,20 +34,20 @@ impl Runs {
     }
 
     /// Why `range` on `slot` could not be read.
-    pub(super) fn error(&self, slot: Slot, range: &Range<u64>) -> Option<&MemberError> {
+    pub(crate) fn error(&self, slot: Slot, range: &Range<u64>) -> Option<&MemberError> {
         let failed = self.0.iter().filter(|(run, _)| run.slot == slot);
         let mut failed = failed.filter(|(run, _)| run.range.start < range.end && range.start < run.range.end);
         failed.find_map(|(_, read)| read.as_ref().err()?.as_ref())
     }
 
     /// Slots that failed, with what they said.
-    pub(super) fn failed(&self) -> impl Iterator<Item = (Slot, Option<&MemberError>)> {
+    pub(crate) fn failed(&self) -> impl Iterator<Item = (Slot, Option<&MemberError>)> {
         self.0.iter().filter_map(|(run, read)| Some((run.slot, read.as_ref().err()?.as_ref())))
     }
 }
 
 /// Joins ranges that touch on one member, so that each is one transfer.
-pub(super) fn merged(mut runs: Vec<Run>) -> Vec<Run> {
+pub(crate) fn merged(mut runs: Vec<Run>) -> Vec<Run> {
     runs.sort_by_key(|run| (run.slot, run.range.start));
     let mut merged: Vec<Run> = Vec::new();
     for run in runs {
@@ -61,7 +61,7 @@ pub(super) fn merged(mut runs: Vec<Run>) -> Vec<Run> {
 
 /// What becomes of a place that could not be read, or was wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unread {
+pub(crate) enum Unread {
     /// It is healed beside the requests.
     Healed,
     /// So are errors of the medium alone: whoever reads puts right what checksums say is wrong.
@@ -72,12 +72,12 @@ pub(super) enum Unread {
 
 impl<M: Member, C: Clock> Inner<M, C> {
     /// Reads all of `runs` at once, where they are current; what fails is healed.
-    pub(super) async fn read_runs(&self, runs: Vec<Run>) -> Runs {
+    pub(crate) async fn read_runs(&self, runs: Vec<Run>) -> Runs {
         self.read_runs_as(runs, Unread::Healed).await
     }
 
     /// As [`Self::read_runs`]; `unread` says what becomes of what fails.
-    pub(super) async fn read_runs_as(&self, runs: Vec<Run>, unread: Unread) -> Runs {
+    pub(crate) async fn read_runs_as(&self, runs: Vec<Run>, unread: Unread) -> Runs {
         let reads = runs.iter().map(async |run| {
             let device = self.device(run.slot).filter(|device| device.is_readable(run.range.clone())).ok_or(None)?;
             let into = self.pool.take((run.range.end - run.range.start) as usize);
@@ -100,14 +100,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// What was read is in agreement: checksums that are not known are taken from it.
-    pub(super) async fn learn_runs(&self, runs: &Runs) {
+    pub(crate) async fn learn_runs(&self, runs: &Runs) {
         let read =
             runs.0.iter().filter_map(|(run, read)| Some((run.slot, run.range.start, read.as_ref().ok()?.clone())));
         self.learn_parts(&read.collect::<Vec<_>>()).await;
     }
 
     /// As [`Self::learn_runs`], of parts: slot, component byte and contents of each. How many blocks were not known.
-    pub(super) async fn learn_parts(&self, parts: &[(Slot, u64, Block)]) -> u64 {
+    pub(crate) async fn learn_parts(&self, parts: &[(Slot, u64, Block)]) -> u64 {
         let learning = parts.iter().filter_map(|(slot, at, block)| {
             let device = self.device(*slot)?;
             Some(async move { device.learn(ComponentByte(*at), block).await })
@@ -116,7 +116,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// Of how many blocks of parts no checksum is known, though their members keep checksums.
-    pub(super) async fn count_unknown(&self, parts: &[(Slot, u64, Block)]) -> u64 {
+    pub(crate) async fn count_unknown(&self, parts: &[(Slot, u64, Block)]) -> u64 {
         let counts = parts.iter().filter_map(|(slot, at, block)| {
             let (device, bytes) = (self.device(*slot)?, block.len() as u64);
             Some(async move { device.unknown_blocks(ComponentByte(*at), bytes).await })
@@ -126,7 +126,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Writes all of `blocks` at once, those that touch as one transfer. A
     /// member that fails leaves the array; one that has left is passed over.
-    pub(super) async fn write_runs(&self, mut blocks: Vec<(Slot, u64, Block)>) -> Result<(), ArrayError> {
+    pub(crate) async fn write_runs(&self, mut blocks: Vec<(Slot, u64, Block)>) -> Result<(), ArrayError> {
         blocks.sort_by_key(|&(slot, at, _)| (slot, at));
         let mut runs: Vec<(Run, Vec<Block>)> = Vec::new();
         for (slot, at, block) in blocks {

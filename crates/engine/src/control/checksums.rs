@@ -1,18 +1,37 @@
 //! What an array does with its members' checksums as a whole.
 
-use super::{ChecksumMemory, Checksums, Verify};
 use crate::array::{Array, Inner};
 use crate::base::join::join_all;
-use crate::control::status::ChecksumStatus;
 use crate::device::Device;
+use crate::device::checksums::{ChecksumMemory, Checksums, Closing, Verify};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::{Member, Operation};
 use format::geometry::Geometry;
 use format::integrity::{BLOCK_BYTES, Layout};
 use format::units::MemberByte;
+use serde::Serialize;
 use std::pin::pin;
 use std::rc::Rc;
+
+/// The checksums that members of a running array keep.
+#[derive(Debug, Clone, Serialize)]
+pub struct ChecksumStatus {
+    /// Members that keep them.
+    pub members: u16,
+    /// Of these, on how many they counted when the array was started: nobody had written without them.
+    pub current: u16,
+    /// When they are asked: `always`, or `scrub` for sweeps alone.
+    pub verify: &'static str,
+    /// Blocks that were found wrong since the array was started, each counted once until it is written again.
+    pub wrong: u64,
+    /// Bytes of these members that no checksum is known of: what is read there is not verified. Learned beside the requests,
+    /// where the members agree.
+    pub unknown_bytes: u64,
+    /// Bytes of which it is not known yet whether a checksum is: their pages of the table were not looked at since the array
+    /// was started.
+    pub uncounted_bytes: u64,
+}
 
 impl<M: Member, C: Clock> Array<M, C> {
     /// Whether any member keeps checksums.
@@ -36,7 +55,6 @@ impl<M: Member, C: Clock> Array<M, C> {
         }
         inner.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
         let _inside = inner.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))?;
-        let _alone = inner.licences.alone().await;
         let _lock = inner.metadata.exclusive(0..1).await;
         let mut places = Vec::new();
         for device in inner.devices().into_iter().filter(lacks_them) {
@@ -78,15 +96,6 @@ impl<M: Member, C: Clock> Array<M, C> {
 /// Where a failure to close regions is said to be.
 const PLACE: (MemberByte, u64) = (MemberByte(0), 0);
 
-/// Which regions are to be closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Closing {
-    /// Those that have been idle for some periods, one of which has just passed.
-    Idle,
-    /// All: nothing is being written any more.
-    All,
-}
-
 impl<M: Member, C: Clock> Inner<M, C> {
     pub(crate) fn checksum_status(&self) -> Option<ChecksumStatus> {
         let devices = self.devices();
@@ -107,7 +116,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let superblock = device.superblock.borrow().clone();
         let refused = |defect| Refusal::defect(&device.name, defect).advice(self.how_to_make_room());
         let layout = Layout::of(&superblock).map_err(refused)?;
-        super::check_apart_from_bitmap(&device.member, &superblock, &layout, &self.pool).await.map_err(refused)?;
+        crate::device::checksums::check_apart_from_bitmap(&device.member, &superblock, &layout, &self.pool)
+            .await
+            .map_err(refused)?;
         Ok(layout)
     }
 

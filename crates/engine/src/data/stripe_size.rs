@@ -5,7 +5,7 @@
 //! needed, in one transfer for each member and stripe, and is never worse; a
 //! fixed unit is for those who want md's behaviour, or to compare with it.
 
-use crate::array::{Array, Inner};
+use crate::array::Array;
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
@@ -60,7 +60,6 @@ impl<M: Member, C: Clock> Array<M, C> {
     pub fn set_stripe_size(&self, stripe_size: StripeSize) -> Result<(), Refusal> {
         self.check_stripe_size(stripe_size)?;
         self.0.stripe_size.set(stripe_size);
-        self.0.licences.renew();
         Ok(())
     }
 
@@ -70,12 +69,5 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// When it cannot.
     pub fn check_stripe_size(&self, stripe_size: StripeSize) -> Result<(), Refusal> {
         stripe_size.check(self.0.geometry())
-    }
-}
-
-impl<M: Member, C: Clock> Inner<M, C> {
-    /// The unit in bytes that is in force.
-    pub(crate) fn stripe_size_bytes(&self) -> Option<u32> {
-        self.stripe_size.get().bytes()
     }
 }

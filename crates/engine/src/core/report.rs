@@ -1,0 +1,33 @@
+//! Changes of membership, told in the log and to the listener of the array.
+
+use crate::array::Inner;
+use crate::device::Device;
+use crate::seam::clock::Clock;
+use crate::seam::member::Member;
+use crate::seam::report::{ChangeKind, LOG_TARGET, MemberChange};
+use format::units::Slot;
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// Tells of a change, in the log and in the report of a scrub.
+    pub(crate) fn tell(&self, device: &Device<M>, slot: Option<Slot>, change: ChangeKind, reason: Option<&str>) {
+        let told = self.note_change(device, slot, change, reason);
+        match change {
+            ChangeKind::Left | ChangeKind::Silent => tracing::warn!(target: LOG_TARGET, "{told}"),
+            _ => tracing::info!(target: LOG_TARGET, "{told}"),
+        }
+    }
+
+    /// Tells of a change that the log has already, in the report of a scrub alone.
+    pub(crate) fn note_change(
+        &self,
+        device: &Device<M>,
+        slot: Option<Slot>,
+        change: ChangeKind,
+        reason: Option<&str>,
+    ) -> MemberChange {
+        let (member, slot, reason) = (device.name.clone(), slot.map(|slot| slot.0), reason.map(str::to_owned));
+        let told = MemberChange { member, slot, change, reason };
+        self.note_in_scrub(&told);
+        told
+    }
+}

@@ -1,0 +1,150 @@
+//! A request at the door: bounds, the gate, alignment, and the errors that it may end with.
+
+use crate::array::Inner;
+use crate::base::gate::Inside;
+use crate::core::roster::in_slot;
+use crate::device::Device;
+use crate::seam::clock::Clock;
+use crate::seam::error::{ArrayError, ArrayErrorKind};
+use crate::seam::member::{Member, MemberError, MemberErrorKind};
+use format::geometry::Geometry;
+use format::units::ArrayByte;
+use std::cell::Cell;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Writes since the array was assembled.
+#[derive(Default)]
+pub(crate) struct Writers {
+    begun: Cell<u64>,
+    ended: Cell<u64>,
+}
+
+/// One write, from its acceptance to its end.
+pub(crate) struct Writing<'a>(&'a Writers);
+
+impl Writers {
+    pub(crate) fn begin(&self) -> Writing<'_> {
+        self.begun.set(self.begun.get() + 1);
+        Writing(self)
+    }
+
+    /// How many have begun, when none is under way.
+    pub(crate) fn at_rest(&self) -> Option<u64> {
+        (self.begun.get() == self.ended.get()).then(|| self.begun.get())
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.ended.set(self.0.ended.get() + 1);
+    }
+}
+
+/// Dropped only when a change was abandoned: a stripe may be half written, or
+/// marks half made.
+pub(crate) struct Halfway<'a, M: Member, C: Clock>(&'a Inner<M, C>);
+
+impl<M: Member, C: Clock> Halfway<'_, M, C> {
+    /// The change has come to its end, good or bad.
+    pub(crate) fn end(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl<M: Member, C: Clock> Drop for Halfway<'_, M, C> {
+    fn drop(&mut self) {
+        self.0.give_out(|| "a change was abandoned halfway".to_owned());
+    }
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    pub(crate) fn enter(&self, at: u64, bytes: u64) -> Result<Inside<'_>, ArrayError> {
+        let end = at.checked_add(bytes).filter(|&end| end <= self.geometry().array_bytes());
+        if end.is_none() {
+            let size = self.geometry().array_bytes();
+            let reason = format!("{bytes} bytes at byte {at} run past the array's end at {size}");
+            return Err(ArrayError::new(ArrayErrorKind::OutOfRange, reason));
+        }
+        self.gate.enter().ok_or_else(|| ArrayError::new(ArrayErrorKind::Stopped, "the array is stopped"))
+    }
+
+    pub(crate) fn enter_to_write(&self, at: u64, bytes: u64) -> Result<Inside<'_>, ArrayError> {
+        if self.read_only {
+            return Err(ArrayError::new(ArrayErrorKind::ReadOnly, "the array is read-only"));
+        }
+        self.enter(at, bytes)
+    }
+
+    pub(crate) fn is_aligned(&self, at: u64, bytes: u64) -> bool {
+        (at | bytes) & (self.block_bytes - 1) == 0
+    }
+
+    /// The smallest aligned range around it.
+    pub(crate) fn widened(&self, at: u64, bytes: u64) -> Range<u64> {
+        let unit = self.block_bytes;
+        at / unit * unit..(at + bytes).next_multiple_of(unit)
+    }
+
+    /// Carries out what must not be dropped halfway.
+    pub(crate) async fn to_the_end<T>(&self, change: impl Future<Output = T>) -> T {
+        let halfway = self.begin_change();
+        let result = change.await;
+        halfway.end();
+        result
+    }
+
+    /// From here to its end a change must not be dropped.
+    pub(crate) fn begin_change(&self) -> Halfway<'_, M, C> {
+        Halfway(self)
+    }
+
+    pub(crate) fn io_error(&self, at: u64, bytes: u64, error: Option<&MemberError>) -> ArrayError {
+        let cause = error.map(|error| format!(": {error}")).unwrap_or_default();
+        if error.is_some_and(|error| error.kind == MemberErrorKind::NoSpace) {
+            return ArrayError::new(ArrayErrorKind::NoSpace, format!("no room for {bytes} bytes at byte {at}{cause}"));
+        }
+        let logged = self.logged_bad(at, bytes);
+        let logs = match logged.is_empty() {
+            true => String::new(),
+            false => format!(
+                "; the bad-block log of {} names the place (`mdspace read --ignore-bad-blocks` reads what is there)",
+                logged.join(" and that of ")
+            ),
+        };
+        let reason = format!("{bytes} bytes at byte {at} cannot be had from the members left{cause}{logs}");
+        ArrayError::new(ArrayErrorKind::Io, reason)
+    }
+
+    /// The names of members whose bad-block logs name any of what a range of the array, or the rest of its rows, is on.
+    pub(crate) fn logged_bad(&self, at: u64, bytes: u64) -> Vec<String> {
+        let end = at.saturating_add(bytes).min(self.geometry().array_bytes());
+        let slots = self.slots.borrow();
+        let mut names = Vec::new();
+        let mut note = |device: Option<&Rc<Device<M>>>, range: &Range<u64>| {
+            let Some(device) = device.filter(|device| device.bad.touches(range)) else { return };
+            if !names.contains(&device.name) {
+                names.push(device.name.clone());
+            }
+        };
+        match self.geometry() {
+            Geometry::Parity(parity) => {
+                let mut at = at;
+                while at < end {
+                    let (_, component, rest) = parity.locate(ArrayByte(at));
+                    let part = rest.min(end - at);
+                    slots.iter().for_each(|slot| note(slot.as_ref(), &(component.0..component.0 + part)));
+                    at += part;
+                }
+            }
+            Geometry::Mapping(mapping) => {
+                for piece in mapping.pieces(ArrayByte(at), end - at) {
+                    for (slot, component) in piece.copies.iter() {
+                        note(in_slot(&slots, *slot), &(component.0..component.0 + piece.bytes));
+                    }
+                }
+            }
+        }
+        names
+    }
+}

@@ -1,0 +1,94 @@
+//! The members of an array: by slot, by name, spares and successors.
+
+use crate::array::Inner;
+use crate::device::{Device, DeviceState, Failures};
+use crate::seam::clock::Clock;
+use crate::seam::error::Refusal;
+use crate::seam::member::Member;
+use crate::seam::observe::Watched;
+use format::units::Slot;
+use std::rc::Rc;
+
+/// Who fills a slot. One that there is no more, of copies that were given up while somebody read, is empty.
+pub(crate) fn in_slot<T>(slots: &[Option<T>], slot: Slot) -> Option<&T> {
+    slots.get(slot.index())?.as_ref()
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// The device that fills `slot` and takes part.
+    pub(crate) fn device(&self, slot: Slot) -> Option<Rc<Device<M>>> {
+        let slots = self.slots.borrow();
+        in_slot(&slots, slot).filter(|device| device.is_active()).cloned()
+    }
+
+    /// Active and spare devices, and successors: all that superblocks are kept on.
+    pub(crate) fn devices(&self) -> Vec<Rc<Device<M>>> {
+        let slots = self.slots.borrow();
+        let others = self.others.borrow();
+        let spares = others.iter().filter(|device| device.state.get() == DeviceState::Spare);
+        let successors = slots.iter().flatten().filter_map(|device| device.successor());
+        slots.iter().flatten().chain(spares).cloned().chain(successors).collect()
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Result<Rc<Device<M>>, Refusal> {
+        let slots = self.slots.borrow();
+        let others = self.others.borrow();
+        let successors: Vec<_> = slots.iter().flatten().filter_map(|device| device.successor()).collect();
+        let all = || slots.iter().flatten().chain(others.iter()).chain(&successors);
+        if let Some(device) = all().find(|device| device.name == name) {
+            return Ok(device.clone());
+        }
+        let last_part = |device: &&Rc<Device<M>>| device.name.rsplit('/').next() == Some(name);
+        let mut matches = all().filter(last_part);
+        match (matches.next(), matches.next()) {
+            (Some(device), None) => Ok(device.clone()),
+            (Some(_), Some(_)) => {
+                Err(Refusal::new("several members are called so").of(name).advice("give its whole path"))
+            }
+            (None, _) => Err(Refusal::new("not a member of this array").of(name)),
+        }
+    }
+
+    /// All devices that the array knows, faulty ones included.
+    pub(crate) fn members(&self) -> Vec<Rc<Device<M>>> {
+        let slots = self.slots.borrow();
+        let successors = slots.iter().flatten().filter_map(|device| device.successor());
+        slots.iter().flatten().chain(self.others.borrow().iter()).cloned().chain(successors).collect()
+    }
+
+    /// Members with a slot whose place somebody is to take.
+    pub(crate) fn successors(&self) -> Vec<(Slot, Rc<Device<M>>)> {
+        let slots = self.slots.borrow();
+        let successor =
+            |(device, slot): (&Option<Rc<Device<M>>>, u16)| Some((Slot(slot), device.as_ref()?.successor()?));
+        slots.iter().zip(0..).filter_map(successor).collect()
+    }
+
+    /// Successors that did not take what was written, and have not left yet.
+    pub(crate) fn failed_successors(&self) -> Failures<M> {
+        if !self.surroundings.is_successor_lost.take() {
+            return Vec::new();
+        }
+        let failed = |(_, device): (Slot, Rc<Device<M>>)| {
+            let error = device.failure.take()?;
+            Some((device, error))
+        };
+        self.successors().into_iter().filter_map(failed).collect()
+    }
+
+    pub(crate) fn slot_of_device(&self, device: &Rc<Device<M>>) -> Option<Slot> {
+        self.slot_of_member(device)
+    }
+
+    pub(crate) fn slot_of_member(&self, device: &Device<M>) -> Option<Slot> {
+        let slots = self.slots.borrow();
+        let is_it = |seated: &Rc<Device<M>>| std::ptr::eq(&**seated, device);
+        let position = slots.iter().position(|seated| seated.as_ref().is_some_and(is_it));
+        position.map(|slot| Slot(slot as u16))
+    }
+
+    /// Has the array's observer, if there is one, told of a member.
+    pub(crate) fn watch(&self, name: &str, member: &Watched<M>) {
+        member.watch(self.observer.borrow().as_ref().map(|observer| observer.watch(name)));
+    }
+}

@@ -1,0 +1,94 @@
+//! Writes once more what members had no room for.
+
+use crate::array::Inner;
+use crate::base::range_lock::RangeGuard;
+use crate::device::owed::Content;
+use crate::device::{Device, DeviceState};
+use crate::seam::clock::Clock;
+use crate::seam::error::ArrayError;
+use crate::seam::member::{Member, MemberError, MemberErrorKind};
+use crate::seam::observe::Why;
+use format::geometry::Geometry;
+use format::units::{ComponentByte, Slot};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// The most that all members of an array may owe before writes are refused, in bytes of memory.
+const OWED_MAX: u64 = 16 << 20;
+
+/// The most that is tried at a time.
+const PART_BYTES: u64 = 1 << 20;
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// Fails when so much is owed that no more may be; what there is room for meanwhile is paid first.
+    pub(crate) async fn check_room(&self) -> Result<(), ArrayError> {
+        if self.surroundings.owing.is_untouched() || self.owed_cost() <= OWED_MAX {
+            return Ok(());
+        }
+        Box::pin(self.pay()).await?;
+        if self.owed_cost() > OWED_MAX { Err(self.no_room()) } else { Ok(()) }
+    }
+
+    /// Tries to write what is owed, of each member until it has no room.
+    ///
+    /// # Errors
+    /// When a member failed otherwise, and the array cannot do without it.
+    pub(crate) async fn pay(&self) -> Result<(), ArrayError> {
+        for slot in (0..self.geometry().slots()).map(Slot) {
+            let Some(device) = self.device(slot) else { continue };
+            let mut at = 0;
+            while let Some(part) = device.owed.next(at) {
+                let part = self.part_to_pay(slot, part);
+                at = part.end;
+                match self.pay_part(slot, &device, &part).await {
+                    Err(error) if error.kind == MemberErrorKind::NoSpace => break,
+                    Err(error) => self.record_failure(&device, &error).await?,
+                    Ok(()) => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// As much of it as one lock is for.
+    pub(crate) fn part_to_pay(&self, slot: Slot, part: Range<u64>) -> Range<u64> {
+        let bytes = match self.geometry() {
+            Geometry::Parity(parity) => parity.chunk_bytes() - part.start % parity.chunk_bytes(),
+            Geometry::Mapping(mapping) => match mapping.held(slot, ComponentByte(part.start)) {
+                Some(_) => mapping.chunk_rest(ComponentByte(part.start)),
+                None => PART_BYTES,
+            },
+        };
+        part.start..part.end.min(part.start + bytes.min(PART_BYTES))
+    }
+
+    /// Keeps writes off a part of one chunk or piece of a member.
+    pub(crate) async fn lock_part(&self, slot: Slot, part: &Range<u64>) -> Option<RangeGuard<'_>> {
+        match self.geometry() {
+            Geometry::Parity(parity) => Some(self.lock_stripes(parity, part).await),
+            Geometry::Mapping(mapping) => {
+                let at = mapping.held(slot, ComponentByte(part.start))?;
+                Some(self.locks.exclusive(at.0..at.0 + part.end - part.start).await)
+            }
+        }
+    }
+
+    pub(crate) async fn pay_part(
+        &self,
+        slot: Slot,
+        device: &Rc<Device<M>>,
+        part: &Range<u64>,
+    ) -> Result<(), MemberError> {
+        let _lock = self.lock_part(slot, part).await;
+        if device.state.get() == DeviceState::Faulty {
+            return Ok(());
+        }
+        for (at, content) in device.owed.parts(part) {
+            match content {
+                Content::Bytes(block) => device.write_own(ComponentByte(at), vec![block], Why::Sweep).await?,
+                Content::Zeros(bytes) => device.zero_own(ComponentByte(at), bytes).await?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,148 @@
+//! What a member should hold, computed from what the others hold, in long runs.
+
+use crate::array::Inner;
+use crate::base::buffer::Block;
+use crate::data::runs::{Run, Runs};
+use crate::seam::clock::Clock;
+use crate::seam::member::Member;
+use format::geometry::{Parity, Role, Stripe};
+use format::units::{ComponentByte, Slot};
+use parity::Symbol;
+use smallvec::SmallVec;
+use std::ops::Range;
+
+pub(crate) type Slices<'a> = SmallVec<[&'a [u8]; 32]>;
+
+/// The parts of `range` that lie in one stripe each.
+pub(crate) fn by_stripe(parity: &Parity, range: &Range<u64>) -> impl Iterator<Item = (Stripe, Range<u64>)> {
+    let chunk = parity.chunk_bytes();
+    let (start, end) = (range.start, range.end);
+    (start / chunk..end.div_ceil(chunk)).map(move |number| {
+        let stripe = parity.stripe(number);
+        (stripe, start.max(number * chunk)..end.min((number + 1) * chunk))
+    })
+}
+
+/// Each data chunk's exponent in Q; where there is no Q, any numbers that differ.
+pub(crate) fn exponents(parity: &Parity, stripe: &Stripe) -> SmallVec<[u8; 32]> {
+    let exponent = |index| if parity.parities() == 2 { stripe.q_exponent(index) } else { index as u8 };
+    (0..parity.data_chunks()).map(exponent).collect()
+}
+
+pub(crate) fn roles(parity: &Parity) -> impl Iterator<Item = Role> {
+    let parities = [Role::P, Role::Q].into_iter().take(parity.parities().into());
+    (0..parity.data_chunks()).map(Role::Data).chain(parities)
+}
+
+pub(crate) fn slot_of(stripe: &Stripe, role: Role) -> Slot {
+    stripe.slot_of(role).expect("a role of this level")
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// What `slot` should hold in `range`, from what the others hold; if its own checksums contradict that,
+    /// one of the others is wrong without a checksum that says so, and whoever can do without is left out in turn.
+    pub(crate) async fn reconstructed(&self, parity: &Parity, range: &Range<u64>, slot: Slot) -> Option<Block> {
+        let is_taken =
+            |block: &Block| self.device(slot).is_none_or(|device| device.takes(ComponentByte(range.start), block));
+        let mut failed: SmallVec<[Slot; 2]> = SmallVec::from_slice(&[slot]);
+        let (first, sources) = self.reconstructed_without(parity, range, slot, &mut failed).await?;
+        if is_taken(&first) {
+            return Some(first);
+        }
+        for doubted in sources {
+            let mut without = failed.clone();
+            without.push(doubted);
+            match self.reconstructed_without(parity, range, slot, &mut without).await {
+                Some((block, _)) if is_taken(&block) => return Some(block),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// As the others have it that did not fail, and who they were.
+    pub(crate) async fn reconstructed_without(
+        &self,
+        parity: &Parity,
+        range: &Range<u64>,
+        slot: Slot,
+        failed: &mut SmallVec<[Slot; 2]>,
+    ) -> Option<(Block, SmallVec<[Slot; 32]>)> {
+        loop {
+            let sources = self.sources(parity, range, failed)?;
+            let runs = sources.iter().map(|&slot| Run { slot, range: range.clone() }).collect();
+            let runs = self.read_runs(runs).await;
+            let before = failed.len();
+            failed.extend(runs.failed().map(|(slot, _)| slot));
+            if failed.len() == before {
+                return Some((self.solve_run(parity, range, slot, &runs).2, sources));
+            }
+        }
+    }
+
+    /// As many readable members as a stripe has data chunks. Which of them are
+    /// left out changes from window to window, so that all share the work.
+    pub(crate) fn sources(&self, parity: &Parity, range: &Range<u64>, failed: &[Slot]) -> Option<SmallVec<[Slot; 32]>> {
+        let is_readable = |slot: &Slot| {
+            !failed.contains(slot) && self.device(*slot).is_some_and(|device| device.is_readable(range.clone()))
+        };
+        let readable: SmallVec<[Slot; 32]> = (0..parity.slots()).map(Slot).filter(is_readable).collect();
+        let needed = usize::from(parity.data_chunks());
+        let first = (range.start / self.window_bytes()) as usize % readable.len().max(1);
+        (readable.len() >= needed).then(|| readable.iter().cycle().skip(first).take(needed).copied().collect())
+    }
+
+    /// What `slot` should hold in `range`, from what the others hold.
+    pub(crate) fn solve_run(&self, parity: &Parity, range: &Range<u64>, slot: Slot, runs: &Runs) -> (Slot, u64, Block) {
+        let mut solved = self.pool.take((range.end - range.start) as usize);
+        for (stripe, part) in by_stripe(parity, range) {
+            let target = &mut solved[(part.start - range.start) as usize..(part.end - range.start) as usize];
+            self.solve_chunk(parity, &stripe, &part, slot, runs, target);
+        }
+        (slot, range.start, solved.freeze())
+    }
+
+    pub(crate) fn solve_chunk(
+        &self,
+        parity: &Parity,
+        stripe: &Stripe,
+        part: &Range<u64>,
+        slot: Slot,
+        runs: &Runs,
+        target: &mut [u8],
+    ) {
+        let exponents = exponents(parity, stripe);
+        let symbol = |role| match role {
+            Role::Data(index) => Symbol::Data(exponents[usize::from(index)]),
+            Role::P => Symbol::P,
+            Role::Q => Symbol::Q,
+        };
+        let mut lost = SmallVec::<[Symbol; 2]>::new();
+        let mut known = SmallVec::<[(Symbol, Block); 32]>::new();
+        for role in roles(parity) {
+            match runs.get(slot_of(stripe, role), part) {
+                Some(block) => known.push((symbol(role), block)),
+                None => lost.push(symbol(role)),
+            }
+        }
+        let terms = parity::recovery(&exponents, &lost, symbol(stripe.role_of(slot)));
+        let terms = terms.expect("as many chunks were read as a stripe has data");
+        let block =
+            |symbol| &known.iter().find(|(known, _)| *known == symbol).expect("what is not lost was read").1[..];
+        let terms: SmallVec<[(u8, &[u8]); 32]> =
+            terms.into_iter().map(|(coefficient, symbol)| (coefficient, block(symbol))).collect();
+        self.kernel.combine(target, &terms);
+    }
+
+    /// Keeps writes off the stripes of a range of components.
+    pub(crate) async fn lock_stripes(
+        &self,
+        parity: &format::geometry::Parity,
+        range: &Range<u64>,
+    ) -> crate::base::range_lock::RangeGuard<'_> {
+        let chunk = parity.chunk_bytes();
+        let stripes = range.start / chunk..range.end.div_ceil(chunk);
+        self.gathering.close_within(&stripes);
+        self.locks.exclusive(mutant!("sweep-not-locked" => stripes.start..stripes.start, else stripes)).await
+    }
+}

@@ -1,0 +1,169 @@
+//! Requests of any position and length, cut and widened to what members take.
+
+use crate::array::Inner;
+use crate::base::buffer::{Block, Buffer};
+use crate::base::write_set::{Patch, Patchwork};
+use crate::seam::clock::Clock;
+use crate::seam::error::ArrayError;
+use crate::seam::member::Member;
+use format::geometry::{Geometry, Mapping};
+use std::ops::Range;
+
+/// When a write counts as done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Durability {
+    /// When every member has it; a flush makes it safe from a loss of power.
+    #[default]
+    Ordinary,
+    /// When it is on stable storage (FUA).
+    Stable,
+}
+
+/// Whether a caller already keeps writes off the stripes it reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Locked {
+    No,
+    Exclusively,
+}
+
+impl<M: Member, C: Clock> Inner<M, C> {
+    /// Whether members take memory where this lies: a part of a longer buffer may begin at any byte.
+    pub(crate) fn is_memory_of_members(&self, into: &Buffer) -> bool {
+        self.is_aligned(into.as_ptr() as usize as u64, 0)
+    }
+
+    /// Reads into memory that members take, and from there.
+    pub(crate) async fn read_elsewhere(&self, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
+        let other = self.pool.take(into.len());
+        let other = if self.gathering.keeps_any() {
+            self.read_with_kept(at, other).await
+        } else {
+            self.read_any(at, other).await
+        };
+        into.copy_from_slice(&other?);
+        Ok(into)
+    }
+
+    pub(crate) async fn read_any(&self, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
+        if self.is_aligned(at, into.len() as u64) {
+            return self.read_aligned(at, into, Locked::No).await;
+        }
+        let outer = self.widened(at, into.len() as u64);
+        let wide = self.pool.take((outer.end - outer.start) as usize);
+        let wide = self.read_aligned(outer.start, wide, Locked::No).await?;
+        let skip = (at - outer.start) as usize;
+        let length = into.len();
+        into.copy_from_slice(&wide[skip..skip + length]);
+        Ok(into)
+    }
+
+    pub(crate) async fn read_aligned(&self, at: u64, into: Buffer, locked: Locked) -> Result<Buffer, ArrayError> {
+        let into = match self.read_whole(at, into).await {
+            Ok(filled) => return Ok(filled),
+            Err(into) => into,
+        };
+        match self.geometry() {
+            Geometry::Mapping(mapping) => self.read_mapped(mapping, at, into).await,
+            Geometry::Parity(parity) => self.read_striped(parity, at, into, locked).await,
+        }
+    }
+
+    /// After [`Inner::write_now`].
+    pub(crate) async fn write_later(&self, mapping: &Mapping, at: u64, from: Block) -> Result<(), ArrayError> {
+        match self.locate_alone(at, &from) {
+            Some((device, position)) => self.write_alone(&device, position, at, from).await,
+            None => self.write_copies(mapping, at, from).await,
+        }
+    }
+
+    pub(crate) async fn write_copies(&self, mapping: &Mapping, at: u64, from: Block) -> Result<(), ArrayError> {
+        let outer = self.widened(at, from.len() as u64);
+        let _lock = match mutant!("copies-not-locked") {
+            true => self.locks.shared(outer.clone()).await,
+            false => self.locks.exclusive(outer.clone()).await,
+        };
+        let mut data = Patchwork::default();
+        data.put(Patch { at, block: from });
+        let data = self.in_whole_blocks(data).await?;
+        let write = async {
+            for Patch { at, block } in data.patches() {
+                self.write_mapped(mapping, *at, block.clone()).await?;
+            }
+            Ok(())
+        };
+        self.to_the_end(self.marked(&outer, write)).await
+    }
+
+    /// Carries out a write between the marks that come before and after.
+    pub(crate) async fn marked(
+        &self,
+        range: &Range<u64>,
+        write: impl Future<Output = Result<(), ArrayError>>,
+    ) -> Result<(), ArrayError> {
+        self.check_unbroken()?;
+        let _intended = self.mark_write(range).await?;
+        write.await?;
+        self.settle().await
+    }
+
+    /// The same data in whole blocks, with what the array holds around it, in
+    /// memory that members accept. The caller keeps writes off the range.
+    pub(crate) async fn in_whole_blocks(&self, data: Patchwork) -> Result<Patchwork, ArrayError> {
+        if self.are_whole_blocks(&data) {
+            return Ok(data);
+        }
+        let unit = self.block_bytes;
+        let shares_block = |a: &Patch, b: &Patch| b.at / unit * unit < a.end().next_multiple_of(unit);
+        let mut whole = Patchwork::default();
+        for run in data.patches().chunk_by(shares_block) {
+            match run {
+                [patch] if self.is_whole_blocks(patch) => whole.put(patch.clone()),
+                _ => whole.put(self.copied(run).await?),
+            }
+        }
+        Ok(whole)
+    }
+
+    /// Whether members take all of it as it is.
+    pub(crate) fn are_whole_blocks(&self, data: &Patchwork) -> bool {
+        data.patches().iter().all(|patch| self.is_whole_blocks(patch))
+    }
+
+    pub(crate) fn is_whole_blocks(&self, patch: &Patch) -> bool {
+        let place = patch.block.as_ptr() as usize as u64;
+        self.is_aligned(patch.at | place, patch.block.len() as u64)
+    }
+
+    /// Patches that lie in blocks next to each other, as one; where they leave a
+    /// part of a block out, it is read.
+    pub(crate) async fn copied(&self, run: &[Patch]) -> Result<Patch, ArrayError> {
+        let unit = self.block_bytes;
+        let outer = self.widened(run[0].at, run[run.len() - 1].end() - run[0].at);
+        let mut wide = self.pool.take((outer.end - outer.start) as usize);
+        let place = |at: u64| (at - outer.start) as usize;
+        let starts = run.iter().map(|patch| patch.at).chain([outer.end]);
+        let ends = [outer.start].into_iter().chain(run.iter().map(Patch::end));
+        let mut gaps: Vec<u64> =
+            ends.zip(starts).filter(|(end, start)| end < start).map(|(end, _)| end / unit).collect();
+        gaps.dedup();
+        for gap in gaps {
+            let at = gap * unit;
+            let block = self.read_aligned(at, self.pool.take(unit as usize), Locked::Exclusively).await?;
+            wide[place(at)..place(at + unit)].copy_from_slice(&block);
+        }
+        for patch in run {
+            wide[place(patch.at)..place(patch.end())].copy_from_slice(&patch.block);
+        }
+        Ok(Patch { at: outer.start, block: wide.freeze() })
+    }
+
+    pub(crate) async fn flush_members(&self) -> Result<(), ArrayError> {
+        if self.read_only {
+            return Ok(()); // nothing was written, and a failure could not be noted
+        }
+        if !mutant!("flush-lost") {
+            self.flush_devices().await?;
+        }
+        self.settle().await
+    }
+}

@@ -1,0 +1,282 @@
+//! What members owe: data that was to be written to them and for which they had no room.
+//!
+//! A sparse file or thin device that is full refuses a write, and is no failed member: what it holds is right. But the other
+//! members may have their parts of the write, so copies differ and parity is wrong until this one has its own. So
+//! the bytes are kept here, over what the member holds, until it takes them:
+//!
+//! * Whoever reads the member gets them. So copies and parity agree at any moment, whoever fails next.
+//! * The write that met it is answered with [`ArrayErrorKind::NoSpace`]. A later write of the same place replaces what
+//!   is owed, and settles it where it succeeds.
+//! * As long as anything is owed, the array stays marked dirty and no bit of its bitmap is cleared: after a crash the
+//!   resync makes up for it. Such an array is not stopped as clean.
+//! * It is tried again now and then ([`Array::keep_whole`]), and before a stop. What writeback has answered and a member
+//!   owes is not durable: a flush fails until it is paid.
+//! * Memory is bounded ([`OWED_MAX`]): beyond that writes are refused before they touch a member.
+//!
+//! Levels without redundancy owe nothing: each of their bytes is in one place, and a write that failed may be there in part.
+
+use crate::base::buffer::Block;
+use crate::device::Device;
+use crate::seam::member::{Member, MemberError, MemberErrorKind};
+use format::geometry::Level;
+use format::units::ComponentByte;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// What a piece costs beside its bytes, about.
+const PIECE_BYTES: u64 = 128;
+
+/// What is owed at a place: bytes, or so many zeros.
+#[derive(Clone)]
+pub(crate) enum Content {
+    Bytes(Block),
+    Zeros(u64),
+}
+
+impl Content {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(block) => block.len() as u64,
+            Self::Zeros(bytes) => *bytes,
+        }
+    }
+
+    /// A part of it, counted from its start.
+    fn part(&self, range: Range<u64>) -> Self {
+        match self {
+            Self::Bytes(block) => Self::Bytes(block.slice(range.start as usize..range.end as usize)),
+            Self::Zeros(_) => Self::Zeros(range.end - range.start),
+        }
+    }
+
+    fn cost(&self) -> u64 {
+        match self {
+            Self::Bytes(block) => PIECE_BYTES + block.len() as u64,
+            Self::Zeros(_) => PIECE_BYTES,
+        }
+    }
+}
+
+/// What one member owes, by the component byte at which each piece begins; no two overlap.
+#[derive(Default)]
+pub(crate) struct Owed {
+    pieces: RefCell<BTreeMap<u64, Content>>,
+    cost: Cell<u64>,
+}
+
+impl Owed {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.cost.get() == 0
+    }
+
+    /// How much is owed.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.pieces.borrow().values().map(Content::len).sum()
+    }
+
+    /// Memory that it takes.
+    pub(crate) fn cost(&self) -> u64 {
+        self.cost.get()
+    }
+
+    /// `content` is owed at `at`, in place of what was owed there.
+    pub(crate) fn put(&self, at: u64, content: Content) {
+        if content.len() == 0 {
+            return;
+        }
+        self.remove(&(at..at + content.len()));
+        self.cost.set(self.cost.get() + content.cost());
+        self.pieces.borrow_mut().insert(at, content);
+    }
+
+    /// Nothing of `range` is owed any more; true when something was.
+    pub(crate) fn remove(&self, range: &Range<u64>) -> bool {
+        if range.is_empty() {
+            return false;
+        }
+        let mut pieces = self.pieces.borrow_mut();
+        let touched: Vec<u64> = touched(&pieces, range).map(|(at, _)| at).collect();
+        for at in &touched {
+            let content = pieces.remove(at).expect("it was found there");
+            self.cost.set(self.cost.get() - content.cost());
+            let (start, end) = (*at, at + content.len());
+            for rest in [start..range.start.min(end), range.end.max(start)..end] {
+                if rest.start < rest.end {
+                    let part = content.part(rest.start - start..rest.end - start);
+                    self.cost.set(self.cost.get() + part.cost());
+                    pieces.insert(rest.start, part);
+                }
+            }
+        }
+        !touched.is_empty()
+    }
+
+    pub(crate) fn clear(&self) {
+        self.pieces.take();
+        self.cost.set(0);
+    }
+
+    /// Whether any byte of `range` is owed.
+    pub(crate) fn touches(&self, range: &Range<u64>) -> bool {
+        !self.is_empty() && touched(&self.pieces.borrow(), range).next().is_some()
+    }
+
+    /// Whether every byte of `range` is owed.
+    pub(crate) fn covers(&self, range: &Range<u64>) -> bool {
+        self.parts(range).iter().map(|(_, content)| content.len()).sum::<u64>() == range.end - range.start
+    }
+
+    /// What is owed of `range`.
+    pub(crate) fn parts(&self, range: &Range<u64>) -> Vec<(u64, Content)> {
+        let pieces = self.pieces.borrow();
+        let part = |(at, content): (u64, &Content)| {
+            let (start, end) = (at.max(range.start), (at + content.len()).min(range.end));
+            (start, content.part(start - at..end - at))
+        };
+        touched(&pieces, range).map(part).collect()
+    }
+
+    /// The first part that is owed from `at` on.
+    pub(crate) fn next(&self, at: u64) -> Option<Range<u64>> {
+        let pieces = self.pieces.borrow();
+        let (start, content) = touched(&pieces, &(at..u64::MAX)).next()?;
+        Some(start.max(at)..start + content.len())
+    }
+
+    /// Puts what is owed over what was read at `at`.
+    fn cover(&self, at: u64, read: &mut [u8]) {
+        for (start, content) in self.parts(&(at..at + read.len() as u64)) {
+            let place = (start - at) as usize..(start - at + content.len()) as usize;
+            match content {
+                Content::Bytes(block) => read[place].copy_from_slice(&block),
+                Content::Zeros(_) => read[place].fill(0),
+            }
+        }
+    }
+}
+
+/// Pieces that have a byte in `range`, in ascending order.
+fn touched<'a>(
+    pieces: &'a BTreeMap<u64, Content>,
+    range: &Range<u64>,
+) -> impl Iterator<Item = (u64, &'a Content)> + use<'a> {
+    let (start, end) = (range.start, range.end);
+    let before = pieces.range(..start).next_back().filter(|(at, content)| *at + content.len() > start);
+    before.into_iter().chain(pieces.range(start..end.max(start))).map(|(at, content)| (*at, content))
+}
+
+impl<M: Member> Device<M> {
+    /// Whether a write that finds no room is to be kept in mind.
+    pub(crate) fn may_owe(&self) -> bool {
+        self.is_redundant
+    }
+
+    /// Levels of which every byte can be had twice, as md sees it.
+    pub(crate) fn is_of_redundant(level: Level) -> bool {
+        !matches!(level, Level::Linear | Level::Raid0)
+    }
+
+    /// Takes note of a write of `blocks` that ended so.
+    pub(crate) fn note_owed(&self, at: ComponentByte, blocks: &[Block], result: &Result<(), MemberError>) {
+        if !result.as_ref().is_err_and(|error| error.kind == MemberErrorKind::NoSpace) || !self.may_owe() {
+            return;
+        }
+        let mut at = at.0;
+        for block in blocks {
+            // A copy: a slice would keep all of its request's memory.
+            self.owe(at, Content::Bytes(self.surroundings.pool.copy_of(block)));
+            at += block.len() as u64;
+        }
+    }
+
+    /// The same of zeros.
+    pub(crate) fn note_zeros_owed(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>) {
+        if result.as_ref().is_err_and(|error| error.kind == MemberErrorKind::NoSpace) && self.may_owe() {
+            self.owe(at.0, Content::Zeros(bytes));
+        }
+    }
+
+    fn owe(&self, at: u64, content: Content) {
+        if self.owed.is_empty() {
+            tracing::warn!(
+                "{}: no room for what is written to it; it is kept in memory, and written when there is room",
+                self.name
+            );
+        }
+        if !mutant!("owed-forgotten") {
+            self.owed.put(at, content);
+        }
+        self.surroundings.owing.raise();
+    }
+
+    /// A write of `range` succeeded.
+    pub(crate) fn note_paid(&self, range: &Range<u64>) {
+        if !self.owed.is_empty() && self.owed.remove(range) && self.owed.is_empty() {
+            tracing::warn!("{}: there is room again, and it owes nothing any more", self.name);
+            self.surroundings.owing.raise();
+        }
+    }
+
+    /// What a read gives that ended so: with what is owed on top. What is owed wholly needs no medium.
+    pub(crate) fn with_owed(
+        &self,
+        at: ComponentByte,
+        result: Result<(), MemberError>,
+        into: &mut [u8],
+    ) -> Result<(), MemberError> {
+        let range = at.0..at.0 + into.len() as u64;
+        if !self.owed.touches(&range) || (result.is_err() && !self.owed.covers(&range)) {
+            return result;
+        }
+        self.owed.cover(at.0, into);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::buffer::Pool;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_owed_is_what_was_put_last_and_not_removed_since(
+            changes in proptest::collection::vec((0_u8..3, 0_u64..60, 0_u64..20), 0..30)
+        ) {
+            let pool = Pool::new(1 << 20);
+            let owed = Owed::default();
+            let mut truth: [Option<u8>; 80] = [None; 80];
+            for (number, (kind, start, length)) in changes.into_iter().enumerate() {
+                let range = start..start + length;
+                let places = start as usize..(start + length) as usize;
+                let value = number as u8 + 1;
+                match kind {
+                    0 => {
+                        owed.put(start, Content::Bytes(pool.copy_of(&vec![value; length as usize])));
+                        truth[places].fill(Some(value));
+                    }
+                    1 => {
+                        owed.put(start, Content::Zeros(length));
+                        truth[places].fill(Some(0));
+                    }
+                    _ => {
+                        let was_owed = truth[places.clone()].iter().any(Option::is_some);
+                        prop_assert_eq!(owed.remove(&range), was_owed);
+                        truth[places].fill(None);
+                    }
+                }
+                let mut read = [0xee; 80];
+                owed.cover(0, &mut read);
+                for (byte, expected) in truth.iter().enumerate() {
+                    prop_assert_eq!(read[byte], expected.unwrap_or(0xee));
+                    prop_assert_eq!(owed.covers(&(byte as u64..byte as u64 + 1)), expected.is_some());
+                }
+                prop_assert_eq!(owed.is_empty(), truth.iter().all(Option::is_none));
+                let first = truth.iter().position(Option::is_some).map(|at| at as u64);
+                prop_assert_eq!(owed.next(0).map(|range| range.start), first);
+            }
+        }
+    }
+}
