@@ -109,12 +109,12 @@ impl Exports {
 
     /// The status of each export.
     pub(crate) fn status(&self) -> Vec<ExportStatus> {
-        let status = |export: &Box<dyn OpenExport>| ExportStatus {
+        let status = |export: &dyn OpenExport| ExportStatus {
             kind: export.kind(),
             address: export.address(),
             clients: export.clients(),
         };
-        self.0.iter().map(status).collect()
+        self.0.iter().map(|export| status(export.as_ref())).collect()
     }
 
     /// Current NBD connections.
