@@ -1,8 +1,8 @@
-//! docs/cases.md shows what becomes of situations that people have reported, under the real driver and here. Its table is
-//! made by tests/cases: a guest makes the members and lets md try them, a script tries them with mdspace and judges.
+//! docs/cases.md shows how md and mdspace handle situations that people have reported. tests/cases makes its table: a guest
+//! makes the members and lets md try them, and a script tries them with mdspace and judges.
 //!
-//! The page is compared word for word, and `cargo xtask cases` writes it anew; what is right stands in tests/cases/cases.py,
-//! so a page can never make a wrong outcome right.
+//! The step compares the page word for word, and `cargo xtask cases` rewrites it. The right outcomes are in
+//! tests/cases/cases.py, so a page can never make a wrong outcome right.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use anyhow::{Context, Result, ensure};
 use crate::guest::Guest;
 use crate::root;
 
-/// What the table begins with, on the page and as the script prints it.
+/// The start of the table, on the page and in the script's output.
 const TABLE: &str = "| Situation |";
 
 fn page() -> PathBuf {
     root().join("docs/cases.md")
 }
 
-/// Makes the members of all situations in `place`, in guests beside each other, as most of their time is md's waiting.
+/// Makes the members of all situations in `place`. Two guests run side by side, since most of their time is md's waiting.
 fn make(place: &Path) -> Result<()> {
     let script = root().join("tests/cases/kernel.sh");
     let make = |half: &str| -> Result<()> {
@@ -35,15 +35,15 @@ fn make(place: &Path) -> Result<()> {
     })
 }
 
-/// The table as it comes out now, and how many situations it has.
+/// The table of the current outcomes, and how many situations it has.
 ///
 /// # Errors
-/// A situation that comes out wrong, with what came instead.
+/// A situation has a wrong outcome; the error shows it.
 pub(crate) fn table(mdspace: &Path, place: &Path) -> Result<(String, usize)> {
     make(place)?;
     let output = Command::new(root().join("tests/cases/cases.py")).arg(mdspace).arg(place).arg("--page").output()?;
     let wrong = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "what came out is not what is right:\n{wrong}");
+    ensure!(output.status.success(), "situations have wrong outcomes:\n{wrong}");
     let table = String::from_utf8(output.stdout)?;
     let rows = table.lines().count().saturating_sub(2);
     Ok((table, rows))

@@ -17,9 +17,9 @@ use anyhow::{Result, bail, ensure};
 use crate::guest::{Guest, Outcome};
 use crate::kernels::Kernel;
 use crate::steps::{Log, Stage, Step, Verdict};
-use crate::{cases, figures, fuzz, lab, matrix, mutants, package, root, rot, setup, sim, tidy};
+use crate::{cases, figures, fuzz, lab, matrix, mutants, package, release, root, rot, setup, sim, tidy};
 
-const fn step(
+pub(crate) const fn step(
     name: &'static str,
     about: &'static str,
     needs: &'static [&'static str],
@@ -29,12 +29,12 @@ const fn step(
 }
 
 /// A step that builds what it needs, beside others that do.
-const fn builds(step: Step) -> Step {
+pub(crate) const fn builds(step: Step) -> Step {
     Step { stage: Stage::Builds, ..step }
 }
 
 /// A step that may run at the same time as others, of what was built.
-const fn beside(step: Step) -> Step {
+pub(crate) const fn beside(step: Step) -> Step {
     Step { stage: Stage::Uses, ..step }
 }
 
@@ -46,8 +46,11 @@ pub(crate) const STEPS: &[Step] = &[
     step("setup", "the programs that the other steps need are there", &[], setup::run),
     step("fmt", "rustfmt would change nothing", &["rustfmt"], fmt),
     step("tidy", "the house's own rules hold", &["git"], house_rules),
+    step("dependencies", "what we depend on has licences that allow it, and no advisory", &[], release::dependencies),
+    step("crates", "the crates that are for others can be packaged", &[], release::crates),
     builds(step("readme", "the README's first command works in an empty directory", &["nbdcopy", "nbdinfo"], readme)),
     builds(step("clippy", "clippy and the compiler have no warning", &["cargo-clippy"], clippy)),
+    builds(step("rust-version", "everything compiles with the Rust that is promised", &[], release::rust_version)),
     builds(step("docs", "the documentation builds, and its links lead somewhere", &[], docs)),
     builds(step("tests", "unit, property and black-box tests pass", &[], tests)),
     builds(step("package", "the Debian package is small, and what it installs works", package::NEEDS, debian_package)),
@@ -215,23 +218,23 @@ const UBLK: &[&str] = &[
     "e2fsck",
 ];
 
-fn cargo<A: AsRef<OsStr>>(arguments: &[A]) -> Command {
+pub(crate) fn cargo<A: AsRef<OsStr>>(arguments: &[A]) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command.args(arguments);
     command
 }
 
-fn fmt(log: &mut Log) -> Result<Verdict> {
+pub(crate) fn fmt(log: &mut Log) -> Result<Verdict> {
     log.run(&mut cargo(&["fmt", "--all", "--check"]))?;
     Ok(Verdict::Passed(String::new()))
 }
 
-fn house_rules(_: &mut Log) -> Result<Verdict> {
+pub(crate) fn house_rules(_: &mut Log) -> Result<Verdict> {
     tidy::check().map(Verdict::Passed)
 }
 
 fn clippy(log: &mut Log) -> Result<Verdict> {
-    log.run(&mut cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    log.run(&mut cargo(release::CLIPPY))?;
     // Of the whole workspace, so that third parties have the same features and are not looked at again.
     let least = ["clippy", "--locked", "--workspace", "--no-default-features"];
     for features in [&["--features", "mdspace/command"] as &[&str], &[]] {
@@ -248,7 +251,7 @@ fn docs(log: &mut Log) -> Result<Verdict> {
 
 /// Property tests try the same cases in every run, so that a failure is about the change at hand; other values of
 /// the variable, and of `PROPTEST_CASES`, try others.
-const PROPERTY_SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
+pub(crate) const PROPERTY_SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
 
 /// Runs tests as cargo does with these arguments, and repeats its own summary of each binary, for those who count them.
 fn run_tests(log: &mut Log, which: &[&str]) -> Result<u64> {
@@ -350,10 +353,10 @@ impl Drop for Scratch {
 }
 
 /// The command as [`build`] leaves it.
-const MDSPACE: &str = "target/debug/mdspace";
+pub(crate) const MDSPACE: &str = "target/debug/mdspace";
 
 /// What the tests of all but the simulated world are of.
-const TESTED: &[&str] = &["--workspace", "--exclude", "mdspace-sim"];
+pub(crate) const TESTED: &[&str] = &["--workspace", "--exclude", "mdspace-sim"];
 
 /// One of the examples that [`build`] leaves.
 fn example(name: &str) -> PathBuf {
@@ -362,7 +365,7 @@ fn example(name: &str) -> PathBuf {
 
 /// Builds the command by the tests' own words, which leaves nothing to build after them: what a test needs besides, it
 /// may ask of a library that the command has too, which would be built anew without it.
-fn build(log: &mut Log) -> Result<()> {
+pub(crate) fn build(log: &mut Log) -> Result<()> {
     log.run(cargo(&["test", "--locked", "--no-run"]).args(TESTED))
 }
 
@@ -494,7 +497,7 @@ fn recovery(log: &mut Log) -> Result<Verdict> {
     };
     run_guest(log, &newer_guest(), "recovery.sh", &on(&["1", "4", "5", "6"]))?;
     let most = log.last_line()?;
-    // Linux 6.12's raid10 gives up a replacement when it resyncs (docs/notes.md), which 6.1 does not.
+    // Linux 6.12's raid10 gives up a replacement when it resyncs (docs/decisions/1010), which 6.1 does not.
     let older = Guest::default().memory("1G").limit(Duration::from_secs(900));
     run_guest(log, &older, "recovery.sh", &on(&["10"]))?;
     Ok(Verdict::Passed(format!("levels 1 to 6: {most}; level 10: {}", log.last_line()?)))

@@ -6,7 +6,7 @@
 //! is installed, and nothing of the machine's changes. It wants a newer C library than Debian 12 has, so it brings that along.
 //!
 //! What the newer one has not or does otherwise is judged by the older one alone: `linear`, additions of spares beside
-//! members with bad blocks, and some more (docs/notes.md).
+//! members with bad blocks, and some more (docs/decisions/1010).
 
 use std::ffi::OsString;
 use std::fs;

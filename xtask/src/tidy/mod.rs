@@ -5,6 +5,7 @@
 
 mod book;
 mod folders;
+mod language;
 mod packages;
 mod text;
 
@@ -16,6 +17,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::root;
+
+use language::Language;
 
 /// One place where a rule is broken.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,6 +34,31 @@ impl fmt::Display for Violation {
     }
 }
 
+/// How a check is asked for.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Also print how the language of each folder stands, and list what folders that are still to come have to change.
+    #[arg(long)]
+    language: bool,
+}
+
+/// Checks every rule, and prints what was checked in a few words.
+///
+/// # Errors
+///
+/// All violations, one a line.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let language = read(&source_files()?, |_, _| ());
+    if arguments.language {
+        print!("{language}");
+        for violation in language.to_come() {
+            println!("still to come: {violation}");
+        }
+    }
+    println!("{}", check()?);
+    Ok(())
+}
+
 /// Checks every rule; returns what was checked in a few words.
 ///
 /// # Errors
@@ -40,24 +68,37 @@ pub(crate) fn check() -> Result<String> {
     let mut violations = Vec::new();
     let files = source_files()?;
     let (mut pages, mut sources) = (BTreeMap::new(), BTreeMap::new());
-    for path in &files {
-        let Ok(contents) = fs::read(root().join(path)) else { continue }; // deleted, but not yet in git
-        let Ok(contents) = String::from_utf8(contents) else { continue }; // not a text
+    let language = read(&files, |path, contents| {
         violations.extend(text::check(path, &contents));
         if path.starts_with("docs/") && path.ends_with(".md") {
-            pages.insert(path.clone(), contents);
+            pages.insert(path.to_owned(), contents);
         } else if path.ends_with(".rs") {
-            sources.insert(path.clone(), contents);
+            sources.insert(path.to_owned(), contents);
         }
-    }
+    });
+    violations.extend(language.violations());
     violations.extend(book::check(&pages));
     violations.extend(folders::check(&sources));
     let packages = packages::check(&mut violations)?;
     if violations.is_empty() {
-        return Ok(format!("{} files, {packages} packages", files.len()));
+        let to_come = language.to_come().len();
+        return Ok(format!("{} files, {packages} packages; language: {to_come} places still to come", files.len()));
     }
     let lines: Vec<String> = violations.iter().map(Violation::to_string).collect();
     bail!("{}\n{} violations of the house's rules", lines.join("\n"), lines.len());
+}
+
+/// Reads the language of all files, each of which is handed on; what is no text, or is gone but still in git, is left out.
+fn read(files: &[String], mut each: impl FnMut(&str, String)) -> Language {
+    let mut language = Language::default();
+    for path in files {
+        let Some(contents) = fs::read(root().join(path)).ok().and_then(|bytes| String::from_utf8(bytes).ok()) else {
+            continue;
+        };
+        language.read(path, &contents);
+        each(path, contents);
+    }
+    language
 }
 
 /// The project's files relative to its root: those in git and those that would be added to it.
