@@ -55,7 +55,6 @@ const STILL_TO_COME: &[(Rule, &[&str])] = &[
             "crates/export/",
             "crates/io/",
             "crates/lab/",
-            "crates/mdspace/",
             "crates/parity/",
             "crates/sim/",
             "docs/lab.md",

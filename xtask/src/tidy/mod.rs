@@ -4,6 +4,7 @@
 //! nothing. The rules' own tests are tables of what must pass and what must not.
 
 mod book;
+mod folders;
 mod language;
 mod packages;
 mod text;
@@ -66,15 +67,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 pub(crate) fn check() -> Result<String> {
     let mut violations = Vec::new();
     let files = source_files()?;
-    let mut pages = BTreeMap::new();
+    let (mut pages, mut sources) = (BTreeMap::new(), BTreeMap::new());
     let language = read(&files, |path, contents| {
         violations.extend(text::check(path, &contents));
         if path.starts_with("docs/") && path.ends_with(".md") {
             pages.insert(path.to_owned(), contents);
+        } else if path.ends_with(".rs") {
+            sources.insert(path.to_owned(), contents);
         }
     });
     violations.extend(language.violations());
     violations.extend(book::check(&pages));
+    violations.extend(folders::check(&sources));
     let packages = packages::check(&mut violations)?;
     if violations.is_empty() {
         let to_come = language.to_come().len();
