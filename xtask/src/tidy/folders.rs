@@ -14,17 +14,32 @@ type Row = (&'static str, &'static [&'static str]);
 
 /// The trees whose folders have arrows: a folder below a crate's `src`, or `src` itself, and a row for each folder in
 /// it.
-const TREES: &[(&str, &[Row])] = &[(
-    "crates/mdspace/src/command",
-    &[
-        ("text", &[]),
-        ("opening", &["text"]),
-        ("server", &["text", "opening"]),
-        ("clients", &["text", "opening"]),
-        ("measure", &["text", "opening"]),
-        ("cli", &["text", "opening", "server", "clients", "measure"]),
-    ],
-)];
+const TREES: &[(&str, &[Row])] = &[
+    (
+        "crates/engine/src",
+        &[
+            ("base", &[]),
+            ("seam", &["base"]),
+            ("plan", &[]),
+            ("device", &["base", "seam", "plan"]),
+            ("core", &["base", "seam", "plan", "device"]),
+            ("data", &["base", "seam", "plan", "device", "core"]),
+            ("metadata", &["base", "seam", "plan", "device", "core"]),
+            ("control", &["base", "seam", "plan", "device", "core", "data", "metadata"]),
+        ],
+    ),
+    (
+        "crates/mdspace/src/command",
+        &[
+            ("text", &[]),
+            ("opening", &["text"]),
+            ("server", &["text", "opening"]),
+            ("clients", &["text", "opening"]),
+            ("measure", &["text", "opening"]),
+            ("cli", &["text", "opening", "server", "clients", "measure"]),
+        ],
+    ),
+];
 
 /// What is wrong with the folders of all trees. `sources` are the project's Rust files with their paths from the root.
 pub(super) fn check(sources: &BTreeMap<String, String>) -> Vec<Violation> {
