@@ -3,7 +3,7 @@
 //!
 //! `cargo bench -p mdspace-export --bench measure` prints request rates of the engine alone and through the NBD server,
 //! and their ratios. `... -- count MEASURED LOAD` issues a fixed number of requests, for callgrind: MEASURED is `on` or
-//! `off`, LOAD is `read` or `write`. It measures only; it asserts no figure.
+//! `off`, LOAD is `read`, `write`, `stripe` (writes of full stripes) or `degraded` (reads without one member). It measures only; it asserts no figure.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Clock, Pool};
@@ -33,6 +33,10 @@ const ROUND: Duration = Duration::from_millis(250);
 const ROUNDS: usize = 21;
 const COUNTED: u64 = 100_000;
 
+/// A full stripe of the array, and how many are counted: they move more.
+const STRIPE: u64 = (MEMBERS as u64 - 1) * (64 << 10);
+const STRIPES: u64 = 2_000;
+
 /// The polling interval of `mdspace trace`.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -50,6 +54,13 @@ const WATCHING: [Watching; 3] = [Watching::Nothing, Watching::Meters, Watching::
 enum Load {
     Read,
     Write,
+    Stripe,
+}
+
+impl Load {
+    fn request_bytes(self) -> u64 {
+        if self == Self::Stripe { STRIPE } else { REQUEST }
+    }
 }
 
 /// The array as a volume.
@@ -109,13 +120,13 @@ async fn array(pool: &Pool) -> MemoryArray {
 }
 
 /// Issues requests at random offsets until `is_over` returns true. Returns how many it issued.
-async fn requests(bytes: u64, ask: impl AsyncFn(u64), is_over: impl Fn(u64) -> bool) -> u64 {
+async fn requests(bytes: u64, request: u64, ask: impl AsyncFn(u64), is_over: impl Fn(u64) -> bool) -> u64 {
     let done = Cell::new(0);
     let lane = async |mut random: u64| {
         while !is_over(done.get()) {
             for _ in 0..16 {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                ask((random >> 20) % (bytes / REQUEST) * REQUEST).await;
+                ask((random >> 20) % (bytes / request) * request).await;
                 done.set(done.get() + 1);
             }
             io::yield_now().await;
@@ -131,12 +142,13 @@ async fn of_volume<V: Volume>(volume: &V, load: Load, is_over: impl Fn(u64) -> b
         Load::Read => {
             let read =
                 async |at| drop(volume.read(at, volume.pool().take(REQUEST as usize)).await.expect("it is read"));
-            requests(bytes, read, is_over).await
+            requests(bytes, REQUEST, read, is_over).await
         }
-        Load::Write => {
-            let block = volume.pool().zeroed(REQUEST as usize).freeze();
+        Load::Write | Load::Stripe => {
+            let request = load.request_bytes();
+            let block = volume.pool().zeroed(request as usize).freeze();
             let write = async |at| volume.write(at, block.clone(), Durability::Ordinary).await.expect("it is written");
-            requests(bytes, write, is_over).await
+            requests(bytes, request, write, is_over).await
         }
     }
 }
@@ -147,12 +159,12 @@ async fn of_client(client: &Client, load: Load, is_over: impl Fn(u64) -> bool) -
         Load::Read => {
             let read =
                 async |at| drop(client.read(at, client.pool().take(REQUEST as usize)).await.expect("it is read"));
-            requests(bytes, read, is_over).await
+            requests(bytes, REQUEST, read, is_over).await
         }
-        Load::Write => {
+        Load::Write | Load::Stripe => {
             let block = client.pool().zeroed(REQUEST as usize).freeze();
             let write = async |at| client.write(at, block.clone(), Durability::Ordinary).await.expect("it is written");
-            requests(bytes, write, is_over).await
+            requests(bytes, REQUEST, write, is_over).await
         }
     }
 }
@@ -204,12 +216,21 @@ fn report(what: &str, load: Load, rounds: &[[f64; 3]]) {
 }
 
 fn count(measured: &str, load: &str) {
-    let load = if load == "read" { Load::Read } else { Load::Write };
+    let is_degraded = load == "degraded";
+    let load = match load {
+        "read" | "degraded" => Load::Read,
+        "write" => Load::Write,
+        "stripe" => Load::Stripe,
+        other => panic!("{other}: not a load"),
+    };
     let pool = Pool::new(64 << 20);
     let executor = Executor::new(&Options::new(pool.clone())).expect("an executor");
     executor.block_on(async {
         let array = array(&pool).await;
-        let is_over = |done| done >= COUNTED;
+        if is_degraded {
+            array.fail("m3").await.expect("the array can do without one member");
+        }
+        let is_over = |done| done >= if load == Load::Stripe { STRIPES } else { COUNTED };
         let done = if measured == "on" {
             let gauges = Gauges::new();
             array.observe(Some(Rc::new(gauges.clone())));
