@@ -170,10 +170,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let intent = if options.read_only {
             None
         } else {
-            let covered_bytes = match &geometry {
-                Geometry::Parity(_) => geometry.used_bytes(Slot(0)),
-                Geometry::Mapping(_) => geometry.array_bytes(),
-            };
+            let covered_bytes = geometry.sync_bytes();
             let is_forced = !rescue.taken.is_empty();
             let circumstances =
                 Circumstances { freshest: &freshest, covered_bytes, agreed, is_forced, policy: options.bitmap };
@@ -815,12 +812,12 @@ fn check_bad_blocks<M: Member>(
 fn agreed_below(geometry: &Geometry, resync: Resync, block_bytes: u64) -> u64 {
     let Resync::From(sectors) = resync else { return geometry.array_bytes() };
     let position = sectors.checked_bytes().unwrap_or(u64::MAX);
-    let at = match geometry {
-        Geometry::Parity(parity) => (position / parity.chunk_bytes()).min(parity.stripes()) * parity.stripe_bytes(),
-        Geometry::Mapping(_) if mutant!("checkpoint-mid-block") => position,
-        Geometry::Mapping(_) => position / block_bytes * block_bytes,
-    };
-    at.min(geometry.array_bytes())
+    match geometry {
+        Geometry::Mapping(_) if !mutant!("checkpoint-mid-block") => {
+            geometry.array_byte_at(position / block_bytes * block_bytes)
+        }
+        _ => geometry.array_byte_at(position),
+    }
 }
 
 /// The component's byte from which on a write may have been under way when the array stopped, so that a successor may

@@ -72,25 +72,9 @@ impl<M: Member, C: Clock> Core<M, C> {
         (0..self.geometry().slots()).map(|slot| self.geometry().used_bytes(Slot(slot))).max().unwrap_or(0)
     }
 
-    /// A resync's position at a byte of the array; down to a whole stripe.
-    pub(crate) fn position_of(&self, at: u64) -> u64 {
-        match self.geometry() {
-            Geometry::Parity(parity) => at / parity.stripe_bytes() * parity.chunk_bytes(),
-            Geometry::Mapping(_) => at,
-        }
-    }
-
-    /// The byte of the array at a resync's position; down to a whole stripe.
-    pub(crate) fn array_byte_of(&self, position: u64) -> u64 {
-        match self.geometry() {
-            Geometry::Parity(parity) => position / parity.chunk_bytes() * parity.stripe_bytes(),
-            Geometry::Mapping(_) => position,
-        }
-    }
-
     /// md's number for "in agreement below this byte of the array".
     pub(crate) fn resync_offset(&self, below: u64) -> Resync {
-        Resync::From(Sectors(self.position_of(below) / SECTOR_BYTES))
+        Resync::From(Sectors(self.geometry().sync_position(below) / SECTOR_BYTES))
     }
 
     /// Levels without redundancy have nothing to bring into agreement, and md

@@ -20,6 +20,7 @@ mod layout;
 mod mapping;
 mod parity;
 mod raid10;
+mod sync;
 mod zones;
 
 #[cfg(test)]

@@ -42,9 +42,9 @@ impl<M: Member, C: Clock> Control<M, C> {
 
 impl<M: Member, C: Clock> Control<M, C> {
     pub(super) fn resync_course(&self) -> Course {
-        let from = self.core.position_of(self.core.health.agreed_below.get())
+        let from = self.core.geometry().sync_position(self.core.health.agreed_below.get())
             + mutant!("resync-skips" => self.core.chunk_bytes(), else 0);
-        let end = self.core.position_of(self.core.geometry().array_bytes());
+        let end = self.core.geometry().sync_position(self.core.geometry().array_bytes());
         let chunk = self.core.chunk_bytes();
         match self.core.geometry() {
             Geometry::Mapping(mapping) if mapping.level() == Level::Raid10 => {
@@ -69,7 +69,10 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     pub(super) fn resynced_to(&self, position: u64) {
-        self.core.health.agreed_below.set(self.core.health.agreed_below.get().max(self.core.array_byte_of(position)));
+        self.core
+            .health
+            .agreed_below
+            .set(self.core.health.agreed_below.get().max(self.core.geometry().array_byte_at(position)));
     }
 
     pub(super) async fn resync_window(&self, range: &Range<u64>) -> Result<Tally, ArrayError> {

@@ -37,7 +37,6 @@ use crate::seam::member::{Candidate, Limits, Member, MemberError, Operation};
 use crate::seam::observe::{Watched, Why};
 use bits::{Bits, Round};
 use format::bitmap::BitmapSuper;
-use format::geometry::{Geometry, Level};
 use format::units::MemberByte;
 use serde::Serialize;
 use sizing::{Room, spans};
@@ -223,20 +222,6 @@ pub(crate) enum Flush {
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
-    /// The part of what the bitmap covers that a write to `range` of the array touches.
-    pub(crate) fn covered(&self, range: &Range<u64>) -> Range<u64> {
-        match self.core.geometry() {
-            Geometry::Parity(parity) => {
-                let (chunk, width) = (parity.chunk_bytes(), parity.stripe_bytes());
-                range.start / width * chunk..range.end.div_ceil(width) * chunk
-            }
-            Geometry::Mapping(mapping) => {
-                debug_assert!(matches!(mapping.level(), Level::Raid1 | Level::Raid10));
-                range.clone() // level 1: component and array are one; level 10: bits cover the array
-            }
-        }
-    }
-
     /// Before data is written to `range` of the array: it is marked dirty and
     /// the bits are set, on stable storage on every member. To be held until
     /// every member has the data.
@@ -252,7 +237,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     fn note(&self, range: &Range<u64>) -> Intended<M> {
         let intent = self.intent();
-        let bits = intent.as_ref().map_or(0..0, |intent| intent.bits.borrow_mut().begin(self.covered(range)));
+        let bits = intent
+            .as_ref()
+            .map_or(0..0, |intent| intent.bits.borrow_mut().begin(self.core.geometry().sync_range(range)));
         Intended { intent, bits, bytes: range.end - range.start }
     }
 
