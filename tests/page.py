@@ -1,12 +1,15 @@
 #!/usr/bin/python3
 """The page of a served array in a real browser, and its metrics by a strict parser.
 
-    page.py MDSPACE DIRECTORY
+    page.py MDSPACE DIRECTORY [PICTURE]
 
+With PICTURE nothing is compared: the page of an array under requests is drawn into that PNG (docs/images/page.png).
 Chromium is driven over a pipe (--remote-debugging-pipe). What is shown is compared with what the command says; what is
 changed through the page, too. Nothing waits on a sleep: the page is asked to tell when a condition holds.
 """
 
+import base64
+import contextlib
 import json
 import os
 import subprocess
@@ -16,9 +19,10 @@ import threading
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 MDSPACE, DIRECTORY = os.path.abspath(sys.argv[1]), sys.argv[2]
+PICTURE = os.path.abspath(sys.argv[3]) if len(sys.argv) > 3 else None
 TOKEN = "correct-horse-battery"
 # One of the members' names would be a tag, if it were taken for HTML.
-MEMBERS = ["a.img", "b.img", "c<img src=x onerror=document.title='owned'>", "d.img"]
+MEMBERS = ["a.img", "b.img", "c.img" if PICTURE else "c<img src=x onerror=document.title='owned'>", "d.img"]
 
 
 def run(*words):
@@ -161,6 +165,9 @@ def main():
             if words[0] == "control":
                 break
         browser = Browser()
+        if PICTURE:
+            picture(browser, url)
+            return
         visit(browser, url)
         metrics(url)
     finally:
@@ -172,14 +179,9 @@ def main():
     print("a browser shows the array and changes it; its metrics are OpenMetrics")
 
 
-def visit(browser, url):
-    browser.open(url)
-    browser.wait("document.querySelectorAll('#members tr').length === 4")
-    check(browser.value("document.title") == "shown: clean", browser.value("document.title"))
-    names = browser.value("[...document.querySelectorAll('#members th')].map((name) => name.textContent)")
-    check(names == MEMBERS, f"{names}")
-
-    # Live figures: a client writes as long as the plot has not shown it.
+@contextlib.contextmanager
+def writing():
+    """A client writes as long as the page has not shown it."""
     enough = threading.Event()
 
     def write():
@@ -191,11 +193,38 @@ def visit(browser, url):
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        browser.wait("/writes [1-9.]+ [KMG]iB\\/s/.test(document.getElementById('rates-text').textContent)")
-        browser.wait("document.querySelectorAll('#rates polyline').length === 2")
+        yield
     finally:
         enough.set()
         writer.join()
+
+
+def picture(browser, url):
+    browser.open(url)
+    browser.call("Emulation.setDeviceMetricsOverride", width=960, height=600, deviceScaleFactor=1, mobile=False)
+    browser.wait("document.querySelectorAll('#members tr').length === 4")
+    scrubbed(browser)
+    with writing():
+        browser.wait("document.querySelector('#rates polyline').points.length >= 16")
+        # Down to where changes are made.
+        height = browser.value("document.querySelector('[aria-labelledby=change-title]').getBoundingClientRect().top")
+        clip = {"x": 0, "y": 0, "width": 960, "height": height, "scale": 1}
+        drawn = browser.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)["data"]
+    with open(PICTURE, "wb") as file:
+        file.write(base64.b64decode(drawn))
+    print(f"{PICTURE}: the page, {height} pixels high")
+
+
+def visit(browser, url):
+    browser.open(url)
+    browser.wait("document.querySelectorAll('#members tr').length === 4")
+    check(browser.value("document.title") == "shown: clean", browser.value("document.title"))
+    names = browser.value("[...document.querySelectorAll('#members th')].map((name) => name.textContent)")
+    check(names == MEMBERS, f"{names}")
+
+    with writing():
+        browser.wait("/writes [1-9.]+ [KMG]iB\\/s/.test(document.getElementById('rates-text').textContent)")
+        browser.wait("document.querySelectorAll('#rates polyline').length === 2")
 
     scrubbed(browser)
 

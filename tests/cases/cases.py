@@ -236,7 +236,7 @@ def block_size_is_kept(place):
 
 
 def written_after_force(place):
-    """What `serve --force` leaves is taken without it, with the same bytes."""
+    """After `serve --force` the array starts without it, with the same bytes."""
     members = members_of(place)
     with Server(place, members, "--force") as server:
         server.until(rests)
@@ -246,7 +246,7 @@ def written_after_force(place):
     taken = [member for member in members if member.name != "m3.img"]
     if outcome(run("read", *taken), (place / "truth").read_text().strip()) != RIGHT:
         raise Wrong("after serve --force the array is refused again, or has other bytes")
-    return "`serve --force`: taken without it afterwards"
+    return "after `serve --force` it starts without `--force`"
 
 
 def nested_in_two_steps(place):
@@ -277,14 +277,14 @@ CASES = [
         "RAID-0: one member is a dozen events behind",
         [Attempt(REFUSED, says=["--force"]), Attempt(WARNED, ["--force"])],
     ),
-    Case("halves_even", "RAID-1 used apart, half by half, equally often", [Attempt(REFUSED, never=["Active(", "Slot("])]),
+    Case("halves_even", "RAID-1 whose halves were used separately, equally often", [Attempt(REFUSED, never=["Active(", "Slot("])]),
     Case("halves_one_apart", "The same, one half one event ahead", [Attempt(RIGHT)], half_stays),
     Case("halves_bitmap", "The same with bitmaps, one half used longer", [Attempt(RIGHT)], half_returns),
     Case("absent_at_start", "RAID-1: a member was absent at a start, the other was used", [Attempt(RIGHT)]),
-    Case("holes", "Images of two members with holes that ddrescue left", [Attempt(DOUBTED, says=["m1.img", "m2.img"])]),
+    Case("holes", "Images of two members with holes left by ddrescue", [Attempt(DOUBTED, says=["m1.img", "m2.img"])]),
     Case(
         "partial_parity",
-        "RAID-5 with a PPL, dirty; a member is lost",
+        "RAID-5 with a PPL, dirty, and a member is lost",
         [Attempt(REFUSED, never=["accept that with --force"])],
     ),
     # Linux calls an array with a journal clean while the journal holds data that the members lack: so it takes --force.
@@ -303,10 +303,10 @@ CASES = [
     ),
     Case("disk_error_flag", "The last copy of a RAID-1, with a NAS maker's flag \"disk error\"", [Attempt(WARNED)]),
     Case("other_byte_order", "Superblocks 0.90 of the other byte order", [Attempt(RIGHT)]),
-    Case("logical_blocks", "A superblock that notes logical blocks of 4096 bytes", [Attempt(RIGHT)], block_size_is_kept),
+    Case("logical_blocks", "A superblock that records logical blocks of 4096 bytes", [Attempt(RIGHT)], block_size_is_kept),
     Case(
         "became_spares",
-        "RAID-6: three members were made spares by a hasty `--add`",
+        "RAID-6: a hasty `--add` turned three members into spares",
         [Attempt(REFUSED, says=["spare"], never=["give more of its members"])],
     ),
     Case(
@@ -316,16 +316,16 @@ CASES = [
     ),
     Case(
         "zones",
-        "RAID-0 of unequal members that does not say which layout it has",
+        "RAID-0 of unequal members whose superblocks do not record the layout",
         [Attempt(REFUSED, says=["--raid0-layout"]), Attempt(RIGHT, ["--raid0-layout", "alternate"])],
     ),
     Case("many_slots", "A NAS's system array: RAID-1 of 24 slots, two of them taken", [Attempt(RIGHT)]),
     Case("forty_members", "RAID-6 of 40 members", [Attempt(RIGHT)]),
-    Case("replace_cut_off", "RAID-6 whose replacement was cut off", [Attempt(RIGHT)]),
-    Case("grown", "RAID-5 reshaped to its end, a member with another data offset", [Attempt(RIGHT)]),
-    Case("reshaped_raid10", "RAID-10 reshaped from four to six members, to its end", [Attempt(RIGHT)]),
-    Case("clustered", "A cluster's bit in the feature map", [Attempt(RIGHT)]),
-    Case("stale_table", "Members that an old partition table begins", [Attempt(RIGHT)]),
+    Case("replace_cut_off", "RAID-6 with an interrupted replacement", [Attempt(RIGHT)]),
+    Case("grown", "RAID-5 after a completed reshape, one member with another data offset", [Attempt(RIGHT)]),
+    Case("reshaped_raid10", "RAID-10 after a completed reshape from four to six members", [Attempt(RIGHT)]),
+    Case("clustered", "The cluster bit in the feature map", [Attempt(RIGHT)]),
+    Case("stale_table", "Members that begin with an old partition table", [Attempt(RIGHT)]),
     Case(
         "damaged_checksum",
         "A superblock with some bytes changed",
@@ -333,7 +333,7 @@ CASES = [
     ),
     Case("unequal_offsets", "Data offsets that differ from member to member", [Attempt(RIGHT)]),
     Case("nested", "RAID-0 of two RAID-1", [], nested_in_two_steps),
-    # Not answered yet: refused, with what was found.
+    # Not supported yet: refused, with the reason.
     Case("whole_disks", "Whole disks with a GPT, three arrays in their partitions", [Attempt(REFUSED, says=["GPT"])]),
     Case("reshape_cut_off", "RAID-5 stopped while it grew from three members to four", [Attempt(REFUSED, says=["reshape"])]),
     Case("superblocks_zeroed", "A mainboard's firmware zeroed each superblock", [Attempt(REFUSED)]),
@@ -392,10 +392,10 @@ def check_changes_nothing(place, members):
         status = server.status()
         away = [member["name"] for member in status["members"] if member["state"] != "in_sync"]
         if away or len(status["members"]) != len(members):
-            raise Wrong(f"members left in a check: {away or 'some are gone'}")
+            raise Wrong(f"members ejected in a check: {away or 'some are gone'}")
     if data() != before:
         raise Wrong("a check has written to a member")
-    return "found; no member leaves, nothing is written"
+    return "found; no member is ejected, nothing is written"
 
 
 def no_room(place, cache):
@@ -433,7 +433,7 @@ def no_room(place, cache):
         scrub = run("scrub", *members)
         if scrub.returncode != 0:
             raise Wrong(f"parity is wrong afterwards: {scrub.stdout.decode()}")
-        return f"`--cache {cache}`: clients are told, no member leaves, writes go on when there is room"
+        return f"`--cache {cache}`: clients get an error, no member is ejected, writes continue when there is room"
     finally:
         subprocess.run(["umount", "--lazy", place], check=True)
 
@@ -447,7 +447,7 @@ def no_room_writeback(place):
 
 
 def cut_short(place, level):
-    """A member's file is truncated while it is served: no byte is read wrong, and the member leaves."""
+    """A member's file is truncated while it is served: no byte is read wrong, and the member is ejected."""
     import nbd
 
     members = create(place, 3, "--level", level, size="8M")
@@ -467,7 +467,7 @@ def cut_short(place, level):
         states = {member["name"]: member["state"] for member in server.status()["members"]}
     if states.get(str(members[0])) == "in_sync":
         raise Wrong(f"RAID-{level}: the member is still in use")
-    return f"RAID-{level}: no byte wrong, the member leaves"
+    return f"RAID-{level}: no byte wrong, the member is ejected"
 
 
 def cut_short_copies(place):

@@ -152,7 +152,7 @@ our_failed_writes_are_bad_blocks_to_md() {
 mds_failed_writes_are_bad_blocks_to_us() {
     create_spoiled error
     assemble_and_finish "${members[@]}"
-    # A page at a time: after a buffered write of all of it Linux 6.1's raid5 had no bad block (docs/notes.md, Healing).
+    # A page at a time: after a buffered write of all of it Linux 6.1's raid5 had no bad block (docs/decisions/1010).
     hand copy pool $((3 << 20)) model 0 $((1 << 20))
     dd if=model of=/dev/md0 bs=4k count=256 oflag=direct status=none || fail "md does not take it"
     until_true is_bad_to_md # noted beside the write

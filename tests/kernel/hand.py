@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Does for a script in a guest what it would have to start programs for, which is what costs there (docs/notes.md).
+"""Does for a script in a guest what it would have to start programs for, which is what costs there (docs/decisions/1903).
 
     hand.py      one for each script, started by hand.sh
 

@@ -1,8 +1,8 @@
-//! docs/cases.md shows how reported situations end under the real driver and under mdspace. The scripts in tests/cases
-//! make its table: a guest creates the members and lets md try them, then a script tries them with mdspace and judges.
+//! docs/cases.md shows how md and mdspace handle situations that people have reported. tests/cases makes its table: a guest
+//! makes the members and lets md try them, and a script tries them with mdspace and judges.
 //!
-//! The page is compared word for word, and `cargo xtask cases` rewrites it. The right outcomes are in
-//! tests/cases/cases.py, so a rewritten page cannot make a wrong outcome right.
+//! The step compares the page word for word, and `cargo xtask cases` rewrites it. The right outcomes are in
+//! tests/cases/cases.py, so a page can never make a wrong outcome right.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use anyhow::{Context, Result, ensure};
 use crate::guest::Guest;
 use crate::root;
 
-/// The heading of the table, on the page and in the script's output.
+/// The start of the table, on the page and in the script's output.
 const TABLE: &str = "| Situation |";
 
 fn page() -> PathBuf {
     root().join("docs/cases.md")
 }
 
-/// Creates the members of all situations in `place`, in concurrent guests, as md spends most of the time waiting.
+/// Makes the members of all situations in `place`. Two guests run side by side, since most of their time is md's waiting.
 fn make(place: &Path) -> Result<()> {
     let script = root().join("tests/cases/kernel.sh");
     let make = |half: &str| -> Result<()> {
@@ -35,15 +35,15 @@ fn make(place: &Path) -> Result<()> {
     })
 }
 
-/// Makes the table and counts its situations.
+/// The table of the current outcomes, and how many situations it has.
 ///
 /// # Errors
-/// A situation ended wrong; the error shows how.
+/// A situation has a wrong outcome; the error shows it.
 pub(crate) fn table(mdspace: &Path, place: &Path) -> Result<(String, usize)> {
     make(place)?;
     let output = Command::new(root().join("tests/cases/cases.py")).arg(mdspace).arg(place).arg("--page").output()?;
     let wrong = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "what came out is not what is right:\n{wrong}");
+    ensure!(output.status.success(), "situations have wrong outcomes:\n{wrong}");
     let table = String::from_utf8(output.stdout)?;
     let rows = table.lines().count().saturating_sub(2);
     Ok((table, rows))

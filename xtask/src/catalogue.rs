@@ -17,9 +17,9 @@ use anyhow::{Result, bail, ensure};
 use crate::guest::{Guest, Outcome};
 use crate::kernels::Kernel;
 use crate::steps::{Log, Stage, Step, Verdict};
-use crate::{cases, figures, fuzz, lab, matrix, mutants, package, root, rot, setup, sim, tidy};
+use crate::{cases, figures, fuzz, lab, matrix, mutants, package, release, root, rot, setup, sim, tidy};
 
-const fn step(
+pub(crate) const fn step(
     name: &'static str,
     about: &'static str,
     needs: &'static [&'static str],
@@ -29,12 +29,12 @@ const fn step(
 }
 
 /// A step that builds what it needs, beside other builds.
-const fn builds(step: Step) -> Step {
+pub(crate) const fn builds(step: Step) -> Step {
     Step { stage: Stage::Builds, ..step }
 }
 
 /// A step that may run beside others, once everything is built.
-const fn beside(step: Step) -> Step {
+pub(crate) const fn beside(step: Step) -> Step {
     Step { stage: Stage::Uses, ..step }
 }
 
@@ -46,8 +46,11 @@ pub(crate) const STEPS: &[Step] = &[
     step("setup", "the programs that the other steps need are installed", &[], setup::run),
     step("fmt", "rustfmt would change nothing", &["rustfmt"], fmt),
     step("tidy", "the project's own rules hold", &["git"], house_rules),
+    step("dependencies", "dependencies have permitted licences and no advisories", &[], release::dependencies),
+    step("crates", "the published crates can be packaged", &[], release::crates),
     builds(step("readme", "the README's first command works in an empty directory", &["nbdcopy", "nbdinfo"], readme)),
     builds(step("clippy", "clippy and the compiler have no warning", &["cargo-clippy"], clippy)),
+    builds(step("rust-version", "everything compiles with the oldest supported Rust", &[], release::rust_version)),
     builds(step("docs", "the documentation of the code builds without broken links", &[], docs)),
     builds(step("tests", "unit, property and black-box tests pass", &[], tests)),
     builds(step("package", "the Debian package is small, and what it installs works", package::NEEDS, debian_package)),
@@ -225,23 +228,23 @@ const UBLK: &[&str] = &[
     "e2fsck",
 ];
 
-fn cargo<A: AsRef<OsStr>>(arguments: &[A]) -> Command {
+pub(crate) fn cargo<A: AsRef<OsStr>>(arguments: &[A]) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command.args(arguments);
     command
 }
 
-fn fmt(log: &mut Log) -> Result<Verdict> {
+pub(crate) fn fmt(log: &mut Log) -> Result<Verdict> {
     log.run(&mut cargo(&["fmt", "--all", "--check"]))?;
     Ok(Verdict::Passed(String::new()))
 }
 
-fn house_rules(_: &mut Log) -> Result<Verdict> {
+pub(crate) fn house_rules(_: &mut Log) -> Result<Verdict> {
     tidy::check().map(Verdict::Passed)
 }
 
 fn clippy(log: &mut Log) -> Result<Verdict> {
-    log.run(&mut cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    log.run(&mut cargo(release::CLIPPY))?;
     // Of the whole workspace, so that third parties have the same features and are not checked again.
     let least = ["clippy", "--locked", "--workspace", "--no-default-features"];
     for features in [&["--features", "mdspace/command"] as &[&str], &[]] {
@@ -258,7 +261,7 @@ fn docs(log: &mut Log) -> Result<Verdict> {
 
 /// The seed of property tests, so that a failure is about the change at hand. Other values of this variable and of
 /// `PROPTEST_CASES` try other cases.
-const PROPERTY_SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
+pub(crate) const PROPERTY_SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
 
 /// Runs tests with these arguments of cargo; returns the number that passed. Logs the summary of each binary.
 fn run_tests(log: &mut Log, which: &[&str]) -> Result<u64> {
@@ -361,10 +364,10 @@ impl Drop for Scratch {
 }
 
 /// The command, as [`build`] leaves it.
-const MDSPACE: &str = "target/debug/mdspace";
+pub(crate) const MDSPACE: &str = "target/debug/mdspace";
 
 /// The packages with tests that run unoptimized.
-const TESTED: &[&str] = &["--workspace", "--exclude", "mdspace-lab", "--exclude", "mdspace-sim"];
+pub(crate) const TESTED: &[&str] = &["--workspace", "--exclude", "mdspace-lab", "--exclude", "mdspace-sim"];
 
 /// One of the examples that [`build`] leaves.
 fn example(name: &str) -> PathBuf {
@@ -373,7 +376,7 @@ fn example(name: &str) -> PathBuf {
 
 /// Builds the command together with the tests. A test may need features of a library that the command uses too; a
 /// separate build of the command would build that library again.
-fn build(log: &mut Log) -> Result<()> {
+pub(crate) fn build(log: &mut Log) -> Result<()> {
     log.run(cargo(&["test", "--locked", "--no-run"]).args(TESTED))
 }
 
@@ -505,7 +508,7 @@ fn recovery(log: &mut Log) -> Result<Verdict> {
     };
     run_guest(log, &newer_guest(), "recovery.sh", &on(&["1", "4", "5", "6"]))?;
     let most = log.last_line()?;
-    // When the raid10 of Linux 6.12 resyncs, it fails a replacement (docs/notes.md); 6.1 does not.
+    // When the raid10 of Linux 6.12 resyncs, it fails a replacement (docs/decisions/1010); 6.1 does not.
     let older = Guest::default().memory("1G").limit(Duration::from_secs(900));
     run_guest(log, &older, "recovery.sh", &on(&["10"]))?;
     Ok(Verdict::Passed(format!("levels 1 to 6: {most}; level 10: {}", log.last_line()?)))

@@ -167,7 +167,7 @@ impl Document {
 fn add_times(document: &mut Document, seconds: f64) -> Result<()> {
     let load = fs::read_to_string("/proc/loadavg")?;
     let load = load.split(' ').next().unwrap_or("?");
-    document.add(format!("Runnable threads before it began, the last minute's mean: {load}.\n"));
+    document.add(format!("Mean number of runnable threads in the minute before the run: {load}.\n"));
     let mut swept = Vec::new();
     let seconds = seconds.to_string();
     for (level, members, chunk, kind, depth) in TIMED {
@@ -198,29 +198,30 @@ fn add_times(document: &mut Document, seconds: f64) -> Result<()> {
 const HEAD: &str = "\
 # Figures
 
-Made by `cargo xtask figures`, all of it; do not edit. Chunks are 64 KiB where nothing else is said.
+`cargo xtask figures` writes this page; do not edit it. The chunk is 64 KiB unless a heading says otherwise.
 
 ## What members do for writes
 
-Exact counts, no times: bytes that all members together read and write for each byte that is written to the array, and
-transfers for each request. Ours are counted where the engine hands transfers to members; the real driver's (Linux 6.1
-in User Mode Linux, over loop devices) are its members' statistics for the same writes by fio. \"Least\" is what full
-stripes take, data and parity.
+These are exact counts and not times: bytes that all members read and write for each byte written to the array, and
+transfers for each request. For mdspace the engine counts the transfers that it gives to members. For md (Linux 6.1 in
+User Mode Linux, over loop devices) they are the members' statistics for the same writes by fio. \"Least\" is the cost of
+full stripes, data and parity.
 ";
 
 const TIMES: &str = "
 ## Times
 
-Of one core of a machine that does other things too, so only the ratios tell something: the same bytes moved between the
-same buffers and members without RAID, in turn with the array, in the same run.
+These figures are of one core of a machine with other work, so only the ratios have a meaning. The limit moves the same
+bytes between the same buffers and members without RAID. Array and limit are measured in turn in one run.
 ";
 
 const ARITHMETIC: &str = "
 ## Arithmetic
 
-GB of data a second on one core, 8 blocks of data, the best sample of each (`cargo bench -p mdspace-parity`, which has all kernels and
-medians): what is hot lies in the processor's cache, what is cold comes from memory. ISA-L is asked where its library is there; it stores
-past the cache, as the kernel `-stream` does, which is chosen by name: whoever writes P and Q to members reads them soon.
+GB of data a second on one core, 8 data blocks, the best sample of each. `cargo bench -p mdspace-parity` shows all
+kernels and medians. Hot blocks lie in the processor's cache; cold blocks come from memory. ISA-L is measured if its
+library is installed. ISA-L stores past the cache, as the kernel `-stream` does. That kernel is used only when it is
+named, because a write to members reads P and Q soon after they are computed.
 
 | | | 4 KiB, hot | 64 KiB, hot | 4 KiB, cold | 64 KiB, cold |
 |---|---|---|---|---|---|
@@ -264,8 +265,9 @@ fn arithmetic_rows(printed: &str) -> Result<String> {
 const CHECKSUMS: &str = "
 ## What checksums cost
 
-Over memory, each array with checksums (`--integrity`; every read is verified) beside the same array without, in turn, and each
-beside its own limit: the cost is what the ratio to the limit loses. Members in memory leave nothing to hide it behind.
+Members in memory. Each array with checksums (`--integrity`; every read is verified) is measured in turn with the same
+array without them, and each with its own limit. The cost is the loss in the ratio to the limit. Slower members would
+hide a part of it.
 
 | | | without | with | cost |
 |---|---|---|---|---|
@@ -277,9 +279,9 @@ const CHECKSUM_ROUNDS: usize = 3;
 const CHECKS: &str = "
 ## Checks
 
-How fast an array is compared with itself, in bytes read of all members a second: ours over memory and over loop devices
-(the row \"check\" above, measured again), the real driver's over RAM disks in User Mode Linux, in turn on the same machine;
-medians. \"Limit\" is the same transfers with nothing compared.
+The speed of a check, in bytes read from all members a second. mdspace runs over memory and over loop devices (the row
+\"check\" above, measured again). The kernel's md runs over RAM disks in User Mode Linux, in turn on the same machine. The
+figures are medians. The limit makes the same transfers and compares nothing.
 
 | | mdspace, memory | of its limit | mdspace, loop | md, RAM disks | mdspace (memory) / md |
 |---|---|---|---|---|---|
@@ -348,8 +350,8 @@ fn checksums_table(level: &str, members: u16, seconds: f64) -> Result<String> {
 }
 
 const HELD: &str = "
-The same sweeps over loop devices of which each is held to 200 MB/s by the kernel's block layer (a control group), as slow
-drives are: there the members are waited for, and not the processors.
+The same sweeps over loop devices that the kernel's block layer (a control group) holds to 200 MB/s each, as slow drives
+are. There the members are the bound, and not the processors.
 
 | | of each member | of its speed |
 |---|---|---|
@@ -358,10 +360,10 @@ drives are: there the members are waited for, and not the processors.
 const BTRFS: &str = "
 ## Scrubs beside btrfs
 
-`btrfs scrub` and `mdspace scrub` of an array with checksums, in turn, over 8 loop devices over tmpfs of 512 MiB each, filled
-with the same random bytes (tests/btrfs.sh); the medians of five rounds. A second's bytes are of the file or array that is
-verified, and of what members read for it; the last column is bytes read for each second that a processor of the machine
-worked, the kernel's threads and loop devices included.
+`btrfs scrub` and `mdspace scrub` of an array with checksums run in turn over 8 loop devices over tmpfs, 512 MiB each,
+filled with the same random bytes (tests/btrfs.sh). The figures are medians of five rounds. \"Verified\" counts bytes of
+the file or array; the next column counts the bytes that members read for it. The last column is bytes read for each
+second of CPU time of the machine, including the kernel's threads and loop devices.
 
 | | | verified | read of all members | read / verified | read, per processor |
 |---|---|---|---|---|---|
@@ -370,10 +372,11 @@ worked, the kernel's threads and loop devices included.
 const FAULTS: &str = "
 ## Members that fail
 
-What becomes of members that fail while the array is read or written, in the same way and on the same devices under the real driver and under
-`mdspace serve` (dm-dust, dm-error and dm-flakey in a guest, tests/kernel/faults.sh). On both sides everything was answered, no byte was
-lost or wrong, then or later, and md assembled what was left without `--force` and, once the members were whole again, found no
-mismatch: without all that the step `faults` fails, and when its outcomes are not these.
+Members fail while the array is read or written, in the same way and on the same devices under md and under `mdspace
+serve` (dm-dust, dm-error and dm-flakey in a guest, tests/kernel/faults.sh). On both sides every request was answered,
+and no byte was lost or wrong, then or later. The kernel's md assembled the remaining members without `--force`. After
+the members were repaired, its check found no mismatch. The step `faults` fails unless all this holds and the outcomes
+are the ones below.
 
 | array | what fails | md | mdspace |
 |---|---|---|---|
@@ -413,10 +416,12 @@ pub(crate) fn check_faults(output: &str) -> Result<()> {
 const ROT: &str = "
 ## What a repair makes of silent corruption
 
-The same corrupted members are repaired by the real driver and by `mdspace scrub --repair`, thousands of cases in one array, each in stripes
-of its own (xtask/src/rot.rs); then the driver reads both. Counted are blocks of 4 KiB: made wrong, and of these named rightly by a check, named as beyond what
-the others can make good, called undecidable, or missed; and healed. Healthy blocks that were named, or changed, stand in one column. The last two are cases in which
-all data was right afterwards: the driver makes parity anew from the data, or puts the first copy over the others, whoever was wrong.
+md and `mdspace scrub --repair` repair the same corrupted members: thousands of cases in one array, each in its own
+stripes (xtask/src/rot.rs). md then reads both results. The columns count blocks of 4 KiB. \"Wrong\" blocks were
+corrupted. A check names them correctly (\"named\"), says that the others cannot restore them (\"lost\"), calls them
+undecidable, or misses them. \"Healed\" blocks were repaired. The next column counts healthy blocks that were named or
+changed. The last two columns count cases in which all data was right afterwards. md recomputes parity from the data, or
+copies the first copy over the others, whichever block was wrong.
 
 | | checksums | what happened | cases | wrong | named | lost | undecidable | missed | healed | healthy, touched | right after ours | right after md's |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|
@@ -494,8 +499,8 @@ fn sweeps_table(ours: &[(&str, Value)], theirs: &[(String, f64, f64)]) -> Result
     let (level, members) = SWEPT;
     let mut text = format!(
         "\n### Sweeps of an idle RAID-{level}, {members} members\n\n\
-         Bytes of each member a second. The limit is the same transfers without RAID; the real driver's members are RAM\n\
-         disks of a guest on the same machine, in the same run.\n\n\
+         Bytes of each member a second. The limit makes the same transfers without RAID. md runs in a guest on the same machine,\n\
+         over RAM disks, in the same run.\n\n\
          | | members | array | limit | ratio |\n|---|---|---|---|---|\n"
     );
     let speed = |per_second: f64| format!("{:.2} GB/s", per_second / 1e9);
@@ -584,7 +589,7 @@ fn counts_table(ours: &Value, theirs: &[[f64; 4]]) -> Result<String> {
         let bytes = requests * number(&count["request_bytes"])?;
         let order = count["order"].as_str().context("no order")?;
         let kib = number(&count["request_bytes"])? / 1024.0;
-        let what = format!("{kib} KiB {order}, {} under way", count["depth"]);
+        let what = format!("{kib} KiB {order}, {} in flight", count["depth"]);
         let least = number(&count["least_written_bytes"])? / bytes;
         let ours = [
             number(&count["read_bytes"])?,
@@ -610,8 +615,8 @@ fn times_table(result: &Value, kind: Kind, depth: &str) -> Result<String> {
         Kind::Files => format!("files of {} where this was built, O_DIRECT", file_system()?),
     };
     let mut text = format!(
-        "\n### {}, {} members, chunk {} KiB, {kind}, {depth} under way\n\n\
-         | | array | limit | ratio | degraded / whole |\n|---|---|---|---|---|\n",
+        "\n### {}, {} members, chunk {} KiB, {kind}, {depth} in flight\n\n\
+         | | array | limit | ratio | degraded / healthy |\n|---|---|---|---|---|\n",
         title(result)?,
         result["members"],
         number(&result["chunk_bytes"])? / 1024.0

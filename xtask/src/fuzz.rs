@@ -13,8 +13,8 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::root;
 use crate::steps::{Log, Verdict};
 
-/// Seconds per target. For longer fuzzing a person sets `SECONDS` and keeps a corpus.
-const SECONDS: u32 = 5;
+/// Seconds per target in the whole test.
+const SECONDS: u64 = 5;
 
 /// Targets whose input is metadata of a member, and the suffix of fixtures for them (tests/kernel/fixtures.sh), which
 /// the real driver wrote. These are the seeds.
@@ -26,8 +26,42 @@ const SEEDS: [(&str, &str); 5] = [
     ("partial_parity", "ppl"),
 ];
 
-/// Builds and runs all targets.
+/// The step of the whole test: each target for seconds.
 pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
+    let (targets, runs) = run_all(log, |_, _| SECONDS)?;
+    Ok(Verdict::Passed(format!("{} targets, {SECONDS} s each, {runs} runs", targets.len())))
+}
+
+/// The step of the long layer: all targets share the time, and afterwards each corpus is replaced by the fewest inputs that
+/// reach the same code. Both runs begin with that corpus.
+pub(crate) fn long(log: &mut Log) -> Result<Verdict> {
+    let seconds = log.minutes() * 60;
+    let (targets, runs) = run_all(log, |targets, workers| seconds * workers as u64 / targets as u64)?;
+    let mut kept = 0;
+    for target in &targets {
+        kept += minimize(log, target)?;
+    }
+    Ok(Verdict::Passed(format!("{} targets, {runs} runs, {kept} inputs kept in fuzz/corpus", targets.len())))
+}
+
+/// Replaces a target's corpus by the fewest of its inputs that reach the same code; returns how many those are.
+fn minimize(log: &mut Log, target: &str) -> Result<usize> {
+    let directory = root().join("fuzz");
+    let (corpus, least) = (format!("corpus/{target}"), format!("corpus/{target}.least"));
+    if directory.join(&least).exists() {
+        fs::remove_dir_all(directory.join(&least))?; // of a run that was ended
+    }
+    fs::create_dir_all(directory.join(&least))?;
+    let words = ["run", "--quiet", "--release", "--locked", "--bin", target, "--", "-merge=1", &least, &corpus];
+    log.run(cargo(&directory).args(words))?;
+    fs::remove_dir_all(directory.join(&corpus))?;
+    fs::rename(directory.join(&least), directory.join(&corpus))?;
+    Ok(fs::read_dir(directory.join(&corpus))?.count())
+}
+
+/// Builds and runs all targets, each for the seconds that `share` gives for so many targets and workers; returns the targets, and how
+/// many inputs they tried.
+fn run_all(log: &mut Log, share: impl Fn(usize, usize) -> u64) -> Result<(Vec<String>, u64)> {
     let directory = root().join("fuzz");
     let targets = targets(&fs::read_to_string(directory.join("Cargo.toml")).context("fuzz/Cargo.toml")?);
     ensure!(!targets.is_empty(), "fuzz/Cargo.toml names no target");
@@ -37,11 +71,12 @@ pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
     let queue = Mutex::new(targets.iter());
     let results = Mutex::new(Vec::new());
     let workers = std::thread::available_parallelism()?.get();
+    let seconds = share(targets.len(), workers);
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some(target) = { queue.lock().expect("no worker panicked").next() } {
-                    let result = fuzz(&directory, target);
+                    let result = fuzz(&directory, target, seconds);
                     results.lock().expect("no worker panicked").push((target, result));
                 }
             });
@@ -55,25 +90,25 @@ pub(crate) fn run(log: &mut Log) -> Result<Verdict> {
             Ok(count) => runs += count,
             Err(error) => {
                 log.write(&format!("{error:#}\n"))?;
-                failed.push(target.as_str());
+                failed.push(target.clone());
             }
         }
     }
     if !failed.is_empty() {
         bail!("findings in: {}; their inputs are in fuzz/artifacts/", failed.join(" "));
     }
-    Ok(Verdict::Passed(format!("{} targets, {SECONDS} s each, {runs} runs", targets.len())))
+    Ok((targets, runs))
 }
 
 /// Runs one target for its time; returns the number of inputs.
-fn fuzz(directory: &Path, target: &str) -> Result<u64> {
+fn fuzz(directory: &Path, target: &str, seconds: u64) -> Result<u64> {
     for kind in ["corpus", "artifacts"] {
         fs::create_dir_all(directory.join(kind).join(target))?;
     }
     sow(target, &directory.join("corpus").join(target))?;
     let output = cargo(directory)
         .args(["run", "--quiet", "--release", "--locked", "--bin", target, "--"])
-        .args([&format!("-max_total_time={SECONDS}"), "-print_final_stats=1"])
+        .args([&format!("-max_total_time={seconds}"), "-print_final_stats=1"])
         .args([&format!("-artifact_prefix=artifacts/{target}/"), &format!("corpus/{target}")])
         .output()?;
     let text = String::from_utf8_lossy(&output.stderr);

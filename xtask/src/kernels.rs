@@ -7,8 +7,7 @@
 //! with it.
 //!
 //! What the newer kernel lacks or does differently is judged by the older one alone: `linear`, the addition of spares
-//! beside members with bad blocks, and some more (docs/notes.md).
-//! members with bad blocks, and some more (docs/notes.md).
+//! beside members with bad blocks, and some more (docs/decisions/1010).
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,4 +1,5 @@
-//! The project's chores: `cargo xtask test`, `tidy`, `matrix`, `bench`, `figures`, `lab`, `kernel`, `package`.
+//! The project's chores: `cargo xtask quick`, `test`, `long`, `tidy`, `matrix`, `bench`, `figures`, `lab`, `kernel`,
+//! `package`.
 //!
 //! xtask is not part of the product, and nothing in the product depends on it. A chore runs the same commands that a
 //! person would type, and prints how to repeat one that failed.
@@ -10,12 +11,14 @@ mod fuzz;
 mod guest;
 mod kernels;
 mod lab;
+mod layers;
 mod loops;
 mod matrix;
 mod mutants;
 mod package;
 #[cfg(test)]
 mod pages;
+mod release;
 mod rot;
 mod setup;
 mod sim;
@@ -32,6 +35,7 @@ use clap::{Args, Parser, Subcommand};
 
 use guest::{Guest, Outcome};
 use kernels::Kernel;
+use layers::Layer;
 
 /// The project's chores.
 #[derive(Parser)]
@@ -43,16 +47,20 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Chore {
+    /// Run the checks that find most mistakes, in under a minute once everything is built
+    Quick(Steps),
     /// Run all checks, or the steps named; installs what they need if that is permitted
-    Test {
-        /// Steps to run, in the order of the list; all by default
-        steps: Vec<String>,
-        /// List the steps
-        #[arg(long)]
-        list: bool,
+    Test(Steps),
+    /// Run for hours: fresh histories, a soak, and fuzzing with a corpus that is kept
+    Long {
+        #[command(flatten)]
+        steps: Steps,
+        /// How long each step goes on.
+        #[arg(long, default_value_t = 60)]
+        minutes: u64,
     },
     /// Check the rules of the project that neither the compiler nor clippy checks
-    Tidy,
+    Tidy(tidy::Arguments),
     /// Run the interop matrix against the real md driver, or some of its cells
     Matrix(matrix::Arguments),
     /// Play simulated histories of arrays, each from its seed
@@ -82,6 +90,26 @@ enum Chore {
     Package,
     /// Run a shell script under the real md driver, in a User Mode Linux guest
     Kernel(KernelArguments),
+}
+
+/// The requested steps of a layer.
+#[derive(Args)]
+struct Steps {
+    /// Steps to run, in the order of the list; all by default
+    steps: Vec<String>,
+    /// List the steps
+    #[arg(long)]
+    list: bool,
+}
+
+impl Steps {
+    fn run(&self, layer: Layer) -> Result<ExitCode> {
+        if self.list {
+            steps::list(layer);
+            return Ok(ExitCode::SUCCESS);
+        }
+        steps::run(layer, &self.steps)
+    }
 }
 
 /// The guest sees this machine's file system, read-write, and each IMAGE as /dev/ubda, /dev/ubdb, ... in the order
@@ -133,15 +161,10 @@ fn forget_who_runs_this() {
 fn main() -> ExitCode {
     forget_who_runs_this();
     let result = match Cli::parse().chore {
-        Chore::Test { list: true, .. } => {
-            steps::list();
-            Ok(ExitCode::SUCCESS)
-        }
-        Chore::Test { steps, list: false } => steps::run(&steps),
-        Chore::Tidy => tidy::check().map(|checked| {
-            println!("{checked}");
-            ExitCode::SUCCESS
-        }),
+        Chore::Quick(steps) => steps.run(Layer::Quick),
+        Chore::Test(steps) => steps.run(Layer::Test),
+        Chore::Long { steps, minutes } => steps.run(Layer::Long(minutes)),
+        Chore::Tidy(arguments) => tidy::run(&arguments).map(|()| ExitCode::SUCCESS),
         Chore::Matrix(arguments) => matrix::run(&arguments).map(|summary| {
             print!("{summary}");
             ExitCode::SUCCESS

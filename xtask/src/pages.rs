@@ -6,10 +6,11 @@
 
 use clap::Parser;
 
-use crate::{Chore, Cli, catalogue, mutants, root, steps};
+use crate::layers::Layer;
+use crate::{Chore, Cli, mutants, root, steps};
 
 /// The pages, and the number of commands on each.
-const PAGES: &[(&str, usize)] = &[("docs/testing.md", 11), ("CONTRIBUTING.md", 18), ("README.md", 2)];
+const PAGES: &[(&str, usize)] = &[("docs/testing.md", 15), ("CONTRIBUTING.md", 18), ("README.md", 2)];
 
 /// The commands of a page, without comments after a `#`.
 fn commands(page: &str) -> Vec<&str> {
@@ -39,10 +40,16 @@ fn check(command: &str) -> Result<(), String> {
 
 fn check_chore(words: &[&str]) -> Result<(), String> {
     match Cli::try_parse_from(words).map_err(|error| error.to_string())?.chore {
-        Chore::Test { steps, .. } => steps::select(&steps).map(drop).map_err(|error| error.to_string()),
+        Chore::Quick(asked) => are_steps(Layer::Quick, &asked.steps),
+        Chore::Test(asked) => are_steps(Layer::Test, &asked.steps),
+        Chore::Long { steps, minutes } => are_steps(Layer::Long(minutes), &steps.steps),
         Chore::Mutants(arguments) => mutants::are_known(&arguments).map_err(|error| error.to_string()),
         _ => Ok(()),
     }
+}
+
+fn are_steps(layer: Layer, names: &[String]) -> Result<(), String> {
+    steps::select(layer, names).map(drop).map_err(|error| error.to_string())
 }
 
 fn read(page: &str) -> String {
@@ -84,7 +91,10 @@ fn a_command_that_does_not_exist_is_found() {
 fn the_page_about_the_tests_names_every_step() {
     let page = read("docs/testing.md");
     let named: Vec<&str> = commands(&page).iter().flat_map(|command| command.split(' ')).collect();
-    for step in catalogue::STEPS {
-        assert!(step.name == "setup" || named.contains(&step.name), "docs/testing.md does not name {}", step.name);
+    for layer in [Layer::Quick, Layer::Test, Layer::Long(1)] {
+        assert!(named.contains(&layer.chore()), "docs/testing.md does not name the layer {layer:?}");
+        for step in layer.steps() {
+            assert!(step.name == "setup" || named.contains(&step.name), "docs/testing.md does not name {}", step.name);
+        }
     }
 }

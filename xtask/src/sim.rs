@@ -31,6 +31,21 @@ const FIXED: [&str; 4] = ["--from", "0", "--count", "10000"];
 /// Fresh histories in every run, which print their first seed.
 const FRESH: [&str; 2] = ["--minutes", "0.7"];
 
+/// Few of them, for the quick layer.
+const FEW: [&str; 4] = ["--from", "0", "--count", "500"];
+
+/// The step of the quick layer.
+pub(crate) fn few(log: &mut Log) -> Result<Verdict> {
+    log.run(swarm().args(FEW))?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
+/// The step of the long layer: fresh ones, for as long as it is told.
+pub(crate) fn long(log: &mut Log) -> Result<Verdict> {
+    log.run(swarm().args(["--minutes", &log.minutes().to_string()]))?;
+    Ok(Verdict::Passed(log.last_line()?))
+}
+
 /// The step: a fixed batch and a fresh one.
 pub(crate) fn step(log: &mut Log) -> Result<Verdict> {
     log.run(swarm().args(FIXED))?;

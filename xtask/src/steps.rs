@@ -1,4 +1,4 @@
-//! `cargo xtask test`: runs all checks step by step, and prints one line with the time for each.
+//! `cargo xtask quick`, `test` and `long`: run checks step by step, and print one line with the time for each.
 //!
 //! Invariants:
 //!
@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::{catalogue, root, setup};
+use crate::layers::Layer;
+use crate::{root, setup};
 
 /// Lines of a failed step's log that are shown: from its end, and before those the lines that tell why.
 const TAIL_LINES: usize = 60;
@@ -78,19 +79,30 @@ pub(crate) enum Verdict {
     Skipped(String),
 }
 
-/// The log of a step, where its commands print.
+/// The log of a step, where its commands print, and their time limit.
 pub(crate) struct Log {
     path: PathBuf,
     file: File,
+    layer: Layer,
 }
 
 impl Log {
-    fn create(name: &str) -> Result<Log> {
+    fn create(name: &str, layer: Layer) -> Result<Log> {
         let directory = root().join("target/xtask");
         fs::create_dir_all(&directory)?;
         let path = directory.join(format!("{name}.log"));
         let file = File::create(&path).with_context(|| format!("{}", path.display()))?;
-        Ok(Log { path, file })
+        Ok(Log { path, file, layer })
+    }
+
+    /// How long a step goes on that could go on for ever; none but those of the long layer ask.
+    pub(crate) fn minutes(&self) -> u64 {
+        if let Layer::Long(minutes) = self.layer { minutes } else { 1 }
+    }
+
+    /// How long a command may take: what a step builds besides takes as long as in other layers.
+    fn command_minutes(&self) -> u64 {
+        COMMAND_MINUTES + if let Layer::Long(minutes) = self.layer { minutes } else { 0 }
     }
 
     /// Adds a text.
@@ -105,14 +117,15 @@ impl Log {
     /// The command cannot be started, or does not end with status 0.
     pub(crate) fn run(&mut self, command: &mut Command) -> Result<()> {
         writeln!(self.file, "$ {}", words(command))?;
-        let status = limited(command, Duration::from_secs(COMMAND_MINUTES * 60))
+        let minutes = self.command_minutes();
+        let status = limited(command, Duration::from_secs(minutes * 60))
             .stdin(Stdio::null())
             .stdout(self.file.try_clone()?)
             .stderr(self.file.try_clone()?)
             .status()
             .with_context(|| format!("cannot start {}", command.get_program().display()))?;
         if status.code() == Some(TIMED_OUT) {
-            bail!("did not end within {COMMAND_MINUTES} minutes: {}", words(command));
+            bail!("did not end within {minutes} minutes: {}", words(command));
         }
         if !status.success() {
             bail!("{status}: {}", words(command));
@@ -156,13 +169,13 @@ struct Score {
     begun: Instant,
 }
 
-/// Runs the steps named, or all of them.
+/// Runs the steps named, or all of a layer.
 ///
 /// # Errors
 ///
-/// A name is not in the catalogue. Failures of steps are in the exit code.
-pub(crate) fn run(names: &[String]) -> Result<ExitCode> {
-    let steps = select(names)?;
+/// A name is not in the layer. Failures of steps are in the exit code.
+pub(crate) fn run(layer: Layer, names: &[String]) -> Result<ExitCode> {
+    let steps = select(layer, names)?;
     let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
     let begin = Instant::now();
     let score = Mutex::new(Score { passed: 0, failed: Vec::new(), skipped: Vec::new(), begun: begin });
@@ -172,7 +185,7 @@ pub(crate) fn run(names: &[String]) -> Result<ExitCode> {
             loop {
                 let next = queue.lock().expect("no worker panicked").next();
                 let Some(step) = next else { return Ok(()) };
-                run_step(step, &score)?;
+                run_step(step, layer, &score)?;
             }
         };
         std::thread::scope(|scope| {
@@ -195,13 +208,13 @@ pub(crate) fn run(names: &[String]) -> Result<ExitCode> {
 }
 
 /// Runs one step, prints its line and adds it to the score.
-fn run_step(step: &'static Step, score: &Mutex<Score>) -> Result<()> {
+fn run_step(step: &'static Step, layer: Layer, score: &Mutex<Score>) -> Result<()> {
     let started = Instant::now();
-    let mut log = Log::create(step.name)?;
+    let mut log = Log::create(step.name, layer)?;
     let missing = step.needs.iter().find(|program| !setup::is_there(program));
     let elapsed = score.lock().expect("no worker panicked").begun.elapsed();
     let result = match missing {
-        _ if elapsed.as_secs() > RUN_MINUTES * 60 => {
+        _ if layer == Layer::Test && elapsed.as_secs() > RUN_MINUTES * 60 => {
             Ok(Verdict::Skipped(format!("the run has taken {RUN_MINUTES} minutes already")))
         }
         Some(program) => Ok(Verdict::Skipped(format!("{program} is not installed; see the step setup"))),
@@ -210,7 +223,7 @@ fn run_step(step: &'static Step, score: &Mutex<Score>) -> Result<()> {
     let (word, detail) = match &result {
         Ok(Verdict::Passed(detail)) => ("ok", detail.clone()),
         Ok(Verdict::Skipped(reason)) => ("SKIPPED", reason.clone()),
-        Err(error) => ("FAILED", failure(step.name, &log.path, error)),
+        Err(error) => ("FAILED", failure(step.name, layer, &log.path, error)),
     };
     println!("{word:7}  {:11} {:>7}  {detail}", step.name, seconds(started.elapsed()));
     let mut score = score.lock().expect("no worker panicked");
@@ -222,20 +235,20 @@ fn run_step(step: &'static Step, score: &Mutex<Score>) -> Result<()> {
     Ok(())
 }
 
-/// Prints the names of all steps and what they show.
-pub(crate) fn list() {
-    for step in catalogue::STEPS {
+/// Prints the names of a layer's steps and what they show.
+pub(crate) fn list(layer: Layer) {
+    for step in layer.steps() {
         println!("{:11}  {}", step.name, step.about);
     }
 }
 
 /// The steps with these names in the order of the list, or all if there are no names.
-pub(crate) fn select(names: &[String]) -> Result<Vec<&'static Step>> {
-    let known: BTreeSet<&str> = catalogue::STEPS.iter().map(|step| step.name).collect();
+pub(crate) fn select(layer: Layer, names: &[String]) -> Result<Vec<&'static Step>> {
+    let known: BTreeSet<&str> = layer.steps().iter().map(|step| step.name).collect();
     if let Some(name) = names.iter().find(|name| !known.contains(name.as_str())) {
-        return Err(anyhow!("no step is called {name}; cargo xtask test --list shows them"));
+        return Err(anyhow!("no step is called {name}; cargo xtask {} --list shows them", layer.chore()));
     }
-    Ok(catalogue::STEPS.iter().filter(|step| names.is_empty() || names.iter().any(|n| n == step.name)).collect())
+    Ok(layer.steps().iter().filter(|step| names.is_empty() || names.iter().any(|n| n == step.name)).collect())
 }
 
 fn seconds(duration: Duration) -> String {
@@ -243,14 +256,14 @@ fn seconds(duration: Duration) -> String {
 }
 
 /// Prints the end of a failed step's log and the lines that tell why, its error, and how to run the step again.
-fn failure(name: &str, log: &Path, error: &anyhow::Error) -> String {
+fn failure(name: &str, layer: Layer, log: &Path, error: &anyhow::Error) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
     let (before, tail) = lines.split_at(lines.len().saturating_sub(TAIL_LINES));
     let shown = telling(before).into_iter().chain(tail.iter().copied()).map(|line| format!("| {line}"));
     let error = format!("{error:#}");
-    let rest = error.lines().map(str::to_owned).chain([format!("again: cargo xtask test {name}")]);
+    let rest = error.lines().map(str::to_owned).chain([format!("again: cargo xtask {} {name}", layer.chore())]);
     let shown: String = shown.chain(rest).map(|line| format!("\n         {line}")).collect();
     format!("log: {}{shown}", log.display())
 }

@@ -1,9 +1,9 @@
-//! What measuring costs: the same reads and writes of an array of members in memory, not measured, measured, and
-//! measured while somebody asks for a trace as `mdspace trace` does, in turns.
+//! The cost of measuring: the same reads and writes of an array of memory members, in three variants by turns.
+//! The variants are: no metering, metering, and metering while a client polls the trace as `mdspace trace` does.
 //!
-//! `cargo bench -p mdspace-export --bench measure` prints rates of the engine alone, and through the NBD server, and
-//! their ratios. `... -- count MEASURED LOAD` only does a fixed number of requests, for callgrind: MEASURED is `on`
-//! or `off`, LOAD `read` or `write`.
+//! `cargo bench -p mdspace-export --bench measure` prints request rates of the engine alone and through the NBD server,
+//! and their ratios. `... -- count MEASURED LOAD` issues a fixed number of requests, for callgrind: MEASURED is `on` or
+//! `off`, LOAD is `read` or `write`. It measures only; it asserts no figure.
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Clock, Pool};
@@ -35,18 +35,18 @@ const ROUND: Duration = Duration::from_millis(250);
 const ROUNDS: usize = 21;
 const COUNTED: u64 = 100_000;
 
-/// How often `mdspace trace` asks.
+/// The polling interval of `mdspace trace`.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Who looks on.
+/// What is measured while the requests run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Watching {
-    Nobody,
+    Nothing,
     Meters,
     Trace,
 }
 
-const WATCHING: [Watching; 3] = [Watching::Nobody, Watching::Meters, Watching::Trace];
+const WATCHING: [Watching; 3] = [Watching::Nothing, Watching::Meters, Watching::Trace];
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Load {
@@ -88,7 +88,7 @@ impl Volume for Whole {
         Ok(())
     }
     async fn write_zeroes(&self, _: u64, _: u64, _: bool, _: Durability) -> Result<(), VolumeError> {
-        Err(VolumeError::new(VolumeErrorKind::Io, "not needed here"))
+        Err(VolumeError::new(VolumeErrorKind::Io, "this bench never zeroes"))
     }
 }
 
@@ -119,7 +119,7 @@ async fn array(pool: &Pool) -> MemoryArray {
     Array::assemble(offered, AssembleOptions::default(), pool.clone(), clock).await.expect("it is whole")
 }
 
-/// Does requests at random places until `is_over` says so; tells how many.
+/// Issues requests at random offsets until `is_over` returns true. Returns how many it issued.
 async fn requests(bytes: u64, ask: impl AsyncFn(u64), is_over: impl Fn(u64) -> bool) -> u64 {
     let done = Cell::new(0);
     let lane = async |mut random: u64| {
@@ -168,7 +168,7 @@ async fn of_client(client: &Client, load: Load, is_over: impl Fn(u64) -> bool) -
     }
 }
 
-/// Asks for the trace again and again, and makes an answer of it as the server does.
+/// Polls the trace, and serializes each answer as the server does.
 async fn ask_for_traces(gauges: Gauges) {
     let clock = RealClock::new();
     let mut next = None;
@@ -180,15 +180,15 @@ async fn ask_for_traces(gauges: Gauges) {
     }
 }
 
-/// The same array, however it is watched.
+/// Requests per second of the array with one variant of measuring.
 async fn rate(array: &MemoryArray, gauges: &Gauges, watching: Watching, load: Load) -> f64 {
     let begun = Instant::now();
     let is_over = |_| begun.elapsed() >= ROUND;
-    let is_watched = watching != Watching::Nobody;
+    let is_watched = watching != Watching::Nothing;
     array.observe(is_watched.then(|| Rc::new(gauges.clone()) as _));
     let whole = Whole(array.clone());
     let done = match watching {
-        Watching::Nobody => of_volume(&whole, load, is_over).await,
+        Watching::Nothing => of_volume(&whole, load, is_over).await,
         Watching::Meters => of_volume(&Measured::new(whole, gauges), load, is_over).await,
         Watching::Trace => {
             let measured = Measured::new(whole, gauges);
@@ -206,7 +206,7 @@ fn median(mut rates: Vec<f64>) -> f64 {
     rates[rates.len() / 2]
 }
 
-/// Rounds in turn; medians of each, and of what they are of the first.
+/// Prints the median rate of each variant, and the median of its ratio to the first variant.
 fn report(what: &str, load: Load, rounds: &[[f64; 3]]) {
     let [off, on, traced] = [0, 1, 2].map(|side| median(rounds.iter().map(|round| round[side]).collect()));
     let [on_off, traced_off] = [1, 2].map(|side| median(rounds.iter().map(|round| round[side] / round[0]).collect()));
@@ -232,7 +232,7 @@ fn count(measured: &str, load: &str) {
     });
 }
 
-/// Serves an array on a thread of its own, however it is watched.
+/// Serves an array over NBD on a thread of its own, with one variant of measuring.
 fn serve(path: &Path, watching: Watching) {
     let path = path.to_owned();
     let (ready, is_ready) = std::sync::mpsc::channel();
@@ -242,9 +242,9 @@ fn serve(path: &Path, watching: Watching) {
         executor.block_on(async {
             let array = array(&pool).await;
             let listener = Listener::unix(&path, 0o600).expect("a socket");
-            ready.send(()).expect("somebody waits");
+            ready.send(()).expect("the bench waits");
             let name = String::new();
-            if watching == Watching::Nobody {
+            if watching == Watching::Nothing {
                 let export = Export { name, volume: Whole(array) };
                 drop(Server::new(vec![export], ServerLimits::default()).accept_from(listener).await);
                 return;
@@ -277,7 +277,7 @@ fn main() {
     executor.block_on(async {
         println!("RAID-5 of {MEMBERS} members in memory, {REQUEST} B at random, depth {DEPTH}; {ROUNDS} rounds of {ROUND:?} in turn");
         println!("                      off/s         on/s     traced/s  on/off  traced/off");
-        // Each its own: a trace goes on for seconds after somebody has asked for it.
+        // Each variant has gauges of its own, because a trace stays active for seconds after its last poll.
         let (array, gauges) = (array(&pool).await, WATCHING.map(|_| Gauges::new()));
         for load in [Load::Read, Load::Write] {
             let mut rounds = Vec::new();

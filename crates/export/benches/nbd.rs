@@ -1,11 +1,10 @@
-//! Transfers through our NBD server and through nbdkit's memory plugin, both
-//! over a unix socket, both asked by our client, in turns in one run.
+//! Transfers through this crate's NBD server and through nbdkit's memory plugin. Both listen on a unix socket, both
+//! serve this crate's client, by turns in one run.
 //!
-//! `cargo bench -p mdspace-export` prints each figure and the ratio, and what
-//! a request costs each server of processor time, which tells whether a ratio
-//! is the servers' or the scheduler's: beside others' load a server with many
-//! threads is given more of the machine than one with a single thread. Without
-//! nbdkit (Debian's package of that name) it says so and fails.
+//! `cargo bench -p mdspace-export` prints each rate, the ratio, and each server's processor time per request. The
+//! processor time tells whether a ratio comes from the servers or from the scheduler: on a loaded machine, a server
+//! with many threads gets more of the machine than a server with one. Without nbdkit (the Debian package of that name)
+//! the bench says so and fails.
 
 use engine::{Block, Pool};
 use futures_util::future::join_all;
@@ -75,17 +74,17 @@ fn main() {
     });
 }
 
-/// Threads whose processor time is asked for.
+/// Threads whose processor time is read.
 enum Threads {
     One(i32),
     AllOf(u32),
 }
 
 impl Threads {
-    /// What they have used until now.
+    /// Processor time used so far, from `/proc/*/schedstat`.
     fn processor_time(&self) -> Duration {
         let of_thread = |directory: PathBuf| -> u64 {
-            // Nanoseconds on a processor, then two other numbers; a thread that has just ended has no file.
+            // The first field is nanoseconds on a processor. A thread that has just ended has no file.
             let text = std::fs::read_to_string(directory.join("schedstat")).unwrap_or_default();
             text.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)
         };
@@ -99,7 +98,7 @@ impl Threads {
     }
 }
 
-/// nbdkit in the foreground, killed when dropped.
+/// nbdkit in the foreground. Dropping it kills the process.
 struct Nbdkit(Child);
 
 impl Nbdkit {
@@ -117,13 +116,13 @@ impl Nbdkit {
 
 impl Drop for Nbdkit {
     fn drop(&mut self) {
-        // It has ended already, or ends now.
+        // The process has ended already, or ends now.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Serves a memory volume on a thread that ends with the process; the thread's id.
+/// Serves a memory volume on a thread that ends with the process. Returns the thread's id.
 fn serve(socket: &Path) -> i32 {
     let (sender, started) = mpsc::channel();
     let socket = socket.to_owned();
@@ -140,8 +139,8 @@ fn serve(socket: &Path) -> i32 {
     started.recv().expect("the server starts")
 }
 
-/// Connects as soon as somebody listens, and writes everything once, so that
-/// no page is touched for the first time while it is measured.
+/// Connects as soon as the server listens, then writes the whole volume once, so that no measured request touches a
+/// page for the first time.
 async fn connect_to(socket: &Path, pool: &Pool) -> Client {
     let began = Instant::now();
     let stream = loop {
@@ -160,7 +159,7 @@ async fn connect_to(socket: &Path, pool: &Pool) -> Client {
     client
 }
 
-/// Operations, at random multiples of their length, and the seconds that they took.
+/// Runs operations at random multiples of their length. Returns their number and the elapsed seconds.
 async fn measure(client: &Client, workload: Workload) -> (u64, f64) {
     let began = Instant::now();
     let block = client.pool().zeroed(workload.bytes).freeze();

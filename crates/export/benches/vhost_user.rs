@@ -1,8 +1,9 @@
-//! The same volume in memory through vhost-user-blk (asked by libblkio) and
-//! through NBD over a unix socket (asked by our client), in turns in one run.
+//! One memory volume served through vhost-user-blk (client: libblkio) and through NBD over a unix socket (client: this
+//! crate's), by turns in one run.
 //!
-//! `cargo bench -p mdspace-export --bench vhost_user` prints operations a
-//! second and the ratio; `... -- SOCKET SOCKET` those of two servers that are there already (`tests/ways.py`).
+//! `cargo bench -p mdspace-export --bench vhost_user` prints operations per second and the ratio. `... -- SOCKET
+//! SOCKET` compares two vhost-user servers that are already running (`tests/ways.py`). It measures only; it asserts no
+//! figure.
 
 #[path = "../tests/support/virtual_machine.rs"]
 mod virtual_machine;
@@ -25,7 +26,7 @@ const VOLUME_BYTES: usize = 256 << 20;
 const ROUND: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 9;
 
-/// Sizes and depths of reads.
+/// Bytes and queue depth of the reads.
 const LOADS: [(usize, usize); 3] = [(4096, 32), (4096, 1), (1 << 20, 4)];
 
 fn main() {
@@ -37,7 +38,7 @@ fn main() {
     }
 }
 
-/// Two vhost-user servers of at least as many bytes as the volume has.
+/// Compares two vhost-user servers. Each must serve at least `VOLUME_BYTES`.
 fn beside(first: &Path, second: &Path) {
     let connect = |socket: &Path| VirtualMachine::connect(socket, 1, 64 << 20).expect("a client");
     let mut machines = [connect(first), connect(second)];
@@ -79,7 +80,7 @@ fn beside_nbd() {
     }
 }
 
-/// Serves one memory volume in both ways, on a thread that ends with the process.
+/// Serves one memory volume through both interfaces, on a thread that ends with the process.
 fn serve(vhost: &Path, nbd: &Path) {
     let (sender, started) = mpsc::channel();
     let (vhost, nbd) = (vhost.to_owned(), nbd.to_owned());
@@ -98,20 +99,20 @@ fn serve(vhost: &Path, nbd: &Path) {
     started.recv().expect("the server starts");
 }
 
-/// A place to read at, a multiple of `bytes`.
+/// A random offset, a multiple of `bytes`.
 fn place(random: &mut u64, bytes: usize) -> u64 {
     *random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
     (*random >> 33) % (VOLUME_BYTES / bytes) as u64 * bytes as u64
 }
 
-/// Reads a second.
+/// Reads per second through vhost-user-blk.
 fn by_vhost_user(machine: &mut VirtualMachine, bytes: usize, depth: usize) -> f64 {
     let (began, mut random, mut done) = (Instant::now(), 1, 0_u64);
     for lane in 0..depth {
         machine.read(0, place(&mut random, bytes), lane * bytes, bytes, lane);
     }
-    let mut under_way = depth;
-    while under_way > 0 {
+    let mut in_flight = depth;
+    while in_flight > 0 {
         let goes_on = began.elapsed() < ROUND;
         for (lane, result) in machine.wait(0, 1) {
             assert_eq!(result, 0);
@@ -119,14 +120,14 @@ fn by_vhost_user(machine: &mut VirtualMachine, bytes: usize, depth: usize) -> f6
             if goes_on {
                 machine.read(0, place(&mut random, bytes), lane * bytes, bytes, lane);
             } else {
-                under_way -= 1;
+                in_flight -= 1;
             }
         }
     }
     done as f64 / began.elapsed().as_secs_f64()
 }
 
-/// Reads a second.
+/// Reads per second through NBD.
 async fn by_nbd(client: &Client, bytes: usize, depth: usize) -> f64 {
     let began = Instant::now();
     let lanes = (0..depth as u64).map(|lane| {

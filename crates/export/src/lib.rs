@@ -1,11 +1,10 @@
-//! How others reach an array: NBD, vhost-user-blk, FUSE, ublk, and the control interface.
+//! Interfaces of a served array: NBD, vhost-user-blk, FUSE, ublk, and control.
 //!
-//! Everything here serves a [`Volume`], never an array itself. The NBD
-//! protocol is decoded and judged by code that does no I/O ([`nbd`]); sessions
-//! are straight-line `async` code on the thread of the volume, whatever polls
-//! it. Only the module `control` (a feature, on by default) runs elsewhere, on
-//! a management thread of its own, and never touches data; with it comes `measure`, which counts and times
-//! what the array's thread does.
+//! Everything here serves a [`Volume`], never an array itself. Code without I/O decodes and checks the NBD protocol
+//! ([`nbd`]). Sessions are straight-line `async` code on the volume's thread, independent of the executor. Only
+//! `control` (a feature, on by default) runs elsewhere, on a management thread, and never touches data. The same
+//! feature brings `measure`, which counts and times the array's requests and transfers. Each module names the
+//! specification of its protocol.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "control")]

@@ -1,7 +1,6 @@
-//! A volume in memory: for tests, for examples, and for measuring what the
-//! ways in cost when there is nothing behind them. Never for data that matters.
+//! A volume in memory: for tests, examples, and benches of the interfaces. It never stores anything on disk.
 //!
-//! It keeps track of what was written page by page, so that holes are seen.
+//! It tracks allocation page by page, so that clients see holes.
 
 use crate::volume::{Durability, Extent, Volume, VolumeError, VolumeErrorKind};
 use engine::{Block, Buffer, Pool};
@@ -12,7 +11,7 @@ use std::rc::Rc;
 /// Granularity of [`Volume::allocation`].
 const PAGE_BYTES: u64 = 4096;
 
-/// A volume in memory; its clones are the same volume.
+/// A volume in memory. Clones share the contents.
 #[derive(Clone, Debug)]
 pub struct MemoryVolume {
     contents: Rc<RefCell<Contents>>,
@@ -23,29 +22,29 @@ pub struct MemoryVolume {
 #[derive(Debug)]
 struct Contents {
     bytes: Vec<u8>,
-    /// Whether each page was written since it was last discarded.
+    /// Whether each page was written since its last discard.
     allocated: Vec<bool>,
 }
 
 impl MemoryVolume {
-    /// A volume of `bytes` zeroes; `pool` gives the buffers to transfer with.
+    /// A volume of `bytes` zeroes. Transfer buffers come from `pool`.
     pub fn new(bytes: usize, pool: Pool) -> Self {
         let pages = bytes.div_ceil(PAGE_BYTES as usize);
         let contents = Contents { bytes: vec![0; bytes], allocated: vec![false; pages] };
         Self { contents: Rc::new(RefCell::new(contents)), pool, read_only: false }
     }
 
-    /// The same volume, but writes through this handle are refused.
+    /// The same volume through a handle that refuses writes.
     pub fn read_only(self) -> Self {
         Self { read_only: true, ..self }
     }
 
-    /// A copy of everything.
+    /// A copy of the whole contents.
     pub fn snapshot(&self) -> Vec<u8> {
         self.contents.borrow().bytes.clone()
     }
 
-    /// Changes a range.
+    /// Modifies a range, and marks its pages allocated.
     fn change(&self, at: u64, bytes: u64, change: impl FnOnce(&mut [u8])) -> Result<(), VolumeError> {
         if self.read_only {
             return Err(VolumeError::new(VolumeErrorKind::ReadOnly, "this handle of the memory volume is read-only"));
@@ -59,7 +58,7 @@ impl MemoryVolume {
         Ok(())
     }
 
-    /// Gives back the whole pages of a range, which then read as zeroes.
+    /// Deallocates the whole pages within a range, which then read as zeroes.
     fn punch(&self, at: u64, bytes: u64) {
         let mut contents = self.contents.borrow_mut();
         for page in at.div_ceil(PAGE_BYTES)..(at + bytes) / PAGE_BYTES {

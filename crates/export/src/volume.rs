@@ -1,52 +1,49 @@
-//! The seam to what is exported: a disk of fixed size that can be read,
-//! written, flushed and discarded at any byte.
+//! The seam between interfaces and storage: a disk of fixed size with reads, writes, flushes and discards at any byte.
 //!
-//! An array is one; so is a piece of memory. Narrow, so that every way in can
-//! be tested without an array. Buffers travel by value, as at the engine's
-//! seam to a member: what is written cannot change meanwhile.
+//! An array implements it; so does a piece of memory. It is narrow, so that tests of every interface need no array.
+//! Buffers are passed by value, as at the engine's seam to a member, so their contents cannot change during a write.
+//! Nothing here does I/O. Its operations are those that NBD and virtio-blk specify.
 
 use engine::{Block, Buffer, Pool};
 use std::fmt;
 use std::future::Future;
 
-/// What is exported. Cheap to clone, and bound to one thread.
+/// A volume that an interface serves. It is cheap to clone, and bound to one thread.
 ///
-/// Callers keep every range within [`Volume::bytes`]. Ranges need no alignment
-/// and may be empty.
+/// Callers keep every range within [`Volume::bytes`]. Ranges need no alignment and may be empty. Offsets and lengths
+/// are in bytes.
 pub trait Volume: Clone + 'static {
-    /// Size, fixed while it is exported.
+    /// The size in bytes, fixed while the volume is served.
     fn bytes(&self) -> u64;
 
     /// Whether writes are refused.
     fn is_read_only(&self) -> bool;
 
-    /// Transfers that are multiples of this and aligned to it are served best;
-    /// a power of two of at least 512.
+    /// The block size for which transfers are fastest, in bytes: a power of two of at least 512.
     fn preferred_block_bytes(&self) -> u32;
 
-    /// The disk's logical block, to be told to clients as the unit in which they may ask and in which partition tables count;
-    /// a power of two from 512 bytes. `None` where there is none to keep to: then it is whatever the way in has.
+    /// The disk's logical block in bytes: a power of two from 512. Clients align requests to it, and partition tables
+    /// count in it. `None` leaves the choice to the interface.
     fn logical_block_bytes(&self) -> Option<u32> {
         None
     }
 
-    /// Where buffers for it come from.
+    /// The pool that buffers for the volume come from.
     fn pool(&self) -> &Pool;
 
-    /// Fills `into` from `at`.
+    /// Reads at byte `at` until `into` is full.
     fn read(&self, at: u64, into: Buffer) -> impl Future<Output = Result<Buffer, VolumeError>>;
 
-    /// Writes `from` at `at`.
+    /// Writes `from` at byte `at`.
     fn write(&self, at: u64, from: Block, durability: Durability) -> impl Future<Output = Result<(), VolumeError>>;
 
-    /// Every write that completed before this call is on stable storage after it.
+    /// Completes when every write that had completed before the call is on stable storage.
     fn flush(&self) -> impl Future<Output = Result<(), VolumeError>>;
 
-    /// The range's contents no longer matter: a hint, which may do nothing.
+    /// Discards the range: its contents no longer matter. This is a hint, and may do nothing.
     fn discard(&self, at: u64, bytes: u64) -> impl Future<Output = Result<(), VolumeError>>;
 
-    /// The range reads as zeroes afterwards. With `may_discard` it may give
-    /// its space back; without, later writes to it must find theirs.
+    /// Zeroes the range. With `may_discard` the volume may deallocate it; without, later writes to it must find space.
     fn write_zeroes(
         &self,
         at: u64,
@@ -55,8 +52,8 @@ pub trait Volume: Clone + 'static {
         durability: Durability,
     ) -> impl Future<Output = Result<(), VolumeError>>;
 
-    /// What is allocated, from `at` on: consecutive extents, at least one and
-    /// none of them empty, that cover at the most `bytes` and may cover less.
+    /// The allocation from `at` on: one or more consecutive extents, none of them empty. They cover at most `bytes`,
+    /// and may cover less.
     fn allocation(&self, at: u64, bytes: u64) -> impl Future<Output = Result<Vec<Extent>, VolumeError>> {
         let _ = at;
         std::future::ready(Ok(vec![Extent { bytes, hole: false, zero: false }]))
@@ -66,33 +63,33 @@ pub trait Volume: Clone + 'static {
 /// What the completion of a write promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Durability {
-    /// It may be lost with power until the next flush.
+    /// The data may be lost with power until the next flush.
     Ordinary,
-    /// It is on stable storage (FUA).
+    /// The data is on stable storage (FUA).
     Stable,
 }
 
-/// A range of one kind.
+/// A range of one allocation state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Extent {
-    /// Length; not 0.
+    /// Its length in bytes; never 0.
     pub bytes: u64,
-    /// Not allocated: a write may find no space.
+    /// The range is not allocated: a write to it may find no space.
     pub hole: bool,
-    /// Reads as zeroes.
+    /// The range reads as zeroes.
     pub zero: bool,
 }
 
-/// How a volume failed; each kind has an answer of its own in NBD.
+/// The kinds of failure. NBD has an error number for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum VolumeErrorKind {
     /// The data cannot be read or written.
     Io,
-    /// There is no room left below.
+    /// The storage below the volume has no space left.
     NoSpace,
     /// Writes are refused.
     ReadOnly,
-    /// The range is not within the volume, or the request makes no sense to it.
+    /// The range is not within the volume, or the request is invalid for it.
     OutOfRange,
     /// The volume is being stopped.
     ShuttingDown,
@@ -101,14 +98,14 @@ pub enum VolumeErrorKind {
 /// A failed operation on a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeError {
-    /// The kind to act on.
+    /// The kind, for code.
     pub kind: VolumeErrorKind,
-    /// What happened, for the log and for a person at the other end.
+    /// What happened, for the log and for the client's user.
     pub text: String,
 }
 
 impl VolumeError {
-    /// An error of `kind` with its explanation.
+    /// An error of `kind` with its description.
     pub fn new(kind: VolumeErrorKind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into() }
     }

@@ -1,7 +1,8 @@
-//! A client changes its memory while that is written, as a machine may that maps a page and writes it out: copies stay equal and
-//! parity right, at each level, as what is written is taken out of the client's memory once.
+//! A client changes its memory during a write, as a virtual machine may do with a mapped page. Copies must stay equal
+//! and parity consistent at each level, because the server copies the data out of the client's memory once.
 //!
-//! By vhost-user, the way in where that memory is the server's too. What was written may be anything that was there.
+//! The client uses vhost-user, the interface in which client and server share memory. The data written may be any mix
+//! of the values.
 
 #[path = "support/running.rs"]
 mod running;
@@ -26,12 +27,12 @@ use virtual_machine::VirtualMachine;
 const MEMBERS: usize = 4;
 const CHUNK_BYTES: u64 = 16 << 10;
 
-/// What one write is: of several chunks, and of a part of one.
+/// The writes, in bytes: several chunks, and less than one.
 const WRITES: [usize; 3] = [64 << 10, 8 << 10, 4 << 10];
 
 type InMemory = Array<Rc<MemoryMember>, RealClock>;
 
-/// An array as what is exported; of requests only what this client asks for.
+/// The array as a volume. It forwards only the requests that this client sends.
 #[derive(Clone)]
 struct Exported(InMemory);
 

@@ -1,5 +1,4 @@
-//! The control socket over HTTP: our client, curl's way of asking, and
-//! everything that is no proper request.
+//! The control socket over HTTP: this crate's client, requests as curl sends them, and malformed requests.
 
 use mdspace_export::control::{
     ApiError, Client, ClientError, Command, ControlBackend, ControlServer, GrowRequest, Method, REQUEST_BYTES_MAX,
@@ -13,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// Notes what it was asked; knows one member.
+/// Records the commands it receives. It knows one member.
 #[derive(Clone, Default)]
 struct Backend {
     asked: Arc<Mutex<Vec<Command>>>,
@@ -21,7 +20,7 @@ struct Backend {
 
 impl ControlBackend for Backend {
     async fn call(&self, command: Command) -> Result<Value, ApiError> {
-        self.asked.lock().expect("nobody panicked").push(command.clone());
+        self.asked.lock().expect("no thread panicked").push(command.clone());
         match command {
             Command::Status => Ok(json!({"state": "clean"})),
             Command::Metrics => Ok(json!("# EOF\n")),
@@ -48,15 +47,15 @@ fn serve() -> Served {
     Served { _directory: directory, path, backend, server }
 }
 
-/// Sends a whole request as it is; the status and the body of what comes back.
+/// Sends a whole request unchanged. Returns the status and the body of the answer.
 fn raw(path: &Path, request: &[u8]) -> (u16, Value) {
     exchange(path, request, false)
 }
 
-/// As [`raw`]; `end` ends the stream behind the bytes. A server may take that
-/// for a client that is gone, so whoever wants an answer leaves it open.
+/// The same as [`raw`]; with `end` the stream ends behind the bytes. A server may take that for a client that has left,
+/// so a test that needs an answer keeps the stream open.
 fn exchange(path: &Path, request: &[u8], end: bool) -> (u16, Value) {
-    let stream = UnixStream::connect(path).expect("somebody listens");
+    let stream = UnixStream::connect(path).expect("the server listens");
     let (status, _, body) = answered(stream, request, |stream| {
         if end {
             let _ = stream.shutdown(std::net::Shutdown::Write);
@@ -65,7 +64,7 @@ fn exchange(path: &Path, request: &[u8], end: bool) -> (u16, Value) {
     (status, serde_json::from_str(&body).unwrap_or(Value::Null))
 }
 
-/// Status, head and body of what comes back.
+/// Status, head and body of the answer.
 fn answered<S: Read + Write>(mut stream: S, request: &[u8], end: impl FnOnce(&S)) -> (u16, String, String) {
     // A server that refuses early may close before it has read everything.
     let _ = stream.write_all(request);
@@ -90,7 +89,7 @@ fn get(route: &str, host: &str) -> Vec<u8> {
 #[test]
 fn what_is_asked_reaches_the_backend_and_is_answered() {
     let served = serve();
-    let client = Client::connect(&served.path).expect("somebody listens");
+    let client = Client::connect(&served.path).expect("the server listens");
     assert_eq!(client.get("/v1/status").expect("an answer"), json!({"state": "clean"}));
     assert_eq!(client.get("/v1/measures").expect("an answer"), json!({}));
     for route in ["/v1/trace", "/v1/trace?from=17"] {
@@ -128,13 +127,13 @@ fn what_is_asked_reaches_the_backend_and_is_answered() {
         Command::Grow(GrowRequest::RaidDevices(3)),
         Command::Stop,
     ];
-    assert_eq!(*served.backend.asked.lock().expect("nobody panicked"), expected);
+    assert_eq!(*served.backend.asked.lock().expect("no thread panicked"), expected);
 }
 
 #[test]
 fn a_refusal_arrives_with_all_its_fields() {
     let served = serve();
-    let client = Client::connect(&served.path).expect("somebody listens");
+    let client = Client::connect(&served.path).expect("the server listens");
     let refused = client.post("/v1/members/fail", &json!({"member": "z"})).expect_err("there is no such member");
     let ClientError::Api(error) = refused else { panic!("{refused}") };
     let expected = ApiError::new(404, "there is no such member").member("z").field("member").advice("look");
@@ -142,7 +141,7 @@ fn a_refusal_arrives_with_all_its_fields() {
 }
 
 #[test]
-fn what_is_no_proper_request_is_refused_in_json_and_reaches_nobody() {
+fn what_is_no_proper_request_is_refused_in_json_and_reaches_no_backend() {
     let served = serve();
     let huge = format!("{{\"member\": \"{}\"}}", "a".repeat(REQUEST_BYTES_MAX));
     let table = [
@@ -158,8 +157,8 @@ fn what_is_no_proper_request_is_refused_in_json_and_reaches_nobody() {
         (post("/v1/stop", "{\"now\": true}"), 400, "the body cannot be used: unknown field `now`"),
         (post("/v1/members/fail", &huge), 413, "the body is cut off or longer than 65536 bytes"),
         (post("/v1/nothing", "{}"), 404, "there is no route /v1/nothing"),
-        (post("/v1/status", "{}"), 405, "this route is asked with another method"),
-        (get("/v1/members/fail", "localhost"), 405, "this route is asked with another method"),
+        (post("/v1/status", "{}"), 405, "this route needs another method"),
+        (get("/v1/members/fail", "localhost"), 405, "this route needs another method"),
         (get("/v1/status?x=1", "localhost"), 400, "the query cannot be used: unknown field `x`"),
         (get("/v1/trace?from=-1", "localhost"), 400, "the query cannot be used: invalid digit"),
         (get("/v1/trace?from=1&from=2", "localhost"), 400, "the query cannot be used: duplicate field"),
@@ -175,11 +174,11 @@ fn what_is_no_proper_request_is_refused_in_json_and_reaches_nobody() {
         assert_eq!(found, status, "{body}");
         assert!(said.starts_with(message), "{said} instead of {message}");
     }
-    // These are not even HTTP; the connection ends, whatever is said.
+    // These are not HTTP at all: the connection ends, with or without an answer.
     for garbage in [&b"\0\xff\0\xff\r\n\r\n"[..], b"GET", b"", &[b'A'; 1 << 20]] {
         exchange(&served.path, garbage, true);
     }
-    assert!(served.backend.asked.lock().expect("nobody panicked").is_empty());
+    assert!(served.backend.asked.lock().expect("no thread panicked").is_empty());
     assert_eq!(raw(&served.path, b"GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").0, 200);
 }
 
@@ -188,10 +187,10 @@ fn the_socket_is_its_owners_and_disappears_with_the_server() {
     let served = serve();
     let mode = std::fs::metadata(&served.path).expect("the socket is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    let taken = ControlServer::start(&served.path, Backend::default()).expect_err("somebody listens there");
+    let taken = ControlServer::start(&served.path, Backend::default()).expect_err("another server listens there");
     assert!(taken.to_string().contains("another server listens here"), "{taken}");
-    // An idle connection does not hold it up.
-    let idle = UnixStream::connect(&served.path).expect("somebody listens");
+    // An idle connection does not delay the stop.
+    let idle = UnixStream::connect(&served.path).expect("the server listens");
     served.server.stop();
     assert!(!served.path.exists());
     assert!(matches!(Client::connect(&served.path), Err(ClientError::Connect { .. })));
@@ -231,7 +230,7 @@ fn serve_on_tcp(token: Option<&str>) -> OnTcp {
 
 impl OnTcp {
     fn ask(&self, request: &[u8]) -> (u16, String, String) {
-        answered(TcpStream::connect(self.address).expect("somebody listens"), request, |_| {})
+        answered(TcpStream::connect(self.address).expect("the server listens"), request, |_| {})
     }
 }
 
@@ -242,7 +241,7 @@ fn post_with(route: &str, body: &str, headers: &str) -> Vec<u8> {
 }
 
 #[test]
-fn over_tcp_anybody_here_may_look_and_only_who_knows_the_token_may_change() {
+fn over_tcp_local_clients_may_read_and_only_the_token_allows_changes() {
     let served = serve_on_tcp(Some(SECRET));
     let (status, head, body) = served.ask(&get("/metrics", "localhost"));
     assert_eq!((status, &*body), (200, "# EOF\n"));
@@ -257,8 +256,8 @@ fn over_tcp_anybody_here_may_look_and_only_who_knows_the_token_may_change() {
     assert_eq!(served.ask(&post_with("/v1/stop", "", "")).0, 401);
     assert_eq!(served.ask(&post_with("/v1/stop", "", wrong)).0, 401);
     assert_eq!(served.ask(&get("/v1/status", "rebound.example")).0, 403);
-    let asked = |backend: &Backend| std::mem::take(&mut *backend.asked.lock().expect("nobody panicked"));
-    assert_eq!(asked(&served.backend), [Command::Metrics, Command::Status], "what was refused reached nobody");
+    let asked = |backend: &Backend| std::mem::take(&mut *backend.asked.lock().expect("no thread panicked"));
+    assert_eq!(asked(&served.backend), [Command::Metrics, Command::Status], "refused requests reach no backend");
     assert_eq!(served.ask(&post_with("/v1/stop", "", &right)).0, 200);
     assert_eq!(asked(&served.backend), [Command::Stop]);
     let closed = serve_on_tcp(None);
@@ -267,9 +266,9 @@ fn over_tcp_anybody_here_may_look_and_only_who_knows_the_token_may_change() {
 }
 
 #[test]
-fn clients_that_send_nothing_half_or_take_no_answer_hold_up_nobody() {
+fn clients_that_send_nothing_or_half_or_read_no_answer_block_no_other() {
     let served = serve_on_tcp(Some(SECRET));
-    let connect = || TcpStream::connect(served.address).expect("somebody listens");
+    let connect = || TcpStream::connect(served.address).expect("the server listens");
     let silent: Vec<TcpStream> = (0..20).map(|_| connect()).collect();
     let halves: Vec<TcpStream> = [
         &b"GET /v1/status HTTP/1.1\r\nHost: local"[..],
@@ -282,7 +281,7 @@ fn clients_that_send_nothing_half_or_take_no_answer_hold_up_nobody() {
         stream
     })
     .collect();
-    // Asks again and again and reads nothing.
+    // A client that sends requests and never reads an answer.
     let mut deaf = connect();
     deaf.set_nonblocking(true).expect("it can be set");
     let request = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -292,12 +291,12 @@ fn clients_that_send_nothing_half_or_take_no_answer_hold_up_nobody() {
         }
     }
     assert_eq!(served.ask(&get("/v1/status", "localhost")).0, 200, "others are served meanwhile");
-    // What does not come is not waited for: their connections end, without a command being carried out.
+    // The server waits for none of them: it ends their connections, and carries out no command.
     for mut stream in silent.into_iter().chain(halves) {
         stream.set_read_timeout(Some(std::time::Duration::from_secs(30))).expect("it can be set");
         let mut rest = Vec::new();
         stream.read_to_end(&mut rest).expect("the server ends it");
     }
-    let asked = served.backend.asked.lock().expect("nobody panicked");
+    let asked = served.backend.asked.lock().expect("no thread panicked");
     assert!(asked.iter().all(|command| *command == Command::Status), "half a request to stop is none");
 }

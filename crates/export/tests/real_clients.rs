@@ -1,8 +1,8 @@
-//! Programs that others wrote, against our server over a memory volume on a
-//! unix socket: nbdinfo, nbdcopy, nbdsh, qemu-img, qemu-io and fio.
+//! Third-party programs against this crate's server, which serves a memory volume on a unix socket: nbdinfo, nbdcopy,
+//! nbdsh, qemu-img, qemu-io and fio.
 //!
-//! A missing program fails its test with its package's name: nothing is
-//! skipped. `cargo xtask test` installs them where it may.
+//! A missing program fails its test with the name of its package: nothing is skipped. `cargo xtask test` installs them
+//! where it may.
 
 #[path = "support/served.rs"]
 mod served;
@@ -103,7 +103,7 @@ assert one == [12288, 3], one
 "#;
     let connect =
         format!("h.add_meta_context('base:allocation')\nh.connect_unix('{}')\n{script}", served.path("nbd").display());
-    // What nbdsh runs, with the Python that Debian's package is for.
+    // The command behind nbdsh, with the Python of Debian's package.
     run("python3-libnbd", "/usr/bin/python3", &["-m", "nbd", "-c", &connect]);
 }
 
@@ -157,13 +157,13 @@ fn fio_verifies_what_four_jobs_wrote() {
 }
 
 #[test]
-fn a_client_killed_in_the_middle_harms_nobody() {
+fn a_client_killed_in_the_middle_affects_no_other_client() {
     let served = Served::new(BYTES, false);
     for _ in 0..3 {
         let bench = ["bench", "-f", "raw", "-c", "100000000", "-d", "64", "-w", "-s", "65536", &served.uri()];
         let mut child =
             Command::new("qemu-img").args(bench).stdout(std::process::Stdio::null()).spawn().expect("qemu-utils");
-        // By the time this has been read back, the child has had turns of its own.
+        // While nbdcopy reads the volume, the child runs too.
         run("libnbd-bin", "nbdcopy", &[&served.uri(), "null:"]);
         child.kill().expect("it runs until it is killed");
         child.wait().expect("it ends");

@@ -50,7 +50,7 @@ impl World {
 }
 
 async fn client(socket: &Path, pool: &Pool) -> Client {
-    let stream = Stream::connect_unix(socket).await.expect("somebody listens");
+    let stream = Stream::connect_unix(socket).await.expect("the server listens");
     over(stream, pool).await
 }
 
@@ -104,14 +104,14 @@ fn more_connections_than_allowed_wait_for_one_to_end() {
 }
 
 #[test]
-fn a_stop_cuts_off_who_does_not_take_its_answers() {
+fn a_stop_disconnects_a_client_that_does_not_read_its_answers() {
     let connection = Limits { requests: 4, payload_bytes: 4 << 20 };
     let world = World::new(ServerLimits { connections: 4, connection, ..ServerLimits::default() });
     world.executor.block_on(async {
         let listener = Listener::unix(&world.socket(), 0o600).expect("a socket");
         let server = world.server.clone();
         let accepting = spawn(async move { server.accept_from(listener).await });
-        let stream = Stream::connect_unix(&world.socket()).await.expect("somebody listens");
+        let stream = Stream::connect_unix(&world.socket()).await.expect("the server listens");
         // No structured replies, the default export, then reads of 1 MiB.
         let mut bytes = 3u32.to_be_bytes().to_vec();
         bytes.extend([&b"IHAVEOPT"[..], &[0, 0, 0, 1, 0, 0, 0, 0]].concat());
@@ -120,7 +120,7 @@ fn a_stop_cuts_off_who_does_not_take_its_answers() {
             bytes.extend(header);
         }
         stream.send(vec![world.pool.copy_of(&bytes)]).await.expect("the server listens");
-        // The first reply is on its way, so the reads are under way.
+        // The first reply has arrived, so the reads are in flight.
         stream.recv_exact(world.pool.take(18 + 10 + 16 + 1)).await.expect("a reply begins");
         world.server.stop(ready(())).await;
         assert_eq!(world.server.connections(), 0);
@@ -136,7 +136,7 @@ fn tcp_serves_as_well_and_beside_a_unix_socket() {
         let address = listener.tcp_address().expect("an address").expect("of TCP");
         let server = world.server.clone();
         drop(spawn(async move { server.accept_from(listener).await }));
-        let by_tcp = over(Stream::connect_tcp(address).await.expect("somebody listens"), &world.pool).await;
+        let by_tcp = over(Stream::connect_tcp(address).await.expect("the server listens"), &world.pool).await;
         let by_unix = client(&world.socket(), &world.pool).await;
         let block = world.pool.copy_of(b"hello");
         by_tcp.write(77, block, Durability::Stable).await.expect("a write");

@@ -1,6 +1,6 @@
-//! NBD through TLS with clients that others wrote: nbdinfo, nbdcopy (GnuTLS, by libnbd), qemu-img and qemu-io (GnuTLS).
+//! NBD over TLS with third-party clients: nbdinfo, nbdcopy (GnuTLS, by libnbd), qemu-img and qemu-io (GnuTLS).
 //!
-//! A missing program fails its test with its package's name: nothing is skipped.
+//! A missing program fails its test with the name of its package: nothing is skipped.
 
 #[path = "support/certificates.rs"]
 mod certificates;
@@ -43,7 +43,7 @@ fn uri(served: &Served, directory: &Path) -> String {
     format!("nbds+unix:///array?socket={}&tls-certificates={directory}", socket.display())
 }
 
-/// Whether a client gets in, and what it says.
+/// Whether a client can connect, and its output.
 fn enters(uri: &str) -> (bool, String) {
     let output = Command::new("nbdinfo").args(["--size", uri]).output().expect("nbdinfo: apt-get install libnbd-bin");
     let said = [output.stdout, output.stderr].concat();
@@ -84,7 +84,7 @@ fn an_image_goes_in_and_out_through_tls_unchanged() {
 }
 
 #[test]
-fn who_comes_without_tls_is_served_only_where_it_is_not_required() {
+fn a_client_without_tls_is_served_only_where_tls_is_not_required() {
     let keys = Keys::new();
     let table: [(Security, bool, bool); 3] = [
         (Security::Plain, true, false),
@@ -122,7 +122,7 @@ fn a_client_that_has_to_show_a_certificate_needs_one_of_the_authority_that_is_no
     }
 }
 
-/// A list that is not understood would let in what it was to keep out.
+/// A revocation list that is not understood would admit certificates that it revokes.
 #[test]
 fn a_file_of_revocations_is_used_whole_or_refused_by_its_name() {
     let keys = Keys::new();

@@ -1,5 +1,4 @@
-//! A client that others wrote (libblkio), against our vhost-user-blk server
-//! over a memory volume.
+//! A third-party client (libblkio) against this crate's vhost-user-blk server, which serves a memory volume.
 
 #[path = "support/running.rs"]
 mod running;
@@ -76,7 +75,7 @@ fn four_queues_of_depth_sixteen_read_back_what_they_wrote() {
     let (mut model, mut seed) = (vec![0; BYTES], 7);
     let mut expected: Vec<Option<Vec<u8>>> = vec![None; QUEUES * DEPTH];
     for round in 0..40 {
-        // Each request has a part of the volume and of the memory to itself.
+        // Each request has its own part of the volume and of the memory.
         for (name, expected) in expected.iter_mut().enumerate() {
             let bytes = 512 * (1 + random(&mut seed) as usize % (SLOT / 1024));
             let at = name * (BYTES / (QUEUES * DEPTH)) + 512 * (random(&mut seed) as usize % 100);
@@ -184,7 +183,7 @@ fn requests_beyond_the_end_fail_and_nothing_else_does() {
 fn a_read_only_volume_is_only_read() {
     let served = Served::new(true);
     let refused = VirtualMachine::connect(&served.socket(), 1, 1 << 20);
-    // The client must say that it knows.
+    // The client must declare that it opens the volume read-only.
     assert!(refused.is_err());
 }
 
@@ -202,12 +201,12 @@ fn a_client_that_vanishes_makes_room_for_the_next() {
         for name in 0..64 {
             client.read(0, name * 4096 + 4096, 8192, 4096, name as usize);
         }
-        // Requests are under way now, or about to be.
+        // Requests are in flight now, or about to be.
     }
 }
 
-/// A server that is killed may have put an answer into the ring without telling the client, who then waits
-/// for it; the next server finds nothing under way (QEMU's own servers call in any case, too).
+/// A killed server may have put an answer into the ring without signalling the client, which then waits. The next
+/// server finds nothing in flight, so it must signal once (QEMU's own servers do, too).
 #[test]
 fn a_queue_that_is_taken_over_is_called_once_in_any_case() {
     const SIZE: u16 = 16;
@@ -215,7 +214,7 @@ fn a_queue_that_is_taken_over_is_called_once_in_any_case() {
     let [table, available, used] = [0, 0x1000, 0x2000];
     let memory = memfd_create("memory", MemfdFlags::CLOEXEC).map(File::from).expect("memory");
     memory.set_len(MEMORY_BYTES).expect("its size");
-    // One request was made and one answered: the index is the second field of either ring.
+    // One request was made and one answered. The index is the second field of either ring.
     for ring in [available, used] {
         memory.write_all_at(&1_u16.to_le_bytes(), ring + 2).expect("memory can be written");
     }
@@ -245,11 +244,11 @@ fn a_queue_that_is_taken_over_is_called_once_in_any_case() {
     client.set_vring_addr(0, &addresses).expect("addresses");
     client.set_vring_base(0, 1).expect("a base");
     let [call, kick] = [(); 2].map(|()| EventFd::new(0).expect("an eventfd"));
-    client.set_vring_call(0, &call).expect("whom to call");
+    client.set_vring_call(0, &call).expect("the call eventfd");
     client.set_vring_kick(0, &kick).expect("it starts");
     let (calls, called) = mpsc::channel();
     std::thread::spawn(move || calls.send(call.read()));
-    let count = called.recv_timeout(Duration::from_secs(10)).expect("nobody calls");
+    let count = called.recv_timeout(Duration::from_secs(10)).expect("the server must signal");
     assert_eq!(count.expect("it can be read"), 1);
 }
 
@@ -258,7 +257,7 @@ fn nonsense_on_the_socket_ends_its_connection_alone() {
     let served = Served::new(false);
     let messages: [&[u8]; 4] = [
         b"GET / HTTP/1.1\r\n\r\n",
-        // SET_VRING_KICK of queue 0, with no descriptor, before anything was said.
+        // SET_VRING_KICK of queue 0, without a descriptor, as the first message.
         &[12, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0],
         // SET_VRING_NUM of queue 1000.
         &[8, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 232, 3, 0, 0, 0, 1, 0, 0],
@@ -270,7 +269,7 @@ fn nonsense_on_the_socket_ends_its_connection_alone() {
         stream.write_all(message).expect("it is sent");
         stream.shutdown(std::net::Shutdown::Write).expect("connected");
         let mut answer = Vec::new();
-        // Closed, or reset with bytes unread.
+        // The connection is closed, or reset with unread bytes.
         let _ = stream.read_to_end(&mut answer);
     }
     let mut client = served.client(1);

@@ -5,14 +5,14 @@
 //! change_superblocks create VERSION LEVEL LAYOUT CHUNK_KIB none|auto|internal|CHUNK_KIB MEMBER...
 //! ```
 //!
-//! * `touch`: two events more, as if something had happened since;
-//! * `dirty`: not clean any more, from the start on;
-//! * `fail`: the member of that device number failed, by the others' superblocks; its own is left as it is;
-//! * `bad-block`: sectors 64 to 72 of the data area of that member cannot be read;
-//! * `set-bits`: these bits of the bitmap, which must be up to date; the array becomes dirty, too;
-//! * `create`: superblocks and bitmaps of a new, clean array whose members are empty.
+//! * `touch`: raise the event count by two, as if the array had changed;
+//! * `dirty`: mark the array not clean from position 0;
+//! * `fail`: mark the member of that device number faulty in the others' superblocks, and leave its own unchanged;
+//! * `bad-block`: mark sectors 64 to 72 of that member's data area as bad;
+//! * `set-bits`: set these bits of the bitmap, which must be current; the array becomes dirty, too;
+//! * `create`: write superblocks and bitmaps of a new, clean array of empty members.
 //!
-//! `tests/kernel/superblocks.sh` runs it in a guest. Exit status: 0 done, 1 not.
+//! `tests/kernel/superblocks.sh` runs it in a guest. It never writes array data. Exit status: 0 done, 1 not.
 
 use std::error::Error;
 use std::fs::{File, OpenOptions};
@@ -30,7 +30,7 @@ use mdspace_format::units::{DeviceNumber, SECTOR_BYTES, Sectors, Slot};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// A member, and its superblock if it has one.
+/// A member's file and length.
 struct Member {
     file: File,
     bytes: u64,
@@ -60,7 +60,7 @@ impl Member {
         Ok(self.file.sync_all()?)
     }
 
-    /// The bitmap's superblock, and its place.
+    /// The bitmap's superblock, and its position.
     fn bitmap(&self, superblock: &Superblock) -> Result<Option<(BitmapSuper, u64)>> {
         let (Some(at), Some(room)) = (superblock.bitmap_at(), superblock.bitmap_room(self.bytes)) else {
             return Ok(None);
@@ -127,7 +127,7 @@ fn parse_level(text: &str) -> Result<Level> {
     })
 }
 
-/// Edits every member's superblock, an event later; the bitmap follows the events.
+/// Edits every member's superblock and raises its event count. The bitmap's events follow.
 fn change(paths: &[&str], edit: impl Fn(&mut Superblock)) -> Result<()> {
     for path in paths {
         let member = Member::open(path)?;

@@ -1,16 +1,17 @@
-//! Holds the geometry against arrays that the real md driver made and filled.
+//! Compares the geometry with arrays that the real md driver created and filled.
 //!
 //! ```text
 //! verify_kernel_images OUTDIR
 //! ```
 //!
-//! OUTDIR is what `tests/kernel/geometry.sh` left, which also describes its manifest. For every array that md
-//! filled: the size is md's, each byte is where [`Geometry`] says, and in each stripe P is the XOR of the data and Q
-//! the sum of 2^e times the data with the exponents that [`format::geometry::Stripe::q_exponent`] gives, computed
-//! here one byte at a time. What md refused or lost data in must be refused, and mdadm's names must mean the same.
+//! OUTDIR is the output of `tests/kernel/geometry.sh`, which also describes its manifest. Every array that md filled
+//! must satisfy three conditions. Its size is md's. Each byte is where [`Geometry`] puts it. In each stripe, P is the
+//! XOR of the data, and Q the sum of 2^e times the data, with the exponents of
+//! [`format::geometry::Stripe::q_exponent`]. P and Q are computed here one byte at a time. The geometry must refuse
+//! what md refused or lost data in, and mdadm's layout names must mean the same.
 //!
-//! Prints a line for each disagreement and the number of arrays checked. Exit status: 0 none disagrees; 1 some do;
-//! 2 there is nothing to check.
+//! It prints each disagreement and the number of arrays checked. Exit status: 0 no disagreement; 1 some; 2 nothing to
+//! check. It never writes a file.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -24,7 +25,7 @@ use mdspace_format::units::{ArrayByte, ComponentByte, Slot};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// The number in the first line of 16 bytes that is in the array.
+/// The number in the first 16-byte line of the array.
 const FIRST_LINE: u64 = 100_000_000_000_000;
 const LINE_BYTES: usize = 16;
 
@@ -64,7 +65,7 @@ fn check_line(directory: &Path, line: &str) -> Result<()> {
     let layout = word("layout")?.parse()?;
     if kind == "named" {
         let parsed = parse_layout(level, word("name")?);
-        return if parsed == Some(layout) { Ok(()) } else { Err(format!("we call that {parsed:?}").into()) };
+        return if parsed == Some(layout) { Ok(()) } else { Err(format!("this crate reads it as {parsed:?}").into()) };
     }
     let members: Vec<u64> = word("members")?.split(',').map(str::parse).collect::<std::result::Result<_, _>>()?;
     let geometry = Geometry::new(&Shape {
@@ -77,8 +78,8 @@ fn check_line(directory: &Path, line: &str) -> Result<()> {
     });
     match (kind, geometry) {
         ("refused" | "collides", Err(_)) => Ok(()),
-        ("refused" | "collides", Ok(_)) => Err("we accept it".into()),
-        ("filled", Err(defect)) => Err(format!("we refuse it: {defect}").into()),
+        ("refused" | "collides", Ok(_)) => Err("this crate accepts it".into()),
+        ("filled", Err(defect)) => Err(format!("this crate refuses it: {defect}").into()),
         ("filled", Ok(geometry)) => {
             let images = Images::read(directory, word("at")?.parse()?, &members)?;
             check_array(&geometry, word("bytes")?.parse()?, &images)
@@ -122,11 +123,11 @@ impl Images {
 
 fn check_array(geometry: &Geometry, array_bytes: u64, images: &Images) -> Result<()> {
     if geometry.array_bytes() != array_bytes {
-        return Err(format!("our size is {}", geometry.array_bytes()).into());
+        return Err(format!("this crate's size is {}", geometry.array_bytes()).into());
     }
     for (slot, area) in (0..).zip(&images.0) {
         if geometry.used_bytes(Slot(slot)) > area.len() as u64 {
-            return Err(format!("we use {} bytes of slot {slot}", geometry.used_bytes(Slot(slot))).into());
+            return Err(format!("this crate uses {} bytes of slot {slot}", geometry.used_bytes(Slot(slot))).into());
         }
     }
     match geometry {
@@ -173,14 +174,14 @@ fn check_parity(parity: &Parity, images: &Images) -> Result<()> {
             return Err(format!("stripe {number}: P is not the sum of the data").into());
         }
         if parity.parities() == 2 && q != read(Role::Q)? {
-            return Err(format!("stripe {number}: Q is not the sum with our exponents").into());
+            return Err(format!("stripe {number}: Q is not the sum with the exponents of q_exponent").into());
         }
     }
     Ok(())
 }
 
-/// Checks that `data` is what was written to the array from `at` on. Pieces begin and end at sectors, so lines are
-/// whole; and so an expected line is the one before it, counted up in place.
+/// Checks that `data` is the array's contents from `at` on. Pieces start and end at sectors, so lines are whole. The
+/// next expected line is the last one, incremented in place.
 fn check_data(data: &[u8], at: u64) -> Result<()> {
     let mut expected = format!("{}\n", FIRST_LINE + at / LINE_BYTES as u64).into_bytes();
     for found in data.chunks(LINE_BYTES) {

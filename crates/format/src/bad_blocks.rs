@@ -1,9 +1,8 @@
-//! The bad-block log: ranges of a member that must not be read, because what
-//! is there was never written or is lost, though the member itself goes on.
+//! The bad-block log: ranges of a member that must not be read, because their data is lost or was never written, while
+//! the member stays in use.
 //!
-//! Entries of 64 bits, little endian: first sector, from the member's start, in the upper
-//! 54, count in the lower 10. All ones ends the list; it need not be sorted, and
-//! empty entries occur.
+//! Entries of 64 bits, little endian: first sector from the member's start in the upper 54, count in the lower 10. All
+//! ones ends the list. It need not be sorted, and empty entries occur. Nothing here reads a member.
 //!
 //! Facts: `super_1_load` and `super_1_sync` in `drivers/md/md.c`; `docs/format.md`.
 
@@ -13,10 +12,10 @@ use crate::units::{SECTOR_BYTES, Sectors};
 const COUNT_BITS: u32 = 10;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
-/// The most units that the kernel puts into one entry.
+/// Maximum count of one entry that the kernel writes, in units.
 pub const COUNT_MAX: u64 = 512;
 
-/// Positions above this cannot be stored.
+/// Positions from here on cannot be stored.
 const FIRST_LIMIT: u64 = 1 << (u64::BITS - COUNT_BITS);
 
 const END: u64 = u64::MAX;
@@ -24,16 +23,16 @@ const END: u64 = u64::MAX;
 /// A range of a member that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BadRange {
-    /// First sector, from the member's start: the data area's offset is counted.
+    /// First sector, from the member's start (not from its data area).
     pub first: Sectors,
-    /// How many. Never zero in what [`decode`] gives.
+    /// Number of sectors. [`decode`] never returns 0.
     pub count: Sectors,
 }
 
-/// Reads the log in `bytes`, whose units are `1 << shift` sectors. Empty entries are left out.
+/// Decodes the log in `bytes`, in units of `1 << shift` sectors. Empty entries are skipped.
 ///
 /// # Errors
-/// When an entry lies beyond what 64 bits of bytes can reach, or `bytes` are not whole entries.
+/// When an entry lies beyond the last possible sector, or `bytes` are not whole entries.
 pub fn decode(bytes: &[u8], shift: u8) -> Result<Vec<BadRange>, Defect> {
     let (entries, rest) = bytes.as_chunks::<8>();
     if !rest.is_empty() {
@@ -62,12 +61,11 @@ pub fn decode(bytes: &[u8], shift: u8) -> Result<Vec<BadRange>, Defect> {
     Ok(ranges)
 }
 
-/// Writes `ranges` into a log of `log_bytes`, in units of `1 << shift` sectors,
-/// rounded outwards; long ranges become several entries.
+/// Encodes `ranges` into a log of `log_bytes`, in units of `1 << shift` sectors, rounded outwards. A long range becomes
+/// several entries.
 ///
 /// # Errors
-/// When they do not fit. The log is then not to be written: the member must be
-/// treated as failed instead.
+/// When the ranges do not fit. Then the log must not be written, and the member must be failed.
 pub fn encode(ranges: &[BadRange], shift: u8, log_bytes: usize) -> Result<Vec<u8>, Defect> {
     let mut bytes = Vec::with_capacity(log_bytes);
     for range in ranges {

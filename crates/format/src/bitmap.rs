@@ -1,12 +1,11 @@
-//! The write-intent bitmap: which parts of the members may disagree.
+//! The write-intent bitmap: the parts of the array whose members may disagree.
 //!
-//! 256 bytes of superblock, then one bit for each bitmap chunk, lowest bit of
-//! the first byte first. A set bit means that the chunk was being written;
-//! after an unclean stop only such chunks need a resync. A bitmap that is out
-//! of date says nothing: then every chunk needs it.
+//! A superblock of 256 bytes, then one bit for each bitmap chunk, lowest bit of the first byte first. A set bit means
+//! that the chunk was being written. After an unclean stop, only these chunks need a resync. A stale bitmap is
+//! worthless: then every chunk needs a resync.
 //!
-//! Decoding never writes and never repairs; the lockless variant is known by
-//! name only. Facts: `drivers/md/md-bitmap.{c,h}`; `docs/format.md`.
+//! Decoding never writes and never repairs. Of the lockless variant, only the version is known. Facts:
+//! `drivers/md/md-bitmap.{c,h}`; `docs/format.md`.
 
 use std::mem::{offset_of, size_of};
 use std::ops::Range;
@@ -20,13 +19,13 @@ use crate::units::{SECTOR_BYTES, Sectors};
 /// `bitm`.
 const MAGIC: u32 = 0x6d74_6962;
 
-/// Bytes of the bitmap's superblock; the bits follow it.
+/// Bytes of the bitmap's superblock. The bits follow it.
 pub const SUPER_BYTES: usize = 256;
 
-/// The kernel writes bitmaps in whole blocks of this size.
+/// The kernel writes bitmaps in whole blocks of this many bytes.
 const BLOCK_BYTES: u64 = 4096;
 
-/// The most writes in flight that write-behind may be told to allow.
+/// Maximum of `write_behind`.
 const WRITE_BEHIND_MAX: u32 = 16383;
 
 #[derive(Debug, Clone, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -60,24 +59,24 @@ const _: () = {
 /// The variants of the bitmap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Version 3: bits in the byte order of the machine that made it.
+    /// Version 3: bits in the byte order of the machine that created it.
     HostEndian,
-    /// Version 4: what mdadm makes.
+    /// Version 4: created by mdadm.
     Normal,
-    /// Version 5: one bitmap for each node of a cluster.
+    /// Version 5: one bitmap per node of a cluster.
     Clustered,
-    /// Version 6: a byte of state for each chunk instead of a bit. Its fields are not checked.
+    /// Version 6: a byte of state per chunk instead of a bit. Its fields are not checked.
     Lockless,
 }
 
-/// `state`: bits without a name are kept.
+/// The `state` field. Bits without a name are preserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct State(pub u32);
 
 impl State {
-    /// The bitmap is out of date: every chunk must be taken as set.
+    /// The bitmap is stale: every chunk counts as set.
     pub const STALE: Self = Self(1 << 1);
-    /// Writing the bitmap failed: likewise.
+    /// Writing the bitmap failed: every chunk counts as set.
     pub const WRITE_ERROR: Self = Self(1 << 2);
 
     /// Whether all of `other`'s bits are set.
@@ -89,32 +88,32 @@ impl State {
 /// A checked bitmap superblock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BitmapSuper {
-    /// Which variant.
+    /// The variant.
     pub kind: Kind,
     /// The array's identity.
     pub uuid: [u8; 16],
-    /// The superblock's events when this was last written.
+    /// The events of the superblock at the last write.
     pub events: u64,
-    /// Events when bits were last allowed to be cleared: frozen while degraded,
-    /// so that a member of that age can be re-added with only the set chunks copied.
+    /// The events at which bits were last cleared. Frozen while the array is degraded, so that a member of that age can
+    /// be re-added by copying the set chunks only.
     pub events_cleared: u64,
-    /// What the bits cover: a component for levels 1, 4, 5, 6; the array for 10.
+    /// Sectors covered by the bits: the component for levels 1, 4, 5, 6; the array for 10.
     pub sync_size: Sectors,
     /// Whether the bits can be trusted.
     pub state: State,
-    /// Bytes of what one bit covers; a power of two.
+    /// Bytes covered by one bit; a power of two.
     pub chunk_bytes: u64,
     /// Seconds that a bit stays set after the last write to its chunk.
     pub daemon_sleep_seconds: u32,
-    /// Writes that may be outstanding on write-mostly members; 0: none.
+    /// Maximum number of outstanding writes on write-mostly members; 0: none.
     pub write_behind: u32,
-    /// Sectors kept for the bitmap; 0: not recorded.
+    /// Sectors reserved for the bitmap; 0: not recorded.
     pub sectors_reserved: u32,
-    /// Nodes of the cluster; 0 outside one.
+    /// Nodes of the cluster; 0 without a cluster.
     pub nodes: u32,
     /// Name of the cluster, zero-padded.
     pub cluster_name: [u8; 64],
-    /// What is not understood, kept.
+    /// Unknown bytes, preserved.
     pad: [u8; 120],
 }
 
@@ -123,7 +122,7 @@ fn defect<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Defect
 }
 
 impl BitmapSuper {
-    /// A bitmap for a new array, trusted, with md's defaults.
+    /// A valid bitmap of a new array, with md's defaults.
     ///
     /// # Panics
     /// When `chunk_bytes` is not a power of two from 512 to 2 GiB.
@@ -146,15 +145,14 @@ impl BitmapSuper {
         }
     }
 
-    /// Reads the superblock at the start of `bytes`; `room_bytes` is how far the
-    /// bitmap may go ([`crate::superblock::Superblock::bitmap_room`]).
+    /// Decodes the superblock at the start of `bytes`. `room_bytes` limits the bitmap's length
+    /// ([`crate::superblock::Superblock::bitmap_room`]).
     ///
     /// # Errors
-    /// When there is none (the superblock says that there is), or a field is
-    /// wrong, or the bits do not fit the room.
+    /// When there is no bitmap, a field is wrong, or the bits do not fit the room.
     pub fn decode(bytes: &[u8], room_bytes: u64) -> Result<Self, Defect> {
         let Ok((raw, _)) = Raw::ref_from_prefix(bytes) else {
-            return defect("bitmap", format!("only {} of {SUPER_BYTES} bytes are there", bytes.len()));
+            return defect("bitmap", format!("only {} of {SUPER_BYTES}", bytes.len()));
         };
         if raw.magic.get() != MAGIC {
             return defect("bitmap.magic", format!("{:08x}, not {MAGIC:08x}", raw.magic));
@@ -206,13 +204,13 @@ impl BitmapSuper {
         }
         let needed = self.bits().div_ceil(8).checked_add(SUPER_BYTES as u64);
         if needed.is_none_or(|needed| needed > room_bytes) {
-            let reason = format!("{} bits do not fit the {room_bytes} bytes that there are", self.bits());
+            let reason = format!("{} bits do not fit the {room_bytes} bytes available", self.bits());
             return defect("bitmap.sync_size", reason);
         }
         Ok(())
     }
 
-    /// The superblock's bytes; `decode` of them gives `self` again.
+    /// Encodes the superblock; `decode` of the bytes returns `self`.
     ///
     /// # Panics
     /// When `chunk_bytes` was changed to more than 32 bits hold.
@@ -242,12 +240,12 @@ impl BitmapSuper {
         zerocopy::transmute!(raw)
     }
 
-    /// Whether `state` says something that is not known here: newer kernels have more of it.
+    /// Whether `state` has bits unknown to this crate; newer kernels define more.
     pub fn has_unknown_state(&self) -> bool {
         self.state.0 & !(State::STALE.0 | State::WRITE_ERROR.0) != 0
     }
 
-    /// Number of bits that count. What follows them on disk means nothing.
+    /// The number of valid bits. Later bits on disk have no meaning.
     pub fn bits(&self) -> u64 {
         self.sync_size.bytes().div_ceil(self.chunk_bytes)
     }
@@ -260,16 +258,16 @@ impl BitmapSuper {
         (0..self.bits()).filter(|&bit| is_set(map, bit)).count() as u64
     }
 
-    /// Bytes of superblock and bits, in whole blocks of 4 KiB as the kernel writes
-    /// them; where the room ends sooner, as on a bitmap 1 KiB after a 1.0 superblock, in whole sectors.
+    /// Bytes of superblock and bits, in whole blocks of 4 KiB as the kernel writes them. Where the room ends sooner, as
+    /// 1 KiB after a 1.0 superblock, whole sectors.
     pub fn bytes_on_disk(&self, room_bytes: u64) -> u64 {
         let bytes = SUPER_BYTES as u64 + self.bits().div_ceil(8);
         let blocks = bytes.next_multiple_of(BLOCK_BYTES);
         if blocks <= room_bytes { blocks } else { bytes.next_multiple_of(SECTOR_BYTES) }
     }
 
-    /// The bits that cover `bytes`, byte positions in what [`Self::sync_size`]
-    /// measures. Rounded outwards, cut at the last bit.
+    /// The bits that cover `bytes`, a byte range of what [`Self::sync_size`] measures. Rounded outwards, and cut at the
+    /// last bit.
     pub fn bits_of(&self, bytes: Range<u64>) -> Range<u64> {
         if bytes.is_empty() {
             return 0..0;
@@ -278,8 +276,7 @@ impl BitmapSuper {
         (bytes.start / self.chunk_bytes).min(end)..end
     }
 
-    /// The first part of a range whose bits are all set in `map`, or of that
-    /// about `most` bytes.
+    /// The first part of a range whose bits are all set in `map`, limited to about `most` bytes.
     ///
     /// # Panics
     /// When `map`, the bytes after the superblock, is shorter than the bits.
@@ -296,7 +293,7 @@ impl BitmapSuper {
         (start < end).then_some(set)
     }
 
-    /// The bytes that `bit` covers; the last may be shorter than a chunk.
+    /// The byte range that `bit` covers. The last may be shorter than a chunk.
     pub fn bytes_of(&self, bit: u64) -> Range<u64> {
         let start = bit * self.chunk_bytes;
         start..(start + self.chunk_bytes).min(self.sync_size.bytes())
@@ -327,7 +324,7 @@ pub fn clear_range(map: &mut [u8], bits: Range<u64>) {
     change(map, bits, |byte, mask| *byte &= !mask);
 }
 
-/// Applies `edit` to every byte that `bits` touch, with the mask of those bits.
+/// Applies `edit` to every byte that contains some of `bits`, with the mask of those bits.
 fn change(map: &mut [u8], bits: Range<u64>, edit: impl Fn(&mut u8, u8)) {
     if bits.is_empty() {
         return;

@@ -1,13 +1,10 @@
-//! What Linux md means by bytes: geometry, superblocks, write-intent bitmap,
-//! bad-block log and partial parity log.
+//! Linux md's on-disk format: geometry, superblocks, write-intent bitmap, bad-block log and partial parity log.
 //!
-//! Pure functions over byte slices. Nothing here reads a device, allocates in
-//! proportion to an unchecked field, or panics on what a disk may contain:
-//! bad bytes are a [`Defect`] that names the field.
+//! Pure functions over byte slices. Nothing here reads a device, allocates in proportion to an unchecked field, or
+//! panics on a disk's contents. Wrong bytes yield a [`Defect`] with the field's name.
 //!
-//! Sources: the kernel's `include/uapi/linux/raid/md_p.h` and `drivers/md`,
-//! mdadm's man pages, and the real driver, which wins every disagreement
-//! (`tests/kernel`). Every byte is described in `docs/format.md`.
+//! Sources: the kernel's `include/uapi/linux/raid/md_p.h` and `drivers/md`, mdadm's man pages, and the real driver,
+//! which decides in every disagreement (`tests/kernel`). `docs/format.md` describes every byte.
 #![forbid(unsafe_code)]
 
 pub mod bad_blocks;

@@ -1,11 +1,11 @@
-//! The partial parity log of RAID-5: what closes the write hole without a
-//! journal, by keeping the parity of the chunks that a write leaves alone.
+//! The partial parity log of RAID-5. It closes the write hole without a journal: it keeps the parity of the chunks that
+//! a write does not change.
 //!
-//! A header of 4096 bytes, then the partial parity of its entries one after
-//! another. It stands on the member that holds the stripe's parity.
+//! A header of 4096 bytes, then the partial parity of its entries in order. It is on the member with the stripe's
+//! parity. Nothing here replays a log.
 //!
-//! Facts: `Documentation/driver-api/md/raid5-ppl.rst`, `drivers/md/raid5-ppl.c`,
-//! `struct ppl_header` in `md_p.h`; `docs/format.md`.
+//! Facts: `Documentation/driver-api/md/raid5-ppl.rst`, `drivers/md/raid5-ppl.c`, `struct ppl_header` in `md_p.h`;
+//! `docs/format.md`.
 
 use std::mem::{offset_of, size_of};
 
@@ -14,10 +14,10 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use crate::Defect;
 
-/// Bytes of a header; partial parity follows.
+/// Bytes of a header. Partial parity follows.
 pub const HEADER_BYTES: usize = 4096;
 
-/// Entries that a header has room for.
+/// Maximum number of entries in a header.
 pub const ENTRIES_MAX: usize = 148;
 
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -52,17 +52,17 @@ const _: () = {
     assert!(offset_of!(Raw, entries) == 536);
 };
 
-/// What one write left to be repaired.
+/// One write that may have to be repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Where the written data begins, in the array: sectors of 512 bytes, or of
-    /// the member's logical block size where that is larger.
+    /// The start of the written data in the array: in sectors of 512 bytes, or of the member's logical block size if
+    /// that is larger.
     pub data_sector: u64,
     /// Bytes of partial parity in the log; 0 when whole stripes were written.
     pub partial_parity_bytes: u32,
-    /// Bytes of data that were written, from `data_sector` on.
+    /// Bytes of written data, from `data_sector` on.
     pub data_bytes: u32,
-    /// Slot of the stripe's parity.
+    /// The slot of the stripe's parity.
     pub parity_slot: u32,
     /// CRC-32C of the partial parity.
     pub checksum: u32,
@@ -71,20 +71,20 @@ pub struct Entry {
 /// A checked header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// Ties the log to its array; [`signature`] of the array's uuid.
+    /// Ties the log to its array: [`signature`] of the array's uuid.
     pub signature: u32,
-    /// Grows with each header written; of several, the newest counts.
+    /// Raised with each header written; the newest of several headers is valid.
     pub generation: u64,
-    /// What was being written. None: nothing to repair.
+    /// The writes in flight. Empty: nothing to repair.
     pub entries: Vec<Entry>,
 }
 
-/// CRC-32C as the log uses it.
+/// The log's CRC-32C.
 pub fn checksum(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// What a header of the array with `set_uuid` carries as its signature.
+/// The signature in the headers of the array with `set_uuid`.
 pub fn signature(set_uuid: &[u8; 16]) -> u32 {
     checksum(set_uuid)
 }
@@ -94,19 +94,18 @@ fn defect<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Defect
 }
 
 impl Header {
-    /// A header that says that nothing was being written.
+    /// A header without writes in flight.
     pub fn empty(set_uuid: &[u8; 16], generation: u64) -> Self {
         Self { signature: signature(set_uuid), generation, entries: Vec::new() }
     }
 
-    /// Reads a header of the array with `set_uuid`; `log_bytes` is how far the
-    /// header and its partial parity may go.
+    /// Decodes a header of the array with `set_uuid`. `log_bytes` limits the header and its partial parity.
     ///
     /// # Errors
-    /// When it is short, another array's, damaged, or its entries do not fit.
+    /// When it is truncated, another array's, or damaged, or its entries do not fit.
     pub fn decode(bytes: &[u8], set_uuid: &[u8; 16], log_bytes: u64) -> Result<Self, Defect> {
         let Ok((raw, _)) = Raw::ref_from_prefix(bytes) else {
-            return defect("ppl", format!("only {} of {HEADER_BYTES} bytes are there", bytes.len()));
+            return defect("ppl", format!("only {} of {HEADER_BYTES}", bytes.len()));
         };
         let expected = header_checksum(raw);
         if raw.checksum.get() != expected {
@@ -127,7 +126,7 @@ impl Header {
         Ok(Self { signature: raw.signature.get(), generation: raw.generation.get(), entries })
     }
 
-    /// The header's bytes; `decode` of them gives `self` again.
+    /// Encodes the header; `decode` of the bytes returns `self`.
     ///
     /// # Panics
     /// With more than [`ENTRIES_MAX`] entries.

@@ -1,10 +1,8 @@
-//! Where a new array's things go on a member: superblock, bitmap, bad-block
-//! log, data; as mdadm 4.2 (Debian 12) chooses, so that its own tools find
-//! nothing unusual.
+//! Placement of a new array's parts on a member: superblock, bitmap, bad-block log, data. The positions are those of
+//! mdadm 4.2 (Debian 12), so that its own tools find nothing unusual.
 //!
-//! Pure arithmetic on the member's length. Never looks at what is there now.
-//! Facts: real `mdadm --create` output for many sizes (`tests/kernel`), and
-//! mdadm's manual; `docs/format.md`, "Placement".
+//! Pure arithmetic on the member's length; it never looks at existing data. Facts: real `mdadm --create` output for
+//! many sizes (`tests/kernel`), and mdadm's manual; `docs/format.md`, "Placement".
 
 use crate::Defect;
 use crate::geometry::Level;
@@ -12,89 +10,89 @@ use crate::integrity;
 use crate::superblock::{BadBlockPlace, BitmapPlace, Version};
 use crate::units::{SECTOR_BYTES, Sectors};
 
-/// Sectors in a mebibyte: data offsets are multiples of it.
+/// Sectors in a mebibyte. Data offsets are multiples of it.
 const MEBIBYTE: u64 = 2048;
 
-/// Sectors of the bad-block log, always.
+/// Sectors of the bad-block log: constant.
 pub(crate) const BAD_BLOCK_LOG_SECTORS: u64 = 8;
 
-/// The most headroom for later reshapes, in sectors: 128 MiB.
+/// Maximum headroom for later reshapes, in sectors: 128 MiB.
 const HEADROOM_MAX: u64 = 128 * MEBIBYTE;
 
-/// Shortest member, in sectors.
+/// Minimum length of a member, in sectors.
 const MEMBER_SECTORS_MIN: u64 = 24;
 
 /// Bytes of the bitmap's own superblock.
 const BITMAP_SUPERBLOCK_BYTES: u64 = 256;
 
-/// Smallest bitmap chunk that is chosen here.
+/// Minimum of the default bitmap chunk, in bytes.
 const BITMAP_CHUNK_DEFAULT_MIN: u64 = 64 << 20;
 
-/// Whether, and how coarse, a write-intent bitmap is wanted.
+/// Whether to create a write-intent bitmap, and with which chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BitmapChoice {
     /// None.
     None,
-    /// As mdadm: for levels 1 and up, when the component is larger than 100 GiB.
+    /// By mdadm's rule: for levels 1 and up, when the component is larger than 100 GiB.
     Auto,
-    /// With the chunk that mdadm would choose.
+    /// With mdadm's default chunk.
     DefaultChunk,
-    /// With chunks of so many bytes, a power of two from 4096 up.
+    /// With chunks of this many bytes: a power of two from 4096 up.
     Chunk(u64),
 }
 
-/// What is to be placed. The same request goes to each member; see [`place`].
+/// The parameters of a placement, the same for every member; see [`place`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// Metadata format: 1.0, 1.1 or 1.2.
     pub version: Version,
     /// Level.
     pub level: Level,
-    /// Layout; used only for level 10, to know how much the bitmap covers.
+    /// Layout; needed only for level 10, for the size that the bitmap covers.
     pub layout: u32,
-    /// Number of slots; used only for level 10, likewise.
+    /// Number of slots; needed only for level 10, for the same reason.
     pub raid_disks: u16,
-    /// Chunk in bytes; 0 for levels without.
+    /// Chunk in bytes; 0 for levels without chunks.
     pub chunk_bytes: u64,
-    /// Where data begins, when the user says so.
+    /// The start of the data area, if the user chooses it.
     pub data_offset: Option<Sectors>,
-    /// Component size, when the user says so; else as much as the shortest member allows.
+    /// The component size, if the user chooses it; otherwise as much as the shortest member allows.
     pub component: Option<Sectors>,
     /// The bitmap.
     pub bitmap: BitmapChoice,
-    /// Whether to keep room for a bad-block log.
+    /// Whether to reserve space for a bad-block log.
     pub bad_block_log: bool,
-    /// Whether to keep room for checksums ([`crate::integrity`]); mdadm has no such thing.
+    /// Whether to reserve space for checksums ([`crate::integrity`]), which mdadm does not know.
     pub integrity: bool,
 }
 
-/// A bitmap to be made.
+/// A bitmap to create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BitmapPlacement {
-    /// Where.
+    /// The position.
     pub place: BitmapPlace,
-    /// Bytes of a chunk.
+    /// Bytes that one bit covers.
     pub chunk_bytes: u64,
-    /// What it covers.
+    /// Sectors that the bits cover.
     pub sync_size: Sectors,
-    /// Bytes to write there: superblock and bits, whole 4 KiB blocks.
+    /// Bytes to write there: superblock and bits, in whole 4 KiB blocks.
     pub bytes: u64,
 }
 
-/// Where things go on one member.
+/// The positions on one member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
-    /// Where the superblock goes.
+    /// The start of the superblock.
     pub super_offset: Sectors,
-    /// Where data begins.
+    /// The start of the data area.
     pub data_offset: Sectors,
-    /// Length of the data area.
+    /// The length of the data area.
     pub data_size: Sectors,
-    /// What is used of every member's data area; for linear and RAID-0 zero, as mdadm writes it.
+    /// Sectors used of every member's data area. For linear and RAID-0 it is 0, as mdadm writes it.
     pub component: Sectors,
-    /// The bitmap, if there is to be one.
+    /// The bitmap, if wanted.
     pub bitmap: Option<BitmapPlacement>,
-    /// The bad-block log, if there is to be room.
+    /// The bad-block log, if there is room for one.
     pub bad_blocks: Option<BadBlockPlace>,
 }
 
@@ -102,7 +100,7 @@ fn defect<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Defect
     Err(Defect::new(field, reason))
 }
 
-/// Sectors to leave for a bitmap on an area of `sectors`, whether or not one is made now.
+/// Sectors to reserve for a bitmap on an area of `sectors`, even if none is created now.
 pub(crate) const fn bitmap_space(sectors: u64) -> u64 {
     if sectors < 128 {
         0
@@ -115,8 +113,8 @@ pub(crate) const fn bitmap_space(sectors: u64) -> u64 {
     }
 }
 
-/// Data offset for a member of `sectors`: room for superblock, bitmap and log,
-/// headroom of about a thousandth, `checksums`, rounded up to a mebibyte.
+/// The data offset for a member of `sectors`: space for superblock, bitmap and log, headroom of about a thousandth, and
+/// `checksums`, rounded up to a mebibyte.
 fn default_data_offset(sectors: u64, chunk: u64, checksums: u64) -> u64 {
     let mut headroom = HEADROOM_MAX;
     while headroom << 10 > sectors && (chunk == 0 || headroom / 2 >= chunk * 2) {
@@ -125,15 +123,15 @@ fn default_data_offset(sectors: u64, chunk: u64, checksums: u64) -> u64 {
     (24 + bitmap_space(sectors) + headroom + checksums).next_multiple_of(MEBIBYTE)
 }
 
-/// Where things go on each of `members_bytes`: every member's length, in the
-/// order in which they are given. The first decides the data offset of all.
+/// The placement on each of `members_bytes`: the lengths of all members, in the user's order. The first determines the
+/// data offset of all.
 ///
 /// # Errors
-/// When a member is too short, or what is asked does not fit it.
+/// When a member is too short, or the request does not fit it.
 pub fn place(request: &Request, members_bytes: &[u64]) -> Result<Vec<Placement>, Defect> {
     let members: Vec<u64> = members_bytes.iter().map(|bytes| bytes / SECTOR_BYTES).collect();
     let Some(first) = members.first() else {
-        return defect("placement.members", "there is none");
+        return defect("placement.members", "no members");
     };
     if let Some(short) = members.iter().find(|sectors| **sectors < MEMBER_SECTORS_MIN) {
         return defect(
@@ -149,10 +147,12 @@ pub fn place(request: &Request, members_bytes: &[u64]) -> Result<Vec<Placement>,
 
 fn data_offset(request: &Request, first: u64) -> Result<u64, Defect> {
     match (request.version, request.data_offset) {
-        (Version::V0_90, _) => defect("placement.version", "0.90 is read and kept up to date, but not made anew"),
+        (Version::V0_90, _) => {
+            defect("placement.version", "existing 0.90 arrays are supported, but new ones are not created")
+        }
         (Version::V1_0, None) => Ok(0),
         (Version::V1_0, Some(offset)) if offset.0 == 0 => Ok(0),
-        (Version::V1_0, Some(_)) => defect("placement.data_offset", "with metadata 1.0 data begins at 0"),
+        (Version::V1_0, Some(_)) => defect("placement.data_offset", "with metadata 1.0, data starts at sector 0"),
         (_, Some(offset)) => Ok(offset.0),
         (_, None) => {
             let component = request.component.unwrap_or(Sectors(first)).0.min(first) * SECTOR_BYTES;
@@ -162,7 +162,7 @@ fn data_offset(request: &Request, first: u64) -> Result<u64, Defect> {
     }
 }
 
-/// Sectors of data that a member of `sectors` can hold at most.
+/// Maximum sectors of data on a member of `sectors`.
 fn free_sectors(version: Version, sectors: u64, data_offset: u64) -> Option<u64> {
     match version {
         Version::V0_90 | Version::V1_0 => {
@@ -172,8 +172,8 @@ fn free_sectors(version: Version, sectors: u64, data_offset: u64) -> Option<u64>
     }
 }
 
-/// What a component is a multiple of, in sectors: whole KiB, whole chunks; level 1 in 64 KiB, in case it is
-/// reshaped to a level with chunks.
+/// The unit of a component, in sectors: whole KiB, or whole chunks. For level 1 it is 64 KiB, for a later reshape to a
+/// level with chunks.
 pub(crate) fn component_unit(level: Level, chunk: Sectors) -> u64 {
     match level {
         Level::Raid1 => 128,
@@ -206,7 +206,7 @@ fn component(request: &Request, members: &[u64], data_offset: u64) -> Result<u64
     }
 }
 
-/// What the bitmap covers: a component, or for level 10 the array.
+/// Sectors that the bitmap covers: the component, or for level 10 the array.
 fn sync_size(request: &Request, component: u64) -> Result<u64, Defect> {
     if request.level != Level::Raid10 {
         return Ok(component);
@@ -214,12 +214,12 @@ fn sync_size(request: &Request, component: u64) -> Result<u64, Defect> {
     let (near, far) = (u64::from(request.layout & 0xff), u64::from((request.layout >> 8) & 0xff));
     let chunk = request.chunk_bytes / SECTOR_BYTES;
     if near == 0 || far == 0 {
-        return defect("placement.layout", format!("{:#x} keeps no copies", request.layout));
+        return defect("placement.layout", format!("{:#x} is a layout without copies", request.layout));
     }
     if chunk == 0 {
         return defect("placement.chunk", "level 10 needs one");
     }
-    // Whole chunks at each step, as the kernel computes the array's size.
+    // Rounded to whole chunks at each step, as the kernel computes the array's size.
     match (component / chunk / far).checked_mul(request.raid_disks.into()) {
         Some(chunks) => Ok(chunks / near * chunk),
         None => defect("placement.component", format!("{component} sectors are too many")),
@@ -242,7 +242,7 @@ fn bitmap(request: &Request, component: u64) -> Result<Option<BitmapPlacement>, 
     let chunk = chunk_bytes / SECTOR_BYTES;
     let blocks = |bits: u64| (bits.div_ceil(8) + BITMAP_SUPERBLOCK_BYTES).next_multiple_of(4096);
     let sectors_from_superblock = match request.version {
-        // Before the log; mdadm leaves room for one bit more than there are.
+        // The bitmap is before the log. mdadm reserves space for one bit more than necessary.
         Version::V1_0 => -((blocks(sync_size / chunk + 1) / SECTOR_BYTES + BAD_BLOCK_LOG_SECTORS) as i32),
         _ => 8,
     };
@@ -254,11 +254,11 @@ fn bitmap(request: &Request, component: u64) -> Result<Option<BitmapPlacement>, 
     }))
 }
 
-/// Bytes of a chunk for a bitmap over `covers`, as asked for or as mdadm chooses;
-/// superblock and bits must fit `room_bytes`.
+/// Bytes that one bit of a bitmap over `covers` covers: `asked`, or mdadm's choice. Superblock and bits must fit
+/// `room_bytes`.
 ///
 /// # Errors
-/// When what is asked for is no chunk, or they do not fit.
+/// When `asked` is no valid chunk, or the bitmap does not fit.
 pub fn bitmap_chunk(covers: Sectors, asked: Option<u64>, room_bytes: u64) -> Result<u64, Defect> {
     let Some(room) = room_bytes.checked_sub(BITMAP_SUPERBLOCK_BYTES).filter(|room| *room > 0) else {
         return defect("placement.bitmap", "there is no room for one");
@@ -276,7 +276,7 @@ pub fn bitmap_chunk(covers: Sectors, asked: Option<u64>, room_bytes: u64) -> Res
     }
 }
 
-/// The smallest chunk, in bytes, with which `bits` suffice for `sync_size` sectors.
+/// The smallest chunk, in bytes, with which `bits` cover `sync_size` sectors.
 fn smallest_chunk(sync_size: u64, bits: u64) -> u64 {
     let mut chunk = 4096;
     let mut needed = sync_size / 8 + 1;
@@ -321,8 +321,8 @@ fn place_one(
     })
 }
 
-/// Distance of the log from a superblock that stands before the data, `None`
-/// when there is no room between; an error when not even the bitmap fits.
+/// The distance of the log from a superblock before the data. `None` when there is no space for a log; an error when
+/// not even the bitmap fits.
 fn log_after_superblock(
     super_offset: u64,
     data_offset: u64,
@@ -335,13 +335,13 @@ fn log_after_superblock(
         return defect("placement.data_offset", reason);
     }
     if has_bitmap && room < 8 + bitmap_space {
-        let reason = format!("sector {data_offset}: the bitmap ends only at {}", super_offset + 8 + bitmap_space);
+        let reason = format!("sector {data_offset}: but the bitmap ends at sector {}", super_offset + 8 + bitmap_space);
         return defect("placement.data_offset", reason);
     }
     if room >= 8 + bitmap_space + BAD_BLOCK_LOG_SECTORS {
         return Ok(Some(8 + bitmap_space as i32));
     }
-    // Squeezed in before the data, unless the bitmap is there.
+    // At the end of the space before the data, unless the bitmap is there.
     let fits = room >= 8 + BAD_BLOCK_LOG_SECTORS && !has_bitmap;
     Ok(fits.then_some((room - BAD_BLOCK_LOG_SECTORS) as i32))
 }

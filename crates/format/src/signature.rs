@@ -1,61 +1,62 @@
-//! What others leave on a disk: file systems, partition tables, volume managers, other RAID formats, disk images.
+//! Signatures of other formats on a disk: file systems, partition tables, volume managers, other RAID formats, disk
+//! images.
 //!
-//! A table of the bytes by which each is known, and where they lie. It serves to refuse: a member-to-be that holds any of
-//! these is somebody's, and so is one whose beginning holds anything at all. It never decides how something is read,
-//! and a name that it gives may be of something that is only left over. md's own superblocks are another module's matter
-//! ([`superblock`](crate::superblock)).
+//! A table of the signatures' bytes and positions. It serves refusals only: a new member with any of these is in use,
+//! and so is one whose start holds any data. It never interprets a format, and a signature may be a leftover. md's own
+//! superblocks are in the module [`superblock`](crate::superblock).
 //!
-//! Facts: the formats' public headers and documentation, as `libblkid` lists them; each is a place and a constant.
+//! Facts: the formats' public headers and documentation, as `libblkid` lists them. Each fact is a position and a
+//! constant.
 
 use std::ops::Range;
 
-/// Something that is on a member.
+/// A signature found on a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signature {
-    /// What it is, with its article: "an XFS file system".
+    /// The format, with its article: "an XFS file system".
     pub what: &'static str,
-    /// The member's byte where its signature lies.
+    /// The signature's byte position on the member.
     pub at: u64,
 }
 
 impl Signature {
-    /// Whether it is a table of partitions, so that what is sought may be in one of them.
+    /// Whether it is a partition table, so that the array may be in one of the partitions.
     pub fn is_partition_table(&self) -> bool {
         matches!(self.what, GPT | MBR)
     }
 
-    /// Whether it is known what it is, and not only that something is there.
+    /// Whether the format is known. Otherwise there is only unknown data.
     pub fn is_known(&self) -> bool {
         self.what != OTHER
     }
 }
 
-/// How many bytes at the beginning of a member have to be zeros: what begins otherwise is somebody's, of whatever kind.
+/// Bytes at the start of a member that must be zeros. Any other contents mean that the member is in use.
 pub const HEAD_BYTES: u64 = 4096;
 
-/// The signatures that lie at the beginning; the last of it are ZFS's labels.
+/// Length of the first window. ZFS's labels are the last signatures in it.
 const START_BYTES: u64 = 512 << 10;
 
-/// The signatures that lie at the end; ZFS aligns its labels there.
+/// Length of the last window. ZFS aligns its labels there.
 const END_BYTES: u64 = 768 << 10;
 
-/// Single places in between, and how much is looked at there.
+/// Starts of the windows in between, and their length.
 const SPOTS: [u64; 4] = [1 << 20, 2 << 20, 4 << 20, 64 << 20];
 const SPOT_BYTES: u64 = 4096;
 
-/// Where a signature lies.
+/// The position of a signature.
 #[derive(Clone, Copy)]
 enum Place {
-    /// So many bytes from the beginning.
+    /// This many bytes from the start.
     Start(u64),
-    /// So many bytes before the end.
+    /// This many bytes before the end.
     End(u64),
-    /// So many bytes before the end, which is rounded down to 4096 bytes.
+    /// This many bytes before the end, rounded down to 4096 bytes.
     RoundEnd(u64),
 }
 use Place::{End, RoundEnd, Start};
 
-/// What, where, and the bytes.
+/// Name, positions, and bytes of a signature.
 type Entry = (&'static str, &'static [Place], &'static [u8]);
 
 const EXT: &str = "an ext2, ext3 or ext4 file system";
@@ -74,9 +75,9 @@ const FAKE_RAID: &str = "a member of a firmware RAID";
 const DM: &str = "metadata of a device-mapper target";
 const ZFS: &str = "a member of a ZFS pool";
 const MBR: &str = "a partition table (MBR) or a boot sector";
-const OTHER: &str = "data of a kind that is not known";
+const OTHER: &str = "data of an unknown kind";
 
-/// Whole pages' ends, where swap space is marked, for every size of a page.
+/// The ends of pages of every size, where swap space has its signature.
 const PAGE_ENDS: &[Place] = &[Start(4086), Start(8182), Start(16_374), Start(32_758), Start(65_526)];
 
 /// The second header of LUKS2.
@@ -91,7 +92,7 @@ const LUKS2: &[Place] = &[
     Start(0x40_0000),
 ];
 
-/// Sectors before the end, as Promise's firmware has them.
+/// Sectors before the end, as used by Promise's firmware.
 const PROMISE: &[Place] = &[
     End(63 * 512),
     End(255 * 512),
@@ -107,7 +108,7 @@ const PROMISE: &[Place] = &[
     End(991 * 512),
 ];
 
-/// The telling ones come first: a boot sector is also part of NTFS, FAT and GPT.
+/// The most specific signatures come first: a boot sector is also part of NTFS, FAT and GPT.
 const TABLE: &[Entry] = &[
     (LUKS, &[Start(0)], b"LUKS\xba\xbe"),
     (LUKS, LUKS2, b"SKUL\xba\xbe"),
@@ -182,8 +183,8 @@ const TABLE: &[Entry] = &[
     (MBR, &[Start(510)], b"\x55\xaa"),
 ];
 
-/// The parts of a member of `member_bytes` that [`recognize`] goes by: in order and apart from each other. All begin at
-/// whole units of 4096 bytes, and end there too but for the member's end.
+/// The parts of a member of `member_bytes` that [`recognize`] needs: ascending, without overlap. They start at
+/// multiples of 4096 bytes, and end there too, except at the member's end.
 pub fn windows(member_bytes: u64) -> Vec<Range<u64>> {
     let tail = member_bytes.saturating_sub(END_BYTES) / 4096 * 4096;
     let spots = SPOTS.into_iter().map(|at| at..at + SPOT_BYTES).filter(|spot| spot.end <= tail);
@@ -198,8 +199,8 @@ pub fn windows(member_bytes: u64) -> Vec<Range<u64>> {
     windows
 }
 
-/// What is on a member of `member_bytes`, by parts of it: where each begins, and its bytes. A part that lacks is taken as
-/// one without signatures. `None`: nothing that is known, and its beginning, if that is among the parts, is all zeros.
+/// The first signature on a member of `member_bytes`, from some parts of it (start and bytes). A missing part counts as
+/// one without signatures. `None` means: no known signature, and zeros at the start, if that part is given.
 pub fn recognize(member_bytes: u64, parts: &[(u64, Vec<u8>)]) -> Option<Signature> {
     let view = View { member_bytes, parts };
     let entries = TABLE.iter().flat_map(|&(what, places, magic)| places.iter().map(move |place| (what, *place, magic)));
@@ -256,7 +257,7 @@ impl View<'_> {
 mod tests {
     use super::*;
 
-    /// The windows of a member that holds these bytes and zeros otherwise.
+    /// The windows of a member with these bytes and zeros otherwise.
     fn parts(member_bytes: u64, at: u64, bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
         let part = |window: Range<u64>| {
             let mut part = vec![0; (window.end - window.start) as usize];
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_that_is_not_zeros_is_somebodys_and_zeros_are_nobodys() {
+    fn a_start_with_data_is_in_use_and_a_start_of_zeros_is_free() {
         for member_bytes in [0, 1, 4096, 10_000, 3 << 20] {
             assert_eq!(recognize(member_bytes, &parts(member_bytes, 0, &[])), None);
         }

@@ -1,12 +1,13 @@
-//! Names that anybody may have chosen, array's and file's, as text that is safe to print and can be read back.
+//! Names of arrays and files, which anyone may have chosen, as text that is safe to print and can be parsed back.
 //!
-//! A superblock and a directory may hold any bytes: escapes that drive a terminal, line feeds that forge a line of a
-//! report, letters that reverse what follows. A name of harmless letters is itself; any other is written as a shell
-//! quotes it, `$'a\x1b[31m'`, so that it can be typed as it is printed.
+//! A superblock and a directory may hold any bytes: escapes that control a terminal, line feeds that forge a line of a
+//! report, letters that reverse the following ones. A name of harmless letters is unchanged. Any other is quoted as in
+//! a shell, `$'a\x1b[31m'`, so that the user can type it as printed. Nothing here validates a name. Source: bash(1),
+//! "QUOTING".
 
 use std::fmt::Write;
 
-/// The name, or the name in a shell's quotes where it is not UTF-8, has control characters, or looks quoted itself.
+/// The name. It is quoted as in a shell if it is not UTF-8, has control characters, or looks quoted itself.
 pub fn quoted(name: &[u8]) -> String {
     match std::str::from_utf8(name) {
         Ok(text) if is_harmless(text) && !is_quoted(text) => text.to_owned(),
@@ -14,14 +15,14 @@ pub fn quoted(name: &[u8]) -> String {
     }
 }
 
-/// The bytes of a name that [`quoted`] wrote; of any other text, its own.
+/// The bytes of a name that [`quoted`] printed; of any other text, its own.
 pub fn unquoted(text: &str) -> Vec<u8> {
     let inner = text.strip_prefix("$'").and_then(|rest| rest.strip_suffix('\''));
     inner.and_then(unescaped).unwrap_or_else(|| text.as_bytes().to_vec())
 }
 
-/// The text with control characters, and letters that change the direction of others, written as `\u{1b}`; line feeds and
-/// tabs stay. For text that others had a part in, before it goes to a terminal.
+/// The text with control characters and direction-changing letters written as `\u{1b}`; line feeds and tabs stay. For
+/// text of foreign origin, before it goes to a terminal.
 pub fn plain(text: &str) -> String {
     let stays = |letter: char| matches!(letter, '\n' | '\t') || !is_active(letter);
     if text.chars().all(stays) {
@@ -45,7 +46,7 @@ fn is_quoted(text: &str) -> bool {
     text.starts_with("$'") && text.ends_with('\'')
 }
 
-/// Whether a letter does something other than to stand there.
+/// Whether a letter does more than show itself.
 fn is_active(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
@@ -74,7 +75,7 @@ fn push_byte(text: &mut String, byte: u8) {
     write!(text, "\\x{byte:02x}").expect("a string takes everything");
 }
 
-/// `None` where it is not what [`quote`] writes.
+/// `None` for text that [`quote`] never writes.
 fn unescaped(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut rest = text.bytes();

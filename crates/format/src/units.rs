@@ -1,13 +1,13 @@
-//! Units as types, so that a position in the array cannot be taken for one on
-//! a member. Bytes are `u64` everywhere; md's 512-byte sectors are [`Sectors`]
-//! and occur only where the format itself counts in them.
+//! Units as types, so that a position in the array cannot be confused with one on a member. Bytes are `u64` everywhere.
+//! md's 512-byte sectors are [`Sectors`], and occur only where the format itself counts in them. Nothing here rounds
+//! implicitly.
 
 use std::fmt;
 
-/// Bytes in one of md's sectors, whatever the device's own block size is.
+/// Bytes in one of md's sectors, whatever the device's block size.
 pub const SECTOR_BYTES: u64 = 512;
 
-/// A count of 512-byte sectors, as the on-disk structures hold it.
+/// A count of 512-byte sectors, as in the on-disk structures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Sectors(pub u64);
 
@@ -22,7 +22,7 @@ impl Sectors {
         self.0.checked_mul(SECTOR_BYTES)
     }
 
-    /// The same length in bytes. For values that were checked on reading.
+    /// The same length in bytes, for values that were checked at decoding.
     ///
     /// # Panics
     /// When the product exceeds a `u64`.
@@ -31,7 +31,7 @@ impl Sectors {
     }
 }
 
-/// A byte position in the array, as its user sees it.
+/// A byte position in the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ArrayByte(pub u64);
 
@@ -43,12 +43,12 @@ pub struct ComponentByte(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct MemberByte(pub u64);
 
-/// A member's place in the array, `0..raid_disks`: md's "role" or `raid_disk`.
+/// The slot of a member in the array, `0..raid_disks`: md's "role" or `raid_disk`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u16);
 
 impl Slot {
-    /// For indexing a table by slot.
+    /// The slot as an index into a table.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -60,7 +60,6 @@ impl fmt::Display for Slot {
     }
 }
 
-/// A member's `dev_number`: its index in the superblock's table of roles.
-/// Not its slot.
+/// A member's `dev_number`: its index in the superblock's table of roles. It is not the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceNumber(pub u16);

@@ -1,5 +1,5 @@
-//! Superblocks that are damaged, or that lie with a right checksum: each is
-//! refused by the name of its field, and nothing panics.
+//! Superblocks that are damaged, or hostile with a correct checksum. Each is refused with the name of its field, and
+//! nothing panics.
 
 use mdspace_format::Defect;
 use mdspace_format::geometry::Level;
@@ -9,7 +9,7 @@ use mdspace_format::superblock::{
 use mdspace_format::units::{DeviceNumber, Sectors, Slot};
 use proptest::prelude::*;
 
-/// A superblock of the kernel's, and the length of the member that it was on.
+/// A superblock written by the kernel, and the length of its member.
 struct Real {
     version: Version,
     member_bytes: u64,
@@ -53,7 +53,7 @@ impl Real {
         self
     }
 
-    /// Sets the checksum right, counted here byte by byte.
+    /// Corrects the checksum, computed here byte by byte.
     fn summed(mut self) -> Self {
         let (at, length) = match self.version {
             Version::V0_90 => (152, 4096),
@@ -96,7 +96,7 @@ fn what_follows_the_superblock_does_not_count() {
     }
 }
 
-/// What is written over a real superblock, where, and the field that must be named for it.
+/// A description, the bytes written over a real superblock, and the field that the refusal must name.
 type Lie = (&'static str, &'static [(usize, &'static [u8])], &'static str);
 
 fn refused_by_name(real: impl Fn() -> Real, lies: &[Lie]) {
@@ -187,7 +187,7 @@ fn a_member_that_was_cut_short_is_refused() {
     let mut real = v1();
     real.member_bytes -= 512;
     assert_eq!(real.decode().expect_err("one sector is gone").field, "superblock.data_size");
-    // With the superblock at the end there is none to be found where it would be.
+    // With the superblock at the end, none is found at the new end.
     let mut real = v1_at_end();
     real.member_bytes -= 4096;
     assert_eq!(real.decode().expect_err("it says where it belongs").field, "superblock.super_offset");
@@ -236,7 +236,7 @@ fn a_checkpoint_of_0_90_that_does_not_count_is_kept() {
     let real = v0().with(132, &[0]).with(156, &[1]).with(164, &[9]).with(172, &[0; 4]).summed();
     assert_eq!(real.superblock().resync, Resync::From(Sectors(0)));
     assert!(real.superblock().encode() == real.bytes);
-    // Now it counts.
+    // Now the checkpoint is valid.
     let real = real.with(164, &[1]).with(172, &[64]).summed();
     assert_eq!(real.superblock().resync, Resync::From(Sectors(64)));
     assert!(real.superblock().encode() == real.bytes);

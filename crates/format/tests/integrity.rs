@@ -1,5 +1,5 @@
-//! Checksums: places, round trips, refusals by the name of the field; and what
-//! is damaged or of another member or epoch is unknown, never believed.
+//! Checksums: positions, round trips, and refusals with the field's name. Damaged pages, and pages of another member or
+//! epoch, are unknown and never trusted.
 
 use mdspace_format::geometry::Level;
 use mdspace_format::integrity::{
@@ -78,7 +78,7 @@ fn a_created_array_has_room_for_checksums_and_for_what_md_may_put_there() {
     }
 }
 
-/// With too little before its data: 32 KiB, of which md has a use for 16 at this size.
+/// A superblock with too little space before its data: 32 KiB, of which md reserves 16 at this size.
 fn tight(level: Level, member_bytes: u64) -> Superblock {
     let data_offset = Some(Sectors(64));
     superblocks(&Request { integrity: false, data_offset, ..request(Version::V1_2, level) }, member_bytes)
@@ -103,15 +103,15 @@ fn where_there_is_too_little_room_before_the_data_checksums_are_at_the_end_of_th
         assert_eq!(first.0 + PAGE_BYTES as u64, member_bytes / 4096 * 4096, "{level:?}");
         assert!(second.0 >= superblock.data_at().0 + superblock.data_bytes(), "{level:?}");
         assert_eq!(first.0 + PAGE_BYTES as u64 - second.0, bytes_for(superblock.data_bytes()), "{level:?}");
-        // Nothing of md's may be there.
+        // No area of md may be there.
         let mut with_bitmap = superblock.clone();
         with_bitmap.bitmap = Some(BitmapPlace { sectors_from_superblock: ((second.0 >> 9) + 8) as i32 });
         assert_eq!(Layout::of(&with_bitmap).expect_err("over a bitmap").field, "superblock.data_offset");
-        // When it grows over them, there are none.
+        // A component that covers them leaves no checksums.
         let header = Header::new(&superblock, &layout, 77);
         superblock.component = used;
         assert!(Layout::of(&superblock).is_err(), "{level:?}");
-        // When it grows a little, or the member does, they are of another shape or not looked for there.
+        // A component that changes a little makes them invalid, or moves them.
         superblock.component = Sectors(component.0 - unit);
         let other = Layout::of(&superblock).expect("room");
         assert_eq!(header.check(&superblock, &other).expect_err("of another size").field, "checksums.blocks");
@@ -122,7 +122,7 @@ fn where_there_is_too_little_room_before_the_data_checksums_are_at_the_end_of_th
 }
 
 proptest! {
-    /// What a shrink is asked for is exactly what it takes, wherever they are then.
+    /// A shrink asks for exactly the space that checksums then take, wherever they are.
     #[test]
     fn the_largest_component_with_room_has_room_and_a_larger_one_has_not(
         offset in 4_u64..600,
@@ -206,7 +206,7 @@ fn a_wrong_header_is_refused_by_field_and_the_other_copy_counts() {
 }
 
 #[test]
-fn a_superblock_that_others_wrote_is_not_vouched_for() {
+fn a_superblock_of_another_program_is_not_vouched_for() {
     let superblock = superblock();
     let mut header = header();
     assert!(header.vouches_for(&superblock));
@@ -218,8 +218,8 @@ fn a_superblock_that_others_wrote_is_not_vouched_for() {
     let next = later(1, 1);
     assert!(!header.vouches_for(&next));
     header.stamps = [Stamp::of(&superblock), Stamp::of(&next)];
-    assert!(header.vouches_for(&superblock) && header.vouches_for(&next), "whichever the power left");
-    // The kernel writes whole seconds, and may take back the event that it added.
+    assert!(header.vouches_for(&superblock) && header.vouches_for(&next), "whichever a power loss leaves");
+    // The kernel writes whole seconds, and may revert the event that it added.
     let kernels = later(1, 0);
     header.stamps = [Stamp::of(&kernels); 2];
     assert!(!header.vouches_for(&kernels), "even if one of ours had been the same");
@@ -237,7 +237,7 @@ fn page(entries: &[(usize, u8)]) -> Page {
 }
 
 #[test]
-fn a_page_is_believed_only_where_and_when_it_belongs() {
+fn a_page_is_accepted_only_at_its_position_and_in_its_epoch() {
     let page = page(&[(0, 1), (500, 2), (1019, 3)]);
     let mut bytes = vec![0; PAGE_BYTES];
     page.encode(&binding(), 5, &mut bytes);
@@ -278,7 +278,7 @@ fn a_damaged_sector_of_open_regions_opens_them_all() {
 
 #[test]
 fn a_crc_of_zero_is_still_a_checksum() {
-    // The last four bytes decide the CRC, and linearly: solved for zero.
+    // The last four bytes determine the CRC linearly, so they are solved for a CRC of 0.
     let nearly = |tail: u32| {
         let mut block = vec![0; 4096];
         block[4092..].copy_from_slice(&tail.to_le_bytes());

@@ -1,5 +1,5 @@
-//! Bitmap, bad-block log and partial parity log: round trips, and refusals by
-//! the name of the field. Real ones are in `metadata.rs`.
+//! Bitmap, bad-block log and partial parity log: round trips, and refusals with the field's name. `metadata.rs` has
+//! real ones.
 
 use mdspace_format::bad_blocks::{self, BadRange, COUNT_MAX};
 use mdspace_format::bitmap::{self, BitmapSuper};
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 const UUID: [u8; 16] = *b"a set of members";
 
-/// 100 chunks of 64 KiB and a part of one more.
+/// 100 chunks of 64 KiB and a part of another.
 fn bitmap() -> BitmapSuper {
     BitmapSuper::new(UUID, Sectors(100 * 128 + 2), 64 << 10, 7)
 }
@@ -71,7 +71,7 @@ fn bad_blocks_that_cannot_be_are_refused() {
     assert_eq!(bad_blocks::decode(&last, 64).expect_err("no such unit").field, "bad_blocks");
     let long = BadRange { first: Sectors(0), count: Sectors(COUNT_MAX * 512 + 1) };
     assert_eq!(bad_blocks::encode(&[long], 0, 4096).expect_err("513 entries").field, "bad_blocks");
-    // Empty entries, as the kernel leaves them, mean nothing; what follows the end does not count.
+    // Empty entries, which the kernel leaves, are skipped. Entries after the end are ignored.
     let bytes = [5 << 10, 0, 7 << 10 | 2, u64::MAX, 9 << 10 | 1].map(u64::to_le_bytes).concat();
     assert_eq!(bad_blocks::decode(&bytes, 3), Ok(vec![BadRange { first: Sectors(56), count: Sectors(16) }]));
 }
@@ -88,7 +88,7 @@ fn entries() -> impl Strategy<Value = Vec<Entry>> {
     prop::collection::vec(entry, 0..ENTRIES_MAX)
 }
 
-/// `bytes` with the checksum of a header set right.
+/// `bytes` with the checksum of a header corrected.
 fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes[532..536].fill(0);
     let sum = partial_parity::checksum(&bytes);
@@ -139,7 +139,7 @@ proptest! {
         prop_assert_eq!(found.as_ref().map(|found| found.start), first);
         if let Some(found) = found {
             let stop = (found.start..end).find(|byte| !set[(byte / 1024) as usize]).unwrap_or(end);
-            // Cut only where a chunk ends, and not before `most`.
+            // Cut only at the end of a chunk, and not before `most`.
             prop_assert!(found.end == stop || (found.end % 1024 == 0 && found.end < stop));
             prop_assert!(found.end == stop || found.end + 1024 > found.start + most);
         }
@@ -166,7 +166,7 @@ proptest! {
         for bit in 0..bitmap.bits() {
             let covered = bitmap.bytes_of(bit);
             let touched = covered.start < range.end && range.start < covered.end && length > 0;
-            // The last chunk is shorter: a range just beyond it touches nothing, but may name it.
+            // The last chunk is shorter: a range just beyond it touches nothing, but may include it.
             prop_assert!(bits.contains(&bit) == touched || bit == 100 && !touched, "bit {}", bit);
         }
         prop_assert!(bits.end <= bitmap.bits());
@@ -191,7 +191,7 @@ proptest! {
         let Ok(log) = log else { return Ok(()) };
         let mut read = bad_blocks::decode(&log, shift).expect("just written").into_iter();
         for range in ranges {
-            // Its pieces follow each other, from its start rounded down to its end rounded up.
+            // Its entries are adjacent, from its start rounded down to its end rounded up.
             let mut at = range.first.0 / unit * unit;
             while at < range.first.0 + range.count.0 {
                 let piece = read.next().expect("a piece for it");

@@ -1,8 +1,8 @@
-//! What the real driver and mdadm left on members, read here.
+//! Metadata written by the real driver and mdadm, decoded here.
 //!
-//! `fixtures/` holds superblocks, bitmaps and logs as the kernel wrote them, and
-//! beside each what `mdadm --examine` said of it: an oracle that shares no code
-//! with this crate. `tests/kernel/fixtures.sh` makes them anew.
+//! `fixtures/` holds superblocks, bitmaps and logs as the kernel wrote them. Beside each is the output of `mdadm
+//! --examine`: an oracle that shares no code with this crate. `tests/kernel/fixtures.sh` creates them again. No test
+//! changes a fixture.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use mdspace_format::partial_parity::{self, Entry, Header, signature};
 use mdspace_format::superblock::{self, DeviceFlags, DeviceRole, Resync, Superblock, Version};
 use mdspace_format::units::{DeviceNumber, MemberByte, Sectors, Slot};
 
-/// A member whose metadata was kept.
+/// A member with recorded metadata.
 struct Sample {
     /// `array/member`, for messages.
     name: String,
@@ -38,7 +38,7 @@ impl Sample {
         }
     }
 
-    /// What mdadm printed after `label : `, if it did.
+    /// mdadm's text after `label : `, if it printed that label.
     fn said(&self, label: &str) -> Option<&str> {
         said(&self.examine, label)
     }
@@ -58,7 +58,7 @@ impl Sample {
             .unwrap_or_else(|| panic!("{}: no superblock", self.name))
     }
 
-    /// Another of the member's files, with mdadm's text on it.
+    /// Another of the member's files, with mdadm's text about it.
     fn beside(&self, extension: &str) -> Option<(Vec<u8>, String)> {
         let bytes = fs::read(self.path.with_extension(extension)).ok()?;
         let text = fs::read_to_string(self.path.with_extension(format!("examine-{extension}"))).unwrap_or_default();
@@ -70,7 +70,7 @@ fn said<'a>(text: &'a str, label: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.trim_start().strip_prefix(label)?.trim_start().strip_prefix(':').map(str::trim))
 }
 
-/// The number that a text begins with.
+/// The number at the start of a text.
 fn number(text: &str) -> i64 {
     let end = text.find(|c: char| c != '-' && !c.is_ascii_digit()).unwrap_or(text.len());
     text[..end].parse().unwrap_or_else(|_| panic!("{text:?} does not begin with a number"))
@@ -80,7 +80,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
 }
 
-/// Every member kept, in order of name.
+/// Every recorded member, in order of name.
 fn samples() -> Vec<Sample> {
     let mut paths: Vec<PathBuf> = fs::read_dir(fixtures())
         .expect("fixtures are there")
@@ -117,7 +117,7 @@ fn uuid_text(uuid: [u8; 16]) -> String {
         .join(":")
 }
 
-/// 0.90 prints its four words as numbers.
+/// A uuid of 0.90, printed as four numbers.
 fn uuid_words_text(uuid: [u8; 16]) -> String {
     let words = uuid.chunks(4).map(|word| format!("{:08x}", u32::from_le_bytes(word.try_into().expect("four"))));
     words.collect::<Vec<_>>().join(":")
@@ -281,7 +281,7 @@ fn every_device_of_0_90_is_as_mdadm_describes_it() {
     assert!(seen > 20, "only {seen} devices");
 }
 
-/// What a machine of the other byte order would have written: each word turned round, and the words of a number of 64 bits
+/// The superblock as a machine of the other byte order writes it: each word swapped, and the words of a 64-bit number
 /// in that machine's order.
 fn of_the_other_byte_order(bytes: &[u8]) -> Vec<u8> {
     let mut words: Vec<u32> = bytes.chunks(4).map(|word| u32::from_le_bytes(word.try_into().expect("four"))).collect();
@@ -361,8 +361,8 @@ fn bitmaps_are_as_mdadm_describes_them() {
     assert!(seen >= 8, "only {seen} bitmaps");
 }
 
-/// Two descriptions of the chunk's unit exist. The array was written at 5 chunks
-/// of so many KiB, and the kernel set a bit: number 5 if the field counts bytes.
+/// Two descriptions of the chunk's unit exist. The array was written at 5 chunks of this many KiB, and the kernel set a
+/// bit: number 5 if the field counts bytes.
 #[test]
 fn a_bitmaps_chunk_counts_bytes() {
     for kib in [4_u64, 64, 1024] {
@@ -415,7 +415,7 @@ fn partial_parity_logs_of_the_kernel_are_accepted() {
 
 /// The array was written with 4 KiB of zeros at its start; stripe 0 has its parity in slot 2.
 #[test]
-fn the_kernels_partial_parity_entry_tells_what_was_written() {
+fn the_kernels_partial_parity_entry_names_the_write() {
     let sample = sample("raid5-ppl-active/2");
     let (bytes, _) = sample.beside("ppl").expect("it has one");
     let header = Header::decode(&bytes, &sample.superblock().set_uuid, 1 << 20).expect("the kernel made it");

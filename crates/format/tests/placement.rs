@@ -1,6 +1,6 @@
-//! Placement against real mdadm: `fixtures/placements.txt` says where mdadm 4.2
-//! put things for many lengths, versions and wishes (`tests/kernel/placements.sh`
-//! makes it anew); here the same is asked of `place`.
+//! Placement against real mdadm. `fixtures/placements.txt` holds mdadm 4.2's positions for many lengths, versions and
+//! options (`tests/kernel/placements.sh` creates it again). `place` must return the same positions. No test changes the
+//! fixture.
 
 use std::fs;
 use std::path::Path;
@@ -10,13 +10,13 @@ use mdspace_format::placement::{BitmapChoice, BitmapPlacement, Placement, Reques
 use mdspace_format::superblock::Version;
 use mdspace_format::units::Sectors;
 
-/// One array that mdadm was asked to make.
+/// One creation by mdadm.
 struct Case {
     line: String,
     request: Request,
     members_bytes: Vec<u64>,
-    /// What mdadm said of the first member, or of each; empty: it refused.
-    told: Vec<String>,
+    /// mdadm's description of the first member, or of each. Empty: mdadm refused.
+    described: Vec<String>,
 }
 
 fn cases() -> Vec<Case> {
@@ -27,15 +27,15 @@ fn cases() -> Vec<Case> {
             cases.push(Case::parse(line));
             continue;
         }
-        let told = &mut cases.last_mut().expect("a request comes first").told;
+        let described = &mut cases.last_mut().expect("a request comes first").described;
         if line.trim() == "refused" {
             continue;
         }
-        if told.is_empty() || line.starts_with("  /dev/loop") && !told.iter().all(String::is_empty) {
-            told.push(String::new());
+        if described.is_empty() || line.starts_with("  /dev/loop") && !described.iter().all(String::is_empty) {
+            described.push(String::new());
         }
         if !line.starts_with("  /dev/loop") {
-            let last = told.last_mut().expect("just pushed");
+            let last = described.last_mut().expect("just pushed");
             last.push_str(line);
             last.push('\n');
         }
@@ -74,20 +74,20 @@ impl Case {
             bad_block_log: true,
             integrity: false,
         };
-        Self { line: line.to_owned(), request, members_bytes, told: Vec::new() }
+        Self { line: line.to_owned(), request, members_bytes, described: Vec::new() }
     }
 }
 
 /// The number after `label : `.
-fn said(text: &str, label: &str) -> Option<i64> {
+fn printed(text: &str, label: &str) -> Option<i64> {
     let rest = text.lines().find_map(|line| line.trim_start().strip_prefix(label)?.trim_start().strip_prefix(':'))?;
     let rest = rest.trim_start();
     let end = rest.find(|c: char| c != '-' && !c.is_ascii_digit()).unwrap_or(rest.len());
     Some(rest[..end].parse().expect("a number"))
 }
 
-/// The same in mdadm's words: super offset, data offset, data size, component, log, bitmap.
-fn described(placement: &Placement, level: Level) -> [Option<i64>; 6] {
+/// The placement in mdadm's terms: super offset, data offset, data size, component, log, bitmap.
+fn in_mdadms_terms(placement: &Placement, level: Level) -> [Option<i64>; 6] {
     let meaningful = !matches!(level, Level::Linear | Level::Raid0);
     [
         Some(placement.super_offset.0 as i64),
@@ -101,18 +101,19 @@ fn described(placement: &Placement, level: Level) -> [Option<i64>; 6] {
 
 fn expected(text: &str, level: Level) -> [Option<i64>; 6] {
     let meaningful = !matches!(level, Level::Linear | Level::Raid0);
-    let data_size = said(text, "Avail Dev Size");
+    let data_size = printed(text, "Avail Dev Size");
     // The log's line is "512 entries available at offset N sectors".
     let log = text.lines().find_map(|line| line.trim_start().strip_prefix("Bad Block Log : "));
     let log = log.and_then(|line| line.split("offset ").nth(1)?.split(' ').next()?.parse().ok());
-    let bitmap = said(text, "Internal Bitmap");
-    // With a bitmap and a data offset that leaves no more room, mdadm 4.2 puts the log over the bitmap. We make none.
+    let bitmap = printed(text, "Internal Bitmap");
+    // With a bitmap, and a data offset without further space, mdadm 4.2 puts the log over the bitmap. This crate
+    // creates no log there.
     let log = log.filter(|log| Some(*log) != bitmap);
     [
-        said(text, "Super Offset"),
-        said(text, "Data Offset"),
+        printed(text, "Super Offset"),
+        printed(text, "Data Offset"),
         data_size,
-        said(text, "Used Dev Size").or(data_size).filter(|_| meaningful),
+        printed(text, "Used Dev Size").or(data_size).filter(|_| meaningful),
         log,
         bitmap,
     ]
@@ -124,16 +125,16 @@ fn everything_goes_where_mdadm_puts_it() {
     for case in cases() {
         let line = &case.line;
         let Ok(placements) = place(&case.request, &case.members_bytes) else {
-            assert!(case.told.is_empty(), "{line}: mdadm did it");
+            assert!(case.described.is_empty(), "{line}: mdadm created it");
             continue;
         };
-        for (member, (told, placement)) in case.told.iter().zip(&placements).enumerate() {
+        for (member, (described, placement)) in case.described.iter().zip(&placements).enumerate() {
             let level = case.request.level;
-            assert_eq!(described(placement, level), expected(told, level), "{line}: member {member}");
+            assert_eq!(in_mdadms_terms(placement, level), expected(described, level), "{line}: member {member}");
             if let Some(bitmap) = placement.bitmap {
                 let bits = bitmap.sync_size.bytes().div_ceil(bitmap.chunk_bytes);
-                assert_eq!(Some(bits as i64), said(told, "Bitmap"), "{line}");
-                assert_eq!(Some(bitmap.sync_size.0 as i64 / 2), said(told, "Sync Size"), "{line}");
+                assert_eq!(Some(bits as i64), printed(described, "Bitmap"), "{line}");
+                assert_eq!(Some(bitmap.sync_size.0 as i64 / 2), printed(described, "Sync Size"), "{line}");
             }
             compared += 1;
         }
@@ -141,7 +142,7 @@ fn everything_goes_where_mdadm_puts_it() {
     assert!(compared > 150, "only {compared} members");
 }
 
-/// A RAID-1 of so many sectors of data, and its bitmap.
+/// The bitmap of a RAID-1 with this many sectors of data.
 fn bitmap(version: Version, component: u64, bitmap: BitmapChoice) -> Option<BitmapPlacement> {
     let request = Request {
         version,
@@ -178,7 +179,7 @@ fn a_bitmap_takes_whole_blocks() {
 
 #[test]
 fn what_mdadm_refuses_is_refused() {
-    let refused: Vec<Case> = cases().into_iter().filter(|case| case.told.is_empty()).collect();
+    let refused: Vec<Case> = cases().into_iter().filter(|case| case.described.is_empty()).collect();
     assert!(!refused.is_empty());
     for case in refused {
         assert!(place(&case.request, &case.members_bytes).is_err(), "{}", case.line);

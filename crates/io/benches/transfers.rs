@@ -1,12 +1,10 @@
-//! What the executor costs: reads of a loop device over tmpfs with `O_DIRECT`,
-//! and of a cached file (where a read is little more than the way there and
-//! back), through [`Executor`] and [`FileMember`] and by a bare io_uring loop,
-//! with registered memory and descriptor and without.
+//! The cost of the executor: reads through [`Executor`] and [`FileMember`], beside a bare io_uring loop, with
+//! registered memory and descriptor and without.
 //!
-//! The contenders take turns in short rounds, and each is compared with the
-//! bare loop of its kind in the same round, because the machine's speed drifts. CPU time
-//! is this thread's, user and system; the loop driver's own threads come on
-//! top of it, the same for everybody.
+//! One load reads a loop device over tmpfs with `O_DIRECT`; the other reads a cached file, where a read is little more
+//! than the system call. The contenders take turns in short rounds. Each is compared with the bare loop of its kind in
+//! the same round, because the machine's speed drifts. CPU time is this thread's, user and system. The loop driver's
+//! own threads are not counted, equally for every contender. It measures only; it asserts no figure.
 //!
 //!     cargo bench -p mdspace-io --bench transfers
 
@@ -30,7 +28,7 @@ const MEMBER_BYTES: u64 = 512 << 20;
 const ROUND: Duration = Duration::from_millis(250);
 const ROUNDS: usize = 5;
 
-/// A kind of load.
+/// One load: size, depth and direct I/O of the reads.
 #[derive(Clone, Copy)]
 struct Load {
     bytes: usize,
@@ -38,7 +36,7 @@ struct Load {
     direct: Direct,
 }
 
-/// What one round gave.
+/// The result of one round.
 #[derive(Clone, Copy)]
 struct Sample {
     per_second: f64,
@@ -94,14 +92,14 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Gives the device's file its pages, so that holes are not what is measured.
+/// Writes the whole device, so that the bench does not measure holes.
 fn fill(path: &Path) {
     let mut file = std::fs::File::options().write(true).open(path).expect("the loop device opens");
     std::io::copy(&mut std::io::Read::take(std::io::repeat(7), MEMBER_BYTES), &mut file).expect("written");
     file.sync_all().expect("synced");
 }
 
-/// Positions that look random, the same for every contender.
+/// Pseudo-random positions, the same for every contender.
 struct Positions(u64);
 
 impl Positions {
@@ -122,8 +120,8 @@ impl Meter {
         Self { start: Instant::now(), cpu: cpu_time() }
     }
 
-    /// Whether the time is up, after so many turns. Looks at the clock every
-    /// 32 turns only, as that costs a good part of a read.
+    /// Whether the round is over after `turns` reads. It reads the clock only every 32 turns, because that costs a good
+    /// part of a read.
     fn is_over(&self, turns: u64) -> bool {
         turns.is_multiple_of(32) && self.start.elapsed() >= ROUND
     }
@@ -142,12 +140,12 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
 }
 
-/// Memory for one load: at least so much that registering it is worth while.
+/// Memory for one load: at least as much as makes registration worth while.
 fn pool(load: Load) -> Pool {
     Pool::new((load.bytes * load.depth).max(2 << 20))
 }
 
-/// Through the crate: one task for each read that is under way.
+/// Through the crate: one task for each read in flight.
 fn ours(path: &Path, load: Load, register: bool) -> Sample {
     let pool = pool(load);
     let executor = Executor::new(&Options { register, ..Options::new(pool.clone()) }).expect("io_uring");
@@ -177,7 +175,7 @@ fn ours(path: &Path, load: Load, register: bool) -> Sample {
     meter.sample(reads)
 }
 
-/// The least that io_uring allows.
+/// The minimal io_uring loop.
 fn bare(path: &Path, load: Load, register: bool) -> Sample {
     let pool = pool(load);
     let mut ring: IoUring =

@@ -1,5 +1,5 @@
-//! One type for every kind of member, so that an array can mix them without
-//! boxing each transfer's future.
+//! One type for every kind of member, so that an array can mix them without boxing each transfer's future. It adds no
+//! behaviour.
 
 use crate::file::FileMember;
 use crate::memory::MemoryMember;
@@ -8,7 +8,7 @@ use format::units::MemberByte;
 use std::cell::Ref;
 use std::rc::Rc;
 
-/// A member of any kind that this crate has; clones share it, such as an array and who measures beside it.
+/// A member of any kind in this crate. Clones share it.
 #[derive(Debug, Clone)]
 pub enum AnyMember {
     /// A regular file or block device.
@@ -29,7 +29,7 @@ impl From<MemoryMember> for AnyMember {
     }
 }
 
-/// Calls the same method of whichever member it is.
+/// Calls the same method of either kind.
 macro_rules! delegate {
     ($self:ident, $member:ident => $call:expr) => {
         match $self {

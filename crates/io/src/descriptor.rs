@@ -1,13 +1,12 @@
-//! An open descriptor; that of a member registered with the ring when there is
-//! room, so that the kernel need not look it up for each operation.
+//! Open descriptors. A member's descriptor is registered with the ring when a slot is free, so that the kernel need not
+//! look it up for each operation.
 //!
-//! Only members are: before Linux 6.13 the ring keeps a file that is taken back
-//! until every operation on any registered file has ended. A member's end
-//! soon; that of an accept may never come, and until then a block device that
-//! was let go would stay claimed.
+//! Only members' descriptors are registered. Before Linux 6.13, the ring keeps a file after its unregistration,
+//! until every operation on any registered file has ended. A member's operations end soon. An accept may never end, and
+//! would keep a removed block device claimed.
 //!
-//! Every operation holds its descriptor, so neither the number nor the
-//! registered place is given to another file before the last one completed.
+//! Every operation holds its descriptor. So neither the number nor the registered slot is reused before the last
+//! operation has completed. Source: io_uring_register(2).
 
 use crate::executor::Core;
 use io_uring::{squeue, types};
@@ -17,13 +16,13 @@ use std::rc::Rc;
 pub(crate) struct Descriptor {
     fd: OwnedFd,
     slot: Option<u32>,
-    /// Locks of the same bytes by other paths.
+    /// Locks of the same bytes through other paths.
     _aliases: Vec<OwnedFd>,
     core: Rc<Core>,
 }
 
 impl Descriptor {
-    /// On the current thread's executor.
+    /// A descriptor on the current thread's executor.
     ///
     /// # Panics
     /// When the thread has no executor.
@@ -31,7 +30,7 @@ impl Descriptor {
         Rc::new(Self { fd, slot: None, _aliases: Vec::new(), core: Core::current() })
     }
 
-    /// The same, registered: for what has no operations without an end. It holds `aliases` as long as itself.
+    /// A registered descriptor, for a file whose operations all end. It keeps `aliases` as long as itself.
     ///
     /// # Panics
     /// When the thread has no executor.
@@ -45,7 +44,7 @@ impl Descriptor {
         &self.core
     }
 
-    /// What goes into an entry's descriptor field, together with [`Descriptor::flags`].
+    /// The value of an entry's descriptor field. [`Descriptor::flags`] must go with it.
     pub(crate) fn target(&self) -> types::Fd {
         types::Fd(self.slot.map_or(self.fd.as_raw_fd(), u32::cast_signed))
     }
@@ -64,8 +63,8 @@ impl AsFd for Descriptor {
 impl Drop for Descriptor {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
-            // Others wait for the lock, which must not wait for other members' operations. Where there is none, this
-            // fails, which is as good.
+            // Unlocks early, because the ring may close the file only after other members' operations. Without a lock
+            // the call fails, which does no harm.
             let _ = rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::Unlock);
             self.core.ring.unregister_file(slot);
         }

@@ -1,8 +1,8 @@
-//! Counters that wake whoever waits for them (eventfd), shared with other
-//! processes: how a virtual machine and a device ring each other's bell.
+//! Counters that wake a waiting task (eventfd), shared with other processes. Virtio devices and drivers notify each
+//! other with them.
 //!
-//! The other side may have made its end non-blocking or not; both work, and
-//! neither can stop this thread.
+//! The peer may have set its descriptor to non-blocking or not; both work, and neither can block this thread. Source:
+//! eventfd(2).
 
 use crate::descriptor::Descriptor;
 use crate::transfer;
@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-/// One eventfd. Clones are the same.
+/// One eventfd. Clones share it.
 #[derive(Clone)]
 pub struct Event(Rc<Descriptor>);
 
@@ -24,10 +24,10 @@ impl Event {
         Self(Descriptor::new(fd))
     }
 
-    /// Waits until the counter is not 0, and sets it to 0. One at a time.
+    /// Waits until the counter is not 0, and resets it to 0. One task may wait at a time.
     ///
     /// # Errors
-    /// When `fd` is nothing that counts.
+    /// When `fd` is no eventfd.
     pub async fn wait(&self) -> io::Result<()> {
         loop {
             let (read, _) = transfer::read_bytes(&self.0, vec![0; 8].into()).await;
@@ -42,10 +42,10 @@ impl Event {
         }
     }
 
-    /// Adds 1, which wakes the other side. A counter that is full has done so already.
+    /// Adds 1, which wakes the peer. A full counter means that the peer was woken already.
     ///
     /// # Errors
-    /// When `fd` is nothing that counts.
+    /// When `fd` is no eventfd.
     pub async fn signal(&self) -> io::Result<()> {
         let (written, _) = transfer::write_bytes(&self.0, 1_u64.to_ne_bytes().to_vec().into()).await;
         match written {
@@ -55,11 +55,11 @@ impl Event {
     }
 }
 
-/// A file or pipe that somebody else fills.
+/// A file or pipe that another process writes.
 pub struct Inlet(Rc<Descriptor>);
 
 impl Inlet {
-    /// Watches what `fd` is of.
+    /// Watches the file of `fd`.
     ///
     /// # Panics
     /// When the thread has no executor.
@@ -67,10 +67,10 @@ impl Inlet {
         Self(Descriptor::new(fd))
     }
 
-    /// Waits until there is something to read, or nothing will come any more.
+    /// Waits until there is data to read, or the writer has closed it.
     ///
     /// # Errors
-    /// When the kernel cannot wait for such a descriptor.
+    /// When the kernel cannot poll such a descriptor.
     pub async fn filled(&self) -> io::Result<()> {
         transfer::poll_readable(&self.0).await.0.map(drop)
     }
@@ -102,7 +102,7 @@ mod tests {
                 event.signal().await.expect("room for 1");
                 waiting.await.expect("it is an eventfd");
                 event.signal().await.expect("room for 1");
-                event.wait().await.expect("what was signalled before is not lost");
+                event.wait().await.expect("an earlier signal is not lost");
             });
         }
     }

@@ -1,16 +1,16 @@
 //! The executor of one thread: tasks, one ring, one clock.
 //!
-//! Each round polls every task that was ready when the round began, then goes
-//! to the kernel once, with all that the tasks queued; it waits there only
-//! when nothing is ready. So a busy thread pays one system call for many
-//! operations, and an idle one sleeps.
+//! Each round polls every task that was ready when the round began. Then it enters the kernel once, with all queued
+//! operations, and waits there only when no task is ready. So a busy thread pays one system call for many operations,
+//! and an idle one sleeps.
 //!
 //! Invariants:
-//! - A task is polled on the thread that spawned it, and by nobody else.
-//! - A thread has at most one executor; [`spawn`], the clock, members and
-//!   sockets find it through the thread.
-//! - Tasks may wake, spawn, queue operations and drop anything while they run:
-//!   no cell of [`Core`] stays borrowed across a poll or a destructor.
+//! - Only the thread that spawned a task polls it.
+//! - A thread has at most one executor. [`spawn`], the clock, members and sockets find it through the thread.
+//! - Tasks may wake, spawn, queue operations and drop anything while they run: no cell of [`Core`] stays borrowed
+//!   across a poll or a destructor.
+//!
+//! Sources: io_uring(7), io_uring_enter(2).
 
 use crate::remote::{Inbox, Remote};
 use crate::ring::{Ring, Wait};
@@ -30,42 +30,41 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<Core>>> = const { RefCell::new(None) };
 }
 
-/// What to set an [`Executor`] up with.
+/// The settings of an [`Executor`].
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Operations handed to the kernel at once; more are queued in user space. Fewer where the limit on locked memory
-    /// (`RLIMIT_MEMLOCK`) leaves no room for them.
+    /// Entries of the submission queue. Further operations are queued in user space. The queue is shorter when the
+    /// limit on locked memory (`RLIMIT_MEMLOCK`) requires it.
     pub ring_entries: u32,
-    /// Where the thread's buffers come from.
+    /// The pool of the thread's buffers.
     pub pool: Pool,
-    /// Whether to register the pool's arena and the open files with the
-    /// kernel, which makes transfers much cheaper. The arena's pages are then
-    /// pinned: all of a large one from the start, of others those that are used.
+    /// Whether to register the pool's arena and the open files with the kernel, which makes transfers much cheaper.
+    /// Registered pages are pinned: all of a large arena from the start, of a smaller one those in use.
     pub register: bool,
 }
 
 impl Options {
-    /// A ring of 256 entries, and registration.
+    /// 256 entries, with registration.
     pub fn new(pool: Pool) -> Self {
         Self { ring_entries: 256, pool, register: true }
     }
 }
 
-/// Runs futures on the current thread. Dropping it drops its tasks, cancels
-/// what is in flight and waits for the kernel to let go of it.
+/// Runs futures on the current thread. Dropping it drops its tasks, cancels the operations in flight, and waits until
+/// the kernel has released their memory.
 pub struct Executor {
     core: Rc<Core>,
 }
 
 impl Executor {
-    /// Makes the thread's executor.
+    /// Creates the thread's executor.
     ///
     /// # Errors
-    /// When the system gives no io_uring (old kernel, forbidden by
-    /// `kernel.io_uring_disabled` or a container's filter, out of memory).
+    /// When the system refuses an io_uring (old kernel, `kernel.io_uring_disabled`, a container's filter, out of
+    /// memory).
     ///
     /// # Panics
-    /// When the thread has an executor already.
+    /// When the thread already has an executor.
     pub fn new(options: &Options) -> io::Result<Self> {
         let ring = Ring::new(options.ring_entries, &options.pool, options.register)?;
         let inbox = Inbox::new()?;
@@ -88,11 +87,10 @@ impl Executor {
         Ok(executor)
     }
 
-    /// Runs `future` and every spawned task, until `future` is done. The other
-    /// tasks stay, for the next call.
+    /// Runs `future` and every spawned task until `future` is done. The other tasks continue with the next call.
     ///
     /// # Panics
-    /// When called from a task, and when `future` or a task panics.
+    /// When a task calls it, and when `future` or a task panics.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         assert!(!self.core.running.replace(true), "block_on called from a task");
         let running = Running(&self.core);
@@ -102,19 +100,18 @@ impl Executor {
         output
     }
 
-    /// The pool given at the start.
+    /// The pool of the [`Options`].
     pub fn pool(&self) -> &Pool {
         &self.core.pool
     }
 
-    /// How much of the pool's arena, from its start, is registered with the
-    /// kernel, in bytes: all of a large one, of others what has been used, unless the limit on locked memory
-    /// (`RLIMIT_MEMLOCK`) allows less, or none.
+    /// How many bytes of the pool's arena are registered with the kernel, from its start: all of a large arena, of a
+    /// smaller one those used so far. The limit on locked memory (`RLIMIT_MEMLOCK`) may allow less, or none.
     pub fn registered_bytes(&self) -> usize {
         self.core.ring.registered_bytes()
     }
 
-    /// A way for other threads to have work done here.
+    /// A handle by which other threads run work here.
     pub fn remote(&self) -> Remote {
         Remote::new(self.core.inbox.clone())
     }
@@ -123,7 +120,7 @@ impl Executor {
 impl Drop for Executor {
     fn drop(&mut self) {
         self.core.inbox.close();
-        // A destructor may spawn yet another task; each is dropped in turn.
+        // A destructor may spawn another task; each is dropped in turn.
         loop {
             let future = self.core.tasks.borrow_mut().take_any();
             if future.is_none() {
@@ -158,10 +155,10 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// The current thread's.
+    /// The current thread's core.
     ///
     /// # Panics
-    /// When it has none.
+    /// When the thread has no executor.
     pub(crate) fn current() -> Rc<Core> {
         CURRENT.with_borrow(Option::clone).expect("this thread has an io::Executor")
     }
@@ -175,7 +172,7 @@ impl Core {
         self.inbox.executor_id()
     }
 
-    /// Makes a task ready; what is gone already stays gone.
+    /// Makes a task ready. A task that has ended stays ended.
     pub(crate) fn wake(&self, task: TaskId) {
         if self.tasks.borrow_mut().mark_ready(task) {
             self.ready.borrow_mut().push_back(task.index());
@@ -237,77 +234,76 @@ impl Core {
 
 type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
 
-/// The tasks, in places that are used again; a place's generation tells its
-/// successive tasks apart.
+/// The tasks, in slots that are reused. A slot's generation distinguishes its successive tasks.
 #[derive(Default)]
 struct Tasks {
-    places: Vec<Place>,
+    slots: Vec<TaskSlot>,
     free: Vec<u32>,
 }
 
-struct Place {
+struct TaskSlot {
     generation: u32,
-    /// Whether the index is in `ready`, so that it never is twice.
+    /// Whether the index is in `ready`, so that it is there only once.
     is_ready: bool,
     is_live: bool,
-    /// `None` while it is being polled, and for the main future.
+    /// `None` while the task is polled, and for the main future.
     future: Option<TaskFuture>,
 }
 
 impl Tasks {
     /// # Panics
-    /// With more than 2^24 tasks at a time.
+    /// When there are more than 2^24 tasks at a time.
     fn insert(&mut self, future: Option<TaskFuture>) -> TaskId {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place { generation: 0, is_ready: false, is_live: false, future: None });
-            (self.places.len() - 1) as u32
+            self.slots.push(TaskSlot { generation: 0, is_ready: false, is_live: false, future: None });
+            (self.slots.len() - 1) as u32
         });
         assert!(index < TaskId::INDEX_END, "too many tasks");
-        let place = &mut self.places[index as usize];
-        place.is_live = true;
-        place.future = future;
-        TaskId::new(index, place.generation)
+        let slot = &mut self.slots[index as usize];
+        slot.is_live = true;
+        slot.future = future;
+        TaskId::new(index, slot.generation)
     }
 
     fn remove(&mut self, index: u32) {
-        let place = &mut self.places[index as usize];
-        place.is_live = false;
-        place.generation = place.generation.wrapping_add(1);
-        // While the index is in `ready` the place is not free; `begin` frees it.
-        if !place.is_ready {
+        let slot = &mut self.slots[index as usize];
+        slot.is_live = false;
+        slot.generation = slot.generation.wrapping_add(1);
+        // While the index is in `ready`, the slot is not free; `begin` frees it.
+        if !slot.is_ready {
             self.free.push(index);
         }
     }
 
-    /// Whether the task was not marked yet and is to be put in `ready`.
+    /// Marks a task as ready. Returns whether its index must be put into `ready`.
     fn mark_ready(&mut self, task: TaskId) -> bool {
-        let Some(place) = self.places.get_mut(task.index() as usize) else { return false };
-        let current = place.is_live && TaskId::new(task.index(), place.generation).same_task(task);
-        current && !std::mem::replace(&mut place.is_ready, true)
+        let Some(slot) = self.slots.get_mut(task.index() as usize) else { return false };
+        let current = slot.is_live && TaskId::new(task.index(), slot.generation).same_task(task);
+        current && !std::mem::replace(&mut slot.is_ready, true)
     }
 
     fn unmark(&mut self, index: u32) {
-        self.places[index as usize].is_ready = false;
+        self.slots[index as usize].is_ready = false;
     }
 
     /// Takes a ready task out for polling, unless it has ended meanwhile.
     fn begin(&mut self, index: u32) -> Option<(TaskFuture, TaskId)> {
-        let place = &mut self.places[index as usize];
-        place.is_ready = false;
-        if !place.is_live {
+        let slot = &mut self.slots[index as usize];
+        slot.is_ready = false;
+        if !slot.is_live {
             self.free.push(index);
             return None;
         }
-        let future = place.future.take()?;
-        Some((future, TaskId::new(index, place.generation)))
+        let future = slot.future.take()?;
+        Some((future, TaskId::new(index, slot.generation)))
     }
 
     fn put_back(&mut self, index: u32, future: TaskFuture) {
-        self.places[index as usize].future = Some(future);
+        self.slots[index as usize].future = Some(future);
     }
 
     fn take_any(&mut self) -> Option<TaskFuture> {
-        self.places.iter_mut().find_map(|place| place.future.take())
+        self.slots.iter_mut().find_map(|slot| slot.future.take())
     }
 }
 
@@ -337,10 +333,10 @@ struct Join<T> {
     waiter: Option<Waker>,
 }
 
-/// Waits for a task's output; dropped, it lets the task go on by itself.
+/// Waits for a task's output. When it is dropped, the task continues.
 ///
 /// # Panics
-/// When polled again after it gave the output.
+/// When polled again after it returned the output.
 pub struct JoinHandle<T>(Rc<RefCell<Join<T>>>);
 
 impl<T> Future for JoinHandle<T> {

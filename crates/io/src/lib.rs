@@ -1,20 +1,17 @@
-//! Members that exist (regular files, block devices, memory), and the
-//! io_uring executor, clock and sockets that serve them; and, as it takes
-//! long commands and mapped memory, what the kernel's ublk driver understands.
+//! Members on real storage (regular files, block devices, memory), and the io_uring executor, clock and sockets that
+//! serve them. Also the commands of the kernel's ublk driver, which need 128-byte entries and mapped memory.
 //!
-//! A thread has one [`Executor`] with one ring, and everything
-//! made on that thread belongs to it and never leaves it. Other threads reach
-//! it through a [`Remote`].
+//! Each thread has its own [`Executor`] with one ring. Everything created on a thread belongs to it and never leaves
+//! it. Other threads reach it through a [`Remote`].
 //!
-//! Cancellation is safe everywhere: a dropped future asks the kernel to stop,
-//! and its memory and descriptor stay with the operation until the kernel says
-//! that it is done with them.
+//! Cancellation is safe everywhere. Dropping a future asks the kernel to cancel the operation. Its memory and
+//! descriptor stay with the operation until the kernel has completed it.
 //!
-//! What it never does: it knows nothing of RAID or of md's format, never
-//! retries a failed transfer, and never opens anything that it was not told to.
+//! The crate knows neither RAID nor md's format, never retries a failed transfer, and never opens anything unasked.
+//! Facts come from io_uring(7), the man pages that the modules name, and the kernel's headers.
 //!
-//! Linux only, 5.11 or later; 6.1 or later is better served. Another system
-//! would bring its own executor under the same engine.
+//! Linux only: 5.11 or later, 6.1 or later preferred. Another system would bring its own executor under the same
+//! engine.
 
 mod any;
 mod descriptor;

@@ -1,7 +1,7 @@
-//! A member in memory: as fast as members get, for measurements and tests.
+//! A member in memory: the fastest possible member, for measurements and tests. It never stores anything on disk.
 //!
-//! Each operation completes when it is first polled, in one copy, which takes checksums on the way where they are wanted. Pages that
-//! were never written take no memory, and discarding gives them back.
+//! Each operation completes when it is first polled, with one copy, which computes checksums where they are wanted.
+//! Pages never written take no memory, and a discard frees them. Source: mmap(2), madvise(2).
 
 use engine::{Block, Buffer, Limits, Member, MemberError, MemberErrorKind, MemberFault, Operation, SUMMED_BYTES};
 use format::units::MemberByte;
@@ -15,15 +15,15 @@ use std::rc::Rc;
 
 const PAGE_BYTES: usize = 4096;
 
-/// A transfer costs little more than its bytes; of longer ones of several members at a time, a processor's cache does not
-/// keep what was just copied until it is used.
+/// A transfer costs little more than its bytes. Longer transfers of several members at a time would evict data from the
+/// processor's cache before its use.
 const LONGEST_BYTES: u32 = 128 << 10;
 
-/// A member in anonymous memory; its contents go with it.
+/// A member in anonymous memory. Its contents end with it.
 pub struct MemoryMember {
     map: Map,
     limits: Limits,
-    /// Borrowed while somebody looks at what the map holds ([`Member::lend`]); nothing is changed then.
+    /// Borrowed while a caller looks at the map's bytes ([`Member::lend`]); the member changes nothing then.
     lent: RefCell<()>,
 }
 
@@ -31,7 +31,7 @@ impl MemoryMember {
     /// A member of `bytes` zeros.
     ///
     /// # Errors
-    /// When the system gives no such range of addresses.
+    /// When the system has no such range of addresses.
     pub fn new(bytes: u64) -> io::Result<Self> {
         let length = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let limits = Limits {
@@ -48,7 +48,7 @@ impl MemoryMember {
         Ok(Self { map: Map::new(length)?, limits, lent: RefCell::default() })
     }
 
-    /// The request's place in memory, if it lies within the member.
+    /// The range in memory, if it lies within the member.
     fn range(&self, operation: Operation, at: MemberByte, bytes: u64) -> Result<Range<usize>, MemberError> {
         match at.0.checked_add(bytes) {
             Some(end) if end <= self.limits.bytes => Ok(at.0 as usize..end as usize),
@@ -72,12 +72,12 @@ impl MemoryMember {
         Ok(())
     }
 
-    /// Its memory, to be changed.
+    /// The memory, for a change.
     ///
     /// # Panics
-    /// When somebody looks at it.
+    /// When a caller holds a borrow of it.
     fn to_change(&self) -> &Map {
-        drop(self.lent.borrow_mut()); // nobody can begin to look before this thread has done the change
+        drop(self.lent.borrow_mut()); // no borrow can start before this thread has done the change
         &self.map
     }
 }
@@ -97,9 +97,10 @@ impl Member for MemoryMember {
 
     fn lend(&self, at: MemberByte, bytes: u64) -> Option<Result<Ref<'_, [u8]>, MemberError>> {
         Some(self.range(Operation::Read, at, bytes).map(|range| {
-            let place = std::ptr::slice_from_raw_parts(self.map.address(&range), range.len());
-            // SAFETY: within the mapping, which lives as long as this does; and nothing is changed while `lent` is borrowed.
-            Ref::map(self.lent.borrow(), |()| unsafe { &*place })
+            let bytes_at = std::ptr::slice_from_raw_parts(self.map.address(&range), range.len());
+            // SAFETY: within the mapping, which lives as long as this does; and nothing is changed while `lent` is
+            // borrowed.
+            Ref::map(self.lent.borrow(), |()| unsafe { &*bytes_at })
         }))
     }
 
@@ -153,7 +154,7 @@ impl fmt::Debug for MemoryMember {
     }
 }
 
-/// An anonymous mapping. Contents are copied in and out, or looked at while nothing changes them, as the member sees to.
+/// An anonymous mapping. Its bytes are copied in and out, or borrowed while the member changes nothing.
 struct Map {
     base: NonNull<u8>,
     bytes: usize,
@@ -171,14 +172,14 @@ impl Map {
         Ok(Self { base, bytes })
     }
 
-    /// The address of a range, which must lie in the mapping.
+    /// The address of a range, which must lie within the mapping.
     fn address(&self, range: &Range<usize>) -> *mut u8 {
         assert!(range.start <= range.end && range.end <= self.bytes, "{range:?} in a map of {}", self.bytes);
         // SAFETY: just checked to lie within the mapping.
         unsafe { self.base.as_ptr().add(range.start) }
     }
 
-    /// Reads, with the checksums of what is read where they are wanted.
+    /// Reads, and computes the checksums where they are wanted.
     fn fill(&self, range: Range<usize>, into: &mut Buffer) {
         match into.wants_sums() {
             true => into.fill_summed(|at, part| self.read_summed(range.start + at, part)),
@@ -188,25 +189,24 @@ impl Map {
 
     fn read_summed(&self, at: usize, into: &mut [u8; SUMMED_BYTES]) -> u32 {
         let from = self.address(&(at..at + SUMMED_BYTES)).cast::<[Cell<u8>; SUMMED_BYTES]>();
-        // SAFETY: within the mapping, of which others have references to look at it only.
+        // SAFETY: within the mapping; every other reference to it is shared.
         parity::copy_with_crc32c(unsafe { &*from }, into)
     }
 
     fn read(&self, range: Range<usize>, into: &mut [u8]) {
         assert_eq!(range.len(), into.len());
-        // SAFETY: source and destination have this length, and no exclusive
-        // reference ever points into the mapping, so they do not overlap.
+        // SAFETY: source and destination have this length, and no exclusive reference ever points into the mapping, so
+        // they do not overlap.
         unsafe { self.address(&range).copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) }
     }
 
     fn write(&self, range: Range<usize>, from: &[u8]) {
         assert_eq!(range.len(), from.len());
-        // SAFETY: as in `read`, the other way; nobody looks at it now.
+        // SAFETY: as in `read`, in the other direction; no borrow exists now.
         unsafe { self.address(&range).copy_from_nonoverlapping(from.as_ptr(), from.len()) }
     }
 
-    /// Whole pages go back to the system, which gives zeros when they are next
-    /// touched; the rest is overwritten.
+    /// Whole pages are returned to the system, which provides zeros at the next access. The rest is overwritten.
     fn zero(&self, range: Range<usize>) {
         let pages = range.start.next_multiple_of(PAGE_BYTES)..range.end / PAGE_BYTES * PAGE_BYTES;
         if pages.start >= pages.end {
@@ -214,7 +214,7 @@ impl Map {
         }
         self.fill_zero(range.start..pages.start);
         self.fill_zero(pages.end..range.end);
-        // SAFETY: whole pages of our private mapping, which nobody refers to.
+        // SAFETY: whole pages of our private mapping, without references to them.
         let given_back =
             unsafe { rustix::mm::madvise(self.address(&pages).cast(), pages.len(), Advice::LinuxDontNeed) };
         if given_back.is_err() {
@@ -230,8 +230,8 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: exactly what was mapped; no reference into it exists.
-        // A failure would mean a range that is not ours, which cannot be.
+        // SAFETY: exactly the mapped range; no reference into it exists. A failure would mean a range that is not ours,
+        // which cannot be.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes.max(1)) };
         debug_assert!(unmapped.is_ok());
     }

@@ -1,9 +1,8 @@
 //! Stream sockets: unix and TCP, listening and connected.
 //!
-//! A [`Stream`] moves buffers, not slices: what the kernel may still read or
-//! write belongs to the operation. It neither frames nor buffers anything; one
-//! receiver and one sender at a time is the caller's business, as two sends at
-//! once would mix their bytes.
+//! A [`Stream`] takes buffers, not slices: memory that the kernel may still access belongs to the operation. It neither
+//! frames nor buffers anything. The caller must use one receiver and one sender at a time, because two concurrent sends
+//! would mix their bytes. Sources: unix(7), tcp(7).
 
 use crate::descriptor::Descriptor;
 use crate::transfer;
@@ -17,25 +16,24 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Connections that the kernel keeps until they are accepted.
+/// Connections that the kernel queues until they are accepted.
 const BACKLOG: i32 = 128;
 
-/// Waits for connections.
+/// Accepts connections.
 pub struct Listener {
     descriptor: Rc<Descriptor>,
-    /// For a unix socket; removes it from the file system in the end.
+    /// The file of a unix socket, removed when dropped.
     _node: Option<SocketNode>,
     is_tcp: bool,
 }
 
 impl Listener {
-    /// Listens on a unix socket at `path`, which has `mode` from its first
-    /// moment. A socket there that nobody listens on any more is replaced.
-    /// Dropping the listener removes it.
+    /// Listens on a unix socket at `path`, which has `mode` from its first moment. A socket without a listener is
+    /// replaced. Dropping the listener removes the socket.
     ///
     /// # Errors
-    /// When somebody listens there, when it is no socket, and when the system
-    /// refuses. The message names the path.
+    /// When another process listens there, when `path` is no socket, and when the system refuses. The message names the
+    /// path.
     ///
     /// # Panics
     /// When the thread has no executor.
@@ -44,10 +42,10 @@ impl Listener {
         Ok(Self { descriptor: Descriptor::new(fd), _node: Some(node), is_tcp: false })
     }
 
-    /// Listens on a TCP address; port 0 takes any free port.
+    /// Listens on a TCP address. Port 0 takes any free port.
     ///
     /// # Errors
-    /// When the address is taken or not of this machine.
+    /// When the address is in use, or is not of this machine.
     ///
     /// # Panics
     /// When the thread has no executor.
@@ -57,14 +55,14 @@ impl Listener {
             io::Error::new(error.kind(), format!("{address}: {error}"))
         };
         let fd = tcp_socket(&address).map_err(named)?;
-        // Otherwise a server could not start again while old connections linger.
+        // Without it a server could not restart while old connections linger.
         sockopt::set_socket_reuseaddr(&fd, true).map_err(named)?;
         rustix::net::bind(&fd, &address).map_err(named)?;
         rustix::net::listen(&fd, BACKLOG).map_err(named)?;
         Ok(Self { descriptor: Descriptor::new(fd), _node: None, is_tcp: true })
     }
 
-    /// One that listens already, and whose descriptor blocks.
+    /// A listener on a descriptor that already listens, and which is blocking.
     ///
     /// # Panics
     /// When the thread has no executor.
@@ -72,11 +70,10 @@ impl Listener {
         Self { descriptor: Descriptor::new(fd), _node: None, is_tcp }
     }
 
-    /// The address of a TCP listener, with the port that it got; `None` for a
-    /// unix socket.
+    /// The address of a TCP listener, with its actual port. `None` for a unix socket.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// When the system call fails.
     pub fn tcp_address(&self) -> io::Result<Option<SocketAddr>> {
         if !self.is_tcp {
             return Ok(None);
@@ -85,16 +82,14 @@ impl Listener {
         Ok(Some(SocketAddr::try_from(address)?))
     }
 
-    /// The next connection. When the future is dropped, a connection that was
-    /// being accepted at that moment is closed.
+    /// Accepts the next connection. Dropping the future closes a connection that is being accepted at that moment.
     ///
     /// # Errors
-    /// Of the connection (it was gone before it was accepted) or of the system
-    /// (no descriptors left); the listener itself remains usable.
+    /// The connection's (it ended before it was accepted) or the system's (no descriptors left). The listener remains
+    /// usable.
     pub async fn accept(&self) -> io::Result<Stream> {
         let (result, _) = transfer::accept(&self.descriptor).await;
-        // SAFETY: the kernel has just made this descriptor for us; the
-        // operation gives it out once.
+        // SAFETY: the kernel has just made this descriptor for us; the operation returns it once.
         let fd = unsafe { OwnedFd::from_raw_fd(result?.cast_signed()) };
         if self.is_tcp {
             sockopt::set_tcp_nodelay(&fd, true)?;
@@ -109,7 +104,7 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// A connection. Clones are the same connection, which closes with the last one.
+/// A connection. Clones share it; it closes with the last one.
 #[derive(Clone)]
 pub struct Stream {
     descriptor: Rc<Descriptor>,
@@ -123,7 +118,7 @@ impl Stream {
     /// Connects to a unix socket.
     ///
     /// # Errors
-    /// When nobody listens there, or the system refuses.
+    /// When no process listens there, or the system refuses.
     ///
     /// # Panics
     /// When the thread has no executor.
@@ -135,7 +130,7 @@ impl Stream {
     /// Connects to a TCP address.
     ///
     /// # Errors
-    /// When nobody listens there, or the system refuses.
+    /// When no process listens there, or the system refuses.
     ///
     /// # Panics
     /// When the thread has no executor.
@@ -151,21 +146,19 @@ impl Stream {
         result.map(|_| stream)
     }
 
-    /// Receives what is there, at least one byte, and says how many. Zero means
-    /// that the other side has sent its last (or that `into` is empty).
+    /// Receives at least one byte. Returns the number of bytes: 0 at the end of the stream, and for an empty `into`.
     ///
     /// # Errors
-    /// The connection's; the buffer is given up then.
+    /// The connection's; the buffer is lost then.
     pub async fn recv(&self, into: Buffer) -> io::Result<(usize, Buffer)> {
         let (result, into) = transfer::receive(&self.descriptor, into, 0, 0).await;
         Ok((result? as usize, into))
     }
 
-    /// Fills the buffer.
+    /// Receives until the buffer is full.
     ///
     /// # Errors
-    /// The connection's, and `UnexpectedEof` when the other side sent its last
-    /// before the buffer was full.
+    /// The connection's, and `UnexpectedEof` when the stream ended before the buffer was full.
     pub async fn recv_exact(&self, mut into: Buffer) -> io::Result<Buffer> {
         let mut done = 0;
         while done < into.len() {
@@ -179,8 +172,7 @@ impl Stream {
         Ok(into)
     }
 
-    /// Sends all bytes of the parts, in order. When the future is dropped, any
-    /// part of them may have been sent.
+    /// Sends all bytes of the parts, in order. When the future is dropped, any part of them may have been sent.
     ///
     /// # Errors
     /// The connection's; any part may have been sent.
@@ -203,16 +195,16 @@ impl Stream {
         Ok(())
     }
 
-    /// The address of the other side, of a connection on TCP.
+    /// The peer's address, for a TCP connection.
     pub fn peer(&self) -> Option<IpAddr> {
         let address = rustix::net::getpeername(self.descriptor.as_fd()).ok()??;
         SocketAddr::try_from(address).ok().map(|address| address.ip())
     }
 
-    /// Ends the connection in both directions: the other side sees its end,
-    /// and everything that waits on it here comes back.
+    /// Shuts the connection down in both directions: the peer sees its end, and every operation waiting on it here
+    /// completes.
     pub fn shutdown(&self) {
-        // It fails only when there is no connection any more.
+        // It fails only when the connection has already ended.
         let _ = rustix::net::shutdown(self.descriptor.as_fd(), rustix::net::Shutdown::Both);
     }
 }
@@ -232,8 +224,7 @@ fn unix_socket() -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
 }
 
-/// A socket's place in the file system, removed when dropped unless it has
-/// been replaced by another.
+/// A socket's file, removed when dropped unless it was replaced by another.
 #[derive(Debug)]
 pub struct SocketNode {
     path: PathBuf,
@@ -249,7 +240,7 @@ impl SocketNode {
 impl Drop for SocketNode {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
-            // Nothing depends on it: a stale socket is replaced by the next listener.
+            // A failure does no harm: the next listener replaces a stale socket.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -260,25 +251,23 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((status.st_dev, status.st_ino))
 }
 
-/// What [`Listener::unix`] does, for those who wait for connections in another
-/// way than through an executor.
+/// Does the same as [`Listener::unix`], for a caller without an executor.
 ///
 /// # Errors
-/// As [`Listener::unix`].
+/// The same as of [`Listener::unix`].
 pub fn listen_unix(path: &Path, mode: u32) -> io::Result<(OwnedFd, SocketNode)> {
     bind_unix(path, mode).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
 fn bind_unix(path: &Path, mode: u32) -> io::Result<(OwnedFd, SocketNode)> {
     let address = SocketAddrUnix::new(path)?;
-    // Two servers that start at once must not both find the old socket stale,
-    // or one would remove what the other has just made.
+    // Two servers that start at once must not both find the old socket stale: one would remove the other's new socket.
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let directory = rustix::fs::openat(CWD, directory, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
     remove_stale(path, &address)?;
     let fd = unix_socket()?;
-    // On Linux the node in the file system gets the socket's own mode.
+    // On Linux the file of the socket gets the socket's own mode.
     rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
     rustix::net::bind(&fd, &address)?;
     let node = SocketNode::of(path)?;
@@ -286,7 +275,7 @@ fn bind_unix(path: &Path, mode: u32) -> io::Result<(OwnedFd, SocketNode)> {
     Ok((fd, node))
 }
 
-/// Removes a socket that nobody listens on.
+/// Removes a socket without a listener.
 fn remove_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
     let status = match rustix::fs::lstat(path) {
         Err(rustix::io::Errno::NOENT) => return Ok(()),

@@ -1,8 +1,7 @@
-//! What an operation owns while the kernel works on it, and the future that
-//! waits for it.
+//! Operations in flight: what each owns while the kernel works on it, and the future that waits for it.
 //!
-//! Dropping a [`Submitted`] never frees memory that the kernel may still use:
-//! the ring's slot owns it until the completion comes (see [`crate::ring`]).
+//! Dropping a [`Submitted`] never frees memory that the kernel may still access. The ring's slot owns the memory until
+//! the completion arrives (see [`crate::ring`]). Source: io_uring(7).
 
 use crate::descriptor::Descriptor;
 use crate::executor::Core;
@@ -23,9 +22,9 @@ pub(crate) struct Slot {
 }
 
 pub(crate) enum State {
-    /// Queued or with the kernel; the waker of whoever polled last.
+    /// Queued, or submitted to the kernel; with the waker of the last poll.
     InFlight(Option<Waker>),
-    /// As before, but its future was dropped.
+    /// The same, but its future was dropped.
     Abandoned,
     /// Completed with this result, which has not been taken yet.
     Finished(i32),
@@ -33,35 +32,33 @@ pub(crate) enum State {
 
 /// A descriptor and a resource, kept until the kernel is done with both.
 pub(crate) struct Held {
-    /// Declared first, as the resource is of no use without it.
+    /// Declared first, so dropped first: the resource is of no use without it.
     _descriptor: Rc<Descriptor>,
     resource: Resource,
 }
 
 impl Held {
-    /// Whether the operation ends when its device likes, and the kernel has no memory of it.
+    /// Whether only the device ends the operation, and the kernel holds none of its memory.
     pub(crate) fn is_endless(&self) -> bool {
         matches!(self.resource, Resource::Endless(_))
     }
 
-    /// Lets go of what an operation held that nobody waits for.
+    /// Drops the resource of an abandoned operation.
     pub(crate) fn discard(self, result: i32) {
         if let (Resource::Accepted(_), 0..) = (&self.resource, result) {
-            // SAFETY: the kernel has just made this descriptor for us, and
-            // nobody else has learnt of it.
+            // SAFETY: the kernel has just made this descriptor for us, and no other code has it.
             drop(unsafe { OwnedFd::from_raw_fd(result) });
         }
     }
 }
 
-/// Several pieces of memory for one transfer, and the vectors, for the kernel
-/// alone, that point to them.
+/// Several buffers for one transfer, and the vectors that point to them, which only the kernel reads.
 pub(crate) struct Vectored<T> {
     pub(crate) parts: Vec<T>,
     pub(crate) _vectors: Vec<libc::iovec>,
 }
 
-/// As [`Vectored`], with the header that socket calls want.
+/// The same as [`Vectored`], with the message header of socket calls.
 pub(crate) struct Message {
     pub(crate) parts: Vec<Block>,
     pub(crate) _vectors: Vec<libc::iovec>,
@@ -71,10 +68,10 @@ pub(crate) struct Message {
 /// The marker of an operation whose result is a new descriptor.
 pub(crate) struct Accepted;
 
-/// The marker of an operation that only a device ends, and that has no address: nobody need wait for it.
+/// The marker of an operation that only a device ends, and that has no address. The executor need not wait for it.
 pub(crate) struct Endless;
 
-/// Everything an operation can own, so that one slab holds all kinds.
+/// Everything that an operation can own, so that one slab holds all kinds.
 pub(crate) enum Resource {
     Nothing(()),
     Buffer(Buffer),
@@ -88,7 +85,7 @@ pub(crate) enum Resource {
     Endless(Endless),
 }
 
-/// A type that can be an operation's [`Resource`], there and back.
+/// A type that converts to an operation's [`Resource`] and back.
 pub(crate) trait Owned: Into<Resource> + Unpin {
     fn back(resource: Resource) -> Self;
 }
@@ -125,8 +122,8 @@ owned! {
     Endless => Endless,
 }
 
-/// An operation under way. Completes with the kernel's result and gives back
-/// what it owned; dropped earlier, it is cancelled.
+/// An operation in flight. Completes with the kernel's result and returns the resource. When dropped earlier, it is
+/// cancelled.
 pub(crate) struct Submitted<R> {
     core: Rc<Core>,
     /// `None` once the result was taken.
@@ -138,9 +135,8 @@ impl<R: Owned> Submitted<R> {
     /// Queues `entry` on `descriptor`.
     ///
     /// # Safety
-    /// Every address in `entry` must point into memory that `resource` owns,
-    /// that stays where it is when `resource` is moved, and that nobody else
-    /// uses in a conflicting way while `resource` lives.
+    /// Every address in `entry` must point into memory that `resource` owns. That memory must not move when `resource`
+    /// is moved, and no other code may use it in a conflicting way while `resource` lives.
     pub(crate) unsafe fn new(descriptor: &Rc<Descriptor>, entry: squeue::Entry, resource: R) -> Self {
         let core = descriptor.core().clone();
         let entry = entry.flags(descriptor.flags());

@@ -1,10 +1,9 @@
-//! Work for an executor from other threads: the only part of this crate where
-//! threads meet.
+//! Work for an executor from other threads: the only module of this crate in which threads meet.
 //!
-//! Each executor has an [`Inbox`]: jobs, and names of tasks to wake, behind a
-//! mutex that its own thread takes only when a flag says that something is there. It
-//! looks at the flag in each of its rounds, and says before it waits for its ring that it is to be
-//! told by an eventfd: so another thread asks nothing of the kernel to wake a task of one that is busy.
+//! Each executor has an [`Inbox`]: jobs, and ids of tasks to wake, behind a mutex. The owning thread checks a flag in
+//! each of its rounds, and takes the mutex only when the flag is set. Before it waits for its ring, it asks to be woken
+//! through an eventfd. So another thread wakes a task of a busy one without a system call. It never moves a future
+//! between threads. Source: eventfd(2).
 
 use crate::descriptor::Descriptor;
 use crate::executor::{Core, spawn};
@@ -20,12 +19,11 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The inboxes of all executors of the process, by executor.
+/// The inboxes of all executors of the process, by executor id.
 static INBOXES: Mutex<BTreeMap<u16, Arc<Inbox>>> = Mutex::new(BTreeMap::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds one of these locks, and no state between
-    // two statements would be wrong.
+    // No code panics while it holds one of these locks, and the state is consistent between any two statements.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -35,9 +33,9 @@ pub(crate) struct Inbox {
     executor: u16,
     event: OwnedFd,
     contents: Mutex<Contents>,
-    /// Something has been put in since the owner last looked.
+    /// A sender has added something since the owner last looked.
     is_filled: AtomicBool,
-    /// The owner waits, or is about to: whoever puts something in has to write to the eventfd.
+    /// The owner waits, or is about to: the next sender must write to the eventfd.
     is_awaited: AtomicBool,
 }
 
@@ -49,7 +47,7 @@ struct Contents {
 }
 
 impl Inbox {
-    /// Makes an inbox under a free executor number.
+    /// Creates an inbox under a free executor id.
     pub(crate) fn new() -> io::Result<Arc<Self>> {
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
         let mut inboxes = lock(&INBOXES);
@@ -71,7 +69,7 @@ impl Inbox {
         self.executor
     }
 
-    /// No job is taken any more; those that wait are dropped.
+    /// Refuses further jobs, and drops the waiting ones.
     pub(crate) fn close(&self) {
         lock(&INBOXES).remove(&self.executor);
         let jobs = {
@@ -79,34 +77,33 @@ impl Inbox {
             contents.is_closed = true;
             std::mem::take(&mut contents.jobs)
         };
-        drop(jobs); // not under the lock: this runs destructors of others
+        drop(jobs); // not under the lock, because this runs arbitrary destructors
     }
 
-    /// Adds to the contents and makes sure that the owner will look; false, with nothing done, when it is gone.
-    fn put(&self, add: impl FnOnce(&mut Contents)) -> bool {
+    /// Adds to the contents and makes sure that the owner will look; does nothing when the owner is gone.
+    fn put(&self, add: impl FnOnce(&mut Contents)) {
         {
             let mut contents = lock(&self.contents);
             if contents.is_closed {
-                return false;
+                return;
             }
             add(&mut contents);
         }
-        // One of the two sees the other's flag, as both are sequentially consistent: the owner that there is something, or
-        // this that the owner waits.
+        // Both accesses are sequentially consistent, so one side sees the other's flag: the owner sees that something
+        // arrived, or this thread sees that the owner waits.
         self.is_filled.store(true, Ordering::SeqCst);
         if self.is_awaited.swap(false, Ordering::SeqCst) {
-            // Only a counter at its maximum could refuse, and it is at most 1 for each time that the owner waits.
+            // Only a counter at its maximum could refuse, and it is at most 1 for each wait of the owner.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
-        true
     }
 
-    /// By the owner, in each round: does what was put in, if anything was.
+    /// Owner only, in each round: carries out what was added.
     pub(crate) fn empty(&self, core: &Core) {
         if !self.is_filled.load(Ordering::Relaxed) {
             return;
         }
-        // Before the contents are taken: what comes behind them is seen in the next round.
+        // Before the contents are taken, so that anything added later is seen in the next round.
         self.is_filled.store(false, Ordering::SeqCst);
         let (jobs, wakes) = {
             let mut contents = lock(&self.contents);
@@ -116,7 +113,7 @@ impl Inbox {
         jobs.into_iter().for_each(|job| job());
     }
 
-    /// By the owner: whether it may wait, of which it then is told the end by the eventfd too; [`Inbox::is_awake`] takes it back.
+    /// Owner only: whether it may wait. If so, a sender ends the wait through the eventfd, until [`Inbox::is_awake`].
     pub(crate) fn may_wait(&self) -> bool {
         self.is_awaited.store(true, Ordering::SeqCst);
         let may = !self.is_filled.load(Ordering::SeqCst);
@@ -126,7 +123,7 @@ impl Inbox {
         may
     }
 
-    /// By the owner, after it has waited.
+    /// Owner only: after its wait.
     pub(crate) fn is_awake(&self) {
         self.is_awaited.store(false, Ordering::SeqCst);
     }
@@ -140,7 +137,7 @@ pub(crate) fn forward(task: TaskId) {
     }
 }
 
-/// The task that each executor runs so that its waiting ends when something is put into its inbox.
+/// The task that each executor runs, so that an addition to its inbox ends its wait.
 pub(crate) fn serve(inbox: &Inbox) -> io::Result<impl Future<Output = ()> + use<>> {
     let event = Descriptor::new(inbox.event.try_clone()?);
     Ok(async move {
@@ -153,7 +150,7 @@ pub(crate) fn serve(inbox: &Inbox) -> io::Result<impl Future<Output = ()> + use<
     })
 }
 
-/// A handle to an executor for other threads.
+/// A handle to an executor, for other threads.
 #[derive(Clone)]
 pub struct Remote {
     inbox: Arc<Inbox>,
@@ -164,13 +161,11 @@ impl Remote {
         Self { inbox }
     }
 
-    /// Calls `start` on the executor's thread, runs the future that it makes
-    /// there as a task, and gives the output here. The task is started whether
-    /// or not the result is waited for, and dropping the result leaves it
-    /// running.
+    /// Calls `start` on the executor's thread, runs the returned future there as a task, and returns its output here.
+    /// The task starts whether or not the result is awaited. Dropping the result does not stop the task.
     ///
     /// # Errors
-    /// [`Stopped`] when the executor is gone or goes before the task is done.
+    /// [`Stopped`] when the executor ends before the task does.
     pub fn run<F, T>(
         &self,
         start: impl FnOnce() -> F + Send + 'static,
@@ -182,7 +177,7 @@ impl Remote {
         let (sender, receiver) = oneshot::channel();
         let job: Job = Box::new(move || {
             drop(spawn(async move {
-                // Nobody listens when the result was dropped, as documented.
+                // Sending fails when the result was dropped, as documented.
                 let _ = sender.send(start().await);
             }));
         });
@@ -197,7 +192,7 @@ impl fmt::Debug for Remote {
     }
 }
 
-/// The executor that was to do the work is gone.
+/// The executor ended before the work was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the executor has stopped")]
 pub struct Stopped;

@@ -1,19 +1,15 @@
-//! One io_uring and everything that is in flight on it.
+//! One io_uring and the operations in flight on it.
 //!
 //! Invariants:
-//! - Whatever the kernel may touch for an operation (buffers, vectors, the
-//!   descriptor) is owned by the operation's slot from before its entry is
-//!   queued until its completion has been reaped, whether or not anybody still
-//!   waits for it. Dropping a waiting future asks for cancellation and leaves
-//!   the slot behind.
-//! - Nothing that was queued is lost: an entry that finds the submission queue
-//!   full waits in `backlog`, in order, and completions that overflow the
-//!   completion queue are kept by the kernel (`IORING_FEAT_NODROP`).
-//! - No borrow of the ring's cells is held while foreign code (a waker, a
-//!   buffer's destructor) runs.
+//! - An operation's slot owns everything that the kernel may access for it (buffers, vectors, the descriptor). It does
+//!   so from before its entry is queued until its completion is reaped, whether or not a future waits. Dropping a
+//!   waiting future requests cancellation and leaves the slot.
+//! - No queued operation is lost. An entry that finds the submission queue full waits in `backlog`, in order. The
+//!   kernel keeps completions that overflow the completion queue (`IORING_FEAT_NODROP`).
+//! - No borrow of the ring's cells is held while foreign code (a waker, a buffer's destructor) runs.
 //!
-//! It never waits by itself; [`Ring::enter`] is the one place that does, and
-//! the executor alone calls it.
+//! Only [`Ring::enter`] waits, and only the executor calls it. Facts: io_uring_setup(2), io_uring_enter(2),
+//! io_uring_register(2).
 
 use crate::operation::{Held, Slot, State};
 use engine::Pool;
@@ -26,40 +22,39 @@ use std::os::fd::RawFd;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// Places in the table of registered descriptors; more descriptors than this
-/// work too, unregistered.
+/// Slots in the table of registered descriptors. Further descriptors work unregistered.
 const FILE_SLOTS: u32 = 256;
 
-/// The most that the kernel registers as one buffer.
+/// Maximum bytes of one registered buffer, by the kernel.
 const BUFFER_BYTES_MAX: usize = 1 << 30;
 
-/// How much of the arena is registered at the start: pinning it takes its time, and short commands and idle servers use
-/// little. What is used beyond that is registered then.
+/// Bytes of the arena registered at the start. Pinning takes time, and short commands and idle servers use little. More
+/// is registered when it is used.
 const REGISTERED_AT_FIRST: usize = 2 << 20;
 
-/// When less than this can be pinned, registration is not worth its while.
+/// Minimum bytes for which registration pays.
 const BUFFER_BYTES_MIN: usize = 1 << 20;
 
 /// The arena is the only registered buffer.
 const ARENA: u16 = 0;
 
-/// Both queues of a ring of so many entries take a page each; they are not smaller for fewer.
+/// The queues of a ring of this many entries take a page each; fewer entries do not make them smaller.
 const ENTRIES_MIN: u32 = 32;
 
-/// Marks a completion that nobody waits for: that of a cancellation.
-const NOBODY: u64 = u64::MAX;
+/// Marks the completion of a cancellation, which no future awaits.
+const NO_WAITER: u64 = u64::MAX;
 
-/// How long [`Ring::close`] waits for what does not end when it is cancelled: a transfer of a disk that is slow ends in
-/// this time, one of a disk or file system that hangs may never.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long [`Ring::close`] waits for operations that cannot be cancelled. A transfer of a slow disk ends in this time;
+/// one of a disk or file system that hangs may never end.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long [`Ring::enter`] may wait for a completion.
 pub(crate) enum Wait {
-    /// Not at all.
+    /// Do not wait.
     No,
-    /// Until one comes.
+    /// Until a completion arrives.
     Forever,
-    /// Until one comes or this time has passed.
+    /// Until a completion arrives or this time has passed.
     For(Duration),
 }
 
@@ -67,10 +62,10 @@ pub(crate) struct Ring {
     uring: RefCell<IoUring>,
     backlog: RefCell<VecDeque<squeue::Entry>>,
     slots: RefCell<Slab<Slot>>,
-    /// Scratch for [`Ring::reap`], kept for its capacity.
+    /// A buffer of [`Ring::reap`], kept for its capacity.
     reaped: Cell<Vec<(u64, i32)>>,
     free_files: RefCell<Vec<u32>>,
-    /// How much of the arena, from its start, is registered; and how much may be.
+    /// Registered bytes of the arena, from its start, and the maximum of these.
     registered_bytes: Cell<usize>,
     registered_bytes_max: Cell<usize>,
     vectored_fixed: bool,
@@ -80,7 +75,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Sets a ring up with the flags that this kernel takes.
+    /// Creates a ring with the best flags that this kernel supports.
     pub(crate) fn new(entries: u32, pool: &Pool, register: bool) -> io::Result<Self> {
         let uring = set_up(entries)?;
         if !(uring.params().is_feature_nodrop() && uring.params().is_feature_ext_arg()) {
@@ -120,8 +115,9 @@ impl Ring {
         (end <= self.registered_bytes.get() || self.register_up_to(end)).then_some(ARENA)
     }
 
-    /// Registers more of the arena, twice as much as before or up to `end`; whether that is so. What is under way keeps
-    /// what it began with. (Linux 5.13; before, and where the limit on locked memory is reached, it stays as it is.)
+    /// Registers more of the arena: twice as much as before, or up to `end`. Returns whether that succeeded. Operations
+    /// in flight keep the old registration. (Linux 5.13; before it, and at the limit on locked memory, nothing
+    /// changes.)
     #[cold]
     fn register_up_to(&self, end: usize) -> bool {
         let (now, most) = (self.registered_bytes.get(), self.registered_bytes_max.get());
@@ -141,12 +137,12 @@ impl Ring {
         bytes > 0
     }
 
-    /// Whether transfers over several pieces of one registered buffer exist (Linux 6.15).
+    /// Whether vectored transfers within one registered buffer exist (Linux 6.15).
     pub(crate) fn has_vectored_fixed(&self) -> bool {
         self.vectored_fixed
     }
 
-    /// Registers a descriptor; `None` when the table is full or absent.
+    /// Registers a descriptor. `None` when the table is full or absent.
     pub(crate) fn register_file(&self, fd: RawFd) -> Option<u32> {
         let slot = self.free_files.borrow_mut().pop()?;
         match self.uring.borrow().submitter().register_files_update(slot, &[fd]) {
@@ -158,22 +154,20 @@ impl Ring {
         }
     }
 
-    /// Takes a registered descriptor back. No operation may be using it.
+    /// Unregisters a descriptor. No operation may be using it.
     pub(crate) fn unregister_file(&self, slot: u32) {
-        // On failure the place is not used again: the kernel may still hold the file there.
+        // On failure the slot is not reused: the kernel may still hold the file there.
         if self.uring.borrow().submitter().register_files_update(slot, &[-1]).is_ok() {
             self.free_files.borrow_mut().push(slot);
         }
     }
 
-    /// Queues an operation and returns its slot. On a closed ring it ends at
-    /// once with `ECANCELED`.
+    /// Queues an operation and returns its slot. On a closed ring it fails at once with `ECANCELED`.
     ///
     /// # Safety
-    /// Every address in `entry` must point into memory that `held` owns, that
-    /// stays where it is when `held` is moved, and that nobody else uses in a
-    /// conflicting way while `held` lives; the descriptor in `entry` must be
-    /// kept open by `held` too.
+    /// Every address in `entry` must point into memory that `held` owns. That memory must not move when `held` is
+    /// moved, and no other code may use it in a conflicting way while `held` lives. `held` must also keep the
+    /// descriptor in `entry` open.
     pub(crate) unsafe fn queue(&self, entry: squeue::Entry, held: Held) -> usize {
         let closed = self.closed.get();
         let state = if closed { State::Finished(-libc::ECANCELED) } else { State::InFlight(None) };
@@ -187,15 +181,14 @@ impl Ring {
     fn push(&self, entry: squeue::Entry) {
         let mut backlog = self.backlog.borrow_mut();
         let mut uring = self.uring.borrow_mut();
-        // SAFETY: `queue`'s caller vouches for the entry's addresses, and its
-        // slot keeps them valid until the completion is reaped; a cancellation
-        // has none.
+        // SAFETY: `queue`'s caller vouches for the entry's addresses, and its slot keeps them valid until the
+        // completion is reaped; a cancellation has none.
         if !backlog.is_empty() || unsafe { uring.submission().push(&entry) }.is_err() {
             backlog.push_back(entry);
         }
     }
 
-    /// Takes the result of a finished operation, or leaves `waker` to be woken.
+    /// Takes the result of a finished operation, or stores `waker` to be woken.
     pub(crate) fn poll(&self, index: usize, waker: &Waker) -> Option<(i32, Held)> {
         let mut slots = self.slots.borrow_mut();
         let slot = &mut slots[index];
@@ -215,7 +208,7 @@ impl Ring {
         }
     }
 
-    /// Nobody waits for the operation any more: cancel it, keep what it holds.
+    /// Cancels an operation whose future was dropped, and keeps its resources.
     pub(crate) fn abandon(&self, index: usize) {
         let mut slots = self.slots.borrow_mut();
         let slot = &mut slots[index];
@@ -226,7 +219,7 @@ impl Ring {
         } else {
             slot.state = State::Abandoned;
             drop(slots);
-            self.push(opcode::AsyncCancel::new(index as u64).build().user_data(NOBODY));
+            self.push(opcode::AsyncCancel::new(index as u64).build().user_data(NO_WAITER));
         }
     }
 
@@ -237,12 +230,10 @@ impl Ring {
         !submission.is_empty() || submission.taskrun() || submission.cq_overflow()
     }
 
-    /// Hands everything queued to the kernel, waits as told, and collects
-    /// what has completed.
+    /// Submits all queued entries, waits according to `wait`, and reaps the completions.
     ///
     /// # Panics
-    /// When the kernel refuses the ring itself, which only a bug of ours or of
-    /// the kernel's can cause.
+    /// When the kernel refuses the ring itself, which only a bug in this crate or in the kernel can cause.
     pub(crate) fn enter(&self, wait: Wait) {
         let wait = if self.refill() { Wait::No } else { wait };
         let entered = {
@@ -258,15 +249,14 @@ impl Ring {
             }
         };
         match entered.as_ref().map_err(io::Error::raw_os_error) {
-            // A timeout, a signal, or a queue that must be drained first; each
-            // time the executor's loop comes round again.
+            // A timeout, a signal, or a queue that must be drained first. In each case the executor's loop repeats.
             Ok(_) | Err(Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {}
             Err(_) => panic!("io_uring_enter: {}", entered.unwrap_err()),
         }
         self.reap();
     }
 
-    /// Moves the backlog to the submission queue; returns whether some is left.
+    /// Moves the backlog to the submission queue. Returns whether some is left.
     fn refill(&self) -> bool {
         let mut backlog = self.backlog.borrow_mut();
         if backlog.is_empty() {
@@ -275,7 +265,7 @@ impl Ring {
         let mut uring = self.uring.borrow_mut();
         let mut submission = uring.submission();
         while let Some(entry) = backlog.front() {
-            // SAFETY: as in `push`, where this entry waited its turn.
+            // SAFETY: as in `push`, where this entry was put into the backlog.
             if unsafe { submission.push(entry) }.is_err() {
                 return true;
             }
@@ -288,7 +278,7 @@ impl Ring {
         let mut reaped = self.reaped.take();
         reaped.extend(self.uring.borrow_mut().completion().map(|entry| (entry.user_data(), entry.result())));
         for (user_data, result) in reaped.drain(..) {
-            if user_data != NOBODY {
+            if user_data != NO_WAITER {
                 self.finish(user_data as usize, result);
             }
         }
@@ -313,38 +303,37 @@ impl Ring {
         }
     }
 
-    /// Refuses new operations, cancels what is in flight, waits until the
-    /// kernel is done with all of it, and gives every registered file back.
-    /// What only a device would end is left to the kernel, which has none of our memory for it. What a device that hangs
-    /// does not end in [`CLOSE_PATIENCE`] is left too, with its memory and its descriptor, which keep the ring: all
-    /// three go with the process.
+    /// Refuses new operations, cancels those in flight, waits until the kernel is done with them, and unregisters every
+    /// file. Operations that only a device ends are left to the kernel, which holds none of our memory for them. An
+    /// operation that does not end within [`CLOSE_TIMEOUT`] is left too, with its memory and descriptor. These keep the
+    /// ring alive until the process ends.
     pub(crate) fn close(&self) {
         self.closed.set(true);
         let in_flight = |slot: &Slot| !matches!(slot.state, State::Finished(_)) && !slot.held.is_endless();
         let indices: Vec<usize> =
             self.slots.borrow().iter().filter(|(_, slot)| in_flight(slot)).map(|(index, _)| index).collect();
         for index in indices {
-            self.push(opcode::AsyncCancel::new(index as u64).build().user_data(NOBODY));
+            self.push(opcode::AsyncCancel::new(index as u64).build().user_data(NO_WAITER));
         }
-        let deadline = Instant::now() + CLOSE_PATIENCE;
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
         while self.slots.borrow().iter().any(|(_, slot)| in_flight(slot)) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 self.forget_endless();
-                return; // before Linux 6.13 the table is not let go before the last operation on a file in it has ended
+                return; // before Linux 6.13 the kernel keeps the table until the last operation on a file in it has ended
             }
             self.enter(Wait::For(left));
         }
         self.forget_endless();
-        // Left to the ring's own end the kernel would let go of registered files some time after the process has
-        // ended, and whoever wants a block device next would find it in use. Without a table it fails, which is as good.
+        // Otherwise the kernel would release registered files some time after the end of the process. Then the next user
+        // of a block device would find it busy. Without a table the call fails, which does no harm.
         let _ = self.uring.borrow().submitter().unregister_files();
     }
 }
 
 impl Ring {
-    /// On a closed ring: ends what only a device would, as no completion is looked at any more. Each lets go of its
-    /// descriptor, which leads back to this ring.
+    /// On a closed ring: ends the operations that only a device would end, since no completion is reaped any more. Each
+    /// releases its descriptor, which refers to this ring.
     fn forget_endless(&self) {
         let mut abandoned = Vec::new();
         for (index, slot) in self.slots.borrow_mut().iter_mut().filter(|(_, slot)| slot.held.is_endless()) {
@@ -367,8 +356,8 @@ impl Drop for Ring {
     }
 }
 
-/// A ring of `entries`, or of as many as the limit on locked memory leaves room for, down to [`ENTRIES_MIN`]: some kernels
-/// (5.11, and 6.14 or later) count the queues themselves. What finds no place in a short queue waits in the backlog.
+/// Creates a ring of `entries`, or of as many as the limit on locked memory allows, at least [`ENTRIES_MIN`]. Some
+/// kernels (5.11, and 6.14 or later) count the queues themselves. Entries beyond a short queue wait in the backlog.
 fn set_up(entries: u32) -> io::Result<IoUring> {
     let mut entries = entries;
     loop {
@@ -379,7 +368,7 @@ fn set_up(entries: u32) -> io::Result<IoUring> {
     }
 }
 
-/// The best set of flags that the kernel takes, from the newest on.
+/// Creates a ring with the newest set of flags that the kernel supports.
 fn set_up_with(entries: u32) -> io::Result<IoUring> {
     let ring = |configure: fn(&mut io_uring::Builder)| {
         let mut builder = IoUring::builder();
@@ -387,11 +376,11 @@ fn set_up_with(entries: u32) -> io::Result<IoUring> {
         configure(&mut builder);
         builder.build(entries)
     };
-    // Linux 6.1: completions are posted by the thread that waits for them, when it does.
+    // Linux 6.1: the thread that waits for completions also posts them, when it waits.
     ring(|builder| {
         builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
     })
-    // Linux 5.19: at least without an interrupt for each completion.
+    // Linux 5.19: at least no interrupt for each completion.
     .or_else(|_| {
         ring(|builder| {
             builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all();
@@ -400,21 +389,21 @@ fn set_up_with(entries: u32) -> io::Result<IoUring> {
     .or_else(|_| ring(|_| {}))
 }
 
-/// Registers the front of the arena, or as much of that as the limit on locked memory lets pass; returns how much that was.
+/// Registers the front of the arena, or as much of it as the limit on locked memory allows. Returns the registered
+/// bytes.
 fn register_first(uring: &IoUring, pool: &Pool) -> usize {
     let (base, bytes) = pool.arena();
-    // Pinned page by page, memory costs more than most of what a short command does. Where there are no others, nothing is lost.
+    // Pinning page by page costs more than most of a short command. Where there are no huge pages, this has no effect.
     // SAFETY: the pool's own memory, whose contents this does not change.
     let _ = unsafe { rustix::mm::madvise(base.cast(), bytes, rustix::mm::Advice::LinuxHugepage) };
     as_much_as_may_be(bytes.min(REGISTERED_AT_FIRST), BUFFER_BYTES_MIN, |bytes| {
-        // SAFETY: the arena outlives the ring, which keeps a clone of its
-        // pool, and its bytes are only accessed through buffers that
-        // operations own.
+        // SAFETY: the arena outlives the ring, which keeps a clone of its pool, and its bytes are only accessed through
+        // buffers that operations own.
         unsafe { uring.submitter().register_buffers(&[front(pool, bytes)]) }
     })
 }
 
-/// Registers `wanted` bytes, or half of them and so on, `least` at the least; returns how much that was, 0 for nothing.
+/// Registers `wanted` bytes, or half of them and so on, at least `least`. Returns the registered bytes, 0 for none.
 fn as_much_as_may_be(wanted: usize, least: usize, register: impl Fn(usize) -> io::Result<()>) -> usize {
     let mut bytes = wanted;
     while bytes >= least {
@@ -426,7 +415,7 @@ fn as_much_as_may_be(wanted: usize, least: usize, register: impl Fn(usize) -> io
     0
 }
 
-/// So many bytes from the arena's start.
+/// The first `bytes` of the arena.
 fn front(pool: &Pool, bytes: usize) -> libc::iovec {
     libc::iovec { iov_base: pool.arena().0.cast(), iov_len: bytes }
 }
@@ -454,7 +443,7 @@ mod tests {
         for (number, index) in indices.into_iter().enumerate() {
             assert_eq!(index.is_some(), (number + 1) << 20 <= registered, "MiB {number} of {registered} bytes");
         }
-        // Others may have a limit on locked memory.
+        // Other users may have a limit on locked memory.
         assert!(!rustix::process::geteuid().is_root() || (first > 0 && registered >= 6 << 20), "{first}, {registered}");
         let elsewhere = engine::Pool::new(1 << 20).take(4096);
         assert_eq!(ring.buffer_index(&elsewhere), None);

@@ -1,4 +1,5 @@
-//! The two signals that ask a server to stop, and the one that would end it for a file that is too long.
+//! Signals: the two that ask a server to stop, and the one for a file over the size limit. It never installs a handler
+//! that runs code. Source: signal(7), signalfd(2).
 
 use crate::descriptor::Descriptor;
 use crate::transfer;
@@ -6,24 +7,23 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
-/// A signal that asks the process to end.
+/// A signal that asks the process to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
-    /// From the keyboard (SIGINT).
+    /// SIGINT, from the keyboard.
     Interrupt,
-    /// From a service manager (SIGTERM).
+    /// SIGTERM, from a service manager.
     Terminate,
 }
 
-/// Completes when the process is asked to end.
+/// Completes when the process is asked to stop.
 ///
-/// The first call blocks both signals for the thread, and they stay blocked,
-/// also for threads that it starts from then on; threads that exist already
-/// must not take them instead, so the first call belongs before those. Child
+/// The first call blocks both signals for the calling thread, and for threads that it starts later. They stay blocked.
+/// Threads that exist already must not receive the signals, so the first call belongs before their start. Child
 /// processes inherit the block.
 ///
 /// # Errors
-/// When the system is out of descriptors.
+/// When the system has no descriptors left.
 ///
 /// # Panics
 /// When the thread has no executor.
@@ -31,8 +31,8 @@ pub fn terminated() -> io::Result<impl Future<Output = io::Result<Signal>>> {
     let descriptor = Descriptor::new(signals()?);
     Ok(async move {
         let mut bytes = [0; size_of::<libc::signalfd_siginfo>()];
-        // Waited for and then read: a read that waits does so, on Linux 6.1, in a thread of the kernel's own, and was
-        // seen to stay there when the signal came.
+        // Polls before it reads. On Linux 6.1 a waiting read runs in a kernel thread, and was seen to stay there when
+        // the signal arrived.
         while let Err(error) = rustix::io::read(descriptor.as_fd(), &mut bytes) {
             match error {
                 rustix::io::Errno::AGAIN => transfer::poll_readable(&descriptor).await.0.map(drop)?,
@@ -46,11 +46,10 @@ pub fn terminated() -> io::Result<impl Future<Output = io::Result<Signal>>> {
     })
 }
 
-/// Blocks SIGINT and SIGTERM and makes them readable.
+/// Blocks SIGINT and SIGTERM, and makes them readable.
 fn signals() -> io::Result<OwnedFd> {
-    // SAFETY: a sigset_t is plain data, set up by sigemptyset before any use;
-    // the calls get pointers to it that are valid while they run, and both
-    // signal numbers exist. A descriptor from signalfd is new and ours.
+    // SAFETY: a sigset_t is plain data, set up by sigemptyset before any use; the calls get pointers to it that are
+    // valid while they run, and both signal numbers exist. A descriptor from signalfd is new and ours.
     unsafe {
         let mut set = mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -65,8 +64,8 @@ fn signals() -> io::Result<OwnedFd> {
     }
 }
 
-/// Has a write beyond the limit on the length of files (`RLIMIT_FSIZE`) fail, where the system would end the process
-/// without a word (SIGXFSZ). For the whole process, so only a program's `main` may want it; what it starts inherits it.
+/// Makes a write beyond the limit on file size (`RLIMIT_FSIZE`) fail, where the system would otherwise kill the process
+/// (SIGXFSZ). This applies to the whole process, so only a program's `main` should call it. Child processes inherit it.
 pub fn ignore_file_size_limit_signal() {
     // SAFETY: SIG_IGN runs no code of ours, and the signal exists. It cannot fail for a signal that can be ignored.
     unsafe {

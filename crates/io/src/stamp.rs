@@ -1,26 +1,26 @@
-//! Time stamps that cost next to nothing, for measuring.
+//! Cheap time stamps, for metering.
 //!
-//! Reading the system's clock takes as long as a good part of a small request. But an executor hands
-//! everything to the kernel between its rounds, and hears from it between them: so stamps within a round share
-//! a reading, up to [`SHARED_BYTES`] of transfers or as many small ones as would fill them. A stamp
-//! is then older than the truth by the time that so much work takes, some microseconds.
+//! Reading the system's clock costs a good part of a small request. An executor submits to the kernel, and reaps
+//! completions, only between its rounds. So stamps within a round share one reading, for up to [`SHARED_BYTES`] of
+//! transfers, or as many small transfers as would fill these. A stamp is late by at most the time of that much work:
+//! some microseconds, measured. It is never used for deadlines.
 
 use crate::executor::Core;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Bytes of transfers that share one reading; each end counts as [`SMALL_BYTES`] at least.
+/// Bytes of transfers that share one reading. Each ended transfer counts as at least [`SMALL_BYTES`].
 const SHARED_BYTES: u64 = 64 << 10;
 const SMALL_BYTES: u64 = 4 << 10;
 
-/// Tells the time cheaply, on the executor's thread.
+/// A cheap clock on the executor's thread.
 #[derive(Debug)]
 pub struct Stamps {
     start: Instant,
-    /// The executor's present round.
+    /// The executor's current round.
     rounds: Rc<Cell<u64>>,
-    /// The round of the last reading, and what it said.
+    /// The round and the value of the last reading.
     round: Cell<u64>,
     last: Cell<u64>,
     /// Bytes of transfers that may still share it.
@@ -28,7 +28,7 @@ pub struct Stamps {
 }
 
 impl Stamps {
-    /// Stamps that count from now.
+    /// A clock that starts at 0 now.
     ///
     /// # Panics
     /// When the thread has no executor.
@@ -37,12 +37,12 @@ impl Stamps {
         Self { start: Instant::now(), rounds, round: Cell::new(u64::MAX), last: Cell::new(0), left: Cell::new(0) }
     }
 
-    /// Nanoseconds since the start, for a transfer of so many bytes that begins. A small one is counted at its end.
+    /// Nanoseconds since the start, for a transfer of `bytes` that starts. A small transfer counts at its end.
     pub fn before(&self, bytes: u64) -> u64 {
         self.shared(bytes.saturating_sub(SMALL_BYTES))
     }
 
-    /// The same for one that ends.
+    /// Nanoseconds since the start, for a transfer of `bytes` that ends.
     pub fn after(&self, bytes: u64) -> u64 {
         self.shared(bytes.max(SMALL_BYTES))
     }
@@ -56,7 +56,7 @@ impl Stamps {
         self.exact()
     }
 
-    /// The same, read now.
+    /// Nanoseconds since the start, read now.
     pub fn exact(&self) -> u64 {
         let nanos = self.start.elapsed().as_nanos() as u64;
         self.round.set(self.rounds.get());

@@ -1,8 +1,8 @@
 //! Real time: the engine's [`Clock`] on the system's monotonic clock.
 //!
-//! Sleeping tasks wait in a map ordered by deadline; the executor gives the
-//! earliest deadline to the kernel as the time-out of its one wait, so a timer
-//! costs no system call, and a sleep that is dropped leaves nothing behind.
+//! Sleeping tasks wait in a map ordered by deadline. The executor passes the earliest deadline to the kernel as the
+//! timeout of its one wait. So a timer costs no system call, and a dropped sleep leaves nothing behind. Setting the
+//! system's date never affects a sleep. Source: clock_gettime(2).
 
 use crate::executor::Core;
 use engine::{Clock, Moment};
@@ -14,8 +14,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A deadline, and a number that keeps equal deadlines apart in the order of
-/// their registration.
+/// A deadline, and a number that orders equal deadlines by their registration.
 type Key = (Instant, u64);
 
 #[derive(Default)]
@@ -31,7 +30,7 @@ impl Timers {
         key
     }
 
-    /// Wakes everyone whose deadline has passed, earliest first.
+    /// Wakes every task whose deadline has passed, earliest first.
     pub(crate) fn fire(&self) {
         if self.waiting.borrow().is_empty() {
             return;
@@ -46,7 +45,7 @@ impl Timers {
         }
     }
 
-    /// Time until the earliest deadline.
+    /// The time until the earliest deadline.
     pub(crate) fn next(&self) -> Option<Duration> {
         let waiting = self.waiting.borrow();
         let ((deadline, _), _) = waiting.first_key_value()?;
@@ -54,15 +53,14 @@ impl Timers {
     }
 }
 
-/// The system's clock. Sleeping needs the thread's [`crate::Executor`]; telling
-/// the time does not.
+/// The system's clock. Sleeping needs the thread's [`crate::Executor`]; reading the time does not.
 #[derive(Debug, Clone)]
 pub struct RealClock {
     start: Instant,
 }
 
 impl RealClock {
-    /// A clock that begins now.
+    /// A clock that starts at 0 now.
     pub fn new() -> Self {
         Self { start: Instant::now() }
     }
@@ -84,13 +82,13 @@ impl Clock for RealClock {
     }
 
     fn wall(&self) -> Duration {
-        // A clock set before 1970 is as wrong as one that shows 1970.
+        // A clock set before 1970 counts as 1970.
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
 }
 
 struct Sleep {
-    /// `None` when it lies beyond what the system's clock can tell.
+    /// `None` when the deadline is beyond the range of the system's clock.
     deadline: Option<Instant>,
     timer: Option<(Rc<Core>, Key)>,
 }

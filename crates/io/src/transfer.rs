@@ -1,5 +1,5 @@
-//! The kernel's operations as safe functions: each moves what it needs into
-//! the operation and builds the entry that points there.
+//! io_uring operations as safe functions. Each moves its resources into the operation and builds the entry that points
+//! to them. None of them waits. Source: io_uring_enter(2).
 
 use crate::descriptor::Descriptor;
 use crate::operation::{Accepted, Message, Submitted, Vectored};
@@ -9,18 +9,17 @@ use std::ops::Deref;
 use std::ptr;
 use std::rc::Rc;
 
-/// The most pieces in one vectored operation (`UIO_MAXIOV`).
+/// Maximum number of buffers in one vectored operation (`UIO_MAXIOV`).
 pub(crate) const PIECES_MAX: usize = 1024;
 
-/// The most bytes in one transfer: lengths are 32 bits wide, and the kernel
-/// itself stops a page short of 2 GiB.
+/// Maximum bytes of one transfer: lengths are 32 bits wide, and the kernel itself stops a page before 2 GiB.
 pub(crate) const TRANSFER_BYTES_MAX: usize = 1 << 30;
 
 fn length(bytes: usize) -> u32 {
     bytes.min(TRANSFER_BYTES_MAX) as u32
 }
 
-/// Reads into the buffer from `skip` on.
+/// Reads into the buffer from byte `skip` on.
 pub(crate) fn read(file: &Rc<Descriptor>, at: u64, mut into: Buffer, skip: usize) -> Submitted<Buffer> {
     let rest = &mut into[skip..];
     let (address, len, target) = (rest.as_mut_ptr(), length(rest.len()), file.target());
@@ -28,12 +27,11 @@ pub(crate) fn read(file: &Rc<Descriptor>, at: u64, mut into: Buffer, skip: usize
         Some(index) => opcode::ReadFixed::new(target, address, len, index).offset(at).build(),
         None => opcode::Read::new(target, address, len).offset(at).build(),
     };
-    // SAFETY: the address is that of the buffer's own memory, which does not
-    // move and is exclusive to it.
+    // SAFETY: the address is that of the buffer's own memory, which does not move and is exclusive to it.
     unsafe { Submitted::new(file, entry, into) }
 }
 
-/// Writes the block from `skip` on.
+/// Writes the block from byte `skip` on.
 pub(crate) fn write(file: &Rc<Descriptor>, at: u64, from: Block, skip: usize) -> Submitted<Block> {
     let rest = &from[skip..];
     let (address, len, target) = (rest.as_ptr(), length(rest.len()), file.target());
@@ -41,8 +39,8 @@ pub(crate) fn write(file: &Rc<Descriptor>, at: u64, from: Block, skip: usize) ->
         Some(index) => opcode::WriteFixed::new(target, address, len, index).offset(at).build(),
         None => opcode::Write::new(target, address, len).offset(at).build(),
     };
-    // SAFETY: the address is that of the block's own memory, which does not
-    // move and is never written while the block lives.
+    // SAFETY: the address is that of the block's own memory, which does not move and is never written while the block
+    // lives.
     unsafe { Submitted::new(file, entry, from) }
 }
 
@@ -60,8 +58,8 @@ fn vectors<T: Deref<Target = [u8]>>(parts: &[T], mut skip: usize) -> Vec<libc::i
     vectors
 }
 
-/// The registered buffer that contains all of `parts`, if there is one and
-/// the kernel can use it for several pieces at once.
+/// The registered buffer that contains all of `parts`, if there is one and the kernel supports vectored transfers in
+/// it.
 fn common_index<T: Deref<Target = [u8]>>(file: &Descriptor, parts: &[T]) -> Option<u16> {
     let ring = &file.core().ring;
     let (first, rest) = parts.split_first().filter(|_| ring.has_vectored_fixed())?;
@@ -82,8 +80,8 @@ pub(crate) fn read_vectored(
         Some(index) => opcode::ReadvFixed::new(target, address, len, index).offset(at).build(),
         None => opcode::Readv::new(target, address, len).offset(at).build(),
     };
-    // SAFETY: the vectors lie in a heap allocation that does not move with
-    // `Vectored`, and point into the buffers' own memory, exclusive to them.
+    // SAFETY: the vectors lie in a heap allocation that does not move with `Vectored`, and point into the buffers' own
+    // memory, exclusive to them.
     unsafe { Submitted::new(file, entry, Vectored { parts, _vectors: vectors }) }
 }
 
@@ -118,14 +116,14 @@ pub(crate) fn write_bytes(file: &Rc<Descriptor>, from: Box<[u8]>) -> Submitted<B
     unsafe { Submitted::new(file, entry, from) }
 }
 
-/// Waits until the descriptor can be read.
+/// Waits until the descriptor is readable.
 pub(crate) fn poll_readable(file: &Rc<Descriptor>) -> Submitted<()> {
     let entry = opcode::PollAdd::new(file.target(), u32::from(libc::POLLIN.cast_unsigned())).build();
     // SAFETY: the entry has no addresses.
     unsafe { Submitted::new(file, entry, ()) }
 }
 
-/// Data, and what is needed to find it again, to stable storage.
+/// Puts data, and the metadata needed to read it, on stable storage (fdatasync).
 pub(crate) fn sync_data(file: &Rc<Descriptor>) -> Submitted<()> {
     let entry = opcode::Fsync::new(file.target()).flags(types::FsyncFlags::DATASYNC).build();
     // SAFETY: the entry has no addresses.
@@ -138,7 +136,7 @@ pub(crate) fn allocate(file: &Rc<Descriptor>, mode: i32, at: u64, bytes: u64) ->
     unsafe { Submitted::new(file, entry, ()) }
 }
 
-/// Receives into the buffer from `skip` on.
+/// Receives into the buffer from byte `skip` on.
 pub(crate) fn receive(socket: &Rc<Descriptor>, mut into: Buffer, skip: usize, flags: i32) -> Submitted<Buffer> {
     let rest = &mut into[skip..];
     let entry = opcode::Recv::new(socket.target(), rest.as_mut_ptr(), length(rest.len())).flags(flags).build();
@@ -146,7 +144,7 @@ pub(crate) fn receive(socket: &Rc<Descriptor>, mut into: Buffer, skip: usize, fl
     unsafe { Submitted::new(socket, entry, into) }
 }
 
-/// Sends the block from `skip` on.
+/// Sends the block from byte `skip` on.
 pub(crate) fn send(socket: &Rc<Descriptor>, from: Block, skip: usize) -> Submitted<Block> {
     let rest = &from[skip..];
     let entry = opcode::Send::new(socket.target(), rest.as_ptr(), length(rest.len())).flags(SEND_FLAGS).build();
@@ -154,7 +152,7 @@ pub(crate) fn send(socket: &Rc<Descriptor>, from: Block, skip: usize) -> Submitt
     unsafe { Submitted::new(socket, entry, from) }
 }
 
-/// Sends the blocks one after the other, from byte `skip` of them on.
+/// Sends the blocks in order, from byte `skip` of them on.
 pub(crate) fn send_vectored(socket: &Rc<Descriptor>, parts: Vec<Block>, skip: usize) -> Submitted<Message> {
     let mut vectors = vectors(&parts, skip);
     let header = Box::new(libc::msghdr {
@@ -167,17 +165,15 @@ pub(crate) fn send_vectored(socket: &Rc<Descriptor>, parts: Vec<Block>, skip: us
         msg_flags: 0,
     });
     let entry = opcode::SendMsg::new(socket.target(), &raw const *header).flags(SEND_FLAGS as u32).build();
-    // SAFETY: header and vectors lie in heap allocations that do not move with
-    // `Message`; the vectors point into the blocks' own memory, which is
-    // never written while they live.
+    // SAFETY: header and vectors lie in heap allocations that do not move with `Message`; the vectors point into the
+    // blocks' own memory, which is never written while they live.
     unsafe { Submitted::new(socket, entry, Message { parts, _vectors: vectors, _header: header }) }
 }
 
-/// No SIGPIPE; and the kernel goes on after a partial transfer.
+/// No SIGPIPE; the kernel continues after a partial transfer.
 const SEND_FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
 
-/// Accepts one connection; the result is its descriptor, which is closed when
-/// nobody waits for it any more.
+/// Accepts one connection. The result is its descriptor, which is closed when the future was dropped.
 pub(crate) fn accept(listener: &Rc<Descriptor>) -> Submitted<Accepted> {
     let entry: squeue::Entry =
         opcode::Accept::new(listener.target(), ptr::null_mut(), ptr::null_mut()).flags(libc::SOCK_CLOEXEC).build();

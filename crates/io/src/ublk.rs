@@ -1,13 +1,13 @@
-//! The kernel's ublk driver as its two kinds of device have it: commands to `/dev/ublk-control`, which make and remove
-//! block devices, and the requests of one of these, from `/dev/ublkcN`.
+//! The kernel's ublk driver: commands to `/dev/ublk-control`, which create and delete block devices, and the requests
+//! of one device, from `/dev/ublkcN`.
 //!
-//! What it never does: it does not decide what a device is like or how a request is answered, and it never starts, stops
-//! or deletes one by itself.
+//! It does not decide a device's properties or the answer to a request. It never starts, stops or deletes a device by
+//! itself.
 //!
 //! Invariants:
-//! - One queue, fetched and answered by the thread that opened it, as the driver wants it.
+//! - One queue, fetched and answered by the thread that opened it, as the driver requires.
 //! - Payload moves by read and write calls (`UBLK_F_USER_COPY`, Linux 6.5), so no command in flight has an address of
-//!   ours. That is why a ring may be closed while commands are with the driver, who alone ends them.
+//!   ours. So a ring may be closed while commands are with the driver, which alone ends them.
 //!
 //! Facts are from the kernel's `include/uapi/linux/ublk_cmd.h` and `Documentation/block/ublk.rst`.
 
@@ -22,39 +22,39 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::rc::Rc;
 
-/// Where commands go; it is there when the driver is.
+/// The control device. It exists while the driver is loaded.
 pub const CONTROL: &str = "/dev/ublk-control";
 
-/// `UBLK_F_USER_COPY`: without it [`Queue`] is of no use, and only Linux 6.5 or later gives it back.
+/// `UBLK_F_USER_COPY`: [`Queue`] needs it, and only Linux 6.5 or later reports it back.
 pub const USER_COPY: u64 = 1 << 7;
 
-/// `struct ublksrv_ctrl_dev_info`: what a device is made with, and how it is.
+/// `struct ublksrv_ctrl_dev_info`: the properties and the state of a device.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct DeviceInfo {
-    /// Queues.
+    /// The number of queues.
     pub queues: u16,
-    /// Requests of a queue at a time.
+    /// Tags of a queue: the maximum number of requests in flight.
     pub depth: u16,
-    /// 0 while it is not started, and after it was stopped.
+    /// 0 before the start and after the stop.
     pub state: u16,
-    /// Nothing.
+    /// Unused.
     pub padding_0: u16,
-    /// The most payload of a request.
+    /// Maximum payload of a request, in bytes.
     pub request_bytes_max: u32,
-    /// Its number, chosen by the driver.
+    /// The device's number, chosen by the driver.
     pub device: u32,
-    /// Who serves it.
+    /// The process id of the server.
     pub pid: i32,
-    /// Nothing.
+    /// Unused.
     pub padding_1: u32,
-    /// What was asked for; what the driver does, after it was made.
+    /// The flags requested; after creation, the flags that the driver supports.
     pub flags: u64,
-    /// Kept by the driver for whoever made it.
+    /// A value that the driver stores for the creator.
     pub own: u64,
-    /// User and group who made it, filled in by the driver.
+    /// User and group of the creator, filled in by the driver.
     pub owner: [u32; 2],
-    /// Nothing.
+    /// Unused.
     pub reserved: [u64; 2],
 }
 
@@ -64,53 +64,53 @@ const _: () = assert!(size_of::<DeviceInfo>() == 64);
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct Parameters {
-    /// How long this is, filled in by [`Control::set_parameters`].
+    /// The structure's length in bytes, filled in by [`Control::set_parameters`].
     pub bytes: u32,
-    /// Which kinds are set: 1 basic, 2 discard.
+    /// The kinds of parameters that are set: 1 basic, 2 discard.
     pub kinds: u32,
     /// 1 read-only, 4 volatile cache, 8 FUA.
     pub attributes: u32,
-    /// The logical block, as a power of two; so are the next three.
+    /// The logical block, as a power of two of bytes; so are the next three.
     pub logical_shift: u8,
-    /// What is written whole.
+    /// The physical block, which is written atomically.
     pub physical_shift: u8,
-    /// What is best.
+    /// The optimal size of a request.
     pub optimal_shift: u8,
-    /// What is good.
+    /// The minimum size of an efficient request.
     pub minimum_shift: u8,
-    /// The most sectors of a request.
+    /// Maximum length of a request, in sectors.
     pub sectors_max: u32,
     /// Sectors between boundaries that no request crosses; 0 for none.
     pub chunk_sectors: u32,
-    /// The device's size.
+    /// The device's size, in sectors.
     pub sectors: u64,
-    /// 0 for no rule on memory.
+    /// A constraint on the memory of requests; 0 for none.
     pub boundary_mask: u64,
-    /// Of discards, in bytes.
+    /// Alignment of discards, in bytes.
     pub discard_alignment: u32,
-    /// In bytes.
+    /// Granularity of discards, in bytes.
     pub discard_granularity: u32,
-    /// 0 for no discards.
+    /// Maximum length of a discard, in sectors; 0 for no discards.
     pub discard_sectors_max: u32,
-    /// 0 for none.
+    /// Maximum length of a zeroing, in sectors; 0 for none.
     pub zeroes_sectors_max: u32,
-    /// Ranges of one discard.
+    /// Maximum number of ranges in one discard.
     pub discard_ranges_max: u16,
-    /// Nothing.
+    /// Unused.
     pub reserved: u16,
 }
 
-/// Where the driver's structure goes on, which is before Rust's tail padding.
+/// The length of the driver's structure up to here, without Rust's tail padding.
 const PARAMETERS_BYTES: u32 = 60;
 const _: () = assert!(std::mem::offset_of!(Parameters, reserved) + 2 == PARAMETERS_BYTES as usize);
 
-/// The number of a command, as an ioctl would have it: both directions unless it only asks, and its structure's size.
-const fn code(number: u32, only_asks: bool, bytes: u32) -> u32 {
-    let direction = if only_asks { 2 } else { 3 };
+/// A command's number, in the form of an ioctl: direction, structure size, type, number.
+const fn code(number: u32, is_query: bool, bytes: u32) -> u32 {
+    let direction = if is_query { 2 } else { 3 };
     direction << 30 | bytes << 16 | (b'u' as u32) << 8 | number
 }
 
-/// Of `struct ublksrv_ctrl_cmd`.
+/// The size of `struct ublksrv_ctrl_cmd`.
 const CONTROL_BYTES: u32 = 32;
 const GET_INFO: u32 = code(0x02, true, CONTROL_BYTES);
 const ADD: u32 = code(0x04, false, CONTROL_BYTES);
@@ -119,43 +119,44 @@ const START: u32 = code(0x06, false, CONTROL_BYTES);
 const STOP: u32 = code(0x07, false, CONTROL_BYTES);
 const SET_PARAMETERS: u32 = code(0x08, false, CONTROL_BYTES);
 
-/// Of `struct ublksrv_io_cmd`.
+/// The size of `struct ublksrv_io_cmd`.
 const QUEUE_BYTES: u32 = 16;
 const FETCH: u32 = code(0x20, false, QUEUE_BYTES);
 const COMMIT_AND_FETCH: u32 = code(0x21, false, QUEUE_BYTES);
 
-/// The control device. Commands wait until they are carried out, on whatever thread: a device is started and stopped
-/// only while its requests are answered, so those two want a thread of their own.
+/// The control device. A command blocks its thread until it is carried out. A start or stop completes only while the
+/// device's requests are answered, so these two need a thread of their own.
 pub struct Control {
     file: OwnedFd,
-    /// Of its own, as these commands are longer than an entry of the executor's.
+    /// A ring of its own, because these commands need 128-byte entries.
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
 }
 
 impl Control {
-    /// Opens it.
+    /// Opens the control device.
     ///
     /// # Errors
-    /// When there is no driver, or this user may not use it, or the kernel has no long commands (before Linux 5.19).
+    /// When there is no driver, this user may not use it, or the kernel has no 128-byte entries (before Linux 5.19).
     pub fn open() -> io::Result<Self> {
         let file = rustix::fs::open(CONTROL, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self { file, ring: IoUring::builder().dontfork().build(1)? })
     }
 
-    /// Makes a device as `info` says, which tells its number and what the driver really does afterwards.
+    /// Creates a device with the properties in `info`. The driver then fills in its number and the flags that it
+    /// supports.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn add(&mut self, info: &mut DeviceInfo) -> io::Result<()> {
         info.device = u32::MAX; // any
         // SAFETY: the driver reads one such structure there, and writes one.
         unsafe { self.run(ADD, info.device, 0, (&raw mut *info).cast(), size_of::<DeviceInfo>() as u16) }
     }
 
-    /// Says what a device is like, before it is started.
+    /// Sets the properties of a device before its start.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn set_parameters(&mut self, device: u32, mut parameters: Parameters) -> io::Result<()> {
         parameters.bytes = PARAMETERS_BYTES;
         let address = (&raw mut parameters).cast();
@@ -163,35 +164,35 @@ impl Control {
         unsafe { self.run(SET_PARAMETERS, device, 0, address, PARAMETERS_BYTES as u16) }
     }
 
-    /// Makes the block device appear. It is read before this ends (for its partitions).
+    /// Starts the device: the block device appears. The kernel reads it (for partitions) before this returns.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn start(&mut self, device: u32) -> io::Result<()> {
         self.plain(START, device, std::process::id().into())
     }
 
-    /// Makes the block device go: what is in the page cache is written first, and requests that the driver has are
-    /// answered; then the queue's commands end.
+    /// Stops the device: the kernel writes its page cache, and the driver waits for its requests. Then the block device
+    /// disappears, and the queue's commands end.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn stop(&mut self, device: u32) -> io::Result<()> {
         self.plain(STOP, device, 0)
     }
 
-    /// Gives the number back, and waits until the last user of the device has closed it.
+    /// Deletes the device, and waits until its last user has closed it.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn delete(&mut self, device: u32) -> io::Result<()> {
         self.plain(DELETE, device, 0)
     }
 
-    /// How a device is.
+    /// The state of a device.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn info(&mut self, device: u32) -> io::Result<DeviceInfo> {
         let mut info = DeviceInfo::default();
         // SAFETY: the driver writes one such structure there.
@@ -204,10 +205,10 @@ impl Control {
         unsafe { self.run(code, device, data, null_mut(), 0) }
     }
 
-    /// Has a command carried out.
+    /// Runs one command.
     ///
     /// # Safety
-    /// The driver may do with `bytes` at `address` what the command says; nobody else may meanwhile.
+    /// The command may access `bytes` at `address`; no other code may do so meanwhile.
     unsafe fn run(&mut self, code: u32, device: u32, data: u64, address: *mut u8, bytes: u16) -> io::Result<()> {
         let mut command = [0; 80];
         command[..4].copy_from_slice(&device.to_ne_bytes());
@@ -222,7 +223,7 @@ impl Control {
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
-                // The driver may have the command, whose memory cannot be let go then.
+                // The driver may have the command, so its memory cannot be released.
                 Err(error) => panic!("io_uring_enter: {error}"),
             }
             if let Some(completion) = self.ring.completion().next() {
@@ -251,16 +252,16 @@ struct Description {
 
 const _: () = assert!(size_of::<Description>() == 24);
 
-/// A request that somebody made of the block device.
+/// A request to the block device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
     /// `UBLK_IO_OP_...`
     pub operation: u8,
     /// `UBLK_IO_F_...`
     pub flags: u32,
-    /// Where it begins; whatever it likes in a flush.
+    /// The first sector; undefined for a flush.
     pub start_sector: u64,
-    /// How long it is.
+    /// The length, in sectors.
     pub sectors: u32,
 }
 
@@ -275,7 +276,7 @@ impl From<Description> for Request {
     }
 }
 
-/// The first and only queue of a device. A request has a tag, a place of its own, for as long as it is not answered.
+/// The first and only queue of a device. A request has a tag until it is answered.
 pub struct Queue {
     file: Rc<Descriptor>,
     descriptions: NonNull<Description>,
@@ -286,7 +287,7 @@ impl Queue {
     /// Opens the queue of `depth` tags of the device.
     ///
     /// # Errors
-    /// When somebody has it open already, or the system refuses.
+    /// When another process has it open, or the system refuses.
     ///
     /// # Panics
     /// When the thread has no executor.
@@ -294,18 +295,19 @@ impl Queue {
         let path = format!("/dev/ublkc{device}");
         let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let bytes = usize::from(depth) * size_of::<Description>();
-        // SAFETY: a new mapping, where the kernel finds room, of what the driver keeps for as long as it exists.
+        // SAFETY: a new mapping, at an address of the kernel's choice, of memory that the driver keeps as long as the
+        // mapping.
         let address = unsafe {
             rustix::mm::mmap(null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED | MapFlags::POPULATE, &file, 0)?
         };
-        let descriptions = NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mapped to nowhere"))?;
+        let descriptions = NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
         Ok(Self { file: Descriptor::new(file), descriptions, depth })
     }
 
-    /// Waits for the first request with this tag; `None` when the device is stopped.
+    /// Fetches the first request with this tag. `None` when the device is stopped.
     ///
     /// # Errors
-    /// When the driver does not take the command.
+    /// When the driver refuses the command.
     ///
     /// # Panics
     /// When there is no such tag.
@@ -313,13 +315,13 @@ impl Queue {
         self.next(FETCH, tag, 0).await
     }
 
-    /// Answers the request with this tag, by bytes or an error's number below 0, and waits for the next.
+    /// Answers the request with this tag, with a number of bytes or a negative error number, and fetches the next.
     ///
     /// # Errors
-    /// As [`Queue::fetch`].
+    /// The same as of [`Queue::fetch`].
     ///
     /// # Panics
-    /// As [`Queue::fetch`].
+    /// The same as of [`Queue::fetch`].
     pub async fn answer(&self, tag: u16, result: i32) -> io::Result<Option<Request>> {
         self.next(COMMIT_AND_FETCH, tag, result).await
     }
@@ -333,19 +335,19 @@ impl Queue {
         // SAFETY: the entry has no addresses.
         match unsafe { Submitted::new(&self.file, entry, Endless) }.await.0 {
             // SAFETY: within the mapping, as checked above; the driver writes a description only before it ends the
-            // command of its tag, and any bytes are one.
+            // command of its tag, and any bytes are a valid description.
             Ok(0) => Ok(Some(unsafe { self.descriptions.add(tag.into()).read_volatile() }.into())),
-            Ok(other) => Err(io::Error::other(format!("the driver answers {other}"))),
+            Ok(other) => Err(io::Error::other(format!("the driver returned {other}"))),
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Takes what the request with this tag writes, from its start.
+    /// Copies the payload of the write request with this tag, from its start.
     ///
     /// # Errors
-    /// When there is no such request, or less in it.
-    pub fn take_payload(&self, tag: u16, mut into: &mut [u8]) -> io::Result<()> {
+    /// When there is no such request, or it is shorter.
+    pub fn read_payload(&self, tag: u16, mut into: &mut [u8]) -> io::Result<()> {
         let mut at = payload_of(tag);
         while !into.is_empty() {
             match rustix::io::pread(self.file.as_fd(), &mut *into, at) {
@@ -358,11 +360,11 @@ impl Queue {
         Ok(())
     }
 
-    /// Gives what the request with this tag reads, from its start.
+    /// Copies to the payload of the read request with this tag, from its start.
     ///
     /// # Errors
-    /// When there is no such request, or less room in it.
-    pub fn give_payload(&self, tag: u16, mut from: &[u8]) -> io::Result<()> {
+    /// When there is no such request, or it is shorter.
+    pub fn write_payload(&self, tag: u16, mut from: &[u8]) -> io::Result<()> {
         let mut at = payload_of(tag);
         while !from.is_empty() {
             match rustix::io::pwrite(self.file.as_fd(), from, at) {
@@ -376,7 +378,7 @@ impl Queue {
     }
 }
 
-/// Where the payload of a tag lies in the device (`UBLKSRV_IO_BUF_OFFSET`, `UBLK_IO_BUF_BITS`).
+/// The offset of a tag's payload in the device (`UBLKSRV_IO_BUF_OFFSET`, `UBLK_IO_BUF_BITS`).
 fn payload_of(tag: u16) -> u64 {
     0x8000_0000 + (u64::from(tag) << 25)
 }
@@ -384,7 +386,7 @@ fn payload_of(tag: u16) -> u64 {
 impl Drop for Queue {
     fn drop(&mut self) {
         let bytes = usize::from(self.depth) * size_of::<Description>();
-        // SAFETY: the mapping of `open`, and nobody has a reference into it. It can only fail for another one.
+        // SAFETY: the mapping of `open`, without references into it. Unmapping can only fail for another range.
         let _ = unsafe { rustix::mm::munmap(self.descriptions.as_ptr().cast(), bytes) };
     }
 }
@@ -399,7 +401,7 @@ impl fmt::Debug for Queue {
 mod tests {
     use super::*;
 
-    /// As a C compiler makes them of the kernel's header.
+    /// The numbers that a C compiler computes from the kernel's header.
     #[test]
     fn commands_have_the_numbers_of_the_header() {
         for (code, number) in [

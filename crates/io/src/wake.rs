@@ -1,22 +1,21 @@
-//! Wakers that cost nothing: a task's name packed into the waker's pointer.
+//! Wakers without allocation: a task's id is packed into the waker's pointer.
 //!
-//! Cloning and dropping one does nothing and no count is kept, so wakers are
-//! truly `Send` and `Sync`. Waking looks at the current thread's executor; if
-//! it is the task's own, the task becomes ready right there, otherwise the
-//! name goes to the owner's inbox ([`crate::remote`]). A waker that outlives
-//! its task wakes nobody, or, once in 2^24 reuses of the task's place, someone
-//! who did not ask, which every future must bear anyway.
+//! Cloning and dropping a waker does nothing, and no count is kept, so wakers really are `Send` and `Sync`. A wake
+//! looks for the current thread's executor. If the task is its own, the task becomes ready at once; otherwise the id
+//! goes to the owner's inbox ([`crate::remote`]). A waker that outlives its task has no effect. Once in 2^24 reuses of
+//! the task's slot it may wake another task, which every future must tolerate anyway. Source: the contract of
+//! `std::task::RawWaker`.
 
 use crate::executor::Core;
 use crate::remote;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
-const _: () = assert!(usize::BITS == 64, "a task's name fills a pointer of 64 bits");
+const _: () = assert!(usize::BITS == 64, "a task's id fills a pointer of 64 bits");
 
 const INDEX_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 24;
 
-/// Names a task: 16 bits for the executor, 24 for the generation, 24 for the index.
+/// The id of a task: 16 bits for the executor, 24 for the generation, 24 for the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TaskId(u64);
 
@@ -24,13 +23,13 @@ impl TaskId {
     /// Indices are smaller than this.
     pub(crate) const INDEX_END: u32 = 1 << INDEX_BITS;
 
-    /// Of the executor 0; see [`TaskId::of`]. The generation is taken modulo 2^24.
+    /// A task of executor 0; see [`TaskId::of`]. The generation is taken modulo 2^24.
     pub(crate) fn new(index: u32, generation: u32) -> Self {
         let generation = u64::from(generation) & ((1 << GENERATION_BITS) - 1);
         Self(u64::from(index) | generation << INDEX_BITS)
     }
 
-    /// The same task, said to be of this executor.
+    /// The same task with this executor id.
     pub(crate) fn of(self, executor: u16) -> Self {
         let task = self.0 & ((1 << (INDEX_BITS + GENERATION_BITS)) - 1);
         Self(task | u64::from(executor) << (INDEX_BITS + GENERATION_BITS))
@@ -44,14 +43,14 @@ impl TaskId {
         (self.0 >> (INDEX_BITS + GENERATION_BITS)) as u16
     }
 
-    /// Whether index and generation agree.
+    /// Whether index and generation are equal.
     pub(crate) fn same_task(self, other: TaskId) -> bool {
         self.of(0) == other.of(0)
     }
 
     pub(crate) fn waker(self) -> Waker {
-        // SAFETY: the functions of the table treat the pointer as a number and
-        // are safe to call with any, from any thread, any number of times.
+        // SAFETY: the functions of the table treat the pointer as a number and are safe to call with any, from any
+        // thread, any number of times.
         unsafe { Waker::from_raw(raw(self.0 as usize as *const ())) }
     }
 }
@@ -80,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_gives_back_what_was_packed() {
+    fn an_id_yields_its_parts() {
         for (executor, generation, index) in [(0, 0, 0), (1, 2, 3), (u16::MAX, 0x1ff_ffff, TaskId::INDEX_END - 1)] {
             let task = TaskId::new(index, generation).of(executor);
             assert_eq!((task.executor(), task.index()), (executor, index));

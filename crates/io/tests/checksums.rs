@@ -1,5 +1,5 @@
-//! Arrays with checksums over members in memory, which take the checksums of what is read while they copy it: what was
-//! written is what is read, and a block that rots is found in reads of every length.
+//! Arrays with checksums over members in memory, which compute checksums while they copy. Reads return the data
+//! written, and reads of every length detect a corrupted block.
 
 mod support;
 
@@ -13,7 +13,7 @@ use mdspace_io::{MemoryMember, RealClock};
 use std::rc::Rc;
 use support::{executor, filled};
 
-/// A member that the test can reach too.
+/// A member that the test also accesses directly.
 type Shared = Rc<MemoryMember>;
 
 const CHUNK_BYTES: u64 = 64 << 10;
@@ -38,7 +38,7 @@ fn recipe() -> Recipe {
 }
 
 #[test]
-fn what_rots_in_memory_is_found_by_reads_of_every_length_and_given_right() {
+fn corruption_is_detected_by_reads_of_every_length_and_reconstructed() {
     let (executor, pool) = executor();
     executor.block_on(async {
         let members = [(); 3].map(|()| Rc::new(MemoryMember::new(8 << 20).expect("memory")));
@@ -58,18 +58,18 @@ fn what_rots_in_memory_is_found_by_reads_of_every_length_and_given_right() {
             let read = array.read(at as u64, pool.take(bytes)).await.expect("it can be read");
             assert!(read[..] == data[at..at + bytes], "{bytes} bytes at {at} are what was written");
         };
-        // A block, several, and those of several members; each with a block of a member's data in it that is to rot.
+        // Reads of one block, of several, and of several members. Each has a block of a member's data to corrupt.
         let reads = [(60 << 10, 4096, (0, 60 << 10)), (96 << 10, 32 << 10, (1, 44 << 10)), (0, 1 << 20, (0, 8192))];
         for (at, bytes, _) in reads {
             check(at, bytes).await;
         }
-        assert_eq!(wrong(), 0, "nothing has rotted yet");
+        assert_eq!(wrong(), 0, "no block is corrupted yet");
         for (at, bytes, (member, place)) in reads {
             let before = wrong();
             let member: &Shared = &members[member];
             member.write(MemberByte(DATA_AT + place), filled(&pool, 4096, 2).freeze()).await.expect("memory");
             check(at, bytes).await;
-            assert!(wrong() > before, "a read of {bytes} bytes was held against its checksums");
+            assert!(wrong() > before, "a read of {bytes} bytes verified its checksums");
         }
         array.stop().await.expect("it stops");
     });

@@ -1,5 +1,5 @@
-//! Arrays over members in memory of which some are missing: what is lost comes out as it was written, worked out where the
-//! others hold it, at once, and with no byte read that is not needed for it.
+//! Degraded arrays over members in memory. Reads return the data written, reconstructed from the remaining members.
+//! They complete at their first poll, and read no byte without need.
 
 mod support;
 
@@ -18,7 +18,7 @@ const CHUNK_BYTES: u64 = 64 << 10;
 const MEMBERS: usize = 6;
 const WRITTEN_BYTES: usize = 2 << 20;
 
-/// An array of this level, without members of these numbers, and what was written to it when it had them.
+/// An array of this level without the members of these indexes, and the data written while it was whole.
 async fn degraded(level: Level, missing: &[usize], pool: &Pool) -> (Array<Rc<MemoryMember>, RealClock>, Vec<u8>) {
     let recipe = Recipe {
         version: Version::V1_2,
@@ -54,7 +54,7 @@ async fn degraded(level: Level, missing: &[usize], pool: &Pool) -> (Array<Rc<Mem
     (assemble(missing).await, kept)
 }
 
-/// Levels, and which members are missing: every one of them, and every two.
+/// Levels and missing members: each single member, and each pair.
 fn losses() -> Vec<(Level, Vec<usize>)> {
     let one = |level| (0..MEMBERS).map(move |index| (level, vec![index]));
     let two = (0..MEMBERS).flat_map(|a| (a + 1..MEMBERS).map(move |b| (Level::Raid6, vec![a, b])));
@@ -62,7 +62,7 @@ fn losses() -> Vec<(Level, Vec<usize>)> {
 }
 
 #[test]
-fn what_is_lost_is_given_at_once_and_right_whatever_part_of_it_is_asked_for() {
+fn every_part_of_lost_data_is_reconstructed_at_once_and_correctly() {
     let (executor, pool) = executor();
     executor.block_on(async {
         for (level, missing) in losses() {
@@ -84,26 +84,26 @@ fn what_is_lost_is_given_at_once_and_right_whatever_part_of_it_is_asked_for() {
 }
 
 #[test]
-fn of_each_other_member_that_is_needed_the_range_alone_is_read_however_reads_follow_each_other() {
+fn sequential_reads_read_only_the_needed_range_of_each_other_member() {
     let (executor, pool) = executor();
     executor.block_on(async {
         let (array, data) = degraded(Level::Raid5, &[0], &pool).await;
         let read = || array.status().members.iter().map(|member| member.read_bytes).collect::<Vec<_>>();
         let before = read();
-        // Left-symmetric: the first chunk of the first stripe is the first member's. A stream, which other members would be
-        // read ahead for.
+        // Left-symmetric: the first chunk of the first stripe lies on the first member. The reads form a stream, for
+        // which the other members would be read ahead.
         for at in (0..CHUNK_BYTES).step_by(4096) {
             let got = array.read(at, pool.take(4096)).await.expect("it can be read");
             assert!(got[..] == data[at as usize..][..4096]);
         }
         let now = read().into_iter().zip(before).map(|(now, before)| now - before).collect::<Vec<_>>();
-        assert_eq!(now, [CHUNK_BYTES; MEMBERS - 1], "of those that are there");
+        assert_eq!(now, [CHUNK_BYTES; MEMBERS - 1], "the present members");
         array.stop().await.expect("it stops");
     });
 }
 
 #[test]
-fn nothing_is_done_to_memory_while_somebody_looks_at_it() {
+fn memory_is_never_changed_while_it_is_borrowed() {
     let (executor, pool) = executor();
     executor.block_on(async {
         let member = MemoryMember::new(1 << 20).expect("memory");
@@ -113,16 +113,16 @@ fn nothing_is_done_to_memory_while_somebody_looks_at_it() {
         assert!(lent[..] == filled(&pool, 4096, 3)[..]);
         let change = || poll(member.write_zeroes(at, 4096));
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(change)).is_err();
-        assert!(panicked, "it was changed under somebody's eyes");
+        assert!(panicked, "a borrowed range was changed");
         assert!(lent[..] == filled(&pool, 4096, 3)[..]);
         drop(lent);
-        change().expect("nobody looks any more");
+        change().expect("the borrow has ended");
         assert!(member.lend(at, 4096).expect("in place").expect("within").iter().all(|byte| *byte == 0));
         assert!(member.lend(at, 1 << 20).expect("it is in place").is_err(), "not beyond its end");
     });
 }
 
-/// What a future that waits for nothing comes to.
+/// The output of a future that completes at its first poll.
 fn poll<F: Future>(future: F) -> F::Output {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match pin!(future).poll(&mut context) {

@@ -1,4 +1,4 @@
-//! Claims about the executor: tasks, timers, wake-ups from other threads.
+//! Claims about the executor: tasks, timers, wake-ups from other threads. No test waits longer than its timers.
 
 use engine::{Clock, Pool};
 use futures_util::future::{join_all, select};
@@ -60,7 +60,7 @@ fn timers_fire_in_the_order_of_their_moments_and_never_early() {
     executor.block_on(async {
         let clock = Rc::new(RealClock::new());
         let start = clock.now();
-        // A task each: it runs when its own timer wakes it, not when another's does.
+        // One task each: it runs when its own timer wakes it, not when another's does.
         let sleepers = [30_u64, 10, 20, 0, 10].into_iter().enumerate().map(|(index, millis)| {
             let (clock, order) = (clock.clone(), order.clone());
             spawn(async move {
@@ -76,7 +76,7 @@ fn timers_fire_in_the_order_of_their_moments_and_never_early() {
 }
 
 #[test]
-fn a_dropped_sleep_wakes_nobody() {
+fn a_dropped_sleep_wakes_no_task() {
     let executor = executor();
     let clock = RealClock::new();
     executor.block_on(async {

@@ -1,5 +1,5 @@
-//! Claims about members: files on a disk's file system and on tmpfs, loop
-//! block devices where that is allowed, and memory.
+//! Claims about members: files on a disk's file system and on tmpfs, loop devices where the system allows them, and
+//! memory.
 
 mod support;
 
@@ -18,20 +18,19 @@ use support::{LoopDevice, alone, did_not_run, executor, fill, filled, poll_once}
 
 const MEMBER_BYTES: u64 = 8 << 20;
 
-/// A new member file in `directory`, open.
+/// A new, open member file in `directory`.
 fn file_in(directory: &Path, options: &OpenOptions) -> FileMember {
     let path = directory.join("member");
     create_sparse(&path, MEMBER_BYTES).expect("created");
     FileMember::open(&path, options).expect("opened")
 }
 
-/// Runs `check` on every kind of member that this machine can have, with
-/// registration and without.
+/// Runs `check` on every kind of member that this machine supports, with registration and without.
 fn on_every_kind(test: &str, check: impl AsyncFn(&AnyMember, &Pool, &str)) {
     for register in [true, false] {
         let pool = Pool::new(16 << 20);
         let executor = Executor::new(&Options { register, ..Options::new(pool.clone()) }).expect("io_uring");
-        // With it, how much depends on the user's limit of locked memory.
+        // With registration, the amount depends on the user's limit on locked memory.
         assert!(register || executor.registered_bytes() == 0);
         let directories = ["/tmp", "/dev/shm"].map(|parent| tempfile::tempdir_in(parent).expect("a directory"));
         for directory in &directories {
@@ -89,7 +88,7 @@ fn a_file_that_is_taken_to_be_longer_reads_zeros_there_and_is_longer_from_the_fi
     }
 }
 
-/// Copies the pieces into buffers of their own.
+/// Copies the buffers into one vector.
 fn gather(parts: &[Buffer]) -> Vec<u8> {
     parts.iter().flat_map(|part| part.iter().copied()).collect()
 }
@@ -110,7 +109,7 @@ fn every_kind_of_member_agrees_with_an_array_of_bytes() {
             let start = random(blocks - length + 1) * block;
             let bytes = (length * block) as usize;
             let range = start as usize..start as usize + bytes;
-            // Cut at a block, for the vectored forms.
+            // Split at a block, for the vectored forms.
             let cut = (random(length) * block) as usize;
             let at = MemberByte(start);
             match random(6) {
@@ -218,11 +217,11 @@ fn a_file_that_was_made_longer_is_so_once_it_is_measured() {
     write().expect("within the member");
     file.set_len(4096).expect("it can be shorter");
     member.measure();
-    assert_eq!(member.limits().bytes, 2 * MEMBER_BYTES, "what is not there is an error when it is asked for");
+    assert_eq!(member.limits().bytes, 2 * MEMBER_BYTES, "access to the missing part is an error");
 }
 
 #[test]
-fn a_file_that_has_become_shorter_is_given_up_and_never_made_long_again() {
+fn a_file_that_became_shorter_fails_and_is_never_extended_again() {
     let _alone = alone();
     let (executor, pool) = executor();
     for parent in ["/tmp", "/dev/shm"] {
@@ -243,7 +242,7 @@ fn a_file_that_has_become_shorter_is_given_up_and_never_made_long_again() {
                 }
             });
             assert_eq!(file.metadata().expect("it is open").len(), left);
-            // A write comes to no end by itself: it has to look.
+            // A write gets no short result by itself: the member has to check the length.
             file.set_len(MEMBER_BYTES).expect("long again");
             let member = {
                 drop(member);
@@ -307,7 +306,7 @@ fn a_dropped_read_does_not_land_in_memory_that_was_taken_since() {
             for index in 0..32_u64 {
                 let mut read = Box::pin(member.read(MemberByte(index * 65536), pool.take(65536)));
                 let _ = poll_once(&mut read).await;
-                drop(read); // finished or not
+                drop(read); // completed or not
                 let mut buffer = pool.take(65536);
                 buffer.fill(0xaa);
                 taken.push(buffer);
@@ -352,15 +351,15 @@ fn an_executor_that_is_dropped_first_ends_the_transfers_under_way() {
     let _ = executor.block_on(poll_once(&mut read));
     drop(executor);
     let (other, _) = self::executor();
-    let (_, buffer) = other.block_on(read); // done before or cancelled
+    let (_, buffer) = other.block_on(read); // completed before, or cancelled
     assert_eq!(buffer.len(), 1 << 20);
     let error = other.block_on(member.flush()).expect_err("its ring is closed");
     assert_eq!(error.kind, MemberErrorKind::Gone);
 }
 
-/// How two opens of one file go together.
+/// How two opens of one file combine.
 #[test]
-fn an_exclusive_member_is_nobody_elses_and_readers_share() {
+fn an_exclusive_member_excludes_all_others_and_readers_share() {
     let _alone = alone();
     let (_executor, _) = executor();
     let directory = tempfile::tempdir().expect("a directory");
@@ -376,7 +375,7 @@ fn an_exclusive_member_is_nobody_elses_and_readers_share() {
         (Lock::None, Lock::Exclusive, true),
     ];
     for (first, second, allowed) in cases {
-        let held = open(first).expect("nobody has it");
+        let held = open(first).expect("the file is free");
         match open(second) {
             Ok(_) => assert!(allowed, "{first:?} then {second:?}"),
             Err(error) => {
@@ -481,9 +480,9 @@ fn a_block_device_is_opened_once_and_not_while_it_is_mounted() {
     open(Lock::Exclusive, false).expect("free again");
 }
 
-/// Two servers of one array by a file and the loop device over it wrote over each other's data.
+/// Regression: two servers of one array, through a file and through its loop device, overwrote each other's data.
 #[test]
-fn a_member_is_nobody_elses_by_whatever_path_its_bytes_are_reached() {
+fn a_member_is_exclusive_on_every_path_to_its_bytes() {
     let _alone = alone();
     let (_executor, _) = executor();
     let directory = tempfile::tempdir().expect("a directory");
@@ -492,7 +491,7 @@ fn a_member_is_nobody_elses_by_whatever_path_its_bytes_are_reached() {
     let (hard, symbolic) = (directory.path().join("hard"), directory.path().join("symbolic"));
     std::fs::hard_link(&file, &hard).expect("linked");
     std::os::unix::fs::symlink(&file, &symbolic).expect("linked");
-    let test = "a_member_is_nobody_elses_by_whatever_path_its_bytes_are_reached";
+    let test = "a_member_is_exclusive_on_every_path_to_its_bytes";
     let loops = || -> Result<_, String> {
         let first = LoopDevice::over(&file, &[])?;
         let second = LoopDevice::over(&hard, &[])?;
@@ -511,17 +510,17 @@ fn a_member_is_nobody_elses_by_whatever_path_its_bytes_are_reached() {
     for (first, second) in paths().flat_map(|first| paths().map(move |second| (first, second))) {
         let held = open(first, Lock::Exclusive).unwrap_or_else(|error| panic!("free: {error}"));
         for lock in [Lock::Exclusive, Lock::Shared] {
-            let error = open(second, lock).expect_err("it is served by another path");
+            let error = open(second, lock).expect_err("in use through another path");
             let text = error.to_string();
             assert!(text.starts_with(&*second.to_string_lossy()) && text.contains("in use"), "{first:?}: {text}");
         }
         open(second, Lock::None).expect("looking is allowed");
         drop(held);
         let reader = open(first, Lock::Shared).expect("free again");
-        open(second, Lock::Exclusive).expect_err("it is read by another path");
+        open(second, Lock::Exclusive).expect_err("read through another path");
         drop(reader);
     }
-    // What the kernel has of a file by its loop device is not ours, and the other way round.
+    // The kernel's use of a file through its loop device excludes this crate, and the other way round.
     let run = |program: &str, arguments: &[&Path]| Command::new(program).args(arguments).output().expect(program);
     let held = open(&file, Lock::Exclusive).expect("free");
     let made = run("mkfs.ext4", &["-q".as_ref(), devices[0].path()]);
@@ -540,7 +539,7 @@ fn a_member_is_nobody_elses_by_whatever_path_its_bytes_are_reached() {
     open(&file, Lock::Exclusive).expect("free again");
 }
 
-/// As the partitions of a disk's image are.
+/// Such are the partitions of a disk image.
 #[test]
 fn parts_of_one_file_that_do_not_overlap_are_different_members() {
     let _alone = alone();

@@ -1,5 +1,5 @@
-//! Claims about signals. They are sent to the test's own thread: one that is
-//! sent to the process would end it by way of the harness's other threads.
+//! Claims about signals. The test sends them to its own thread: a signal to the process would end it through one of the
+//! harness's other threads.
 
 mod support;
 
@@ -7,7 +7,7 @@ use mdspace_io::signal::{Signal, terminated};
 use support::{executor, poll_once};
 
 #[test]
-fn a_signal_to_stop_is_waited_for_and_told_apart() {
+fn signals_to_stop_are_awaited_and_distinguished() {
     let (executor, _) = executor();
     executor.block_on(async {
         for (number, signal) in [(libc::SIGTERM, Signal::Terminate), (libc::SIGINT, Signal::Interrupt)] {

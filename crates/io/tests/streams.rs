@@ -1,5 +1,5 @@
-//! Claims about sockets: who may connect, what replaces what, and that bytes
-//! arrive whole, in order, and nowhere else.
+//! Claims about sockets: their mode, which sockets are replaced, and that bytes arrive completely, in order, and at one
+//! receiver only.
 
 mod support;
 
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::pin::pin;
 use support::{executor, fill, filled, poll_once};
 
-/// Two ends of a new connection over a unix socket.
+/// Both ends of a new connection over a unix socket.
 async fn pair(directory: &Path) -> (Stream, Stream) {
     let path = directory.join("pair");
     let listener = Listener::unix(&path, 0o600).expect("listens");
@@ -31,7 +31,7 @@ fn a_unix_socket_has_its_mode_and_goes_with_its_listener() {
         let listener = Listener::unix(&path, mode).expect("listens");
         let status = path.symlink_metadata().expect("exists");
         assert!(status.file_type().is_socket());
-        let umask = 0o022; // what the umask takes away stays away
+        let umask = 0o022; // bits cleared by the umask stay cleared
         let got = status.permissions().mode() & 0o777;
         assert!(got & !mode == 0 && got | umask == mode | umask, "{mode:o} became {got:o}");
         drop(listener);
@@ -40,7 +40,7 @@ fn a_unix_socket_has_its_mode_and_goes_with_its_listener() {
 }
 
 #[test]
-fn a_socket_is_replaced_only_if_nobody_listens_on_it() {
+fn only_a_socket_without_a_listener_is_replaced() {
     let (_executor, _) = executor();
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("socket");
@@ -61,7 +61,7 @@ fn a_socket_is_replaced_only_if_nobody_listens_on_it() {
 }
 
 #[test]
-fn a_listener_does_not_remove_what_replaced_its_socket() {
+fn a_listener_does_not_remove_the_replacement_of_its_socket() {
     let (_executor, _) = executor();
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("socket");
@@ -84,8 +84,7 @@ fn a_path_too_long_for_a_socket_is_an_error_that_names_it() {
 fn many_parts_reach_a_slow_reader_whole_and_in_order() {
     let (executor, pool) = executor();
     let directory = tempfile::tempdir().expect("a directory");
-    // More parts than one call takes, empty ones among them, and one that is
-    // larger than any socket's buffer.
+    // More parts than one call takes, with empty ones among them, and one part larger than any socket's buffer.
     let lengths: Vec<usize> = (0..3000).map(|part| part * 37 % 501).chain([3 << 20]).collect();
     let total: usize = lengths.iter().sum();
     let mut expected = vec![0; total];
@@ -115,11 +114,11 @@ fn many_parts_reach_a_slow_reader_whole_and_in_order() {
 }
 
 #[test]
-fn recv_exact_fills_the_buffer_or_says_that_the_end_came_first() {
+fn recv_exact_fills_the_buffer_or_reports_an_early_end() {
     let (executor, pool) = executor();
     executor.block_on(async {
         let listener = Listener::tcp("127.0.0.1:0".parse().expect("an address")).expect("listens");
-        let address = listener.tcp_address().expect("told").expect("TCP");
+        let address = listener.tcp_address().expect("an address").expect("TCP");
         let (near, far) = join(Stream::connect_tcp(address), listener.accept()).await;
         let (near, far) = (near.expect("connected"), far.expect("accepted"));
         let sender = async {
@@ -147,7 +146,7 @@ fn sending_to_a_closed_connection_is_an_error_and_no_signal() {
         drop(far);
         for parts in [1, 2] {
             let parts = (0..parts).map(|seed| filled(&pool, 10, seed).freeze()).collect();
-            assert_eq!(near.send(parts).await.expect_err("nobody is there").kind(), ErrorKind::BrokenPipe);
+            assert_eq!(near.send(parts).await.expect_err("the peer is gone").kind(), ErrorKind::BrokenPipe);
         }
     });
 }
@@ -169,10 +168,10 @@ fn shutdown_ends_a_waiting_receive() {
 }
 
 #[test]
-fn connecting_where_nobody_listens_is_refused() {
+fn connecting_without_a_listener_is_refused() {
     let (executor, _) = executor();
     executor.block_on(async {
-        let error = Stream::connect_unix(Path::new("/nonexistent/socket")).await.expect_err("nobody");
+        let error = Stream::connect_unix(Path::new("/nonexistent/socket")).await.expect_err("no listener");
         assert_eq!(error.kind(), ErrorKind::NotFound);
     });
 }
@@ -189,7 +188,7 @@ fn a_cancelled_receive_gives_its_memory_back_and_loses_no_later_bytes() {
                 let mut waiting = Box::pin(far.recv(pool.take(4096)));
                 assert!(poll_once(&mut waiting).await.is_pending());
             }
-            assert!(!pool.take(4096).is_registered(), "the kernel has not let go yet");
+            assert!(!pool.take(4096).is_registered(), "the kernel still has the memory");
             let mut buffer = pool.take(4096);
             while !buffer.is_registered() {
                 mdspace_io::yield_now().await;
@@ -214,7 +213,7 @@ fn a_connection_whose_accept_was_dropped_is_closed_or_goes_to_the_next_accept() 
             assert!(poll_once(&mut accepting).await.is_pending());
             let stream = Stream::connect_unix(&path).await.expect("connected");
             drop(accepting);
-            // Its end comes only if the accepted side was closed.
+            // Its end arrives only if the accepted side was closed.
             let (closed, accepted) = (pin!(stream.recv(pool.take(1))), pin!(listener.accept()));
             match select(closed, accepted).await {
                 Either::Left((end, _)) => assert_eq!(end.expect("the end").0, 0),

@@ -217,7 +217,7 @@ const DAMAGES: [Damage; 14] = [
         field: |_| "superblock.magic",
         is_in_readers_way: true,
         examine: |_| unusable("superblock.magic"),
-        // What is left of a superblock at a member's beginning is data of a kind that is not known.
+        // What is left of a superblock at a member's beginning is data of an unknown kind.
         create: |shape| if shape.metadata == "1.1" { (2, vec!["holds data", "--force"]) } else { done(shape) },
     },
     Damage {

@@ -83,6 +83,11 @@ fn the_readme_is_true() {
 }
 
 #[test]
+fn what_it_can_do_is_true() {
+    assert_eq!(run_page("docs/features.md"), 1);
+}
+
+#[test]
 fn an_array_can_be_watched_as_the_page_says() {
     assert_eq!(run_page("docs/watching.md"), 5);
 }
@@ -136,7 +141,7 @@ fn the_array_is_a_file_as_the_page_says() {
 const CONSOLE: &[(&str, usize, &str)] = &[
     ("docs/fuse.md", 1, "fuse"),
     ("docs/lab.md", 8, "lab"),
-    ("docs/testing.md", 11, "tests"),
+    ("docs/testing.md", 13, "tests"),
     ("docs/ublk.md", 1, "ublk"),
     ("docs/vhost-user.md", 1, "machine"),
     ("README.md", 1, "readme"),

@@ -115,7 +115,7 @@ const OTHERS: [(&str, &[u8], u64); 14] = [
     ("second copy of a GPT", b"EFI PART", MEMBER_BYTES - 512),
     ("DDF", b"\xde\x11\xde\x11", MEMBER_BYTES - 512),
     ("IMSM", b"Intel Raid ISM Cfg Sig. ", MEMBER_BYTES - 1024),
-    ("not known", b"shopping list: milk", 0),
+    ("unknown kind", b"shopping list: milk", 0),
 ];
 
 /// A member that holds what others left there.
@@ -188,7 +188,7 @@ fn what_real_programs_make_is_known_by_name_and_what_they_never_touched_is_free(
     }
     std::fs::write(here.path().join("notes.txt"), "a letter to somebody, of some length. ".repeat(1000))
         .expect("a file");
-    here.run("create --level 1 notes.txt missing").expect(2, &["notes.txt: holds data of a kind that is not known"]);
+    here.run("create --level 1 notes.txt missing").expect(2, &["notes.txt: holds data of an unknown kind"]);
     member(&here, "free", MEMBER_BYTES);
     here.run("create --level 1 free missing").ok();
 }

@@ -1,12 +1,9 @@
-//! Speed of every kernel of the table, beside the memory's own and beside
-//! ISA-L's when its library can be loaded.
+//! The speed of every kernel of the table, beside memory's own and beside ISA-L's, if its library can be loaded.
 //!
-//! All contenders of a scenario take turns, sample by sample, so that what
-//! else the machine does meets all of them; the best and the median sample are
-//! given, in GB of data a second (8 data blocks, P and Q, unless said
-//! otherwise). Compare figures of one run only. `cargo bench -p mdspace-parity
-//! [-- --kernel NAME]` measures all kernels that run here, or one and, if there
-//! is one, the like that stores past the cache; about ten seconds.
+//! All contenders of a scenario take turns, sample by sample, so that other load affects them equally. The bench prints
+//! the best and the median sample, in GB of data per second (8 data blocks, P and Q, unless stated otherwise). Compare
+//! figures of one run only; it asserts none. `cargo bench -p mdspace-parity [-- --kernel NAME]` measures all supported
+//! kernels, or one kernel and its streaming variant, if there is one. It takes about ten seconds.
 
 use std::ffi::{c_int, c_void};
 use std::hint::black_box;
@@ -17,12 +14,12 @@ use mdspace_parity::{CRC_BLOCK_BYTES, Kernel, Symbol, crc32c, kernels, recovery}
 const DATA: usize = 8;
 const BLOCKS: usize = DATA + 2;
 
-/// Several times the last-level cache of any machine we know.
+/// Several times the last-level cache of any known machine.
 const COLD_BYTES: usize = 512 << 20;
 const ROUNDS: usize = 75;
 const SAMPLE: Duration = Duration::from_micros(400);
 
-/// Where a scenario's blocks are when a sample begins.
+/// Whether a scenario's blocks are in the cache when a sample starts.
 #[derive(Clone, Copy)]
 enum Cache {
     Hot,
@@ -36,7 +33,7 @@ struct Stripe<'a> {
     q: &'a mut [u8],
 }
 
-/// Something to measure: a name, how many blocks it is credited with, and the work.
+/// A contender: its name, the number of blocks it is credited with, and its work.
 struct Contender {
     group: &'static str,
     name: String,
@@ -49,7 +46,7 @@ fn main() {
     let contenders = contenders(&chosen);
     let mut memory = vec![0u8; COLD_BYTES + 4096];
     for (k, byte) in memory.iter_mut().enumerate() {
-        *byte = (k * 31 % 251) as u8; // own pages, not the shared zero page
+        *byte = (k * 31 % 251) as u8; // private pages, not the shared zero page
     }
     let start = memory.as_ptr().align_offset(4096);
     let memory = &mut memory[start..][..COLD_BYTES];
@@ -66,7 +63,7 @@ fn main() {
     }
 }
 
-/// Those named on the command line, or all that run here.
+/// The kernels named on the command line, or all supported ones.
 fn chosen_kernels() -> Vec<&'static Kernel> {
     let arguments: Vec<String> = std::env::args().collect();
     let named = arguments.iter().position(|argument| argument == "--kernel").map(|at| arguments.get(at + 1));
@@ -122,8 +119,8 @@ fn contenders(kernels: &[&'static Kernel]) -> Vec<Contender> {
         add("P+Q", "ISA-L pq_gen", DATA, isal.pq());
     }
 
-    // The last two of the eight data blocks are lost. The terms are six data, P
-    // and Q; which memory stands for them makes no difference to the speed.
+    // The last two of the eight data blocks are lost. The terms are six data blocks, P and Q. Which memory stands for
+    // them does not affect the speed.
     let exponents: Vec<u8> = (0..DATA as u8).collect();
     let lost = [Symbol::Data(6), Symbol::Data(7)];
     let [x, y] = lost.map(|wanted| coefficients(&exponents, &lost, wanted));
@@ -146,13 +143,13 @@ fn contenders(kernels: &[&'static Kernel]) -> Vec<Contender> {
 
 const GROUPS: [&str; 6] = ["memory", "CRC-32C", "xor", "P+Q", "one of two lost data", "both of two lost data"];
 
-/// The coefficients that recover a block, in the order of the terms.
+/// The coefficients that reconstruct a block, in the order of the terms.
 fn coefficients(exponents: &[u8], lost: &[Symbol], wanted: Symbol) -> [u8; DATA] {
-    let terms = recovery(exponents, lost, wanted).expect("two lost blocks can be had back");
+    let terms = recovery(exponents, lost, wanted).expect("two lost blocks can be reconstructed");
     std::array::from_fn(|k| terms[k].0)
 }
 
-/// Reads all bytes, sixteen at a time or more.
+/// Reads all bytes, at least sixteen at a time.
 fn read(block: &[u8]) {
     let mut sums = [0u64; 16];
     for chunk in block.chunks_exact(128) {
@@ -163,21 +160,21 @@ fn read(block: &[u8]) {
     black_box(sums);
 }
 
-/// Sums every 4 KiB.
+/// Computes the checksum of every 4 KiB.
 fn sum(block: &[u8]) {
     block.chunks_exact(CRC_BLOCK_BYTES).for_each(|block| {
         black_box(crc32c(block));
     });
 }
 
-/// Seconds a stripe, of every sample of every contender.
+/// Seconds per stripe, for every sample of every contender.
 fn measure(contenders: &[Contender], stripes: &mut [Stripe<'_>]) -> Vec<Vec<f64>> {
     let mut samples = vec![vec![]; contenders.len()];
     let mut next = 0;
     for round in 0..=ROUNDS {
         for (contender, samples) in contenders.iter().zip(&mut samples) {
             let (start, mut done) = (Instant::now(), 0);
-            // The clock is asked every few stripes only: it costs as much as 2 KiB.
+            // The clock is read only every few stripes, because that costs as much as 2 KiB.
             while start.elapsed() < SAMPLE {
                 for _ in 0..8 {
                     (contender.work)(&mut stripes[next]);
@@ -209,20 +206,20 @@ fn report(contenders: &[Contender], samples: &[Vec<f64>], bytes: usize, cache: C
     }
 }
 
-/// Intel's library, the yardstick.
+/// Intel's library, for comparison.
 struct Isal {
     xor: Generate,
     pq: Generate,
 }
 
-/// `int xor_gen(int vects, int len, void **array)`, the last one or two being targets.
+/// `int xor_gen(int vects, int len, void **array)`: the last one or two vectors are targets.
 type Generate = unsafe extern "C" fn(c_int, c_int, *mut *mut c_void) -> c_int;
 
 impl Isal {
-    /// `None`, and a line that says so, when the library is not installed.
+    /// `None`, with a printed note, when the library is not installed.
     fn load() -> Option<Self> {
-        // SAFETY: a plain C library; its initializers only look at the processor.
-        // The symbols have the types that its raid.h declares, and it is never unloaded.
+        // SAFETY: a plain C library; its initializers only read the processor's features. The symbols have the types
+        // that its raid.h declares, and it is never unloaded.
         let loaded = unsafe {
             libloading::Library::new("libisal.so.2").and_then(|library| {
                 let library = Box::leak(Box::new(library));
@@ -247,8 +244,8 @@ impl Isal {
             array[..DATA].copy_from_slice(&data);
             array[DATA] = stripe.p.as_mut_ptr().cast();
             array[DATA + 1] = stripe.q.as_mut_ptr().cast();
-            // SAFETY: all blocks have P's length, a multiple of 4096, and are
-            // aligned to it; only the targets, borrowed mutably, are written.
+            // SAFETY: all blocks have P's length, a multiple of 4096, and are aligned to it; only the targets, borrowed
+            // mutably, are written.
             let status = unsafe { generate(vectors as c_int, stripe.p.len() as c_int, array.as_mut_ptr()) };
             assert_eq!(status, 0, "ISA-L took the blocks");
         })

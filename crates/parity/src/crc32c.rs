@@ -1,22 +1,20 @@
-//! CRC-32C (reflected, initial value and final exclusive or all ones), fast on
-//! blocks of 4 KiB: the length that the engine keeps checksums of.
+//! CRC-32C (reflected, initial value and final exclusive or all ones), optimized for blocks of 4 KiB, the engine's
+//! checksum unit.
 //!
-//! A library's kernel works out, for each call, how far to shift the parts that
-//! it sums at once; for blocks of one length these are constants, and it takes
-//! less than half the time (figures in docs/notes.md). Where the processor has wide
-//! registers to multiply in (AVX-512), and for all other lengths, the library is asked.
+//! A library's kernel computes, in each call, how far to shift its interleaved parts. For blocks of one length these
+//! are constants, and this module takes less than half the time (figures in docs/decisions/0204). On processors with AVX-512,
+//! and for all other lengths, the library computes the checksum.
 //!
-//! The method, of the fast-crc32 generator (P. Cawley): the block's first part is
-//! folded in vector registers while three more are taken by the processor's own
-//! `crc32`, which has a latency of three; both kinds of units are busy then.
-//! Constants are x^n modulo the polynomial, worked out when this is compiled.
+//! The method is that of the fast-crc32 generator (P. Cawley). The block's first part is folded in vector registers,
+//! while the processor's `crc32` instruction, with a latency of three, takes three more parts. So both kinds of units
+//! are busy. Constants are x^n modulo the polynomial, computed at compile time.
 //!
-//! While a block is copied, processors with such registers take its checksum from what they hold anyway: the copy waits for
-//! memory, and the arithmetic costs next to nothing beside it.
+//! During a copy of a block, processors with AVX-512 compute its checksum from the registers that hold the data anyway.
+//! The copy waits for memory, so the arithmetic costs next to nothing. Nothing here stores or compares a checksum.
 
 use std::cell::Cell;
 
-/// What one checksum of the fast way is of.
+/// Bytes of a block of the optimized path.
 pub const BLOCK_BYTES: usize = 4096;
 
 /// The CRC-32C of `bytes`.
@@ -29,15 +27,15 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// Copies a block that others may write to between two copies, and tells the CRC-32C of what was copied.
+/// Copies a block whose cells may change between two copies, and returns the CRC-32C of the copied bytes.
 pub fn copy_with_crc32c(from: &[Cell<u8>; BLOCK_BYTES], into: &mut [u8; BLOCK_BYTES]) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if *wide::IS_THERE {
-        // SAFETY: the processor has what it needs, and both have this length; what is borrowed mutably overlaps nothing.
+        // SAFETY: the processor has the features, and both have this length; a mutable borrow overlaps nothing.
         return unsafe { wide::copy(from.as_ptr().cast(), into.as_mut_ptr()) };
     }
-    // SAFETY: both have this length, and one that is borrowed mutably overlaps no other. Nobody writes to a cell that another
-    // thread could reach, and nothing else runs on this one meanwhile.
+    // SAFETY: both have this length, and a mutable borrow overlaps no other. No other thread can reach a `Cell`, and no
+    // other code runs on this thread meanwhile.
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().cast::<u8>(), into.as_mut_ptr(), BLOCK_BYTES) };
     crc32c(into)
 }
@@ -57,22 +55,22 @@ mod x86 {
             && is_x86_feature_detected!("sse4.2")
     });
 
-    /// Bytes of a register, and the registers that are folded at once.
+    /// Bytes of a register, and the number of registers folded at once.
     const REGISTER: usize = 32;
     const FOLDED: usize = 2;
 
-    /// Bytes that are folded; behind them come three streams of `STREAM` bytes each.
+    /// Bytes that are folded. Three streams of `STREAM` bytes each follow.
     const HEAD: usize = 1600;
     const STREAM: usize = 832;
     const _: () = assert!(HEAD + 3 * STREAM == BLOCK_BYTES && HEAD.is_multiple_of(FOLDED * REGISTER));
 
-    /// Words of each stream that are taken while `FOLDED` registers are folded, and in all.
+    /// Words of each stream per fold of `FOLDED` registers, and in total.
     const WORDS_BESIDE: usize = 4;
     const WORDS: usize = STREAM / size_of::<u64>();
     const STEPS: usize = HEAD / (FOLDED * REGISTER);
     const _: () = assert!((STEPS - 1) * WORDS_BESIDE < WORDS);
 
-    /// x^n modulo the polynomial; bit 31 is x^0.
+    /// x^n modulo the polynomial. Bit 31 is x^0.
     const fn power(n: usize) -> i64 {
         let (mut value, mut left) = (0x8000_0000_u32, n);
         while left > 0 {
@@ -82,12 +80,12 @@ mod x86 {
         value as i64
     }
 
-    /// Factors that move a register's 16-byte lanes on by `bytes`, for their first and second half.
+    /// Factors that shift a register's 16-byte lanes by `bytes`, for their first and second half.
     pub(super) const fn fold_by(bytes: usize) -> [i64; 2] {
         [power(bytes * 8 + 31), power(bytes * 8 - 33)]
     }
 
-    /// The factor that moves a CRC on by `bytes`.
+    /// The factor that shifts a CRC by `bytes`.
     const fn shift_by(bytes: usize) -> i64 {
         power(bytes * 8 - 33)
     }
@@ -107,7 +105,7 @@ mod x86 {
         _mm_clmulepi64_si128(_mm_cvtsi64_si128(crc.cast_signed()), _mm_cvtsi64_si128(factor), 0)
     }
 
-    /// The CRC of what two folded registers stand for.
+    /// The CRC of two folded registers.
     #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
     fn crc_of(folded: [__m256i; FOLDED]) -> u64 {
         let lanes = _mm256_xor_si256(fold(folded[0], factors(const { fold_by(REGISTER) })), folded[1]);
@@ -123,7 +121,7 @@ mod x86 {
         let (head, streams) = block.split_at(HEAD);
         let register = |number: usize| {
             let bytes: &[u8; REGISTER] = head[number * REGISTER..][..REGISTER].try_into().expect("a register's bytes");
-            // SAFETY: so many bytes are there; it need not be aligned.
+            // SAFETY: the bytes are there; any alignment is allowed.
             unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
         };
         let word = |stream: usize, number: usize| {
@@ -150,7 +148,7 @@ mod x86 {
         }
         let [a, b, c] = crcs;
         let (a, b) = (_mm_crc32_u64(a, word(0, WORDS - 1)), _mm_crc32_u64(b, word(1, WORDS - 1)));
-        // What stands before the last word is moved behind it, and taken with it.
+        // The CRC of everything before the last word is shifted to its position, and combined with it.
         let before = _mm_xor_si128(
             shifted(crc_of(folded), const { shift_by(3 * STREAM) }),
             _mm_xor_si128(shifted(a, const { shift_by(2 * STREAM) }), shifted(b, const { shift_by(STREAM) })),
@@ -160,7 +158,7 @@ mod x86 {
     }
 }
 
-/// A copy in 64-byte registers, each of which is folded on its way.
+/// A copy in 64-byte registers, each of which is also folded.
 #[cfg(target_arch = "x86_64")]
 mod wide {
     use super::BLOCK_BYTES;
@@ -175,13 +173,13 @@ mod wide {
             && is_x86_feature_detected!("sse4.2")
     });
 
-    /// Bytes of a register, of one of its lanes, and the registers that are folded at once.
+    /// Bytes of a register and of one of its lanes, and the number of registers folded at once.
     const REGISTER: usize = 64;
     const LANE: usize = 16;
     const FOLDED: usize = 4;
     const _: () = assert!(BLOCK_BYTES.is_multiple_of(FOLDED * REGISTER));
 
-    /// `lanes`, moved on by what `by` stands for, and `next`.
+    /// `lanes`, shifted by the factors `by`, plus `next`.
     #[target_feature(enable = "avx512f,vpclmulqdq")]
     fn fold(lanes: __m512i, by: __m512i, next: __m512i) -> __m512i {
         const SUM: i32 = 0x96;
@@ -202,15 +200,15 @@ mod wide {
         _mm_xor_si128(moved, next)
     }
 
-    /// Addresses, not references: where the compiler knows that they do not overlap, it makes a `memcpy` of the stores, and
-    /// loads everything a second time to fold it.
+    /// Takes addresses, not references. If the compiler knows that they do not overlap, it turns the stores into a
+    /// `memcpy`, and loads everything a second time to fold it.
     ///
     /// # Safety
-    /// A block has to be there at both, and they may not overlap.
+    /// A block must be at both addresses, and they must not overlap.
     #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
     pub(super) unsafe fn copy(from: *const u8, into: *mut u8) -> u32 {
         let register = |at: usize| {
-            // SAFETY: so many bytes are there on both sides; they need not be aligned.
+            // SAFETY: the bytes are there on both sides; any alignment is allowed.
             unsafe {
                 let bytes = _mm512_loadu_si512(from.add(at).cast());
                 _mm512_storeu_si512(into.add(at).cast(), bytes);

@@ -1,7 +1,7 @@
-//! The field GF(2^8) of md's RAID-6: polynomial x^8 + x^4 + x^3 + x^2 + 1
-//! (0x11d), generator 2. All tables are computed at compile time.
+//! The field GF(2^8) of md's RAID-6: polynomial x^8 + x^4 + x^3 + x^2 + 1 (0x11d), generator 2. All tables are computed
+//! at compile time.
 //!
-//! Scalars only; blocks are the business of [`Kernel`](crate::Kernel).
+//! Scalars only; [`Kernel`](crate::Kernel) computes on blocks.
 //!
 //! Source: H. P. Anvin, "The mathematics of RAID-6" (2004..2011).
 
@@ -11,10 +11,10 @@ pub const POLYNOMIAL: u16 = 0x11d;
 /// The number of distinct powers of the generator: all elements but zero.
 pub const ORDER: usize = 255;
 
-/// 2^e for e in 0..512: long enough to index with a sum of two logarithms.
+/// 2^e for e in 0..512: long enough for an index that is the sum of two logarithms.
 static EXP: [u8; 512] = exponentials();
 
-/// log2 of every element; the entry of zero, which has none, is never used.
+/// log2 of every element. The entry of zero, which has no logarithm, is never used.
 static LOG: [u8; 256] = logarithms();
 
 /// The product of two elements.
@@ -34,26 +34,25 @@ pub fn inv(a: u8) -> u8 {
     EXP[ORDER - LOG[a as usize] as usize]
 }
 
-/// The generator's power 2^`exponent`: what block `exponent` is multiplied by in Q.
+/// The generator's power 2^`exponent`: the factor of data with that exponent in Q.
 pub fn pow2(exponent: u8) -> u8 {
     EXP[exponent as usize]
 }
 
-/// Products of each element with the sixteen low and the sixteen high nibbles:
-/// `c * x == NIBBLES[c][0][x & 15] ^ NIBBLES[c][1][x >> 4]`. What byte shuffles look up.
+/// Products of each element with the sixteen low and the sixteen high nibbles: `c * x == NIBBLES[c][0][x & 15] ^
+/// NIBBLES[c][1][x >> 4]`. The tables for byte shuffles.
 #[cfg(target_arch = "x86_64")]
 pub(crate) static NIBBLES: [[[u8; 16]; 2]; 256] = nibble_products();
 
-/// Multiplication by each element as an 8x8 bit matrix, in the form that the
-/// `gf2p8affineqb` instruction takes: byte 7-i is the mask of input bits whose
-/// parity is bit i of the product. (Its sibling `gf2p8mulb` is of no use: it is
-/// wired to AES's polynomial 0x11b.)
+/// Multiplication by each element as an 8x8 bit matrix, in the format of the `gf2p8affineqb` instruction: byte 7-i is
+/// the mask of input bits whose parity is bit i of the product. (The instruction `gf2p8mulb` is of no use: it is fixed
+/// to AES's polynomial 0x11b.)
 #[cfg(target_arch = "x86_64")]
 pub(crate) static MATRICES: [u64; 256] = matrices();
 
-/// Where doubling that reduces just those bytes that need no reduction leaves a
-/// byte as it is: `double(PIVOT) ^ 0x1d == PIVOT`. About it, that is doubling:
-/// `PIVOT ^ double(a) == double(PIVOT ^ a) ^ 0x1d`.
+/// The fixed point of an inverted doubling, which reduces exactly the bytes that need no reduction: `double(PIVOT) ^
+/// 0x1d == PIVOT`. Relative to it, the inverted doubling is a doubling: `PIVOT ^ double(a) == double(PIVOT ^ a) ^
+/// 0x1d`.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const PIVOT: u8 = {
     let mut a = 0;
@@ -68,7 +67,7 @@ const fn double(a: u8) -> u8 {
     (if wide & 0x100 == 0 { wide } else { wide ^ POLYNOMIAL }) as u8
 }
 
-/// The product by shift and add; for the tables below, when there are none yet.
+/// The product by shift and add, for the tables below, before the logarithms exist.
 #[cfg(target_arch = "x86_64")]
 const fn slow_mul(a: u8, b: u8) -> u8 {
     let (mut product, mut bit) = (0, 8);

@@ -1,13 +1,10 @@
-//! The one table of kernels, and the safe door to them.
+//! The one table of kernels, and their safe interface.
 //!
-//! Choice of the default, tests, benches and the override by name all go by
-//! [`kernels`]. The choice rests on what the processor has, never on timing:
-//! a machine must not compute differently from one start to the next.
+//! The default, tests, benches and the override by name all use [`kernels`]. The processor's features alone determine
+//! the default, never timing: a machine must compute the same way after every start.
 //!
-//! The `-stream` kernels store past the cache. They win where large blocks are
-//! cold and nobody reads the result soon, and cost up to three quarters of the
-//! speed where they are hot: so they have to be asked for by name (figures in
-//! docs/notes.md).
+//! The `-stream` kernels store without the cache. They win for large, cold blocks whose results are not read soon, and
+//! cost up to three quarters of the speed for hot blocks. So they must be selected by name (figures in docs/decisions/0203).
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -17,8 +14,8 @@ use crate::routines::{Start, Term, combine_by_bits, combine_by_products, pq, xor
 
 /// Parity arithmetic on blocks with one instruction set.
 ///
-/// Every method takes blocks of one length, any length from 0, at any
-/// alignment, and gives the same result on every kernel.
+/// Every method takes blocks of one length, any length from 0, at any alignment. The results are the same with every
+/// kernel.
 ///
 /// # Panics
 /// Every method that takes blocks panics when they differ in length, and when
@@ -29,7 +26,7 @@ pub struct Kernel {
     routines: Routines,
 }
 
-/// What a kernel is made of.
+/// The routines of a kernel.
 ///
 /// Safety of each: the kernel is supported; all blocks have the same length.
 struct Routines {
@@ -41,8 +38,8 @@ struct Routines {
 
 type CombineRoutine<C, const T: usize> = unsafe fn([&mut [u8]; T], &[Term<'_, C>], Start);
 
-/// An entry of the table: a name, the register, registers in a span, the way to
-/// combine, and the processor features, which are both switched on and looked for.
+/// An entry of the table: name, register, registers in a span, the routine that combines, and the processor features,
+/// which are both enabled and detected.
 macro_rules! kernel {
     ($name:literal, $register:ty, $span:literal, $combine:ident, [$($feature:tt),*]) => {{
         $(#[target_feature(enable = $feature)])*
@@ -85,7 +82,7 @@ macro_rules! kernel {
     }};
 }
 
-/// Best first: the default is the first that is supported.
+/// Best first: the default is the first supported one.
 static KERNELS: &[Kernel] = &[
     #[cfg(target_arch = "x86_64")]
     kernel!("gfni-avx512", isa::gfni::Affine64, 4, combine_by_products, ["avx512f", "avx512bw", "gfni"]),
@@ -98,7 +95,7 @@ static KERNELS: &[Kernel] = &[
     #[cfg(target_arch = "x86_64")]
     kernel!("ssse3", isa::ssse3::Bytes16, 4, combine_by_products, ["ssse3"]),
     kernel!("portable", isa::portable::Words, 4, combine_by_bits, []),
-    // Never the default, see the module.
+    // Never the default; see the module.
     #[cfg(target_arch = "x86_64")]
     kernel!(
         "gfni-avx512-stream",
@@ -111,14 +108,13 @@ static KERNELS: &[Kernel] = &[
     kernel!("avx2-stream", isa::streaming::Streaming<isa::avx2::Bytes32>, 4, combine_by_products, ["avx2"]),
 ];
 
-/// All kernels that were compiled in, best first, those that this processor
-/// cannot run included.
+/// All compiled kernels, best first, including those that this processor does not support.
 pub fn kernels() -> &'static [Kernel] {
     KERNELS
 }
 
 impl Kernel {
-    /// What [`Kernel::by_name`] knows it by.
+    /// Its name, for [`Kernel::by_name`].
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -128,14 +124,13 @@ impl Kernel {
         **self.is_supported
     }
 
-    /// The first of the table that is supported. Costs a few loads: what it
-    /// asks of the processor is kept.
+    /// The first supported kernel of the table. A call costs a few loads, because the detected features are cached.
     pub fn best() -> &'static Kernel {
         let found = kernels().iter().find(|kernel| kernel.is_supported());
         found.expect("the portable kernel is supported everywhere")
     }
 
-    /// The kernel of this name, if it can run here.
+    /// The kernel of this name, if it is supported.
     ///
     /// # Errors
     /// There is no such kernel, or this processor lacks its instructions.
@@ -147,49 +142,49 @@ impl Kernel {
         }
     }
 
-    /// `target` becomes the exclusive or of `sources`; of none, zeros.
+    /// Sets `target` to the exclusive or of `sources`; zeros if there are none.
     pub fn xor(&self, target: &mut [u8], sources: &[&[u8]]) {
         self.check(target.len(), sources.iter().copied());
         // SAFETY: checked above.
         unsafe { (self.routines.xor)(target, sources, Start::Afresh) }
     }
 
-    /// `target` becomes the exclusive or of itself and `sources`.
+    /// Sets `target` to the exclusive or of itself and `sources`.
     pub fn xor_assign(&self, target: &mut [u8], sources: &[&[u8]]) {
         self.check(target.len(), sources.iter().copied());
         // SAFETY: checked above.
         unsafe { (self.routines.xor)(target, sources, Start::Onto) }
     }
 
-    /// `p` becomes the sum of `data`, and `q` the sum of each `data[k]` times 2^k.
+    /// Sets `p` to the sum of `data`, and `q` to the sum of each `data[k]` times 2^k.
     ///
-    /// For stripes whose exponents have gaps, see [`Kernel::combine_two`].
+    /// For stripes with gaps in their exponents, see [`Kernel::combine_two`].
     pub fn pq(&self, p: &mut [u8], q: &mut [u8], data: &[&[u8]]) {
         self.check(p.len(), data.iter().copied().chain([&*q]));
         // SAFETY: checked above.
         unsafe { (self.routines.pq)(p, q, data) }
     }
 
-    /// `target` becomes the sum of each source times its coefficient, in
-    /// GF(2^8). When all coefficients are 1, this is [`Kernel::xor`] and as fast.
+    /// Sets `target` to the sum of each source times its coefficient, in GF(2^8). With all coefficients 1, this is
+    /// [`Kernel::xor`], and as fast.
     pub fn combine(&self, target: &mut [u8], terms: &[(u8, &[u8])]) {
         self.combine_onto(target, terms, Start::Afresh);
     }
 
-    /// `target` becomes the sum of itself and of each source times its coefficient.
+    /// Sets `target` to the sum of itself and of each source times its coefficient.
     pub fn combine_assign(&self, target: &mut [u8], terms: &[(u8, &[u8])]) {
         self.combine_onto(target, terms, Start::Onto);
     }
 
-    /// As [`Kernel::combine`] twice, each source with its coefficient for each
-    /// target, but reading the sources once: two lost blocks at once, or P and
-    /// Q of data whose exponents have gaps (coefficients `[1, gf::pow2(e)]`).
+    /// Does the same as [`Kernel::combine`] twice, with a coefficient of each source for each target, but reads the
+    /// sources once. For two lost blocks at once, or for P and Q of data with gaps in the exponents (coefficients `[1,
+    /// gf::pow2(e)]`).
     pub fn combine_two(&self, targets: [&mut [u8]; 2], terms: &[([u8; 2], &[u8])]) {
         self.combine_two_onto(targets, terms, Start::Afresh);
     }
 
-    /// As [`Kernel::combine_assign`] twice, reading the sources once: P and Q
-    /// brought up to date with the change of some data.
+    /// Does the same as [`Kernel::combine_assign`] twice, but reads the sources once. For an update of P and Q with the
+    /// change of some data.
     pub fn combine_two_assign(&self, targets: [&mut [u8]; 2], terms: &[([u8; 2], &[u8])]) {
         self.combine_two_onto(targets, terms, Start::Onto);
     }
@@ -206,7 +201,7 @@ impl Kernel {
         unsafe { (self.routines.combine_two)(targets, terms, start) }
     }
 
-    /// What all routines rely on.
+    /// Checks the requirements of all routines.
     #[inline]
     fn check<'a>(&self, bytes: usize, mut others: impl Iterator<Item = &'a [u8]>) {
         assert!(self.is_supported(), "this processor cannot run the kernel {}", self.name);
@@ -222,7 +217,7 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// Why [`Kernel::by_name`] has no kernel to give.
+/// Why [`Kernel::by_name`] found no kernel.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownOrUnsupported {
     /// There is no kernel of this name.
@@ -233,7 +228,7 @@ pub enum UnknownOrUnsupported {
     Unsupported(&'static str),
 }
 
-/// The names of some of the table, for people.
+/// The names of some kernels of the table, for messages.
 fn names(which: impl Fn(&Kernel) -> bool) -> String {
     let names: Vec<_> = kernels().iter().filter(|kernel| which(kernel)).map(Kernel::name).collect();
     names.join(", ")

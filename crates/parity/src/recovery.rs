@@ -1,4 +1,4 @@
-//! Which blocks, times which constants, add up to a lost one.
+//! The blocks and coefficients whose sum is a lost block.
 //!
 //! A stripe obeys two equations, with data D and exponents e:
 //!
@@ -7,31 +7,27 @@
 //! sum of 2^e * D(e)      +   Q = 0
 //! ```
 //!
-//! Each symbol is so a column of two coefficients: D(e) = (1, 2^e), P = (1, 0),
-//! Q = (0, 1). To find a symbol without the use of one other, take the one
-//! combination of the two equations in which that other one cancels, and solve
-//! for the symbol wanted. Any two columns are linearly independent (2^e repeats
-//! only after 255), so this always works, and every symbol that remains occurs
-//! with a coefficient that is not zero: as many as the stripe has data blocks,
-//! which is the least with which it can be done (the code is maximum distance
-//! separable). All cases, from one lost block to two of any kind, are this one.
+//! So each symbol is a column of two coefficients: D(e) = (1, 2^e), P = (1, 0), Q = (0, 1). To compute a symbol without
+//! another one, take the combination of the two equations in which the other one cancels, and solve for the symbol. Any
+//! two columns are linearly independent (2^e repeats only after 255), so this always works. Every remaining symbol has
+//! a coefficient other than zero. So there are as many terms as data blocks, which is the minimum (the code is maximum
+//! distance separable). All cases, from one lost block to two of any kind, are this one.
 //!
-//! Example: D(1) lost along with Q. The first equation alone is free of Q, so
-//! D(1) is the plain xor of P and the other data.
+//! Example: D(1) and Q are lost. The first equation has no Q, so D(1) is the plain xor of P and the other data.
 //!
-//! Source: H. P. Anvin, "The mathematics of RAID-6", section 4, generalized.
+//! This module never touches a block. Source: H. P. Anvin, "The mathematics of RAID-6", section 4, generalized.
 
 use crate::gf;
 
-/// A block of a stripe, by its part in the two equations.
+/// A block of a stripe, by its role in the two equations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Symbol {
-    /// Data with its exponent e: Q holds it 2^e times. Below 255. Not always
-    /// the index among the data blocks: md's DDF layouts leave gaps.
+    /// Data with its exponent e, below 255: Q contains it times 2^e. The exponent is not always the index among the
+    /// data blocks: md's DDF layouts leave gaps.
     Data(u8),
-    /// Parity: the sum of all data.
+    /// The parity: the sum of all data.
     P,
-    /// Syndrome: the sum of all data, each times its power of two.
+    /// The syndrome: the sum of all data, each times its power of two.
     Q,
 }
 
@@ -46,21 +42,18 @@ impl Symbol {
     }
 }
 
-/// How to compute `wanted` from symbols that are neither lost nor itself: the
-/// sum of each term's block times its coefficient, as
-/// [`Kernel::combine`](crate::Kernel::combine) takes them. There are exactly as
-/// many terms as data blocks, in the order data, P, Q, none with coefficient 0.
+/// How to compute `wanted` from symbols that are neither lost nor `wanted` itself: the sum of each term's block times
+/// its coefficient, for [`Kernel::combine`](crate::Kernel::combine). There are exactly as many terms as data blocks, in
+/// the order data, P, Q, none with coefficient 0.
 ///
-/// `data` holds the exponents of all data blocks of the stripe. `lost` are the
-/// symbols that must not be used; it may or may not contain `wanted`. A stripe
-/// without Q (RAID-5) is one whose Q is lost. Where there is a choice, P is
-/// used rather than Q, and then all coefficients are 1.
+/// `data` holds the exponents of all data blocks of the stripe. `lost` are the symbols that must not be used; it may
+/// contain `wanted`. For a stripe without Q (RAID-5), Q is lost. Where there is a choice, P is used instead of Q, and
+/// then all coefficients are 1.
 ///
-/// `None` when it cannot be done: more than two symbols are lost, `wanted` included.
+/// `None` when it is impossible: more than two symbols are lost, including `wanted`.
 ///
 /// # Panics
-/// When `data` is not a set of exponents below 255, or when a symbol lost or
-/// wanted is data that is not among them.
+/// When `data` is not a set of exponents below 255, or when a data symbol of `lost` or `wanted` is not in it.
 pub fn recovery(data: &[u8], lost: &[Symbol], wanted: Symbol) -> Option<Vec<(u8, Symbol)>> {
     assert_is_stripe(data, lost, wanted);
     let mut others = lost.iter().copied().filter(|&symbol| symbol != wanted);
@@ -70,7 +63,7 @@ pub fn recovery(data: &[u8], lost: &[Symbol], wanted: Symbol) -> Option<Vec<(u8,
         return None;
     }
 
-    // The first equation times b plus the second times a is free of (a, b): ba + ab = 0.
+    // The first equation times b plus the second times a has no (a, b): ba + ab = 0.
     let [a, b] = other.column();
     let weight = |symbol: Symbol| {
         let [first, second] = symbol.column();

@@ -1,24 +1,22 @@
 //! The algorithms, written once over [`Vector`].
 //!
-//! All work is done in one pass over the blocks: a span of a few registers of
-//! the targets stays in registers while the loop goes over the sources, and is
-//! stored once. The last span of a block may be part of a register.
+//! Each makes one pass over the blocks. A span of a few registers of the targets stays in registers while the loop goes
+//! over the sources, and is stored once. The last span of a block may be a part of a register.
 //!
-//! All loops go over the sources from the last to the first. Q needs it so;
-//! the others gain by it: where blocks follow each other in memory, ascending
-//! order halved their speed out of the second-level cache (docs/notes.md).
+//! All loops go over the sources from the last to the first. Q requires that. The others are faster with it: where
+//! blocks are adjacent in memory, ascending order halved their speed out of the second-level cache (docs/decisions/0201).
 //!
-//! Invariant, checked by [`Kernel`](crate::Kernel): all blocks of a call have
-//! the same length.
+//! Invariant, checked by [`Kernel`](crate::Kernel): all blocks of a call have the same length. Nothing here checks it
+//! again.
 
 use crate::vector::{Access, Part, Scale, Vector, Whole};
 
-/// What the target's previous contents are worth.
+/// How the result relates to the target's previous contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// Nothing: the result replaces them.
+    /// The result replaces them.
     Afresh,
-    /// They are a summand.
+    /// The result is added to them.
     Onto,
 }
 
@@ -44,28 +42,27 @@ impl Coefficients<2> for [u8; 2] {
     }
 }
 
-/// A target's address. The routines work on one span at a time, and so cannot
-/// hold slices of several targets mutably across them.
+/// A target's address. The routines work on one span at a time, so they cannot hold mutable slices of several targets
+/// across spans.
 type Target = *mut u8;
 
-/// A computation on the blocks of one call that can be done span by span.
+/// A computation on the blocks of one call that proceeds span by span.
 trait Operation<V: Vector> {
-    /// Computes `K` registers' worth of all targets at byte `at`.
+    /// Computes `K` registers of all targets at byte `at`.
     ///
     /// # Safety
     /// The processor has V's instruction set; the span lies within all blocks.
     unsafe fn span<A: Access, const K: usize>(&self, at: usize, access: A);
 }
 
-/// Does an operation on blocks of `bytes`, in spans of `K` registers.
+/// Runs an operation on blocks of `bytes`, in spans of `K` registers.
 ///
 /// # Safety
 /// The processor has V's instruction set; all blocks have at least `bytes`.
 #[inline(always)]
 unsafe fn sweep<V: Vector, const K: usize>(bytes: usize, operation: impl Operation<V>) {
     let mut at = 0;
-    // SAFETY: each span lies within the blocks by the loop's condition; the
-    // instruction set is the caller's promise.
+    // SAFETY: each span lies within the blocks by the loop's condition; the instruction set is the caller's promise.
     unsafe {
         while bytes - at >= K * V::BYTES {
             operation.span::<Whole, K>(at, Whole);
@@ -83,7 +80,7 @@ unsafe fn sweep<V: Vector, const K: usize>(bytes: usize, operation: impl Operati
 }
 
 /// # Safety
-/// As [`Operation::span`], for a block that begins at `from`.
+/// The same as for [`Operation::span`], for a block that starts at `from`.
 #[inline(always)]
 unsafe fn load<V: Vector, A: Access, const K: usize>(from: *const u8, at: usize, access: A) -> [V; K] {
     // SAFETY: the span is within the block.
@@ -97,7 +94,7 @@ unsafe fn load<V: Vector, A: Access, const K: usize>(from: *const u8, at: usize,
 }
 
 /// # Safety
-/// As [`Operation::span`], for a block that begins at `to`.
+/// The same as for [`Operation::span`], for a block that starts at `to`.
 #[inline(always)]
 unsafe fn store<V: Vector, A: Access, const K: usize>(registers: [V; K], to: Target, at: usize, access: A) {
     for (i, register) in registers.into_iter().enumerate() {
@@ -107,7 +104,7 @@ unsafe fn store<V: Vector, A: Access, const K: usize>(registers: [V; K], to: Tar
 }
 
 /// # Safety
-/// As [`Operation::span`], for a block that begins at `target`.
+/// The same as for [`Operation::span`], for a block that starts at `target`.
 #[inline(always)]
 unsafe fn begin<V: Vector, A: Access, const K: usize>(start: Start, target: Target, at: usize, access: A) -> [V; K] {
     // SAFETY: the caller's promise.
@@ -119,14 +116,14 @@ unsafe fn begin<V: Vector, A: Access, const K: usize>(start: Start, target: Targ
     }
 }
 
-/// The plain sum of sources, which may be wrapped in terms.
+/// The plain sum of sources, which may be parts of terms.
 struct Xor<'a, S> {
     target: Target,
     sources: &'a [S],
     start: Start,
 }
 
-/// Something that is, or holds, a source block.
+/// A source block, or a value that contains one.
 trait Source {
     fn address(&self) -> *const u8;
 }
@@ -169,8 +166,8 @@ impl<V: Vector, S: Source> Operation<V> for Xor<'_, S> {
     }
 }
 
-/// P and Q of data with the exponents 0, 1, 2... By Horner's rule, from the
-/// last block down, so that Q needs doubling only.
+/// P and Q of data with the exponents 0, 1, 2... By Horner's rule from the last block down, so that Q needs only
+/// doubling.
 struct Syndrome<'a> {
     p: Target,
     q: Target,
@@ -212,7 +209,7 @@ struct Combination<'a, C, const T: usize> {
     start: Start,
 }
 
-/// With products of each source and each of its coefficients.
+/// A combination by products of each source and each of its coefficients.
 struct ByProducts<'a, C, const T: usize>(Combination<'a, C, T>);
 
 impl<V: Scale, C: Coefficients<T>, const T: usize> Operation<V> for ByProducts<'_, C, T> {
@@ -241,9 +238,8 @@ impl<V: Scale, C: Coefficients<T>, const T: usize> Operation<V> for ByProducts<'
     }
 }
 
-/// Without products: by Horner's rule over the coefficients' bits, from the
-/// highest, the sources that have the bit are summed. Goes over the sources
-/// eight times, but they are in the first-level cache then.
+/// A combination without products. By Horner's rule over the coefficients' bits, from the highest: it sums the sources
+/// with that bit set. It reads the sources eight times, but from the first-level cache.
 struct ByBits<'a, C, const T: usize>(Combination<'a, C, T>);
 
 impl<V: Vector, C: Coefficients<T>, const T: usize> Operation<V> for ByBits<'_, C, T> {
@@ -273,7 +269,7 @@ impl<V: Vector, C: Coefficients<T>, const T: usize> Operation<V> for ByBits<'_, 
     }
 }
 
-/// `target` becomes, or gains, the sum of `sources`.
+/// Sets `target` to the sum of `sources`, or adds it.
 ///
 /// # Safety
 /// The processor has V's instruction set; all blocks have the target's length.
@@ -284,7 +280,7 @@ pub(crate) unsafe fn xor<V: Vector, const K: usize>(target: &mut [u8], sources: 
     unsafe { sweep::<V, K>(bytes, Xor { target, sources, start }) }
 }
 
-/// `p` and `q` become the parity and the syndrome of `data`.
+/// Sets `p` and `q` to the parity and the syndrome of `data`.
 ///
 /// # Safety
 /// The processor has V's instruction set; all blocks have p's length.
@@ -295,7 +291,7 @@ pub(crate) unsafe fn pq<V: Vector, const K: usize>(p: &mut [u8], q: &mut [u8], d
     unsafe { sweep::<V, K>(bytes, Syndrome { p, q, data }) }
 }
 
-/// Each target becomes, or gains, the sum of the sources times its coefficients.
+/// Sets each target to the sum of the sources times its coefficients, or adds it.
 ///
 /// # Safety
 /// The processor has V's instruction set; all blocks have the same length.
@@ -309,10 +305,10 @@ pub(crate) unsafe fn combine_by_products<V: Scale, C: Coefficients<T>, const K: 
     unsafe { combine::<V, C, K, T, _>(targets, terms, start, ByProducts) }
 }
 
-/// As [`combine_by_products`], for registers that have none.
+/// Does the same as [`combine_by_products`], for registers without products.
 ///
 /// # Safety
-/// As there.
+/// The same as for [`combine_by_products`].
 #[inline(always)]
 pub(crate) unsafe fn combine_by_bits<V: Vector, C: Coefficients<T>, const K: usize, const T: usize>(
     targets: [&mut [u8]; T],
@@ -323,7 +319,7 @@ pub(crate) unsafe fn combine_by_bits<V: Vector, C: Coefficients<T>, const K: usi
     unsafe { combine::<V, C, K, T, _>(targets, terms, start, ByBits) }
 }
 
-/// Xors when that is all there is to do, and otherwise does it in the given way.
+/// Uses xor if all coefficients are 1, and otherwise the given operation.
 ///
 /// # Safety
 /// The processor has V's instruction set; all blocks have the same length.

@@ -1,13 +1,12 @@
-//! What the algorithms need of a processor: a register of bytes.
+//! The algorithms' interface to a processor: a register of bytes.
 //!
-//! Invariant: a value of a [`Vector`] type exists only where its instructions
-//! may be used. Making one is therefore unsafe, and everything that takes one
-//! is safe.
+//! Invariant: a value of a [`Vector`] type exists only where its instructions may be used. So creating one is unsafe,
+//! and everything that takes one is safe. Nothing here detects a feature; `kernel` does.
 
 /// A register of bytes, each an element of GF(2^8).
 ///
-/// Implementations are thin: every method is `#[inline(always)]`, so that it
-/// is compiled within a function that has the instruction set switched on.
+/// Implementations are thin: every method is `#[inline(always)]`, so that it is compiled into a function with the
+/// instruction set enabled.
 pub(crate) trait Vector: Copy {
     /// Bytes in a register.
     const BYTES: usize;
@@ -30,15 +29,14 @@ pub(crate) trait Vector: Copy {
     /// `BYTES` bytes may be written.
     unsafe fn store(self, to: *mut u8);
 
-    /// To be done once when all is stored: makes stores that went past the
-    /// cache take their place before those that follow.
+    /// Called once after all stores: orders non-temporal stores before the stores that follow.
     ///
     /// # Safety
     /// The processor has the instruction set.
     #[inline(always)]
     unsafe fn settle() {}
 
-    /// The sum.
+    /// The sum of two.
     fn xor(self, other: Self) -> Self;
 
     /// The sum of three.
@@ -50,9 +48,8 @@ pub(crate) trait Vector: Copy {
     /// Each byte times 2.
     fn double(self) -> Self;
 
-    /// What a sum by Horner's rule begins with, and is more by at its end than
-    /// it should be: doubling may take fewer instructions about another point
-    /// than zero.
+    /// The initial value of a sum by Horner's rule, by which the result is then too large. Relative to a point other
+    /// than zero, doubling may take fewer instructions.
     ///
     /// # Safety
     /// The processor has the instruction set.
@@ -62,8 +59,7 @@ pub(crate) trait Vector: Copy {
         unsafe { Self::zero() }
     }
 
-    /// A step of Horner's rule, `2 * self + next`, of sums that are more by
-    /// [`pivot`](Self::pivot).
+    /// A step of Horner's rule, `2 * self + next`, for sums that include [`pivot`](Self::pivot).
     #[inline(always)]
     fn horner(self, next: Self) -> Self {
         self.double().xor(next)
@@ -76,12 +72,12 @@ pub(crate) trait Vector: Copy {
     }
 }
 
-/// A register that can be multiplied by any constant in a few instructions.
+/// A register with a fast product with any constant.
 pub(crate) trait Scale: Vector {
-    /// A constant in the form in which it is fastest to multiply by.
+    /// A constant in its fastest form.
     type Factor: Copy;
 
-    /// Makes ready to multiply by `constant`.
+    /// Prepares a multiplication by `constant`.
     ///
     /// # Safety
     /// The processor has the instruction set.
@@ -91,14 +87,14 @@ pub(crate) trait Scale: Vector {
     fn mul(self, factor: Self::Factor) -> Self;
 }
 
-/// How a register is filled from memory and emptied into it.
+/// How a register is loaded and stored.
 pub(crate) trait Access: Copy {
     /// # Safety
-    /// As [`Vector::load`], for as many bytes as this accesses.
+    /// The same as for [`Vector::load`], for as many bytes as this accesses.
     unsafe fn load<V: Vector>(self, from: *const u8) -> V;
 
     /// # Safety
-    /// As [`Vector::store`], for as many bytes as this accesses.
+    /// The same as for [`Vector::store`], for as many bytes as this accesses.
     unsafe fn store<V: Vector>(self, vector: V, to: *mut u8);
 }
 
@@ -120,13 +116,12 @@ impl Access for Whole {
     }
 }
 
-/// The first bytes of a register only, fewer than it has; the rest is zero.
-/// By way of the stack: it happens once per block at most, and never for
-/// lengths in sectors.
+/// Only the first bytes of a register; the rest is zero. It uses the stack, because it happens at most once per block,
+/// and never for lengths in sectors.
 #[derive(Clone, Copy)]
 pub(crate) struct Part(pub(crate) usize);
 
-/// Room for the largest register there is.
+/// Space for the largest register.
 type Spill = [u8; 64];
 
 impl Access for Part {
@@ -134,7 +129,7 @@ impl Access for Part {
     unsafe fn load<V: Vector>(self, from: *const u8) -> V {
         const { assert!(V::BYTES <= size_of::<Spill>()) };
         let mut spill: Spill = [0; _];
-        // SAFETY: the caller lets self.0 bytes be read, and the spill holds more.
+        // SAFETY: the caller promises self.0 readable bytes, and the spill holds more.
         unsafe {
             from.copy_to_nonoverlapping(spill.as_mut_ptr(), self.0);
             V::load(spill.as_ptr())
@@ -145,7 +140,7 @@ impl Access for Part {
     unsafe fn store<V: Vector>(self, vector: V, to: *mut u8) {
         const { assert!(V::BYTES <= size_of::<Spill>()) };
         let mut spill: Spill = [0; _];
-        // SAFETY: the spill holds a register; the caller lets self.0 bytes be written.
+        // SAFETY: the spill holds a register; the caller promises self.0 writable bytes.
         unsafe {
             vector.store(spill.as_mut_ptr());
             to.copy_from_nonoverlapping(spill.as_ptr(), self.0);

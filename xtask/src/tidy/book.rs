@@ -1,16 +1,16 @@
-//! Checks the documents as a book: the table of contents has every page once, and links between pages lead somewhere.
+//! The rule of the book: the table of contents lists every page of `docs/` once, a folder's `README.md` lists the folder's
+//! other pages, and links between pages lead to pages and headings that exist.
 //!
-//! Only the pages of `docs/` in git are read; [`super::text`] checks that linked files exist. mdBook itself is not
-//! needed.
+//! The rule reads the pages in git and never runs mdBook. Links to files outside the book are a rule of [`super::text`].
 
 use std::collections::BTreeMap;
 
 use super::Violation;
 
-/// The table of contents, which is not a page.
+/// The table of contents, which is not a page itself.
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// Violations in the book of `pages`, which maps paths such as `docs/tour.md` to contents.
+/// The violations in the book of `pages`: paths such as `docs/tour.md`, and their text.
 pub(super) fn check(pages: &BTreeMap<String, String>) -> Vec<Violation> {
     let Some(summary) = pages.get(SUMMARY) else {
         return vec![violation(SUMMARY, "there is none: the documents are a book".into())];
@@ -22,11 +22,12 @@ pub(super) fn check(pages: &BTreeMap<String, String>) -> Vec<Violation> {
         if times != 1 {
             found.push(violation(SUMMARY, format!("{path} is there {times} times, not once")));
         }
+        found.extend(missing_in_index(path, pages));
     }
     for (path, page) in pages {
         for (line, target) in links(page).filter(|(_, target)| !target.contains("://")) {
             let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
-            let linked = if file.is_empty() { path.clone() } else { format!("docs/{file}") };
+            let linked = if file.is_empty() { path.clone() } else { beside(path, file) };
             let what = match pages.get(&linked) {
                 None => format!("the link leaves the book: {target}"),
                 Some(page) if !anchor.is_empty() && !anchors(page).any(|a| a == anchor) => {
@@ -38,6 +39,28 @@ pub(super) fn check(pages: &BTreeMap<String, String>) -> Vec<Violation> {
         }
     }
     found
+}
+
+/// The violation of a page that the `README.md` of its folder does not link to.
+fn missing_in_index(path: &str, pages: &BTreeMap<String, String>) -> Option<Violation> {
+    let index = beside(path, "README.md");
+    let page = pages.get(&index).filter(|_| index != path)?;
+    let listed = links(page).any(|(_, target)| beside(&index, target) == path);
+    (!listed).then(|| violation(&index, format!("{path} is not listed")))
+}
+
+/// The path that a link in the page `from` leads to: `docs/decisions/a.md` and `../b.md` make `docs/b.md`.
+fn beside(from: &str, target: &str) -> String {
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    for part in target.split('/') {
+        if part == ".." {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    parts.join("/")
 }
 
 fn violation(place: &str, what: String) -> Violation {
@@ -87,5 +110,20 @@ mod tests {
             assert_eq!(found, expected, "{summary}{a}");
         }
         assert_eq!(check(&BTreeMap::new()).len(), 1, "without a table of contents");
+    }
+
+    #[test]
+    fn the_index_of_a_folder_lists_its_pages_and_links_are_relative_to_it() {
+        let summary = "- [A](a.md)\n- [D](d/README.md)\n- [E](d/e.md)\n";
+        for (index, e, expected) in [
+            ("[e](e.md)", "[a](../a.md) [index](README.md)", vec![]),
+            ("", "", vec!["docs/d/README.md: docs/d/e.md is not listed"]),
+            ("[e](e.md)", "[a](a.md)", vec!["docs/d/e.md:1: the link leaves the book: a.md"]),
+        ] {
+            let pages = [(SUMMARY, summary), ("docs/a.md", ""), ("docs/d/README.md", index), ("docs/d/e.md", e)];
+            let pages = pages.map(|(path, page)| (path.to_owned(), page.to_owned())).into();
+            let found: Vec<String> = check(&pages).iter().map(Violation::to_string).collect();
+            assert_eq!(found, expected, "{index} {e}");
+        }
     }
 }

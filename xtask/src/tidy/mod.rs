@@ -4,6 +4,7 @@
 //! nothing. The rules' own tests are tables of what must pass and what must not.
 
 mod book;
+mod language;
 mod packages;
 mod text;
 
@@ -15,6 +16,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::root;
+
+use language::Language;
 
 /// A violation of a rule.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,6 +33,31 @@ impl fmt::Display for Violation {
     }
 }
 
+/// The options of a check.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Also print the language figures of each folder, and list what the folders to come have to change
+    #[arg(long)]
+    language: bool,
+}
+
+/// Checks every rule, and prints a short summary.
+///
+/// # Errors
+///
+/// All violations, one per line.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let language = read(&source_files()?, |_, _| ());
+    if arguments.language {
+        print!("{language}");
+        for violation in language.to_come() {
+            println!("still to come: {violation}");
+        }
+    }
+    println!("{}", check()?);
+    Ok(())
+}
+
 /// Checks every rule; returns a short summary.
 ///
 /// # Errors
@@ -39,21 +67,35 @@ pub(crate) fn check() -> Result<String> {
     let mut violations = Vec::new();
     let files = source_files()?;
     let mut pages = BTreeMap::new();
-    for path in &files {
-        let Ok(contents) = fs::read(root().join(path)) else { continue }; // deleted, but still in git's index
-        let Ok(contents) = String::from_utf8(contents) else { continue }; // not text
+    let language = read(&files, |path, contents| {
         violations.extend(text::check(path, &contents));
         if path.starts_with("docs/") && path.ends_with(".md") {
-            pages.insert(path.clone(), contents);
+            pages.insert(path.to_owned(), contents);
         }
-    }
+    });
+    violations.extend(language.violations());
     violations.extend(book::check(&pages));
     let packages = packages::check(&mut violations)?;
     if violations.is_empty() {
-        return Ok(format!("{} files, {packages} packages", files.len()));
+        let to_come = language.to_come().len();
+        return Ok(format!("{} files, {packages} packages; language: {to_come} places still to come", files.len()));
     }
     let lines: Vec<String> = violations.iter().map(Violation::to_string).collect();
     bail!("{}\n{} violations of the house's rules", lines.join("\n"), lines.len());
+}
+
+/// Reads the language of all files, and passes each to `each`. Files that are not text, or deleted but still in git's index,
+/// are left out.
+fn read(files: &[String], mut each: impl FnMut(&str, String)) -> Language {
+    let mut language = Language::default();
+    for path in files {
+        let Some(contents) = fs::read(root().join(path)).ok().and_then(|bytes| String::from_utf8(bytes).ok()) else {
+            continue;
+        };
+        language.read(path, &contents);
+        each(path, contents);
+    }
+    language
 }
 
 /// The project's files, relative to its root: those in git, and those that `git add` would add.

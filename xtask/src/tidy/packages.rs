@@ -1,4 +1,8 @@
-//! Rules on packages, from `cargo metadata`: the arrows between crates, and the licences of dependencies.
+//! Rules on packages, from `cargo metadata`: the arrows between crates, what a crate needs to be published, and the licences
+//! and Rust version of dependencies.
+//!
+//! cargo-deny checks licences too, where it is installed (`release.rs`). No package of Debian has it, so CI cannot rely on it,
+//! and the rule stays here (ARCHITECTURE.md has the reason). Both read the list of licences in deny.toml.
 
 use std::process::Command;
 
@@ -25,21 +29,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Licences that require no more than attribution.
-const LICENCES: &[&str] = &[
-    "0BSD",
-    "Apache-2.0",
-    "BSD-2-Clause",
-    "BSD-3-Clause",
-    "BSL-1.0",
-    "CC0-1.0",
-    "ISC",
-    "MIT",
-    "MIT-0",
-    "Unicode-3.0",
-    "Unlicense",
-    "Zlib",
-];
+/// The file whose list `allow` names the licences that require no more than attribution.
+const DENY: &str = include_str!("../../../deny.toml");
+
+/// The permitted licences. An exception to one of them is permitted too, as it only grants more.
+fn licences() -> impl Iterator<Item = &'static str> {
+    let list = DENY.split_once("\nallow = [").and_then(|(_, rest)| rest.split_once(']')).map_or("", |(list, _)| list);
+    list.split('"').skip(1).step_by(2).filter(|licence| !licence.contains(" WITH "))
+}
 
 /// Adds violations to `violations`; returns the number of packages.
 pub(super) fn check(violations: &mut Vec<Violation>) -> Result<usize> {
@@ -47,10 +44,11 @@ pub(super) fn check(violations: &mut Vec<Violation>) -> Result<usize> {
     let packages = metadata["packages"].as_array().context("cargo metadata without packages")?;
     for package in packages {
         let name = package["name"].as_str().unwrap_or_default();
-        let what = if package["source"].is_null() {
-            check_arrows(name, package)
+        let what: Vec<String> = if package["source"].is_null() {
+            [check_arrows(name, package), check_release(package, packages)].concat()
         } else {
-            check_licence(package["license"].as_str()).into_iter().collect()
+            let licence = check_licence(package["license"].as_str());
+            licence.into_iter().chain(check_rust(package["rust_version"].as_str())).collect()
         };
         violations.extend(what.into_iter().map(|what| Violation { place: format!("package {name}"), what }));
     }
@@ -82,13 +80,45 @@ fn check_arrows(name: &str, package: &Value) -> Vec<String> {
         .collect()
 }
 
+/// Violations that keep `package`, which is one of the workspace's, from being published, if it is to be.
+fn check_release(package: &Value, packages: &[Value]) -> Vec<String> {
+    let is_published = |package: &Value| package["publish"].is_null();
+    if !is_published(package) {
+        return Vec::new();
+    }
+    let described = ["description", "license", "repository"].into_iter().filter(|field| package[field].is_null());
+    let mut missing: Vec<String> = described.map(|field| format!("is published without {field}")).collect();
+    let dependencies = package["dependencies"].as_array().map_or(&[][..], Vec::as_slice);
+    // Cargo drops dependencies of tests without a version from a package, so a cycle through tests does no harm.
+    for dependency in dependencies.iter().filter(|d| !d["path"].is_null() && d["kind"] != "dev") {
+        let name = dependency["name"].as_str().unwrap_or_default();
+        if dependency["req"] == "*" {
+            missing.push(format!("is published, and depends on {name} without a version"));
+        }
+        if packages.iter().any(|other| other["name"] == name && other["source"].is_null() && !is_published(other)) {
+            missing.push(format!("is published, and depends on {name}, which is not"));
+        }
+    }
+    missing
+}
+
+/// A violation by the Rust version that a third party's package needs.
+fn check_rust(needs: Option<&str>) -> Option<String> {
+    let numbers =
+        |version: &str| version.split('.').take(2).map(|part| part.parse().ok()).collect::<Vec<Option<u32>>>();
+    let ours = env!("CARGO_PKG_RUST_VERSION");
+    let later = needs.is_some_and(|needs| numbers(needs) > numbers(ours));
+    later.then(|| format!("needs Rust {}, and ours is {ours}", needs.unwrap_or_default()))
+}
+
 /// A violation by the licence of a third party's package.
 fn check_licence(licence: Option<&str>) -> Option<String> {
     let Some(licence) = licence else { return Some("states no licence".into()) };
     let Ok(expression) = spdx::Expression::parse_mode(licence, spdx::ParseMode::LAX) else {
         return Some(format!("its licence cannot be understood: {licence}"));
     };
-    let permissive = expression.evaluate(|licence| licence.license.id().is_some_and(|id| LICENCES.contains(&id.name)));
+    let permissive =
+        expression.evaluate(|licence| licence.license.id().is_some_and(|id| licences().any(|name| name == id.name)));
     (!permissive).then(|| format!("its licence is not permissive: {licence}"))
 }
 
@@ -111,6 +141,44 @@ mod tests {
         ];
         for (licence, permissive) in table {
             assert_eq!(check_licence(licence).is_none(), permissive, "{licence:?}");
+        }
+    }
+
+    #[test]
+    fn a_published_package_depends_only_on_published_ones() {
+        let ours = |name: &str, publish: Value, dependencies: Value| {
+            serde_json::json!({
+                "name": name, "publish": publish, "dependencies": dependencies,
+                "description": "a", "license": "MIT", "repository": "b",
+            })
+        };
+        let on = |name: &str, req: &str, kind: Value| serde_json::json!([{"name": name, "req": req, "kind": kind, "path": "/x"}]);
+        let (for_others, for_us) = (Value::Null, serde_json::json!([]));
+        let others = [
+            ours("open", for_others.clone(), serde_json::json!([])),
+            ours("kept", for_us.clone(), serde_json::json!([])),
+        ];
+        let dev = serde_json::json!("dev");
+        for (publish, dependencies, count) in [
+            (&for_others, on("open", "^0.2.0", Value::Null), 0),
+            (&for_others, on("open", "*", Value::Null), 1),
+            (&for_others, on("kept", "^0.2.0", Value::Null), 1),
+            (&for_others, on("kept", "*", Value::Null), 2),
+            (&for_others, on("kept", "*", dev), 0),
+            (&for_us, on("kept", "*", Value::Null), 0),
+        ] {
+            let package = ours("a", publish.clone(), dependencies);
+            assert_eq!(check_release(&package, &others).len(), count, "{package}");
+        }
+        assert_eq!(check_release(&serde_json::json!({"publish": null}), &[]).len(), 3, "nothing is said of it");
+    }
+
+    #[test]
+    fn no_dependency_needs_a_later_rust_than_the_workspace() {
+        for (needs, later) in
+            [(None, false), (Some("1.56"), false), (Some("1.89.1"), false), (Some("1.999"), true), (Some("2.0"), true)]
+        {
+            assert_eq!(check_rust(needs).is_some(), later, "{needs:?}");
         }
     }
 

@@ -7,24 +7,23 @@
 //! out (`split.rs`). Nothing is written here; the first write of the
 //! running array is what marks the members.
 
-use crate::array::{Array, Inner};
 use crate::base::buffer::Pool;
-use crate::base::notify::Signal;
 use crate::base::versioned::Growing;
 use crate::control::blocks::{check_blocks, largest_block, noted_block};
 use crate::control::forced::{Known, Rescue, slots_text};
 use crate::control::inspect::{Found, find_superblock, read_bad_blocks};
-use crate::control::read_repair::Healing;
 use crate::control::split::Apart;
-use crate::control::{forced, logs, lost_roles, split};
-use crate::core::health::survives;
-use crate::data::cache::{PAGE_BYTES, StripeCache};
-use crate::data::coalesce::Gathering;
-use crate::data::read_ahead::ReadAhead;
+use crate::control::{Control, Origin, forced, logs, lost_roles, split};
+use crate::core::health::{Health, survives};
+use crate::core::roster::Roster;
+use crate::core::{ArrayInfo, Core};
+use crate::data::cache::PAGE_BYTES;
 use crate::data::stripe_size::StripeSize;
+use crate::data::{DataOptions, DataPlane};
 use crate::device::checksums::Verify;
 use crate::device::timeout::Surroundings;
 use crate::device::{Device, DeviceState};
+use crate::metadata::Metadata;
 use crate::metadata::bitmap::load::{Circumstances, load, load_file};
 use crate::metadata::bitmap::{BitmapPolicy, Intent};
 use crate::metadata::superblocks::{ROUNDS_TO_LEAVE_ABSENT, ROUNDS_TO_LEAVE_BEHIND, Record, Said};
@@ -121,30 +120,24 @@ struct Offered<M> {
     found: Found,
 }
 
-impl<M: Member, C: Clock> Array<M, C> {
-    /// Assembles an array of members alone, in any order.
-    ///
-    /// # Errors
-    /// As [`Array::assemble_offer`].
-    pub async fn assemble(
+impl<M: Member, C: Clock> Control<M, C> {
+    /// [`crate::Array::assemble`].
+    pub(crate) async fn assemble(
         candidates: Vec<Candidate<M>>,
         options: AssembleOptions,
         pool: Pool,
         clock: C,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Rc<Self>, Refusal> {
         Self::assemble_offer(Offer { members: candidates, bitmap: None }, options, pool, clock).await
     }
 
-    /// Assembles an array of what is offered, members in any order.
-    ///
-    /// # Errors
-    /// A [`Refusal`] that names the member and the field; no byte was written.
-    pub async fn assemble_offer(
+    /// [`crate::Array::assemble_offer`].
+    pub(crate) async fn assemble_offer(
         offer: Offer<M>,
         options: AssembleOptions,
         pool: Pool,
         clock: C,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Rc<Self>, Refusal> {
         let Offer { members, bitmap } = offer;
         let mut offered = Vec::with_capacity(members.len());
         for Candidate { name, member } in members {
@@ -234,41 +227,45 @@ impl<M: Member, C: Clock> Array<M, C> {
         let agreed_below = agreed_below(&geometry, resync, block_bytes);
         let cache_bytes = cache_bytes(&geometry, options.cache_bytes, devices().map(|device| device.member.limits()));
         let optimal_bytes = devices().map(|device| device.member.limits().optimal_bytes).max().unwrap_or(0);
-        Ok(Self(Rc::new(Inner {
-            gathering: Gathering::new(&geometry, optimal_bytes.into(), options.gather_bytes),
-            read_ahead: ReadAhead::new(&geometry, options.read_ahead_bytes),
+        let data_options = DataOptions {
+            stripe_size: options.stripe_size,
+            cache_bytes,
+            gather_bytes: options.gather_bytes,
+            read_ahead_bytes: options.read_ahead_bytes,
+            optimal_bytes: optimal_bytes.into(),
+        };
+        let core = Rc::new(Core {
             geometries: Growing::new(geometry),
-            kernel: options.kernel.unwrap_or_else(parity::Kernel::best),
+            info: ArrayInfo {
+                kernel: options.kernel.unwrap_or_else(parity::Kernel::best),
+                read_only: options.read_only,
+                block_bytes,
+                forced,
+            },
             pool,
             clock,
-            read_only: options.read_only,
-            block_bytes,
-            verify: Cell::new(options.verify),
-            stripe_size: Cell::new(options.stripe_size),
-            cache: RefCell::new(StripeCache::new(cache_bytes)),
-            slots: RefCell::new(slots),
-            places: Default::default(),
-            others: RefCell::new(spares),
-            left_out,
-            forced_members: if rescue.taken.is_empty() { Vec::new() } else { rescue.forced },
-            warnings: warnings.texts,
-            whole: Cell::new(whole),
-            agreed: Cell::new(agreed),
-            agreed_below: Cell::new(agreed_below),
-            broken: RefCell::new(None),
-            record: RefCell::new(record),
-            marked_dirty: Signal::default(),
-            intent: RefCell::new(intent.map(Rc::new)),
+            roster: Roster {
+                slots: RefCell::new(slots),
+                others: RefCell::new(spares),
+                slot_changed: Default::default(),
+            },
+            health: Health {
+                whole: Cell::new(whole),
+                agreed: Cell::new(agreed),
+                agreed_below: Cell::new(agreed_below),
+                failed: RefCell::new(None),
+            },
             locks: Default::default(),
-            metadata: Default::default(),
             gate: Default::default(),
-            sweeps: Default::default(),
-            observer: Default::default(),
-            healing: Healing::default(),
-            surroundings,
-            forced,
             writers: Default::default(),
-        })))
+            surroundings,
+            listener: Default::default(),
+        });
+        let metadata = Rc::new(Metadata::new(core.clone(), record, intent));
+        let data = Rc::new(DataPlane::new(core.clone(), metadata.clone(), &data_options));
+        let forced = if rescue.taken.is_empty() { Vec::new() } else { rescue.forced };
+        let origin = Origin { left_out, forced, warnings: warnings.texts };
+        Ok(Self::new(core, metadata, data, options.verify, origin))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What an array does with its members' checksums as a whole.
 
-use crate::array::{Array, Inner};
 use crate::base::join::join_all;
+use crate::control::Control;
 use crate::device::Device;
 use crate::device::checksums::{ChecksumMemory, Checksums, Closing, Verify};
 use crate::seam::clock::Clock;
@@ -33,37 +33,28 @@ pub struct ChecksumStatus {
     pub uncounted_bytes: u64,
 }
 
-impl<M: Member, C: Clock> Array<M, C> {
-    /// Whether any member keeps checksums.
-    pub fn has_checksums(&self) -> bool {
-        self.0.has_checksums()
-    }
-
-    /// Puts checksums that know nothing yet on every member that has none. They are kept from the next time on that
-    /// the array is started.
-    ///
-    /// # Errors
-    /// When every member has them, or one cannot, with nothing written; or when a member fails.
-    pub async fn add_checksums(&self) -> Result<(), Refusal> {
-        let inner = &*self.0;
-        if inner.read_only {
+impl<M: Member, C: Clock> Control<M, C> {
+    /// [`crate::Array::add_checksums`].
+    pub(crate) async fn add_checksums(&self) -> Result<(), Refusal> {
+        if self.core.info.read_only {
             return Err(Refusal::new("the array is read-only"));
         }
         let lacks_them = |device: &Rc<Device<M>>| device.checksums.get().is_none();
-        if !inner.devices().iter().any(lacks_them) {
+        if !self.core.devices().iter().any(lacks_them) {
             return Err(Refusal::new("the array has checksums already"));
         }
-        inner.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
-        let _inside = inner.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))?;
-        let _lock = inner.metadata.exclusive(0..1).await;
+        self.core.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
+        let _inside = self.core.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))?;
+        let _lock = self.metadata.lock.exclusive(0..1).await;
         let mut places = Vec::new();
-        for device in inner.devices().into_iter().filter(lacks_them) {
-            let layout = inner.room_on(&device).await?;
+        for device in self.core.devices().into_iter().filter(lacks_them) {
+            let layout = self.room_on(&device).await?;
             places.push((device, layout));
         }
         for (device, layout) in places {
             let superblock = device.superblock.borrow().clone();
-            let made = Checksums::make(&device.member, &superblock, layout, &inner.pool, inner.clock.wall()).await;
+            let made =
+                Checksums::make(&device.member, &superblock, layout, &self.core.pool, self.core.clock.wall()).await;
             made.map_err(|error| {
                 Refusal::member_error(&device.name, &error)
                     .after("some members have checksums from the next start on")
@@ -73,19 +64,19 @@ impl<M: Member, C: Clock> Array<M, C> {
         Ok(())
     }
 
-    /// From here on so much may be kept in memory of each present member's table.
-    pub fn set_checksum_memory(&self, memory: ChecksumMemory) {
-        for device in self.0.devices() {
+    /// [`crate::Array::set_checksum_memory`].
+    pub(crate) fn set_checksum_memory(&self, memory: ChecksumMemory) {
+        for device in self.core.devices() {
             if let Some(checksums) = device.checksums.get() {
                 checksums.set_memory(memory);
             }
         }
     }
 
-    /// From here on checksums are asked as `verify` says.
-    pub fn set_verify(&self, verify: Verify) {
-        self.0.verify.set(verify);
-        for device in self.0.devices() {
+    /// [`crate::Array::set_verify`].
+    pub(crate) fn set_verify(&self, verify: Verify) {
+        self.verify.set(verify);
+        for device in self.core.devices() {
             if let Some(checksums) = device.checksums.get() {
                 checksums.set_verify(verify);
             }
@@ -96,9 +87,9 @@ impl<M: Member, C: Clock> Array<M, C> {
 /// Where a failure to close regions is said to be.
 const PLACE: (MemberByte, u64) = (MemberByte(0), 0);
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) fn checksum_status(&self) -> Option<ChecksumStatus> {
-        let devices = self.devices();
+        let devices = self.core.devices();
         let kept: Vec<&Checksums> = devices.iter().filter_map(|device| device.checksums.get()).collect();
         let status = ChecksumStatus {
             members: kept.len() as u16,
@@ -116,7 +107,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let superblock = device.superblock.borrow().clone();
         let refused = |defect| Refusal::defect(&device.name, defect).advice(self.how_to_make_room());
         let layout = Layout::of(&superblock).map_err(refused)?;
-        crate::device::checksums::check_apart_from_bitmap(&device.member, &superblock, &layout, &self.pool)
+        crate::device::checksums::check_apart_from_bitmap(&device.member, &superblock, &layout, &self.core.pool)
             .await
             .map_err(refused)?;
         Ok(layout)
@@ -124,7 +115,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// What gives every member the room for checksums.
     fn how_to_make_room(&self) -> String {
-        let devices = self.devices();
+        let devices = self.core.devices();
         let superblock = devices[0].superblock.borrow().clone();
         let rooms = devices.iter().map(|device| Layout::component_with_room(&device.superblock.borrow()));
         let smaller = rooms.min().flatten().filter(|component| *component < superblock.component);
@@ -146,7 +137,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     pub(crate) fn has_checksums(&self) -> bool {
-        self.devices().iter().any(|device| device.checksums.get().is_some())
+        self.core.devices().iter().any(|device| device.checksums.get().is_some())
     }
 
     /// Puts checksums that know nothing on a newcomer, if the others have them.
@@ -156,7 +147,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         let superblock = device.superblock.borrow().clone();
         let layout = Layout::of(&superblock).map_err(|defect| Refusal::defect(&device.name, defect))?;
-        let made = Checksums::make(&device.member, &superblock, layout, &self.pool, self.clock.wall()).await;
+        let made = Checksums::make(&device.member, &superblock, layout, &self.core.pool, self.core.clock.wall()).await;
         let made = made.map_err(|error| Refusal::member_error(&device.name, &error))?;
         made.are_new();
         device.keep_checksums(made, self.verify.get());
@@ -165,25 +156,25 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Brings what is known of regions to the members. One that fails this leaves the array.
     pub(crate) async fn close_checksums(&self, closing: Closing) -> Result<(), ArrayError> {
-        if self.read_only || !self.has_checksums() {
+        if self.core.info.read_only || !self.has_checksums() {
             return Ok(());
         }
-        self.check_unbroken()?;
-        let is_owed = || self.devices().iter().any(|device| device.owes_a_superblock());
+        self.core.check_unbroken()?;
+        let is_owed = || self.core.devices().iter().any(|device| device.owes_a_superblock());
         if is_owed() {
-            let _lock = self.metadata.exclusive(0..1).await;
-            self.check_unbroken()?;
+            let _lock = self.metadata.lock.exclusive(0..1).await;
+            self.core.check_unbroken()?;
             if is_owed() {
-                self.publish().await?;
+                self.metadata.publish().await?;
             }
         }
-        let devices: Vec<Rc<Device<M>>> = self.devices();
+        let devices: Vec<Rc<Device<M>>> = self.core.devices();
         let mut at_rest = true;
         if closing == Closing::Idle {
             let kept = || devices.iter().filter_map(|device| device.checksums.get());
             let idle = kept().filter(|checksums| checksums.next_period()).count();
             if idle > 0 {
-                let Some(found) = self.is_at_rest().await else { return Ok(()) };
+                let Some(found) = self.metadata.is_at_rest().await else { return Ok(()) };
                 at_rest = found;
             }
         }
@@ -200,6 +191,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
         });
         let results = join_all(closed).await;
         let failed = devices.into_iter().zip(results).filter_map(|(device, result)| Some((device, result.err()?)));
-        self.record_failures(failed.collect()).await
+        self.metadata.record_failures(failed.collect()).await
     }
 }

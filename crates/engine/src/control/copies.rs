@@ -10,7 +10,7 @@
 //!
 //! Facts: `raid1_reshape` in `drivers/md/raid1.c`; for where members are by their own superblocks, `super_1_validate`.
 
-use crate::array::{Array, Inner};
+use crate::control::Control;
 use crate::control::grow::unwell;
 use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;
@@ -21,31 +21,27 @@ use format::superblock::{DeviceRole, MAX_DEVICES};
 use format::units::Slot;
 use std::rc::Rc;
 
-impl<M: Member, C: Clock> Array<M, C> {
-    /// Whether the array can have `wanted` slots, and has not already; nothing is written.
-    ///
-    /// # Errors
-    /// When it cannot.
-    pub fn check_copies(&self, wanted: u16) -> Result<bool, Refusal> {
-        let inner = &*self.0;
+impl<M: Member, C: Clock> Control<M, C> {
+    /// [`crate::Array::check_copies`].
+    pub(crate) fn check_copies(&self, wanted: u16) -> Result<bool, Refusal> {
         let field = "superblock.raid_disks";
-        let devices = inner.devices();
+        let devices = self.core.devices();
         let first = devices.first().expect("a running array has a member");
         let can_change = first.superblock.borrow().check_copies_change();
         can_change.map_err(|defect| Refusal::defect(&first.name, defect))?;
         if wanted < 2 || usize::from(wanted) > MAX_DEVICES {
             return Err(Refusal::new(format!("{wanted} is not from 2 to {MAX_DEVICES}")).field(field));
         }
-        if wanted == inner.geometry().slots() {
+        if wanted == self.core.geometry().slots() {
             return Ok(false);
         }
-        inner.check_at_rest()?;
+        self.check_at_rest()?;
         let is_recovering =
             |slot: &Slotted<M>| slot.as_ref().is_some_and(|device| device.state.get() != DeviceState::InSync);
-        if !inner.agreed.get() || inner.slots.borrow().iter().any(is_recovering) {
+        if !self.core.health.agreed.get() || self.core.roster.slots.borrow().iter().any(is_recovering) {
             return Err(Refusal::new("not all copies are in agreement").advice("`mdspace serve` resyncs them first"));
         }
-        let used = inner.slots.borrow().iter().flatten().count();
+        let used = self.core.roster.slots.borrow().iter().flatten().count();
         if usize::from(wanted) < used {
             let refusal = Refusal::new(format!("{used} copies are in use, more than {wanted}")).field(field);
             return Err(refusal.advice("`mdspace fail` and `mdspace remove` the others first"));
@@ -53,45 +49,41 @@ impl<M: Member, C: Clock> Array<M, C> {
         Ok(true)
     }
 
-    /// Gives the array `wanted` slots, as was checked, whatever else goes on. To be driven to its end.
-    ///
-    /// # Errors
-    /// When something has happened meanwhile that forbids it, or a member failed; those that are left say how many slots there are.
-    pub async fn set_copies(&self, wanted: u16) -> Result<(), ArrayError> {
-        let inner = &*self.0;
-        let _held = inner.hold_writes().await?;
-        let _lock = inner.metadata.exclusive(0..1).await;
+    /// [`crate::Array::set_copies`].
+    pub(crate) async fn set_copies(&self, wanted: u16) -> Result<(), ArrayError> {
+        let _held = self.hold_writes().await?;
+        let _lock = self.metadata.lock.exclusive(0..1).await;
         if !self.check_copies(wanted).map_err(unwell)? {
             return Ok(());
         }
-        let geometry = inner.geometry_of_copies(wanted).map_err(unwell)?;
-        inner.leave_unknown_behind().await?; // whoever is absent, before his slot is another's
-        while let Some((from, to)) = inner.next_move(wanted) {
-            inner.change_slot(from, to);
-            inner.publish().await?;
+        let geometry = self.geometry_of_copies(wanted).map_err(unwell)?;
+        self.metadata.leave_unknown_behind().await?; // whoever is absent, before his slot is another's
+        while let Some((from, to)) = self.next_move(wanted) {
+            self.change_slot(from, to);
+            self.metadata.publish().await?;
         }
-        for device in inner.devices() {
+        for device in self.core.devices() {
             device.superblock.borrow_mut().raid_disks = wanted;
         }
-        inner.publish().await?;
-        inner.take_copies(geometry);
+        self.metadata.publish().await?;
+        self.take_copies(geometry);
         Ok(())
     }
 }
 
 type Slotted<M> = Option<Rc<Device<M>>>;
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Control<M, C> {
     /// A member in a slot that is given up, and an empty one that stays.
     fn next_move(&self, wanted: u16) -> Option<(Slot, Slot)> {
-        let slots = self.slots.borrow();
+        let slots = self.core.roster.slots.borrow();
         let from = (usize::from(wanted)..slots.len()).find(|&slot| slots[slot].is_some())?;
         let to = slots.iter().position(Option::is_none)?;
         Some((Slot(from as u16), Slot(to as u16)))
     }
 
     fn geometry_of_copies(&self, wanted: u16) -> Result<Geometry, Refusal> {
-        let devices = self.devices();
+        let devices = self.core.devices();
         let first = devices.first().expect("a running array has a member");
         let mut superblock = first.superblock.borrow().clone();
         superblock.raid_disks = wanted;
@@ -100,19 +92,19 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// The members know of it: slots that are new are empty, and so are those that go.
     fn take_copies(&self, geometry: Geometry) {
-        self.slots.borrow_mut().resize_with(geometry.slots().into(), || None);
-        self.geometries.grow(geometry);
-        self.update_whole();
+        self.core.roster.slots.borrow_mut().resize_with(geometry.slots().into(), || None);
+        self.core.geometries.grow(geometry);
+        self.core.update_whole();
         self.sweeps.changed.raise(); // a spare may fill one
     }
 
     fn change_slot(&self, from: Slot, to: Slot) {
-        let mut slots = self.slots.borrow_mut();
+        let mut slots = self.core.roster.slots.borrow_mut();
         let device = slots[from.index()].take().expect("a member is there");
         device.is_untold.set(true);
         let number = device.superblock.borrow().device_number.0;
-        self.record.borrow_mut().set_role(number.into(), DeviceRole::Active(to));
+        self.metadata.record.borrow_mut().set_role(number.into(), DeviceRole::Active(to));
         slots[to.index()] = Some(device);
-        self.places.raise();
+        self.core.roster.slot_changed.raise();
     }
 }

@@ -1,6 +1,6 @@
 //! An array that grows where it stands: more of each member is used.
 //!
-//! First it is planned, and nothing is written: [`Array::plan_growth`]. Then [`Array::grow`] holds writes back, marks the array
+//! First it is planned, and nothing is written: [`crate::Array::plan_growth`]. Then [`crate::Array::grow`] holds writes back, marks the array
 //! clean, and plans once more, as much may have happened since. From there on it makes no difference whether the array is
 //! in use or was just assembled: what the members say is the same. They are told in three rounds of
 //! superblocks, each of which leaves an array behind at whatever write the power goes:
@@ -16,9 +16,9 @@
 //!
 //! Facts: `update_size` in `drivers/md/md.c`, `raid5_resize`, `raid1_resize` and `raid10_resize`; `md_bitmap_resize`.
 
-use crate::array::{Array, Inner};
 use crate::base::gate::Inside;
 use crate::base::range_lock::RangeGuard;
+use crate::control::Control;
 use crate::control::blocks::check_blocks;
 use crate::metadata::bitmap::change::{NewBitmap, Planned};
 use crate::seam::clock::Clock;
@@ -65,43 +65,29 @@ pub(crate) struct Held<'a> {
     _writes: RangeGuard<'a>,
 }
 
-impl<M: Member, C: Clock> Array<M, C> {
-    /// Whether `wanted` bytes of each member can be used, or as much as all of them have; those that were made longer have
-    /// more. `None`: they are used so far already.
-    ///
-    /// # Errors
-    /// When the array cannot grow, or not so far.
-    pub fn plan_growth(&self, wanted: Option<u64>) -> Result<Option<Growth>, Refusal> {
-        Ok(self.0.plan(wanted)?.as_ref().map(Growth::of))
+impl<M: Member, C: Clock> Control<M, C> {
+    /// [`crate::Array::plan_growth`].
+    pub(crate) fn plan_growth(&self, wanted: Option<u64>) -> Result<Option<Growth>, Refusal> {
+        Ok(self.plan(wanted)?.as_ref().map(Growth::of))
     }
 
-    /// Tells members of a change of size that was cut short what the others say already. The driver goes by the freshest, as
-    /// this engine does; but mdadm assembles no members whose superblocks differ in size. False: all say the same.
-    ///
-    /// # Errors
-    /// When the superblocks could not be written.
-    pub async fn end_growth(&self) -> Result<bool, ArrayError> {
-        let inner = &*self.0;
-        let _lock = inner.metadata.exclusive(0..1).await;
-        let is_uneven = !inner.read_only && inner.record.borrow().uneven.is_some();
+    /// [`crate::Array::end_growth`].
+    pub(crate) async fn end_growth(&self) -> Result<bool, ArrayError> {
+        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let is_uneven = !self.core.info.read_only && self.metadata.record.borrow().uneven.is_some();
         if is_uneven {
-            inner.publish().await?;
+            self.metadata.publish().await?;
         }
         Ok(is_uneven)
     }
 
-    /// Carries out what was planned, whatever else goes on. To be driven to its end, as all changes of superblocks.
-    ///
-    /// # Errors
-    /// When something has happened meanwhile that forbids it, or a member failed. Then the array is as it was, without its
-    /// bitmap perhaps, or has grown: the members left say so.
-    pub async fn grow(&self, growth: Growth) -> Result<(), ArrayError> {
-        let inner = &*self.0;
-        let _held = inner.hold_writes().await?;
-        let _lock = inner.metadata.exclusive(0..1).await;
-        let Some(plan) = inner.plan(Some(growth.component_bytes())).map_err(unwell)? else { return Ok(()) };
+    /// [`crate::Array::grow`].
+    pub(crate) async fn grow(&self, growth: Growth) -> Result<(), ArrayError> {
+        let _held = self.hold_writes().await?;
+        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let Some(plan) = self.plan(Some(growth.component_bytes())).map_err(unwell)? else { return Ok(()) };
         if plan.bitmap.is_some() && !mutant!("growth-with-old-bits") {
-            inner.let_go_of_bitmap().await.map_err(unwell)?;
+            self.metadata.let_go_of_bitmap().await.map_err(unwell)?;
         }
         for (device, planned) in &plan.planned {
             let mut superblock = device.superblock.borrow_mut();
@@ -110,12 +96,12 @@ impl<M: Member, C: Clock> Array<M, C> {
             }
             (superblock.data_size, superblock.super_offset) = (planned.data_size, planned.super_offset);
         }
-        inner.publish().await?;
-        if inner.devices().len() != plan.planned.len() {
+        self.metadata.publish().await?;
+        if self.core.devices().len() != plan.planned.len() {
             return Err(ArrayError::new(ArrayErrorKind::Io, "a member failed, and the array did not grow"));
         }
-        inner.tell_of_component(&plan, inner.resync_offset(inner.geometry().array_bytes())).await?;
-        inner.begin_to_offer(plan.geometry);
+        self.tell_of_component(&plan, self.core.resync_offset(self.core.geometry().array_bytes())).await?;
+        self.begin_to_offer(plan.geometry);
         Ok(())
     }
 }
@@ -125,22 +111,22 @@ pub(crate) fn unwell(refusal: Refusal) -> ArrayError {
     ArrayError::new(ArrayErrorKind::Io, refusal.to_string())
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Control<M, C> {
     /// Has writes wait, those that were begun end, and the array marked clean. Until then nothing is held back for
     /// longer than a write takes; afterwards the members say what those of an array say that was stopped.
     pub(crate) async fn hold_writes(&self) -> Result<Held<'_>, ArrayError> {
-        let inside = self.enter_to_change().map_err(unwell)?;
-        let writes = self.locks.exclusive(0..mutant!("growth-amid-writes" => 0, else u64::MAX));
-        self.gathering.close_all(); // what is kept back is written out
+        let inside = self.metadata.enter_to_change().map_err(unwell)?;
+        let writes = self.core.locks.exclusive(0..mutant!("growth-amid-writes" => 0, else u64::MAX));
+        self.data.gathering.close_all(); // what is kept back is written out
         let held = Held { _inside: inside, _writes: writes.await };
-        self.flush_and_mark_clean(|| true).await?;
+        self.metadata.flush_and_mark_clean(|| true).await?;
         Ok(held)
     }
 
-    /// As [`Array::plan_growth`].
+    /// As [`crate::Array::plan_growth`].
     fn plan(&self, wanted: Option<u64>) -> Result<Option<Plan<M>>, Refusal> {
         self.check_kind()?;
-        self.devices().iter().for_each(|device| device.member.measure());
+        self.core.devices().iter().for_each(|device| device.member.measure());
         let roomy = self.with_all_room()?;
         let now = roomy[0].1.component;
         let least = roomy.iter().min_by_key(|(_, superblock)| superblock.data_size).expect("an array has members");
@@ -166,7 +152,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Level, layout and format let the component size change.
     pub(crate) fn check_kind(&self) -> Result<(), Refusal> {
-        let devices = self.devices();
+        let devices = self.core.devices();
         let first = devices.first().expect("a running array has a member");
         let can_change = first.superblock.borrow().check_component_changes();
         can_change.map_err(|defect| match self.left_behind() {
@@ -180,7 +166,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// A member that was made longer, whose superblock is to be found at its end; and how long it was, about.
     fn left_behind(&self) -> Option<(String, u64)> {
-        self.devices().into_iter().find_map(|device| {
+        self.core.devices().into_iter().find_map(|device| {
             device.member.measure();
             let superblock = device.superblock.borrow();
             let bytes = superblock.is_left_behind(device.member.limits().bytes).then(|| superblock.bytes_at_end())?;
@@ -191,21 +177,21 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Everything is in agreement and in use, and nothing is in the way.
     fn check_state(&self) -> Result<(), Refusal> {
         self.check_at_rest()?;
-        if !self.agreed.get() || self.record.borrow().resync != Resync::Clean {
+        if !self.core.health.agreed.get() || self.metadata.record.borrow().resync != Resync::Clean {
             return Err(Refusal::new("the array was not stopped cleanly, or not brought into agreement")
                 .field("superblock.resync_offset")
                 .advice("`mdspace serve` resyncs it first"));
         }
         // First, for rows that a member cannot give make an array that is not whole, though no member is missing.
-        if let Some(device) = self.devices().iter().find(|device| !device.bad.is_empty()) {
+        if let Some(device) = self.core.devices().iter().find(|device| !device.bad.is_empty()) {
             let refusal = Refusal::new("names bad blocks: those rows have less redundancy already");
             return Err(refusal.of(&device.name).field("bad-block log").advice("replace this member first"));
         }
-        if !self.whole.get() {
+        if !self.core.health.whole.get() {
             let refusal = Refusal::new("the array is degraded: its size changes with every member there and current");
             return Err(refusal.advice("give the missing member, or `mdspace add` one, first"));
         }
-        for device in &self.devices() {
+        for device in &self.core.devices() {
             if device.checksums.get().is_some() {
                 let refusal = Refusal::new("keeps checksums, whose place follows from the component size");
                 return Err(refusal.of(&device.name).field("superblock.size").advice(
@@ -218,15 +204,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Nobody is on the way to become another's successor, and there is no bitmap that is not grown with the array.
     pub(crate) fn check_at_rest(&self) -> Result<(), Refusal> {
-        if self.read_only {
+        if self.core.info.read_only {
             return Err(Refusal::new("the array is read-only"));
         }
-        self.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
-        if let Some((_, successor)) = self.successors().first() {
+        self.core.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
+        if let Some((_, successor)) = self.core.successors().first() {
             let refusal = Refusal::new("is on the way to replace another member").of(&successor.name);
             return Err(refusal.advice("`mdspace serve` ends that first"));
         }
-        match self.intent() {
+        match self.metadata.intent() {
             Some(intent) if !intent.is_on_members() => Err(Refusal::new("the array's bitmap is in a file")
                 .advice("assemble it without that file, and make a new one afterwards")),
             _ => Ok(()),
@@ -235,7 +221,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// All devices' superblocks without a bitmap.
     pub(crate) fn without_bitmap(&self) -> Result<Vec<Planned<M>>, Refusal> {
-        let bare = self.devices().into_iter().map(|device| {
+        let bare = self.core.devices().into_iter().map(|device| {
             let superblock = device.superblock.borrow().with_bitmap(None, device.member.limits().bytes);
             let superblock = superblock.map_err(|defect| Refusal::defect(&device.name, defect))?;
             Ok((device, superblock))
@@ -266,12 +252,12 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let geometry = Geometry::new(&superblock.shape(&[])).map_err(|defect| Refusal::defect(&first.name, defect))?;
         let parties =
             planned.iter().map(|(device, superblock)| (&*device.name, device.member.limits(), superblock.clone()));
-        check_blocks(&geometry, self.block_bytes, parties, true)?;
+        check_blocks(&geometry, self.core.info.block_bytes, parties, true)?;
         let covers = match geometry.level() {
             Level::Raid10 => Sectors(geometry.array_bytes() / SECTOR_BYTES),
             _ => component,
         };
-        let bitmap = self.plan_bitmap(&planned, covers)?;
+        let bitmap = self.metadata.plan_bitmap(&planned, covers)?;
         Ok(Plan { component, planned, bitmap, geometry })
     }
 
@@ -282,23 +268,23 @@ impl<M: Member, C: Clock> Inner<M, C> {
             let mut superblock = device.superblock.borrow_mut();
             (superblock.component, superblock.resync) = (planned.component, resync);
         }
-        self.record.borrow_mut().resync = resync;
+        self.metadata.record.borrow_mut().resync = resync;
         let agreed = match resync {
             Resync::Clean => u64::MAX,
             Resync::From(sectors) => sectors.bytes(),
         };
         match &plan.bitmap {
-            None => self.publish().await,
-            Some(bitmap) => self.put_new_bitmap(bitmap, agreed).await.map_err(unwell),
+            None => self.metadata.publish().await,
+            Some(bitmap) => self.metadata.put_new_bitmap(bitmap, agreed).await.map_err(unwell),
         }
     }
 
     /// All members know: so may everybody else, at one go. A resync that began before the geometry is the new one
     /// would end at once, and call it all agreed.
     fn begin_to_offer(&self, geometry: Geometry) {
-        self.agreed_below.set(self.geometry().array_bytes());
-        self.agreed.set(mutant!("growth-in-agreement"));
-        self.geometries.grow(geometry);
+        self.core.health.agreed_below.set(self.core.geometry().array_bytes());
+        self.core.health.agreed.set(mutant!("growth-in-agreement"));
+        self.core.geometries.grow(geometry);
         self.sweeps.changed.raise();
     }
 }

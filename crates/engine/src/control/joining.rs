@@ -15,8 +15,8 @@
 //! Facts: `drivers/md/md.c` (`super_1_validate`, `remove_and_add_spares`),
 //! mdadm's `Manage.c` for what is asked before.
 
-use crate::array::{Array, Inner};
 use crate::base::gate::Inside;
+use crate::control::Control;
 use crate::control::assemble::difference;
 use crate::control::blocks::check_blocks;
 use crate::control::create::forget;
@@ -33,58 +33,52 @@ use format::superblock::{DeviceRole, Superblock, Version};
 use format::units::{DeviceNumber, SECTOR_BYTES, Sectors, Slot};
 use std::rc::Rc;
 
-impl<M: Member, C: Clock> Array<M, C> {
-    /// Adds a member, as mdadm's `--add`: it becomes a spare, and takes a slot
-    /// if one is empty. Whoever runs [`Array::keep_whole`] recovers it.
-    /// Without `overwrite` one that carries a superblock is refused, or something that may be one.
-    ///
-    /// # Errors
-    /// When it does not fit, with nothing written; or when it failed meanwhile.
-    pub async fn add(&self, candidate: Candidate<M>, device_uuid: [u8; 16], overwrite: bool) -> Result<(), Refusal> {
-        let inner = &*self.0;
-        let _inside = inner.enter_to_join(&candidate.name)?;
-        inner.check_unused(&candidate, overwrite).await?;
-        let _lock = inner.metadata.exclusive(0..1).await;
-        let device = inner.prepare_spare(candidate, device_uuid).await?;
-        inner.join(device).await
+impl<M: Member, C: Clock> Control<M, C> {
+    /// [`crate::Array::add`].
+    pub(crate) async fn add(
+        &self,
+        candidate: Candidate<M>,
+        device_uuid: [u8; 16],
+        overwrite: bool,
+    ) -> Result<(), Refusal> {
+        let _inside = self.enter_to_join(&candidate.name)?;
+        self.check_unused(&candidate, overwrite).await?;
+        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let device = self.prepare_spare(candidate, device_uuid).await?;
+        self.join(device).await
     }
 
-    /// Takes a member back that was away, as mdadm's `--re-add`: it gets only
-    /// what was written meanwhile, by the write-intent bitmap.
-    ///
-    /// # Errors
-    /// When more than that may be missing on it, with nothing written; or when it failed meanwhile.
-    pub async fn re_add(&self, candidate: Candidate<M>) -> Result<(), Refusal> {
-        let inner = &*self.0;
-        let _inside = inner.enter_to_join(&candidate.name)?;
+    /// [`crate::Array::re_add`].
+    pub(crate) async fn re_add(&self, candidate: Candidate<M>) -> Result<(), Refusal> {
+        let _inside = self.enter_to_join(&candidate.name)?;
         let Candidate { name, member } = candidate;
         let look = async {
-            let found = find_superblock(&name, &member, &inner.pool).await?;
-            let bad = read_bad_blocks(&name, &member, &found.superblock, &inner.pool).await?;
+            let found = find_superblock(&name, &member, &self.core.pool).await?;
+            let bad = read_bad_blocks(&name, &member, &found.superblock, &self.core.pool).await?;
             Ok((found, bad))
         };
-        let (Found { superblock, place }, bad) = inner.in_newcomers_time(&name, look).await?;
-        let _lock = inner.metadata.exclusive(0..1).await;
-        inner.check_absent(&name)?;
-        let place_to_return = inner.check_return(&name, &superblock)?;
-        let named = Named::by(&name, &member, &superblock, &inner.pool).await;
+        let (Found { superblock, place }, bad) = self.in_newcomers_time(&name, look).await?;
+        let _lock = self.metadata.lock.exclusive(0..1).await;
+        self.check_absent(&name)?;
+        let place_to_return = self.check_return(&name, &superblock)?;
+        let named = Named::by(&name, &member, &superblock, &self.core.pool).await;
         // One that left in the round that told of the bitmap does not know where it is.
         let superblock = superblock
-            .with_bitmap(inner.any_superblock().bitmap, member.limits().bytes)
+            .with_bitmap(self.any_superblock().bitmap, member.limits().bytes)
             .map_err(|defect| Refusal::defect(&name, defect))?;
-        inner.check_newcomer(&name, &member, &superblock)?;
-        let surroundings = inner.surroundings.clone();
+        self.check_newcomer(&name, &member, &superblock)?;
+        let surroundings = self.core.surroundings.clone();
         let device = Rc::new(Device::new(name, member, superblock, place, DeviceState::Spare, bad, surroundings));
         device.returns_to.set(Some(place_to_return));
         let known = async {
-            device.find_checksums(&inner.pool, inner.clock.wall(), inner.verify.get()).await;
+            device.find_checksums(&self.core.pool, self.core.clock.wall(), self.verify.get()).await;
             Ok(())
         };
-        inner.in_newcomers_time(&device.name, known).await?;
-        inner.leave_unknown_behind().await.map_err(|error| error.refusal().of(&device.name))?;
-        inner.note_named(&named);
-        inner.others.borrow_mut().push(device.clone());
-        inner.join(device).await
+        self.in_newcomers_time(&device.name, known).await?;
+        self.metadata.leave_unknown_behind().await.map_err(|error| error.refusal().of(&device.name))?;
+        self.metadata.note_named(&named);
+        self.core.roster.others.borrow_mut().push(device.clone());
+        self.join(device).await
     }
 }
 
@@ -101,26 +95,26 @@ impl<M: Member> Device<M> {
     }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) fn enter_to_join(&self, name: &str) -> Result<Inside<'_>, Refusal> {
         let refuse = |reason: &str, advice: &str| Err(Refusal::new(reason).of(name).advice(advice));
-        if self.read_only {
+        if self.core.info.read_only {
             return refuse("the array is read-only", "serve it without --read-only");
         }
-        if !self.is_redundant() {
+        if !self.core.is_redundant() {
             return refuse("this level has no redundancy to recover a member from", "make a larger array, and copy");
         }
         if self.any_superblock().version == Version::V0_90 {
             return refuse("members of metadata 0.90 are kept up, but not added", "let md add it");
         }
         self.check_absent(name)?;
-        self.check_unbroken().map_err(|error| Refusal::new(error.reason).of(name))?;
-        self.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))
+        self.core.check_unbroken().map_err(|error| Refusal::new(error.reason).of(name))?;
+        self.core.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))
     }
 
     pub(crate) async fn check_unused(&self, candidate: &Candidate<M>, overwrite: bool) -> Result<(), Refusal> {
         let Candidate { name, member } = candidate;
-        let look = async { Ok(find_claim(name, member, &self.pool).await) };
+        let look = async { Ok(find_claim(name, member, &self.core.pool).await) };
         match self.in_newcomers_time(name, look).await? {
             _ if overwrite => Ok(()),
             Ok(None) => Ok(()),
@@ -146,8 +140,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 .after("it is not a member, though superblocks that it had may be gone")
                 .or_advice("give another one, or this one again with --force")
         })?;
-        self.leave_unknown_behind().await.map_err(|error| error.refusal().of(&device.name))?;
-        self.others.borrow_mut().push(device.clone());
+        self.metadata.leave_unknown_behind().await.map_err(|error| error.refusal().of(&device.name))?;
+        self.core.roster.others.borrow_mut().push(device.clone());
         Ok(device)
     }
 
@@ -155,19 +149,19 @@ impl<M: Member, C: Clock> Inner<M, C> {
     async fn overwrite(&self, candidate: Candidate<M>, superblock: Superblock) -> Result<Rc<Device<M>>, Refusal> {
         let Candidate { name, member } = candidate;
         let failed = |error: MemberError| Refusal::member_error(&name, &error);
-        forget(&name, &member, &self.pool).await?;
-        write_empty_log(&member, &self.pool, &superblock).await.map_err(failed)?;
+        forget(&name, &member, &self.core.pool).await?;
+        write_empty_log(&member, &self.core.pool, &superblock).await.map_err(failed)?;
         let place = vec![0; place_bytes(superblock.super_at(), member.limits().bytes)].into();
-        let (surroundings, state) = (self.surroundings.clone(), DeviceState::Spare);
+        let (surroundings, state) = (self.core.surroundings.clone(), DeviceState::Spare);
         let device = Rc::new(Device::new(name.clone(), member, superblock, place, state, Vec::new(), surroundings));
-        self.write_whole_bitmap(&device).await.map_err(failed)?;
+        self.metadata.write_whole_bitmap(&device).await.map_err(failed)?;
         self.give_checksums(&device).await?;
         Ok(device)
     }
 
     /// Asked again under the metadata lock: it may be joining twice.
     fn check_absent(&self, name: &str) -> Result<(), Refusal> {
-        match self.members().iter().any(|device| device.name == name) {
+        match self.core.members().iter().any(|device| device.name == name) {
             true => {
                 let refusal = Refusal::new("a member of this array already").of(name);
                 Err(refusal.advice("if it is faulty, remove it first"))
@@ -178,7 +172,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// A superblock for whatever all members agree on.
     fn any_superblock(&self) -> Superblock {
-        let slots = self.slots.borrow();
+        let slots = self.core.roster.slots.borrow();
         let device = slots.iter().flatten().next().expect("a running array has a member");
         device.superblock.borrow().clone()
     }
@@ -195,12 +189,12 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// A number for a newcomer: one that nobody had or, when superblocks have no room for more of these, one of a device that is
     /// gone, as md does; whoever had that is left behind before it is given away. Lower ones were given to slots when the array was made.
     fn free_number(&self) -> Option<u16> {
-        let members = self.members();
+        let members = self.core.members();
         let room = members.iter().map(|device| device.superblock.borrow().devices_max()).min()?;
         let is_held = |number: &u16| members.iter().any(|device| device.superblock.borrow().device_number.0 == *number);
-        let record = self.record.borrow();
+        let record = self.metadata.record.borrow();
         let role = |number: &u16| record.roles.get(usize::from(*number)).copied().unwrap_or(DeviceRole::Spare);
-        let free = || (self.geometry().slots()..room as u16).filter(|number| !is_held(number));
+        let free = || (self.core.geometry().slots()..room as u16).filter(|number| !is_held(number));
         let is = |wanted: DeviceRole| free().find(|number| role(number) == wanted);
         is(DeviceRole::Spare).or_else(|| is(DeviceRole::Faulty).filter(|_| !mutant!("numbers-of-the-gone-kept")))
     }
@@ -218,20 +212,23 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Its parts fall on its blocks, and the array's data fits.
     fn check_newcomer(&self, name: &str, member: &M, superblock: &Superblock) -> Result<(), Refusal> {
         let limits = member.limits();
-        if u64::from(limits.logical_block_bytes) > self.block_bytes {
+        if u64::from(limits.logical_block_bytes) > self.core.info.block_bytes {
             let reason = format!("its blocks of {} bytes are larger than the array's", limits.logical_block_bytes);
             return Err(Refusal::new(reason)
                 .of(name)
                 .advice("start the array with this member to serve it in larger blocks"));
         }
         let room = limits.bytes.saturating_sub(superblock.data_at().0);
-        let used = (0..self.geometry().slots()).map(|slot| self.geometry().used_bytes(Slot(slot))).max().unwrap_or(0);
+        let used = (0..self.core.geometry().slots())
+            .map(|slot| self.core.geometry().used_bytes(Slot(slot)))
+            .max()
+            .unwrap_or(0);
         if room < used {
             let reason = format!("{used} bytes of data do not fit the {room} bytes behind the data offset");
             return Err(Refusal::new(reason).of(name).field("superblock.size"));
         }
         let party = (name, limits, superblock.clone());
-        check_blocks(self.geometry(), self.block_bytes, std::iter::once(party), true)
+        check_blocks(self.core.geometry(), self.core.info.block_bytes, std::iter::once(party), true)
     }
 
     /// Whether a member that was away may take its slot again and lack only what the bitmap names.
@@ -253,9 +250,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if own.replacement || (own.recovery_offset.is_some() && !own.recovery_from_bitmap) {
             return refuse("superblock.recovery_offset", "was not current when it left".to_owned());
         }
-        let members = self.members();
+        let members = self.core.members();
         if members.iter().any(|device| device.superblock.borrow().device_number == own.device_number)
-            || self.slots.borrow().get(slot.index()).is_none_or(Option::is_some)
+            || self.core.roster.slots.borrow().get(slot.index()).is_none_or(Option::is_some)
         {
             return refuse(
                 "superblock.dev_roles",
@@ -271,11 +268,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
             );
             return refuse("superblock.dev_roles", reason);
         }
-        let events = self.record.borrow().events;
+        let events = self.metadata.record.borrow().events;
         if own.events > events {
             return refuse("superblock.events", "was used without the array's other members".to_owned());
         }
-        match self.intent() {
+        match self.metadata.intent() {
             None => refuse("superblock.feature_map", "the array has no bitmap to say what it lacks".to_owned()),
             Some(intent) if own.events < intent.events_cleared() => {
                 let reason =
@@ -288,53 +285,53 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Takes a device in that is a spare so far. The caller holds the metadata lock.
     async fn join(&self, device: Rc<Device<M>>) -> Result<(), Refusal> {
-        self.watch(&device.name, &device.member);
+        self.core.watch(&device.name, &device.member);
         let number = usize::from(device.superblock.borrow().device_number.0);
-        self.record.borrow_mut().set_role(number, DeviceRole::Spare);
+        self.metadata.record.borrow_mut().set_role(number, DeviceRole::Spare);
         // A sweep under way goes on with the targets that it has.
-        let joined = if self.sweeps.is_idle() { self.seat_spares().await } else { self.publish().await };
+        let joined = if self.sweeps.is_idle() { self.seat_spares().await } else { self.metadata.publish().await };
         self.sweeps.changed.raise();
         joined.map_err(|error| error.refusal().of(&device.name))?;
         device.check_joined()?;
         if device.state.get() == DeviceState::Spare {
-            self.tell(&device, None, ChangeKind::Added, Some("as a spare"));
+            self.core.tell(&device, None, ChangeKind::Added, Some("as a spare"));
         }
         Ok(())
     }
 
     /// Gives every empty slot to a spare that fits, as far as there are any.
     pub(crate) async fn fill_slots(&self) -> Result<(), ArrayError> {
-        let Some(_inside) = self.gate.enter_unseen() else { return Ok(()) };
-        if !self.is_redundant() || self.next_to_seat().is_none() {
+        let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(()) };
+        if !self.core.is_redundant() || self.next_to_seat().is_none() {
             return Ok(());
         }
-        let _lock = self.metadata.exclusive(0..1).await;
-        self.check_unbroken()?;
+        let _lock = self.metadata.lock.exclusive(0..1).await;
+        self.core.check_unbroken()?;
         self.seat_spares().await
     }
 
     /// One after the other: of two in one round each could be called active by the other before it says how far
     /// it is. The caller holds the metadata lock.
     async fn seat_spares(&self) -> Result<(), ArrayError> {
-        self.leave_unknown_behind().await?;
+        self.metadata.leave_unknown_behind().await?;
         let mut is_published = false;
         while let Some((device, slot)) = self.next_to_seat() {
-            match mutant!("bitmap-not-carried" => Ok(()), else self.write_whole_bitmap(&device).await) {
+            match mutant!("bitmap-not-carried" => Ok(()), else self.metadata.write_whole_bitmap(&device).await) {
                 Ok(()) => {
                     self.seat(device, slot);
-                    self.publish().await?;
+                    self.metadata.publish().await?;
                     is_published = true;
                 }
-                Err(error) => self.leave_behind(vec![(device, error)]).await?,
+                Err(error) => self.metadata.leave_behind(vec![(device, error)]).await?,
             }
         }
-        if is_published { Ok(()) } else { self.publish().await }
+        if is_published { Ok(()) } else { self.metadata.publish().await }
     }
 
     /// An empty slot and the spare for it: the one that had it, or the one with the lowest number.
     fn next_to_seat(&self) -> Option<(Rc<Device<M>>, Slot)> {
-        let slots = self.slots.borrow();
-        let others = self.others.borrow();
+        let slots = self.core.roster.slots.borrow();
+        let others = self.core.roster.others.borrow();
         let mut empty = (0..slots.len()).filter(|&slot| slots[slot].is_none()).map(|slot| Slot(slot as u16));
         empty.find_map(|slot| {
             let fitting = others.iter().filter(|device| self.fits(device, slot));
@@ -353,18 +350,18 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let room = device.member.limits().bytes.saturating_sub(device.data_at);
         device.state.get() == DeviceState::Spare
             && superblock.version != Version::V0_90
-            && self.geometry().used_bytes(slot) <= room
-            && superblock.bitmap.is_some() == self.intent().is_some_and(|intent| intent.is_on_members())
+            && self.core.geometry().used_bytes(slot) <= room
+            && superblock.bitmap.is_some() == self.metadata.intent().is_some_and(|intent| intent.is_on_members())
     }
 
     /// The caller holds the metadata lock, and publishes.
     fn seat(&self, device: Rc<Device<M>>, slot: Slot) {
-        let cleared = self.intent().map(|intent| intent.events_cleared());
+        let cleared = self.metadata.intent().map(|intent| intent.events_cleared());
         let by_bitmap = device.returns_to.take().is_some_and(|place| {
             // Asked anew: it may have waited while others were recovered, and bits cleared.
             place.slot == slot && cleared.is_some_and(|cleared| place.events >= cleared)
         });
-        self.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
+        self.core.roster.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
         device.state.set(DeviceState::Recovering { current: 0 });
         device.is_untold.set(true);
         let number = {
@@ -373,10 +370,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
             superblock.recovery_from_bitmap = by_bitmap;
             usize::from(superblock.device_number.0)
         };
-        self.record.borrow_mut().set_role(number, DeviceRole::Active(slot));
+        self.metadata.record.borrow_mut().set_role(number, DeviceRole::Active(slot));
         let reason = if by_bitmap { Some("of what the bitmap names") } else { None };
-        self.tell(&device, Some(slot), ChangeKind::Recovering, reason);
-        self.slots.borrow_mut()[slot.index()] = Some(device);
+        self.core.tell(&device, Some(slot), ChangeKind::Recovering, reason);
+        self.core.roster.slots.borrow_mut()[slot.index()] = Some(device);
     }
 }
 

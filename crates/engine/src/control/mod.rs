@@ -9,6 +9,7 @@ pub mod examined;
 pub(crate) mod forced;
 pub(crate) mod grow;
 pub(crate) mod hung;
+pub(crate) mod idle;
 pub mod inspect;
 pub(crate) mod joining;
 pub(crate) mod logs;
@@ -22,3 +23,71 @@ pub(crate) mod split;
 pub mod status;
 pub(crate) mod stop;
 pub(crate) mod sweep;
+
+use crate::control::assemble::LeftOut;
+use crate::control::forced::Forced;
+use crate::control::read_repair::Healing;
+use crate::control::sweep::Sweeps;
+use crate::core::Core;
+use crate::core::listener::Listener;
+use crate::data::DataPlane;
+use crate::device::checksums::Verify;
+use crate::metadata::Metadata;
+use crate::seam::clock::Clock;
+use crate::seam::member::Member;
+use crate::seam::report::MemberChange;
+use std::cell::Cell;
+use std::rc::{Rc, Weak};
+
+/// A running array: its data path and metadata, and all that happens beside its requests.
+pub(crate) struct Control<M: Member, C: Clock> {
+    pub(crate) core: Rc<Core<M, C>>,
+    pub(crate) metadata: Rc<Metadata<M, C>>,
+    pub(crate) data: Rc<DataPlane<M, C, Metadata<M, C>>>,
+    /// When checksums are verified.
+    pub(crate) verify: Cell<Verify>,
+    pub(crate) sweeps: Sweeps,
+    pub(crate) healing: Healing,
+    pub(crate) origin: Origin,
+}
+
+/// How the array came to be assembled.
+pub(crate) struct Origin {
+    /// Members that were offered and do not take part.
+    pub(crate) left_out: Vec<LeftOut>,
+    /// Stale members that the user made the array take.
+    pub(crate) forced: Vec<Forced>,
+    /// What the user has accepted by force: what may be lost or wrong.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl<M: Member, C: Clock> Control<M, C> {
+    pub(crate) fn new(
+        core: Rc<Core<M, C>>,
+        metadata: Rc<Metadata<M, C>>,
+        data: Rc<DataPlane<M, C, Metadata<M, C>>>,
+        verify: Verify,
+        origin: Origin,
+    ) -> Rc<Self> {
+        let (sweeps, healing) = (Sweeps::default(), Healing::default());
+        let array = Rc::new(Self { core, metadata, data, verify: Cell::new(verify), sweeps, healing, origin });
+        let listener: Rc<dyn Listener> = array.clone();
+        array.core.listener.set(Rc::downgrade(&listener)).unwrap_or_else(|_: Weak<_>| unreachable!("it is new"));
+        array
+    }
+}
+
+impl<M: Member, C: Clock> Listener for Control<M, C> {
+    fn slots_changed(&self) {
+        self.data.drop_caches();
+        self.sweeps.changed.raise(); // a spare may take over
+    }
+
+    fn array_failed(&self, reason: &str) {
+        self.sweeps.give_up_scrub(&format!("the array takes no more writes: {reason}"));
+    }
+
+    fn member_changed(&self, change: &MemberChange) {
+        self.note_in_scrub(change);
+    }
+}

@@ -7,7 +7,7 @@
 //!
 //! What is given up goes on at the member, with its memory ([`crate::base::buffer`]); nobody waits for it.
 
-use crate::array::Inner;
+use crate::control::Control;
 use crate::device::timeout::PATIENCE;
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
@@ -15,7 +15,7 @@ use crate::seam::member::Member;
 use futures_util::future::{Either, select};
 use std::pin::pin;
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Control<M, C> {
     /// Carries out `work` on a newcomer called `name`, which changes nothing of the array, unless it takes too long.
     ///
     /// # Errors
@@ -25,14 +25,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
         name: &str,
         work: impl Future<Output = Result<T, Refusal>>,
     ) -> Result<T, Refusal> {
-        let patience = self.surroundings.patience().unwrap_or(PATIENCE);
-        let sleep = self.clock.sleep_until(self.clock.now() + patience);
+        let patience = self.core.surroundings.patience().unwrap_or(PATIENCE);
+        let sleep = self.core.clock.sleep_until(self.core.clock.now() + patience);
         let end = async {
             if mutant!("newcomer-waited-for") {
                 sleep.await;
                 return false;
             }
-            self.gate.closes_before(sleep).await
+            self.core.gate.closes_before(sleep).await
         };
         let refusal = match select(pin!(work), pin!(end)).await {
             Either::Left((done, _)) => return done,

@@ -9,13 +9,13 @@
 //!   is owed, and settles it where it succeeds.
 //! * As long as anything is owed, the array stays marked dirty and no bit of its bitmap is cleared: after a crash the
 //!   resync makes up for it. Such an array is not stopped as clean.
-//! * It is tried again now and then ([`Array::keep_whole`]), and before a stop. What writeback has answered and a member
+//! * It is tried again now and then ([`crate::Array::keep_whole`]), and before a stop. What writeback has answered and a member
 //!   owes is not durable: a flush fails until it is paid.
 //! * Memory is bounded ([`OWED_MAX`]): beyond that writes are refused before they touch a member.
 //!
 //! Levels without redundancy owe nothing: each of their bytes is in one place, and a write that failed may be there in part.
 
-use crate::array::Array;
+use crate::control::Control;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use std::time::Duration;
@@ -23,27 +23,26 @@ use std::time::Duration;
 /// How long nothing is tried after it was in vain.
 const PAUSE: Duration = Duration::from_secs(1);
 
-impl<M: Member, C: Clock> Array<M, C> {
+impl<M: Member, C: Clock> Control<M, C> {
     /// Tries to write what members owe, until the array is stopped.
     pub(crate) async fn pay_now_and_then(&self) {
-        let inner = &*self.0;
         let mut was_owing = false;
-        while !inner.gate.is_closed() {
-            let seen = inner.surroundings.owing.seen();
-            let is_owing = inner.owes_any();
+        while !self.core.gate.is_closed() {
+            let seen = self.core.surroundings.owing.seen();
+            let is_owing = self.core.owes_any();
             if std::mem::replace(&mut was_owing, is_owing) != is_owing {
-                inner.sweeps.changed.raise(); // what had no room either may go on
+                self.sweeps.changed.raise(); // what had no room either may go on
             }
             if !is_owing {
-                inner.surroundings.owing.changed_since(seen).await;
+                self.core.surroundings.owing.changed_since(seen).await;
                 continue;
             }
-            let pause = inner.clock.sleep_until(inner.clock.now() + PAUSE);
-            if inner.gate.closes_before(pause).await {
+            let pause = self.core.clock.sleep_until(self.core.clock.now() + PAUSE);
+            if self.core.gate.closes_before(pause).await {
                 return;
             }
-            let Some(_inside) = inner.gate.enter_unseen() else { return };
-            if inner.pay().await.is_err() {
+            let Some(_inside) = self.core.gate.enter_unseen() else { return };
+            if self.data.pay().await.is_err() {
                 return; // the array takes no more changes
             }
         }

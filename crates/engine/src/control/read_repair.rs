@@ -3,7 +3,7 @@
 //!
 //! Whoever meets the error goes round it and is answered; the member notes the
 //! range, and this works through what was noted, beside the requests and sweeps
-//! ([`Array::keep_whole`]). Large ranges are halved until what fails is found.
+//! ([`crate::Array::keep_whole`]). Large ranges are halved until what fails is found.
 //!
 //! * Under the lock of the stripe, or of the array's bytes; so nobody writes there meanwhile.
 //! * Never with bytes that may be wrong: not by parity that is not trusted. What
@@ -21,9 +21,9 @@
 //! `check_decay_read_errors`), `raid5.c` (`raid5_end_read_request`, which allows 256 and
 //! does not forget; here all levels have level 10's rule); md(4).
 
-use crate::array::{Array, Inner};
 use crate::base::buffer::Block;
 use crate::base::range_lock::RangeGuard;
+use crate::control::Control;
 use crate::device::{Device, DeviceState, count};
 use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;
@@ -65,52 +65,50 @@ enum Mended {
     Refused,
 }
 
-impl<M: Member, C: Clock> Array<M, C> {
+impl<M: Member, C: Clock> Control<M, C> {
     /// Puts right what could not be read, until the array is stopped.
-    pub(crate) async fn heal(&self) {
-        let inner = &*self.0;
-        while !inner.gate.is_closed() && !inner.read_only && inner.is_redundant() {
-            let seen = inner.surroundings.hurt.seen();
-            if inner.heal_what_was_noted().await.is_err() {
+    pub(crate) async fn repair_reads(&self) {
+        while !self.core.gate.is_closed() && !self.core.info.read_only && self.core.is_redundant() {
+            let seen = self.core.surroundings.hurt.seen();
+            if self.heal_what_was_noted().await.is_err() {
                 return; // the array takes no more changes
             }
-            inner.surroundings.hurt.changed_since(seen).await;
+            self.core.surroundings.hurt.changed_since(seen).await;
         }
     }
 
-    /// Sets how many read errors a member may have, without hours in between, before it leaves: md's
-    /// `max_corr_read_errors`.
-    pub fn set_read_errors_max(&self, count: u32) {
-        self.0.healing.read_errors_max.set(count);
+    /// [`crate::Array::set_read_errors_max`].
+    pub(crate) fn set_read_errors_max(&self, count: u32) {
+        self.healing.read_errors_max.set(count);
     }
 
-    /// How many read errors a member may have.
-    pub fn read_errors_max(&self) -> u32 {
-        self.0.healing.read_errors_max.get()
+    /// [`crate::Array::read_errors_max`].
+    pub(crate) fn read_errors_max(&self) -> u32 {
+        self.healing.read_errors_max.get()
     }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Control<M, C> {
     async fn heal_what_was_noted(&self) -> Result<(), ArrayError> {
         let mut is_any_corrected = false;
         while let Some((slot, device, range)) = self.next_unread() {
-            let Some(_inside) = self.gate.enter_unseen() else { return Ok(()) };
+            let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(()) };
             is_any_corrected |= self.heal_range(slot, &device, range).await?;
         }
-        self.update_whole();
-        let Some(_inside) = self.gate.enter_unseen() else { return Ok(()) };
-        let is_news = || is_any_corrected || self.devices().iter().any(|device| device.bad.unsaved().is_some());
+        self.core.update_whole();
+        let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(()) };
+        let is_news = || is_any_corrected || self.core.devices().iter().any(|device| device.bad.unsaved().is_some());
         if !is_news() {
             return Ok(());
         }
-        let _lock = self.metadata.exclusive(0..1).await;
-        self.check_unbroken()?;
-        if is_news() { self.publish().await } else { Ok(()) }
+        let _lock = self.metadata.lock.exclusive(0..1).await;
+        self.core.check_unbroken()?;
+        if is_news() { self.metadata.publish().await } else { Ok(()) }
     }
 
     /// What a member with a slot could not be read at.
     fn next_unread(&self) -> Option<(Slot, Rc<Device<M>>, Range<u64>)> {
-        let slots = self.slots.borrow();
+        let slots = self.core.roster.slots.borrow();
         slots.iter().zip(0..).find_map(|(device, slot)| {
             let device = device.as_ref().filter(|device| device.is_active())?;
             let range = device.unread.borrow_mut().take_first()?;
@@ -137,14 +135,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let errors = if is_bad_already || (is_corrupt && !mutant!("corruption-as-read-error")) {
             0
         } else {
-            device.read_errors.add(self.clock.now())
+            device.read_errors.add(self.core.clock.now())
         };
         if errors > self.healing.read_errors_max.get() && self.leaves_for_errors(device, &range).await? {
             return Ok(false);
         }
         let (mut is_any_corrected, mut parts) = (false, vec![range]);
         while let Some(part) = parts.pop() {
-            if !device.is_active() || self.gate.is_closed() {
+            if !device.is_active() || self.core.gate.is_closed() {
                 break;
             }
             if part.start / ROW_BYTES != (part.end - 1) / ROW_BYTES {
@@ -155,8 +153,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
             match self.mend(slot, device, &part).await? {
                 Mended::Corrected => is_any_corrected = true,
-                Mended::NotGiven if part.end - part.start > self.block_bytes => {
-                    parts.extend(halves(&part, self.block_bytes));
+                Mended::NotGiven if part.end - part.start > self.core.info.block_bytes => {
+                    parts.extend(halves(&part, self.core.info.block_bytes));
                 }
                 Mended::NotGiven | Mended::NotNeeded | Mended::Restored | Mended::Refused => {}
             }
@@ -166,15 +164,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Whether a member can be read there now. One that answers is not silent.
     pub(crate) async fn try_again(&self, device: &Device<M>, range: &Range<u64>) -> Result<(), MemberError> {
-        let into = self.pool.take((range.end - range.start) as usize);
+        let into = self.core.pool.take((range.end - range.start) as usize);
         let (result, _) = device.read_verified(ComponentByte(range.start), into, Why::Sweep).await;
         let is_away = result.as_ref().is_err_and(|error| !error.is_of_medium());
         let was_away = device.is_away.replace(is_away) | device.is_silent.get();
         if !is_away {
             if device.is_silent.replace(false) {
-                self.tell(device, self.slot_of_member(device), ChangeKind::Answers, None);
+                self.core.tell(device, self.core.slot_of_member(device), ChangeKind::Answers, None);
             }
-            self.update_whole();
+            self.core.update_whole();
         }
         if was_away && !is_away {
             self.sweeps.changed.raise(); // what could not go on without it can
@@ -193,10 +191,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
         range: &Range<u64>,
         error: MemberError,
     ) -> Result<(), ArrayError> {
-        let _lock = self.metadata.exclusive(0..1).await;
-        self.check_unbroken()?;
-        if device.is_active() && self.survives_without(device) {
-            return self.leave_behind(vec![(device.clone(), error)]).await;
+        let _lock = self.metadata.lock.exclusive(0..1).await;
+        self.core.check_unbroken()?;
+        if device.is_active() && self.core.survives_without(device) {
+            return self.metadata.leave_behind(vec![(device.clone(), error)]).await;
         }
         device.unread.borrow_mut().add(range.clone());
         Ok(())
@@ -205,32 +203,32 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// A member that ends too soon is not what it was, and one that is gone may come back so. It is never written to be healed: a
     /// file would grow, and its holes would be read as data. One that is needed stays, and fails what is asked of it.
     async fn leaves_as_another(&self, device: &Rc<Device<M>>, error: MemberError) -> Result<(), ArrayError> {
-        let _lock = self.metadata.exclusive(0..1).await;
-        self.check_unbroken()?;
-        if device.is_active() && self.survives_without(device) {
-            return self.leave_behind(vec![(device.clone(), error)]).await;
+        let _lock = self.metadata.lock.exclusive(0..1).await;
+        self.core.check_unbroken()?;
+        if device.is_active() && self.core.survives_without(device) {
+            return self.metadata.leave_behind(vec![(device.clone(), error)]).await;
         }
         Ok(())
     }
 
     /// Too many read errors: true when the member had to leave, as the array can do without it.
     async fn leaves_for_errors(&self, device: &Rc<Device<M>>, range: &Range<u64>) -> Result<bool, ArrayError> {
-        let _lock = self.metadata.exclusive(0..1).await;
+        let _lock = self.metadata.lock.exclusive(0..1).await;
         let is_sound = |other: &Rc<Device<M>>| other.bad.is_empty() || Rc::ptr_eq(other, device);
-        let are_others_sound = self.slots.borrow().iter().flatten().all(is_sound);
-        if !device.is_active() || !are_others_sound || !self.survives_without(device) {
+        let are_others_sound = self.core.roster.slots.borrow().iter().flatten().all(is_sound);
+        if !device.is_active() || !are_others_sound || !self.core.survives_without(device) {
             return Ok(false);
         }
         let reason = format!("more than {} read errors", self.healing.read_errors_max.get());
         let error = complaint(device, Operation::Read, range, reason);
-        self.leave_behind(vec![(device.clone(), error)]).await.map(|()| true)
+        self.metadata.leave_behind(vec![(device.clone(), error)]).await.map(|()| true)
     }
 
     /// Puts one row right, or a part of it: one that cannot be read, or a bad block.
     async fn mend(&self, slot: Slot, device: &Rc<Device<M>>, range: &Range<u64>) -> Result<Mended, ArrayError> {
         let Some(_lock) = self.lock_component(slot, range).await else { return Ok(Mended::NotNeeded) };
-        self.check_unbroken()?;
-        let is_there = self.device(slot).is_some_and(|seated| Rc::ptr_eq(&seated, device));
+        self.core.check_unbroken()?;
+        let is_there = self.core.device(slot).is_some_and(|seated| Rc::ptr_eq(&seated, device));
         let is_bad = device.bad.touches(range) && device.state.get() == DeviceState::InSync;
         let found = match is_bad || !device.is_readable(range.clone()) {
             true => None,
@@ -263,22 +261,22 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Keeps writes off what a range of one member, in one row, depends on.
     async fn lock_component(&self, slot: Slot, range: &Range<u64>) -> Option<RangeGuard<'_>> {
-        match self.geometry() {
-            Geometry::Parity(parity) => Some(self.lock_stripes(parity, range).await),
+        match self.core.geometry() {
+            Geometry::Parity(parity) => Some(self.data.lock_stripes(parity, range).await),
             Geometry::Mapping(mapping) => {
                 let at = mapping.held(slot, ComponentByte(range.start))?;
-                Some(self.locks.exclusive(at.0..at.0 + range.end - range.start).await)
+                Some(self.core.locks.exclusive(at.0..at.0 + range.end - range.start).await)
             }
         }
     }
 
     /// What a member should hold, as the others have it, if they can give it for certain.
     pub(crate) async fn given_by_others(&self, slot: Slot, range: &Range<u64>) -> Option<Block> {
-        match self.geometry() {
+        match self.core.geometry() {
             Geometry::Parity(parity) => {
                 let stripe = range.start / parity.chunk_bytes();
-                let is_trusted = self.is_agreed((stripe + 1) * parity.stripe_bytes());
-                if is_trusted { self.reconstructed(parity, range, slot).await } else { None }
+                let is_trusted = self.core.is_agreed((stripe + 1) * parity.stripe_bytes());
+                if is_trusted { self.data.reconstructed(parity, range, slot).await } else { None }
             }
             Geometry::Mapping(mapping) => self.other_copy(mapping, range, slot).await,
         }
@@ -288,7 +286,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     async fn rewrite(&self, device: &Device<M>, range: &Range<u64>, right: Block) -> Result<(), MemberError> {
         let at = ComponentByte(range.start);
         device.write_on_trial(at, right.clone(), Why::Sweep).await?;
-        let (read, found) = device.read_verified(at, self.pool.take(right.len()), Why::Sweep).await;
+        let (read, found) = device.read_verified(at, self.core.pool.take(right.len()), Why::Sweep).await;
         read?;
         match found[..] == right[..] {
             true => {
@@ -306,13 +304,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
         range: &Range<u64>,
         error: &MemberError,
     ) -> Result<(), ArrayError> {
-        let _lock = self.metadata.exclusive(0..1).await;
-        self.check_unbroken()?;
-        if self.goes_on_without(device, range) && self.becomes_bad(device, range, error) {
-            return self.publish().await;
+        let _lock = self.metadata.lock.exclusive(0..1).await;
+        self.core.check_unbroken()?;
+        if self.core.goes_on_without(device, range) && self.core.becomes_bad(device, range, error) {
+            return self.metadata.publish().await;
         }
-        match self.survives_without(device) {
-            true => self.leave_behind(vec![(device.clone(), error.clone())]).await,
+        match self.core.survives_without(device) {
+            true => self.metadata.leave_behind(vec![(device.clone(), error.clone())]).await,
             false => Ok(()),
         }
     }

@@ -14,8 +14,8 @@
 //!
 //! Facts: md(4), `drivers/md/md.c` (`super_1_sync`), `raid5.c` (`raid5_spare_active`, `raid5_remove_disk`).
 
-use crate::array::{Array, Inner};
 use crate::base::buffer::Block;
+use crate::control::Control;
 use crate::control::sweep::Target;
 use crate::device::{Device, DeviceState};
 use crate::metadata::superblocks::ROUNDS_TO_LEAVE_BEHIND;
@@ -35,47 +35,36 @@ use std::rc::Rc;
 /// Zeros written at a time to a successor that knows no better way.
 const ZEROS_BYTES: u64 = 1 << 20;
 
-impl<M: Member, C: Clock> Array<M, C> {
-    /// Begins to replace a member by a new one, as mdadm's `--replace --with`; whoever runs
-    /// [`Array::keep_whole`] does the rest. Without `overwrite` one that carries a superblock is refused, or
-    /// something that may be one.
-    ///
-    /// # Errors
-    /// When `old` is not in use everywhere or is being replaced already, or the new one does not fit, with
-    /// nothing written; or when the new one failed meanwhile.
-    pub async fn replace(
+impl<M: Member, C: Clock> Control<M, C> {
+    /// [`crate::Array::replace`].
+    pub(crate) async fn replace(
         &self,
         old: &str,
         new: Candidate<M>,
         device_uuid: [u8; 16],
         overwrite: bool,
     ) -> Result<(), Refusal> {
-        let inner = &*self.0;
-        let _inside = inner.enter_to_join(&new.name)?;
-        inner.replaceable(old)?;
-        inner.check_unused(&new, overwrite).await?;
-        let _lock = inner.metadata.exclusive(0..1).await;
-        let (slot, old) = inner.replaceable(old)?;
-        let spare = inner.prepare_spare(new, device_uuid).await?;
-        let appointed = inner.appoint(slot, &old, spare).await;
+        let _inside = self.enter_to_join(&new.name)?;
+        self.replaceable(old)?;
+        self.check_unused(&new, overwrite).await?;
+        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let (slot, old) = self.replaceable(old)?;
+        let spare = self.prepare_spare(new, device_uuid).await?;
+        let appointed = self.appoint(slot, &old, spare).await;
         appointed.map_err(|refusal| refusal.after("the new member was written to, and is a spare at most"))
     }
 
-    /// As [`Array::replace`], by a spare that the array has.
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn replace_with_spare(&self, old: &str, spare: &str) -> Result<(), Refusal> {
-        let inner = &*self.0;
-        let _inside = inner.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))?;
-        let _lock = inner.metadata.exclusive(0..1).await;
-        inner.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
-        let (slot, old) = inner.replaceable(old)?;
-        let spare = inner.find(spare)?;
+    /// [`crate::Array::replace_with_spare`].
+    pub(crate) async fn replace_with_spare(&self, old: &str, spare: &str) -> Result<(), Refusal> {
+        let _inside = self.core.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))?;
+        let _lock = self.metadata.lock.exclusive(0..1).await;
+        self.core.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
+        let (slot, old) = self.replaceable(old)?;
+        let spare = self.core.find(spare)?;
         if spare.state.get() != DeviceState::Spare {
             return Err(Refusal::new("not a spare").of(&spare.name).advice("`mdspace status` shows what it is"));
         }
-        inner.appoint(slot, &old, spare).await
+        self.appoint(slot, &old, spare).await
     }
 }
 
@@ -94,7 +83,7 @@ impl<M: Member> Device<M> {
     }
 
     /// Does to a successor what is done to this member. If that fails, it leaves before the request is answered
-    /// ([`Inner::settle`]).
+    /// ([`Control::settle`]).
     pub(crate) async fn with_successor(
         &self,
         own: impl Future<Output = Result<(), MemberError>>,
@@ -124,10 +113,10 @@ impl<M: Member> Device<M> {
     }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Control<M, C> {
     /// A member that can be replaced now.
     fn replaceable(&self, name: &str) -> Result<(Slot, Rc<Device<M>>), Refusal> {
-        let old = self.find(name)?;
+        let old = self.core.find(name)?;
         let refuse = |reason: &str, advice: &str| Err(Refusal::new(reason).of(&old.name).advice(advice));
         if old.state.get() != DeviceState::InSync {
             return refuse("only a member that is in sync is replaced", "`mdspace status` shows what it is");
@@ -135,7 +124,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if old.successor().is_some() {
             return refuse("is being replaced already", "fail the member that replaces it, to begin anew");
         }
-        let slot = self.slot_of_device(&old).expect("a member in sync has a slot");
+        let slot = self.core.slot_of_device(&old).expect("a member in sync has a slot");
         Ok((slot, old))
     }
 
@@ -143,15 +132,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
     async fn appoint(&self, slot: Slot, old: &Rc<Device<M>>, spare: Rc<Device<M>>) -> Result<(), Refusal> {
         let refused = |error: ArrayError| error.refusal().of(&spare.name);
         self.check_appointment(slot, old, &spare)?;
-        self.leave_unknown_behind().await.map_err(refused)?;
+        self.metadata.leave_unknown_behind().await.map_err(refused)?;
         let still = self.check_appointment(slot, old, &spare); // either may have failed meanwhile
         still.map_err(|refusal| refusal.after("superblocks were written, which say nothing new"))?;
-        if let Err(error) = self.write_whole_bitmap(&spare).await {
+        if let Err(error) = self.metadata.write_whole_bitmap(&spare).await {
             let failed = Refusal::member_error(&spare.name, &error);
-            self.leave_behind(vec![(spare.clone(), error)]).await.map_err(refused)?;
+            self.metadata.leave_behind(vec![(spare.clone(), error)]).await.map_err(refused)?;
             return Err(failed.after("the array goes on without this spare").advice("give another"));
         }
-        self.watch(&spare.name, &spare.member);
+        self.core.watch(&spare.name, &spare.member);
         spare.state.set(DeviceState::Recovering { current: 0 });
         spare.is_untold.set(true);
         spare.returns_to.set(None);
@@ -162,14 +151,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
             superblock.replacement = true;
             usize::from(superblock.device_number.0)
         };
-        self.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &spare));
-        self.record.borrow_mut().set_role(number, DeviceRole::Active(slot));
+        self.core.roster.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &spare));
+        self.metadata.record.borrow_mut().set_role(number, DeviceRole::Active(slot));
         old.successor.replace(Some(spare.clone()));
-        let published = self.publish().await;
+        let published = self.metadata.publish().await;
         self.sweeps.changed.raise();
         published.map_err(refused)?;
         spare.check_joined()?;
-        self.tell(&spare, Some(slot), ChangeKind::Replacing, Some(&old.name));
+        self.core.tell(&spare, Some(slot), ChangeKind::Replacing, Some(&old.name));
         Ok(())
     }
 
@@ -184,7 +173,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Writes to successors what `range` of the members is, whose places they are to take. The caller keeps writes off.
     pub(crate) async fn copy_to_successors(&self, range: &Range<u64>, targets: &[Target<M>]) -> Result<(), ArrayError> {
         for target in targets {
-            let Some(old) = self.device(target.slot) else { continue };
+            let Some(old) = self.core.device(target.slot) else { continue };
             if !old.successor().is_some_and(|successor| Rc::ptr_eq(&successor, &target.device)) {
                 continue;
             }
@@ -192,7 +181,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             for run in blocks.chunk_by(|(at, block), (next, _)| at + block.len() as u64 == *next) {
                 let parts = run.iter().map(|(_, block)| block.clone()).collect();
                 if let Err(error) = target.device.write_own(ComponentByte(run[0].0), parts, Why::Sweep).await {
-                    self.record_failure(&target.device, &error).await?;
+                    self.metadata.record_failure(&target.device, &error).await?;
                     break;
                 }
             }
@@ -209,14 +198,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
         range: &Range<u64>,
     ) -> Result<Vec<(u64, Block)>, ArrayError> {
         let (mut blocks, mut parts) = (Vec::new(), vec![range.clone()]);
-        let chunk = match self.geometry() {
+        let chunk = match self.core.geometry() {
             Geometry::Parity(parity) => parity.chunk_bytes(),
             Geometry::Mapping(mapping) if mapping.chunk_bytes() > 0 => mapping.chunk_bytes(),
             Geometry::Mapping(_) => ROW_BYTES,
         };
         while let Some(part) = parts.pop() {
             if old.is_readable(part.clone()) {
-                let into = self.pool.take((part.end - part.start) as usize);
+                let into = self.core.pool.take((part.end - part.start) as usize);
                 let (result, read) = old.read_surely(ComponentByte(part.start), into, Why::Sweep).await;
                 if result.is_ok() {
                     blocks.push((part.start, read.freeze()));
@@ -230,7 +219,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 blocks.push((part.start, block));
                 continue;
             }
-            match [chunk, ROW_BYTES, self.block_bytes].into_iter().find(|unit| !is_in_one(*unit)) {
+            match [chunk, ROW_BYTES, self.core.info.block_bytes].into_iter().find(|unit| !is_in_one(*unit)) {
                 Some(unit) => {
                     let numbers = (part.start / unit..part.end.div_ceil(unit)).rev();
                     parts.extend(numbers.map(|n| part.start.max(n * unit)..part.end.min((n + 1) * unit)));
@@ -244,7 +233,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// RAID-10 leaves places unused.
     fn holds_anything(&self, slot: Slot, range: &Range<u64>) -> bool {
-        match self.geometry() {
+        match self.core.geometry() {
             Geometry::Parity(_) => true,
             Geometry::Mapping(mapping) => mapping.held(slot, ComponentByte(range.start)).is_some(),
         }
@@ -255,7 +244,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     pub(crate) async fn change_places(&self, ready: Vec<(Slot, Rc<Device<M>>)>) -> Result<(), ArrayError> {
         for (slot, successor) in ready {
             let is_its = |old: &Rc<Device<M>>| old.successor().is_some_and(|own| Rc::ptr_eq(&own, &successor));
-            if let Some(old) = self.device(slot).filter(is_its) {
+            if let Some(old) = self.core.device(slot).filter(is_its) {
                 self.change_place(slot, old, successor).await?;
             }
         }
@@ -273,21 +262,21 @@ impl<M: Member, C: Clock> Inner<M, C> {
         successor.is_untold.set(true);
         old.is_leaving.set(true);
         {
-            let mut record = self.record.borrow_mut();
+            let mut record = self.metadata.record.borrow_mut();
             record.set_role(old.superblock.borrow().device_number.0.into(), DeviceRole::Faulty);
             record.owed = record.owed.max(ROUNDS_TO_LEAVE_BEHIND);
         }
-        let published = self.publish().await;
+        let published = self.metadata.publish().await;
         // Unless the successor failed meanwhile, or the member did.
         if old.is_leaving.take() && successor.state.get() == DeviceState::InSync {
             old.successor.take();
             old.state.set(DeviceState::Faulty);
-            self.slots.borrow_mut()[slot.index()] = Some(successor.clone());
-            self.places.raise();
-            self.tell(&successor, Some(slot), ChangeKind::Replaced, Some(&old.name));
-            self.others.borrow_mut().push(old);
+            self.core.roster.slots.borrow_mut()[slot.index()] = Some(successor.clone());
+            self.core.roster.slot_changed.raise();
+            self.core.tell(&successor, Some(slot), ChangeKind::Replaced, Some(&old.name));
+            self.core.roster.others.borrow_mut().push(old);
         }
-        self.update_whole();
+        self.core.update_whole();
         published
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! Facts: `update_size` in `drivers/md/md.c`, `raid5_resize`, `raid1_resize` and `raid10_resize`.
 
-use crate::array::{Array, Inner};
+use crate::control::Control;
 use crate::control::grow::{Growth, Plan, unwell};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
@@ -17,39 +17,31 @@ use format::geometry::Geometry;
 use format::superblock::Resync;
 use format::units::Sectors;
 
-impl<M: Member, C: Clock> Array<M, C> {
-    /// Whether no more than `wanted` bytes of each member can be used. `None`: no more are used already.
-    ///
-    /// # Errors
-    /// When the array cannot shrink, or not to that.
-    pub fn plan_shrinking(&self, wanted: u64) -> Result<Option<Growth>, Refusal> {
-        Ok(self.0.plan_to_shrink(wanted)?.as_ref().map(Growth::of))
+impl<M: Member, C: Clock> Control<M, C> {
+    /// [`crate::Array::plan_shrinking`].
+    pub(crate) fn plan_shrinking(&self, wanted: u64) -> Result<Option<Growth>, Refusal> {
+        Ok(self.plan_to_shrink(wanted)?.as_ref().map(Growth::of))
     }
 
-    /// Stops the array, and carries out what was planned. To be driven to its end, as all changes of superblocks.
-    ///
-    /// # Errors
-    /// When something has happened meanwhile that forbids it, or a member failed. Then the array is as it was, without its
-    /// bitmap perhaps, or has shrunk: the members left say so.
-    pub async fn shrink(&self, shrinking: Growth) -> Result<(), ArrayError> {
+    /// [`crate::Array::shrink`].
+    pub(crate) async fn shrink(&self, shrinking: Growth) -> Result<(), ArrayError> {
         self.stop().await?;
-        let inner = &*self.0;
-        let _lock = inner.metadata.exclusive(0..1).await;
-        let Some(plan) = inner.plan_to_shrink(shrinking.component_bytes()).map_err(unwell)? else { return Ok(()) };
+        let _lock = self.metadata.lock.exclusive(0..1).await;
+        let Some(plan) = self.plan_to_shrink(shrinking.component_bytes()).map_err(unwell)? else { return Ok(()) };
         if plan.bitmap.is_some() {
-            inner.let_go_of_bitmap().await.map_err(unwell)?;
+            self.metadata.let_go_of_bitmap().await.map_err(unwell)?;
         }
-        if inner.devices().len() != plan.planned.len() {
+        if self.core.devices().len() != plan.planned.len() {
             return Err(ArrayError::new(ArrayErrorKind::Io, "a member failed, and the array did not shrink"));
         }
-        inner.tell_of_component(&plan, Resync::Clean).await?;
-        inner.geometries.grow(plan.geometry);
+        self.tell_of_component(&plan, Resync::Clean).await?;
+        self.core.geometries.grow(plan.geometry);
         Ok(())
     }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
-    /// As [`Array::plan_shrinking`]. Nothing is rounded, as that would cut off more than was asked for.
+impl<M: Member, C: Clock> Control<M, C> {
+    /// As [`crate::Array::plan_shrinking`]. Nothing is rounded, as that would cut off more than was asked for.
     fn plan_to_shrink(&self, wanted: u64) -> Result<Option<Plan<M>>, Refusal> {
         self.check_kind()?;
         let bare = self.without_bitmap()?;
@@ -74,7 +66,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     pub(crate) fn is_smaller(&self, now: Sectors, component: Sectors) -> Refusal {
         let reason = format!("{} bytes of each member are in use, more than {}", now.bytes(), component.bytes());
         let refusal = Refusal::new(reason).field("superblock.size");
-        let devices = self.devices();
+        let devices = self.core.devices();
         let mut superblock = devices[0].superblock.borrow().clone();
         superblock.component = component;
         match Geometry::new(&superblock.shape(&[])) {

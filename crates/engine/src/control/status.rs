@@ -2,7 +2,7 @@
 //! plain values, serializable. Their fields are a stable interface
 //! (`docs/json.md`).
 
-use crate::array::{Array, Inner};
+use crate::control::Control;
 use crate::control::assemble::LeftOut;
 pub use crate::control::checksums::ChecksumStatus;
 use crate::control::examined::{BadBlocksExamined, BitmapExamined, ReshapeExamined};
@@ -273,18 +273,17 @@ fn array_state(superblock: &Superblock) -> String {
     (0..superblock.raid_disks).map(|slot| if is_active(slot) { 'A' } else { '.' }).collect()
 }
 
-impl<M: Member, C: Clock> Array<M, C> {
-    /// How the array is now.
-    pub fn status(&self) -> Status {
-        let inner = &*self.0;
-        let slots = inner.slots.borrow();
-        let others = inner.others.borrow();
+impl<M: Member, C: Clock> Control<M, C> {
+    /// [`crate::Array::status`].
+    pub(crate) fn status(&self) -> Status {
+        let slots = self.core.roster.slots.borrow();
+        let others = self.core.roster.others.borrow();
         let members: Vec<MemberStatus> = slots
             .iter()
             .enumerate()
             .filter_map(|(slot, device)| Some(member_status(device.as_ref()?, Some(slot as u16))))
             .chain(
-                inner
+                self.core
                     .successors()
                     .iter()
                     .map(|(slot, device)| MemberStatus { state: "replacement", ..member_status(device, Some(slot.0)) }),
@@ -299,47 +298,49 @@ impl<M: Member, C: Clock> Array<M, C> {
             name: quoted(superblock.set_name.as_bytes()),
             metadata: superblock.version.to_string(),
             level: level_name(superblock.level),
-            layout: inner.geometry().layout_name(),
+            layout: self.core.geometry().layout_name(),
             chunk_bytes: superblock.chunk.bytes(),
-            stripe_size_bytes: inner.stripe_size_bytes(),
-            array_bytes: inner.geometry().array_bytes(),
+            stripe_size_bytes: self.data.stripe_size_bytes(),
+            array_bytes: self.core.geometry().array_bytes(),
             component_bytes: superblock.component.bytes(),
             created: superblock.created.seconds,
             updated: superblock.updated.seconds,
-            raid_disks: inner.geometry().slots(),
+            raid_disks: self.core.geometry().slots(),
             in_sync,
-            state: state(inner, in_sync < inner.geometry().slots()),
-            broken: inner.broken.borrow().clone(),
-            read_only: inner.read_only,
-            events: inner.record.borrow().events,
-            in_agreement: inner.agreed.get(),
-            sync_action: inner.sweeps.action(),
-            sweep: inner.sweep_status(),
-            sweep_failure: inner.sweeps.failure(),
-            bitmap: inner.intent().map(|intent| intent.status()),
-            checksums: inner.checksum_status(),
-            cache: CacheStatus { waiting_bytes: inner.gathering.waiting_bytes(), ..inner.cache.borrow().status() },
-            kernel: inner.kernel.name(),
+            state: state(self, in_sync < self.core.geometry().slots()),
+            broken: self.core.health.failed.borrow().clone(),
+            read_only: self.core.info.read_only,
+            events: self.metadata.record.borrow().events,
+            in_agreement: self.core.health.agreed.get(),
+            sync_action: self.sweeps.action(),
+            sweep: self.sweep_status(),
+            sweep_failure: self.sweeps.failure(),
+            bitmap: self.metadata.intent().map(|intent| intent.status()),
+            checksums: self.checksum_status(),
+            cache: CacheStatus {
+                waiting_bytes: self.data.gathering.waiting_bytes(),
+                ..self.data.cache.borrow().status()
+            },
+            kernel: self.core.info.kernel.name(),
             members,
             missing: (0..slots.len()).filter(|&slot| slots[slot].is_none()).map(|slot| slot as u16).collect(),
-            left_out: inner.left_out.clone(),
-            forced: inner.forced_members.clone(),
-            warnings: inner.warnings.clone(),
+            left_out: self.origin.left_out.clone(),
+            forced: self.origin.forced.clone(),
+            warnings: self.origin.warnings.clone(),
         }
     }
 
-    /// Bytes in a logical block of the array, where its superblock notes one.
-    pub fn logical_block_bytes(&self) -> Option<u32> {
-        let slots = self.0.slots.borrow();
+    /// [`crate::Array::logical_block_bytes`].
+    pub(crate) fn logical_block_bytes(&self) -> Option<u32> {
+        let slots = self.core.roster.slots.borrow();
         let any = slots.iter().flatten().next().expect("a running array has a member");
         let bytes = any.superblock.borrow().logical_block_bytes;
         (bytes > 0).then_some(bytes)
     }
 
-    /// Bytes of a full stripe for parity levels, of a chunk elsewhere: what
-    /// large requests are best made of.
-    pub fn preferred_bytes(&self) -> u64 {
-        match self.0.geometry() {
+    /// [`crate::Array::preferred_bytes`].
+    pub(crate) fn preferred_bytes(&self) -> u64 {
+        match self.core.geometry() {
             Geometry::Parity(parity) => parity.stripe_bytes(),
             Geometry::Mapping(_) => 64 << 10,
         }
@@ -378,10 +379,10 @@ fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStat
     }
 }
 
-fn state<M: Member, C: Clock>(inner: &Inner<M, C>, degraded: bool) -> String {
-    let record = inner.record.borrow();
+fn state<M: Member, C: Clock>(array: &Control<M, C>, degraded: bool) -> String {
+    let record = array.metadata.record.borrow();
     let is_clean = !record.dirty && record.resync == Resync::Clean;
-    let word = match &*inner.broken.borrow() {
+    let word = match &*array.core.health.failed.borrow() {
         Some(_) => "broken",
         None if is_clean => "clean",
         None => "active",

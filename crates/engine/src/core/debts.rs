@@ -1,12 +1,12 @@
 //! Whether members lack data for which they had no room, and what that means for a request.
 
-use crate::array::Inner;
+use crate::core::Core;
 use crate::device::Device;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::{Member, MemberError, MemberErrorKind, Operation};
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Core<M, C> {
     pub(crate) fn owed_cost(&self) -> u64 {
         self.members().iter().map(|device| device.owed.cost()).sum()
     }

@@ -1,7 +1,7 @@
 //! What the array can do without: whether it is whole, in agreement, broken, and what a loss would cost.
 
-use crate::array::Inner;
 use crate::base::range_set::Ranges;
+use crate::core::Core;
 use crate::core::roster::in_slot;
 use crate::device::{Device, DeviceState};
 use crate::plan::ROW_BYTES;
@@ -10,8 +10,21 @@ use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::{Member, MemberError, Operation};
 use format::geometry::Geometry;
 use format::units::{ComponentByte, Slot};
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
+
+/// What the array can bear.
+pub(crate) struct Health {
+    /// Every slot is filled by a device that is current everywhere.
+    pub(crate) whole: Cell<bool>,
+    /// Parity and copies agree everywhere.
+    pub(crate) agreed: Cell<bool>,
+    /// They agree below this byte of the array, as far as a resync has come.
+    pub(crate) agreed_below: Cell<u64>,
+    /// Why the array takes no more writes, once more has failed than it bears.
+    pub(crate) failed: RefCell<Option<String>>,
+}
 
 /// Whether all data can be had without the slots of which `missing` is true.
 pub(crate) fn survives(geometry: &Geometry, missing: &dyn Fn(format::units::Slot) -> bool) -> bool {
@@ -24,10 +37,10 @@ pub(crate) fn survives(geometry: &Geometry, missing: &dyn Fn(format::units::Slot
     }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Core<M, C> {
     /// Fails when the array takes no more writes.
     pub(crate) fn check_unbroken(&self) -> Result<(), ArrayError> {
-        match &*self.broken.borrow() {
+        match &*self.health.failed.borrow() {
             None => Ok(()),
             Some(reason) => Err(ArrayError::new(ArrayErrorKind::Io, format!("the array takes no writes: {reason}"))),
         }
@@ -35,23 +48,23 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// The array takes no more writes from here on.
     pub(crate) fn give_out(&self, reason: impl FnOnce() -> String) {
-        let reason = self.broken.borrow_mut().get_or_insert_with(reason).clone();
+        let reason = self.health.failed.borrow_mut().get_or_insert_with(reason).clone();
         if !mutant!("scrub-outlives-array") {
-            self.sweeps.give_up_scrub(&format!("the array takes no more writes: {reason}"));
+            self.listener().inspect(|listener| listener.array_failed(&reason));
         }
     }
 
     /// Whether parity and copies agree in all that lies below `end`, or have to be taken so. Never once the
     /// array has broken off: a write may have reached some of a stripe's members alone.
     pub(crate) fn is_agreed(&self, end: u64) -> bool {
-        let is_known = self.agreed.get() || end <= self.agreed_below.get() || self.forced;
-        is_known && self.broken.borrow().is_none()
+        let is_known = self.health.agreed.get() || end <= self.health.agreed_below.get() || self.info.forced;
+        is_known && self.health.failed.borrow().is_none()
     }
 
     /// The array cannot do without a member that failed: it takes no more writes.
     pub(crate) fn break_off(&self, device: &Device<M>, error: &MemberError) -> ArrayError {
         let reason = format!("{} failed, and too few members are left: {error}", device.name);
-        if self.broken.borrow().is_none() {
+        if self.health.failed.borrow().is_none() {
             tracing::error!("{reason}; the array takes no more writes");
             self.give_out(|| reason.clone());
         }
@@ -61,7 +74,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// After a device's state changed: whether every slot is filled by one that is current.
     pub(crate) fn update_whole(&self) {
         let is_whole = |slot: &Option<Rc<Device<M>>>| slot.as_ref().is_some_and(|device| device.is_whole());
-        self.whole.set(self.slots.borrow().iter().all(is_whole));
+        self.health.whole.set(self.roster.slots.borrow().iter().all(is_whole));
     }
 
     /// Whether all data can still be had without a device. As at assembly,
@@ -71,10 +84,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if lost.state.get() != DeviceState::InSync || is_followed {
             return true;
         }
-        if matches!(self.geometry(), Geometry::Parity(_)) && !self.agreed.get() {
+        if matches!(self.geometry(), Geometry::Parity(_)) && !self.health.agreed.get() {
             return false;
         }
-        let slots = self.slots.borrow();
+        let slots = self.roster.slots.borrow();
         let current = |device: &Rc<Device<M>>| device.state.get() == DeviceState::InSync && !Rc::ptr_eq(device, lost);
         survives(self.geometry(), &|slot| !in_slot(&slots, slot).is_some_and(current))
     }
@@ -84,7 +97,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let Some(slot) = self.slot_of_device(device) else { return true };
         match self.geometry() {
             Geometry::Parity(parity) => {
-                self.agreed.get()
+                self.health.agreed.get()
                     && self.evenly_readable(range).iter().all(|part| {
                         let is_lost = |&other: &Slot| other == slot || !self.gives(other, part);
                         parity.survives((0..parity.slots()).map(Slot).filter(is_lost).count() as u16)
@@ -122,11 +135,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Cuts a range where a bad block of any member begins or ends.
     pub(crate) fn evenly_readable(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let mut edges = vec![range.start, range.end];
-        for device in self.slots.borrow().iter().flatten().filter(|device| !device.bad.is_empty()) {
+        for device in self.roster.slots.borrow().iter().flatten().filter(|device| !device.bad.is_empty()) {
             let bad: Ranges = device.bad.ranges();
             edges.extend(bad.iter().flat_map(|bad| [bad.start, bad.end]).filter(|edge| range.contains(edge)));
         }
-        edges.extend(self.slots.borrow().iter().flatten().filter_map(|device| match device.state.get() {
+        edges.extend(self.roster.slots.borrow().iter().flatten().filter_map(|device| match device.state.get() {
             DeviceState::Recovering { current } if range.contains(&current) => Some(current),
             _ => None,
         }));
@@ -143,7 +156,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             return false;
         }
         tracing::warn!("{}: bytes {} to {} of its data are bad blocks now", device.name, range.start, range.end);
-        self.whole.set(false);
+        self.health.whole.set(false);
         if range.end - range.start > ROW_BYTES {
             // A long transfer failed for a part of it: the rest is restored when it is healed.
             device.unread.borrow_mut().add(range.clone());

@@ -1,19 +1,60 @@
 //! What every part of the engine may see of an array: geometry, members, health, locks, gate.
 
+pub(crate) mod authority;
 pub(crate) mod debts;
 pub(crate) mod health;
+pub(crate) mod listener;
 pub(crate) mod report;
 pub(crate) mod request;
 pub(crate) mod roster;
 
-use crate::array::Inner;
+use crate::base::buffer::Pool;
+use crate::base::gate::Gate;
+use crate::base::range_lock::RangeLocks;
+use crate::base::versioned::Growing;
+use crate::core::health::Health;
+use crate::core::listener::Listener;
+use crate::core::request::Writers;
+use crate::core::roster::Roster;
+use crate::device::timeout::Surroundings;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use format::geometry::{Geometry, Level};
 use format::superblock::Resync;
 use format::units::{SECTOR_BYTES, Sectors, Slot};
+use std::cell::OnceCell;
+use std::rc::{Rc, Weak};
 
-impl<M: Member, C: Clock> Inner<M, C> {
+/// What every part of the engine may see of an array.
+pub(crate) struct Core<M: Member, C: Clock> {
+    /// The latest is the array's. What still goes by an earlier one is right in all that existed then.
+    pub(crate) geometries: Growing<Geometry>,
+    pub(crate) info: ArrayInfo,
+    pub(crate) pool: Pool,
+    pub(crate) clock: C,
+    pub(crate) roster: Roster<M>,
+    pub(crate) health: Health,
+    /// Bytes (copies) or stripes (parity) under change.
+    pub(crate) locks: Rc<RangeLocks>,
+    pub(crate) gate: Gate,
+    pub(crate) writers: Writers,
+    /// What all devices have in common.
+    pub(crate) surroundings: Rc<Surroundings>,
+    /// The array, for what it does when a member leaves or the array fails. Empty until assembly is done.
+    pub(crate) listener: OnceCell<Weak<dyn Listener>>,
+}
+
+/// What assembly settled and nothing changes afterwards.
+pub(crate) struct ArrayInfo {
+    pub(crate) kernel: &'static parity::Kernel,
+    pub(crate) read_only: bool,
+    /// Largest logical block of any member, a power of two: the unit of all member transfers, in bytes.
+    pub(crate) block_bytes: u64,
+    /// The user has accepted parity that may be wrong, where a member of a dirty array has bad blocks.
+    pub(crate) forced: bool,
+}
+
+impl<M: Member, C: Clock> Core<M, C> {
     /// What is where.
     pub(crate) fn geometry(&self) -> &Geometry {
         self.geometries.latest()

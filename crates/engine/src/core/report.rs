@@ -1,13 +1,20 @@
 //! Changes of membership, told in the log and to the listener of the array.
 
-use crate::array::Inner;
+use crate::core::Core;
+use crate::core::listener::Listener;
 use crate::device::Device;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use crate::seam::report::{ChangeKind, LOG_TARGET, MemberChange};
 use format::units::Slot;
+use std::rc::Rc;
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Core<M, C> {
+    /// What hears of events, once assembly is done.
+    pub(crate) fn listener(&self) -> Option<Rc<dyn Listener>> {
+        self.listener.get()?.upgrade()
+    }
+
     /// Tells of a change, in the log and in the report of a scrub.
     pub(crate) fn tell(&self, device: &Device<M>, slot: Option<Slot>, change: ChangeKind, reason: Option<&str>) {
         let told = self.note_change(device, slot, change, reason);
@@ -27,7 +34,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
     ) -> MemberChange {
         let (member, slot, reason) = (device.name.clone(), slot.map(|slot| slot.0), reason.map(str::to_owned));
         let told = MemberChange { member, slot, change, reason };
-        self.note_in_scrub(&told);
+        if let Some(listener) = self.listener() {
+            listener.member_changed(&told);
+        }
         told
     }
 }

@@ -1,7 +1,7 @@
 //! A request at the door: bounds, the gate, alignment, and the errors that it may end with.
 
-use crate::array::Inner;
 use crate::base::gate::Inside;
+use crate::core::Core;
 use crate::core::roster::in_slot;
 use crate::device::Device;
 use crate::seam::clock::Clock;
@@ -43,7 +43,7 @@ impl Drop for Writing<'_> {
 
 /// Dropped only when a change was abandoned: a stripe may be half written, or
 /// marks half made.
-pub(crate) struct Halfway<'a, M: Member, C: Clock>(&'a Inner<M, C>);
+pub(crate) struct Halfway<'a, M: Member, C: Clock>(&'a Core<M, C>);
 
 impl<M: Member, C: Clock> Halfway<'_, M, C> {
     /// The change has come to its end, good or bad.
@@ -58,7 +58,7 @@ impl<M: Member, C: Clock> Drop for Halfway<'_, M, C> {
     }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Core<M, C> {
     pub(crate) fn enter(&self, at: u64, bytes: u64) -> Result<Inside<'_>, ArrayError> {
         let end = at.checked_add(bytes).filter(|&end| end <= self.geometry().array_bytes());
         if end.is_none() {
@@ -70,19 +70,19 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     pub(crate) fn enter_to_write(&self, at: u64, bytes: u64) -> Result<Inside<'_>, ArrayError> {
-        if self.read_only {
+        if self.info.read_only {
             return Err(ArrayError::new(ArrayErrorKind::ReadOnly, "the array is read-only"));
         }
         self.enter(at, bytes)
     }
 
     pub(crate) fn is_aligned(&self, at: u64, bytes: u64) -> bool {
-        (at | bytes) & (self.block_bytes - 1) == 0
+        (at | bytes) & (self.info.block_bytes - 1) == 0
     }
 
     /// The smallest aligned range around it.
     pub(crate) fn widened(&self, at: u64, bytes: u64) -> Range<u64> {
-        let unit = self.block_bytes;
+        let unit = self.info.block_bytes;
         at / unit * unit..(at + bytes).next_multiple_of(unit)
     }
 
@@ -119,7 +119,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// The names of members whose bad-block logs name any of what a range of the array, or the rest of its rows, is on.
     pub(crate) fn logged_bad(&self, at: u64, bytes: u64) -> Vec<String> {
         let end = at.saturating_add(bytes).min(self.geometry().array_bytes());
-        let slots = self.slots.borrow();
+        let slots = self.roster.slots.borrow();
         let mut names = Vec::new();
         let mut note = |device: Option<&Rc<Device<M>>>, range: &Range<u64>| {
             let Some(device) = device.filter(|device| device.bad.touches(range)) else { return };

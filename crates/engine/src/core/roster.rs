@@ -1,38 +1,57 @@
 //! The members of an array: by slot, by name, spares and successors.
 
-use crate::array::Inner;
+use crate::base::notify::Signal;
+use crate::core::Core;
 use crate::device::{Device, DeviceState, Failures};
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
 use crate::seam::observe::Watched;
 use format::units::Slot;
+use std::cell::RefCell;
 use std::rc::Rc;
+
+/// The devices of an array.
+pub(crate) struct Roster<M: Member> {
+    /// The device in each slot.
+    pub(crate) slots: RefCell<Vec<Option<Rc<Device<M>>>>>,
+    /// Devices without a slot: spares and those that are faulty.
+    pub(crate) others: RefCell<Vec<Rc<Device<M>>>>,
+    /// Raised when a device that may be read takes the slot of another.
+    pub(crate) slot_changed: Signal,
+}
 
 /// Who fills a slot. One that there is no more, of copies that were given up while somebody read, is empty.
 pub(crate) fn in_slot<T>(slots: &[Option<T>], slot: Slot) -> Option<&T> {
     slots.get(slot.index())?.as_ref()
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Core<M, C> {
+    /// The longest transfer that any device gains by, in bytes.
+    pub(crate) fn window_bytes(&self) -> u64 {
+        let devices = self.devices();
+        let longest = devices.iter().map(|device| device.member.limits().window_bytes()).max();
+        longest.expect("a running array has a member")
+    }
+
     /// The device that fills `slot` and takes part.
     pub(crate) fn device(&self, slot: Slot) -> Option<Rc<Device<M>>> {
-        let slots = self.slots.borrow();
+        let slots = self.roster.slots.borrow();
         in_slot(&slots, slot).filter(|device| device.is_active()).cloned()
     }
 
     /// Active and spare devices, and successors: all that superblocks are kept on.
     pub(crate) fn devices(&self) -> Vec<Rc<Device<M>>> {
-        let slots = self.slots.borrow();
-        let others = self.others.borrow();
+        let slots = self.roster.slots.borrow();
+        let others = self.roster.others.borrow();
         let spares = others.iter().filter(|device| device.state.get() == DeviceState::Spare);
         let successors = slots.iter().flatten().filter_map(|device| device.successor());
         slots.iter().flatten().chain(spares).cloned().chain(successors).collect()
     }
 
     pub(crate) fn find(&self, name: &str) -> Result<Rc<Device<M>>, Refusal> {
-        let slots = self.slots.borrow();
-        let others = self.others.borrow();
+        let slots = self.roster.slots.borrow();
+        let others = self.roster.others.borrow();
         let successors: Vec<_> = slots.iter().flatten().filter_map(|device| device.successor()).collect();
         let all = || slots.iter().flatten().chain(others.iter()).chain(&successors);
         if let Some(device) = all().find(|device| device.name == name) {
@@ -51,14 +70,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// All devices that the array knows, faulty ones included.
     pub(crate) fn members(&self) -> Vec<Rc<Device<M>>> {
-        let slots = self.slots.borrow();
+        let slots = self.roster.slots.borrow();
         let successors = slots.iter().flatten().filter_map(|device| device.successor());
-        slots.iter().flatten().chain(self.others.borrow().iter()).cloned().chain(successors).collect()
+        slots.iter().flatten().chain(self.roster.others.borrow().iter()).cloned().chain(successors).collect()
     }
 
     /// Members with a slot whose place somebody is to take.
     pub(crate) fn successors(&self) -> Vec<(Slot, Rc<Device<M>>)> {
-        let slots = self.slots.borrow();
+        let slots = self.roster.slots.borrow();
         let successor =
             |(device, slot): (&Option<Rc<Device<M>>>, u16)| Some((Slot(slot), device.as_ref()?.successor()?));
         slots.iter().zip(0..).filter_map(successor).collect()
@@ -81,7 +100,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     pub(crate) fn slot_of_member(&self, device: &Device<M>) -> Option<Slot> {
-        let slots = self.slots.borrow();
+        let slots = self.roster.slots.borrow();
         let is_it = |seated: &Rc<Device<M>>| std::ptr::eq(&**seated, device);
         let position = slots.iter().position(|seated| seated.as_ref().is_some_and(is_it));
         position.map(|slot| Slot(slot as u16))
@@ -89,6 +108,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Has the array's observer, if there is one, told of a member.
     pub(crate) fn watch(&self, name: &str, member: &Watched<M>) {
-        member.watch(self.observer.borrow().as_ref().map(|observer| observer.watch(name)));
+        member.watch(self.surroundings.observer.borrow().as_ref().map(|observer| observer.watch(name)));
     }
 }

@@ -5,8 +5,9 @@
 //! cache holds only chunks of members that are there: a chunk without a member
 //! changes with its parity, unseen.
 
-use crate::array::Inner;
 use crate::base::buffer::Block;
+use crate::core::authority::Authority;
+use crate::data::DataPlane;
 use crate::data::cache::{PAGE_BYTES, Row};
 use crate::plan::planner::{Span, Symbols, Transfer};
 use crate::seam::clock::Clock;
@@ -40,7 +41,7 @@ pub(crate) fn hull<'a>(ranges: impl Iterator<Item = &'a Range<u32>> + Clone) -> 
     start..ranges.map(|range| range.end).max().unwrap_or(0)
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// What the cache holds of a stripe, in the rows of `spans`.
     pub(crate) fn known(&self, stripe: &Stripe, spans: &[Span], kept: &[Span]) -> SmallVec<[Transfer; 4]> {
         let cache = self.cache.borrow();
@@ -53,7 +54,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Copies of what is known.
     pub(crate) fn recall(&self, stripe: &Stripe, transfers: &[Transfer]) -> Vec<(Transfer, Block)> {
         let copy = |transfer: &Transfer| {
-            let mut into = self.pool.take((transfer.within.end - transfer.within.start) as usize);
+            let mut into = self.core.pool.take((transfer.within.end - transfer.within.start) as usize);
             self.recall_into(stripe, transfer, &mut into);
             (transfer.clone(), into.freeze())
         };
@@ -101,7 +102,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             return;
         }
         for (transfer, block) in contents {
-            if stripe.slot_of(transfer.role).is_some_and(|slot| self.device(slot).is_some()) {
+            if stripe.slot_of(transfer.role).is_some_and(|slot| self.core.device(slot).is_some()) {
                 cache.learn(base(stripe), transfer, block);
             }
         }

@@ -1,7 +1,8 @@
 //! Writes once more what members had no room for.
 
-use crate::array::Inner;
 use crate::base::range_lock::RangeGuard;
+use crate::core::authority::Authority;
+use crate::data::DataPlane;
 use crate::device::owed::Content;
 use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;
@@ -19,14 +20,14 @@ const OWED_MAX: u64 = 16 << 20;
 /// The most that is tried at a time.
 const PART_BYTES: u64 = 1 << 20;
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Fails when so much is owed that no more may be; what there is room for meanwhile is paid first.
     pub(crate) async fn check_room(&self) -> Result<(), ArrayError> {
-        if self.surroundings.owing.is_untouched() || self.owed_cost() <= OWED_MAX {
+        if self.core.surroundings.owing.is_untouched() || self.core.owed_cost() <= OWED_MAX {
             return Ok(());
         }
         Box::pin(self.pay()).await?;
-        if self.owed_cost() > OWED_MAX { Err(self.no_room()) } else { Ok(()) }
+        if self.core.owed_cost() > OWED_MAX { Err(self.core.no_room()) } else { Ok(()) }
     }
 
     /// Tries to write what is owed, of each member until it has no room.
@@ -34,15 +35,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// # Errors
     /// When a member failed otherwise, and the array cannot do without it.
     pub(crate) async fn pay(&self) -> Result<(), ArrayError> {
-        for slot in (0..self.geometry().slots()).map(Slot) {
-            let Some(device) = self.device(slot) else { continue };
+        for slot in (0..self.core.geometry().slots()).map(Slot) {
+            let Some(device) = self.core.device(slot) else { continue };
             let mut at = 0;
             while let Some(part) = device.owed.next(at) {
                 let part = self.part_to_pay(slot, part);
                 at = part.end;
                 match self.pay_part(slot, &device, &part).await {
                     Err(error) if error.kind == MemberErrorKind::NoSpace => break,
-                    Err(error) => self.record_failure(&device, &error).await?,
+                    Err(error) => self.authority.record_failure(&device, &error).await?,
                     Ok(()) => {}
                 }
             }
@@ -52,7 +53,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// As much of it as one lock is for.
     pub(crate) fn part_to_pay(&self, slot: Slot, part: Range<u64>) -> Range<u64> {
-        let bytes = match self.geometry() {
+        let bytes = match self.core.geometry() {
             Geometry::Parity(parity) => parity.chunk_bytes() - part.start % parity.chunk_bytes(),
             Geometry::Mapping(mapping) => match mapping.held(slot, ComponentByte(part.start)) {
                 Some(_) => mapping.chunk_rest(ComponentByte(part.start)),
@@ -64,11 +65,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Keeps writes off a part of one chunk or piece of a member.
     pub(crate) async fn lock_part(&self, slot: Slot, part: &Range<u64>) -> Option<RangeGuard<'_>> {
-        match self.geometry() {
+        match self.core.geometry() {
             Geometry::Parity(parity) => Some(self.lock_stripes(parity, part).await),
             Geometry::Mapping(mapping) => {
                 let at = mapping.held(slot, ComponentByte(part.start))?;
-                Some(self.locks.exclusive(at.0..at.0 + part.end - part.start).await)
+                Some(self.core.locks.exclusive(at.0..at.0 + part.end - part.start).await)
             }
         }
     }

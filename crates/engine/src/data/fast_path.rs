@@ -5,10 +5,11 @@
 //! the request it serves. Whenever a member fails, the caller falls back to
 //! the long way, which knows about copies and parity.
 
-use crate::array::Inner;
 use crate::base::buffer::{Block, Buffer};
 use crate::base::join::join_all;
+use crate::core::authority::Authority;
 use crate::core::roster::in_slot;
+use crate::data::DataPlane;
 use crate::device::Device;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
@@ -37,17 +38,17 @@ struct Transfer<M> {
     buffers: Vec<Buffer>,
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Where to read `at` from, a part of `read`, and how far it goes there, at least.
     fn slot_of(&self, at: u64, read: &Range<u64>) -> Option<(Slot, ComponentByte, u64)> {
-        match self.geometry() {
+        match self.core.geometry() {
             Geometry::Parity(parity) => Some(parity.locate(ArrayByte(at))),
             Geometry::Mapping(mapping) => self.slot_of_copy(mapping, at, read),
         }
     }
 
     /// The same at levels without parity. A call of its own: a piece has a list, and who makes one in the same function as
-    /// others who do not, makes these wait (figures in docs/notes.md).
+    /// others who do not, makes these wait (figures in docs/decisions/0406).
     #[inline(never)]
     fn slot_of_copy(&self, mapping: &Mapping, at: u64, read: &Range<u64>) -> Option<(Slot, ComponentByte, u64)> {
         let piece = mapping.piece_at(ArrayByte(at));
@@ -60,18 +61,18 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// The member to read `at` from, a part of `read`.
     fn place(&self, at: u64, read: &Range<u64>) -> Option<Place<M>> {
         let (slot, at, bytes) = self.slot_of(at, read)?;
-        Some(Place { device: self.device(slot)?, at, bytes })
+        Some(Place { device: self.core.device(slot)?, at, bytes })
     }
 
     /// Whether a member's range can be read without a plan: all of a whole array, else of what is there.
     fn can_read(&self, device: &Device<M>, at: ComponentByte, bytes: u64) -> bool {
-        self.whole.get() || device.is_readable(at.0..at.0 + bytes)
+        self.core.health.whole.get() || device.is_readable(at.0..at.0 + bytes)
     }
 
     /// The short way for what most reads are: one member, which is there, has
     /// all of it. `None` is no verdict.
     pub(crate) fn locate(&self, at: u64, bytes: u64) -> Option<(Rc<Device<M>>, ComponentByte)> {
-        if bytes == 0 || !self.is_aligned(at, bytes) {
+        if bytes == 0 || !self.core.is_aligned(at, bytes) {
             return None;
         }
         let place = self.place(at, &(at..at + bytes))?;
@@ -82,11 +83,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// The same, and reads it, where that needs no waiting.
     pub(crate) fn read_now(&self, at: u64, into: &mut Buffer) -> Option<Result<(), MemberError>> {
         let bytes = into.len() as u64;
-        if bytes == 0 || !self.is_aligned(at, bytes) {
+        if bytes == 0 || !self.core.is_aligned(at, bytes) {
             return None;
         }
         let (slot, place, length) = self.slot_of(at, &(at..at + bytes))?;
-        let slots = self.slots.borrow();
+        let slots = self.core.roster.slots.borrow();
         let device = in_slot(&slots, slot).filter(|device| device.is_active())?;
         if bytes <= length && self.can_read(device, place, bytes) {
             device.read_now(place, into, Why::Data)
@@ -99,7 +100,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// no copies to keep equal.
     fn is_alone(&self, at: u64, from: &Block) -> bool {
         let place = from.as_ptr() as usize as u64;
-        !self.is_redundant() && self.whole.get() && self.is_aligned(at | place, from.len() as u64)
+        !self.core.is_redundant() && self.core.health.whole.get() && self.core.is_aligned(at | place, from.len() as u64)
     }
 
     /// The short way for such a write.
@@ -111,17 +112,17 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// has one.
     pub(crate) fn write_now(&self, at: u64, from: &Block) -> Option<Result<(), ArrayError>> {
         let bytes = from.len() as u64;
-        if !self.is_alone(at, from) || self.locks.is_wanted_exclusively(&(at..at + bytes)) {
+        if !self.is_alone(at, from) || self.core.locks.is_wanted_exclusively(&(at..at + bytes)) {
             return None;
         }
         let (slot, place, length) = self.slot_of(at, &(at..at + bytes))?;
-        let slots = self.slots.borrow();
+        let slots = self.core.roster.slots.borrow();
         let device = in_slot(&slots, slot).filter(|device| device.is_active() && bytes <= length)?;
-        if let Err(broken) = self.check_unbroken() {
+        if let Err(broken) = self.core.check_unbroken() {
             return Some(Err(broken));
         }
         let result = device.write_now(place, from)?;
-        Some(result.map_err(|error| self.io_error(at, bytes, Some(&error))))
+        Some(result.map_err(|error| self.core.io_error(at, bytes, Some(&error))))
     }
 
     /// Writes to one member. The lock keeps unaligned writes, which read first, in order with this one.
@@ -133,15 +134,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
         from: Block,
     ) -> Result<(), ArrayError> {
         let bytes = from.len() as u64;
-        let _lock = self.locks.exclusive(at..at + bytes).await;
-        self.check_unbroken()?;
-        device.write_one(position, from, Why::Data).await.map_err(|error| self.io_error(at, bytes, Some(&error)))
+        let _lock = self.core.locks.exclusive(at..at + bytes).await;
+        self.core.check_unbroken()?;
+        device.write_one(position, from, Why::Data).await.map_err(|error| self.core.io_error(at, bytes, Some(&error)))
     }
 
     /// Reads a range of a whole array. Gives the buffer back unfilled when the
     /// array is not whole or a member fails.
     pub(crate) async fn read_whole(&self, at: u64, into: Buffer) -> Result<Buffer, Buffer> {
-        if !self.whole.get() {
+        if !self.core.health.whole.get() {
             return Err(into);
         }
         let (transfers, count) = self.cut_into_transfers(at, into)?;

@@ -5,10 +5,11 @@
 //! Neighbouring stripes lie next to each other on every member. Where data
 //! comes in several blocks, parity is computed from edge to edge of them.
 
-use crate::array::Inner;
 use crate::base::buffer::{Block, Buffer, Pool};
 use crate::base::join::join_all;
 use crate::base::write_set::Patch;
+use crate::core::authority::Authority;
+use crate::data::DataPlane;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError};
@@ -22,7 +23,7 @@ use std::ops::Range;
 /// A chunk's contents, block after block.
 type Pieces = SmallVec<[Block; 1]>;
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Writes whole stripes, whose data the patches are, without a gap. The
     /// caller keeps others off them.
     pub(crate) async fn write_full_stripes(
@@ -38,7 +39,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             let group = first..stripes.end.min(first + together);
             let at = parity.stripe(first).component();
             for (slot, blocks) in self.member_blocks(parity, group, &mut data).into_iter().enumerate() {
-                let Some(device) = self.device(Slot(slot as u16)) else { continue };
+                let Some(device) = self.core.device(Slot(slot as u16)) else { continue };
                 for (at, blocks) in in_units(self.stripe_size_bytes(), at, blocks) {
                     let device = device.clone();
                     writes.push(async move {
@@ -69,7 +70,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             };
             let chunks: SmallVec<[Pieces; 16]> =
                 (0..parity.data_chunks()).map(|_| data.take(parity.chunk_bytes() as usize)).collect();
-            let (p, q) = compute(self.kernel, &self.pool, parity, &stripe, &chunks);
+            let (p, q) = compute(self.core.info.kernel, &self.core.pool, parity, &stripe, &chunks);
             add(Role::P, p.freeze());
             if let Some(q) = q {
                 add(Role::Q, q.freeze());

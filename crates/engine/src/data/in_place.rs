@@ -6,9 +6,10 @@
 //!
 //! Nothing here waits, so that data and parity are of one moment as soon as nobody is about to change the stripe.
 
-use crate::array::Inner;
 use crate::base::buffer::Buffer;
+use crate::core::authority::Authority;
 use crate::core::roster::in_slot;
+use crate::data::DataPlane;
 use crate::data::parity::combination;
 use crate::data::read_ahead::Found;
 use crate::data::stripe::{code, shares};
@@ -20,11 +21,11 @@ use format::units::ComponentByte;
 use smallvec::SmallVec;
 use std::cell::Ref;
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// The short way for reads of a degraded array with parity: what needs no waiting, or was read ahead.
     #[inline(never)]
     pub(crate) fn read_degraded(&self, at: u64, into: Buffer) -> Found {
-        let Geometry::Parity(parity) = self.geometry() else { return Found::Nothing(into) };
+        let Geometry::Parity(parity) = self.core.geometry() else { return Found::Nothing(into) };
         let is_kept = self.gathering.keeps_any();
         if !self.is_in_place() {
             self.look_ahead(parity, at, into.len() as u64);
@@ -67,7 +68,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Whether members can be looked at: as the first of them that takes part.
     fn is_in_place(&self) -> bool {
-        let slots = self.slots.borrow();
+        let slots = self.core.roster.slots.borrow();
         let first = slots.iter().flatten().find(|device| device.is_active());
         first.is_some_and(|device| device.is_in_place())
     }
@@ -75,23 +76,23 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Works out a range of one chunk that is lost. `None` is no verdict; `into` may hold anything then.
     fn solve_now(&self, parity: &Parity, at: u64, into: &mut Buffer) -> Option<()> {
         let bytes = into.len() as u64;
-        if !self.is_aligned(at, bytes) {
+        if !self.core.is_aligned(at, bytes) {
             return None;
         }
         let share = shares(parity, at, bytes).next()?;
         let (stripe, lost, within) = (&share.stripe, Role::Data(share.spans[0].data), &share.spans[0].within);
         let number = stripe.number();
-        if !mutant!("in-place-under-write") && self.locks.is_wanted_exclusively(&(number..number + 1)) {
+        if !mutant!("in-place-under-write") && self.core.locks.is_wanted_exclusively(&(number..number + 1)) {
             return None;
         }
         let health = self.health(parity, stripe, within.clone(), Symbols::EMPTY);
         let sources = sources(parity, stripe, &share.spans, lost, &health)?;
         let place = ComponentByte(stripe.component().0 + u64::from(within.start));
-        let slots = self.slots.borrow();
+        let slots = self.core.roster.slots.borrow();
         let lend = |(weight, role)| Some((weight, in_slot(&slots, stripe.slot_of(role)?)?.lend(place, bytes)?));
         let lent = sources.into_iter().map(lend).collect::<Option<SmallVec<[(u8, Ref<'_, [u8]>); 16]>>>()?;
         let terms: SmallVec<[(u8, &[u8]); 16]> = lent.iter().map(|(weight, part)| (*weight, &**part)).collect();
-        self.kernel.combine(into, &terms);
+        self.core.info.kernel.combine(into, &terms);
         Some(())
     }
 }

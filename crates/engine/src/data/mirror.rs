@@ -5,10 +5,11 @@
 //! shared out among copies that have nothing else to do. A write goes to all; one
 //! that fails leaves the array.
 
-use crate::array::Inner;
 use crate::base::buffer::{Block, Buffer};
 use crate::base::join::join_all;
+use crate::core::authority::Authority;
 use crate::core::roster::in_slot;
+use crate::data::DataPlane;
 use crate::device::Device;
 use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;
@@ -27,7 +28,7 @@ const SHARE_MIN: u64 = 256 << 10;
 /// Shares begin at multiples of this.
 const SHARE_UNIT: u64 = 4096;
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     pub(crate) async fn read_mapped(&self, mapping: &Mapping, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
         let first = mapping.piece_at(ArrayByte(at));
         if first.bytes >= into.len() as u64 {
@@ -47,25 +48,26 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let mut tried = SmallVec::<[(Slot, ComponentByte); 4]>::new();
         let mut last_error = None;
         while let Some((slot, at)) = self.best_copy(piece, bytes, &tried) {
-            let places = self.places.seen();
-            let Some(device) = self.device(slot) else { break };
+            let places = self.core.roster.slot_changed.seen();
+            let Some(device) = self.core.device(slot) else { break };
             let (result, buffer) = device.read(at, into, Why::Data).await;
             into = buffer;
             match result {
                 Ok(()) => return Ok(into),
                 Err(error) => last_error = Some(error),
             }
-            match places == self.places.seen() {
+            match places == self.core.roster.slot_changed.seen() {
                 true => tried.push((slot, at)),
                 false => tried.clear(), // another one is asked there now
             }
         }
         // No copy gives all of it; between them they may.
-        let unit = [ROW_BYTES, self.block_bytes].into_iter().find(|&unit| unit < bytes && piece.copies.len() > 1);
+        let unit =
+            [ROW_BYTES, self.core.info.block_bytes].into_iter().find(|&unit| unit < bytes && piece.copies.len() > 1);
         if let Some(unit) = unit {
             return Box::pin(self.read_in_parts(piece, unit, into)).await;
         }
-        Err(self.io_error(piece.at.0, bytes, last_error.as_ref()))
+        Err(self.core.io_error(piece.at.0, bytes, last_error.as_ref()))
     }
 
     async fn read_in_parts(&self, piece: &Piece, unit: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
@@ -84,7 +86,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let (at, length) = (piece.at.0, read.end - read.start);
         let bytes = piece.bytes.min(read.end - at);
         let shares = (length / SHARE_MIN).min(piece.copies.len() as u64);
-        if shares > 1 && self.is_agreed(at + bytes) && self.are_idle(piece, bytes) {
+        if shares > 1 && self.core.is_agreed(at + bytes) && self.are_idle(piece, bytes) {
             let begin = |share: u64| match share {
                 _ if share == shares => read.end,
                 _ => read.start + length * share / shares / SHARE_UNIT * SHARE_UNIT,
@@ -98,7 +100,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Whether every copy can be read, and none of their members is busy, or to be spared.
     fn are_idle(&self, piece: &Piece, bytes: u64) -> bool {
-        let slots = self.slots.borrow();
+        let slots = self.core.roster.slots.borrow();
         piece.copies.iter().all(|&(slot, at)| {
             in_slot(&slots, slot).is_some_and(|device| {
                 let is_idle = device.in_flight.get() == 0 && !device.is_write_mostly();
@@ -116,7 +118,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         bytes: u64,
         tried: &[(Slot, ComponentByte)],
     ) -> Option<(Slot, ComponentByte)> {
-        let slots = self.slots.borrow();
+        let slots = self.core.roster.slots.borrow();
         let load = |slot: Slot, at: ComponentByte| {
             let device = in_slot(&slots, slot)?;
             let distance = device.head.get().abs_diff(at.0);
@@ -128,7 +130,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             .iter()
             .filter(|copy| !tried.contains(copy))
             .filter_map(|&(slot, at)| Some(((slot, at), load(slot, at)?)))
-            .min_by_key(|&(_, load)| if self.is_agreed(piece.at.0 + bytes) { load } else { (load.0, 0, 0) })
+            .min_by_key(|&(_, load)| if self.core.is_agreed(piece.at.0 + bytes) { load } else { (load.0, 0, 0) })
             .map(|(copy, _)| copy)
     }
 
@@ -140,7 +142,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let failed = |(run, result): (&Run<M>, Result<(), MemberError>)| Some((run.device.clone(), result.err()?));
         let failures: Vec<_> = runs.iter().zip(results).filter_map(failed).collect();
         match failures.first() {
-            Some((_, error)) if !self.is_redundant() => Err(self.io_error(at, bytes, Some(error))),
+            Some((_, error)) if !self.core.is_redundant() => Err(self.core.io_error(at, bytes, Some(error))),
             _ if mutant!("copy-error-ignored") => Ok(()),
             _ => self.leave_failed(failures).await,
         }
@@ -154,7 +156,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             let part = from.slice(start..start + piece.bytes as usize);
             let mut copies = 0;
             for &(slot, at) in &piece.copies {
-                let Some(device) = self.device(slot) else { continue };
+                let Some(device) = self.core.device(slot) else { continue };
                 copies += 1;
                 match runs.iter_mut().rev().find(|run| run.end == at.0 && Rc::ptr_eq(&run.device, &device)) {
                     Some(run) => {
@@ -165,7 +167,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 }
             }
             if copies == 0 {
-                return Err(self.io_error(piece.at.0, piece.bytes, None));
+                return Err(self.core.io_error(piece.at.0, piece.bytes, None));
             }
         }
         Ok(runs)

@@ -20,3 +20,59 @@ pub(crate) mod runs;
 pub(crate) mod stripe;
 pub(crate) mod stripe_size;
 pub(crate) mod zeros;
+
+use crate::core::Core;
+use crate::core::authority::Authority;
+use crate::data::cache::StripeCache;
+use crate::data::coalesce::Gathering;
+use crate::data::read_ahead::ReadAhead;
+use crate::data::stripe_size::StripeSize;
+use crate::seam::clock::Clock;
+use crate::seam::member::Member;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Reads and writes of an array's requests.
+pub(crate) struct DataPlane<M: Member, C: Clock, A: Authority<M>> {
+    pub(crate) core: Rc<Core<M, C>>,
+    /// Keeps superblocks and bitmap.
+    authority: Rc<A>,
+    /// The unit in which stripes that change in part are moved.
+    pub(crate) stripe_size: Cell<StripeSize>,
+    /// Old contents of stripes that are likely to be written again.
+    pub(crate) cache: RefCell<StripeCache>,
+    /// What streams are about to read.
+    pub(crate) read_ahead: ReadAhead,
+    /// Writes to stripes that wait for each other.
+    pub(crate) gathering: Gathering,
+}
+
+/// How much memory the data path may use, and in what units it moves stripes.
+pub(crate) struct DataOptions {
+    pub(crate) stripe_size: StripeSize,
+    pub(crate) cache_bytes: usize,
+    pub(crate) gather_bytes: u64,
+    pub(crate) read_ahead_bytes: usize,
+    /// What members prefer a transfer to be, in bytes.
+    pub(crate) optimal_bytes: u64,
+}
+
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
+    pub(crate) fn new(core: Rc<Core<M, C>>, authority: Rc<A>, options: &DataOptions) -> Self {
+        let geometry = core.geometry();
+        Self {
+            gathering: Gathering::new(geometry, options.optimal_bytes, options.gather_bytes),
+            read_ahead: ReadAhead::new(geometry, options.read_ahead_bytes),
+            stripe_size: Cell::new(options.stripe_size),
+            cache: RefCell::new(StripeCache::new(options.cache_bytes)),
+            core,
+            authority,
+        }
+    }
+
+    /// What is kept in memory of the array goes: a member has changed.
+    pub(crate) fn drop_caches(&self) {
+        self.cache.borrow_mut().clear();
+        self.read_ahead.clear();
+    }
+}

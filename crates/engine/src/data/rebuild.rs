@@ -1,7 +1,8 @@
 //! What a member should hold, computed from what the others hold, in long runs.
 
-use crate::array::Inner;
 use crate::base::buffer::Block;
+use crate::core::authority::Authority;
+use crate::data::DataPlane;
 use crate::data::runs::{Run, Runs};
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
@@ -38,12 +39,12 @@ pub(crate) fn slot_of(stripe: &Stripe, role: Role) -> Slot {
     stripe.slot_of(role).expect("a role of this level")
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// What `slot` should hold in `range`, from what the others hold; if its own checksums contradict that,
     /// one of the others is wrong without a checksum that says so, and whoever can do without is left out in turn.
     pub(crate) async fn reconstructed(&self, parity: &Parity, range: &Range<u64>, slot: Slot) -> Option<Block> {
         let is_taken =
-            |block: &Block| self.device(slot).is_none_or(|device| device.takes(ComponentByte(range.start), block));
+            |block: &Block| self.core.device(slot).is_none_or(|device| device.takes(ComponentByte(range.start), block));
         let mut failed: SmallVec<[Slot; 2]> = SmallVec::from_slice(&[slot]);
         let (first, sources) = self.reconstructed_without(parity, range, slot, &mut failed).await?;
         if is_taken(&first) {
@@ -84,17 +85,17 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// left out changes from window to window, so that all share the work.
     pub(crate) fn sources(&self, parity: &Parity, range: &Range<u64>, failed: &[Slot]) -> Option<SmallVec<[Slot; 32]>> {
         let is_readable = |slot: &Slot| {
-            !failed.contains(slot) && self.device(*slot).is_some_and(|device| device.is_readable(range.clone()))
+            !failed.contains(slot) && self.core.device(*slot).is_some_and(|device| device.is_readable(range.clone()))
         };
         let readable: SmallVec<[Slot; 32]> = (0..parity.slots()).map(Slot).filter(is_readable).collect();
         let needed = usize::from(parity.data_chunks());
-        let first = (range.start / self.window_bytes()) as usize % readable.len().max(1);
+        let first = (range.start / self.core.window_bytes()) as usize % readable.len().max(1);
         (readable.len() >= needed).then(|| readable.iter().cycle().skip(first).take(needed).copied().collect())
     }
 
     /// What `slot` should hold in `range`, from what the others hold.
     pub(crate) fn solve_run(&self, parity: &Parity, range: &Range<u64>, slot: Slot, runs: &Runs) -> (Slot, u64, Block) {
-        let mut solved = self.pool.take((range.end - range.start) as usize);
+        let mut solved = self.core.pool.take((range.end - range.start) as usize);
         for (stripe, part) in by_stripe(parity, range) {
             let target = &mut solved[(part.start - range.start) as usize..(part.end - range.start) as usize];
             self.solve_chunk(parity, &stripe, &part, slot, runs, target);
@@ -131,7 +132,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             |symbol| &known.iter().find(|(known, _)| *known == symbol).expect("what is not lost was read").1[..];
         let terms: SmallVec<[(u8, &[u8]); 32]> =
             terms.into_iter().map(|(coefficient, symbol)| (coefficient, block(symbol))).collect();
-        self.kernel.combine(target, &terms);
+        self.core.info.kernel.combine(target, &terms);
     }
 
     /// Keeps writes off the stripes of a range of components.
@@ -143,6 +144,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let chunk = parity.chunk_bytes();
         let stripes = range.start / chunk..range.end.div_ceil(chunk);
         self.gathering.close_within(&stripes);
-        self.locks.exclusive(mutant!("sweep-not-locked" => stripes.start..stripes.start, else stripes)).await
+        self.core.locks.exclusive(mutant!("sweep-not-locked" => stripes.start..stripes.start, else stripes)).await
     }
 }

@@ -5,9 +5,10 @@
 //! from there; only what nobody asked for takes memory besides. Nothing here
 //! locks: the caller sees to it that data and parity are of one moment.
 
-use crate::array::Inner;
 use crate::base::buffer::{Buffer, Pool};
 use crate::base::join::join_all;
+use crate::core::authority::Authority;
+use crate::data::DataPlane;
 use crate::data::parity::combination;
 use crate::device::Device;
 use crate::plan::planner::{Column, Plan, Span, Symbols, Transfer, Way};
@@ -151,10 +152,10 @@ impl Reading {
     }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// The member transfers of a reading, which owns nothing of the array: they
     /// may be left alone once they have begun.
-    pub(crate) fn member_reads(&self, reading: &mut Reading) -> impl Future<Output = Vec<Done>> + use<M, C> {
+    pub(crate) fn member_reads(&self, reading: &mut Reading) -> impl Future<Output = Vec<Done>> + use<M, C, A> {
         let transfers = std::mem::take(&mut reading.plan.reads);
         let reads = transfers.into_iter().map(|transfer| {
             let (pieces, buffers) = reading.take_pieces(&transfer);
@@ -177,7 +178,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
         }
         let done = self.member_reads(&mut reading).await;
-        let result = match reading.finish(self.kernel, parity, done) {
+        let result = match reading.finish(self.core.info.kernel, parity, done) {
             Ok(()) => self.check_solved(parity, &mut reading).await,
             Err(failed) => Err(failed),
         };

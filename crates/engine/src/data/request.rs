@@ -1,13 +1,17 @@
 //! Requests of any position and length, cut and widened to what members take.
 
-use crate::array::Inner;
 use crate::base::buffer::{Block, Buffer};
 use crate::base::write_set::{Patch, Patchwork};
+use crate::core::authority::Authority;
+use crate::data::DataPlane;
+use crate::data::read_ahead::Found;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
+use crate::seam::observe::Why;
 use format::geometry::{Geometry, Mapping};
 use std::ops::Range;
+use std::rc::Rc;
 
 /// When a write counts as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -26,15 +30,15 @@ pub(crate) enum Locked {
     Exclusively,
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Whether members take memory where this lies: a part of a longer buffer may begin at any byte.
     pub(crate) fn is_memory_of_members(&self, into: &Buffer) -> bool {
-        self.is_aligned(into.as_ptr() as usize as u64, 0)
+        self.core.is_aligned(into.as_ptr() as usize as u64, 0)
     }
 
     /// Reads into memory that members take, and from there.
     pub(crate) async fn read_elsewhere(&self, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
-        let other = self.pool.take(into.len());
+        let other = self.core.pool.take(into.len());
         let other = if self.gathering.keeps_any() {
             self.read_with_kept(at, other).await
         } else {
@@ -45,11 +49,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     pub(crate) async fn read_any(&self, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
-        if self.is_aligned(at, into.len() as u64) {
+        if self.core.is_aligned(at, into.len() as u64) {
             return self.read_aligned(at, into, Locked::No).await;
         }
-        let outer = self.widened(at, into.len() as u64);
-        let wide = self.pool.take((outer.end - outer.start) as usize);
+        let outer = self.core.widened(at, into.len() as u64);
+        let wide = self.core.pool.take((outer.end - outer.start) as usize);
         let wide = self.read_aligned(outer.start, wide, Locked::No).await?;
         let skip = (at - outer.start) as usize;
         let length = into.len();
@@ -62,13 +66,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
             Ok(filled) => return Ok(filled),
             Err(into) => into,
         };
-        match self.geometry() {
+        match self.core.geometry() {
             Geometry::Mapping(mapping) => self.read_mapped(mapping, at, into).await,
             Geometry::Parity(parity) => self.read_striped(parity, at, into, locked).await,
         }
     }
 
-    /// After [`Inner::write_now`].
+    /// After [`DataPlane::write_now`].
     pub(crate) async fn write_later(&self, mapping: &Mapping, at: u64, from: Block) -> Result<(), ArrayError> {
         match self.locate_alone(at, &from) {
             Some((device, position)) => self.write_alone(&device, position, at, from).await,
@@ -77,10 +81,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     pub(crate) async fn write_copies(&self, mapping: &Mapping, at: u64, from: Block) -> Result<(), ArrayError> {
-        let outer = self.widened(at, from.len() as u64);
+        let outer = self.core.widened(at, from.len() as u64);
         let _lock = match mutant!("copies-not-locked") {
-            true => self.locks.shared(outer.clone()).await,
-            false => self.locks.exclusive(outer.clone()).await,
+            true => self.core.locks.shared(outer.clone()).await,
+            false => self.core.locks.exclusive(outer.clone()).await,
         };
         let mut data = Patchwork::default();
         data.put(Patch { at, block: from });
@@ -91,7 +95,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
             Ok(())
         };
-        self.to_the_end(self.marked(&outer, write)).await
+        self.core.to_the_end(self.marked(&outer, write)).await
     }
 
     /// Carries out a write between the marks that come before and after.
@@ -100,10 +104,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
         range: &Range<u64>,
         write: impl Future<Output = Result<(), ArrayError>>,
     ) -> Result<(), ArrayError> {
-        self.check_unbroken()?;
-        let _intended = self.mark_write(range).await?;
+        self.core.check_unbroken()?;
+        let _intended = self.authority.mark_write(range).await?;
         write.await?;
-        self.settle().await
+        self.authority.settle().await
     }
 
     /// The same data in whole blocks, with what the array holds around it, in
@@ -112,7 +116,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if self.are_whole_blocks(&data) {
             return Ok(data);
         }
-        let unit = self.block_bytes;
+        let unit = self.core.info.block_bytes;
         let shares_block = |a: &Patch, b: &Patch| b.at / unit * unit < a.end().next_multiple_of(unit);
         let mut whole = Patchwork::default();
         for run in data.patches().chunk_by(shares_block) {
@@ -131,15 +135,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     pub(crate) fn is_whole_blocks(&self, patch: &Patch) -> bool {
         let place = patch.block.as_ptr() as usize as u64;
-        self.is_aligned(patch.at | place, patch.block.len() as u64)
+        self.core.is_aligned(patch.at | place, patch.block.len() as u64)
     }
 
     /// Patches that lie in blocks next to each other, as one; where they leave a
     /// part of a block out, it is read.
     pub(crate) async fn copied(&self, run: &[Patch]) -> Result<Patch, ArrayError> {
-        let unit = self.block_bytes;
-        let outer = self.widened(run[0].at, run[run.len() - 1].end() - run[0].at);
-        let mut wide = self.pool.take((outer.end - outer.start) as usize);
+        let unit = self.core.info.block_bytes;
+        let outer = self.core.widened(run[0].at, run[run.len() - 1].end() - run[0].at);
+        let mut wide = self.core.pool.take((outer.end - outer.start) as usize);
         let place = |at: u64| (at - outer.start) as usize;
         let starts = run.iter().map(|patch| patch.at).chain([outer.end]);
         let ends = [outer.start].into_iter().chain(run.iter().map(Patch::end));
@@ -148,7 +152,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         gaps.dedup();
         for gap in gaps {
             let at = gap * unit;
-            let block = self.read_aligned(at, self.pool.take(unit as usize), Locked::Exclusively).await?;
+            let block = self.read_aligned(at, self.core.pool.take(unit as usize), Locked::Exclusively).await?;
             wide[place(at)..place(at + unit)].copy_from_slice(&block);
         }
         for patch in run {
@@ -158,12 +162,89 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     pub(crate) async fn flush_members(&self) -> Result<(), ArrayError> {
-        if self.read_only {
+        if self.core.info.read_only {
             return Ok(()); // nothing was written, and a failure could not be noted
         }
         if !mutant!("flush-lost") {
-            self.flush_devices().await?;
+            self.authority.flush_devices().await?;
         }
-        self.settle().await
+        self.authority.settle().await
+    }
+}
+
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
+    /// [`crate::Array::read`].
+    pub(crate) async fn read(&self, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
+        let _inside = self.core.enter(at, into.len() as u64)?;
+        if into.is_empty() {
+            return Ok(into);
+        }
+        if !self.is_memory_of_members(&into) && !mutant!("memory-of-any-alignment") {
+            return Box::pin(self.read_elsewhere(at, into)).await;
+        }
+        if !self.core.health.whole.get() {
+            into = match self.read_degraded(at, into) {
+                Found::There(filled) => return Ok(filled),
+                Found::Nothing(buffer) => buffer,
+                Found::UnderWay(buffer) => return Box::pin(self.read_any(at, buffer)).await,
+            };
+        }
+        if self.gathering.keeps_any() && !mutant!("kept-not-read") {
+            return Box::pin(self.read_with_kept(at, into)).await;
+        }
+        let now = self.read_now(at, &mut into);
+        if let Some(Ok(())) = now {
+            return Ok(into);
+        }
+        if now.is_none()
+            && let Some((device, position)) = self.locate(at, into.len() as u64)
+        {
+            let (result, buffer) = device.read_later(position, into, Why::Data).await;
+            into = buffer;
+            if result.is_ok() {
+                return Ok(into);
+            }
+        }
+        // Boxed, so that the short way above stays small enough to be cheap.
+        Box::pin(self.read_any(at, into)).await
+    }
+
+    /// [`crate::Array::write`].
+    pub(crate) async fn write(self: &Rc<Self>, at: u64, from: Block, durability: Durability) -> Result<(), ArrayError> {
+        let _inside = self.core.enter_to_write(at, from.len() as u64)?;
+        if from.is_empty() {
+            return Ok(());
+        }
+        let _writing = self.core.writers.begin();
+        self.check_room().await?;
+        match self.core.geometry() {
+            Geometry::Parity(parity) => {
+                let range = at..at + from.len() as u64;
+                self.gather(parity, at, from, durability).await?;
+                self.gathering.written_over(&range);
+                self.keep_within_memory().await;
+            }
+            Geometry::Mapping(mapping) => match self.write_now(at, &from) {
+                Some(written) => written?,
+                // Boxed, as in `read`.
+                None => Box::pin(self.write_later(mapping, at, from)).await?,
+            },
+        }
+        match durability {
+            Durability::Ordinary => Ok(()),
+            Durability::Stable if mutant!("stable-write-unflushed") => Ok(()),
+            Durability::Stable => Box::pin(self.flush_members()).await,
+        }
+    }
+
+    /// [`crate::Array::flush`].
+    pub(crate) async fn flush(&self) -> Result<(), ArrayError> {
+        let _inside = self.core.enter(0, 0)?;
+        if !mutant!("writeback-not-written") {
+            self.write_out_all().await?;
+        }
+        self.flush_members().await?;
+        self.check_kept_are_paid().await?;
+        self.check_nothing_lost()
     }
 }

@@ -6,10 +6,11 @@
 //! pieces of the same length, data and the parity over it, need no lists. A read
 //! that fails is no verdict: the caller plans around the member.
 
-use crate::array::Inner;
 use crate::base::buffer::{Block, Buffer};
 use crate::base::join::at_once;
 use crate::base::write_set::Patch;
+use crate::core::authority::Authority;
+use crate::data::DataPlane;
 use crate::data::parity::weight;
 use crate::data::reconstruct::Failed;
 use crate::data::stripe::{Contents, code, component, reason};
@@ -40,7 +41,7 @@ impl Modification<'_> {
     }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// What patches of a stripe ask for, where it is this and nothing else.
     pub(crate) fn modification<'a>(
         &self,
@@ -50,7 +51,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     ) -> Option<Modification<'a>> {
         let [Patch { at, block }] = patches else { return None };
         let first = number * parity.stripe_bytes();
-        let is_good = self.whole.get() && self.is_agreed(first + parity.stripe_bytes());
+        let is_good = self.core.health.whole.get() && self.core.is_agreed(first + parity.stripe_bytes());
         if !is_good || self.stripe_size_bytes().is_some() {
             return None;
         }
@@ -82,7 +83,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         for (role, outcome) in change.roles(parity).skip(1).zip(old) {
             let mut after = outcome?;
             let weight = weight(stripe, role, span.data);
-            self.kernel.combine_assign(
+            self.core.info.kernel.combine_assign(
                 &mut after,
                 &[(mutant!("stale-parity-of-a-piece" => 0, else weight), &before), (weight, new)],
             );
@@ -106,7 +107,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     async fn old_piece(&self, change: &Modification<'_>, role: Role) -> Result<Buffer, Failed> {
-        let mut into = self.pool.take(change.new.len());
+        let mut into = self.core.pool.take(change.new.len());
         if change.here.contains(role) {
             self.recall_into(&change.stripe, &change.transfer(role), &mut into);
             return Ok(into);

@@ -3,9 +3,10 @@
 //! Positions are component positions. A run that fails is the caller's to go
 //! round; a member that fails a write leaves the array here.
 
-use crate::array::Inner;
 use crate::base::buffer::Block;
 use crate::base::join::join_all;
+use crate::core::authority::Authority;
+use crate::data::DataPlane;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Member, MemberError, MemberErrorKind};
@@ -70,7 +71,7 @@ pub(crate) enum Unread {
     Left,
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Reads all of `runs` at once, where they are current; what fails is healed.
     pub(crate) async fn read_runs(&self, runs: Vec<Run>) -> Runs {
         self.read_runs_as(runs, Unread::Healed).await
@@ -79,15 +80,16 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// As [`Self::read_runs`]; `unread` says what becomes of what fails.
     pub(crate) async fn read_runs_as(&self, runs: Vec<Run>, unread: Unread) -> Runs {
         let reads = runs.iter().map(async |run| {
-            let device = self.device(run.slot).filter(|device| device.is_readable(run.range.clone())).ok_or(None)?;
-            let into = self.pool.take((run.range.end - run.range.start) as usize);
+            let device =
+                self.core.device(run.slot).filter(|device| device.is_readable(run.range.clone())).ok_or(None)?;
+            let into = self.core.pool.take((run.range.end - run.range.start) as usize);
             let (at, bytes) = (ComponentByte(run.range.start), into.len() as u64);
             let (result, buffer) = device.read_verified(at, into, Why::Sweep).await;
             let kind = result.as_ref().err().map(|error| error.kind);
             match unread {
                 Unread::Left if kind == Some(MemberErrorKind::TimedOut) => {
                     device.unanswered.set(Some(at));
-                    self.surroundings.unanswered.raise();
+                    self.core.surroundings.unanswered.raise();
                 }
                 Unread::Left => {}
                 Unread::HealedOfMedium if kind == Some(MemberErrorKind::Corrupt) => {}
@@ -109,7 +111,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// As [`Self::learn_runs`], of parts: slot, component byte and contents of each. How many blocks were not known.
     pub(crate) async fn learn_parts(&self, parts: &[(Slot, u64, Block)]) -> u64 {
         let learning = parts.iter().filter_map(|(slot, at, block)| {
-            let device = self.device(*slot)?;
+            let device = self.core.device(*slot)?;
             Some(async move { device.learn(ComponentByte(*at), block).await })
         });
         join_all(learning).await.into_iter().sum()
@@ -118,7 +120,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Of how many blocks of parts no checksum is known, though their members keep checksums.
     pub(crate) async fn count_unknown(&self, parts: &[(Slot, u64, Block)]) -> u64 {
         let counts = parts.iter().filter_map(|(slot, at, block)| {
-            let (device, bytes) = (self.device(*slot)?, block.len() as u64);
+            let (device, bytes) = (self.core.device(*slot)?, block.len() as u64);
             Some(async move { device.unknown_blocks(ComponentByte(*at), bytes).await })
         });
         join_all(counts).await.into_iter().sum()
@@ -140,7 +142,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
         }
         let writes = runs.into_iter().filter_map(|(run, blocks)| {
-            let device = self.device(run.slot)?;
+            let device = self.core.device(run.slot)?;
             Some(async move {
                 let result = device.write(ComponentByte(run.range.start), blocks.into(), Why::Sweep).await;
                 (device, result)

@@ -5,11 +5,12 @@
 //! a read is planned around; one that fails a write leaves the array before
 //! the write is answered.
 
-use crate::array::Inner;
 use crate::base::buffer::{Block, Buffer};
 use crate::base::join::{at_once, join_all};
 use crate::base::notify::Seen;
 use crate::base::write_set::Patch;
+use crate::core::authority::Authority;
+use crate::data::DataPlane;
 use crate::data::cached_stripes::{hull, in_units_where_lost};
 use crate::data::mirror::join_parts;
 use crate::data::parity::{Known, compute};
@@ -79,7 +80,7 @@ fn length(range: &Range<u32>) -> usize {
     (range.end - range.start) as usize
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     pub(crate) async fn read_striped(
         &self,
         parity: &Parity,
@@ -102,7 +103,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     pub(crate) fn device_of(&self, stripe: &Stripe, role: Role) -> Option<Rc<Device<M>>> {
-        self.device(stripe.slot_of(role)?)
+        self.core.device(stripe.slot_of(role)?)
     }
 
     /// What the members can give of a stripe now, from `within` its chunks; `failed` is what has just
@@ -113,12 +114,12 @@ impl<M: Member, C: Clock> Inner<M, C> {
             unreadable: failed,
             absent: Symbols::EMPTY,
             parity_trusted: mutant!("untrusted-parity-used")
-                || self.is_agreed((stripe.number() + 1) * parity.stripe_bytes()),
+                || self.core.is_agreed((stripe.number() + 1) * parity.stripe_bytes()),
         };
-        if self.whole.get() {
+        if self.core.health.whole.get() {
             return health;
         }
-        for (index, device) in self.slots.borrow().iter().enumerate() {
+        for (index, device) in self.core.roster.slots.borrow().iter().enumerate() {
             let role = stripe.role_of(format::units::Slot(index as u16));
             let active = device.as_ref().filter(|device| device.is_active());
             if active.is_none() {
@@ -131,7 +132,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         health
     }
 
-    /// As [`Inner::health`], for a read: of two parities one is left in peace
+    /// As [`DataPlane::health`], for a read: of two parities one is left in peace
     /// where the other is enough.
     pub(crate) fn read_health(&self, parity: &Parity, stripe: &Stripe, within: Range<u32>, failed: Symbols) -> Health {
         let mut health = self.health(parity, stripe, within, failed);
@@ -160,10 +161,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let mut lock = None;
         let mut failed = Symbols::EMPTY;
         let mut last_error = None;
-        let mut places = self.places.seen();
+        let mut places = self.core.roster.slot_changed.seen();
         loop {
-            if places != self.places.seen() {
-                (places, failed) = (self.places.seen(), Symbols::EMPTY); // another one is asked there now
+            if places != self.core.roster.slot_changed.seen() {
+                (places, failed) = (self.core.roster.slot_changed.seen(), Symbols::EMPTY); // another one is asked there now
             }
             let health = self.read_health(parity, &share.stripe, self.touched(parity, &share.spans), failed);
             let is_lost = |span: &Span| health.unreadable.contains(Role::Data(span.data));
@@ -171,7 +172,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 self.read_directly(&share, into).await
             } else if locked == Locked::No && lock.is_none() {
                 self.gathering.close_within(&(number..number + 1));
-                lock = Some(self.locks.shared(number..number + 1).await);
+                lock = Some(self.core.locks.shared(number..number + 1).await);
                 continue; // the array may have changed meanwhile
             } else {
                 let known = self.known(&share.stripe, &share.spans, &[]);
@@ -181,9 +182,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
                         return Box::pin(self.read_in_rows(parity, &share, unit, into, Locked::Exclusively)).await;
                     }
                     let at = number * parity.stripe_bytes();
-                    return Err(self.io_error(at, share.bytes as u64, last_error.as_ref()));
+                    return Err(self.core.io_error(at, share.bytes as u64, last_error.as_ref()));
                 };
-                let reading = Reading::new(&self.pool, share.stripe, &share.spans, plan, into);
+                let reading = Reading::new(&self.core.pool, share.stripe, &share.spans, plan, into);
                 self.read_and_solve(parity, reading).await
             };
             into = buffer;
@@ -192,7 +193,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 Err((role, error)) if failed.contains(role) => {
                     // Neither what it holds nor what the others say is what was written.
                     let at = number * parity.stripe_bytes();
-                    return Err(self.io_error(at, share.bytes as u64, error.as_ref()));
+                    return Err(self.core.io_error(at, share.bytes as u64, error.as_ref()));
                 }
                 Err((role, error)) => {
                     failed = failed.with(role);
@@ -214,7 +215,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     fn finer_unit(&self, spans: &[Span]) -> Option<u32> {
         let touched = hull(spans.iter().map(|span| &span.within));
         let is_larger = |unit: &u32| touched.start / unit < (touched.end - 1) / unit;
-        [ROW_BYTES as u32, self.block_bytes as u32].into_iter().find(is_larger)
+        [ROW_BYTES as u32, self.core.info.block_bytes as u32].into_iter().find(is_larger)
     }
 
     async fn read_in_rows(
@@ -324,7 +325,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Carries out reads at once; says which chunk failed first.
     async fn read_transfers(&self, stripe: &Stripe, transfers: &[Transfer], why: Why) -> Result<Contents, Failed> {
         let reads = transfers.iter().map(|transfer| {
-            let into = self.pool.take(length(&transfer.within));
+            let into = self.core.pool.take(length(&transfer.within));
             self.read_chunk(stripe, transfer.role, transfer.within.start, into, why)
         });
         let results = at_once(reads).await;
@@ -337,7 +338,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Writes a part of one stripe, in whole blocks; the caller keeps others off the stripe.
     pub(crate) async fn write_part(&self, parity: &Parity, number: u64, patches: &[Patch]) -> Result<(), ArrayError> {
         let mut unread = None;
-        let places = self.places.seen();
+        let places = self.core.roster.slot_changed.seen();
         if let Some(change) = self.modification(parity, number, patches) {
             match self.modify(parity, &change).await {
                 Ok(written) => return written,
@@ -348,7 +349,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         Box::pin(self.write_any_part(parity, number, patches, places, unread)).await
     }
 
-    /// As [`Inner::write_part`], whatever is asked for and whoever is missing. `unread` is what was tried in vain,
+    /// As [`DataPlane::write_part`], whatever is asked for and whoever is missing. `unread` is what was tried in vain,
     /// since `places` was seen.
     async fn write_any_part(
         &self,
@@ -364,8 +365,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let mut failed = unread.iter().map(|(role, _)| *role).collect();
         let mut last_error = unread.and_then(|(_, error)| error);
         loop {
-            if places != self.places.seen() {
-                (places, failed) = (self.places.seen(), Symbols::EMPTY); // another one is asked there now
+            if places != self.core.roster.slot_changed.seen() {
+                (places, failed) = (self.core.roster.slot_changed.seen(), Symbols::EMPTY); // another one is asked there now
             }
             let health = self.health(parity, &share.stripe, self.touched(parity, &share.spans), failed);
             let known = if is_whole { Default::default() } else { self.known(&share.stripe, &share.spans, &kept) };
@@ -374,7 +375,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
                     return Box::pin(self.write_in_rows(parity, number, unit, patches)).await;
                 }
                 let at = share.stripe.number() * parity.stripe_bytes();
-                return Err(self.io_error(at, share.bytes as u64, last_error.as_ref()));
+                return Err(self.core.io_error(at, share.bytes as u64, last_error.as_ref()));
             };
             match self.old_contents(&share.stripe, &plan, Why::Rmw).await {
                 Ok(old) => return self.write_planned(parity, &share, &plan, &old, &new).await,
@@ -395,7 +396,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         new: &[(Transfer, Block)],
     ) -> Result<(), ArrayError> {
         let known = Known { old, new };
-        let parities = compute(self.kernel, &self.pool, parity, &share.stripe, &known, plan);
+        let parities = compute(self.core.info.kernel, &self.core.pool, parity, &share.stripe, &known, plan);
         let kept = kept_pieces(&known, plan);
         let blocks = |transfer: &Transfer| -> Pieces {
             let (source, kept) = match transfer.role {
@@ -449,7 +450,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if failures.is_empty() || mutant!("write-error-ignored") {
             Ok(())
         } else {
-            Box::pin(self.record_failures(failures)).await
+            Box::pin(self.authority.record_failures(failures)).await
         }
     }
 }
@@ -500,7 +501,7 @@ fn pieces(parity: &Parity, number: u64, patches: &[Patch]) -> (Share, Contents) 
     (share, new)
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// The unit in bytes that is in force.
     pub(crate) fn stripe_size_bytes(&self) -> Option<u32> {
         self.stripe_size.get().bytes()

@@ -5,7 +5,8 @@
 //! needed, in one transfer for each member and stripe, and is never worse; a
 //! fixed unit is for those who want md's behaviour, or to compare with it.
 
-use crate::array::Array;
+use crate::core::authority::Authority;
+use crate::data::DataPlane;
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
 use crate::seam::member::Member;
@@ -52,22 +53,16 @@ impl StripeSize {
     }
 }
 
-impl<M: Member, C: Clock> Array<M, C> {
-    /// Changes the unit, for requests that begin from now on.
-    ///
-    /// # Errors
-    /// When the array cannot have it; nothing changed.
-    pub fn set_stripe_size(&self, stripe_size: StripeSize) -> Result<(), Refusal> {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
+    /// [`crate::Array::set_stripe_size`].
+    pub(crate) fn set_stripe_size(&self, stripe_size: StripeSize) -> Result<(), Refusal> {
         self.check_stripe_size(stripe_size)?;
-        self.0.stripe_size.set(stripe_size);
+        self.stripe_size.set(stripe_size);
         Ok(())
     }
 
-    /// Whether the array can have this unit.
-    ///
-    /// # Errors
-    /// When it cannot.
-    pub fn check_stripe_size(&self, stripe_size: StripeSize) -> Result<(), Refusal> {
-        stripe_size.check(self.0.geometry())
+    /// [`crate::Array::check_stripe_size`].
+    pub(crate) fn check_stripe_size(&self, stripe_size: StripeSize) -> Result<(), Refusal> {
+        stripe_size.check(self.core.geometry())
     }
 }

@@ -11,10 +11,11 @@
 //! of requests into the dearest. (md asks its user instead: the module parameter
 //! `devices_handle_discard_safely`.)
 
-use crate::array::{Array, Inner};
 use crate::base::buffer::Block;
 use crate::base::join::join_all;
 use crate::base::range_lock::RangeGuard;
+use crate::core::authority::Authority;
+use crate::data::DataPlane;
 use crate::data::request::Durability;
 use crate::device::Device;
 use crate::seam::clock::Clock;
@@ -49,56 +50,60 @@ struct Extent<M> {
     bytes: u64,
 }
 
-impl<M: Member, C: Clock> Array<M, C> {
-    /// Makes the range read as zeros.
-    ///
-    /// # Errors
-    /// As [`Array::write`].
-    pub async fn write_zeroes(&self, at: u64, bytes: u64, durability: Durability) -> Result<(), ArrayError> {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
+    /// [`crate::Array::write_zeroes`].
+    pub(crate) async fn write_zeroes(
+        self: &Rc<Self>,
+        at: u64,
+        bytes: u64,
+        durability: Durability,
+    ) -> Result<(), ArrayError> {
         self.zero(at, bytes, Means::Zero, durability).await
     }
 
-    /// As [`Array::write_zeroes`]; members may let go of the space.
-    ///
-    /// # Errors
-    /// As [`Array::write`].
-    pub async fn punch_hole(&self, at: u64, bytes: u64, durability: Durability) -> Result<(), ArrayError> {
+    /// [`crate::Array::punch_hole`].
+    pub(crate) async fn punch_hole(
+        self: &Rc<Self>,
+        at: u64,
+        bytes: u64,
+        durability: Durability,
+    ) -> Result<(), ArrayError> {
         self.zero(at, bytes, Means::Discard, durability).await
     }
 
-    /// The range's contents no longer matter. Where members can, it reads as
-    /// zeros afterwards, or with levels without redundancy as anything;
-    /// otherwise it stays as it is.
-    ///
-    /// # Errors
-    /// As [`Array::write`].
-    pub async fn discard(&self, at: u64, bytes: u64) -> Result<(), ArrayError> {
-        let inner = &*self.0;
-        let inside = inner.enter_to_write(at, bytes)?;
-        if inner.is_redundant() {
+    /// [`crate::Array::discard`].
+    pub(crate) async fn discard(self: &Rc<Self>, at: u64, bytes: u64) -> Result<(), ArrayError> {
+        let inside = self.core.enter_to_write(at, bytes)?;
+        if self.core.is_redundant() {
             drop(inside);
-            let all_promise = inner.slots.borrow().iter().flatten().all(|device| device.discards_to_zeros.get());
+            let all_promise =
+                self.core.roster.slots.borrow().iter().flatten().all(|device| device.discards_to_zeros.get());
             return if all_promise { self.punch_hole(at, bytes, Durability::Ordinary).await } else { Ok(()) };
         }
-        let _writing = inner.writers.begin();
-        match inner.geometry() {
-            Geometry::Mapping(mapping) => inner.discard_alone(mapping, at, bytes).await,
+        let _writing = self.core.writers.begin();
+        match self.core.geometry() {
+            Geometry::Mapping(mapping) => self.discard_alone(mapping, at, bytes).await,
             Geometry::Parity(_) => unreachable!("parity is redundancy"),
         }
     }
 
-    async fn zero(&self, at: u64, bytes: u64, means: Means, durability: Durability) -> Result<(), ArrayError> {
-        let inner = &*self.0;
-        drop(inner.enter_to_write(at, bytes)?);
-        inner.check_room().await?;
-        let (unit, end) = (inner.zero_unit(), at + bytes);
+    async fn zero(
+        self: &Rc<Self>,
+        at: u64,
+        bytes: u64,
+        means: Means,
+        durability: Durability,
+    ) -> Result<(), ArrayError> {
+        drop(self.core.enter_to_write(at, bytes)?);
+        self.check_room().await?;
+        let (unit, end) = (self.zero_unit(), at + bytes);
         let whole = at.next_multiple_of(unit).min(end)..(end / unit * unit).max(at.next_multiple_of(unit).min(end));
         self.write_zeros(at..whole.start).await?;
         let batch = BATCH_BYTES.next_multiple_of(unit);
         for start in whole.clone().step_by(batch as usize) {
-            let _inside = inner.enter_to_write(at, bytes)?;
-            let _writing = inner.writers.begin();
-            inner.zero_whole(start..(start + batch).min(whole.end), means).await?;
+            let _inside = self.core.enter_to_write(at, bytes)?;
+            let _writing = self.core.writers.begin();
+            self.zero_whole(start..(start + batch).min(whole.end), means).await?;
         }
         self.write_zeros(whole.end..end).await?;
         match durability {
@@ -108,8 +113,8 @@ impl<M: Member, C: Clock> Array<M, C> {
     }
 
     /// Zeros as data.
-    async fn write_zeros(&self, range: Range<u64>) -> Result<(), ArrayError> {
-        let zeros = self.pool().zeroed((range.end - range.start).min(ZEROS_BYTES) as usize).freeze();
+    async fn write_zeros(self: &Rc<Self>, range: Range<u64>) -> Result<(), ArrayError> {
+        let zeros = self.core.pool.zeroed((range.end - range.start).min(ZEROS_BYTES) as usize).freeze();
         for start in range.clone().step_by(ZEROS_BYTES as usize) {
             let length = (range.end - start).min(ZEROS_BYTES) as usize;
             self.write(start, zeros.slice(0..length), Durability::Ordinary).await?;
@@ -118,52 +123,52 @@ impl<M: Member, C: Clock> Array<M, C> {
     }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// What can be zeroed without reading anything.
     fn zero_unit(&self) -> u64 {
-        match self.geometry() {
+        match self.core.geometry() {
             Geometry::Parity(parity) => parity.stripe_bytes(),
-            Geometry::Mapping(_) => self.block_bytes,
+            Geometry::Mapping(_) => self.core.info.block_bytes,
         }
     }
 
     /// Zeroes whole units.
     async fn zero_whole(&self, range: Range<u64>, means: Means) -> Result<(), ArrayError> {
         let _lock = self.lock_whole(&range).await;
-        self.to_the_end(self.marked(&range, self.zero_extents(&range, means))).await
+        self.core.to_the_end(self.marked(&range, self.zero_extents(&range, means))).await
     }
 
     /// Keeps others off whole units, and off all that shares their parity.
     async fn lock_whole(&self, range: &Range<u64>) -> RangeGuard<'_> {
-        match self.geometry() {
-            Geometry::Mapping(_) => self.locks.exclusive(range.clone()).await,
+        match self.core.geometry() {
+            Geometry::Mapping(_) => self.core.locks.exclusive(range.clone()).await,
             Geometry::Parity(parity) => {
                 let stripes = range.start / parity.stripe_bytes()..range.end / parity.stripe_bytes();
                 self.gathering.close_within(&stripes);
-                self.locks.exclusive(stripes).await
+                self.core.locks.exclusive(stripes).await
             }
         }
     }
 
     async fn zero_extents(&self, range: &Range<u64>, means: Means) -> Result<(), ArrayError> {
-        let extents = match self.geometry() {
+        let extents = match self.core.geometry() {
             Geometry::Parity(parity) => self.extents_of_stripes(parity, range),
             Geometry::Mapping(mapping) => self.extents_of_pieces(mapping, range),
         };
-        let zeros = self.pool.zeroed(ZEROS_BYTES as usize).freeze();
+        let zeros = self.core.pool.zeroed(ZEROS_BYTES as usize).freeze();
         let results = join_all(extents.iter().map(|extent| extent.zero(means, &zeros))).await;
         let mut failures = Vec::new();
         for (extent, result) in extents.iter().zip(results) {
             let Err(error) = result else { continue };
-            if !self.is_redundant() {
-                return Err(self.io_error(range.start, range.end - range.start, Some(&error)));
+            if !self.core.is_redundant() {
+                return Err(self.core.io_error(range.start, range.end - range.start, Some(&error)));
             }
             // What came after the part that failed was not tried.
             let whole = MemberFault { at: extent.device.absolute(extent.at), bytes: extent.bytes, ..(*error).clone() };
             extent.device.note_zeros_owed(extent.at, extent.bytes, &Err(error));
             failures.push((extent.device.clone(), whole.into()));
         }
-        self.record_failures(failures).await
+        self.authority.record_failures(failures).await
     }
 
     /// Each member's part of whole stripes, which is contiguous. What the cache
@@ -173,7 +178,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let (first, last) = (range.start / width, range.end / width);
         self.forget_stripes(parity, first..last);
         let at = ComponentByte(first * chunk);
-        let devices = (0..parity.slots()).filter_map(|slot| self.device(Slot(slot)));
+        let devices = (0..parity.slots()).filter_map(|slot| self.core.device(Slot(slot)));
         devices.map(|device| Extent { device, at, bytes: (last - first) * chunk }).collect()
     }
 
@@ -186,7 +191,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             for &(slot, at) in &piece.copies {
                 let own = &mut growing[slot.index()];
                 let next = own.iter().find(|&&index| extents[index].at.0 + extents[index].bytes == at.0);
-                match (next, self.device(slot)) {
+                match (next, self.core.device(slot)) {
                     (Some(&index), _) => extents[index].bytes += piece.bytes,
                     (None, Some(device)) => {
                         own.push(extents.len());
@@ -201,18 +206,18 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// A discard of a level without redundancy: every member does what it can.
     async fn discard_alone(&self, mapping: &Mapping, at: u64, bytes: u64) -> Result<(), ArrayError> {
-        let unit = self.block_bytes;
+        let unit = self.core.info.block_bytes;
         let (start, end) = (at.next_multiple_of(unit), (at + bytes) / unit * unit);
         let batches = (start..end).step_by(BATCH_BYTES as usize);
         for range in batches.map(|start| start..(start + BATCH_BYTES).min(end)) {
-            let _lock = self.locks.exclusive(range.clone()).await;
-            self.check_unbroken()?;
+            let _lock = self.core.locks.exclusive(range.clone()).await;
+            self.core.check_unbroken()?;
             let extents = self.extents_of_pieces(mapping, &range);
             let able = extents.iter().filter(|extent| extent.device.member.limits().discards);
             for result in join_all(able.map(|extent| extent.device.discard(extent.at, extent.bytes))).await {
                 match result {
                     Err(error) if error.kind != MemberErrorKind::Unsupported => {
-                        return Err(self.io_error(range.start, range.end - range.start, Some(&error)));
+                        return Err(self.core.io_error(range.start, range.end - range.start, Some(&error)));
                     }
                     _ => {}
                 }

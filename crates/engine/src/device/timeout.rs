@@ -10,12 +10,11 @@
 //!   to whoever heals ([`crate::control::read_repair`]). If it does not, it leaves, as one does that gave no answer to a write:
 //!   what it was told may still arrive there at any time, so it is never believed again as it is.
 
-use crate::array::Array;
 use crate::base::buffer::Pool;
 use crate::base::notify::Signal;
 use crate::device::{Device, DeviceState};
-use crate::seam::clock::Clock;
 use crate::seam::member::{Member, MemberError, MemberErrorKind, MemberFault, Operation};
+use crate::seam::observe::Observer;
 use format::units::MemberByte;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -44,6 +43,8 @@ pub(crate) struct Surroundings {
     pub(crate) is_successor_lost: Cell<bool>,
     /// Raised when a member begins or ends to owe data ([`crate::control::owed`]).
     pub(crate) owing: Signal,
+    /// Is told of every transfer of every member.
+    pub(crate) observer: RefCell<Option<Rc<dyn Observer>>>,
     pub(crate) tick: Cell<u64>,
     pub(crate) patience: Cell<Option<Duration>>,
 }
@@ -56,9 +57,15 @@ impl Surroundings {
             unanswered: Signal::default(),
             is_successor_lost: Cell::new(false),
             owing: Signal::default(),
+            observer: RefCell::default(),
             tick: Cell::new(0),
             patience: Cell::new(Some(PATIENCE)),
         })
+    }
+
+    /// Sets how long a member may take over one operation; `None` or zero: as long as it likes.
+    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
+        self.patience.set(patience.filter(|patience| !patience.is_zero()));
     }
 
     /// How long a member may take over one operation.
@@ -164,23 +171,5 @@ impl<M: Member> Device<M> {
             let source = Rc::new(std::io::Error::new(std::io::ErrorKind::TimedOut, reason));
             MemberFault { kind: MemberErrorKind::TimedOut, operation, at, bytes, source }.into()
         })
-    }
-}
-
-impl<M: Member, C: Clock> Array<M, C> {
-    /// Sets how long a member may take over one operation before it counts as failed; `None`: as long as it likes.
-    pub fn set_member_timeout(&self, timeout: Option<Duration>) {
-        self.0.surroundings.patience.set(timeout.filter(|timeout| !timeout.is_zero()));
-    }
-
-    /// Carries out `work` on an array that has no [`Array::keep_whole`] beside it: meanwhile what members do not answer in
-    /// time is given up.
-    pub async fn in_time<T>(&self, work: impl Future<Output = T>) -> T {
-        self.0.watched(work).await
-    }
-
-    /// How long a member may take over one operation.
-    pub fn member_timeout(&self) -> Option<Duration> {
-        self.0.surroundings.patience()
     }
 }

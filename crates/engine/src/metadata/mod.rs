@@ -2,3 +2,32 @@
 
 pub(crate) mod bitmap;
 pub(crate) mod superblocks;
+
+use crate::base::notify::Signal;
+use crate::base::range_lock::RangeLocks;
+use crate::core::Core;
+use crate::metadata::bitmap::Intent;
+use crate::metadata::superblocks::Record;
+use crate::seam::clock::Clock;
+use crate::seam::member::Member;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Superblocks and bitmap of an array.
+pub(crate) struct Metadata<M: Member, C: Clock> {
+    pub(crate) core: Rc<Core<M, C>>,
+    pub(crate) record: RefCell<Record>,
+    /// Raised when the array is marked dirty.
+    pub(crate) marked_dirty: Signal,
+    pub(crate) intent: RefCell<Option<Rc<Intent<M>>>>,
+    /// Held while superblocks or bitmaps are written.
+    pub(crate) lock: RangeLocks,
+}
+
+impl<M: Member, C: Clock> Metadata<M, C> {
+    pub(crate) fn new(core: Rc<Core<M, C>>, record: Record, intent: Option<Intent<M>>) -> Self {
+        let intent = RefCell::new(intent.map(Rc::new));
+        let record = RefCell::new(record);
+        Self { core, record, marked_dirty: Signal::default(), intent, lock: RangeLocks::default() }
+    }
+}

@@ -1,15 +1,17 @@
 //! What the superblocks say: dirty and clean, who belongs, who failed.
 //!
-//! Every change goes through [`Inner::publish`]: bitmap header, then
+//! Every change goes through [`Metadata::publish`]: bitmap header, then
 //! superblocks, on all members that are left, flushed, before whoever caused
 //! it goes on, and before any other write is answered that already reckons with it.
 //! Events move by two when a member stays behind, because one behind is still
 //! accepted (by md, and by `assemble`); in two rounds, so that a loss of power
 //! in between leaves no two of the others more than one apart.
 
-use crate::array::{Array, Inner};
 use crate::base::join::join_all;
+use crate::core::authority::Authority;
 use crate::device::{Device, DeviceState, Failures};
+use crate::metadata::Metadata;
+use crate::metadata::bitmap::Intended;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::{Member, MemberError, MemberErrorKind};
@@ -17,8 +19,8 @@ use crate::seam::observe::Why;
 use crate::seam::report::ChangeKind;
 use format::superblock::{BitmapPlace, DeviceRole, Resync, Superblock, Timestamp};
 use format::units::{Sectors, Slot};
+use std::ops::Range;
 use std::rc::Rc;
-use std::time::Duration;
 
 /// The fields that all superblocks of the array share and that change.
 pub(crate) struct Record {
@@ -67,16 +69,16 @@ pub(crate) const ROUNDS_TO_LEAVE_BEHIND: u32 = 2;
 /// Rounds that leave behind who was not there at assembly: a round cut short may have told him alone of the next event.
 pub(crate) const ROUNDS_TO_LEAVE_ABSENT: u32 = ROUNDS_TO_LEAVE_BEHIND + 1;
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Metadata<M, C> {
     /// Before the first write: every member says that the array is in use.
     pub(crate) async fn mark_dirty(&self) -> Result<(), ArrayError> {
-        if self.is_marked_dirty() || !self.is_redundant() {
+        if self.is_marked_dirty() || !self.core.is_redundant() {
             return Ok(());
         }
         // Boxed: seldom, and every write's future would have to hold it.
         Box::pin(async {
-            let _lock = self.metadata.exclusive(0..1).await;
-            self.check_unbroken()?;
+            let _lock = self.lock.exclusive(0..1).await;
+            self.core.check_unbroken()?;
             if self.is_marked_dirty() {
                 return Ok(());
             }
@@ -102,9 +104,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// the superblocks must say that they have, or these would be believed
     /// after a loss of power.
     pub(crate) async fn settle(&self) -> Result<(), ArrayError> {
-        if self.surroundings.is_successor_lost.get() {
-            let _lock = self.metadata.exclusive(0..1).await;
-            self.leave_behind(self.failed_successors()).await?;
+        if self.core.surroundings.is_successor_lost.get() {
+            let _lock = self.lock.exclusive(0..1).await;
+            self.leave_behind(self.core.failed_successors()).await?;
         }
         // What an earlier user wrote, and nobody flushed, is flushed without those who are absent now.
         let is_absent_owed = || {
@@ -114,12 +116,12 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if self.record.borrow().dirty {
             return self.mark_dirty().await;
         }
-        if !self.is_redundant() || !is_absent_owed() || mutant!("flush-without-absent") {
+        if !self.core.is_redundant() || !is_absent_owed() || mutant!("flush-without-absent") {
             return Ok(());
         }
         Box::pin(async {
-            let _lock = self.metadata.exclusive(0..1).await;
-            self.check_unbroken()?;
+            let _lock = self.lock.exclusive(0..1).await;
+            self.core.check_unbroken()?;
             if is_absent_owed() { self.publish().await } else { Ok(()) }
         })
         .await
@@ -132,18 +134,18 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if !is_owed() {
             return Ok(());
         }
-        let _lock = self.metadata.exclusive(0..1).await;
-        self.check_unbroken()?;
+        let _lock = self.lock.exclusive(0..1).await;
+        self.core.check_unbroken()?;
         if is_owed() { self.publish().await } else { Ok(()) }
     }
 
     /// After a resync: copies and parity agree, and the superblocks may say so.
     pub(crate) async fn record_agreement(&self) -> Result<(), ArrayError> {
         self.flush_devices().await?;
-        let _lock = self.metadata.exclusive(0..1).await;
-        self.check_unbroken()?;
-        self.agreed.set(true);
-        self.slots.borrow().iter().flatten().for_each(|device| device.is_forced.set(false));
+        let _lock = self.lock.exclusive(0..1).await;
+        self.core.check_unbroken()?;
+        self.core.health.agreed.set(true);
+        self.core.roster.slots.borrow().iter().flatten().for_each(|device| device.is_forced.set(false));
         self.record.borrow_mut().resync = Resync::Clean;
         if let Some(intent) = self.intent() {
             intent.forget_found();
@@ -153,20 +155,20 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// `at_rest` is asked after the flush whether anything was written since.
     pub(crate) async fn flush_and_mark_clean(&self, at_rest: impl Fn() -> bool) -> Result<(), ArrayError> {
-        let agreed_below = self.agreed_below.get();
+        let agreed_below = self.core.health.agreed_below.get();
         if !mutant!("clean-without-flush") {
             self.flush_devices().await?;
         }
-        let _lock = self.metadata.exclusive(0..1).await;
-        self.check_unbroken()?;
-        if self.owes_any() && self.record.borrow().dirty && !mutant!("clean-while-owing") {
-            return Err(self.no_room());
+        let _lock = self.lock.exclusive(0..1).await;
+        self.core.check_unbroken()?;
+        if self.core.owes_any() && self.record.borrow().dirty && !mutant!("clean-while-owing") {
+            return Err(self.core.no_room());
         }
         if !self.record.borrow().dirty || !at_rest() {
             return Ok(());
         }
-        if agreed_below > 0 && !self.agreed.get() {
-            self.record.borrow_mut().resync = self.resync_offset(agreed_below);
+        if agreed_below > 0 && !self.core.health.agreed.get() {
+            self.record.borrow_mut().resync = self.core.resync_offset(agreed_below);
         }
         // From here on a write that begins waits for the lock and marks the array dirty anew.
         self.record.borrow_mut().dirty = false;
@@ -174,11 +176,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     pub(crate) async fn flush_devices(&self) -> Result<(), ArrayError> {
-        let devices = self.devices();
+        let devices = self.core.devices();
         let flushes = join_all(devices.iter().map(|device| device.flush(Why::Data))).await;
         let failed = devices.into_iter().zip(flushes).filter_map(|(device, result)| Some((device, result.err()?)));
         self.record_failures(failed.collect()).await?;
-        self.check_unbroken()
+        self.core.check_unbroken()
     }
 
     /// A member failed a write: what it lacks now is a bad block of it, or it leaves the array; the
@@ -188,16 +190,16 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// `NoSpace`, with nothing recorded, when a member had no room. When the array cannot do without it; then it takes no more writes, and
     /// the superblocks stay as they are, dirty.
     pub(crate) async fn record_failure(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
-        if self.is_redundant() && self.is_owed(device, error) {
+        if self.core.is_redundant() && self.core.is_owed(device, error) {
             return Err(ArrayError::new(ArrayErrorKind::NoSpace, format!("{}: no room: {error}", device.name)));
         }
-        let _lock = self.metadata.exclusive(0..1).await;
-        if let Some(range) = self.data_of(device, error).filter(|_| device.state.get() == DeviceState::InSync) {
-            self.check_unbroken()?;
-            if !self.goes_on_without(device, &range) {
-                return Err(self.break_off(device, error));
+        let _lock = self.lock.exclusive(0..1).await;
+        if let Some(range) = self.core.data_of(device, error).filter(|_| device.state.get() == DeviceState::InSync) {
+            self.core.check_unbroken()?;
+            if !self.core.goes_on_without(device, &range) {
+                return Err(self.core.break_off(device, error));
             }
-            if self.becomes_bad(device, &range, error) {
+            if self.core.becomes_bad(device, &range, error) {
                 return self.publish().await;
             }
         }
@@ -208,7 +210,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// The caller holds the metadata lock.
     pub(crate) async fn leave_behind(&self, failures: Failures<M>) -> Result<(), ArrayError> {
         self.expel_all(failures)?;
-        self.check_unbroken()?;
+        self.core.check_unbroken()?;
         if self.record.borrow().owed > 0 && !mutant!("answered-before-recorded") {
             self.publish().await
         } else {
@@ -221,7 +223,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             match device.state.get() {
                 DeviceState::Spare => {
                     self.set_faulty(&device);
-                    self.tell(&device, None, ChangeKind::Left, Some(&error.to_string()));
+                    self.core.tell(&device, None, ChangeKind::Left, Some(&error.to_string()));
                 }
                 DeviceState::Faulty => {}
                 DeviceState::InSync | DeviceState::Recovering { .. } => self.expel(&device, &error)?,
@@ -232,13 +234,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Takes a device out of its slot, if the array survives that.
     fn expel(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
-        if !self.survives_without(device) {
-            return Err(self.break_off(device, error));
+        if !self.core.survives_without(device) {
+            return Err(self.core.break_off(device, error));
         }
-        let slot = self.slot_of_device(device);
+        let slot = self.core.slot_of_device(device);
         self.set_faulty(device);
-        self.note_change(device, slot, ChangeKind::Left, Some(&error.to_string()));
-        let (left, slots) = (self.slots.borrow().iter().flatten().count(), self.geometry().slots());
+        self.core.note_change(device, slot, ChangeKind::Left, Some(&error.to_string()));
+        let (left, slots) = (self.core.roster.slots.borrow().iter().flatten().count(), self.core.geometry().slots());
         tracing::error!("{} leaves the array: {error}; it goes on with {left} of {slots} members", device.name);
         Ok(())
     }
@@ -246,19 +248,18 @@ impl<M: Member, C: Clock> Inner<M, C> {
     fn set_faulty(&self, device: &Rc<Device<M>>) {
         device.state.set(DeviceState::Faulty);
         device.owed.clear();
-        self.surroundings.owing.raise();
+        self.core.surroundings.owing.raise();
         device.under_way.give_up();
-        self.cache.borrow_mut().clear();
+        self.core.listener().inspect(|listener| listener.slots_changed());
         self.dismiss(device);
-        self.read_ahead.clear();
-        let mut slots = self.slots.borrow_mut();
+        let mut slots = self.core.roster.slots.borrow_mut();
         if let Some(slot) = slots.iter_mut().find(|slot| slot.as_ref().is_some_and(|d| Rc::ptr_eq(d, device))) {
             device.is_leaving.set(false);
             // As far as it has come.
             *slot = device.successor.take();
             if let Some(successor) = &*slot {
                 successor.superblock.borrow_mut().replacement = false;
-                self.places.raise();
+                self.core.roster.slot_changed.raise();
             }
             // Unless it lacks what was written.
             if let Some(successor) = slot.take_if(|successor| successor.failure.borrow().is_some()) {
@@ -266,14 +267,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 self.record
                     .borrow_mut()
                     .set_role(successor.superblock.borrow().device_number.0.into(), DeviceRole::Faulty);
-                self.others.borrow_mut().push(successor);
+                self.core.roster.others.borrow_mut().push(successor);
             }
             if let Some(successor) = &*slot {
                 let reason = format!("takes over from {}", device.name);
-                self.tell(successor, None, ChangeKind::Recovering, Some(&reason));
+                self.core.tell(successor, None, ChangeKind::Recovering, Some(&reason));
             }
-            self.others.borrow_mut().push(device.clone());
-            self.whole.set(false);
+            self.core.roster.others.borrow_mut().push(device.clone());
+            self.core.health.whole.set(false);
         }
         drop(slots);
         let number = usize::from(device.superblock.borrow().device_number.0);
@@ -282,7 +283,6 @@ impl<M: Member, C: Clock> Inner<M, C> {
             *role = DeviceRole::Faulty;
         }
         record.owed = mutant!("one-round" => 1, else ROUNDS_TO_LEAVE_BEHIND);
-        self.sweeps.changed.raise(); // a spare may take over
     }
 
     /// Before a number or a slot is given to a device: whoever left before is two events behind by then,
@@ -308,7 +308,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// devices and not others, and one more would leave them two events apart.
     /// So after that the array takes no more changes.
     pub(crate) async fn publish(&self) -> Result<(), ArrayError> {
-        self.to_the_end(self.write_rounds()).await
+        self.core.to_the_end(self.write_rounds()).await
     }
 
     /// A bitmap for which a member has no room is not written, and nothing that follows it; the rounds stay owed.
@@ -318,7 +318,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             record.owed = record.owed.max(1);
         }
         while self.record.borrow().owed > 0 {
-            self.expel_all(self.failed_successors())?;
+            self.expel_all(self.core.failed_successors())?;
             let failures = self.write_round().await?;
             if failures.is_empty() {
                 self.record.borrow_mut().owed -= 1;
@@ -348,7 +348,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             return Ok(failures);
         }
         self.record.borrow_mut().events = events;
-        let staying = self.devices().into_iter().filter(|device| !device.is_leaving.get());
+        let staying = self.core.devices().into_iter().filter(|device| !device.is_leaving.get());
         let (changed, others): (Vec<_>, Vec<_>) =
             staying.partition(|device| device.is_untold.get() && !mutant!("newcomer-told-last"));
         let is_seated = |device: &&Rc<Device<M>>| matches!(device.state.get(), DeviceState::Recovering { .. });
@@ -356,7 +356,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             changed.iter().filter(is_seated).count() <= 1,
             "one would be called active by another before it says how far it is"
         );
-        let successors = self.successors();
+        let successors = self.core.successors();
         let is_first = |device: &Rc<Device<M>>| {
             matches!(device.state.get(), DeviceState::Recovering { .. })
                 || successors.iter().any(|(_, successor)| Rc::ptr_eq(successor, device))
@@ -376,7 +376,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     async fn write_superblocks(&self, devices: Vec<Rc<Device<M>>>) -> Failures<M> {
-        let writes = devices.iter().map(|device| device.write_superblock(self.superblock_of(device), &self.pool));
+        let writes = devices.iter().map(|device| device.write_superblock(self.superblock_of(device), &self.core.pool));
         let results = join_all(writes).await;
         let outcome = |(device, result): (Rc<Device<M>>, Result<(), MemberError>)| match result {
             Ok(()) => {
@@ -394,7 +394,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if !std::mem::take(&mut self.record.borrow_mut().is_flush_owed) {
             return Vec::new();
         }
-        let devices = self.devices();
+        let devices = self.core.devices();
         let flushes = join_all(devices.iter().map(|device| device.flush(Why::Superblock))).await;
         devices.into_iter().zip(flushes).filter_map(|(device, result)| Some((device, result.err()?))).collect()
     }
@@ -412,7 +412,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             // One that has changed since is told first of that, which the others do not know yet.
             own.events < events && is_told && (mutant!("level-before-told") || !device.is_untold.get())
         };
-        let devices: Vec<_> = self.devices().into_iter().filter(is_behind).collect();
+        let devices: Vec<_> = self.core.devices().into_iter().filter(is_behind).collect();
         let level = |device: &Rc<Device<M>>| {
             let mut superblock = device.superblock.borrow().clone();
             (superblock.events, superblock.resync) = (events, said.resync);
@@ -422,7 +422,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         };
         let writes = devices.iter().map(async |device| {
             let bitmap = device.superblock.borrow().bitmap;
-            let result = device.write_superblock(level(device), &self.pool).await;
+            let result = device.write_superblock(level(device), &self.core.pool).await;
             // One that is being added or removed just now is for the next events to tell of.
             device.superblock.borrow_mut().bitmap = bitmap;
             result
@@ -442,100 +442,62 @@ impl<M: Member, C: Clock> Inner<M, C> {
             false => record.resync,
         };
         superblock.roles.clone_from(&record.roles);
-        let wall = self.clock.wall();
+        let wall = self.core.clock.wall();
         // The kernel writes no microseconds: by them a keeper of checksums knows its own superblocks.
         superblock.updated = Timestamp { seconds: wall.as_secs(), micros: wall.subsec_micros().max(1) };
         superblock
     }
 }
 
-impl<M: Member, C: Clock> Array<M, C> {
-    /// Marks the array clean whenever nothing was written for `delay`, until it
-    /// is stopped: md's safe mode. So a crash while idle costs nothing. To be
-    /// run beside the requests by whoever serves the array.
-    pub async fn mark_clean_when_idle(&self, delay: Duration) {
-        let inner = &*self.0;
-        if inner.read_only {
-            return;
-        }
-        loop {
-            let (before, seen) = (inner.writers.at_rest(), inner.marked_dirty.seen());
-            let was_dirty = inner.record.borrow().dirty;
-            let is_over = match was_dirty {
-                true => inner.gate.closes_before(inner.clock.sleep_until(inner.clock.now() + delay)).await,
-                // Until then nothing wakes.
-                false => inner.gate.closes_before(inner.marked_dirty.changed_since(seen)).await,
-            };
-            let is_idle = || {
-                before.is_some() && inner.writers.at_rest() == before && !inner.gate.is_closed() && !inner.owes_any()
-            };
-            let has_failed =
-                |result: Result<(), ArrayError>| result.is_err_and(|error| error.kind != ArrayErrorKind::NoSpace);
-            if is_over || (was_dirty && is_idle() && has_failed(inner.flush_and_mark_clean(is_idle).await)) {
-                return; // or broken: it stays dirty
-            }
-        }
-    }
-
-    /// Marks a member faulty, as mdadm's `--fail`. `member` is its name, or the
-    /// last part of it where that is unique.
-    ///
-    /// # Errors
-    /// When there is no such member, the array cannot do without it, or the
-    /// others' superblocks could not be written.
-    pub async fn fail(&self, member: &str) -> Result<(), Refusal> {
-        let inner = &*self.0;
-        if inner.read_only {
+impl<M: Member, C: Clock> Metadata<M, C> {
+    /// [`crate::Array::fail`].
+    pub(crate) async fn fail(&self, member: &str) -> Result<(), Refusal> {
+        if self.core.info.read_only {
             return Err(Refusal::new("the array is read-only"));
         }
-        let device = inner.find(member)?;
-        let _inside = inner.gate.enter().ok_or_else(|| Refusal::new("the array is stopped"))?;
-        let _lock = inner.metadata.exclusive(0..1).await;
-        inner.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
+        let device = self.core.find(member)?;
+        let _inside = self.core.gate.enter().ok_or_else(|| Refusal::new("the array is stopped"))?;
+        let _lock = self.lock.exclusive(0..1).await;
+        self.core.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
         if device.state.get() == DeviceState::Faulty {
             return Ok(());
         }
-        if !inner.survives_without(&device) {
+        if !self.core.survives_without(&device) {
             return Err(Refusal::new("the array cannot do without this member")
                 .of(&device.name)
                 .advice("`mdspace status` shows which members are left, and whether a resync must end first"));
         }
-        let slot = inner.slot_of_device(&device);
-        inner.set_faulty(&device);
-        inner.tell(&device, slot, ChangeKind::Left, Some("called faulty by request"));
-        inner.publish().await.map_err(|error| error.refusal().of(&device.name))
+        let slot = self.core.slot_of_device(&device);
+        self.set_faulty(&device);
+        self.core.tell(&device, slot, ChangeKind::Left, Some("called faulty by request"));
+        self.publish().await.map_err(|error| error.refusal().of(&device.name))
     }
 
-    /// Lets go of a faulty or spare member, as mdadm's `--remove`. The others leave a spare behind: its number may be
-    /// given to another, which it must never be taken for.
-    ///
-    /// # Errors
-    /// When there is no such member, or it is active, or the others' superblocks could not be written.
-    pub async fn remove(&self, member: &str) -> Result<(), Refusal> {
-        let inner = &*self.0;
-        let device = inner.find(member)?;
-        let _lock = inner.metadata.exclusive(0..1).await;
+    /// [`crate::Array::remove`].
+    pub(crate) async fn remove(&self, member: &str) -> Result<(), Refusal> {
+        let device = self.core.find(member)?;
+        let _lock = self.lock.exclusive(0..1).await;
         if device.is_active() {
             return Err(Refusal::new("the member is active").of(&device.name).advice("fail it first"));
         }
-        inner.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
-        inner.tell(&device, None, ChangeKind::Removed, None);
+        self.core.roster.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
+        self.core.tell(&device, None, ChangeKind::Removed, None);
         if device.state.get() != DeviceState::Spare
-            || inner.read_only
-            || inner.broken.borrow().is_some()
+            || self.core.info.read_only
+            || self.core.health.failed.borrow().is_some()
             || mutant!("removed-not-left-behind")
         {
             return Ok(());
         }
-        inner.record.borrow_mut().owed = ROUNDS_TO_LEAVE_BEHIND;
-        inner.publish().await.map_err(|error| error.refusal().of(&device.name))
+        self.record.borrow_mut().owed = ROUNDS_TO_LEAVE_BEHIND;
+        self.publish().await.map_err(|error| error.refusal().of(&device.name))
     }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Metadata<M, C> {
     /// A device leaves that is a successor: the member keeps its place.
     pub(crate) fn dismiss(&self, device: &Rc<Device<M>>) {
-        let slots = self.slots.borrow();
+        let slots = self.core.roster.slots.borrow();
         let is_its = |old: &&Rc<Device<M>>| old.successor().is_some_and(|successor| Rc::ptr_eq(&successor, device));
         let place = slots.iter().zip(0..).find_map(|(old, slot)| Some((old.as_ref().filter(is_its)?, slot)));
         let Some((old, slot)) = place else { return };
@@ -545,7 +507,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.record
             .borrow_mut()
             .set_role(old.superblock.borrow().device_number.0.into(), DeviceRole::Active(Slot(slot)));
-        self.others.borrow_mut().push(device.clone());
+        self.core.roster.others.borrow_mut().push(device.clone());
     }
 
     /// Failures to write bits, of which those for want of room alone are an error of whoever asked: they wait.
@@ -569,5 +531,29 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
         }
         outcome
+    }
+}
+
+impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
+    type Mark = Intended<M>;
+
+    async fn mark_write(&self, range: &Range<u64>) -> Result<Intended<M>, ArrayError> {
+        Self::mark_write(self, range).await
+    }
+
+    async fn record_failure(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
+        Self::record_failure(self, device, error).await
+    }
+
+    async fn record_failures(&self, failures: Failures<M>) -> Result<(), ArrayError> {
+        Self::record_failures(self, failures).await
+    }
+
+    async fn settle(&self) -> Result<(), ArrayError> {
+        Self::settle(self).await
+    }
+
+    async fn flush_devices(&self) -> Result<(), ArrayError> {
+        Self::flush_devices(self).await
     }
 }

@@ -5,9 +5,7 @@
 //! transfer. It brings its own clock. While nobody watches, a transfer costs one
 //! look more.
 
-use crate::array::Array;
 use crate::base::buffer::{Block, Buffer};
-use crate::seam::clock::Clock;
 use crate::seam::member::{Limits, Member, MemberError, Operation};
 use format::units::MemberByte;
 use std::cell::{Ref, RefCell};
@@ -275,20 +273,5 @@ impl<M: Member> Member for Watched<M> {
 
     async fn write_zeroes(&self, at: MemberByte, bytes: u64) -> Result<(), MemberError> {
         Self::write_zeroes(self, at, bytes, Why::Checksum).await
-    }
-}
-
-impl<M: Member, C: Clock> Array<M, C> {
-    /// From now on `observer` is told of every transfer that begins, of members that join later too; nobody is
-    /// when it is `None`.
-    pub fn observe(&self, observer: Option<Rc<dyn Observer>>) {
-        let inner = &*self.0;
-        inner.observer.replace(observer);
-        for device in inner.members() {
-            inner.watch(&device.name, &device.member);
-        }
-        if let Some(intent) = inner.intent() {
-            inner.watch_file(&intent);
-        }
     }
 }

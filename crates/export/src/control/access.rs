@@ -1,9 +1,10 @@
-//! Who may ask for what.
+//! Access control of the control sockets: which client may send which request.
 //!
-//! Whoever can open the unix socket is its owner, or root: everything is allowed. A TCP port on the loopback
-//! address is open to every user of the machine, and to whatever a browser there is made to fetch: so what
-//! changes something needs a token, and requests that are addressed to some other host's name are
-//! refused, since a page of that host may have sent them (DNS rebinding).
+//! Only the owner of the unix socket and root can open it, so its clients may do everything. A TCP port on the loopback
+//! address is open to every user of the machine, and to any page that a browser there loads. So a request on TCP that
+//! changes something needs a token. A request addressed to another host's name is refused, because a page of that host
+//! may have sent it (DNS rebinding). This module never reads a socket; it judges headers only. Sources: RFC 6750
+//! (bearer tokens), RFC 9110 (Host).
 
 use super::{ApiError, Method};
 use axum::http::HeaderMap;
@@ -11,14 +12,16 @@ use axum::http::header::{AUTHORIZATION, HOST};
 use std::fmt;
 use std::net::IpAddr;
 
-/// The shortest token that is taken, in characters.
+/// Minimum length of a token, in characters.
 pub const TOKEN_CHARS_MIN: usize = 16;
 
-/// What a client on TCP has to know to change something.
+/// The secret that a client on TCP must send to change something.
 #[derive(Clone)]
 pub struct Token(String);
 
 impl Token {
+    /// A token of `text`.
+    ///
     /// # Errors
     /// When it is too short to be a secret, or cannot be sent in a header.
     pub fn new(text: &str) -> Result<Self, String> {
@@ -31,7 +34,7 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
-    /// Takes the same time wherever the first difference is.
+    /// Compares in time that does not depend on the position of the first difference.
     fn is(&self, other: &[u8]) -> bool {
         let own = self.0.as_bytes();
         own.len() == other.len() && own.iter().zip(other).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
@@ -44,17 +47,17 @@ impl fmt::Debug for Token {
     }
 }
 
-/// What the clients of a socket may do.
+/// What the clients of one socket may do.
 #[derive(Debug, Clone)]
 pub(super) enum Access {
     /// Everything.
     Owner,
-    /// Read; and change what they know the token for, if there is one.
+    /// Read. Changes need this token; without a token, changes are refused.
     Token(Option<Token>),
 }
 
 impl Access {
-    /// Refuses what is not allowed.
+    /// Refuses a request that `self` does not allow, with 401 or 403.
     pub(super) fn check(&self, method: Method, headers: &HeaderMap) -> Result<(), ApiError> {
         let Self::Token(token) = self else { return Ok(()) };
         let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
@@ -67,13 +70,13 @@ impl Access {
         }
         let Some(token) = token else {
             let advice = "use the control socket, or serve with --http-token-file";
-            return Err(ApiError::new(403, "nothing is changed through this port").advice(advice));
+            return Err(ApiError::new(403, "this port is read-only").advice(advice));
         };
         let given = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
         match given.and_then(|value| value.strip_prefix(b"Bearer ")) {
             Some(given) if token.is(given) => Ok(()),
-            Some(_) => Err(ApiError::new(401, "that is not the token")),
-            None => Err(ApiError::new(401, "this needs the token").advice("send Authorization: Bearer TOKEN")),
+            Some(_) => Err(ApiError::new(401, "wrong token")),
+            None => Err(ApiError::new(401, "this request needs the token").advice("send Authorization: Bearer TOKEN")),
         }
     }
 }
@@ -138,6 +141,6 @@ mod tests {
         {
             assert_eq!(Token::new(text).is_ok(), is_taken, "{text:?}");
         }
-        assert!(!format!("{:?}", Token::new(SECRET)).contains(SECRET), "it is not printed by accident");
+        assert!(!format!("{:?}", Token::new(SECRET)).contains(SECRET), "Debug must not print the token");
     }
 }

@@ -1,4 +1,5 @@
-//! A blocking client of the control socket, for the command.
+//! A blocking client of the control socket, for the command line. It never retries a request. Source:
+//! `docs/control.md`.
 
 use super::{ApiError, ErrorBody};
 use http_body_util::{BodyExt, Full, Limited};
@@ -12,34 +13,34 @@ use std::io;
 use std::path::{Path, PathBuf};
 use tokio::net::UnixStream;
 
-/// The longest answer that is read, in bytes.
+/// Maximum length of an answer, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// Why there is no answer, or not the one that was hoped for.
+/// Why a request got no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens there.
+    /// No server listens on the socket.
     #[error("{path}: {source}")]
     Connect {
         /// The socket.
         path: PathBuf,
-        /// The system's words.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The connection broke, or what answered is not a control socket.
-    #[error("{path}: no proper answer: {what}")]
+    /// The connection broke, or the peer does not speak the control protocol.
+    #[error("{path}: invalid answer: {what}")]
     Protocol {
         /// The socket.
         path: PathBuf,
-        /// What was wrong with it.
+        /// What was wrong with the answer.
         what: String,
     },
-    /// It was refused, or failed.
+    /// The server refused the request, or could not carry it out.
     #[error("{0}")]
     Api(ApiError),
 }
 
-/// Asks a control socket.
+/// A client of one control socket.
 #[derive(Debug)]
 pub struct Client {
     path: PathBuf,
@@ -50,7 +51,7 @@ impl Client {
     /// A client of the socket at `path`.
     ///
     /// # Errors
-    /// When nobody listens there.
+    /// When no server listens there.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
         let refused = |source| ClientError::Connect { path: path.into(), source };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(refused)?;
@@ -58,7 +59,7 @@ impl Client {
         Ok(Self { path: path.into(), runtime })
     }
 
-    /// Asks with GET.
+    /// Sends a GET request, and returns the JSON body of the answer.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -66,7 +67,7 @@ impl Client {
         self.ask(Method::GET, route, Bytes::new())
     }
 
-    /// Asks with POST.
+    /// Sends a POST request with a JSON body, and returns the JSON body of the answer.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -85,7 +86,7 @@ impl Client {
         Err(ClientError::Api(error))
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a connection of its own.
     async fn exchange(&self, method: Method, route: &str, body: Bytes) -> Result<(StatusCode, Bytes), ClientError> {
         let connected = UnixStream::connect(&self.path).await;
         let stream = connected.map_err(|source| ClientError::Connect { path: self.path.clone(), source })?;
@@ -107,7 +108,7 @@ impl Client {
         tokio::select! {
             biased;
             result = &mut exchange => result,
-            // The connection may end first, with the answer already here.
+            // The connection may end first, when the answer has already arrived.
             _ = connection => exchange.await,
         }
     }

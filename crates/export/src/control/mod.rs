@@ -1,11 +1,9 @@
-//! Control of a running array: HTTP and JSON over a unix socket of mode 0600,
-//! so that `curl --unix-socket` works as well as the command; and over a loopback TCP port, if asked.
+//! Control of a running array: HTTP and JSON over a unix socket of mode 0600, which `curl --unix-socket` reaches too,
+//! and optionally over a loopback TCP port.
 //!
-//! [`ROUTES`] is the one list of what can be asked; each route decodes its body
-//! into a [`Command`], and a [`ControlBackend`] carries commands out. The
-//! server runs on a management thread of its own and never touches data: the
-//! backend hands what it is asked to the array's thread. Described for users
-//! in `docs/control.md`.
+//! [`ROUTES`] is the one list of requests. Each route decodes its body into a [`Command`], and a [`ControlBackend`]
+//! carries commands out. The server runs on a management thread of its own and never touches data: the backend passes
+//! commands to the array's thread. `docs/control.md` describes the routes for users.
 
 mod access;
 mod client;
@@ -24,39 +22,39 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 
-/// The longest body of a request that is read, in bytes.
+/// Maximum length of a request's body, in bytes.
 pub const REQUEST_BYTES_MAX: usize = 64 << 10;
 
-/// What can be asked.
+/// A request to the array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// How the array is.
+    /// The state of the array.
     Status,
-    /// What was measured until now.
+    /// All measurements since the server's start.
     Measures,
-    /// The same and the status, as Prometheus reads them.
+    /// The measurements and the status, as OpenMetrics text for Prometheus.
     Metrics,
-    /// The members' last transfers.
+    /// The members' most recent transfers.
     Trace(TraceRequest),
-    /// Take a member out of use, as if it had failed.
+    /// Fail a member, as if its device had failed.
     FailMember(MemberRequest),
-    /// Let go of a member that is not in use.
+    /// Remove a member that is not in use.
     RemoveMember(MemberRequest),
-    /// Take in a new member, as a spare or for an empty slot.
+    /// Add a new member, as a spare or for an empty slot.
     AddMember(AddRequest),
-    /// Take a member back that was away.
+    /// Re-add a member that was away.
     ReAddMember(MemberRequest),
-    /// Replace a member by another while it stays in use.
+    /// Replace a member while it stays in use.
     ReplaceMember(ReplaceRequest),
-    /// Change settings of the running array: key and value, all or none.
+    /// Change settings of the running array, by key and value: all of them or none.
     Set(BTreeMap<String, String>),
-    /// Use more of each member, or have more copies or fewer.
+    /// Use more of each member, or change the number of copies.
     Grow(GrowRequest),
-    /// Begin a check or repair, or do something about the one that is under way.
+    /// Start a check or repair, or control the running one.
     Scrub(ScrubRequest),
-    /// What the check or repair under way, or the last one, found.
+    /// The findings of the running check or repair, or of the last one.
     ScrubReport,
-    /// Leave the array clean, and end.
+    /// Stop the array, leave it clean, and end the server.
     Stop,
 }
 
@@ -64,7 +62,7 @@ pub enum Command {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TraceRequest {
-    /// The number of the first that is wanted, as the last answer's `next` has it; none: only begin.
+    /// The number of the first transfer wanted: `next` of the last answer. Without it, tracing only starts.
     pub from: Option<u64>,
 }
 
@@ -72,7 +70,7 @@ pub struct TraceRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemberRequest {
-    /// As it was given to the command, or as `status` shows it.
+    /// Its name, as on the command line or in `status`.
     pub member: String,
 }
 
@@ -80,65 +78,65 @@ pub struct MemberRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AddRequest {
-    /// Its path, as the server finds it.
+    /// The path, as the server resolves it.
     pub member: String,
-    /// Take it even if it carries a superblock.
+    /// Add the device even if it carries a superblock.
     #[serde(default)]
     pub force: bool,
 }
 
-/// A body that names a member and who is to replace it.
+/// A body that names a member and its replacement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplaceRequest {
-    /// As it was given to the command, or as `status` shows it.
+    /// Its name, as on the command line or in `status`.
     pub member: String,
-    /// A spare of the array, or the path of a new member, as the server finds it.
+    /// A spare of the array, or the path of a new member, as the server resolves it.
     pub with: String,
-    /// Take a new one even if it carries a superblock.
+    /// Use a new member even if it carries a superblock.
     #[serde(default)]
     pub force: bool,
 }
 
-/// A body that says what an array is to grow to: one of these, by its name.
+/// A body with the size to grow to: one of these, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GrowRequest {
-    /// So many bytes of each member; as many as all of them have when there is no number.
+    /// Bytes used of each member. Without a number: as many as every member has.
     Size(Option<u64>),
-    /// So many copies of a RAID-1.
+    /// The number of copies of a RAID-1.
     RaidDevices(u16),
 }
 
-/// A body that asks for a check or repair.
+/// A body that starts or controls a check or repair.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScrubRequest {
-    /// What to do.
+    /// The action.
     pub action: ScrubCommand,
-    /// The first byte of the array to go over; the start when there is none.
+    /// The first byte of the array to sweep. Default: 0.
     #[serde(default)]
     pub offset: Option<u64>,
-    /// How many bytes; up to the end when there is none.
+    /// How many bytes to sweep. Default: up to the end.
     #[serde(default)]
     pub length: Option<u64>,
 }
 
-/// What is asked of a check or repair.
+/// The action on a check or repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScrubCommand {
-    /// Begin one that writes nothing.
+    /// Start a check, which writes nothing.
     Check,
-    /// Begin one that heals what is decided.
+    /// Start a repair, which rewrites blocks where the faulty member is identified.
     Repair,
-    /// Begin one that also takes md's choice where nothing is decided.
+    /// Start a repair that also recomputes parity, as md does, where no faulty member is identified.
     RepairParity,
-    /// Let it stand still.
+    /// Pause the running one.
     Pause,
-    /// Let it go on.
+    /// Resume the paused one.
     Resume,
-    /// End it.
+    /// Cancel the running one.
     Cancel,
 }
 
@@ -149,11 +147,11 @@ pub struct NoFields {}
 
 /// Carries commands out.
 pub trait ControlBackend: Send + Sync + 'static {
-    /// Does `command`; what it returns is the body of the answer.
+    /// Carries out `command`. The returned value becomes the body of the answer.
     fn call(&self, command: Command) -> impl Future<Output = Result<Value, ApiError>> + Send;
 }
 
-/// How a route is asked.
+/// The HTTP method of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// Changes nothing.
@@ -162,23 +160,23 @@ pub enum Method {
     Post,
 }
 
-/// What an answer is made of.
+/// The type of an answer's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// JSON, as errors always are.
+    /// JSON. Errors are always JSON.
     Json,
-    /// OpenMetrics' text.
+    /// OpenMetrics text.
     OpenMetrics,
-    /// The page of the array.
+    /// The web page of the array.
     Html,
-    /// How it looks.
+    /// The page's style sheet.
     Css,
-    /// What it does.
+    /// The page's script.
     JavaScript,
 }
 
 impl Content {
-    /// As HTTP calls it.
+    /// The value of the Content-Type header.
     fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -190,20 +188,20 @@ impl Content {
     }
 }
 
-/// One thing that can be asked.
+/// One request that the server answers.
 #[derive(Debug, Clone, Copy)]
 pub struct Route {
-    /// How.
+    /// The HTTP method.
     pub method: Method,
-    /// Where.
+    /// The path of the URL.
     pub path: &'static str,
-    /// What comes back.
+    /// The type of the answer's body.
     pub content: Content,
-    /// From the body, or what stands behind the `?` of a GET, to the command.
+    /// Decodes the command from the body of a POST, or from the query string of a GET.
     decode: fn(&[u8]) -> Result<Command, ApiError>,
 }
 
-/// The page of the array for a browser, in plain files: it asks the routes below.
+/// The files of the web page. The page's script requests the routes below.
 pub const PAGES: [(&str, Content, &str); 3] = [
     ("/", Content::Html, include_str!("page/index.html")),
     ("/page.css", Content::Css, include_str!("page/page.css")),
@@ -218,7 +216,7 @@ const fn post(path: &'static str, decode: fn(&[u8]) -> Result<Command, ApiError>
     Route { method: Method::Post, path, content: Content::Json, decode }
 }
 
-/// Everything that can be asked.
+/// Every route of the server.
 pub const ROUTES: [Route; 14] = [
     get("/v1/status", Content::Json, |query| asked(query).map(|NoFields {}| Command::Status)),
     get("/v1/measures", Content::Json, |query| asked(query).map(|NoFields {}| Command::Measures)),
@@ -236,7 +234,7 @@ pub const ROUTES: [Route; 14] = [
     post("/v1/stop", |body| parse(body).map(|NoFields {}| Command::Stop)),
 ];
 
-/// Reads a body; none at all is an empty object.
+/// Decodes a body. An empty body counts as an empty object.
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     let body = if body.is_empty() { b"{}" } else { body };
     serde_json::from_slice(body).map_err(|error| {
@@ -245,7 +243,7 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     })
 }
 
-/// Reads a query.
+/// Decodes a query string.
 fn asked<T: DeserializeOwned>(query: &[u8]) -> Result<T, ApiError> {
     serde_urlencoded::from_bytes(query).map_err(|error| {
         let advice = "ask with the fields of docs/control.md";
@@ -253,22 +251,22 @@ fn asked<T: DeserializeOwned>(query: &[u8]) -> Result<T, ApiError> {
     })
 }
 
-/// Why something was not done; the body of such an answer is
-/// `{"error": {...}}` with these fields but the status.
+/// Why a command was not carried out. The body of such an answer is `{"error": {...}}` with these fields, except the
+/// status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiError {
-    /// The HTTP status: 4xx when it was refused and nothing changed.
+    /// The HTTP status. With 4xx the command was refused and nothing changed.
     #[serde(skip)]
     pub status: u16,
     /// What happened.
     pub message: String,
-    /// Which member it is about.
+    /// The member concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
-    /// Which field, of the request or of the member's metadata.
+    /// The field concerned, of the request or of the member's metadata.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// What to do next.
+    /// What the user can do next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
@@ -279,19 +277,19 @@ impl ApiError {
         Self { status, message: message.into(), member: None, field: None, advice: None }
     }
 
-    /// Names the member that it is about.
+    /// Adds the member concerned.
     #[must_use]
     pub fn member(self, member: impl Into<String>) -> Self {
         Self { member: Some(member.into()), ..self }
     }
 
-    /// Names the field that it is about.
+    /// Adds the field concerned.
     #[must_use]
     pub fn field(self, field: impl Into<String>) -> Self {
         Self { field: Some(field.into()), ..self }
     }
 
-    /// Says what to do next.
+    /// Adds what the user can do next.
     #[must_use]
     pub fn advice(self, advice: impl Into<String>) -> Self {
         Self { advice: Some(advice.into()), ..self }
@@ -306,7 +304,7 @@ impl fmt::Display for ApiError {
 
 impl std::error::Error for ApiError {}
 
-/// How an error looks on the wire.
+/// The JSON form of an error.
 #[derive(Serialize, Deserialize)]
 struct ErrorBody {
     error: ApiError,

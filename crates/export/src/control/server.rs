@@ -1,7 +1,8 @@
-//! The management thread: axum on tokio, and nothing else in the program is.
+//! The management thread: the only part of the program that uses axum and tokio. It never touches data.
 //!
-//! No client can hold up another: each socket serves so many connections at a time, each for a bounded time, and a
-//! head or body that does not come, or an answer that is not taken, ends its connection alone.
+//! No client can delay another. Each socket serves a bounded number of connections, each for a bounded time. A head or
+//! body that does not arrive, or an answer that the client does not read, ends only its own connection. Source:
+//! `docs/control.md`.
 
 use super::access::Access;
 use super::{ApiError, Content, ControlBackend, ErrorBody, Method, PAGES, REQUEST_BYTES_MAX, ROUTES, Route, Token};
@@ -29,60 +30,59 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-/// How long a client may take to accept the last answers.
+/// How long a client may take to read its answer after [`ControlServer::stop`].
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// Connections of one socket that are served at a time; others wait to be accepted.
+/// Maximum number of connections served at a time on one socket. Further ones wait to be accepted.
 const CONNECTIONS_MAX: usize = 64;
 
-/// How long a request's head may take to come, and its body.
+/// How long a request's head may take to arrive, and how long its body.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 
-/// The page loads and asks nothing but this server, and nobody may show it inside a page of theirs.
+/// The page loads from and connects to this server only, and no other site may embed it in a frame.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; form-action 'none'; frame-ancestors 'none'";
 
-/// How long a connection may last; its client connects again.
+/// Maximum lifetime of a connection. Its client can connect again.
 const CONNECTION_TIME: Duration = Duration::from_secs(60);
 
 /// A socket to be served.
 #[derive(Debug)]
 pub enum Socket {
-    /// A unix socket: its clients may do everything.
+    /// A unix socket. Its clients may do everything.
     Unix(UnixListener),
-    /// A TCP port: its clients may read, and change what they know the token for.
+    /// A TCP port. Its clients may read; changes need the token.
     Tcp(TcpListener, Option<Token>),
 }
 
-/// Control sockets that are being served; dropped, it ends like [`ControlServer::stop`].
+/// A running control server. Dropping it does the same as [`ControlServer::stop`].
 #[derive(Debug)]
 pub struct ControlServer {
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
-    /// Removes the socket in the end.
+    /// Removes the socket's file when dropped.
     _node: Option<SocketNode>,
 }
 
 impl ControlServer {
-    /// Listens at `path` with mode 0600, and serves on a new thread.
+    /// Listens at `path` with mode 0600, and serves from a new thread.
     ///
     /// # Errors
-    /// When somebody listens at `path`, it is no socket, or the system refuses;
-    /// the message names the path.
+    /// When another process listens at `path`, `path` is no socket, or the system refuses; the message names the path.
     pub fn start(path: &Path, backend: impl ControlBackend) -> std::io::Result<Self> {
         Self::start_with(path, Vec::new(), backend)
     }
 
-    /// As [`ControlServer::start`], and serves `others` too.
+    /// Does the same as [`ControlServer::start`], and serves `others` too.
     ///
     /// # Errors
-    /// As [`ControlServer::start`].
+    /// The same as of [`ControlServer::start`].
     pub fn start_with(path: &Path, others: Vec<Socket>, backend: impl ControlBackend) -> std::io::Result<Self> {
         let (fd, node) = listen_unix(path, 0o600)?;
         let own = Socket::Unix(UnixListener::from(fd));
         Self::serve(std::iter::once(own).chain(others), Some(node), backend)
     }
 
-    /// Serves sockets that listen already, on a new thread.
+    /// Serves sockets that already listen, from a new thread.
     ///
     /// # Errors
     /// When the system refuses.
@@ -123,7 +123,7 @@ impl ControlServer {
         Ok(Self { stop, thread: Some(thread), _node: node })
     }
 
-    /// Stops listening, lets what was asked be answered, and ends the thread.
+    /// Stops listening, answers the requests received, and ends the thread.
     pub fn stop(self) {
         drop(self);
     }
@@ -140,7 +140,7 @@ impl Drop for ControlServer {
     }
 }
 
-/// Serves connections until it is to stop, and then those that are left.
+/// Serves connections until `stopping` is set, then finishes the open ones.
 async fn accept_from<L: Listener>(mut listener: L, router: Router, stopping: watch::Receiver<bool>)
 where
     L::Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -156,11 +156,11 @@ where
         tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => break,
-            Some(_) = connections.join_next() => {} // a panic in it was its own
+            Some(_) = connections.join_next() => {} // a panic ends only its own connection
             (stream, place) = next => {
                 let (router, stopping) = (router.clone(), stopping.clone());
                 connections.spawn(async move {
-                    converse(stream, router, stopping).await;
+                    serve_connection(stream, router, stopping).await;
                     drop(place);
                 });
             }
@@ -170,7 +170,7 @@ where
     while connections.join_next().await.is_some() {}
 }
 
-async fn converse(
+async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
     mut stopping: watch::Receiver<bool>,
@@ -180,7 +180,7 @@ async fn converse(
     let mut connection = pin!(protocol.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)));
     tokio::select! {
         biased;
-        _ = &mut connection => return, // however it ended, its client knows
+        _ = &mut connection => return, // the client sees how it ended
         _ = stopping.wait_for(|stop| *stop) => {}
         () = tokio::time::sleep(CONNECTION_TIME) => {}
     }
@@ -210,7 +210,7 @@ fn router<B: ControlBackend>(backend: Arc<B>, access: &Access) -> Router {
         };
         router = router.route(path, on(MethodFilter::GET, handler));
     }
-    let wrong_method = || async { refused(ApiError::new(405, "this route is asked with another method")) };
+    let wrong_method = || async { refused(ApiError::new(405, "this route needs another method")) };
     router.method_not_allowed_fallback(wrong_method).fallback(async |request: Request| {
         let message = format!("there is no route {}", request.uri().path());
         refused(ApiError::new(404, message).advice("see docs/control.md for the routes"))
@@ -235,7 +235,7 @@ async fn ask(
     let query = request.uri().query().unwrap_or_default().to_owned();
     let body = tokio::time::timeout(REQUEST_TIME, to_bytes(request.into_body(), REQUEST_BYTES_MAX)).await;
     let body = body
-        .map_err(|_| ApiError::new(408, "the body did not come"))?
+        .map_err(|_| ApiError::new(408, "the body did not arrive in time"))?
         .map_err(|_| ApiError::new(413, format!("the body is cut off or longer than {REQUEST_BYTES_MAX} bytes")))?;
     let asked = if route.method == Method::Get { query.as_bytes() } else { &body };
     backend.call((route.decode)(asked)?).await
@@ -244,7 +244,7 @@ async fn ask(
 fn refused(error: ApiError) -> Response {
     let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = serde_json::to_string(&ErrorBody { error }).expect("strings are JSON");
-    response(status, Content::Json, body + "\n") // the line's end is for those who read it in a terminal
+    response(status, Content::Json, body + "\n") // the newline is for terminals
 }
 
 fn response(status: StatusCode, content: Content, body: String) -> Response {

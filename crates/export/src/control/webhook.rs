@@ -1,4 +1,4 @@
-//! Posting JSON to a URL, for whoever wants to be told of events. Plain http only.
+//! Webhooks: posts JSON to a URL when an event occurs. Plain http only; it never retries. Source: RFC 9112.
 
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -10,10 +10,10 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// How long it may take until the answer.
+/// Maximum time from connecting to the answer.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Where to post to.
+/// The URL to post to.
 #[derive(Debug)]
 pub struct Webhook {
     url: Uri,
@@ -22,14 +22,16 @@ pub struct Webhook {
 }
 
 impl Webhook {
+    /// A webhook of `url`.
+    ///
     /// # Errors
-    /// When it is no URL, or not of plain http.
+    /// When `url` is no URL, or its scheme is not `http`.
     pub fn new(url: &str) -> Result<Self, String> {
         let url: Uri = url.parse().map_err(|error| format!("{url:?}: {error}"))?;
         if url.scheme_str() != Some("http") {
             return Err(format!("{url}: only http:// URLs are posted to"));
         }
-        let host = url.host().ok_or_else(|| format!("{url}: there is no host in it"))?;
+        let host = url.host().ok_or_else(|| format!("{url}: it has no host"))?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         Ok(Self { host, port: url.port_u16().unwrap_or(80), url })
     }
@@ -37,7 +39,7 @@ impl Webhook {
     /// Posts `body`, and waits for the answer.
     ///
     /// # Errors
-    /// When nobody answers in time, or not with success.
+    /// When no answer arrives in time, or its status is no success.
     pub fn post(&self, body: &Value) -> Result<(), String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
@@ -60,7 +62,7 @@ impl Webhook {
         let response = tokio::select! {
             biased;
             response = &mut exchange => response,
-            _ = connection => exchange.await, // the answer may be here already
+            _ = connection => exchange.await, // the answer may have arrived already
         };
         let status = response.map_err(|error| said(&error))?.status();
         if status.is_success() { Ok(()) } else { Err(format!("status {status}")) }

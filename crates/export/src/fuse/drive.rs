@@ -1,4 +1,4 @@
-//! The requests that touch data, on the volume's thread.
+//! FUSE requests that touch data. They run on the volume's thread; nothing here blocks it. Source: `fuse(4)`.
 
 use crate::volume::{Durability, Volume, VolumeError, VolumeErrorKind};
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
@@ -8,16 +8,16 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::future::poll_fn;
 use std::task::Poll;
 
-/// A request, with where its answer goes. Ranges are within the volume.
+/// A request, and the reply handle for its answer. Ranges lie within the volume.
 pub(super) enum Job {
     Read(u64, usize, ReplyData),
     Write(u64, Vec<u8>, Durability, ReplyWrite),
     Flush(ReplyEmpty),
-    /// Zeroes, and whether space may be given back.
+    /// Offset, bytes, and whether the range may be deallocated.
     Zero(u64, u64, bool, ReplyEmpty),
 }
 
-/// Carries jobs out until no more can come and all are answered.
+/// Carries out jobs until the channel is closed and every job is answered.
 pub(super) async fn drive<V: Volume>(volume: V, mut jobs: mpsc::UnboundedReceiver<Job>) {
     let mut running: FuturesUnordered<LocalBoxFuture<'static, ()>> = FuturesUnordered::new();
     let mut is_over = false;
@@ -29,7 +29,7 @@ pub(super) async fn drive<V: Volume>(volume: V, mut jobs: mpsc::UnboundedReceive
                 break;
             };
             let mut job: LocalBoxFuture<'static, ()> = Box::pin(carry_out(volume.clone(), job));
-            // What is done at once never enters the queue of futures.
+            // A job that completes at its first poll never enters the queue of futures.
             if job.as_mut().poll(cx).is_pending() {
                 running.push(job);
             }

@@ -1,4 +1,5 @@
-//! What the kernel sees: a directory with one file, whose size never changes.
+//! The file system that the kernel sees: a directory with one file of constant size. It never does I/O itself; requests
+//! that touch data become [`Job`]s. Facts are from `fuse(4)` and the crate `fuser`.
 
 use super::FILE_NAME;
 use super::drive::Job;
@@ -18,16 +19,16 @@ use std::time::{Duration, SystemTime};
 const DIRECTORY: INodeNo = INodeNo::ROOT;
 const FILE: INodeNo = INodeNo(2);
 
-/// Nothing changes, so the kernel need not ask again.
+/// Lifetime of cached attributes and entries: nothing ever changes, so the kernel need not ask again.
 const FOR_LONG: Duration = Duration::from_secs(1 << 30);
 
-/// Requests that the kernel has under way at a time.
-const UNDER_WAY_MAX: u16 = 64;
+/// Maximum number of the kernel's background requests (`max_background`).
+const IN_FLIGHT_MAX: u16 = 64;
 
-/// Bytes of one write, at the most: what the kernel takes in one request.
+/// Maximum bytes of one write: the kernel's limit for one request.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
 
-/// Block size of a file's attributes.
+/// The unit of `st_blocks`, by `stat(2)`.
 const ATTRIBUTE_BLOCK_BYTES: u64 = 512;
 
 pub(super) struct FileSystem {
@@ -76,12 +77,12 @@ impl FileSystem {
         })
     }
 
-    /// Hands a job over; one that nobody takes any more answers itself with an error when it is dropped.
+    /// Sends a job to the volume's thread. When that thread has ended, dropping the job answers it with an error.
     fn hand_over(&self, job: Job) {
         drop(self.jobs.unbounded_send(job));
     }
 
-    /// How much of a range lies within the file.
+    /// How many bytes of a range lie within the file.
     fn within(&self, at: u64, bytes: u64) -> u64 {
         bytes.min(self.bytes.saturating_sub(at))
     }
@@ -89,10 +90,10 @@ impl FileSystem {
 
 impl Filesystem for FileSystem {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // Each is the most that we want; the kernel's own limits hold where they are lower.
+        // Each value is an upper bound. The kernel's own limits apply where they are lower.
         let _ = config.set_max_write(WRITE_BYTES_MAX);
-        let _ = config.set_max_background(UNDER_WAY_MAX);
-        // Without it each request of a client's queue occupies a kernel thread until it is answered.
+        let _ = config.set_max_background(IN_FLIGHT_MAX);
+        // Without this flag, each request of a client's queue occupies a kernel thread until it is answered.
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
         Ok(())
     }
@@ -111,7 +112,7 @@ impl Filesystem for FileSystem {
         }
     }
 
-    /// Times are not kept; everything else is as it is.
+    /// Accepts changes of times without storing them. Refuses any other change.
     fn setattr(
         &self,
         request: &Request,
@@ -217,7 +218,7 @@ impl Filesystem for FileSystem {
         self.hand_over(Job::Write(at, data[..bytes as usize].to_vec(), durability, reply));
     }
 
-    /// A close, which promises nothing: the kernel need not ask again, so nobody's end waits for this server when it hangs.
+    /// Runs at each close(2). ENOSYS tells the kernel never to ask again, so a close never waits for a hung server.
     fn flush(
         &self,
         _request: &Request,
@@ -233,7 +234,7 @@ impl Filesystem for FileSystem {
         self.hand_over(Job::Flush(reply));
     }
 
-    /// Holes read as zeroes: a loop device's discards and zeroes both come so.
+    /// Punched holes read as zeroes. A loop device sends both discards and zeroing in this form.
     fn fallocate(
         &self,
         _request: &Request,
@@ -252,7 +253,7 @@ impl Filesystem for FileSystem {
         if kind == FallocateFlags::PUNCH_HOLE || kind == FallocateFlags::ZERO_RANGE {
             self.hand_over(Job::Zero(at, bytes, kind == FallocateFlags::PUNCH_HOLE, reply));
         } else if kind.is_empty() {
-            // There is room for every byte already.
+            // Every byte is already allocated.
             reply.ok();
         } else {
             reply.error(Errno::EOPNOTSUPP);

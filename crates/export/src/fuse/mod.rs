@@ -1,14 +1,12 @@
-//! FUSE: a volume as a file, for people without root, and for loop devices.
+//! FUSE: a volume as a file, for users without root, and for loop devices.
 //!
-//! The crate `fuser` mounts a directory with one file in it and reads the
-//! kernel's requests on threads of its own; those that touch data go to the
-//! volume's thread (`drive`), which answers the kernel itself. What is read
-//! goes to the kernel from the volume's own buffer; what is written is copied
-//! once on the way in and once into a buffer of the volume's, since only its
-//! thread can take one.
+//! The crate `fuser` mounts a directory with one file and reads the kernel's requests on threads of its own. Requests
+//! that touch data go to the volume's thread (`drive`), which answers the kernel itself. A read is answered from the
+//! volume's own buffer. A write is copied twice: on arrival, and into a buffer of the volume, which only the volume's
+//! thread can allocate.
 //!
-//! Requests under way are bounded by the kernel (`max_background`). The page
-//! cache is never used, so a write that is answered is with the volume.
+//! The kernel bounds the requests in flight (`max_background`). The page cache is never used, so an answered write has
+//! reached the volume. Sources: `fuse(4)`, the kernel's `Documentation/filesystems/fuse.rst`.
 
 mod drive;
 mod file_system;
@@ -25,17 +23,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The file's name in the directory.
 pub const FILE_NAME: &str = "array";
 
-/// Threads that read the kernel's requests.
+/// Number of threads that read the kernel's requests.
 const THREADS: usize = 2;
 
-/// A mounted volume. Belongs to the volume's thread, which has an [`::io::Executor`].
+/// A mounted volume. It belongs to the volume's thread, which must have an [`::io::Executor`].
 pub struct Mounted {
     session: BackgroundSession,
     opened: Arc<AtomicUsize>,
 }
 
 impl Mounted {
-    /// Mounts `volume` at the directory `mountpoint`, for this user alone.
+    /// Mounts `volume` at the directory `mountpoint`. Only the calling user may access the file.
     ///
     /// # Errors
     /// When the system or `fusermount3` refuses.
@@ -54,26 +52,26 @@ impl Mounted {
         config.clone_fd = true;
         let file_system = FileSystem::new(&volume, jobs, opened.clone());
         let session = Session::new(file_system, mountpoint, &config).map_err(named)?.spawn().map_err(named)?;
-        // It ends with the session.
+        // The task ends with the session.
         drop(::io::spawn(drive::drive(volume, received)));
         Ok(Self { session, opened })
     }
 
-    /// How many times the file is open.
+    /// How many open handles the file has.
     pub fn opened(&self) -> usize {
         self.opened.load(Ordering::Relaxed)
     }
 
-    /// Unmounts, and completes when that is done, or when `grace` is because
-    /// the file is still in use. Requests that come later are errors.
+    /// Unmounts. Completes when the file system is unmounted, or when `grace` ends first because the file is still in
+    /// use. Later requests fail.
     ///
     /// # Errors
-    /// When it is still in use, or the system refuses.
+    /// When the file is still in use, or the system refuses.
     pub async fn unmount(self, grace: impl Future<Output = ()>) -> io::Result<()> {
         let (ended, end) = oneshot::channel();
-        // The kernel may ask for a flush meanwhile, which this thread has to answer.
+        // Unmounting may make the kernel send a flush, which this thread has to answer meanwhile.
         std::thread::Builder::new().name("fuse-unmount".to_owned()).spawn(move || {
-            // Nobody waits when the grace was over first.
+            // If `grace` ended first, the receiver is gone.
             let _ = ended.send(self.session.umount_and_join());
         })?;
         let (grace, end) = (std::pin::pin!(grace), std::pin::pin!(end));

@@ -1,4 +1,5 @@
-//! The meters of a served array, where they are read from: between its requests and its members.
+//! Gauges: the meters of a served array, at its requests and at its members. They never change a request or a transfer.
+//! `docs/json.md` describes the figures.
 
 use super::meter::{Kind, Meter};
 use super::trace::Trace;
@@ -22,7 +23,7 @@ struct MemberGauge {
     common: Rc<Common>,
 }
 
-/// Measures one array on the thread of its executor; clones share it.
+/// Measures one array, on the thread of its executor. Clones share the meters.
 #[derive(Clone)]
 pub struct Gauges {
     common: Rc<Common>,
@@ -30,16 +31,16 @@ pub struct Gauges {
 }
 
 impl Gauges {
-    /// Begins to measure.
+    /// Starts measuring.
     ///
     /// # Panics
-    /// When the thread has no executor.
+    /// When the current thread has no executor.
     pub fn new() -> Self {
         let common = Common { stamps: Stamps::new(), trace: Trace::default(), requests: Meter::default() };
         Self { common: Rc::new(common), members: Rc::default() }
     }
 
-    /// Everything until now.
+    /// A snapshot of all meters.
     pub fn measures(&self) -> Measures {
         let nanos = self.common.stamps.exact();
         let members = self.members.borrow();
@@ -54,7 +55,7 @@ impl Gauges {
         }
     }
 
-    /// The trace of the members' transfers: see [`Trace::fetch`].
+    /// Traced transfers of the members: see [`Trace::fetch`].
     pub fn traces(&self, from: Option<u64>) -> super::Traces {
         self.common.trace.fetch(from, self.common.stamps.exact())
     }
@@ -70,7 +71,7 @@ impl Observer for Gauges {
     fn watch(&self, name: &str) -> Rc<dyn Watch> {
         let mut members = self.members.borrow_mut();
         if let Some(known) = members.iter().find(|gauge| &*gauge.name == name) {
-            return known.clone(); // it was away
+            return known.clone(); // a member that returned
         }
         let gauge = MemberGauge { name: name.into(), meter: Meter::default(), common: self.common.clone() };
         members.push(Rc::new(gauge));
@@ -104,7 +105,7 @@ impl Watch for MemberGauge {
     }
 }
 
-/// A volume whose requests are measured.
+/// A volume whose requests are metered.
 #[derive(Clone)]
 pub struct Measured<V> {
     volume: V,
@@ -112,7 +113,7 @@ pub struct Measured<V> {
 }
 
 impl<V: Volume> Measured<V> {
-    /// `volume`, its requests counted by `gauges`.
+    /// `volume`, with its requests metered by `gauges`.
     pub fn new(volume: V, gauges: &Gauges) -> Self {
         Self { volume, common: gauges.common.clone() }
     }
@@ -124,7 +125,7 @@ impl<V: Volume> Measured<V> {
     }
 }
 
-/// A request that is counted while this lives.
+/// One request in flight. Dropping it unfinished counts it as an error.
 struct Request<'a> {
     common: &'a Common,
     kind: Kind,

@@ -1,26 +1,26 @@
-//! How long things took: counts in buckets, eight to each doubling of the time.
+//! A histogram of durations: eight buckets to each doubling of the time.
 //!
-//! A bucket's bounds are at most an eighth apart, so a quantile is told to within an eighth. Counting is an
-//! increment in a fixed table. (HdrHistogram's layout, at one width; a crate for it keeps wider tables than
-//! the processor's first cache has room for beside the work.)
+//! Two bounds are at most an eighth apart, so a quantile is exact to an eighth. Counting is one increment in a fixed
+//! table. The layout is HdrHistogram's, at one width; the crate of that name keeps tables larger than the first-level
+//! cache can hold beside the engine's work. This module reads no clock.
 
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 
-/// Buckets to each doubling, as a power of two.
+/// Buckets per doubling, as a power of two.
 const PARTS_LOG: u32 = 3;
 const PARTS: usize = 1 << PARTS_LOG;
 
-/// Doublings that are told apart: up to more than a minute; what is longer is counted in the last bucket.
+/// Number of doublings, up to more than a minute. The last bucket counts everything longer.
 const DOUBLINGS: usize = 34;
 const BUCKETS: usize = (DOUBLINGS + 1) * PARTS;
 
-/// Counts durations.
+/// Counts durations in nanoseconds.
 pub struct Histogram {
     counts: Box<[Cell<u64>; BUCKETS]>,
 }
 
-/// The bucket that a duration falls into.
+/// The index of the bucket of a duration in nanoseconds.
 fn bucket(nanos: u64) -> usize {
     if nanos < PARTS as u64 {
         return nanos as usize;
@@ -30,7 +30,7 @@ fn bucket(nanos: u64) -> usize {
     ((doublings as usize + 1) * PARTS + part).min(BUCKETS - 1)
 }
 
-/// The longest duration that falls into a bucket.
+/// The longest duration of a bucket, in nanoseconds.
 fn bound(bucket: usize) -> u64 {
     if bucket < PARTS {
         return bucket as u64;
@@ -46,31 +46,31 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// One more that took so long.
+    /// Counts one duration.
     pub fn count(&self, nanos: u64) {
         let count = &self.counts[bucket(nanos)];
         count.set(count.get() + 1);
     }
 
-    /// What has been counted.
+    /// The counts so far.
     pub fn snapshot(&self) -> Latencies {
         let counts = self.counts.iter().map(Cell::get).enumerate();
         Latencies(counts.filter(|(_, count)| *count > 0).map(|(index, count)| (bound(index), count)).collect())
     }
 }
 
-/// How many took how long: pairs of a duration in nanoseconds and how many took no longer, but longer than the
-/// pair before says; ascending.
+/// The non-empty buckets in ascending order: pairs of the bucket's longest duration in nanoseconds, and its count.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latencies(pub Vec<(u64, u64)>);
 
 impl Latencies {
-    /// How many there are.
+    /// The number of durations counted.
     pub fn count(&self) -> u64 {
         self.0.iter().map(|(_, count)| count).sum()
     }
 
-    /// The duration that a share of all (0 to 1) did not exceed; `None` when there are none.
+    /// The duration in nanoseconds that a `share` (0 to 1) of all durations does not exceed. `None` when nothing was
+    /// counted.
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let wanted = ((self.count() as f64 * share).ceil() as u64).max(1);
         let mut below = 0;
@@ -80,7 +80,7 @@ impl Latencies {
         })
     }
 
-    /// Those that are not in an earlier snapshot of the same.
+    /// The counts added since an earlier snapshot of the same histogram.
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |bound: u64| earlier.0.iter().find(|(b, _)| *b == bound).map_or(0, |(_, count)| *count);
         let rest = self.0.iter().map(|&(bound, count)| (bound, count.saturating_sub(before(bound))));
@@ -102,7 +102,7 @@ mod tests {
             assert!((own - below) * PARTS as u64 <= below + 1 || own < 2 * PARTS as u64, "{below}..{own}");
         }
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
-        assert!(bound(BUCKETS - 1) > 60_000_000_000, "a minute is told apart");
+        assert!(bound(BUCKETS - 1) > 60_000_000_000, "a minute has a bucket of its own");
     }
 
     proptest! {
@@ -115,8 +115,8 @@ mod tests {
             durations.iter().for_each(|&nanos| histogram.count(nanos));
             durations.sort_unstable();
             let rank = ((durations.len() as f64 * share).ceil() as usize).clamp(1, durations.len());
-            let (exact, told) = (durations[rank - 1], histogram.snapshot().quantile(share).expect("some were counted"));
-            prop_assert!(exact <= told && told - exact <= exact / 8, "{exact} is told as {told}");
+            let (exact, reported) = (durations[rank - 1], histogram.snapshot().quantile(share).expect("some were counted"));
+            prop_assert!(exact <= reported && reported - exact <= exact / 8, "{exact} is reported as {reported}");
         }
     }
 

@@ -1,7 +1,7 @@
-//! What one member, or the requests to an array, have done: counts, bytes, times, and how many are under way.
+//! A meter of one member, or of the requests to an array: counts, bytes, times, and operations in flight.
 //!
-//! Told what begins and what ends, and when; it reads no clock. Everything is a sum since the start, as in
-//! /proc/diskstats: whoever wants rates takes the difference of two snapshots.
+//! The caller reports each start and end with its time; a meter never reads a clock. Every figure is a sum since the
+//! start, as in /proc/diskstats. A caller that needs rates subtracts two snapshots.
 
 use super::histogram::{Histogram, Latencies};
 use engine::observe::Why;
@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-/// What was done, in the kinds that iostat has.
+/// The kinds of operation, as iostat distinguishes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Data was read.
+    /// A read.
     Read,
-    /// Data was written.
+    /// A write.
     Write,
-    /// What had been written was put on stable storage.
+    /// A flush to stable storage.
     Flush,
-    /// A range was discarded or zeroed.
+    /// A discard or zeroing of a range.
     Discard,
 }
 
-/// Sums of one kind.
+/// Sums of one kind of operation.
 #[derive(Default)]
 struct Sums {
     count: Cell<u64>,
@@ -36,21 +36,21 @@ fn add(sum: &Cell<u64>, more: u64) {
     sum.set(sum.get() + more);
 }
 
-/// Counts what a member or an array does.
+/// Counts the operations of one member or array.
 #[derive(Default)]
 pub struct Meter {
     kinds: [Sums; 4],
-    /// By [`Why`]: transfers and their bytes.
+    /// Transfers and their bytes, by [`Why`].
     reasons: [(Cell<u64>, Cell<u64>); Why::ALL.len()],
     in_flight: Cell<u32>,
     in_flight_max: Cell<u32>,
-    /// When the first of those under way began.
+    /// When the meter last became busy. Times are in nanoseconds since the server's start.
     busy_since: Cell<u64>,
     busy_nanos: Cell<u64>,
 }
 
 impl Meter {
-    /// Something begins at `now`.
+    /// An operation starts at `now`.
     pub fn begin(&self, now: u64) {
         let in_flight = self.in_flight.get() + 1;
         self.in_flight.set(in_flight);
@@ -62,7 +62,7 @@ impl Meter {
         }
     }
 
-    /// What began at `begun` ends at `now`.
+    /// The operation that started at `begun` ends at `now`.
     pub fn end(&self, kind: Kind, bytes: u64, begun: u64, now: u64, is_done: bool) {
         let sums = &self.kinds[kind as usize];
         let took = now.saturating_sub(begun);
@@ -81,14 +81,14 @@ impl Meter {
         }
     }
 
-    /// Why one that begins is made.
+    /// Counts the reason and the bytes of a transfer that starts.
     pub fn reason(&self, why: Why, bytes: u64) {
         let (transfers, sum) = &self.reasons[why as usize];
         add(transfers, 1);
         add(sum, bytes);
     }
 
-    /// Everything until `now`.
+    /// The sums up to `now`.
     pub fn snapshot(&self, now: u64) -> Metered {
         let [read, write, flush, discard] = &self.kinds;
         let sums = |sums: &Sums| Done {
@@ -117,14 +117,14 @@ impl Meter {
     }
 }
 
-/// What a [`Meter`] has counted. Its fields are a stable interface (docs/json.md).
+/// A snapshot of a [`Meter`]. Its fields are a stable interface (docs/json.md).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metered {
-    /// Under way now.
+    /// Operations in flight now.
     pub in_flight: u32,
-    /// The most that were under way at a time.
+    /// The most operations in flight at a time.
     pub in_flight_max: u32,
-    /// Time during which any was.
+    /// Nanoseconds during which at least one operation was in flight.
     pub busy_nanos: u64,
     /// Reads.
     pub read: Done,
@@ -134,32 +134,32 @@ pub struct Metered {
     pub flush: Done,
     /// Discards and zeroing.
     pub discard: Done,
-    /// Why they were made, by reason; those that occurred. Empty for an array's requests.
+    /// Transfers by reason; only reasons that occurred. Empty for an array's requests.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub reasons: BTreeMap<String, Reason>,
 }
 
-/// What was done of one kind.
+/// The sums of one kind of operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
-    /// How many have ended.
+    /// Operations that ended.
     pub count: u64,
-    /// Bytes of those that ended well.
+    /// Bytes of the operations that succeeded.
     pub bytes: u64,
-    /// How many ended badly, or were abandoned.
+    /// Operations that failed or were abandoned.
     pub errors: u64,
-    /// Time that they took, all added up.
+    /// The sum of their durations, in nanoseconds.
     pub nanos: u64,
-    /// The same, told apart.
+    /// Their durations, as a histogram.
     pub latencies: Latencies,
 }
 
-/// What was done for one reason.
+/// The sums of one reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// How many have begun.
+    /// Transfers that started.
     pub transfers: u64,
-    /// Their bytes.
+    /// Bytes of those transfers.
     pub bytes: u64,
 }
 
@@ -174,19 +174,19 @@ impl Done {
         }
     }
 
-    /// Mean time in nanoseconds, if there were any.
+    /// The mean duration in nanoseconds. `None` when nothing ended.
     pub fn mean_nanos(&self) -> Option<u64> {
         self.nanos.checked_div(self.count)
     }
 }
 
 impl Metered {
-    /// All four kinds.
+    /// The sums of all four kinds, with their names.
     pub fn kinds(&self) -> [(&'static str, &Done); 4] {
         [("read", &self.read), ("write", &self.write), ("flush", &self.flush), ("discard", &self.discard)]
     }
 
-    /// What was counted since an earlier snapshot of the same.
+    /// The sums added since an earlier snapshot of the same meter.
     pub fn since(&self, earlier: &Self) -> Self {
         let reasons = self.reasons.iter().map(|(why, now)| {
             let before = earlier.reasons.get(why).copied().unwrap_or_default();
@@ -228,7 +228,7 @@ mod tests {
         meter.reason(Why::Rmw, 512);
         let second = meter.snapshot(2400);
         let between = second.since(&first);
-        assert_eq!((between.in_flight, between.busy_nanos), (1, 400), "what is under way counts as it goes on");
+        assert_eq!((between.in_flight, between.busy_nanos), (1, 400), "busy time includes operations in flight");
         assert_eq!((between.read.count, between.read.nanos), (0, 0));
         assert_eq!(between.reasons.keys().collect::<Vec<_>>(), ["rmw"]);
     }

@@ -1,5 +1,5 @@
-//! What a served array and its members do, in figures: requests, the members' transfers with their reasons,
-//! and a trace of them. Pure: times are given.
+//! Measurements of a served array and its members: requests, transfers by reason, and a trace of transfers. Pure: the
+//! caller passes the time. Nothing here reads a clock. `docs/json.md` describes the figures.
 
 mod gauges;
 mod histogram;
@@ -13,30 +13,30 @@ pub use trace::{Trace, Traced, Traces};
 
 use serde::{Deserialize, Serialize};
 
-/// Everything that was measured until a moment. Its fields are a stable interface (docs/json.md).
+/// All measurements up to one moment. Its fields are a stable interface (docs/json.md).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measures {
-    /// When it was taken, in nanoseconds since the server's start.
+    /// The time of the snapshot, in nanoseconds since the server's start.
     pub nanos: u64,
-    /// Requests to the array, through any way in.
+    /// Requests to the array, through every interface.
     pub requests: Metered,
-    /// Transfers of the members, in the order in which they came.
+    /// Transfers of the members, in the order in which the members joined.
     pub members: Vec<MemberMeasures>,
 }
 
-/// What one member has done.
+/// The measurements of one member.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemberMeasures {
-    /// Its name, as the status has it; or that of the file with the write-intent bitmap.
+    /// Its name in the status, or the path of the bitmap file.
     pub name: String,
-    /// What it did.
+    /// Its transfers.
     #[serde(flatten)]
     pub metered: Metered,
 }
 
 impl Measures {
-    /// What was counted since an earlier snapshot of the same server; `nanos` is the time between. Members that
-    /// have left since are not in it.
+    /// The measurements since an earlier snapshot of the same server. `nanos` becomes the time between. Members that
+    /// have left since are omitted.
     pub fn since(&self, earlier: &Self) -> Self {
         let members = self.members.iter().map(|member| {
             let before = earlier.members.iter().find(|before| before.name == member.name);

@@ -1,6 +1,7 @@
-//! The last transfers of all members, for whoever asks: a ring that is kept only while somebody does.
+//! The trace of the members' transfers: a ring that records only while a client polls it.
 //!
-//! Nobody is waited for: what was not fetched in time is overwritten, and counted as lost.
+//! It never waits for a client. Transfers that no client fetched in time are overwritten, and counted as lost.
+//! `docs/json.md` describes its fields.
 
 use engine::observe::{Outcome, Transfer};
 use engine::{Operation, observe::Why};
@@ -9,13 +10,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Transfers that are kept.
+/// Capacity of the ring, in transfers.
 const KEPT: usize = 1 << 16;
 
-/// Transfers in one answer.
+/// Maximum number of transfers in one answer.
 const ANSWER_MAX: usize = 1 << 13;
 
-/// For how long after it was last asked for transfers are kept.
+/// How long recording continues after the last poll.
 const KEPT_FOR_NANOS: u64 = 10_000_000_000;
 
 struct Entry {
@@ -26,47 +27,47 @@ struct Entry {
     ended: u64,
 }
 
-/// The last transfers.
+/// A ring of the last transfers.
 #[derive(Default)]
 pub struct Trace {
     entries: RefCell<VecDeque<Entry>>,
-    /// Number of the entry that comes next, counted from the start.
+    /// The sequence number of the next entry. It starts at 0.
     next: Cell<u64>,
-    /// Nothing is kept from this time on.
+    /// Recording stops at this time, in nanoseconds since the server's start.
     until: Cell<u64>,
 }
 
-/// One answer. Its fields are a stable interface (docs/json.md).
+/// The answer to one poll. Its fields are a stable interface (docs/json.md).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Traces {
-    /// What to ask for next.
+    /// The sequence number to poll from next.
     pub next: u64,
-    /// Transfers that were overwritten before they were asked for.
+    /// Transfers overwritten before this poll.
     pub lost: u64,
-    /// In the order in which they ended.
+    /// Transfers in the order in which they ended.
     pub transfers: Vec<Traced>,
 }
 
-/// One transfer, as tracers of the block layer print it.
+/// One transfer, in the form of the block layer's tracers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Traced {
     /// When it ended, in seconds since the server's start.
     pub seconds: f64,
-    /// Who asked: the server.
+    /// The process that issued it: always the server.
     pub process: String,
-    /// Which member.
+    /// The member.
     pub device: String,
     /// `R`, `W`, `F` (flush), `D` (discard) or `Z` (zeroing).
     pub operation: char,
-    /// First sector of 512 bytes.
+    /// Its first sector, in units of 512 bytes.
     pub sector: u64,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u64,
-    /// How long it took, in milliseconds.
+    /// Its duration, in milliseconds.
     pub latency_ms: f64,
-    /// What for: see [`Why`].
+    /// Its reason: see [`Why`].
     pub why: String,
-    /// Whether it ended badly.
+    /// Whether it failed.
     pub failed: bool,
 }
 
@@ -81,12 +82,12 @@ fn letter(operation: Operation) -> char {
 }
 
 impl Trace {
-    /// Whether anybody has asked lately.
+    /// Whether a client has polled within the last 10 seconds.
     pub fn is_wanted(&self, now: u64) -> bool {
         now < self.until.get()
     }
 
-    /// A transfer ended.
+    /// Records a transfer that ended.
     pub fn add(&self, member: &Rc<str>, transfer: &Transfer, outcome: Outcome, begun: u64, ended: u64) {
         let mut entries = self.entries.borrow_mut();
         if entries.len() == KEPT {
@@ -96,7 +97,7 @@ impl Trace {
         self.next.set(self.next.get() + 1);
     }
 
-    /// Transfers from the one with number `from` on; none of the past when that is not given.
+    /// Transfers from sequence number `from` on. Without `from`, the answer holds no transfer, but recording starts.
     pub fn fetch(&self, from: Option<u64>, now: u64) -> Traces {
         let mut entries = self.entries.borrow_mut();
         if !self.is_wanted(now) {
@@ -108,13 +109,13 @@ impl Trace {
         let from = from.unwrap_or(next).min(next);
         let first = from.max(oldest);
         let transfers: Vec<Traced> =
-            entries.iter().skip((first - oldest) as usize).take(ANSWER_MAX).map(Entry::told).collect();
+            entries.iter().skip((first - oldest) as usize).take(ANSWER_MAX).map(Entry::traced).collect();
         Traces { next: first + transfers.len() as u64, lost: first - from, transfers }
     }
 }
 
 impl Entry {
-    fn told(&self) -> Traced {
+    fn traced(&self) -> Traced {
         let Transfer { operation, at, bytes, why } = self.transfer;
         Traced {
             seconds: self.ended as f64 / 1e9,
@@ -144,7 +145,7 @@ mod tests {
                 Transfer { operation: Operation::Write, at: MemberByte(number * 512), bytes: 512, why: Why::Data };
             trace.add(&member, &transfer, Outcome::Done, number, number + 1_000_000);
         };
-        assert!(!trace.is_wanted(0), "nobody has asked yet");
+        assert!(!trace.is_wanted(0), "no client has polled yet");
         assert_eq!(trace.fetch(None, 0), Traces { next: 0, lost: 0, transfers: Vec::new() });
         assert!(trace.is_wanted(KEPT_FOR_NANOS - 1) && !trace.is_wanted(KEPT_FOR_NANOS));
         (0..3).for_each(add);
@@ -159,8 +160,8 @@ mod tests {
             "5 were overwritten, 3 of them fetched before"
         );
         assert_eq!(traces.transfers[0].sector, 5);
-        assert_eq!(traces.next, 5 + ANSWER_MAX as u64, "the rest is for the next time");
-        // Nobody asked for long: the past is gone.
+        assert_eq!(traces.next, 5 + ANSWER_MAX as u64, "the next poll returns the rest");
+        // The last poll was too long ago, so recording had stopped.
         let late = trace.fetch(Some(traces.next), 3 + 2 * KEPT_FOR_NANOS);
         assert_eq!((late.transfers.len(), late.next), (0, KEPT as u64 + 5));
     }

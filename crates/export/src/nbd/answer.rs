@@ -1,8 +1,8 @@
-//! From results to bytes: the replies of a server.
+//! Encodes a server's replies.
 //!
-//! Pure: what was agreed on and what came of a request go in, the head of a
-//! reply and its data come out. Source: `doc/proto.md`, sections "Simple reply
-//! message", "Structured reply chunk message", "Structured reply types".
+//! Pure: the negotiated options and a request's result go in, the head of the reply and its data come out. Source:
+//! `doc/proto.md`, sections "Simple reply message", "Structured reply chunk message", "Structured reply types". Nothing
+//! here does I/O.
 
 use super::handshake::Negotiated;
 use super::request::Refusal;
@@ -14,19 +14,19 @@ use crate::volume::{Extent, VolumeError, VolumeErrorKind};
 use engine::Block;
 use zerocopy::IntoBytes;
 
-/// Extents in one reply, at the most: the client asks again from where they end.
+/// Maximum number of extents in one reply. The client asks again from their end.
 const EXTENTS_MAX: usize = 8192;
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// Done, and there is nothing to say about it.
+    /// Success without data.
     Done,
-    /// What was read at `at`.
+    /// The data read at `at`.
     Data { at: u64, data: Block },
-    /// What is allocated, merged and cut to the request.
+    /// Descriptors of the extents: merged, and cut to the request.
     Status(Vec<(u32, u32)>),
-    /// An error, and words for a person.
+    /// An error number, and its description.
     Failed { errno: Errno, text: String },
 }
 
@@ -50,13 +50,13 @@ impl From<VolumeError> for Answer {
 }
 
 impl Answer {
-    /// The reply's bytes: a head, and data that stays where it is.
+    /// The bytes of the reply: a head, and the data block without a copy.
     pub(crate) fn encode(self, cookie: u64, agreed: &Negotiated) -> (Head, Option<Block>) {
         if !agreed.structured {
             return self.encode_simple(cookie);
         }
         match self {
-            // A read is always answered in chunks, and needs at least this one.
+            // A read is always answered in chunks, so an empty read needs this one.
             Self::Data { data, .. } if data.is_empty() => (chunk_head(chunk::NONE, cookie, 0), None),
             Self::Data { at, data } => {
                 let mut head = chunk_head(chunk::OFFSET_DATA, cookie, 8 + data.len() as u32);
@@ -97,7 +97,7 @@ impl Answer {
     }
 }
 
-/// The header of the only chunk of a reply.
+/// The header of a reply's only chunk.
 fn chunk_head(kind: u16, cookie: u64, bytes: u32) -> Head {
     let header = ChunkHeader {
         magic: CHUNK_MAGIC.into(),
@@ -109,14 +109,14 @@ fn chunk_head(kind: u16, cookie: u64, bytes: u32) -> Head {
     Head::from_slice(header.as_bytes())
 }
 
-/// Bytes of the longest answer about what is allocated in `bytes`, or of the `one` extent that was asked for.
+/// The longest answer to BLOCK_STATUS of `bytes`, in bytes; with `one`, that of a single extent.
 pub(crate) fn status_bytes(bytes: u32, one: bool) -> u64 {
     let extents = if one { 1 } else { u64::from(bytes).min(EXTENTS_MAX as u64) };
     extents * size_of::<(u32, u32)>() as u64
 }
 
-/// A volume's extents as descriptors: neighbours of one kind merged, cut to
-/// the `bytes` that were asked about, and to `one` if that was asked for.
+/// A volume's extents as descriptors: adjacent extents of one state are merged. They are cut to the `bytes` requested,
+/// and to the first with `one`.
 pub(crate) fn descriptors(extents: &[Extent], bytes: u32, one: bool) -> Vec<(u32, u32)> {
     let mut descriptors: Vec<(u32, u32)> = Vec::new();
     let mut left = bytes;
@@ -133,7 +133,7 @@ pub(crate) fn descriptors(extents: &[Extent], bytes: u32, one: bool) -> Vec<(u32
         }
     }
     if descriptors.is_empty() {
-        descriptors.push((bytes, 0)); // nothing is known: always a safe answer
+        descriptors.push((bytes, 0)); // "allocated" is always a correct answer
     }
     descriptors
 }

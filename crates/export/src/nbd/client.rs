@@ -1,11 +1,9 @@
-//! A client: many requests under way on one connection, replies matched to
-//! them as they come.
+//! An NBD client: many requests in flight on one connection, replies in any order.
 //!
-//! [`connect`] gives a [`Client`] to ask through and a future that moves the
-//! bytes, to be run beside it. Data is received where the caller wants it,
-//! without a copy when the piece is large. The server is not trusted: a reply
-//! that does not fit its request ends the connection, and a read succeeds only
-//! when every byte of it came, once.
+//! [`connect`] returns a [`Client`] and a future that transfers the bytes; the caller polls that future beside its
+//! requests. Large payloads are received into the caller's buffer without a copy. The client never trusts the server: a
+//! reply that does not fit its request ends the connection. A read succeeds only when each of its bytes arrived exactly
+//! once. Source: `doc/proto.md`.
 
 use super::handshake::{ClientHandshake, ClientOptions, ClientProgress, HandshakeError, RemoteExport};
 use super::reply::{ReplyDecoder, ReplyEvent};
@@ -25,20 +23,19 @@ use zerocopy::IntoBytes;
 /// Why a request, or the connection, failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ClientError {
-    /// There is no session.
+    /// The handshake failed.
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
     /// The server answered with an error.
     #[error("the server answered {errno:?}: {text}")]
     Refused {
-        /// Which.
+        /// The error number.
         errno: Errno,
-        /// Its words, perhaps none.
+        /// The server's description, possibly empty.
         text: String,
     },
-    /// The connection is over; requests that were under way may or may not
-    /// have been done.
-    #[error("the connection is over: {0}")]
+    /// The connection has ended. Requests in flight may or may not have been carried out.
+    #[error("the connection has ended: {0}")]
     Disconnected(Rc<str>),
 }
 
@@ -54,13 +51,12 @@ impl From<std::io::Error> for ClientError {
     }
 }
 
-/// Shakes hands over `stream`; buffers come from `pool`. The second half of
-/// the result moves the bytes: it must be polled for requests to make
-/// progress, and completes after [`Client::disconnect`] or with the error that
+/// Performs the handshake over `stream`. Buffers come from `pool`. The second half of the result transfers the bytes:
+/// requests progress only while the caller polls it. It completes after [`Client::disconnect`], or with the error that
 /// ended the connection.
 ///
 /// # Errors
-/// When the connection fails, or the server does not give the export.
+/// When the connection fails, or the server does not offer the export.
 pub async fn connect<S: ByteStream>(
     stream: S,
     pool: Pool,
@@ -85,7 +81,7 @@ pub async fn connect<S: ByteStream>(
             ClientProgress::NeedInput => return Err(ReceiveError::Truncated("the handshake").into()),
         }
     };
-    // The protocol lets the server say nothing more before it is asked.
+    // The protocol forbids the server to send anything more before a request.
     if !receiver.input().is_empty() {
         let value = receiver.input().len() as u64;
         return Err(ReceiveError::from(WireError::field("handshake", "bytes after its end", value, "must be 0")).into());
@@ -101,25 +97,25 @@ pub async fn connect<S: ByteStream>(
     Ok((client, run))
 }
 
-/// Asks through a connection; clones share it.
+/// Sends requests over a connection. Clones share it.
 #[derive(Clone)]
 pub struct Client(Rc<Connection>);
 
 impl Client {
-    /// What the server said about the export.
+    /// The server's description of the export.
     pub fn export(&self) -> &RemoteExport {
         &self.0.export
     }
 
-    /// Where buffers for the connection come from.
+    /// The pool that the connection's buffers come from.
     pub fn pool(&self) -> &Pool {
         &self.0.pool
     }
 
-    /// Fills `into` from `at`.
+    /// Reads at byte `at` until `into` is full.
     ///
     /// # Errors
-    /// The server's, and the connection's; the buffer is given up then.
+    /// The server's error, or the connection's. The buffer is lost then.
     pub async fn read(&self, at: u64, into: Buffer) -> Result<Buffer, ClientError> {
         let bytes = into.len() as u32;
         let done = self.ask(command::READ, 0, at, bytes, None, Expected::Data(Data::new(at, into))).await?;
@@ -127,35 +123,35 @@ impl Client {
         data.buffer.ok_or_else(|| ClientError::Disconnected("a read lost its buffer".into()))
     }
 
-    /// Writes `from` at `at`.
+    /// Writes `from` at byte `at`.
     ///
     /// # Errors
-    /// The server's, and the connection's.
+    /// The server's error, or the connection's.
     pub async fn write(&self, at: u64, from: Block, durability: Durability) -> Result<(), ClientError> {
         let bytes = from.len() as u32;
         self.ask(command::WRITE, fua(durability), at, bytes, Some(from), Expected::Nothing).await.map(drop)
     }
 
-    /// Every write that was answered before this call is on stable storage after it.
+    /// Completes when every write that was answered before the call is on stable storage.
     ///
     /// # Errors
-    /// The server's, and the connection's.
+    /// The server's error, or the connection's.
     pub async fn flush(&self) -> Result<(), ClientError> {
         self.ask(command::FLUSH, 0, 0, 0, None, Expected::Nothing).await.map(drop)
     }
 
-    /// The range's contents no longer matter.
+    /// Discards the range: its contents no longer matter.
     ///
     /// # Errors
-    /// The server's, and the connection's.
+    /// The server's error, or the connection's.
     pub async fn discard(&self, at: u64, bytes: u32) -> Result<(), ClientError> {
         self.ask(command::TRIM, 0, at, bytes, None, Expected::Nothing).await.map(drop)
     }
 
-    /// The range reads as zeroes afterwards.
+    /// Zeroes the range.
     ///
     /// # Errors
-    /// The server's, and the connection's.
+    /// The server's error, or the connection's.
     pub async fn write_zeroes(
         &self,
         at: u64,
@@ -167,18 +163,17 @@ impl Client {
         self.ask(command::WRITE_ZEROES, flags, at, bytes, None, Expected::Nothing).await.map(drop)
     }
 
-    /// What is allocated from `at` on; may end earlier or later than asked.
+    /// The allocation from `at` on. It may end before or after the range requested.
     ///
     /// # Errors
-    /// The server's (it has no `base:allocation`), and the connection's.
+    /// The server's error (for example, no `base:allocation`), or the connection's.
     pub async fn allocation(&self, at: u64, bytes: u32) -> Result<Vec<Extent>, ClientError> {
         let done = self.ask(command::BLOCK_STATUS, 0, at, bytes, None, Expected::Extents(Vec::new())).await?;
         let Expected::Extents(extents) = done else { unreachable!("a slot keeps its kind") };
         Ok(extents)
     }
 
-    /// Says goodbye once what is under way is answered; nothing can be asked
-    /// from now on.
+    /// Disconnects once the requests in flight are answered. Later requests fail.
     pub fn disconnect(&self) {
         self.0.leaving.set(true);
         self.0.sender.wake();
@@ -198,7 +193,7 @@ impl Client {
             return Err(error.clone());
         }
         if self.0.leaving.get() {
-            return Err(ClientError::Disconnected("this side said goodbye".into()));
+            return Err(ClientError::Disconnected("this side disconnected".into()));
         }
         let slot = Slot { expected, failed: None, finished: false, asker: Asker::Waits(None) };
         let cookie = self.0.slots.borrow_mut().insert(slot);
@@ -212,8 +207,7 @@ fn fua(durability: Durability) -> u16 {
     if durability == Durability::Stable { command_flag::FUA } else { 0 }
 }
 
-/// A request under way; dropped before its end, it leaves its slot, and the
-/// buffer in it, to the reply.
+/// A request in flight. When it is dropped early, its slot and buffer stay until the reply ends.
 struct Pending<'a> {
     connection: &'a Connection,
     cookie: usize,
@@ -259,7 +253,7 @@ enum Asker {
     Left,
 }
 
-/// What the reply to a request carries, and what of it has come.
+/// The data that the reply must carry, and the part of it received.
 enum Expected {
     Nothing,
     Data(Data),
@@ -269,9 +263,9 @@ enum Expected {
 struct Data {
     at: u64,
     bytes: u32,
-    /// Absent while a piece is being received into it.
+    /// `None` while a chunk is being received into it.
     buffer: Option<Buffer>,
-    /// What has come, in order and without neighbours.
+    /// Received ranges, ascending and merged.
     covered: Vec<Range<u32>>,
 }
 
@@ -284,15 +278,15 @@ impl Data {
         self.bytes == 0 || self.covered.first() == Some(&(0..self.bytes))
     }
 
-    /// Notes that `bytes` at `at` of the export come now; where that is in the buffer.
+    /// Marks `bytes` at `at` of the export as received. Returns their range in the buffer.
     fn cover(&mut self, at: u64, bytes: u32) -> Result<Range<usize>, WireError> {
         let bad = |why| WireError::field("chunk", "offset", at, why);
         let start = at.checked_sub(self.at).filter(|start| *start + u64::from(bytes) <= self.bytes.into());
-        let start = start.ok_or_else(|| bad("is outside of what was asked"))? as u32;
+        let start = start.ok_or_else(|| bad("is outside the requested range"))? as u32;
         let end = start + bytes;
         let place = self.covered.partition_point(|range| range.end <= start);
         if self.covered.get(place).is_some_and(|next| next.start < end) {
-            return Err(bad("came before"));
+            return Err(bad("arrived before"));
         }
         let joins_next = self.covered.get(place).is_some_and(|next| next.start == end);
         let joins_previous = place > 0 && self.covered[place - 1].end == start;
@@ -313,7 +307,7 @@ struct Connection {
     requests: RefCell<Outbox<()>>,
     sender: Waiter,
     leaving: Cell<bool>,
-    /// Why nothing can be asked any more.
+    /// Why no request can be sent any more.
     over: RefCell<Option<ClientError>>,
 }
 
@@ -344,7 +338,7 @@ impl Connection {
         self.sender.wake();
     }
 
-    /// Moves bytes until either direction ends.
+    /// Transfers bytes until either direction ends.
     async fn run<S: ByteStream>(&self, stream: &S, closing: &Closing) -> Result<(), ClientError> {
         let mut sending = pin!(self.send_requests(stream));
         let mut receiving = pin!(self.receive_replies(stream, closing));
@@ -357,9 +351,9 @@ impl Connection {
         .await
     }
 
-    /// Everything that waits learns that it waits in vain.
+    /// Fails every waiting request.
     fn end(&self, error: Option<ClientError>) {
-        let error = error.unwrap_or_else(|| ClientError::Disconnected("this side said goodbye".into()));
+        let error = error.unwrap_or_else(|| ClientError::Disconnected("this side disconnected".into()));
         *self.over.borrow_mut() = Some(error);
         self.requests.take();
         let mut wakers = Vec::new();
@@ -382,7 +376,7 @@ impl Connection {
         Ok(stream.send(pieces).await?)
     }
 
-    /// What is to be sent; `None` when it is time to say goodbye.
+    /// The requests to send next. `None` when it is time to disconnect.
     fn next_requests(&self, cx: &Context<'_>) -> Poll<Option<Vec<Block>>> {
         let mut requests = self.requests.borrow_mut();
         if !requests.is_empty() {
@@ -423,7 +417,7 @@ impl Connection {
         }
     }
 
-    /// How much data a simple reply to a request carries.
+    /// How many bytes of data a simple reply to the request carries.
     fn simple_bytes(&self, cookie: u64) -> u32 {
         match self.slots.borrow().get(cookie as usize) {
             Some(Slot { expected: Expected::Data(data), .. }) => data.bytes,
@@ -431,15 +425,15 @@ impl Connection {
         }
     }
 
-    /// Calls `change` with the slot of a request under way.
+    /// Calls `change` with the slot of a request in flight.
     fn slot<T>(&self, cookie: u64, change: impl FnOnce(&mut Slot) -> Result<T, WireError>) -> Result<T, WireError> {
         let mut slots = self.slots.borrow_mut();
         let slot = usize::try_from(cookie).ok().and_then(|cookie| slots.get_mut(cookie));
         let slot = slot.filter(|slot| !slot.finished);
-        change(slot.ok_or_else(|| WireError::field("reply", "cookie", cookie, "belongs to no request under way"))?)
+        change(slot.ok_or_else(|| WireError::field("reply", "cookie", cookie, "belongs to no request in flight"))?)
     }
 
-    /// Receives a piece of a read into its buffer.
+    /// Receives one chunk of a read into its buffer.
     async fn receive_data<S: ByteStream>(
         &self,
         cookie: u64,
@@ -479,7 +473,7 @@ impl Connection {
                         extents.push(Extent { bytes: bytes.into(), hole, zero });
                         Ok(())
                     }
-                    _ => Err(WireError::field("extent", "metadata context", context, "was not asked about")),
+                    _ => Err(WireError::field("extent", "metadata context", context, "was not requested")),
                 })
             }
             ReplyEvent::Failed { cookie, errno, text } => self.slot(cookie, |slot| {

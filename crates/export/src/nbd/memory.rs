@@ -1,12 +1,11 @@
-//! What the clients of a server hold of its memory for their payloads, in all.
+//! The payload budget of a server: how much payload memory its clients may hold in total.
 //!
-//! Each client has a share that nobody else can take, so it is served whatever the others hold. What goes past the share
-//! comes from what all have in common, first come, first served; so a long request is not passed by short ones for ever.
-//! A place for the longest of requests is kept for those longer than a share, so that clients which do not take their
-//! short answers hold up no long request either. Whoever does not take its long answers does hold up the long requests
-//! of others, and nothing else.
+//! Each client has a share of its own, so the server serves it whatever the other clients hold. A request above the
+//! share takes from a common part in arrival order, so short requests cannot overtake a long one forever. A reserve of
+//! one maximum payload serves requests longer than a share. So clients that do not read short answers cannot delay long
+//! requests. A client that does not read its long answers delays the long requests of others, and nothing else.
 //!
-//! It only counts, never allocates, and never knows what the bytes are for.
+//! This module only counts. It never allocates, and never sees the bytes. The longest payload is from `doc/proto.md`.
 
 use super::wire::PAYLOAD_BYTES_MAX;
 use std::cell::{Cell, RefCell};
@@ -14,50 +13,50 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// What a server's clients may hold.
+/// The payload budget of a server's clients.
 #[derive(Debug)]
 pub struct Memory {
     share_bytes: u64,
-    common: Pot,
-    long: Pot,
+    common: CommonPart,
+    long: CommonPart,
     accounts: Cell<u64>,
 }
 
 impl Memory {
-    /// At most `total_bytes` for at most `clients` at a time: a quarter is their shares, and one of the longest requests has
-    /// its place.
+    /// At most `total_bytes` for at most `clients` at a time. A quarter of it is the shares, and one maximum payload is
+    /// the reserve.
     ///
     /// # Panics
-    /// When there are no clients, or is no room for the longest request beside the shares.
+    /// When `clients` is 0, or the maximum payload does not fit beside the shares.
     pub fn new(total_bytes: u64, clients: usize) -> Self {
         let share_bytes = total_bytes / 4 / clients as u64;
         let long_bytes = PAYLOAD_BYTES_MAX.into();
         let common_bytes = (total_bytes - clients as u64 * share_bytes).checked_sub(long_bytes);
-        let common = Pot::new(common_bytes.expect("there is room for the longest request"));
-        Self { share_bytes, common, long: Pot::new(long_bytes), accounts: Cell::new(0) }
+        let common = CommonPart::new(common_bytes.expect("the longest request fits"));
+        Self { share_bytes, common, long: CommonPart::new(long_bytes), accounts: Cell::new(0) }
     }
 
-    /// Opens the account of a further client.
+    /// Opens the account of one more client.
     pub(crate) fn account(self: &Rc<Self>) -> Account {
         let number = self.accounts.replace(self.accounts.get() + 1);
         Account { memory: self.clone(), number, share_left_bytes: Cell::new(self.share_bytes) }
     }
 }
 
-/// Bytes that anyone may take, in the order asked.
+/// Bytes for all clients, granted in request order.
 #[derive(Debug)]
-struct Pot {
+struct CommonPart {
     left_bytes: Cell<u64>,
-    /// Numbers of the accounts that wait.
+    /// Ids and wakers of the waiting accounts.
     queue: RefCell<VecDeque<(u64, Waker)>>,
 }
 
-impl Pot {
+impl CommonPart {
     fn new(bytes: u64) -> Self {
         Self { left_bytes: Cell::new(bytes), queue: RefCell::default() }
     }
 
-    /// Takes `bytes`, or stands in the queue until [`Pot::leave`].
+    /// Takes `bytes`. If they are not free, the account waits in the queue until [`CommonPart::leave`].
     fn take(&self, bytes: u64, account: u64, cx: &Context<'_>) -> bool {
         let mut queue = self.queue.borrow_mut();
         let place = queue.iter().position(|(waiting, _)| *waiting == account);
@@ -92,18 +91,18 @@ impl Pot {
     }
 }
 
-/// Where bytes were taken from, and belong.
+/// The part of the budget that bytes were taken from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The client's share.
     Share,
-    /// What all have in common.
+    /// The common part.
     Common,
-    /// The place for long requests.
+    /// The reserve for long requests.
     Long,
 }
 
-/// One client's side of a [`Memory`]. It waits for one request at a time.
+/// One client's account of a [`Memory`]. It waits for one request at a time.
 pub(crate) struct Account {
     memory: Rc<Memory>,
     number: u64,
@@ -111,8 +110,8 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Takes `bytes` where they are first to be had. The caller is woken when others put back; that it polls
-    /// again after [`Account::put_back`] of its own is its own affair.
+    /// Takes `bytes` from the first part that has them free. Other accounts wake the caller when they return bytes.
+    /// After its own [`Account::put_back`], the caller itself must poll again.
     pub(crate) fn poll_take(&self, bytes: u64, cx: &Context<'_>) -> Poll<Source> {
         let Memory { share_bytes, common, long, .. } = &*self.memory;
         let source = if let Some(left) = self.share_left_bytes.get().checked_sub(bytes) {
@@ -129,7 +128,7 @@ impl Account {
         Poll::Ready(source)
     }
 
-    /// Gives back what [`Account::poll_take`] gave.
+    /// Returns the bytes of a [`Account::poll_take`].
     pub(crate) fn put_back(&self, bytes: u64, source: Source) {
         match source {
             Source::Share => self.share_left_bytes.set(self.share_left_bytes.get() + bytes),

@@ -1,65 +1,63 @@
-//! From bytes to replies: the client's side of the transmission phase.
+//! Decodes replies: the client's side of the transmission phase.
 //!
-//! [`ReplyDecoder`] frames and checks each message against itself; whether a
-//! reply fits its request is for the client to judge. It does no I/O and holds
-//! at most one error's text ([`ERROR_BYTES_MAX`]): data passes through in the
-//! pieces in which it came or past the decoder, extents come one by one.
-//! Source: `doc/proto.md`, sections "Simple reply message", "Structured reply
-//! chunk message", "Structured reply types".
+//! [`ReplyDecoder`] frames each message and checks its own fields. The client checks that a reply fits its request. The
+//! decoder does no I/O and holds at most the text of one error ([`ERROR_BYTES_MAX`]). Data passes through in the pieces
+//! in which it arrives, or bypasses the decoder; extents are returned one by one. Source: `doc/proto.md`, sections
+//! "Simple reply message", "Structured reply chunk message", "Structured reply types".
 
 use super::wire::{CHUNK_MAGIC, Errno, Gather, SIMPLE_REPLY_MAGIC, STRING_BYTES_MAX, SimpleReply, WireError, chunk};
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-/// The longest payload of an error chunk that is looked at.
+/// Maximum payload of an error chunk that is examined, in bytes.
 pub const ERROR_BYTES_MAX: usize = STRING_BYTES_MAX + 256;
 
-/// What the decoder found.
+/// What the decoder returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplyEvent<'a> {
-    /// Data for the request began: `bytes` of payload come next.
+    /// Data for the request starts: `bytes` of payload follow.
     Data {
-        /// The request's.
+        /// The cookie of the request.
         cookie: u64,
-        /// Where in the export; `None` for a simple reply: at the request's own offset.
+        /// The offset in the export. `None` for a simple reply, whose data is at the request's own offset.
         at: Option<u64>,
-        /// How much; not 0.
+        /// The length; never 0.
         bytes: u32,
     },
     /// A piece of the data before; never empty.
     Payload(&'a [u8]),
     /// A range that reads as zeroes.
     Hole {
-        /// The request's.
+        /// The cookie of the request.
         cookie: u64,
-        /// Where in the export.
+        /// The offset in the export.
         at: u64,
-        /// How much; not 0.
+        /// The length; never 0.
         bytes: u32,
     },
-    /// The next extent.
+    /// One extent.
     Extent {
-        /// The request's.
+        /// The cookie of the request.
         cookie: u64,
-        /// The metadata context's number.
+        /// The id of the metadata context.
         context: u32,
-        /// How much; not 0.
+        /// The length in bytes; never 0.
         bytes: u32,
         /// Bits of [`super::wire::extent_flag`].
         flags: u32,
     },
     /// The request failed, at least in part.
     Failed {
-        /// The request's.
+        /// The cookie of the request.
         cookie: u64,
-        /// How.
+        /// The error number.
         errno: Errno,
-        /// The server's words, perhaps none.
+        /// The server's description, possibly empty.
         text: String,
     },
-    /// Nothing more comes for this request.
+    /// The reply is complete.
     Finished {
-        /// The request's.
+        /// The cookie of the request.
         cookie: u64,
     },
 }
@@ -68,7 +66,7 @@ pub enum ReplyEvent<'a> {
 enum State {
     /// Between messages.
     Header,
-    /// A simple reply's length is shared by both headers; the rest of a chunk's.
+    /// A simple reply has the length of both headers' common part. The rest of a chunk's header is missing.
     ChunkLength(SimpleReply),
     DataOffset(Current, u32),
     Payload(Current, u32),
@@ -76,11 +74,11 @@ enum State {
     Context(Current, u32),
     Extents(Current, u32, u32),
     Error(Current, u32),
-    /// The message is whole.
+    /// The message is complete.
     End(Current),
 }
 
-/// The request that the message at hand belongs to, and whether it is its last.
+/// The request of the current message, and whether the message is its last.
 #[derive(Debug, Clone, Copy)]
 struct Current {
     cookie: u64,
@@ -101,7 +99,7 @@ struct ExtentBody {
     flags: U32,
 }
 
-/// Cuts a stream of bytes into replies.
+/// Splits a stream of bytes into replies.
 #[derive(Debug)]
 pub struct ReplyDecoder {
     state: State,
@@ -116,12 +114,11 @@ impl Default for ReplyDecoder {
 }
 
 impl ReplyDecoder {
-    /// The next event, taking bytes from the front of `input`; `None` when
-    /// `input` is used up. `simple_bytes` tells how much data a successful
-    /// simple reply to the request with that cookie carries.
+    /// The next event. Consumes the front of `input`; returns `None` when `input` is used up. `simple_bytes` returns
+    /// how much data a successful simple reply carries for the request with that cookie.
     ///
     /// # Errors
-    /// The stream is out of step: no later byte of it can be understood.
+    /// The stream is out of step: no later byte can be decoded.
     pub fn next<'a>(
         &mut self,
         input: &mut &'a [u8],
@@ -186,15 +183,15 @@ impl ReplyDecoder {
         }
     }
 
-    /// Bytes of the data at hand that have not come yet.
+    /// Bytes of the current data that have not arrived yet.
     pub fn payload_left(&self) -> u32 {
         if let State::Payload(_, left) = self.state { left } else { 0 }
     }
 
-    /// Says that `bytes` of data were received past the decoder.
+    /// Tells the decoder that `bytes` of data were received without it.
     ///
     /// # Panics
-    /// When that is more than [`ReplyDecoder::payload_left`].
+    /// When `bytes` exceeds [`ReplyDecoder::payload_left`].
     pub fn skip_payload(&mut self, bytes: u32) {
         let State::Payload(current, left) = self.state else {
             assert_eq!(bytes, 0, "no data is awaited");
@@ -231,10 +228,10 @@ impl ReplyDecoder {
         Ok(None)
     }
 
-    /// A chunk whose header is whole: what comes next, and is its length right.
+    /// Handles the complete header of a chunk: checks its length and sets the next state.
     fn chunk(&mut self, start: SimpleReply, bytes: u32) -> Result<(), WireError> {
-        // Both headers have the cookie in the same place; what is the error
-        // of a simple reply is the flags and the type of a chunk.
+        // Both headers have the cookie at the same offset. The error field of a simple reply is the flags and type of a
+        // chunk.
         let flags = (start.error.get() >> 16) as u16;
         let kind = start.error.get() as u16;
         let current = Current { cookie: start.cookie.get(), last: flags & chunk::FLAG_DONE != 0 };

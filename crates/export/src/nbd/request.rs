@@ -1,10 +1,9 @@
-//! From bytes to requests: the server's side of the transmission phase.
+//! Decodes requests: the server's side of the transmission phase.
 //!
-//! [`RequestDecoder`] frames, [`Command::check`] judges. Neither does I/O, and
-//! whatever arrives the decoder holds less than one header: a payload passes
-//! through in the pieces in which it came, or past the decoder altogether,
-//! straight into the memory it is written from. Source: `doc/proto.md`,
-//! sections "Request message", "Request types", "Error values".
+//! [`RequestDecoder`] frames a request, [`Command::check`] validates it. Neither does I/O. For any input, the decoder
+//! holds less than one header. A payload passes through in the pieces in which it arrives, or bypasses the decoder into
+//! the memory that it is written from. Source: `doc/proto.md`, sections "Request message", "Request types", "Error
+//! values".
 
 use super::handshake::Negotiated;
 use super::wire::{
@@ -12,38 +11,38 @@ use super::wire::{
 };
 use crate::volume::Durability;
 
-/// A request as it came, not yet judged.
+/// A request as received, not yet validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
     /// Bits of [`command_flag`].
     pub flags: u16,
-    /// One of [`command`], or unknown.
+    /// One of [`command`], or an unknown type.
     pub kind: u16,
-    /// To be returned with each reply.
+    /// The client's cookie, returned with each reply.
     pub cookie: u64,
-    /// Where, in bytes.
+    /// The offset in bytes.
     pub offset: u64,
-    /// How much, in bytes.
+    /// The length in bytes.
     pub bytes: u32,
 }
 
 impl Request {
-    /// Bytes that follow the header.
+    /// Bytes of payload that follow the header.
     pub fn payload_bytes(&self) -> u32 {
         if self.kind == command::WRITE { self.bytes } else { 0 }
     }
 }
 
-/// What the decoder found.
+/// What the decoder returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestEvent<'a> {
-    /// A request began; its payload, if any, comes next.
+    /// A request starts; its payload, if any, follows.
     Request(Request),
-    /// A piece of the payload of the request before; never empty.
+    /// A piece of the current request's payload; never empty.
     Payload(&'a [u8]),
 }
 
-/// Cuts a stream of bytes into requests.
+/// Splits a stream of bytes into requests.
 #[derive(Debug, Default)]
 pub struct RequestDecoder {
     gather: Gather,
@@ -51,11 +50,10 @@ pub struct RequestDecoder {
 }
 
 impl RequestDecoder {
-    /// The next event, taking bytes from the front of `input`; `None` when
-    /// `input` is used up.
+    /// The next event. Consumes the front of `input`; returns `None` when `input` is used up.
     ///
     /// # Errors
-    /// The stream is out of step: no later byte of it can be understood.
+    /// The stream is out of step: no later byte can be decoded.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<RequestEvent<'a>>, WireError> {
         if self.payload_left > 0 {
             let now = input.len().min(self.payload_left as usize);
@@ -80,86 +78,85 @@ impl RequestDecoder {
         Ok(Some(RequestEvent::Request(request)))
     }
 
-    /// Whether the stream may end here without cutting a message.
+    /// Whether the stream may end here without truncating a message.
     pub fn is_between_messages(&self) -> bool {
         self.payload_left == 0 && self.gather.is_empty()
     }
 
-    /// Bytes of payload that have not come yet.
+    /// Bytes of payload that have not arrived yet.
     pub fn payload_left(&self) -> u32 {
         self.payload_left
     }
 
-    /// Says that `bytes` of payload were received past the decoder.
+    /// Tells the decoder that `bytes` of payload were received without it.
     ///
     /// # Panics
-    /// When that is more than [`RequestDecoder::payload_left`].
+    /// When `bytes` exceeds [`RequestDecoder::payload_left`].
     pub fn skip_payload(&mut self, bytes: u32) {
         self.payload_left = self.payload_left.checked_sub(bytes).expect("no more than the payload was received");
     }
 }
 
-/// A request that makes sense for the export it was sent to. Ranges lie
-/// within the export; the empty ones among them are harmless.
+/// A request that is valid for its export. Ranges lie within the export; empty ranges are harmless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
     /// Read `bytes` at `at`.
     Read {
-        /// Where.
+        /// The offset in bytes.
         at: u64,
         /// At most [`PAYLOAD_BYTES_MAX`].
         bytes: u32,
     },
     /// Write the payload at `at`.
     Write {
-        /// Where.
+        /// The offset in bytes.
         at: u64,
         /// At most [`PAYLOAD_BYTES_MAX`].
         bytes: u32,
         /// What the reply promises.
         durability: Durability,
     },
-    /// Put what was answered on stable storage.
+    /// Put every answered write on stable storage.
     Flush,
-    /// Discard.
+    /// Discard a range.
     Trim {
-        /// Where.
+        /// The offset in bytes.
         at: u64,
-        /// How much.
+        /// The length in bytes.
         bytes: u32,
         /// What the reply promises.
         durability: Durability,
     },
-    /// Write zeroes.
+    /// Zero a range.
     WriteZeroes {
-        /// Where.
+        /// The offset in bytes.
         at: u64,
-        /// How much.
+        /// The length in bytes.
         bytes: u32,
         /// Whether the range may become a hole.
         may_discard: bool,
         /// What the reply promises.
         durability: Durability,
     },
-    /// Tell what is allocated.
+    /// Return the allocation of a range.
     BlockStatus {
-        /// Where.
+        /// The offset in bytes.
         at: u64,
-        /// How much; not 0.
+        /// The length in bytes; never 0.
         bytes: u32,
-        /// Whether one extent is wanted.
+        /// Whether the client wants one extent only.
         one: bool,
     },
-    /// End the session once everything before is answered.
+    /// End the session once all earlier requests are answered.
     Disconnect,
 }
 
-/// Why a request is answered with an error without being tried.
+/// Why a request is refused without being tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
-    /// What the reply carries.
+    /// The error number of the reply.
     pub errno: Errno,
-    /// For a person.
+    /// The description for the client's user.
     pub why: &'static str,
 }
 
@@ -168,10 +165,10 @@ fn refuse(errno: Errno, why: &'static str) -> Refusal {
 }
 
 impl Command {
-    /// Judges `request` by what was agreed on and by the export it goes to.
+    /// Validates `request` against the negotiated options and its export.
     ///
     /// # Errors
-    /// With the error that the protocol prescribes.
+    /// The error that the protocol prescribes.
     pub fn check(request: &Request, agreed: &Negotiated) -> Result<Self, Refusal> {
         check_flags(request, agreed)?;
         let Request { offset: at, bytes, .. } = *request;
@@ -184,7 +181,7 @@ impl Command {
             command::WRITE => Self::Write { at, bytes, durability },
             command::TRIM => Self::Trim { at, bytes, durability },
             command::WRITE_ZEROES if request.flags & command_flag::FAST_ZERO != 0 => {
-                return Err(refuse(Errno::NotSupported, "zeroes are not known to be faster than a write"));
+                return Err(refuse(Errno::NotSupported, "zeroing may not be faster than a write"));
             }
             command::WRITE_ZEROES => {
                 let may_discard = request.flags & command_flag::NO_HOLE == 0;
@@ -230,7 +227,7 @@ impl Command {
     }
 }
 
-/// Flags that do not belong to a command are refused; FUA belongs to all.
+/// Refuses flags that the command does not allow. Every command allows FUA.
 fn check_flags(request: &Request, agreed: &Negotiated) -> Result<(), Refusal> {
     let known = match request.kind {
         command::DISC => return Ok(()),
@@ -349,7 +346,7 @@ mod tests {
     /// A request, or its payload.
     type Seen = Result<Request, Vec<u8>>;
 
-    /// Decodes pieces that end at `cuts`; neighbouring pieces of a payload are joined.
+    /// Decodes pieces that end at `cuts`, and merges adjacent pieces of a payload.
     fn decode(bytes: &[u8], cuts: &[usize]) -> (Vec<Seen>, Result<(), WireError>) {
         let mut decoder = RequestDecoder::default();
         let mut seen: Vec<Seen> = Vec::new();

@@ -1,12 +1,12 @@
-//! Accepts connections and serves each with a [`session`](super::session).
+//! The NBD server: it accepts connections and serves each with a [`session`](super::session).
 //!
-//! What connections can hold in memory is bounded by [`ServerLimits`]; who is let in, by `strangers`. A
-//! client that breaks the protocol or disappears loses its connection, and
-//! nobody else notices.
+//! [`ServerLimits`] bounds the memory of all connections; `handshaking` decides which connections may stay. A client
+//! that breaks the protocol or disconnects loses its connection. It never affects another client. Source:
+//! `doc/proto.md`.
 
+use super::handshaking::{Admission, ConnectionCounts, CountedConnection, Handshaking};
 use super::memory::Memory;
 use super::session::{Export, Limits, serve_admitted};
-use super::strangers::{Counted, Counts, Entrance, Strangers};
 use super::stream::{ByteStream, Closing, ReceiveError};
 use super::tls::Security;
 use crate::volume::Volume;
@@ -30,17 +30,17 @@ impl ByteStream for Stream {
     }
 }
 
-/// A connection of which it is told when its client says something.
-struct Heard<'a, T> {
+/// A connection that calls `on_receive` when data arrives from its client.
+struct Notifying<'a, T> {
     stream: &'a Stream,
-    tell: T,
+    on_receive: T,
 }
 
-impl<T: Fn()> ByteStream for Heard<'_, T> {
+impl<T: Fn()> ByteStream for Notifying<'_, T> {
     async fn recv(&self, into: Buffer) -> std::io::Result<(usize, Buffer)> {
         let received = Stream::recv(self.stream, into).await;
         if received.as_ref().is_ok_and(|(bytes, _)| *bytes > 0) {
-            (self.tell)();
+            (self.on_receive)();
         }
         received
     }
@@ -50,42 +50,42 @@ impl<T: Fn()> ByteStream for Heard<'_, T> {
     }
 }
 
-/// How often strangers' failures are told of.
-const COMPLAINTS_INTERVAL: Duration = Duration::from_secs(1);
+/// Minimum time between two log lines about failed handshakes.
+const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Failures of strangers, which can be had by the thousand, so that they fill no log.
+/// The log of failed handshakes. Clients can cause thousands of them, so it is limited in rate.
 #[derive(Default)]
-struct Complaints {
+struct FailureLog {
     last: Cell<Option<Moment>>,
-    unsaid: Cell<u64>,
+    suppressed: Cell<u64>,
 }
 
-impl Complaints {
+impl FailureLog {
     fn note(&self, error: &ReceiveError, now: Moment) {
-        if self.last.get().is_some_and(|last| now.since(last) < COMPLAINTS_INTERVAL) {
-            self.unsaid.set(self.unsaid.get() + 1);
+        if self.last.get().is_some_and(|last| now.since(last) < FAILURE_LOG_INTERVAL) {
+            self.suppressed.set(self.suppressed.get() + 1);
             return;
         }
         self.last.set(Some(now));
-        match self.unsaid.take() {
+        match self.suppressed.take() {
             0 => tracing::warn!(%error, "an NBD session ended in its handshake"),
             others => tracing::warn!(%error, others, "NBD sessions ended in their handshakes"),
         }
     }
 }
 
-/// What a server takes on at a time.
+/// The limits of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Connections that have finished the handshake; more wait to be accepted.
+    /// Maximum number of connections past the handshake. Further ones wait to be accepted.
     pub connections: usize,
-    /// Connections that have not, besides; a further one takes the place of another.
-    pub strangers: usize,
-    /// Bytes of payloads that all of them together may have under way; [`Memory`] says who gets them.
+    /// Maximum number of connections in the handshake, counted separately. One more evicts another.
+    pub handshaking: usize,
+    /// Maximum bytes of payload of all connections in flight. [`Memory`] divides it.
     pub payload_bytes: u64,
-    /// How long a client may take for the handshake.
+    /// Maximum time for a client's handshake.
     pub handshake: Duration,
-    /// What each of them may have under way.
+    /// The limits of each connection.
     pub connection: Limits,
 }
 
@@ -93,7 +93,7 @@ impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             connections: 128,
-            strangers: 64,
+            handshaking: 64,
             payload_bytes: 512 << 20,
             handshake: Duration::from_secs(10),
             connection: Limits::default(),
@@ -101,8 +101,8 @@ impl Default for ServerLimits {
     }
 }
 
-/// Serves volumes over any number of listeners; clones are the same server.
-/// Belongs to the thread of its volumes, which has an [`io::Executor`].
+/// Serves volumes over any number of listeners. Clones are the same server. It belongs to its volumes' thread, which
+/// must have an [`io::Executor`].
 pub struct Server<V: Volume>(Rc<Inner<V>>);
 
 struct Inner<V: Volume> {
@@ -112,11 +112,12 @@ struct Inner<V: Volume> {
     security: Security,
     stopping: Cell<bool>,
     connections: RefCell<Vec<Connection>>,
-    counts: Rc<Counts>,
-    strangers: RefCell<Strangers>,
-    /// What is said of strangers whose connections ended.
-    complaints: Complaints,
-    /// Woken when a connection ends, and when the server stops.
+    counts: Rc<ConnectionCounts>,
+    /// The connections in the handshake.
+    handshaking: RefCell<Handshaking>,
+    /// Limits the log of failed handshakes.
+    failure_log: FailureLog,
+    /// Wakers, called when a connection ends and when the server stops.
     changed: RefCell<Vec<Waker>>,
 }
 
@@ -133,7 +134,7 @@ impl<V: Volume> Clone for Server<V> {
 }
 
 impl<V: Volume> Server<V> {
-    /// A server of `exports`, the first of which is the default.
+    /// A server of `exports`. The first is the default.
     ///
     /// # Panics
     /// When `exports` is empty.
@@ -141,7 +142,7 @@ impl<V: Volume> Server<V> {
         Self::secured(exports, limits, Security::Plain)
     }
 
-    /// The same, with connections protected as `security` says.
+    /// The same, with connections protected by `security`.
     ///
     /// # Panics
     /// When `exports` is empty.
@@ -155,29 +156,27 @@ impl<V: Volume> Server<V> {
             stopping: Cell::new(false),
             connections: RefCell::default(),
             counts: Rc::default(),
-            strangers: RefCell::default(),
-            complaints: Complaints::default(),
+            handshaking: RefCell::default(),
+            failure_log: FailureLog::default(),
             changed: RefCell::default(),
         }))
     }
 
-    /// Connections that have finished the handshake.
+    /// The number of connections past the handshake.
     pub fn connections(&self) -> usize {
         self.0.counts.admitted()
     }
 
     /// Accepts connections until [`Server::stop`] is called.
     ///
-    /// # Errors
-    /// When the system refuses to accept although nothing that could end and
-    /// make room is being served.
+    /// When the system refuses to accept, and no served connection can end and free resources.
     pub async fn accept_from(&self, listener: Listener) -> std::io::Result<()> {
         loop {
             let mut accepting = pin!(listener.accept());
             let accepted = self.until(|cx| self.poll_accept(accepting.as_mut(), cx)).await;
             match accepted {
                 None => return Ok(()),
-                Some(Ok(stream)) => self.take_in(stream),
+                Some(Ok(stream)) => self.add(stream),
                 Some(Err(error)) if self.0.counts.present() == 0 => return Err(error),
                 Some(Err(error)) => {
                     tracing::warn!(%error, "a connection was not accepted; waiting for another to end");
@@ -189,9 +188,8 @@ impl<V: Volume> Server<V> {
         }
     }
 
-    /// Stops accepting and receiving, and completes when every request that
-    /// was received is finished and answered. Whoever has not taken its
-    /// answers when `grace` completes is cut off.
+    /// Stops accepting and receiving. Completes when every received request is finished and answered. When `grace`
+    /// completes first, the server closes the connections that have not read their answers.
     pub async fn stop(&self, grace: impl Future<Output = ()>) {
         self.0.stopping.set(true);
         self.0.connections.borrow().iter().for_each(|connection| connection.closing.close());
@@ -213,7 +211,7 @@ impl<V: Volume> Server<V> {
         if self.connections() < self.0.limits.connections { accepting.poll(cx) } else { Poll::Pending }
     }
 
-    /// Polls until it is ready or the server stops; polled again at each change.
+    /// Calls `poll` until it is ready or the server stops. Each change of the server calls it again.
     async fn until<T>(&self, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Option<T> {
         poll_fn(|cx| {
             if self.0.stopping.get() {
@@ -237,36 +235,37 @@ impl<V: Volume> Server<V> {
         changed.into_iter().for_each(Waker::wake);
     }
 
-    /// Serves a connection, which is a stranger's at first.
-    fn take_in(&self, stream: Stream) {
-        let (peer, most) = (stream.peer(), self.0.limits.strangers);
-        let counted = self.0.strangers.borrow_mut().take_in(&self.0.counts, peer, Some(stream.clone()), most);
+    /// Serves a connection, which starts in the handshake.
+    fn add(&self, stream: Stream) {
+        let (peer, most) = (stream.peer(), self.0.limits.handshaking);
+        let counted = self.0.handshaking.borrow_mut().add(&self.0.counts, peer, Some(stream.clone()), most);
         self.serve(stream, counted);
     }
 
-    fn serve(&self, stream: Stream, mut counted: Counted) {
+    fn serve(&self, stream: Stream, mut counted: CountedConnection) {
         let connection = Connection { closing: Rc::default(), stream };
         self.0.connections.borrow_mut().push(connection.clone());
         let server = self.clone();
-        // The task tells of its end itself.
+        // The task itself reports how the session ended.
         drop(io::spawn(async move {
             let Connection { closing, stream } = connection;
             let limits = server.0.limits;
             let clock = RealClock::new();
-            let patience = clock.sleep_until(clock.now() + limits.handshake);
-            let Inner { exports, memory, security, complaints, .. } = &*server.0;
-            let heard = Heard { stream: &stream, tell: counted.heard() };
-            let is_known = Cell::new(false);
+            let timeout = clock.sleep_until(clock.now() + limits.handshake);
+            let Inner { exports, memory, security, failure_log, .. } = &*server.0;
+            let notifying = Notifying { stream: &stream, on_receive: counted.on_receive() };
+            let is_past_handshake = Cell::new(false);
             let admitted = async {
                 counted.admit(limits.connections).await;
-                is_known.set(true);
+                is_past_handshake.set(true);
             };
-            let entrance = Entrance { patience, admitted };
-            let ended = serve_admitted(&heard, exports, limits.connection, memory, &closing, security, entrance).await;
+            let admission = Admission { timeout, admitted };
+            let ended =
+                serve_admitted(&notifying, exports, limits.connection, memory, &closing, security, admission).await;
             match ended {
                 Ok(ended) => tracing::debug!(?ended, "an NBD session ended"),
-                Err(error) if is_known.get() => tracing::warn!(%error, "an NBD session ended"),
-                Err(error) => complaints.note(&error, clock.now()),
+                Err(error) if is_past_handshake.get() => tracing::warn!(%error, "an NBD session ended"),
+                Err(error) => failure_log.note(&error, clock.now()),
             }
             server.0.connections.borrow_mut().retain(|other| !Rc::ptr_eq(&other.closing, &closing));
             drop(counted);

@@ -1,19 +1,18 @@
 //! One client's connection, from the greeting to the end.
 //!
-//! Three loops run side by side on the volume's thread: one receives and
-//! starts requests, one drives those that did not finish at once, one sends
-//! replies, all that are ready at a time.
+//! Three loops run side by side on the volume's thread. One receives and starts requests, one polls the requests that
+//! did not finish at once, and one sends all ready replies at a time.
 //!
-//! Invariants: a request holds its part of [`Limits`] and of the server's
-//! [`Memory`] from before its payload is received until its reply is sent, so a
-//! client that does not read what it asked for stops being read itself. A request that was started is finished,
-//! whatever becomes of the connection.
+//! Invariants: a request holds its part of [`Limits`] and of the server's [`Memory`] from before its payload is
+//! received until its reply is sent. So the session stops reading from a client that does not read its replies. A
+//! started request is finished, whatever happens to the connection. A session never touches another session's state.
+//! Source: `doc/proto.md`.
 
 use super::answer::{Answer, descriptors, status_bytes};
 use super::handshake::{ExportInfo, Negotiated, ServerHandshake, ServerProgress};
+use super::handshaking::Admission;
 use super::memory::{Account, Memory, Source};
 use super::request::{Command, Request, RequestDecoder, RequestEvent};
-use super::strangers::Entrance;
 use super::stream::{Batch, ByteStream, Closing, Outbox, ReceiveError, Receiver, Waiter};
 use super::tls::Security;
 #[cfg(feature = "tls")]
@@ -32,12 +31,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use zerocopy::IntoBytes;
 
-/// What one connection may have under way.
+/// The limits of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests, from their arrival until their replies are sent.
+    /// Maximum number of requests, from their arrival until their replies are sent.
     pub requests: usize,
-    /// Bytes of their payloads; a single request may exceed it when alone.
+    /// Maximum bytes of their payloads. A single request may exceed it when alone.
     pub payload_bytes: u64,
 }
 
@@ -47,34 +46,33 @@ impl Default for Limits {
     }
 }
 
-/// Something that is offered under a name.
+/// A volume with a name.
 #[derive(Debug, Clone)]
 pub struct Export<V> {
-    /// The name that clients ask for.
+    /// The name that clients request.
     pub name: String,
-    /// What they get.
+    /// The volume behind it.
     pub volume: V,
 }
 
-/// How a session ended when nothing went wrong.
+/// How a session ended without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// The client said goodbye, or left between two messages.
+    /// The client sent DISC, or closed the connection between two messages.
     ByClient,
     /// [`Closing::close`] was called.
     ByServer,
-    /// The client chose an export that does not exist, in the way that allows
-    /// no answer.
+    /// The client chose an unknown export with `EXPORT_NAME`, which allows no error reply.
     UnknownExport,
 }
 
-/// As `serve_admitted`, of a client that nobody keeps waiting.
+/// The same as `serve_admitted`, for a client that need not wait for admission.
 ///
 /// # Errors
-/// As there.
+/// The same as of `serve_admitted`.
 ///
 /// # Panics
-/// As there.
+/// When `exports` is empty.
 pub async fn serve<S: ByteStream, V: Volume>(
     stream: &S,
     exports: &[Export<V>],
@@ -82,17 +80,16 @@ pub async fn serve<S: ByteStream, V: Volume>(
     memory: &Rc<Memory>,
     closing: &Closing,
     security: &Security,
-    patience: impl Future<Output = ()>,
+    timeout: impl Future<Output = ()>,
 ) -> Result<Ended, ReceiveError> {
-    serve_admitted(stream, exports, limits, memory, closing, security, Entrance::open(patience)).await
+    serve_admitted(stream, exports, limits, memory, closing, security, Admission::unbounded(timeout)).await
 }
 
-/// Serves one client until it or `closing` ends the session; requests that
-/// were received until then are finished, and answered where that is possible.
+/// Serves one client until the client or `closing` ends the session. Requests received until then are finished, and
+/// answered where possible.
 ///
-/// The first of `exports` is the default. A client that has not finished the
-/// handshake, and got its place, when the entrance's patience completes loses the connection, so that those who
-/// say nothing keep nobody else out.
+/// The first of `exports` is the default. The client must finish the handshake and be admitted before
+/// `admission.timeout` completes, or it loses the connection. So idle clients cannot block others.
 ///
 /// # Errors
 /// The client broke the protocol or was late, or the connection failed.
@@ -106,61 +103,63 @@ pub(crate) async fn serve_admitted<S: ByteStream, V: Volume>(
     memory: &Rc<Memory>,
     closing: &Closing,
     security: &Security,
-    entrance: Entrance<impl Future<Output = ()>, impl Future<Output = ()>>,
+    admission: Admission<impl Future<Output = ()>, impl Future<Output = ()>>,
 ) -> Result<Ended, ReceiveError> {
-    let Entrance { patience, admitted } = entrance;
+    let Admission { timeout, admitted } = admission;
     let pool = exports.first().expect("something is exported").volume.pool();
-    let mut patience = pin!(patience);
+    let mut timeout = pin!(timeout);
     let mut handshake = ServerHandshake::new(exports.iter().map(described).collect(), security.tls());
     let mut receiver = Receiver::new(stream, closing, pool);
-    let shaken = in_time(greet(stream, &mut receiver, &mut handshake, pool), patience.as_mut()).await;
-    match shaken {
-        Ok(Shaken::StartTls) => {}
-        shaken => {
-            let shaken = in_time(agreed(shaken, admitted, closing), patience).await;
-            return converse(stream, &mut receiver, exports, limits, memory.account(), closing, shaken).await;
+    let outcome = in_time(greet(stream, &mut receiver, &mut handshake, pool), timeout.as_mut()).await;
+    match outcome {
+        Ok(HandshakeOutcome::StartTls) => {}
+        outcome => {
+            let outcome = in_time(agreed(outcome, admitted, closing), timeout).await;
+            return serve_transmission(stream, &mut receiver, exports, limits, memory.account(), closing, outcome)
+                .await;
         }
     }
     #[cfg(feature = "tls")]
     if let Security::Offered(credentials) | Security::Required(credentials) = security {
-        let accepting = in_time(accept(stream, pool, credentials, closing), patience.as_mut());
+        let accepting = in_time(accept(stream, pool, credentials, closing), timeout.as_mut());
         let secured = match accepting.await {
             Err(ReceiveError::Closed) => return Ok(Ended::ByServer),
             accepted => accepted?,
         };
         let mut receiver = Receiver::new(&secured, closing, pool);
         let mut handshake = handshake.secured();
-        let shaken = in_time(shake_hands(&secured, &mut receiver, &mut handshake, pool), patience.as_mut()).await;
-        let shaken = in_time(agreed(shaken, admitted, closing), patience).await;
-        let ended = converse(&secured, &mut receiver, exports, limits, memory.account(), closing, shaken).await;
-        // Manners; a client that has gone does not need it.
+        let outcome = in_time(shake_hands(&secured, &mut receiver, &mut handshake, pool), timeout.as_mut()).await;
+        let outcome = in_time(agreed(outcome, admitted, closing), timeout).await;
+        let ended =
+            serve_transmission(&secured, &mut receiver, exports, limits, memory.account(), closing, outcome).await;
+        // TLS asks for a close notification. It may fail when the client has already left.
         drop(secured.finish().await);
         return ended;
     }
     unreachable!("a handshake that does not know TLS does not begin it")
 }
 
-/// A handshake that led to something, once its client is admitted.
+/// The result of a handshake, once its client is admitted.
 async fn agreed(
-    shaken: Result<Shaken, ReceiveError>,
+    outcome: Result<HandshakeOutcome, ReceiveError>,
     admitted: impl Future<Output = ()>,
     closing: &Closing,
-) -> Result<Shaken, ReceiveError> {
-    if !matches!(shaken, Ok(Shaken::Agreed(_))) {
-        return shaken;
+) -> Result<HandshakeOutcome, ReceiveError> {
+    if !matches!(outcome, Ok(HandshakeOutcome::Agreed(_))) {
+        return outcome;
     }
     match select(pin!(admitted), pin!(closing.closed())).await {
-        Either::Left(((), _)) => shaken,
+        Either::Left(((), _)) => outcome,
         Either::Right(((), _)) => Err(ReceiveError::Closed),
     }
 }
 
-/// What `waiting` gives, unless `patience` ends first.
+/// The result of `waiting`, unless `timeout` completes first.
 async fn in_time<T>(
     waiting: impl Future<Output = Result<T, ReceiveError>>,
-    patience: impl Future<Output = ()>,
+    timeout: impl Future<Output = ()>,
 ) -> Result<T, ReceiveError> {
-    match select(pin!(waiting), pin!(patience)).await {
+    match select(pin!(waiting), pin!(timeout)).await {
         Either::Left((result, _)) => result,
         Either::Right(((), _)) => Err(ReceiveError::Late),
     }
@@ -189,20 +188,20 @@ async fn accept<'a, S: ByteStream>(
     }
 }
 
-/// The transmission phase after the handshake, if that led to one.
-async fn converse<S: ByteStream, V: Volume>(
+/// The transmission phase, if the handshake led to one.
+async fn serve_transmission<S: ByteStream, V: Volume>(
     stream: &S,
     receiver: &mut Receiver<'_, S>,
     exports: &[Export<V>],
     limits: Limits,
     account: Account,
     closing: &Closing,
-    shaken: Result<Shaken, ReceiveError>,
+    outcome: Result<HandshakeOutcome, ReceiveError>,
 ) -> Result<Ended, ReceiveError> {
-    let agreed = match shaken {
-        Ok(Shaken::Agreed(agreed)) => agreed,
-        Ok(Shaken::Ended(ended)) => return Ok(ended),
-        Ok(Shaken::StartTls) => unreachable!("TLS is begun by the caller, and once"),
+    let agreed = match outcome {
+        Ok(HandshakeOutcome::Agreed(agreed)) => agreed,
+        Ok(HandshakeOutcome::Ended(ended)) => return Ok(ended),
+        Ok(HandshakeOutcome::StartTls) => unreachable!("TLS is begun by the caller, and once"),
         Err(ReceiveError::Closed) => return Ok(Ended::ByServer),
         Err(error) => return Err(error),
     };
@@ -214,7 +213,7 @@ async fn converse<S: ByteStream, V: Volume>(
         session.drive_requests(),
     )
     .await;
-    // When sending fails, receiving is closed, so that is not the cause.
+    // When sending fails, the session also stops receiving, so that is not the cause.
     match (received, sent) {
         (Ok(()), Ok(())) => Ok(Ended::ByClient),
         (Err(ReceiveError::Closed), Ok(())) => Ok(Ended::ByServer),
@@ -223,7 +222,7 @@ async fn converse<S: ByteStream, V: Volume>(
     }
 }
 
-enum Shaken {
+enum HandshakeOutcome {
     Agreed(Negotiated),
     StartTls,
     Ended(Ended),
@@ -235,7 +234,7 @@ async fn greet<S: ByteStream>(
     receiver: &mut Receiver<'_, S>,
     handshake: &mut ServerHandshake,
     pool: &Pool,
-) -> Result<Shaken, ReceiveError> {
+) -> Result<HandshakeOutcome, ReceiveError> {
     stream.send(vec![pool.copy_of(ServerHandshake::greeting().as_bytes())]).await?;
     shake_hands(stream, receiver, handshake, pool).await
 }
@@ -245,7 +244,7 @@ async fn shake_hands<S: ByteStream>(
     receiver: &mut Receiver<'_, S>,
     handshake: &mut ServerHandshake,
     pool: &Pool,
-) -> Result<Shaken, ReceiveError> {
+) -> Result<HandshakeOutcome, ReceiveError> {
     let mut out = Vec::new();
     loop {
         let mut input = receiver.input();
@@ -258,25 +257,25 @@ async fn shake_hands<S: ByteStream>(
         }
         match progress {
             ServerProgress::Answered => {}
-            ServerProgress::Transmission(agreed) => return Ok(Shaken::Agreed(agreed)),
-            // Whoever could put bytes in here would have them taken for what comes through TLS.
+            ServerProgress::Transmission(agreed) => return Ok(HandshakeOutcome::Agreed(agreed)),
+            // A third party could insert bytes here that would count as received over TLS.
             ServerProgress::StartTls if unused > 0 => {
                 let why = "must be 0 until it is answered";
                 return Err(WireError::field("STARTTLS", "bytes after it", unused as u64, why).into());
             }
-            ServerProgress::StartTls => return Ok(Shaken::StartTls),
-            ServerProgress::Aborted => return Ok(Shaken::Ended(Ended::ByClient)),
-            ServerProgress::UnknownExport => return Ok(Shaken::Ended(Ended::UnknownExport)),
+            ServerProgress::StartTls => return Ok(HandshakeOutcome::StartTls),
+            ServerProgress::Aborted => return Ok(HandshakeOutcome::Ended(Ended::ByClient)),
+            ServerProgress::UnknownExport => return Ok(HandshakeOutcome::Ended(Ended::UnknownExport)),
             ServerProgress::NeedInput => {
                 if !receiver.fill().await? {
-                    return Ok(Shaken::Ended(Ended::ByClient));
+                    return Ok(HandshakeOutcome::Ended(Ended::ByClient));
                 }
             }
         }
     }
 }
 
-/// What a request holds until its reply is sent.
+/// The part of the limits that a request holds until its reply is sent.
 struct Permit<V: Volume> {
     session: Rc<Session<V>>,
     bytes: u64,
@@ -300,7 +299,7 @@ struct Session<V: Volume> {
     /// Requests that hold a permit, and the bytes that they hold.
     requests: Cell<usize>,
     payload_bytes: Cell<u64>,
-    /// No request comes any more.
+    /// No further request will arrive.
     received_all: Cell<bool>,
     running: RefCell<FuturesUnordered<LocalBoxFuture<'static, ()>>>,
     replies: RefCell<Outbox<Permit<V>>>,
@@ -349,7 +348,7 @@ impl<V: Volume> Session<V> {
             let unused = input.len();
             let request = match event {
                 Some(RequestEvent::Request(request)) => Some(request),
-                // Of a write that was refused: it goes by.
+                // A piece of a refused write's payload: skipped.
                 Some(RequestEvent::Payload(_)) => None,
                 None => {
                     receiver.leave(unused);
@@ -371,7 +370,7 @@ impl<V: Volume> Session<V> {
         }
     }
 
-    /// Waits until `request` may be held, receives its payload and starts it.
+    /// Waits until the limits allow `request`, receives its payload and starts it.
     async fn begin<S: ByteStream>(
         self: &Rc<Self>,
         request: &Request,
@@ -398,7 +397,7 @@ impl<V: Volume> Session<V> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Waits for room among the [`Limits`], and then in the server's memory.
+    /// Waits for room within [`Limits`], then within the server's memory.
     async fn permit(self: &Rc<Self>, bytes: u64) -> Permit<V> {
         let source = poll_fn(|cx| {
             self.receiver.register(cx);
@@ -412,15 +411,15 @@ impl<V: Volume> Session<V> {
         Permit { session: self.clone(), bytes, source }
     }
 
-    /// Runs a command as far as it goes at once, and hands the rest to the driver.
+    /// Polls a command once, and leaves the rest to the driver.
     async fn start(self: &Rc<Self>, command: Command, cookie: u64, payload: Block, permit: Permit<V>) {
         let session = self.clone();
         let mut execution: LocalBoxFuture<'static, ()> = Box::pin(async move {
             let answer = execute(&session.volume, command, payload).await.unwrap_or_else(Answer::from);
             session.reply(cookie, answer, permit);
         });
-        // What finishes at once costs no turn of the driver; what does not
-        // registers the driver's waker when the driver polls it again.
+        // A command that finishes at once costs no turn of the driver. Another registers the driver's waker when the
+        // driver polls it.
         if poll_fn(|cx| Poll::Ready(execution.as_mut().poll(cx))).await.is_pending() {
             self.running.borrow_mut().push(execution);
             self.driver.wake();
@@ -433,7 +432,7 @@ impl<V: Volume> Session<V> {
         self.sender.wake();
     }
 
-    /// Drives requests until no more can come.
+    /// Polls requests until no further one can arrive.
     async fn drive_requests(&self) {
         poll_fn(|cx| {
             self.driver.register(cx);
@@ -444,8 +443,8 @@ impl<V: Volume> Session<V> {
         .await;
     }
 
-    /// Sends replies until no more can come. Once sending has failed, they are
-    /// dropped, so that what they hold is free.
+    /// Sends replies until no further one can arrive. After a failed send, replies are dropped, so that their permits
+    /// are free.
     async fn send_replies<S: ByteStream>(&self, stream: &S, closing: &Closing) -> io::Result<()> {
         let mut result = Ok(());
         while let Some((pieces, permits)) = poll_fn(|cx| self.next_replies(cx)).await {
@@ -465,7 +464,7 @@ impl<V: Volume> Session<V> {
         if !replies.is_empty() {
             return Poll::Ready(Some(replies.batch(self.volume.pool())));
         }
-        // All permits but those of requests under way are gone with the batch before.
+        // All permits but those of requests in flight were released with the previous batch.
         if self.received_all.get() && self.requests.get() == 0 {
             return Poll::Ready(None);
         }
@@ -474,8 +473,7 @@ impl<V: Volume> Session<V> {
     }
 }
 
-/// Breaks the cycles between a session and what it has under way, when the
-/// session is dropped before its end.
+/// Breaks the reference cycles between a session and its requests in flight, when the session is dropped early.
 struct Dropped<V: Volume>(Rc<Session<V>>);
 
 impl<V: Volume> Drop for Dropped<V> {

@@ -1,6 +1,5 @@
-//! Bytes in and out of a connection, under both a server's session and a
-//! client: the seam to a socket, receiving with a bounded buffer, and sending
-//! many small messages at once.
+//! Byte streams, under a server's session and under a client: the seam to a socket, receiving with a bounded buffer,
+//! and sending many small messages at once. It never interprets a byte.
 
 use super::wire::{RequestHeader, WireError};
 use engine::{Block, Buffer, Pool};
@@ -12,13 +11,12 @@ use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-/// A connected socket, or something that looks like one from here.
+/// A connected socket, or a replacement for one in tests.
 ///
-/// A dropped future gives up: its buffers are not touched any more by what
-/// remains in the program, and its bytes may or may not have moved.
+/// Dropping a future abandons its operation. Nothing in the program touches its buffers afterwards. Its bytes may or
+/// may not have been transferred.
 pub trait ByteStream {
-    /// Receives at least one byte into the front of `into`; 0 bytes when the
-    /// other side will send no more.
+    /// Receives at least one byte into the front of `into`. Returns 0 bytes at the end of the stream.
     fn recv(&self, into: Buffer) -> impl Future<Output = io::Result<(usize, Buffer)>>;
 
     /// Sends all of `from`, in order.
@@ -35,16 +33,14 @@ impl<S: ByteStream> ByteStream for &S {
     }
 }
 
-/// What is received at once, at the most: enough for a depth of 32 with
-/// writes of 4 KiB in three calls.
+/// Maximum bytes of one receive: enough for 32 writes of 4 KiB in three calls.
 const RECEIVE_BYTES: usize = 64 << 10;
-/// From this length on a payload is worth a receive of its own.
+/// The minimum payload, in bytes, for which a receive of its own pays.
 const LARGE_PAYLOAD_BYTES: usize = 32 << 10;
-/// Messages sent at once, at the most; each is up to two pieces, and the
-/// kernel takes 1024.
+/// Maximum number of messages in one send. Each is up to two pieces, and the kernel takes 1024 (`IOV_MAX`).
 const BATCH_MESSAGES_MAX: usize = 256;
 
-/// One task waiting, on one thread.
+/// One waiting task, on one thread.
 #[derive(Default)]
 pub(crate) struct Waiter(Cell<Option<Waker>>);
 
@@ -60,7 +56,7 @@ impl Waiter {
     }
 }
 
-/// Tells a connection to receive no more. What was begun is finished.
+/// Tells a connection to stop receiving. Started requests are finished.
 #[derive(Default)]
 pub struct Closing {
     closed: Cell<bool>,
@@ -68,7 +64,7 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// From now on nothing is received.
+    /// Stops receiving.
     pub fn close(&self) {
         self.closed.set(true);
         self.receiver.wake();
@@ -79,7 +75,7 @@ impl Closing {
         self.closed.get()
     }
 
-    /// Completes then. It takes the place of a receiver that waits.
+    /// Completes after [`Closing::close`]. It replaces a waiting receiver.
     pub(crate) async fn closed(&self) {
         poll_fn(|cx| if self.poll(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
     }
@@ -90,40 +86,39 @@ impl Closing {
     }
 }
 
-/// Why no more is received.
+/// Why a connection stopped receiving.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
     /// The socket failed.
     #[error("the connection failed: {0}")]
     Io(#[from] io::Error),
-    /// What came is no NBD.
+    /// The bytes received are not NBD.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The other side closed in the middle of something.
-    #[error("the other side disconnected in the middle of {0}")]
+    /// The peer closed in the middle of a message.
+    #[error("the peer disconnected in the middle of {0}")]
     Truncated(&'static str),
-    /// TLS did not come about.
+    /// The TLS handshake failed.
     #[error("TLS: {0}")]
     Tls(io::Error),
-    /// The other side took too long to say what it wants.
-    #[error("the other side did not finish the handshake in time")]
+    /// The peer did not finish the handshake in time.
+    #[error("the peer did not finish the handshake in time")]
     Late,
-    /// This side was told to close.
+    /// This side called [`Closing::close`].
     #[error("closed from this side")]
     Closed,
 }
 
-/// Receives into a buffer of fixed size, and payloads past it.
+/// Receives into a buffer of fixed size; payloads may bypass it.
 pub(crate) struct Receiver<'a, S> {
     stream: &'a S,
     closing: &'a Closing,
-    /// Given to the socket, and left behind when that fails.
+    /// `None` while the socket has it, and after a failure.
     buffer: Option<Buffer>,
     start: usize,
     end: usize,
-    /// Whether the payload before was large: then its like is expected, and
-    /// only a header is received, so that the payload after it can be received
-    /// where it is written from, without a copy.
+    /// Whether the last payload was large. Then the next is likely large too, so the receiver reads only a header, and
+    /// the payload goes to its final buffer without a copy.
     after_large: bool,
 }
 
@@ -133,18 +128,17 @@ impl<'a, S: ByteStream> Receiver<'a, S> {
         Self { stream, closing, buffer, start: 0, end: 0, after_large: false }
     }
 
-    /// What was received and not consumed.
+    /// The bytes received and not consumed yet.
     pub(crate) fn input(&self) -> &[u8] {
         self.buffer.as_ref().map_or(&[], |buffer| &buffer[self.start..self.end])
     }
 
-    /// Says how much of [`Receiver::input`] is still unused.
+    /// Marks all but the last `unused` bytes of [`Receiver::input`] as consumed.
     pub(crate) fn leave(&mut self, unused: usize) {
         self.start = self.end - unused;
     }
 
-    /// Receives more, once the input is used up; false when the other side
-    /// will send no more.
+    /// Receives more, once the input is used up. Returns false at the end of the stream.
     pub(crate) async fn fill(&mut self) -> Result<bool, ReceiveError> {
         assert!(self.start == self.end, "input is used up before more is received");
         let mut back = self.buffer.take().ok_or(ReceiveError::Closed)?;
@@ -157,7 +151,7 @@ impl<'a, S: ByteStream> Receiver<'a, S> {
         Ok(received > 0)
     }
 
-    /// Fills `into` from the input and then straight from the socket.
+    /// Fills `into` from the input, then directly from the socket.
     pub(crate) async fn payload(&mut self, mut into: Buffer) -> Result<Buffer, ReceiveError> {
         let here = self.input().len().min(into.len());
         into[..here].copy_from_slice(&self.input()[..here]);
@@ -192,11 +186,10 @@ impl<'a, S: ByteStream> Receiver<'a, S> {
 /// The bytes before a message's data.
 pub(crate) type Head = SmallVec<[u8; 32]>;
 
-/// Pieces for one send, and what is held until they are sent.
+/// The pieces of one send, and the values held until they are sent.
 pub(crate) type Batch<T> = (Vec<Block>, Vec<T>);
 
-/// Messages that wait to be sent, each with something (`T`) that is held
-/// until it is.
+/// Messages waiting to be sent, each with a value (`T`) that is held until then.
 pub(crate) struct Outbox<T> {
     waiting: VecDeque<(Head, Option<Block>, T)>,
 }
@@ -216,8 +209,7 @@ impl<T> Outbox<T> {
         self.waiting.is_empty()
     }
 
-    /// Takes what waits, as pieces for one send: heads are copied together,
-    /// data stays where it is.
+    /// Takes the waiting messages as pieces for one send. Heads are copied together; data is not copied.
     pub(crate) fn batch(&mut self, pool: &Pool) -> Batch<T> {
         let count = self.waiting.len().min(BATCH_MESSAGES_MAX);
         let mut heads = pool.take(self.waiting.iter().take(count).map(|(head, ..)| head.len()).sum());

@@ -1,9 +1,7 @@
-//! The NBD protocol's numbers and fixed-size messages, described once for
-//! both sides. All integers are big-endian.
+//! The NBD protocol's numbers and fixed-size messages, for both sides. All integers are big-endian.
 //!
-//! Nothing here judges a value: that is for the decoders. Source of the facts:
-//! `doc/proto.md` of the reference implementation (NetworkBlockDevice/nbd),
-//! which is in the public domain; names follow it without the `NBD_` prefix.
+//! Nothing here validates a value; the decoders do. Source: `doc/proto.md` of the reference implementation
+//! (NetworkBlockDevice/nbd), which is in the public domain. Names follow it, without the `NBD_` prefix.
 
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -23,7 +21,7 @@ pub const CHUNK_MAGIC: u32 = 0x668e_33ef;
 
 /// Longest string (a name, a query, an error's text) in bytes.
 pub const STRING_BYTES_MAX: usize = 4096;
-/// Longest payload of a READ or WRITE, in bytes; the protocol's default.
+/// Maximum payload of a READ or WRITE, in bytes: the protocol's default.
 pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 /// Zeroes that follow the reply to `EXPORT_NAME` unless agreed otherwise.
 pub const EXPORT_NAME_PADDING_BYTES: usize = 124;
@@ -40,21 +38,21 @@ pub mod handshake_flag {
 
 /// Options of the handshake.
 pub mod option {
-    /// Choose an export and begin, without a way to report an error.
+    /// Choose an export and start the transmission phase, without a way to report an error.
     pub const EXPORT_NAME: u32 = 1;
     /// End the session.
     pub const ABORT: u32 = 2;
-    /// Name the exports.
+    /// List the exports.
     pub const LIST: u32 = 3;
-    /// Go on through TLS.
+    /// Start TLS.
     pub const STARTTLS: u32 = 5;
     /// Describe an export.
     pub const INFO: u32 = 6;
-    /// Describe an export and begin.
+    /// Describe an export and start the transmission phase.
     pub const GO: u32 = 7;
     /// Agree on structured replies.
     pub const STRUCTURED_REPLY: u32 = 8;
-    /// Name the metadata contexts.
+    /// List the metadata contexts.
     pub const LIST_META_CONTEXT: u32 = 9;
     /// Choose metadata contexts.
     pub const SET_META_CONTEXT: u32 = 10;
@@ -62,7 +60,7 @@ pub mod option {
 
 /// Types of a reply to an option.
 pub mod option_reply {
-    /// Done.
+    /// Success.
     pub const ACK: u32 = 1;
     /// An export's name.
     pub const SERVER: u32 = 2;
@@ -70,19 +68,19 @@ pub mod option_reply {
     pub const INFO: u32 = 3;
     /// A metadata context.
     pub const META_CONTEXT: u32 = 4;
-    /// The bit that all errors have.
+    /// The bit set in all errors.
     pub const ERROR: u32 = 1 << 31;
-    /// The option is not known.
+    /// The option is unknown.
     pub const ERROR_UNSUPPORTED: u32 = ERROR + 1;
-    /// The option is malformed, or out of place.
+    /// The option is malformed, or not allowed here.
     pub const ERROR_INVALID: u32 = ERROR + 3;
-    /// Not without TLS.
+    /// The option needs TLS.
     pub const ERROR_TLS_REQUIRED: u32 = ERROR + 5;
-    /// There is no such export.
+    /// No such export exists.
     pub const ERROR_UNKNOWN: u32 = ERROR + 6;
-    /// The server is going away.
+    /// The server is shutting down.
     pub const ERROR_SHUTDOWN: u32 = ERROR + 7;
-    /// The option is longer than the server cares to hear.
+    /// The option is longer than the server accepts.
     pub const ERROR_TOO_BIG: u32 = ERROR + 9;
 }
 
@@ -96,7 +94,7 @@ pub mod info {
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// Bits that say what an export can do.
+/// Bits for the capabilities of an export.
 pub mod transmission_flag {
     /// Always set.
     pub const HAS_FLAGS: u16 = 1 << 0;
@@ -126,19 +124,19 @@ pub mod command {
     pub const WRITE: u16 = 1;
     /// End the session.
     pub const DISC: u16 = 2;
-    /// Put what was written on stable storage.
+    /// Put completed writes on stable storage.
     pub const FLUSH: u16 = 3;
-    /// The range's contents no longer matter.
+    /// Discard a range: its contents no longer matter.
     pub const TRIM: u16 = 4;
-    /// Write zeroes, without a payload.
+    /// Zero a range, without a payload.
     pub const WRITE_ZEROES: u16 = 6;
-    /// Ask what is allocated.
+    /// Ask for the allocation of a range.
     pub const BLOCK_STATUS: u16 = 7;
 }
 
 /// Bits of a request.
 pub mod command_flag {
-    /// On stable storage before the reply.
+    /// The data must be on stable storage before the reply.
     pub const FUA: u16 = 1 << 0;
     /// WRITE_ZEROES must leave the range allocated.
     pub const NO_HOLE: u16 = 1 << 1;
@@ -150,19 +148,19 @@ pub mod command_flag {
     pub const FAST_ZERO: u16 = 1 << 4;
 }
 
-/// Types of a chunk of a structured reply, and its one flag.
+/// Types of a structured reply's chunk, and its one flag.
 pub mod chunk {
     /// Flag: the last chunk of its reply.
     pub const FLAG_DONE: u16 = 1 << 0;
-    /// Nothing but the end.
+    /// No content; ends the reply.
     pub const NONE: u16 = 0;
-    /// Bytes that were read.
+    /// Data of a read.
     pub const OFFSET_DATA: u16 = 1;
     /// A range that reads as zeroes.
     pub const OFFSET_HOLE: u16 = 2;
     /// Extents of a metadata context.
     pub const BLOCK_STATUS: u16 = 5;
-    /// The bit that all errors have.
+    /// The bit set in all errors.
     pub const ERROR_BIT: u16 = 1 << 15;
     /// An error.
     pub const ERROR: u16 = ERROR_BIT + 1;
@@ -178,29 +176,28 @@ pub mod extent_flag {
     pub const ZERO: u32 = 1 << 1;
 }
 
-/// The errors that a reply can carry.
+/// The error numbers of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Errno {
     /// Not permitted: a write to a read-only export.
     Permission = 1,
-    /// The medium failed.
+    /// The storage failed.
     Io = 5,
-    /// The request makes no sense.
+    /// The request is invalid.
     Invalid = 22,
-    /// No room, or a write past the end.
+    /// No space left, or a write past the end.
     NoSpace = 28,
-    /// Larger than the server serves in one piece.
+    /// Longer than the server serves in one request.
     Overflow = 75,
-    /// Cannot be done fast.
+    /// The server cannot do it faster than a write.
     NotSupported = 95,
-    /// The server is going away.
+    /// The server is shutting down.
     ShuttingDown = 108,
 }
 
 impl Errno {
-    /// From a reply's field, when it is not 0; an unknown value is to be
-    /// treated as invalid, says the protocol.
+    /// Decodes a reply's error field, if it is not 0. The protocol says to treat an unknown value as EINVAL.
     pub fn from_wire(value: u32) -> Option<Self> {
         match value {
             0 => None,
@@ -215,7 +212,7 @@ impl Errno {
     }
 }
 
-/// The server's first words.
+/// The server's first message.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Greeting {
@@ -227,29 +224,29 @@ pub struct Greeting {
     pub flags: U16,
 }
 
-/// What begins an option; `bytes` of data follow.
+/// The header of an option; `bytes` of data follow.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct OptionHeader {
     /// [`OPTION_MAGIC`].
     pub magic: U64,
-    /// One of [`option`], or unknown.
+    /// One of [`option`], or an unknown value.
     pub option: U32,
-    /// Length of the data.
+    /// Length of the data, in bytes.
     pub bytes: U32,
 }
 
-/// What begins a reply to an option; `bytes` of data follow.
+/// The header of a reply to an option; `bytes` of data follow.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct OptionReplyHeader {
     /// [`OPTION_REPLY_MAGIC`].
     pub magic: U64,
-    /// The option that is answered.
+    /// The option that this replies to.
     pub option: U32,
-    /// One of [`option_reply`], or unknown.
+    /// One of [`option_reply`], or an unknown value.
     pub kind: U32,
-    /// Length of the data.
+    /// Length of the data, in bytes.
     pub bytes: U32,
 }
 
@@ -257,7 +254,7 @@ pub struct OptionReplyHeader {
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct ExportSize {
-    /// Size of the export.
+    /// Size of the export, in bytes.
     pub bytes: U64,
     /// Bits of [`transmission_flag`].
     pub flags: U16,
@@ -267,11 +264,11 @@ pub struct ExportSize {
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct BlockSizes {
-    /// Every position and length is a multiple of this.
+    /// Offsets and lengths are multiples of this, in bytes.
     pub minimum: U32,
-    /// Multiples of this are served best.
+    /// The fastest block size, in bytes.
     pub preferred: U32,
-    /// No payload is longer.
+    /// Maximum payload, in bytes.
     pub maximum: U32,
 }
 
@@ -283,17 +280,17 @@ pub struct RequestHeader {
     pub magic: U32,
     /// Bits of [`command_flag`].
     pub flags: U16,
-    /// One of [`command`], or unknown.
+    /// One of [`command`], or an unknown value.
     pub kind: U16,
-    /// Chosen by the client, returned with each reply.
+    /// Chosen by the client; returned with each reply.
     pub cookie: U64,
-    /// Where, in bytes.
+    /// The offset in bytes.
     pub offset: U64,
-    /// How much, in bytes.
+    /// The length in bytes.
     pub bytes: U32,
 }
 
-/// A simple reply; what a READ asked for follows, when there is no error.
+/// A simple reply. The data of a READ follows, unless there is an error.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct SimpleReply {
@@ -301,11 +298,11 @@ pub struct SimpleReply {
     pub magic: U32,
     /// An [`Errno`], or 0.
     pub error: U32,
-    /// The request's.
+    /// The cookie of the request.
     pub cookie: U64,
 }
 
-/// What begins a chunk of a structured reply; `bytes` of payload follow.
+/// The header of a structured reply's chunk; `bytes` of payload follow.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct ChunkHeader {
@@ -313,11 +310,11 @@ pub struct ChunkHeader {
     pub magic: U32,
     /// [`chunk::FLAG_DONE`] or nothing.
     pub flags: U16,
-    /// One of [`chunk`], or unknown.
+    /// One of [`chunk`], or an unknown value.
     pub kind: U16,
-    /// The request's.
+    /// The cookie of the request.
     pub cookie: U64,
-    /// Length of the payload.
+    /// Length of the payload, in bytes.
     pub bytes: U32,
 }
 
@@ -332,27 +329,27 @@ const _: () = {
     assert!(size_of::<ChunkHeader>() == 20);
 };
 
-/// What makes a byte stream impossible to go on with: the session ends.
+/// Why a byte stream cannot be decoded any further: the session ends.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// A message does not begin with its magic number.
     #[error("{message}: magic is {found:#x}, not {expected:#x}")]
     Magic {
-        /// Which message.
+        /// The message.
         message: &'static str,
-        /// What stood there.
+        /// The value found.
         found: u64,
-        /// What belongs there.
+        /// The value expected.
         expected: u64,
     },
     /// A field's value is outside what the protocol allows.
     #[error("{message}: {field} is {value}, which {why}")]
     Field {
-        /// Which message.
+        /// The message.
         message: &'static str,
-        /// Which field of it.
+        /// The field.
         field: &'static str,
-        /// What stood there.
+        /// The value found.
         value: u64,
         /// What is wrong with it.
         why: &'static str,
@@ -365,7 +362,7 @@ impl WireError {
     }
 }
 
-/// Holds that `found` is `expected`.
+/// Checks that `found` is `expected`.
 pub(crate) fn check_magic(
     message: &'static str,
     found: impl Into<u64>,
@@ -375,7 +372,7 @@ pub(crate) fn check_magic(
     if found == expected { Ok(()) } else { Err(WireError::Magic { message, found, expected }) }
 }
 
-/// Gathers a fixed-size message that arrives in pieces, 32 bytes at the most.
+/// Collects a fixed-size message that arrives in pieces: at most 32 bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
     bytes: [u8; 32],
@@ -383,14 +380,14 @@ pub(crate) struct Gather {
 }
 
 impl Gather {
-    /// Whether no message has begun.
+    /// Whether no message has started.
     pub(crate) fn is_empty(&self) -> bool {
         self.filled == 0
     }
 
-    /// Takes from the front of `input` until a `T` is whole.
+    /// Consumes the front of `input` until a `T` is complete.
     ///
-    /// Between two calls for different types the first must have succeeded.
+    /// Between two calls for different types, the first must have returned `Some`.
     pub(crate) fn take<T: FromBytes>(&mut self, input: &mut &[u8]) -> Option<T> {
         const { assert!(size_of::<T>() <= 32) };
         let wanted = (size_of::<T>() - self.filled).min(input.len());

@@ -1,14 +1,13 @@
-//! ublk: a volume as a block device of this machine, `/dev/ublkbN`.
+//! ublk: a volume as a local block device, `/dev/ublkbN`.
 //!
-//! The kernel's requests are commands of the ring that the volume's thread has anyway: each tag is a task there, which
-//! fetches a request, carries it out and answers it, so nothing crosses a thread. Payload is copied once, between the
-//! request's pages and a buffer of the volume's. Only making, starting and stopping a device happens on threads of its
-//! own, since the driver does those while requests are answered.
+//! The kernel's requests are io_uring commands on the ring of the volume's thread. Each tag is a task there: it fetches
+//! a request, carries it out and commits the result, so no request crosses threads. Payload is copied once, between the
+//! request's pages and a volume's buffer. Only creating, starting and stopping a device runs on other threads, because
+//! the driver expects requests to be answered meanwhile. Payload in flight is bounded by `DEPTH` requests of
+//! `REQUEST_BYTES_MAX`.
 //!
-//! Payload under way is bounded by `DEPTH` requests of `REQUEST_BYTES_MAX`.
-//!
-//! It never serves a device that somebody else made: a server that is killed takes its device with it, and what is left
-//! of that (a number, no block device) is cleared up by the next one.
+//! It never serves a device that another process created. When a server is killed, the kernel stops its device and
+//! keeps the number; the next server deletes it. Source: the kernel's `ublk_cmd.h` and `Documentation/block/ublk.rst`.
 
 mod request;
 
@@ -22,60 +21,60 @@ use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 
-/// Requests at a time.
+/// Maximum number of requests in flight.
 const DEPTH: u16 = 64;
 
-/// The unit of every request, as a power of two.
+/// The unit of every request, as a power of two of bytes.
 const SECTOR_SHIFT: u8 = SECTOR_BYTES.ilog2() as u8;
 
-/// What is written whole, as a power of two.
+/// The physical block, written atomically, as a power of two of bytes.
 const BLOCK_SHIFT: u8 = 12;
 
-/// Sectors that are discarded or zeroed at once, at the most: 1 GiB.
+/// Maximum length of one discard or zeroing, in sectors: 1 GiB.
 const RANGE_SECTORS_MAX: u32 = 1 << 21;
 
-// Of the kernel's ublk_cmd.h.
+// From the kernel's ublk_cmd.h: `UBLK_ATTR_...` and `UBLK_PARAM_TYPE_...`.
 const READ_ONLY: u32 = 1 << 0;
 const VOLATILE_CACHE: u32 = 1 << 2;
 const FUA: u32 = 1 << 3;
 const BASIC: u32 = 1 << 0;
 const DISCARD: u32 = 1 << 1;
 
-/// Says whose device it is, with the process: what the driver keeps for us.
-const MARK: u64 = 0x6d64_7370_0000_0000;
+/// Stored with the device by the driver: marks devices of this program, together with the process id.
+const OWNER_TAG: u64 = 0x6d64_7370_0000_0000;
 
-/// A volume that is a block device. Belongs to the volume's thread, which has an [`::io::Executor`].
+/// A volume served as a block device. It belongs to the volume's thread, which must have an [`::io::Executor`].
 pub struct BlockDevice {
     number: u32,
-    /// `None` once it has ended.
+    /// `None` once serving has ended.
     serving: Option<JoinHandle<io::Result<Vec<()>>>>,
 }
 
 impl BlockDevice {
-    /// Makes `volume` a block device, which is there afterwards.
+    /// Serves `volume` as a block device, which exists once this completes.
     ///
     /// # Errors
-    /// When there is no driver (not found), this user may not, the kernel is too old, or the system refuses.
+    /// When the driver is missing (not found), the user lacks permission, the kernel is too old, or the system refuses.
     ///
     /// # Panics
     /// When the current thread has no executor.
     pub async fn start<V: Volume>(volume: V) -> io::Result<Self> {
         let parameters = parameters_of(&volume);
-        let number = elsewhere(move |control| {
-            clear_up(control);
-            make(control, parameters)
+        let number = on_own_thread(move |control| {
+            delete_stale(control);
+            create(control, parameters)
         })
         .await?;
         let serving = match Queue::open(number, DEPTH) {
             Ok(queue) => serve(Rc::new(queue), &volume),
             Err(error) => {
-                let _ = elsewhere(move |control| control.delete(number)).await;
+                let _ = on_own_thread(move |control| control.delete(number)).await;
                 return Err(io::Error::new(error.kind(), format!("/dev/ublkc{number}: {error}")));
             }
         };
         let mut device = Self { number, serving: Some(serving) };
-        // Memory that this thread wants must not be had by writing to the device that it serves. Refused without
-        // CAP_SYS_RESOURCE, which a server that could make a device rarely lacks.
+        // Allocations of this thread must not wait for writes to its own device. The call needs CAP_SYS_RESOURCE, which
+        // a server with access to ublk usually has; without it the call fails.
         let _ = rustix::process::configure_io_flusher_behavior(true);
         match device.appear().await {
             Ok(()) => Ok(device),
@@ -86,22 +85,24 @@ impl BlockDevice {
         }
     }
 
-    /// Ends when every tag has been fetched and the device's partitions were looked for, or the queue has failed.
+    /// Completes when every tag is fetched and the kernel has scanned the device for partitions, or when the queue
+    /// failed.
     async fn appear(&mut self) -> io::Result<()> {
         let number = self.number;
-        let started = pin!(elsewhere(move |control| control.start(number)));
+        let started = pin!(on_own_thread(move |control| control.start(number)));
         match select(started, pin!(self.failed())).await {
             Either::Left((started, _)) => started,
             Either::Right((error, _)) => Err(error),
         }
     }
 
-    /// Where it is.
+    /// The path of the device.
     pub fn path(&self) -> String {
         format!("/dev/ublkb{}", self.number)
     }
 
-    /// Completes when it cannot be served any more. Not when somebody deletes it, who does not mean the volume.
+    /// Completes when the device cannot be served any more. A deletion by another process does not count: that does not
+    /// concern the volume.
     pub async fn failed(&mut self) -> io::Error {
         if let Some(serving) = &mut self.serving {
             let ended = serving.await;
@@ -113,19 +114,19 @@ impl BlockDevice {
         std::future::pending().await
     }
 
-    /// Writes what the kernel caches of it, answers its requests, and makes it go. Completes when it is gone, or when
-    /// `grace` is because somebody has it open still, whose requests are errors.
+    /// Writes the kernel's cached data, answers its requests, and deletes the device. Completes when the device is
+    /// gone, or when `grace` completes first because the device is still open. Later requests then fail.
     ///
     /// # Errors
-    /// When somebody has it open still, or the driver refuses.
+    /// When the device is still open, or the driver refuses.
     pub async fn stop(mut self, grace: impl Future<Output = ()>) -> io::Result<()> {
         let number = self.number;
-        // Of a queue that failed a request may be left that nobody answers, and that this would wait for.
+        // A failed queue may leave an unanswered request, for which the stop would wait forever.
         let Some(serving) = self.serving.take() else { return Ok(()) };
-        elsewhere(move |control| control.stop(number)).await?;
-        // The last task lets go of the device's queue.
+        on_own_thread(move |control| control.stop(number)).await?;
+        // The last task releases the device's queue.
         serving.await?;
-        let deleted = pin!(elsewhere(move |control| control.delete(number)));
+        let deleted = pin!(on_own_thread(move |control| control.delete(number)));
         match select(deleted, pin!(grace)).await {
             Either::Left((deleted, _)) => deleted,
             Either::Right(_) => Err(io::ErrorKind::TimedOut.into()),
@@ -133,7 +134,7 @@ impl BlockDevice {
     }
 }
 
-/// What the kernel is told of `volume`.
+/// The device parameters of `volume`.
 fn parameters_of(volume: &impl Volume) -> Parameters {
     let preferred_shift = (volume.preferred_block_bytes().ilog2() as u8).max(BLOCK_SHIFT);
     let basic = Parameters {
@@ -160,19 +161,19 @@ fn parameters_of(volume: &impl Volume) -> Parameters {
     }
 }
 
-/// Makes a device and returns its number.
-fn make(control: &mut Control, parameters: Parameters) -> io::Result<u32> {
+/// Creates a device. Returns its number.
+fn create(control: &mut Control, parameters: Parameters) -> io::Result<u32> {
     let mut info = DeviceInfo {
         queues: 1,
         depth: DEPTH,
         request_bytes_max: REQUEST_BYTES_MAX,
         flags: USER_COPY,
-        own: MARK | u64::from(std::process::id()),
+        own: OWNER_TAG | u64::from(std::process::id()),
         ..DeviceInfo::default()
     };
     control.add(&mut info)?;
     let number = info.device;
-    // The driver may do less than it was asked.
+    // The driver may grant less than requested.
     let result = if info.flags & USER_COPY == 0 || info.depth != DEPTH || info.request_bytes_max != REQUEST_BYTES_MAX {
         Err(io::Error::new(io::ErrorKind::Unsupported, "the driver of Linux 6.5 or later is needed"))
     } else {
@@ -187,25 +188,26 @@ fn make(control: &mut Control, parameters: Parameters) -> io::Result<u32> {
     }
 }
 
-/// Gives back the numbers of devices whose server was killed: the kernel has stopped those, and keeps the number.
-fn clear_up(control: &mut Control) {
+/// Deletes the numbers of devices whose server was killed. The kernel has stopped these devices, but keeps their
+/// numbers.
+fn delete_stale(control: &mut Control) {
     let Ok(devices) = std::fs::read_dir("/sys/class/ublk-char") else { return };
     let numbers = devices.flatten().filter_map(|entry| entry.file_name().to_str()?.strip_prefix("ublkc")?.parse().ok());
     for number in numbers {
         let is_left = |info: DeviceInfo| {
             let pid = info.own as u32;
-            info.own == MARK | u64::from(pid)
+            info.own == OWNER_TAG | u64::from(pid)
                 && info.state == 0
                 && !std::fs::exists(format!("/proc/{pid}")).unwrap_or(true)
         };
         if control.info(number).is_ok_and(is_left) {
-            // It waits for whoever has the device open still, which may be for long.
-            drop(elsewhere(move |control| control.delete(number)));
+            // The deletion waits until the device is closed, which may take long.
+            drop(on_own_thread(move |control| control.delete(number)));
         }
     }
 }
 
-/// Serves every tag, until the device is stopped.
+/// Serves every tag until the device is stopped.
 fn serve<V: Volume>(queue: Rc<Queue>, volume: &V) -> JoinHandle<io::Result<Vec<()>>> {
     let tags: Vec<_> = (0..DEPTH)
         .map(|tag| {
@@ -224,29 +226,29 @@ fn serve<V: Volume>(queue: Rc<Queue>, volume: &V) -> JoinHandle<io::Result<Vec<(
     ::io::spawn(try_join_all(tags))
 }
 
-/// The payload of whatever request has the tag just now.
+/// The payload of the request that currently has the tag.
 struct Tag {
     queue: Rc<Queue>,
     tag: u16,
 }
 
 impl Payload for Tag {
-    fn take(&self, into: &mut [u8]) -> io::Result<()> {
-        self.queue.take_payload(self.tag, into)
+    fn read(&self, into: &mut [u8]) -> io::Result<()> {
+        self.queue.read_payload(self.tag, into)
     }
 
-    fn give(&self, from: &[u8]) -> io::Result<()> {
-        self.queue.give_payload(self.tag, from)
+    fn write(&self, from: &[u8]) -> io::Result<()> {
+        self.queue.write_payload(self.tag, from)
     }
 }
 
-/// Has commands carried out on a thread of their own, at once, whether or not the result is waited for.
-fn elsewhere<T: Send + 'static>(
+/// Starts `commands` on a thread of its own, at once, whether or not the result is awaited.
+fn on_own_thread<T: Send + 'static>(
     commands: impl FnOnce(&mut Control) -> io::Result<T> + Send + 'static,
 ) -> impl Future<Output = io::Result<T>> {
     let (ended, end) = oneshot::channel();
     let run = move || {
-        // Nobody waits when the grace was over first.
+        // If the grace ended first, the receiver is gone.
         let _ = ended.send(Control::open().and_then(|mut control| commands(&mut control)));
     };
     let started = std::thread::Builder::new().name("ublk-control".to_owned()).spawn(run);
@@ -263,13 +265,17 @@ mod tests {
     use engine::Pool;
 
     #[test]
-    fn the_kernel_is_told_the_size_the_blocks_and_that_there_is_a_cache() {
+    fn the_kernel_gets_the_size_the_blocks_and_that_there_is_a_cache() {
         let volume = MemoryVolume::new((1 << 20) + 512, Pool::new(1 << 20));
-        let told = parameters_of(&volume);
-        assert_eq!((told.sectors, told.logical_shift, told.physical_shift), (2049, 9, 12));
-        assert!(told.minimum_shift >= told.physical_shift);
-        assert_eq!(told.attributes, VOLATILE_CACHE | FUA);
-        assert_eq!((told.kinds, told.discard_ranges_max), (BASIC | DISCARD, 1));
-        assert!(told.discard_granularity > 0 && told.discard_sectors_max > 0 && told.zeroes_sectors_max > 0);
+        let parameters = parameters_of(&volume);
+        assert_eq!((parameters.sectors, parameters.logical_shift, parameters.physical_shift), (2049, 9, 12));
+        assert!(parameters.minimum_shift >= parameters.physical_shift);
+        assert_eq!(parameters.attributes, VOLATILE_CACHE | FUA);
+        assert_eq!((parameters.kinds, parameters.discard_ranges_max), (BASIC | DISCARD, 1));
+        assert!(
+            parameters.discard_granularity > 0
+                && parameters.discard_sectors_max > 0
+                && parameters.zeroes_sectors_max > 0
+        );
     }
 }

@@ -1,16 +1,17 @@
-//! One request of the kernel, carried out on a volume.
+//! One ublk request, carried out on a volume.
 //!
-//! What never happens here: the driver's answers are numbers of bytes and of errors, and nothing else of it is known.
+//! It issues no ublk command itself: it takes a request and returns the result code that the driver expects. Source:
+//! the kernel's `ublk_cmd.h`.
 
 use crate::volume::{Durability, Volume, VolumeError, VolumeErrorKind};
 use ::io::ublk::Request;
 use rustix::io::Errno;
 use std::io;
 
-/// The unit of every position and length in a request, whatever the blocks' size.
+/// The unit of every offset and length in a request, whatever the logical block.
 pub(super) const SECTOR_BYTES: u64 = 512;
 
-/// Payload of a request, at the most.
+/// Maximum payload of a request, in bytes.
 pub(super) const REQUEST_BYTES_MAX: u32 = 512 << 10;
 
 // Operations (`UBLK_IO_OP_...`) and flags (`UBLK_IO_F_...`) of the kernel's ublk_cmd.h.
@@ -22,16 +23,16 @@ const WRITE_ZEROES: u8 = 5;
 const FUA: u32 = 1 << 13;
 const NO_UNMAP: u32 = 1 << 15;
 
-/// The bytes that a request brings, or wants.
+/// Access to the payload of a request.
 pub(super) trait Payload {
-    /// What is written.
-    fn take(&self, into: &mut [u8]) -> io::Result<()>;
+    /// Copies the data to write into `into`.
+    fn read(&self, into: &mut [u8]) -> io::Result<()>;
 
-    /// What is read.
-    fn give(&self, from: &[u8]) -> io::Result<()>;
+    /// Copies the data read out of `from`.
+    fn write(&self, from: &[u8]) -> io::Result<()>;
 }
 
-/// The answer to `request`: bytes that were moved (0 where none are), or an error's number below 0.
+/// The result of `request`: bytes transferred (0 for a request without payload), or a negative error number.
 pub(super) async fn serve<V: Volume>(volume: &V, request: Request, payload: &impl Payload) -> i32 {
     match carry_out(volume, request, payload).await {
         Ok(bytes) => bytes as i32,
@@ -69,18 +70,18 @@ impl Refused {
 
 async fn carry_out<V: Volume>(volume: &V, request: Request, payload: &impl Payload) -> Result<u32, Refused> {
     let durability = if request.flags & FUA == 0 { Durability::Ordinary } else { Durability::Stable };
-    // The operation before its place: that of a flush means nothing, and may be anywhere.
+    // The operation comes before the range: the offset of a flush is undefined.
     match request.operation {
         READ => {
             let (at, bytes) = piece(volume, request)?;
             let data = volume.read(at, volume.pool().take(bytes as usize)).await?;
-            payload.give(&data)?;
+            payload.write(&data)?;
             Ok(bytes)
         }
         WRITE => {
             let (at, bytes) = piece(volume, request)?;
             let mut data = volume.pool().take(bytes as usize);
-            payload.take(&mut data)?;
+            payload.read(&mut data)?;
             volume.write(at, data.freeze(), durability).await?;
             Ok(bytes)
         }
@@ -102,7 +103,7 @@ async fn carry_out<V: Volume>(volume: &V, request: Request, payload: &impl Paylo
     }
 }
 
-/// Where a request with payload begins, and its length, in bytes.
+/// Offset and length of a request with payload, in bytes.
 fn piece(volume: &impl Volume, request: Request) -> Result<(u64, u32), Refused> {
     let (at, bytes) = range(volume, request)?;
     match u32::try_from(bytes) {
@@ -111,7 +112,7 @@ fn piece(volume: &impl Volume, request: Request) -> Result<(u64, u32), Refused> 
     }
 }
 
-/// Where a request begins, and its length, in bytes.
+/// Offset and length of a request, in bytes.
 fn range(volume: &impl Volume, request: Request) -> Result<(u64, u64), Refused> {
     let bytes = u64::from(request.sectors) * SECTOR_BYTES;
     let at = request.start_sector.checked_mul(SECTOR_BYTES);
@@ -128,16 +129,16 @@ mod tests {
     use futures_executor::block_on;
     use std::cell::RefCell;
 
-    /// What one request brings, or got.
+    /// The payload of one request.
     struct Bytes(RefCell<Vec<u8>>);
 
     impl Payload for Bytes {
-        fn take(&self, into: &mut [u8]) -> io::Result<()> {
+        fn read(&self, into: &mut [u8]) -> io::Result<()> {
             into.copy_from_slice(&self.0.borrow());
             Ok(())
         }
 
-        fn give(&self, from: &[u8]) -> io::Result<()> {
+        fn write(&self, from: &[u8]) -> io::Result<()> {
             self.0.replace(from.to_vec());
             Ok(())
         }
@@ -179,7 +180,7 @@ mod tests {
             ((WRITE_ZEROES, 0, 1, u32::MAX), failed),
             ((FLUSH, 0, u64::MAX, 0), 0),
             ((FLUSH, 0, VOLUME_SECTORS, 8), 0),
-            ((4, 0, 0, 1), unsupported), // "write same", which the kernel has no more
+            ((4, 0, 0, 1), unsupported), // "write same", which the kernel has removed
             ((13, 0, 0, 1), unsupported),
             ((255, 0, 0, 1), unsupported),
         ] {

@@ -1,18 +1,18 @@
-//! One request's memory: a chain of descriptors, walked once.
+//! The memory of one request: a descriptor chain, walked once.
 //!
-//! The crate `virtio-queue` walks chains too, but only those that come from
-//! the ring; after a reconnection chains are found by their heads alone.
+//! The crate `virtio-queue` walks only chains that come from the available ring. After a reconnection, chains are known
+//! by their head index alone. This module never trusts an address, an index or a length. Source: Virtio 1.2, 2.7.
 
 use smallvec::SmallVec;
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap};
 
-/// Why a chain cannot be understood.
+/// Why a chain is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ChainError {
     #[error("descriptor {0} does not exist")]
     Index(u16),
-    #[error("a chain of more descriptors than the queue has places")]
+    #[error("a chain of more descriptors than the queue's size")]
     Loop,
     #[error("an indirect table of {0} bytes, or within another")]
     Indirect(u32),
@@ -22,11 +22,11 @@ pub(super) enum ChainError {
     Memory(#[from] GuestMemoryError),
 }
 
-/// Pieces of the client's memory that follow each other.
+/// Consecutive pieces of the client's memory.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     pieces: SmallVec<[(GuestAddress, u32); 4]>,
-    /// Their lengths' sum.
+    /// The sum of their lengths.
     pub(super) bytes: u32,
 }
 
@@ -37,10 +37,10 @@ impl Pieces {
         Ok(())
     }
 
-    /// Copies what begins at byte `from` into `into`.
+    /// Copies the bytes from offset `from` on into `into`.
     ///
     /// # Panics
-    /// When the pieces end before `into` does.
+    /// When the pieces end before `into` is full.
     pub(super) fn read(&self, memory: &GuestMemoryMmap, from: u32, mut into: &mut [u8]) -> Result<(), ChainError> {
         for (address, length) in self.range(from, into.len()) {
             let (now, rest) = into.split_at_mut(length);
@@ -50,10 +50,10 @@ impl Pieces {
         Ok(())
     }
 
-    /// Copies `from` to byte `to` and what follows.
+    /// Copies `from` to offset `to`.
     ///
     /// # Panics
-    /// When the pieces end before `from` does.
+    /// When the pieces end before all of `from` is copied.
     pub(super) fn write(&self, memory: &GuestMemoryMmap, to: u32, mut from: &[u8]) -> Result<(), ChainError> {
         for (address, length) in self.range(to, from.len()) {
             let (now, rest) = from.split_at(length);
@@ -63,7 +63,7 @@ impl Pieces {
         Ok(())
     }
 
-    /// The parts of the pieces that make up `bytes` from `start` on.
+    /// The parts of the pieces that cover `bytes` from offset `start` on.
     fn range(&self, start: u32, bytes: usize) -> impl Iterator<Item = (GuestAddress, usize)> {
         assert!(start as usize + bytes <= self.bytes as usize, "{bytes} bytes at {start} of {}", self.bytes);
         let (mut skip, mut left) = (start, bytes);
@@ -72,24 +72,23 @@ impl Pieces {
             skip -= skipped;
             let now = left.min((length - skipped) as usize);
             left -= now;
-            // Where a client's addresses end there is no memory.
+            // An address that overflows lies in no memory region.
             (now > 0).then(|| (address.checked_add(skipped.into()).unwrap_or(GuestAddress(u64::MAX)), now))
         })
     }
 }
 
-/// A request's memory.
+/// The memory of a request.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
-    /// What the client has written for us.
+    /// Buffers that the client wrote: the device-readable part.
     pub(super) readable: Pieces,
-    /// What we answer into.
+    /// Buffers for the answer: the device-writable part.
     pub(super) writable: Pieces,
 }
 
 impl Chain {
-    /// Walks the chain that begins at `head` of the table at `table`, which
-    /// has `size` descriptors.
+    /// Walks the chain from `head` in the descriptor table at `table`, which has `size` descriptors.
     pub(super) fn walk(
         memory: &GuestMemoryMmap,
         table: GuestAddress,
@@ -99,7 +98,7 @@ impl Chain {
         let mut chain = Self::default();
         let (mut table, mut table_size, mut is_indirect) = (table, size, false);
         let mut index = head;
-        // A chain is as long as the queue at the most, also through an indirect table.
+        // A chain is at most as long as the queue, also through an indirect table.
         for _ in 0..=size {
             if index >= table_size {
                 return Err(ChainError::Index(index));
@@ -126,7 +125,7 @@ impl Chain {
     }
 }
 
-/// Size of a descriptor.
+/// Size of a descriptor, in bytes.
 const DESCRIPTOR_BYTES: u64 = size_of::<Descriptor>() as u64;
 
 #[cfg(test)]
@@ -139,7 +138,7 @@ mod tests {
     const WRITE: u16 = 2;
     const INDIRECT: u16 = 4;
 
-    /// Descriptors of the table and of another table: address, length, flags, next.
+    /// Descriptors of the main table and of an indirect one: address, length, flags, next.
     type Table = &'static [(u64, u32, u16, u16)];
 
     fn walk(main: Table, other: Table, size: u16) -> Result<(u32, u32), String> {
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_read_and_written_across_their_joints() {
+    fn pieces_are_read_and_written_across_their_boundaries() {
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1000)]).expect("memory");
         let mut pieces = Pieces::default();
         for (address, length) in [(100, 3), (50, 0), (200, 1), (10, 4)] {

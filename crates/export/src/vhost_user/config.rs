@@ -1,5 +1,5 @@
-//! What the client is told about the device: features, and the block device's
-//! configuration space.
+//! The device as a client sees it: features, and the block device's configuration space. Nothing here changes while a
+//! volume is served. Source: Virtio 1.2, 5.2.
 
 use super::QUEUES_MAX;
 use crate::volume::Volume;
@@ -9,33 +9,33 @@ use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRE
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{Immutable, IntoBytes};
 
-/// The unit of every position and length in a request, whatever the blocks' size.
+/// The unit of every offset and length in a request, whatever the logical block.
 pub(super) const SECTOR_BYTES: u64 = 512;
 
-/// Payload of a request, at the most; as in NBD.
+/// Maximum payload of a request, in bytes; the same as in NBD.
 pub(super) const REQUEST_BYTES_MAX: u32 = 32 << 20;
 
-/// Pieces of memory in a request, at the most: what fits a queue of 128 with head and status.
+/// Maximum number of segments in a request: a queue of 128 without header and status.
 const PIECES_MAX: u32 = 126;
 
-/// Ranges that one discard or one writing of zeroes takes.
+/// Maximum number of ranges in one discard or zeroing.
 pub(super) const RANGES_MAX: u32 = 32;
 
-/// Sectors of one range to discard or zero, at the most.
+/// Maximum length of one range to discard or zero, in sectors.
 pub(super) const RANGE_SECTORS_MAX: u32 = 1 << 21;
 
-/// Bytes of the name that `GET_ID` tells.
+/// Bytes of the name that `GET_ID` returns.
 pub(super) const ID_BYTES: usize = 20;
 
-/// The protocol's own feature bit among virtio's: this side speaks of features of the protocol.
+/// vhost-user's own feature bit among virtio's: the back-end negotiates protocol features.
 pub(super) const PROTOCOL_FEATURES: u64 = 1 << 30;
 
-/// What is written whole, in bytes: no logical block is larger.
+/// The physical block in bytes, written atomically: the upper bound of the logical block.
 const WHOLE_BYTES: u32 = 4096;
 
-/// What is fixed while a volume is served.
+/// Properties of the volume, fixed while it is served.
 #[derive(Debug, Clone)]
-pub(super) struct Facts {
+pub(super) struct Properties {
     pub(super) bytes: u64,
     pub(super) read_only: bool,
     preferred_block_bytes: u32,
@@ -43,7 +43,7 @@ pub(super) struct Facts {
     pub(super) id: [u8; ID_BYTES],
 }
 
-impl Facts {
+impl Properties {
     pub(super) fn of(volume: &impl Volume, name: &str) -> Self {
         let mut id = [0; ID_BYTES];
         let length = name.len().min(ID_BYTES);
@@ -54,7 +54,7 @@ impl Facts {
         Self { bytes, read_only, preferred_block_bytes, logical_block_bytes, id }
     }
 
-    /// The features that are offered.
+    /// The features offered.
     pub(super) fn features(&self) -> u64 {
         let bits = [
             VIRTIO_F_VERSION_1,
@@ -71,14 +71,14 @@ impl Facts {
         bits.iter().chain(more).fold(PROTOCOL_FEATURES, |features, bit| features | 1 << bit)
     }
 
-    /// `length` bytes of the configuration space; zeroes beyond its end.
+    /// `length` bytes of the configuration space, zeroes beyond its end.
     pub(super) fn config(&self, offset: u32, length: u32) -> Vec<u8> {
         let writing = |value: u32| if self.read_only { 0.into() } else { value.into() };
         let config = Config {
             capacity: (self.bytes / SECTOR_BYTES).into(),
             seg_max: PIECES_MAX.into(),
             blk_size: self.logical_block_bytes.into(),
-            // What is written whole, as a power of two of logical blocks, and in them.
+            // The physical block, as a power of two of logical blocks and as their number.
             physical_block_exp: (WHOLE_BYTES / self.logical_block_bytes).ilog2() as u8,
             min_io_size: ((WHOLE_BYTES / self.logical_block_bytes) as u16).into(),
             opt_io_size: (self.preferred_block_bytes / self.logical_block_bytes).into(),
@@ -96,7 +96,7 @@ impl Facts {
     }
 }
 
-/// `struct virtio_blk_config` up to the writing of zeroes (Virtio 1.2, 5.2.4).
+/// `struct virtio_blk_config` up to the fields of WRITE_ZEROES (Virtio 1.2, 5.2.4).
 #[derive(Debug, Default, IntoBytes, Immutable)]
 #[repr(C)]
 struct Config {

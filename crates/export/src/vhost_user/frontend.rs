@@ -1,11 +1,10 @@
-//! The conversation with one client, on the protocol's own thread.
+//! The vhost-user dialogue with one front-end, on the protocol's own thread.
 //!
-//! It keeps what the client has said about memory and queues, and turns that
-//! into [`Order`]s for the volume's thread, each of which is carried out
-//! before the client is answered. A queue runs from its kick to the question
-//! for its base.
+//! It keeps the client's memory regions and queue settings. It turns messages into [`Order`]s for the volume's thread,
+//! each of which completes before the message is answered. A queue runs from SET_VRING_KICK to GET_VRING_BASE. It never
+//! touches a request or its data. Source: QEMU's `docs/interop/vhost-user.rst`.
 
-use super::config::{Facts, PROTOCOL_FEATURES};
+use super::config::{PROTOCOL_FEATURES, Properties};
 use super::inflight::Inflight;
 use super::ring::{RingError, Setup};
 use super::{Memory, QUEUE_SIZE_MAX, QUEUES_MAX};
@@ -27,39 +26,38 @@ use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
-/// What the volume's thread does for the client; the one at a time whose
-/// answer is waited for.
+/// An operation for the volume's thread. The protocol's thread waits for its answer before it sends the next.
 pub(super) struct Order {
     pub(super) kind: OrderKind,
     pub(super) answer: std::sync::mpsc::SyncSender<std::result::Result<u16, RingError>>,
 }
 
-/// The kinds of [`Order`]; numbers are those of queues.
+/// The kinds of [`Order`]. Numbers are indexes of queues.
 pub(super) enum OrderKind {
-    /// Start a queue, which is stopped first when it runs.
+    /// Start a queue. If it already runs, it is stopped first.
     Start(usize, Box<Setup>, OwnedFd),
     SetCall(usize, Option<OwnedFd>),
     Enable(usize, bool),
-    /// For all queues.
+    /// The memory of all queues.
     SetMemory(Memory),
-    /// Stop a queue; the answer is where it got to.
+    /// Stop a queue. The answer is the index of the next available entry.
     Stop(usize),
     /// Stop all queues.
     StopAll,
 }
 
-/// Regions of memory that a client may share, one with each message.
+/// Maximum number of memory regions, one per message.
 const REGIONS_MAX: u64 = 32;
 
 fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::ReqHandlerError(std::io::Error::other(error))
 }
 
-/// What a client has said about a queue.
+/// The client's settings of a queue.
 #[derive(Default)]
 struct Vring {
     size: u16,
-    /// Addresses in the client's own address space, of table, available and used ring.
+    /// Addresses in the client's address space: descriptor table, available ring, used ring.
     addresses: Option<[u64; 3]>,
     base: u16,
     call: Option<File>,
@@ -67,9 +65,9 @@ struct Vring {
     runs: bool,
 }
 
-/// A client.
+/// The state of one client's connection.
 pub(super) struct Frontend {
-    facts: Facts,
+    properties: Properties,
     orders: mpsc::UnboundedSender<Order>,
     features: u64,
     regions: Vec<(VhostUserMemoryRegion, Arc<GuestRegionMmap>)>,
@@ -79,24 +77,24 @@ pub(super) struct Frontend {
 }
 
 impl Frontend {
-    pub(super) fn new(facts: Facts, orders: mpsc::UnboundedSender<Order>) -> Self {
+    pub(super) fn new(properties: Properties, orders: mpsc::UnboundedSender<Order>) -> Self {
         let vrings = (0..QUEUES_MAX).map(|_| Vring::default()).collect();
         let memory = Arc::new(GuestMemoryMmap::new());
-        Self { facts, orders, features: 0, regions: Vec::new(), memory, inflight: None, vrings }
+        Self { properties, orders, features: 0, regions: Vec::new(), memory, inflight: None, vrings }
     }
 
-    /// Has an order carried out.
+    /// Sends an order, and waits for its answer.
     fn order(&self, kind: OrderKind) -> Result<u16> {
         let (answer, answered) = std::sync::mpsc::sync_channel(1);
         self.orders.unbounded_send(Order { kind, answer }).map_err(|_| Error::BackendInternalError)?;
         answered.recv().map_err(|_| Error::BackendInternalError)?.map_err(invalid)
     }
 
-    /// Stops everything: the client has gone.
+    /// Stops all queues after the client has disconnected.
     pub(super) fn close(&mut self) {
         self.vrings.iter_mut().for_each(|vring| vring.runs = false);
         if let Err(error) = self.order(OrderKind::StopAll) {
-            tracing::debug!(%error, "queues end with their thread");
+            tracing::debug!(%error, "the queues ended with their thread");
         }
     }
 
@@ -104,7 +102,7 @@ impl Frontend {
         self.vrings.get_mut(index as usize).ok_or(Error::InvalidParam)
     }
 
-    /// The guest's address of what the client sees at `address`.
+    /// The guest address of `address` in the client's address space.
     fn translate(&self, address: u64) -> Result<GuestAddress> {
         let region = self
             .regions
@@ -122,7 +120,7 @@ impl Frontend {
         Ok(())
     }
 
-    /// Has the queues use the regions as they are now.
+    /// Passes the current regions to all queues.
     fn update_memory(&mut self) -> Result<()> {
         let mut regions: Vec<_> = self.regions.iter().map(|(_, mapped)| mapped.clone()).collect();
         regions.sort_by_key(|region| vm_memory::GuestMemoryRegion::start_addr(&**region));
@@ -153,7 +151,7 @@ impl Frontend {
         }
         let notes = |region| Inflight::of(region, index, size).ok_or(Error::InvalidParam);
         let inflight = self.inflight.as_ref().map(notes).transpose()?;
-        // A driver that knows no flush takes a write's answer for a promise.
+        // A driver without VIRTIO_BLK_F_FLUSH expects an answered write to be durable.
         let durability =
             if self.features & 1 << VIRTIO_BLK_F_FLUSH != 0 { Durability::Ordinary } else { Durability::Stable };
         let setup = Setup { queue, memory: self.memory.clone(), inflight, durability };
@@ -181,16 +179,16 @@ impl VhostUserBackendReqHandlerMut for Frontend {
     }
 
     fn get_features(&mut self) -> Result<u64> {
-        Ok(self.facts.features())
+        Ok(self.properties.features())
     }
 
     fn set_features(&mut self, features: u64) -> Result<()> {
-        if features & !self.facts.features() != 0 {
+        if features & !self.properties.features() != 0 {
             return Err(Error::InvalidParam);
         }
         self.features = features;
         if features & PROTOCOL_FEATURES == 0 {
-            // Then nobody is going to say so.
+            // Without protocol features, rings start enabled.
             self.vrings.iter_mut().for_each(|vring| vring.enabled = true);
         }
         Ok(())
@@ -290,11 +288,11 @@ impl VhostUserBackendReqHandlerMut for Frontend {
     }
 
     fn get_config(&mut self, offset: u32, size: u32, _flags: VhostUserConfigFlags) -> Result<Vec<u8>> {
-        Ok(self.facts.config(offset, size))
+        Ok(self.properties.config(offset, size))
     }
 
     fn set_config(&mut self, _offset: u32, _buf: &[u8], _flags: VhostUserConfigFlags) -> Result<()> {
-        Err(Error::InvalidOperation("nothing in the configuration can be changed"))
+        Err(Error::InvalidOperation("the configuration is read-only"))
     }
 
     fn get_inflight_fd(&mut self, inflight: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
@@ -369,5 +367,5 @@ impl VhostUserBackendReqHandlerMut for Frontend {
     }
 }
 
-/// For messages of features that were never offered.
+/// The answer to messages of features that were not offered.
 const NOT_OFFERED: Error = Error::InvalidOperation("this feature was not offered");

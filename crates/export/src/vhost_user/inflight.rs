@@ -1,31 +1,30 @@
-//! What is under way in one queue, noted in memory that the client keeps when
-//! this process ends (QEMU's vhost-user.rst, "Inflight I/O tracking", split
-//! virtqueue).
+//! Requests in flight of one queue, recorded in memory that outlives this process (QEMU's vhost-user.rst, "Inflight I/O
+//! tracking", split virtqueue).
 //!
-//! A request is noted before it is begun and struck out after its answer is in
-//! the ring. Whoever comes next begins again what is noted, in the old order:
-//! each of our requests may be done twice, as its answer was never seen.
+//! A request is recorded before it starts, and cleared after its answer is in the used ring. The next process starts
+//! the recorded requests again, in their old order. So a request may run twice, which is harmless: its first answer was
+//! never seen. Nothing in the shared memory is trusted.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vm_memory::{Bytes, MmapRegion, VolatileMemory, VolatileMemoryError, VolatileSlice};
 
-/// Bytes before the descriptors' states: features, version, number, last batch's head, used index.
+/// Bytes before the descriptors' states: features, version, number of descriptors, last batch head, used index.
 const HEADER_BYTES: usize = 16;
 const VERSION_AT: usize = 8;
 const NUMBER_AT: usize = 10;
 const LAST_BATCH_HEAD_AT: usize = 12;
 const USED_INDEX_AT: usize = 14;
 
-/// A descriptor's state: whether it is under way, the next of its batch, when it was begun.
+/// Bytes of a descriptor's state: in-flight flag, next of its batch, counter.
 const STATE_BYTES: usize = 16;
 const NEXT_AT: usize = 6;
 const COUNTER_AT: usize = 8;
 
-/// The version that is described here.
+/// The layout's version that this code implements.
 const VERSION: u16 = 1;
 
-/// Notes of one queue.
+/// The records of one queue.
 #[derive(Debug, Clone)]
 pub(super) struct Inflight {
     region: Arc<MmapRegion>,
@@ -35,12 +34,12 @@ pub(super) struct Inflight {
 }
 
 impl Inflight {
-    /// Bytes that the notes of a queue of `size` take.
+    /// The bytes of the records of a queue of `size` descriptors.
     pub(super) const fn bytes(size: u16) -> usize {
         (HEADER_BYTES + STATE_BYTES * size as usize).next_multiple_of(64)
     }
 
-    /// Those of queue `index`; `None` when the region has no room for them.
+    /// The records of queue `index`. `None` when `region` is too small.
     pub(super) fn of(region: &Arc<MmapRegion>, index: usize, size: u16) -> Option<Self> {
         let start = index.checked_mul(Self::bytes(size))?;
         let end = start.checked_add(Self::bytes(size))?;
@@ -56,8 +55,7 @@ impl Inflight {
         HEADER_BYTES + STATE_BYTES * usize::from(head)
     }
 
-    /// Heads of the chains that were under way, in the order in which they
-    /// were begun, where the ring's own index of used places is `used`.
+    /// The heads of the chains in flight, in the order in which they were started. `used` is the used ring's own index.
     pub(super) fn recover(&mut self, used: u16) -> Result<Vec<u16>, VolatileMemoryError> {
         let memory = self.memory();
         if memory.load::<u16>(VERSION_AT, Ordering::Acquire)? != VERSION {
@@ -66,7 +64,7 @@ impl Inflight {
             memory.store(VERSION, VERSION_AT, Ordering::Release)?;
             return Ok(Vec::new());
         }
-        // Answers that were given, but not struck out.
+        // Answers that were put into the ring, but not cleared here.
         let mut head: u16 = memory.load(LAST_BATCH_HEAD_AT, Ordering::Relaxed)?;
         let noted: u16 = memory.load(USED_INDEX_AT, Ordering::Relaxed)?;
         for _ in 0..used.wrapping_sub(noted).min(self.size) {
@@ -89,7 +87,7 @@ impl Inflight {
         Ok(begun.into_iter().map(|(_, head)| head).collect())
     }
 
-    /// Notes that `head` is begun.
+    /// Records that `head` is started.
     pub(super) fn begin(&mut self, head: u16) -> Result<(), VolatileMemoryError> {
         let (memory, at) = (self.memory(), self.state_at(head));
         memory.store(self.counter, at + COUNTER_AT, Ordering::Relaxed)?;
@@ -98,7 +96,7 @@ impl Inflight {
         Ok(())
     }
 
-    /// Says that the answer to `head` is about to be given.
+    /// Records that the answer to `head` is about to be put into the ring.
     pub(super) fn answering(&self, head: u16) -> Result<(), VolatileMemoryError> {
         let memory = self.memory();
         let before: u16 = memory.load(LAST_BATCH_HEAD_AT, Ordering::Relaxed)?;
@@ -106,7 +104,7 @@ impl Inflight {
         memory.store(head, LAST_BATCH_HEAD_AT, Ordering::Release)
     }
 
-    /// Strikes `head` out: its answer is in the ring, whose index is now `used`.
+    /// Clears `head`: its answer is in the ring, whose index is now `used`.
     pub(super) fn answered(&self, head: u16, used: u16) -> Result<(), VolatileMemoryError> {
         let memory = self.memory();
         memory.store(0_u8, self.state_at(head), Ordering::Release)?;
@@ -138,7 +136,7 @@ mod tests {
         before.answered(1, 6).expect("memory");
         before.begin(1).expect("memory");
         assert_eq!(notes(&region).recover(6).expect("memory"), [3, 7, 0, 1]);
-        // Once more: nothing was changed by looking.
+        // The same again: recovery changes nothing.
         assert_eq!(notes(&region).recover(6).expect("memory"), [3, 7, 0, 1]);
     }
 
@@ -150,7 +148,7 @@ mod tests {
         for head in [2, 4] {
             before.begin(head).expect("memory");
         }
-        // The end came after the answer to 4 was put into the ring, or before.
+        // The process ended after or before the answer to 4 was put into the ring.
         before.answering(4).expect("memory");
         assert_eq!(notes(&region).clone().recover(u16::MAX).expect("memory"), [2, 4]);
         assert_eq!(notes(&region).recover(0).expect("memory"), [2]);

@@ -1,16 +1,17 @@
-//! One request of a block device: understood, carried out, answered.
+//! One block request: decoded, carried out, answered.
 //!
-//! Every request that can be answered is; what is wrong with it is its status.
+//! Every request with room for a status gets an answer; an invalid request gets an error status. Source: Virtio 1.2,
+//! 5.2.6. It never trusts a length in the header.
 
 use super::chain::{Chain, ChainError};
-use super::config::{Facts, ID_BYTES, RANGE_SECTORS_MAX, RANGES_MAX, REQUEST_BYTES_MAX, SECTOR_BYTES};
+use super::config::{ID_BYTES, Properties, RANGE_SECTORS_MAX, RANGES_MAX, REQUEST_BYTES_MAX, SECTOR_BYTES};
 use crate::volume::{Durability, Volume, VolumeError};
 use virtio_bindings::virtio_blk as blk;
 use vm_memory::GuestMemoryMmap;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// `struct virtio_blk_req`'s beginning.
+/// The head of `struct virtio_blk_req`.
 #[derive(Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct Header {
@@ -31,10 +32,10 @@ pub(super) struct Range {
 const HEADER_BYTES: u32 = size_of::<Header>() as u32;
 const STATUS_BYTES: u32 = 1;
 
-/// Why a request is not carried out.
+/// Why a request is refused.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
-    #[error("not known here")]
+    #[error("unsupported")]
     Unsupported,
     #[error("{0}")]
     Invalid(&'static str),
@@ -44,20 +45,20 @@ enum Refused {
     Chain(#[from] ChainError),
 }
 
-/// Carries the request in `chain` out; returns the number of bytes written
-/// into its memory, which is 0 when not even a status has a place there.
+/// Carries out the request in `chain`. Returns the number of bytes written into its memory: 0 when it has no room for a
+/// status.
 pub(super) async fn serve<V: Volume>(
     volume: &V,
-    facts: &Facts,
+    properties: &Properties,
     durability: Durability,
     memory: &GuestMemoryMmap,
     chain: &Chain,
 ) -> u32 {
     let Some(room) = chain.writable.bytes.checked_sub(STATUS_BYTES) else {
-        tracing::warn!("a request without a place for its status");
+        tracing::warn!("a request without room for its status");
         return 0;
     };
-    let (status, written) = match carry_out(volume, facts, durability, memory, chain, room).await {
+    let (status, written) = match carry_out(volume, properties, durability, memory, chain, room).await {
         Ok(written) => (blk::VIRTIO_BLK_S_OK, written),
         Err(Refused::Unsupported) => (blk::VIRTIO_BLK_S_UNSUPP, 0),
         Err(refused) => {
@@ -77,7 +78,7 @@ pub(super) async fn serve<V: Volume>(
 /// Returns the number of bytes written into the first `room` of the chain's memory.
 async fn carry_out<V: Volume>(
     volume: &V,
-    facts: &Facts,
+    properties: &Properties,
     durability: Durability,
     memory: &GuestMemoryMmap,
     chain: &Chain,
@@ -94,18 +95,18 @@ async fn carry_out<V: Volume>(
     let Header { kind, sector, .. } = zerocopy::transmute!(head);
     let kind = kind.get();
     let is_write = matches!(kind, blk::VIRTIO_BLK_T_OUT | blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES);
-    if is_write && facts.read_only {
+    if is_write && properties.read_only {
         return Err(Refused::Invalid("a write to a read-only disk"));
     }
     match kind {
         blk::VIRTIO_BLK_T_IN => {
-            let at = place(facts, sector.get(), room.into())?;
+            let at = place(properties, sector.get(), room.into())?;
             let data = volume.read(at, volume.pool().take(room as usize)).await?;
             chain.writable.write(memory, 0, &data)?;
             Ok(room)
         }
         blk::VIRTIO_BLK_T_OUT => {
-            let at = place(facts, sector.get(), payload.into())?;
+            let at = place(properties, sector.get(), payload.into())?;
             let mut data = volume.pool().take(payload as usize);
             chain.readable.read(memory, HEADER_BYTES, &mut data)?;
             volume.write(at, data.freeze(), durability).await?;
@@ -117,18 +118,18 @@ async fn carry_out<V: Volume>(
         }
         blk::VIRTIO_BLK_T_GET_ID => {
             let length = (ID_BYTES as u32).min(room);
-            chain.writable.write(memory, 0, &facts.id[..length as usize])?;
+            chain.writable.write(memory, 0, &properties.id[..length as usize])?;
             Ok(length)
         }
         blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES => {
             let zero = kind == blk::VIRTIO_BLK_T_WRITE_ZEROES;
             for Range { sector, sectors, flags } in ranges(memory, chain, payload)? {
-                // Bit 0 of the flags is "may be unmapped", and for zeroes only.
+                // Bit 0 of the flags is "unmap", valid for zeroing only.
                 if sectors > RANGE_SECTORS_MAX || flags.get() > u32::from(zero) {
                     return Err(Refused::Unsupported);
                 }
                 let bytes = u64::from(sectors.get()) * SECTOR_BYTES;
-                let at = place(facts, sector.get(), bytes)?;
+                let at = place(properties, sector.get(), bytes)?;
                 if zero {
                     volume.write_zeroes(at, bytes, flags.get() == 1, durability).await?;
                 } else {
@@ -141,11 +142,13 @@ async fn carry_out<V: Volume>(
     }
 }
 
-/// Where a range of whole sectors within the volume begins, in bytes.
-fn place(facts: &Facts, sector: u64, bytes: u64) -> Result<u64, Refused> {
+/// The offset in bytes of a range of whole sectors within the volume.
+fn place(properties: &Properties, sector: u64, bytes: u64) -> Result<u64, Refused> {
     let at = sector.checked_mul(SECTOR_BYTES);
-    at.filter(|at| bytes.is_multiple_of(SECTOR_BYTES) && at.checked_add(bytes).is_some_and(|end| end <= facts.bytes))
-        .ok_or(Refused::Invalid("a range that is not whole sectors of the disk"))
+    at.filter(|at| {
+        bytes.is_multiple_of(SECTOR_BYTES) && at.checked_add(bytes).is_some_and(|end| end <= properties.bytes)
+    })
+    .ok_or(Refused::Invalid("a range that is not whole sectors of the disk"))
 }
 
 fn ranges(memory: &GuestMemoryMmap, chain: &Chain, payload: u32) -> Result<Vec<Range>, Refused> {

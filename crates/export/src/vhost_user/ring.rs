@@ -1,16 +1,15 @@
-//! One queue, served on the volume's thread.
+//! One virtqueue, served on the volume's thread.
 //!
-//! A single task takes requests out of the ring, drives them, and puts their
-//! answers back: all that are ready, then one signal to the client. A request
-//! that its volume answers at once never enters a queue of futures.
+//! A single task takes requests from the available ring, polls them, and puts their answers into the used ring: all
+//! that are ready, then one signal to the client. A request that the volume completes at once never enters a queue of
+//! futures.
 //!
-//! Invariants: payload that is under way is bounded by [`BYTES_UNDER_WAY_MAX`]
-//! (a single request may exceed it when alone); a stopped ring has nothing
-//! under way and touches the client's memory no more.
+//! Invariants: payload in flight is bounded by [`BYTES_IN_FLIGHT_MAX`] (a single request may exceed it when alone). A
+//! stopped ring has no request in flight and never touches the client's memory. Source: Virtio 1.2, 2.7.
 
 use super::Memory;
 use super::chain::{Chain, ChainError};
-use super::config::Facts;
+use super::config::Properties;
 use super::inflight::Inflight;
 use super::request;
 use crate::nbd::stream::Waiter;
@@ -28,57 +27,56 @@ use std::task::{Context, Poll};
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::{GuestAddress, VolatileMemoryError};
 
-/// Payload that one queue may have under way.
-const BYTES_UNDER_WAY_MAX: u64 = 32 << 20;
+/// Maximum payload in flight of one queue, in bytes.
+const BYTES_IN_FLIGHT_MAX: u64 = 32 << 20;
 
-/// What a ring is started with.
+/// The settings that a ring starts with.
 #[derive(Debug)]
 pub(super) struct Setup {
     pub(super) queue: Queue,
     pub(super) memory: Memory,
     pub(super) inflight: Option<Inflight>,
-    /// What a write's answer promises.
+    /// What the completion of a write promises.
     pub(super) durability: Durability,
 }
 
-/// Why a ring is served no more.
+/// Why a ring is not served any more.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RingError {
     #[error("the queue: {0}")]
     Queue(#[from] virtio_queue::Error),
-    #[error("the notes of what is under way: {0}")]
+    #[error("the records of requests in flight: {0}")]
     Inflight(#[from] VolatileMemoryError),
     #[error("the client's eventfd: {0}")]
     Event(#[from] std::io::Error),
     #[error("a chain of descriptors: {0}")]
     Chain(#[from] ChainError),
-    #[error("the queue: the next request is said to be there, and cannot be read")]
+    #[error("the queue: the next available request cannot be read")]
     Nowhere,
 }
 
 /// A queue that is being served.
 pub(super) struct Ring<V: Volume> {
     volume: V,
-    facts: Rc<Facts>,
+    properties: Rc<Properties>,
     durability: Durability,
     queue: RefCell<Queue>,
     memory: RefCell<Memory>,
     inflight: RefCell<Option<Inflight>>,
-    /// Chains that were under way when another process served this queue.
+    /// Heads of chains that were in flight when another process served this queue.
     again: RefCell<VecDeque<u16>>,
     kick: Event,
     call: RefCell<Option<Event>>,
-    /// Whoever is called has not been since it could be: answers that a predecessor
-    /// gave may lie in the ring without the client's having been told.
-    is_call_owed: Cell<bool>,
+    /// Whether the client still has to be signalled once. A previous server may have left answers in the ring without a
+    /// signal.
+    must_signal: Cell<bool>,
     enabled: Cell<bool>,
     stopping: Cell<bool>,
-    bytes_under_way: Cell<u64>,
+    bytes_in_flight: Cell<u64>,
     driver: Waiter,
 }
 
-/// A request that was answered: the head of its chain, bytes written, and the
-/// payload that it held.
+/// A finished request: the head of its chain, bytes written, and its bytes of payload.
 type Done = (u16, u32, u64);
 
 /// What the driver waits for.
@@ -90,8 +88,8 @@ enum Step {
 type Steps = FuturesUnordered<LocalBoxFuture<'static, Step>>;
 
 impl<V: Volume> Ring<V> {
-    /// Takes up what a predecessor left.
-    pub(super) fn new(volume: V, facts: Rc<Facts>, setup: Setup, kick: Event) -> Result<Self, RingError> {
+    /// A ring that continues where a previous server ended.
+    pub(super) fn new(volume: V, properties: Rc<Properties>, setup: Setup, kick: Event) -> Result<Self, RingError> {
         let Setup { mut queue, memory, mut inflight, durability } = setup;
         let used = queue.used_idx(&*memory, Ordering::Acquire)?.0;
         queue.set_next_used(used);
@@ -102,7 +100,7 @@ impl<V: Volume> Ring<V> {
         }
         Ok(Self {
             volume,
-            facts,
+            properties,
             durability,
             queue: queue.into(),
             memory: memory.into(),
@@ -110,45 +108,44 @@ impl<V: Volume> Ring<V> {
             again: again.into(),
             kick,
             call: RefCell::default(),
-            is_call_owed: Cell::new(false),
+            must_signal: Cell::new(false),
             enabled: Cell::new(false),
             stopping: Cell::new(false),
-            bytes_under_way: Cell::new(0),
+            bytes_in_flight: Cell::new(0),
             driver: Waiter::default(),
         })
     }
 
-    /// The client's memory lies elsewhere from now on; what is under way
-    /// finishes where it began.
+    /// Replaces the client's memory. Requests in flight finish in the old memory.
     pub(super) fn set_memory(&self, memory: Memory) {
         self.memory.replace(memory);
     }
 
-    /// Whom to signal from now on; it is done once in any case.
+    /// Replaces the eventfd to signal. The new one is signalled once in any case.
     pub(super) fn set_call(&self, call: Option<Event>) {
-        self.is_call_owed.set(call.is_some());
+        self.must_signal.set(call.is_some());
         self.call.replace(call);
         self.driver.wake();
     }
 
-    /// Requests are taken only from an enabled ring.
+    /// Enables or disables the ring. A disabled ring takes no requests.
     pub(super) fn enable(&self, enabled: bool) {
         self.enabled.set(enabled);
         self.driver.wake();
     }
 
-    /// Takes no more requests; [`Ring::run`] ends when those that were begun are answered.
+    /// Stops taking requests. [`Ring::run`] ends when the started ones are answered.
     pub(super) fn stop(&self) {
         self.stopping.set(true);
         self.driver.wake();
     }
 
-    /// Where the client goes on: the first request that was not taken.
+    /// The index of the first request not taken, where the client continues.
     pub(super) fn next_avail(&self) -> u16 {
         self.queue.borrow().next_avail()
     }
 
-    /// Serves until it is stopped. A ring that is broken takes no more requests, and waits to be stopped.
+    /// Serves until the ring is stopped. A broken ring takes no requests, and waits to be stopped.
     pub(super) async fn run(self: Rc<Self>) {
         let mut steps = Steps::new();
         let mut kicked = pin!(self.kick.wait());
@@ -158,28 +155,28 @@ impl<V: Volume> Ring<V> {
             while !broken {
                 match kicked.as_mut().poll(cx) {
                     Poll::Ready(Ok(())) => kicked.set(self.kick.wait()),
-                    Poll::Ready(Err(error)) => broken = self.give_up(&error.into()),
+                    Poll::Ready(Err(error)) => broken = self.fail(&error.into()),
                     Poll::Pending => break,
                 }
             }
             if let Err(error) = self.turn(&mut steps, cx) {
-                broken = self.give_up(&error);
+                broken = self.fail(&error);
             }
             if self.stopping.get() && steps.is_empty() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
 
-    /// Takes no more requests, as the ring or its memory makes no sense.
-    fn give_up(&self, error: &RingError) -> bool {
-        tracing::error!(%error, "a queue of a vhost-user client is served no more");
+    /// Stops taking requests, because the ring or its memory is invalid.
+    fn fail(&self, error: &RingError) -> bool {
+        tracing::error!(%error, "a queue of a vhost-user client is not served any more");
         self.enabled.set(false);
         true
     }
 
-    /// Answers what is done and begins what is there, until neither is left.
+    /// Answers finished requests and starts available ones, until neither is left.
     fn turn(self: &Rc<Self>, steps: &mut Steps, cx: &mut Context<'_>) -> Result<(), RingError> {
-        let mut answered = self.is_call_owed.get();
+        let mut answered = self.must_signal.get();
         loop {
             let mut moved = false;
             while let Poll::Ready(Some(step)) = steps.poll_next_unpin(cx) {
@@ -198,25 +195,25 @@ impl<V: Volume> Ring<V> {
                     answered = true;
                 }
             }
-            // What was pushed is polled before this returns, so that it knows whom to wake.
+            // New futures are polled before this returns, so that they hold the current waker.
             if !moved && (!std::mem::take(&mut answered) || !self.signal(steps)?) {
                 return Ok(());
             }
         }
     }
 
-    /// Tells the client of the answers, unless it does not want to know yet.
+    /// Signals new answers to the client, unless the client has disabled notifications.
     fn signal(&self, steps: &Steps) -> Result<bool, RingError> {
         let call = self.call.borrow().clone();
-        let wanted = self.queue.borrow_mut().needs_notification(&**self.memory.borrow())? | self.is_call_owed.take();
+        let wanted = self.queue.borrow_mut().needs_notification(&**self.memory.borrow())? | self.must_signal.take();
         let Some(call) = call.filter(|_| wanted) else { return Ok(false) };
         steps.push(Box::pin(async move { Step::Signalled(call.signal().await) }));
         Ok(true)
     }
 
-    /// The next chain to begin, if one is there and may be.
+    /// The head of the next chain to start. `None` when there is none, or a limit holds it back.
     fn next_head(&self) -> Result<Option<u16>, RingError> {
-        if self.stopping.get() || !self.enabled.get() || self.bytes_under_way.get() >= BYTES_UNDER_WAY_MAX {
+        if self.stopping.get() || !self.enabled.get() || self.bytes_in_flight.get() >= BYTES_IN_FLIGHT_MAX {
             return Ok(None);
         }
         if let Some(head) = self.again.borrow_mut().pop_front() {
@@ -227,14 +224,14 @@ impl<V: Volume> Ring<V> {
             if let Some(chain) = queue.iter(&**memory)?.next() {
                 let head = chain.head_index();
                 if head >= queue.size() {
-                    return Err(ChainError::Index(head).into()); // the client's word, which nobody has checked yet
+                    return Err(ChainError::Index(head).into()); // read from the client, so not checked yet
                 }
                 if let Some(inflight) = &mut *self.inflight.borrow_mut() {
                     inflight.begin(head)?;
                 }
                 return Ok(Some(head));
             }
-            // Asks to be told of the next; it may have come meanwhile.
+            // Enables notifications. A request may have arrived meanwhile.
             if !queue.enable_notification(&**memory)? {
                 return Ok(None);
             }
@@ -242,7 +239,7 @@ impl<V: Volume> Ring<V> {
         Err(RingError::Nowhere)
     }
 
-    /// Begins the request at `head`; returns it when it is done already.
+    /// Starts the request at `head`. Returns it if it finished at once.
     fn begin(self: &Rc<Self>, head: u16, steps: &Steps, cx: &mut Context<'_>) -> Result<Option<Done>, RingError> {
         let (memory, table, size) = {
             let queue = self.queue.borrow();
@@ -250,10 +247,10 @@ impl<V: Volume> Ring<V> {
         };
         let chain = Chain::walk(&memory, table, size, head)?;
         let bytes = u64::from(chain.readable.bytes) + u64::from(chain.writable.bytes);
-        self.bytes_under_way.set(self.bytes_under_way.get() + bytes);
+        self.bytes_in_flight.set(self.bytes_in_flight.get() + bytes);
         let ring = self.clone();
         let mut execution: LocalBoxFuture<'static, Step> = Box::pin(async move {
-            let written = request::serve(&ring.volume, &ring.facts, ring.durability, &memory, &chain).await;
+            let written = request::serve(&ring.volume, &ring.properties, ring.durability, &memory, &chain).await;
             Step::Done((head, written, bytes))
         });
         match execution.as_mut().poll(cx) {
@@ -265,7 +262,7 @@ impl<V: Volume> Ring<V> {
     }
 
     fn answer(&self, (head, written, bytes): Done) -> Result<(), RingError> {
-        self.bytes_under_way.set(self.bytes_under_way.get() - bytes);
+        self.bytes_in_flight.set(self.bytes_in_flight.get() - bytes);
         let inflight = self.inflight.borrow();
         if let Some(inflight) = &*inflight {
             inflight.answering(head)?;
@@ -296,12 +293,12 @@ mod tests {
     const TABLE: u64 = 0x4000;
     const INDIRECT: u64 = 0x4800;
     const AVAILABLE: u64 = 0x5000;
-    /// Where the ring has its index within the memory and its places outside.
+    /// Here the ring's index lies within the memory, and its entries outside.
     const AT_THE_END: u64 = MEMORY_BYTES as u64 - 4;
     const USED: u64 = 0x6000;
 
-    /// What a client has in its memory: of each request's head the kind and sector, descriptors of two tables, the ring of
-    /// those that are there, and what it keeps for us.
+    /// The contents of a client's memory: kind and sector of each request's head, descriptors of two tables, the
+    /// available ring, and the records of requests in flight.
     #[derive(Debug)]
     struct Foreign {
         heads: Vec<(u32, u64)>,
@@ -313,7 +310,7 @@ mod tests {
         inflight: Option<Vec<u8>>,
     }
 
-    /// Mostly what makes sense, so that not everything is refused at once.
+    /// Mostly valid values, so that not everything is refused at once.
     fn foreign() -> impl Strategy<Value = Foreign> {
         let address = prop_oneof![6 => 0..MEMORY_BYTES as u64, 2 => Just(INDIRECT), 1 => any::<u64>()];
         let length = prop_oneof![4 => Just(16_u32), 2 => Just(1), 4 => 0..5000_u32, 1 => any::<u32>()];
@@ -365,7 +362,7 @@ mod tests {
         memory
     }
 
-    /// Serves what is there until there is nothing, or it makes no sense.
+    /// Serves the requests available, until none is left or the ring is invalid.
     fn serve(foreign: &Foreign) -> Result<(), RingError> {
         let mut queue = Queue::new(SIZE)?;
         queue.try_set_desc_table_address(GuestAddress(TABLE))?;
@@ -379,13 +376,13 @@ mod tests {
         });
         let setup = Setup { queue, memory: Arc::new(memory(foreign)), inflight, durability: Durability::Ordinary };
         let volume = MemoryVolume::new(64 << 10, engine::Pool::new(1 << 20));
-        let facts = Rc::new(Facts::of(&volume, "foreign"));
+        let properties = Rc::new(Properties::of(&volume, "foreign"));
         let kick = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).expect("an eventfd");
-        let ring = Rc::new(Ring::new(volume, facts, setup, Event::new(kick))?);
+        let ring = Rc::new(Ring::new(volume, properties, setup, Event::new(kick))?);
         ring.enable(true);
         let mut steps = Steps::new();
         ring.turn(&mut steps, &mut Context::from_waker(noop_waker_ref()))?;
-        assert!(steps.is_empty() && ring.bytes_under_way.get() == 0, "memory answers at once");
+        assert!(steps.is_empty() && ring.bytes_in_flight.get() == 0, "memory answers at once");
         Ok(())
     }
 
@@ -396,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_client_has_in_its_memory_nobody_panics() {
+    fn no_contents_of_a_clients_memory_cause_a_panic() {
         in_an_executor(|| {
             let mut runner = TestRunner::new(ProptestConfig::with_cases(2000));
             let served = Cell::new(0);
@@ -409,7 +406,7 @@ mod tests {
         });
     }
 
-    /// Nothing, in a ring whose index says that so many requests are there.
+    /// A ring whose index announces that many requests, with empty memory.
     fn said_to_be_there(available_index: u16) -> Foreign {
         Foreign {
             heads: Vec::new(),
@@ -428,7 +425,7 @@ mod tests {
         let no_memory = Foreign { available_at: AT_THE_END, ..said_to_be_there(1) };
         for (foreign, expected) in [
             (no_descriptor, "a chain of descriptors: descriptor 8 does not exist"),
-            (no_memory, "the queue: the next request is said to be there, and cannot be read"),
+            (no_memory, "the queue: the next available request cannot be read"),
             (
                 said_to_be_there(SIZE + 1),
                 "the queue: invalid available ring index (more descriptors to process than queue size)",

@@ -1,6 +1,7 @@
-//! Listens for clients, one after the other, and runs their queues.
+//! The vhost-user server: it accepts clients one after the other and runs their queues. It never serves two clients at
+//! a time. Source: QEMU's `docs/interop/vhost-user.rst`.
 
-use super::config::Facts;
+use super::config::Properties;
 use super::frontend::{Frontend, Order, OrderKind};
 use super::ring::{Ring, RingError};
 use crate::volume::Volume;
@@ -17,7 +18,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use vhost::vhost_user::{BackendReqHandler, Error};
 
-/// Serves one volume on one socket. Belongs to the volume's thread, which has an [`io::Executor`].
+/// Serves one volume on one socket. It belongs to the volume's thread, which must have an [`io::Executor`].
 pub struct Server {
     shared: Arc<Shared>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -26,7 +27,7 @@ pub struct Server {
     _node: SocketNode,
 }
 
-/// What the two threads have in common.
+/// State shared by the two threads.
 struct Shared {
     listener: UnixListener,
     state: Mutex<State>,
@@ -46,27 +47,26 @@ impl Shared {
 }
 
 impl Server {
-    /// Listens at `path`, for its owner alone, and serves `volume`, which
-    /// guests see under the first 20 bytes of `name`. A socket there that
-    /// nobody listens on any more is replaced.
+    /// Listens at `path`, with access for the owner only, and serves `volume`. Guests see the first 20 bytes of `name`.
+    /// A socket without a listener is replaced.
     ///
     /// # Errors
-    /// As [`io::net::Listener::unix`]; and when there is no thread to be had.
+    /// The errors of [`io::net::Listener::unix`], and a failure to start the thread.
     ///
     /// # Panics
     /// When the current thread has no executor.
     pub fn start<V: Volume>(path: &Path, volume: V, name: &str) -> Result<Self> {
         let (listener, node) = listen_unix(path, 0o600)?;
         let shared = Arc::new(Shared { listener: listener.into(), state: Mutex::default() });
-        let facts = Facts::of(&volume, name);
+        let properties = Properties::of(&volume, name);
         let (orders, received) = mpsc::unbounded();
-        let device = io::spawn(Device::new(volume, facts.clone()).run(received));
+        let device = io::spawn(Device::new(volume, properties.clone()).run(received));
         let (end, ended) = oneshot::channel();
         let thread = std::thread::Builder::new().name("vhost-user".to_owned()).spawn({
             let shared = shared.clone();
             move || {
-                if let Err(error) = accept(&shared, &facts, &orders) {
-                    // Nobody listens when the server is being stopped.
+                if let Err(error) = accept(&shared, &properties, &orders) {
+                    // The receiver is gone while the server is being stopped.
                     drop(end.send(error));
                 }
             }
@@ -74,23 +74,23 @@ impl Server {
         Ok(Self { shared, thread: Some(thread), ended, device, _node: node })
     }
 
-    /// Clients that are connected: 1 or none.
+    /// The number of connected clients: 0 or 1.
     pub fn connections(&self) -> usize {
         usize::from(self.shared.state().client.is_some())
     }
 
-    /// Completes when no more clients can be accepted, with the reason.
+    /// Completes with the reason when no more clients can be accepted.
     pub async fn ended(&mut self) -> std::io::Error {
-        (&mut self.ended).await.unwrap_or_else(|_| std::io::Error::other("the thread of vhost-user ended"))
+        (&mut self.ended).await.unwrap_or_else(|_| std::io::Error::other("the vhost-user thread ended"))
     }
 
-    /// Lets the client go, and completes when all that its queues had begun is
-    /// done. What it has not been answered it may ask the next server.
+    /// Disconnects the client. Completes when all started requests of its queues are finished. The client may send the
+    /// unanswered ones to the next server.
     pub async fn stop(mut self) {
         self.shared.stop();
         (&mut self.device).await;
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread of vhost-user panicked");
+            tracing::error!("the vhost-user thread panicked");
         }
     }
 }
@@ -105,14 +105,14 @@ impl Shared {
     fn stop(&self) {
         let mut state = self.state();
         state.stopping = true;
-        // Each fails only when there is nothing to wake.
+        // Each call fails only when there is nothing to wake.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         let _ = state.client.as_ref().map(|client| client.shutdown(Shutdown::Both));
     }
 }
 
-/// Talks to one client after the other.
-fn accept(shared: &Shared, facts: &Facts, orders: &mpsc::UnboundedSender<Order>) -> Result<()> {
+/// Serves one client after the other.
+fn accept(shared: &Shared, properties: &Properties, orders: &mpsc::UnboundedSender<Order>) -> Result<()> {
     loop {
         let accepted = shared.listener.accept();
         let stream = {
@@ -124,7 +124,7 @@ fn accept(shared: &Shared, facts: &Facts, orders: &mpsc::UnboundedSender<Order>)
             state.client = Some(stream.try_clone()?);
             stream
         };
-        let frontend = Arc::new(Mutex::new(Frontend::new(facts.clone(), orders.clone())));
+        let frontend = Arc::new(Mutex::new(Frontend::new(properties.clone(), orders.clone())));
         let mut handler = BackendReqHandler::from_stream(stream, frontend.clone());
         let error = loop {
             if let Err(error) = handler.handle_request() {
@@ -143,20 +143,20 @@ fn accept(shared: &Shared, facts: &Facts, orders: &mpsc::UnboundedSender<Order>)
 /// The queues, on the volume's thread.
 struct Device<V: Volume> {
     volume: V,
-    facts: Rc<Facts>,
+    properties: Rc<Properties>,
     running: BTreeMap<usize, (Rc<Ring<V>>, io::JoinHandle<()>)>,
 }
 
 impl<V: Volume> Device<V> {
-    fn new(volume: V, facts: Facts) -> Self {
-        Self { volume, facts: Rc::new(facts), running: BTreeMap::new() }
+    fn new(volume: V, properties: Properties) -> Self {
+        Self { volume, properties: Rc::new(properties), running: BTreeMap::new() }
     }
 
-    /// Carries orders out until no more can come.
+    /// Carries orders out until the channel is closed.
     async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
         while let Some(Order { kind, answer }) = orders.next().await {
             let done = self.carry_out(kind).await;
-            // Only a thread that has panicked does not wait for it.
+            // The receiver is gone only if its thread panicked.
             drop(answer.send(done));
         }
         self.stop_all().await;
@@ -166,7 +166,7 @@ impl<V: Volume> Device<V> {
         match kind {
             OrderKind::Start(index, setup, kick) => {
                 self.stop(index).await;
-                let ring = Ring::new(self.volume.clone(), self.facts.clone(), *setup, Event::new(kick))?;
+                let ring = Ring::new(self.volume.clone(), self.properties.clone(), *setup, Event::new(kick))?;
                 let ring = Rc::new(ring);
                 let task = io::spawn(ring.clone().run());
                 self.running.insert(index, (ring, task));
@@ -190,7 +190,7 @@ impl<V: Volume> Device<V> {
         Ok(0)
     }
 
-    /// Stops a queue and waits for what it has under way; where it got to.
+    /// Stops a queue and waits for its requests in flight. Returns the index of the next available entry.
     async fn stop(&mut self, index: usize) -> Option<u16> {
         let (ring, task) = self.running.remove(&index)?;
         ring.stop();

@@ -1,4 +1,4 @@
-//! An authority and what it signs, in files named as qemu and nbdkit name them.
+//! A certificate authority and certificates signed by it, in files named as by qemu and nbdkit.
 #![allow(dead_code, reason = "each of the tests that include it uses a part")]
 
 use rcgen::{
@@ -7,15 +7,15 @@ use rcgen::{
 };
 use std::path::Path;
 
-/// The serial number of a client's certificate that is not revoked, and of one that is.
+/// The serial number of a valid client certificate, and of a revoked one.
 const GOOD: u8 = 2;
 const REVOKED: u8 = 3;
 
-/// Signs certificates.
+/// A certificate authority.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    /// A new one.
+    /// A new authority with a key of its own.
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -38,12 +38,12 @@ impl Authority {
         self.write(directory, "client", ExtendedKeyUsagePurpose::ClientAuth, GOOD);
     }
 
-    /// The same, of one that [`Authority::write_revocations`] names.
+    /// Writes a client's certificate that [`Authority::write_revocations`] revokes.
     pub(crate) fn write_revoked_client(&self, directory: &Path) {
         self.write(directory, "client", ExtendedKeyUsagePurpose::ClientAuth, REVOKED);
     }
 
-    /// Writes the list of certificates that are not good any more.
+    /// Writes the list of revoked certificates.
     pub(crate) fn write_revocations(&self, directory: &Path) {
         let revoked = RevokedCertParams {
             serial_number: vec![REVOKED].into(),

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-/// Ends when the server is to stop; whoever waits for it is ready for clients.
+/// Completes when the server is to stop. A server that awaits it is ready for clients.
 pub(crate) type Stopped = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A server that is stopped when dropped.
@@ -21,7 +21,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Lets `server` offer `bytes` of memory, with its socket in the directory it is given.
+    /// Lets `server` serve `bytes` of memory, with its socket in the directory passed to it.
     pub(crate) fn by(
         bytes: usize,
         read_only: bool,
@@ -39,7 +39,7 @@ impl Served {
             let remote = executor.remote();
             let stopped = Box::pin(async move {
                 sender.send(remote).expect("the test waits");
-                // Told to stop, or the test is over: the same.
+                // A stop, and the end of the test, have the same effect.
                 let _ = stopped.await;
             });
             executor.block_on(server(&place, offered, stopped));
@@ -49,12 +49,12 @@ impl Served {
         Self { directory, remote, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// A file beside the socket.
+    /// A path in the socket's directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Stops the server; what the volume held in the end.
+    /// Stops the server. Returns the final contents of the volume.
     pub(crate) fn stop(mut self) -> Vec<u8> {
         drop(self.stop.take());
         self.thread.take().expect("stopped once").join().expect("the server ends well")

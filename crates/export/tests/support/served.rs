@@ -1,6 +1,6 @@
-//! A server over a memory volume on a unix socket, and programs that others wrote to ask it.
+//! A server over a memory volume on a unix socket, and third-party client programs.
 //!
-//! A missing program fails its test with its package's name: nothing is skipped.
+//! A missing program fails its test with the name of its package: nothing is skipped.
 #![allow(dead_code, reason = "each of the tests that include it uses a part")]
 
 mod running;
@@ -16,12 +16,12 @@ use std::process::{Command, Output};
 pub(crate) const BYTES: usize = 64 << 20;
 
 impl Served {
-    /// Offers `bytes` of memory as `array`.
+    /// Serves `bytes` of memory as `array`.
     pub(crate) fn new(bytes: usize, read_only: bool) -> Self {
         Self::secured(bytes, read_only, Security::Plain)
     }
 
-    /// The same, protected.
+    /// The same, with the connections protected by `security`.
     pub(crate) fn secured(bytes: usize, read_only: bool, security: Security) -> Self {
         Self::by(bytes, read_only, async move |directory, volume, stopped| {
             let exports = vec![Export { name: "array".into(), volume }];
@@ -35,13 +35,13 @@ impl Served {
         })
     }
 
-    /// Without TLS.
+    /// The URI without TLS.
     pub(crate) fn uri(&self) -> String {
         format!("nbd+unix:///array?socket={}", self.path("nbd").display())
     }
 }
 
-/// Runs a program of Debian's `package`; its output when it succeeds.
+/// Runs a program of Debian's `package`. Returns its output when it succeeds.
 pub(crate) fn run(package: &str, program: &str, arguments: &[&str]) -> String {
     let Output { status, stdout, stderr } = Command::new(program)
         .args(arguments)
@@ -52,7 +52,7 @@ pub(crate) fn run(package: &str, program: &str, arguments: &[&str]) -> String {
     stdout.into_owned()
 }
 
-/// Bytes that differ everywhere, with holes between them.
+/// Writes an image with different contents everywhere and holes between them.
 pub(crate) fn image(path: &Path) -> Vec<u8> {
     let bytes: Vec<u8> = (0..BYTES)
         .map(

@@ -1,5 +1,4 @@
-//! A vhost-user-blk client without a guest: libblkio, with memory to transfer
-//! from and to.
+//! A vhost-user-blk client without a guest: libblkio, with memory for the transfers.
 #![allow(dead_code, reason = "each of the tests that include it uses a part")]
 
 use blkio::{Blkio, Blkioq, Completion, MemoryRegion, ReqFlags};
@@ -8,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// A connected client. Its memory is reached at offsets, through the descriptor that the server has too.
+/// A connected client. The test reaches its memory at offsets, through the descriptor that the server has too.
 pub(crate) struct VirtualMachine {
     pub(crate) blkio: Blkio,
     pub(crate) queues: Vec<Blkioq>,
@@ -37,7 +36,7 @@ impl VirtualMachine {
         std::ptr::with_exposed_provenance_mut(self.region.addr + offset)
     }
 
-    /// The memory, for others to change meanwhile.
+    /// The memory, for another thread to change.
     pub(crate) fn memory(&self) -> File {
         self.memory.try_clone().expect("a descriptor more")
     }
@@ -64,11 +63,11 @@ impl VirtualMachine {
         self.queues[queue].write(at, address, bytes, name, ReqFlags::empty());
     }
 
-    /// Waits for `least` completions of a queue: name and result of each that came.
+    /// Waits for at least `least` completions of a queue. Returns name and result of each.
     pub(crate) fn wait(&mut self, queue: usize, least: usize) -> Vec<(usize, i32)> {
         let mut completions: Vec<MaybeUninit<Completion>> = (0..128).map(|_| MaybeUninit::uninit()).collect();
         let count = self.queues[queue].do_io(&mut completions, least, None, None).expect("waiting works");
-        // SAFETY: do_io has filled that many.
+        // SAFETY: do_io has initialized the first `count` completions.
         completions[..count]
             .iter()
             .map(|one| unsafe { one.assume_init_ref() })
@@ -76,7 +75,7 @@ impl VirtualMachine {
             .collect()
     }
 
-    /// Waits for the only request that is under way in a queue; its result.
+    /// Waits for the only request in flight of a queue. Returns its result.
     pub(crate) fn only(&mut self, queue: usize) -> i32 {
         let done = self.wait(queue, 1);
         assert_eq!(done.len(), 1);

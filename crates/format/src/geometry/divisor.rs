@@ -1,30 +1,31 @@
-//! Division by a number that stays the same: a multiplication instead. A processor takes ten and more cycles for a division
-//! of 64 bits, two of which every small read had to wait for.
+//! Division by an invariant number, as a multiplication. A 64-bit division takes ten and more cycles, and every small
+//! read had to wait for two of them.
 //!
-//! The method of Granlund and Montgomery ("Division by Invariant Integers using Multiplication", 1994), with a reciprocal of
-//! 63 bits, which is exact for the dividends of almost every array; for those of others it is a division after all.
+//! The method is that of Granlund and Montgomery ("Division by Invariant Integers using Multiplication", 1994), with a
+//! reciprocal of 63 bits. It is exact for the dividends of almost every array. For any other array, a real division is
+//! used, so a quotient is never approximate.
 
-/// Where the reciprocal's whole numbers begin.
+/// The number of fractional bits of the reciprocal.
 const SHIFT: u32 = 63;
 
-/// What is divided by, often.
+/// An invariant divisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Divisor {
     by: u64,
-    /// 2^63 / `by`, rounded to the next whole number above. The error that this makes in a quotient, dividend / 2^63, is less
-    /// than 1 / `by`, which a quotient is below the next whole number at least, where dividend x `by` is less than 2^63.
+    /// 2^63 / `by`, rounded up to the next whole number. Its error in a quotient is at most dividend / 2^63. That is
+    /// less than 1 / `by`, the least distance of a quotient to the next whole number, if dividend x `by` < 2^63.
     reciprocal: u64,
     is_exact: bool,
 }
 
 impl Divisor {
-    /// Divides numbers up to `most` by `by`, which is not zero.
+    /// A divisor `by`, which is not 0, for dividends up to `most`.
     pub(super) fn new(by: u64, most: u64) -> Self {
         let is_exact = u128::from(most) * u128::from(by) < 1 << SHIFT;
         Self { by, reciprocal: (1 << SHIFT) / by + 1, is_exact }
     }
 
-    /// The number itself.
+    /// The divisor itself.
     #[inline]
     pub(super) fn get(self) -> u64 {
         self.by
@@ -58,7 +59,7 @@ mod tests {
             let most = (1_u64 << most_bits) - 1;
             let divisor = Divisor::new(by, most);
             let any = share & most;
-            // What a reciprocal gets wrong first: the last number before the next quotient.
+            // The dividend with the least margin: the last number before the next quotient.
             let last = (any / by * by).saturating_sub(near);
             for dividend in [any, last, most, 0] {
                 prop_assert_eq!(divisor.divide(dividend), (dividend / by, dividend % by));

@@ -1,22 +1,22 @@
 //! Layouts by mdadm's names.
 //!
-//! Names and numbers only; what a layout means is in the module of its level.
-//! Sources: mdadm(8) under `--layout`, md(4).
+//! Names and numbers only; the module of each level gives a layout its meaning. Sources: mdadm(8) under `--layout`,
+//! md(4).
 
 use super::Level;
 use super::parity::{RAID5_LAYOUTS, RAID6_LAYOUTS};
 
-/// RAID-0: the arrangement before Linux 3.14.
+/// RAID-0: the layout before Linux 3.14.
 pub(super) const RAID0_ORIGINAL: u32 = 1;
-/// RAID-0: the arrangement since Linux 3.14.
+/// RAID-0: the layout since Linux 3.14.
 pub(super) const RAID0_ALTERNATE: u32 = 2;
 
 /// RAID-10: `near_copies | far_copies << 8`, and this bit for offset copies.
 pub(super) const RAID10_OFFSET: u32 = 1 << 16;
-/// RAID-10: the far-set variant is in the bits from here on.
+/// RAID-10: the variant of far sets is in the bits from here on.
 pub(super) const RAID10_FAR_SETS_SHIFT: u32 = 17;
 
-/// The layout mdadm chooses when it is not told one.
+/// mdadm's default layout.
 pub fn default_layout(level: Level) -> u32 {
     match level {
         Level::Linear | Level::Raid1 | Level::Raid4 => 0,
@@ -26,8 +26,8 @@ pub fn default_layout(level: Level) -> u32 {
     }
 }
 
-/// The layout that mdadm's `--layout` calls `name`, or `None`. Takes mdadm's
-/// abbreviations too: `ls`, `n2`, `f3`, `o2`.
+/// The layout with mdadm's `--layout` name `name`, or `None`. Accepts mdadm's abbreviations too: `ls`, `n2`, `f3`,
+/// `o2`.
 pub fn parse_layout(level: Level, name: &str) -> Option<u32> {
     match level {
         Level::Linear | Level::Raid1 | Level::Raid4 => None,
@@ -57,7 +57,7 @@ fn named(layouts: &[super::parity::Layout], name: &str) -> Option<u32> {
     layouts.iter().find(|layout| layout.name == name).map(|layout| layout.number)
 }
 
-/// One letter and a number of copies.
+/// Parses one letter and a number of copies.
 fn parse_raid10(name: &str) -> Option<u32> {
     let copies: u8 = name.get(1..)?.parse().ok()?;
     let copies = u32::from(copies);
@@ -70,8 +70,7 @@ fn parse_raid10(name: &str) -> Option<u32> {
     }
 }
 
-/// How mdadm's `--detail` writes a RAID-10 layout. It has no word for far
-/// sets; they are added in md(4)'s.
+/// A RAID-10 layout as mdadm's `--detail` prints it. mdadm has no word for far sets; they are added in md(4)'s words.
 pub(super) fn raid10_name(layout: u32) -> String {
     let (near, far) = (layout & 0xff, layout >> 8 & 0xff);
     let mut words = Vec::new();

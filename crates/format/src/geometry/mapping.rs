@@ -1,7 +1,7 @@
-//! Levels without parity: the array's bytes are copied, or merely placed.
+//! Levels without parity: linear, 0, 1, 10. Each array byte is on one or more members unchanged.
 //!
-//! Invariant: [`Mapping::pieces`] of a range are adjacent, in array order, and
-//! cover exactly the range.
+//! Invariant: the [`Mapping::pieces`] of a range are adjacent, in array order, and cover exactly the range. Nothing
+//! here does I/O. Sources: see the modules `zones` and `raid10`.
 
 use super::raid10::Raid10;
 use super::zones::Zones;
@@ -9,8 +9,7 @@ use super::{Copies, Level, Piece, Shape, check_array, check_component, check_slo
 use crate::defect::Defect;
 use crate::units::{ArrayByte, ComponentByte, SECTOR_BYTES, Slot};
 
-/// Geometry of linear, 0, 1 and 10: every array byte is held by one or more
-/// members as it is.
+/// The geometry of linear, 0, 1 and 10: every array byte is stored unchanged on one or more members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
     level: Level,
@@ -19,7 +18,7 @@ pub struct Mapping {
     places: Places,
 }
 
-/// How array bytes find their members.
+/// How array bytes map to members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Places {
     /// Linear and RAID-0.
@@ -31,7 +30,7 @@ enum Places {
 }
 
 impl Mapping {
-    /// Checks a shape of one of this family's levels.
+    /// Checks a shape of one of these levels.
     pub(super) fn new(shape: &Shape) -> Result<Self, Defect> {
         check_slots(shape.slots, 1)?;
         let (places, array_bytes) = match shape.level {
@@ -54,12 +53,12 @@ impl Mapping {
         Ok(Self { level: shape.level, slots: shape.slots, array_bytes, places })
     }
 
-    /// Bytes that the array offers.
+    /// The size of the array, in bytes.
     pub fn array_bytes(&self) -> u64 {
         self.array_bytes
     }
 
-    /// Number of slots.
+    /// The number of slots.
     pub fn slots(&self) -> u16 {
         self.slots
     }
@@ -69,7 +68,7 @@ impl Mapping {
         self.level
     }
 
-    /// mdadm's word for the layout, where there is a choice.
+    /// mdadm's name of the layout, where the level has a choice.
     pub fn layout_name(&self) -> Option<String> {
         match &self.places {
             Places::Zones(zones) => zones.layout_name().map(str::to_owned),
@@ -86,11 +85,11 @@ impl Mapping {
         }
     }
 
-    /// The pieces of the `bytes` bytes from `at` on: in array order, adjacent,
-    /// each as long as [`Mapping::piece_at`] makes it, the last one cut to the range.
+    /// The pieces of the `bytes` bytes from `at` on: in array order, adjacent, each as long as [`Mapping::piece_at`]
+    /// returns, the last one cut to the range.
     ///
     /// # Panics
-    /// When the range is not within the array (on the first call of `next`).
+    /// When the range is not within the array (at the first call of `next`).
     pub fn pieces(&self, at: ArrayByte, bytes: u64) -> impl Iterator<Item = Piece> + '_ {
         let mut at = at.0;
         let mut left = bytes;
@@ -106,10 +105,9 @@ impl Mapping {
         })
     }
 
-    /// The piece that starts at `at` and goes on to the end of the chunk; or,
-    /// where the next chunks always follow on the same members (linear, 1, a
-    /// RAID-0 zone of one member, RAID-10 with as many near copies as members),
-    /// to the end of that run.
+    /// The piece that starts at `at` and ends with the chunk. Where the next chunks always follow on the same
+    /// members, it extends to the end of that run. That is so in linear, in RAID-1, in a RAID-0 zone of one member, and in
+    /// RAID-10 with as many near copies as members.
     ///
     /// # Panics
     /// When `at` is not within the array.
@@ -128,11 +126,11 @@ impl Mapping {
         Piece { at, bytes, copies }
     }
 
-    /// The array byte of which `slot` holds a copy at `at` of its component;
-    /// `None` where it holds none. Only of levels with copies: 1 and 10.
+    /// The array byte of which `slot` holds a copy at `at` of its component, or `None`. Only for levels with copies: 1
+    /// and 10.
     ///
     /// # Panics
-    /// For linear and RAID-0, which have nothing to recover.
+    /// For linear and RAID-0, which have no copies to recover from.
     pub fn held(&self, slot: Slot, at: ComponentByte) -> Option<ArrayByte> {
         match &self.places {
             Places::Zones(_) => panic!("{:?} has no copies", self.level),
@@ -141,8 +139,8 @@ impl Mapping {
         }
     }
 
-    /// Bytes from `at` on that follow each other on each of their copies, at most
-    /// to the end of a chunk; what [`Mapping::held`] of successive bytes steps by.
+    /// Bytes from `at` on that are contiguous on each of their copies, at most to the end of a chunk: the step of
+    /// [`Mapping::held`] for successive bytes.
     pub fn chunk_rest(&self, at: ComponentByte) -> u64 {
         match &self.places {
             Places::Zones(_) => panic!("{:?} has no copies", self.level),
@@ -159,7 +157,7 @@ impl Mapping {
         }
     }
 
-    /// How many copies each byte has.
+    /// The number of copies of each byte.
     pub fn copies(&self) -> u16 {
         match &self.places {
             Places::Zones(_) => 1,
@@ -168,8 +166,7 @@ impl Mapping {
         }
     }
 
-    /// Whether every array byte is still held by some member, without those of
-    /// which `missing` is true.
+    /// Whether every array byte is still on some member when the slots for which `missing` is true are gone.
     pub fn survives(&self, missing: &dyn Fn(Slot) -> bool) -> bool {
         let mut slots = (0..self.slots).map(Slot);
         match &self.places {

@@ -1,21 +1,19 @@
-//! Where the array's bytes are: levels, layouts, chunks.
+//! Geometry: where the array's bytes are, by level, layout and chunk.
 //!
-//! A [`Geometry`] is checked once, when it is made from a [`Shape`]; after
-//! that every function of it is total over `0..array_bytes()`.
+//! A [`Geometry`] is checked once, when it is built from a [`Shape`]. After that, every function of it is total over
+//! `0..array_bytes()`.
 //!
-//! Two families, because parity is not a copy:
-//! * [`Mapping`] (linear, 0, 1, 10): an array range is a list of [`Piece`]s,
-//!   each held whole by one or more members;
-//! * [`Parity`] (4, 5, 6): the array is a list of stripes; a stripe has one
-//!   chunk on each member, at the same component position.
+//! There are two families, because parity is no copy:
+//! * [`Mapping`] (linear, 0, 1, 10): an array range is a list of [`Piece`]s, each stored whole on one or more members;
+//! * [`Parity`] (4, 5, 6): the array is a list of stripes. A stripe has one chunk on each member, at the same component
+//!   position.
 //!
-//! Invariants: no two array bytes share a place on a member; a shape of which
-//! that is not true (md makes one: see [`Mapping`]'s RAID-10) is refused.
-//! Nothing here allocates after [`Geometry::new`], save a piece of more than
-//! four copies.
+//! Invariants: no two array bytes share a position on a member. md itself violates that for some shapes of RAID-10 (see
+//! [`Mapping`]); these are refused. Nothing here allocates after [`Geometry::new`], except for a piece of more than
+//! four copies. Nothing here does I/O.
 //!
-//! Sources: md(4), mdadm(8), the kernel's `drivers/md/{md-linear,raid0,raid1,
-//! raid10,raid5}.c`; `tests/kernel/geometry.sh` holds it against the driver.
+//! Sources: md(4), mdadm(8), the kernel's `drivers/md/{md-linear,raid0,raid1, raid10,raid5}.c`;
+//! `tests/kernel/geometry.sh` compares it with the driver.
 
 mod divisor;
 mod layout;
@@ -36,7 +34,7 @@ pub use parity::{Parity, Stripe};
 use crate::defect::Defect;
 use crate::units::{ArrayByte, ComponentByte, SECTOR_BYTES, Slot};
 
-/// RAID level, as md numbers it.
+/// The RAID level, with md's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Level {
     /// -1
@@ -55,44 +53,43 @@ pub enum Level {
     Raid10,
 }
 
-/// What a superblock (or a user who creates) says of an array's shape.
-/// Unchecked: hostile values are allowed here, and refused by [`Geometry::new`].
+/// An array's shape, from a superblock or from the user at creation. Unchecked: hostile values are allowed here, and
+/// refused by [`Geometry::new`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape {
     /// The level.
     pub level: Level,
-    /// The layout field, in the level's own coding. Ignored, as md ignores it,
-    /// by linear, 1 and 4, and by RAID-0 when it makes no difference.
+    /// The layout field, in the level's own encoding. Ignored, as by md, for linear, 1 and 4, and for RAID-0 where it
+    /// makes no difference.
     pub layout: u32,
-    /// Bytes in a chunk; ignored by level 1. For linear it is the rounding:
-    /// each member is cut to a multiple of it unless it is 0.
+    /// Bytes in a chunk; ignored by level 1. For linear it is the rounding: each member is cut to a multiple of it,
+    /// unless it is 0.
     pub chunk_bytes: u64,
-    /// Number of slots.
+    /// The number of slots.
     pub slots: u16,
-    /// Bytes of the data area used on each member (the superblock's `size`); for linear
-    /// and RAID-0 it is not used.
+    /// Bytes of the data area used on each member (the superblock's `size`). Unused for linear and RAID-0.
     pub component_bytes: u64,
-    /// Linear and RAID-0: bytes of each slot's own data area, in slot order
-    /// (their zones follow from it). Elsewhere empty.
+    /// Linear and RAID-0: bytes of each slot's own data area, in slot order, which determine their zones. Empty
+    /// otherwise.
     pub member_bytes: Vec<u64>,
 }
 
 /// The copies of a piece. Four fit without an allocation.
 pub type Copies = SmallVec<[(Slot, ComponentByte); 4]>;
 
-/// A part of an array range that lies whole, contiguous, on each of its copies.
+/// A part of an array range that is contiguous on each of its copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it begins in the array.
+    /// Its position in the array.
     pub at: ArrayByte,
-    /// How long it is.
+    /// Its length in bytes.
     pub bytes: u64,
-    /// Where each copy is. Never empty. First = md's first copy. One slot can
-    /// hold two of them in RAID-10's flawed far sets, which md warns of.
+    /// The position of each copy; never empty. The first is md's first copy. In RAID-10's flawed far sets, of which md
+    /// warns, one slot can hold two of them.
     pub copies: Copies,
 }
 
-/// What a slot holds in one stripe.
+/// The role of a slot in one stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// The stripe's data chunk of this index, in array order.
@@ -103,7 +100,7 @@ pub enum Role {
     Q,
 }
 
-/// An array's geometry, checked.
+/// A checked geometry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Geometry {
     /// Linear, 0, 1, 10.
@@ -113,14 +110,12 @@ pub enum Geometry {
 }
 
 impl Geometry {
-    /// Checks `shape` and prepares what the look-ups need.
+    /// Checks `shape` and precomputes the lookup tables.
     ///
     /// # Errors
-    /// A [`Defect`] that names the field md would refuse, or that would lose
-    /// data: a chunk of 0, of the wrong size for the level, or not smaller than
-    /// 2 GiB; too few or too many slots; an unknown layout; RAID-0 of unequal
-    /// members without a layout; members without room for a chunk; more than
-    /// 2^63 - 1 bytes.
+    /// A [`Defect`] with a field that md would refuse, or with which md would lose data: a chunk of 0, of the wrong
+    /// size for the level, or not smaller than 2 GiB; too few or too many slots; an unknown layout; RAID-0 of unequal
+    /// members without a layout; members without room for a chunk; more than 2^63 - 1 bytes.
     pub fn new(shape: &Shape) -> Result<Self, Defect> {
         match shape.level {
             Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid10 => Mapping::new(shape).map(Self::Mapping),
@@ -128,7 +123,7 @@ impl Geometry {
         }
     }
 
-    /// Bytes that the array offers, at most 2^63 - 1.
+    /// The size of the array in bytes, at most 2^63 - 1.
     pub fn array_bytes(&self) -> u64 {
         match self {
             Self::Mapping(mapping) => mapping.array_bytes(),
@@ -136,7 +131,7 @@ impl Geometry {
         }
     }
 
-    /// Number of slots (md's `raid_disks`).
+    /// The number of slots (md's `raid_disks`).
     pub fn slots(&self) -> u16 {
         match self {
             Self::Mapping(mapping) => mapping.slots(),
@@ -152,8 +147,8 @@ impl Geometry {
         }
     }
 
-    /// mdadm's word for the layout: `left-symmetric`, `near=2`. `None` where
-    /// the level has no choice: linear, 1, 4, RAID-0 of one zone.
+    /// mdadm's name of the layout: `left-symmetric`, `near=2`. `None` where the level has no choice: linear, 1, 4,
+    /// RAID-0 of one zone.
     pub fn layout_name(&self) -> Option<String> {
         match self {
             Self::Mapping(mapping) => mapping.layout_name(),
@@ -161,8 +156,8 @@ impl Geometry {
         }
     }
 
-    /// Bytes of `slot`'s data area that the array uses, counted from its
-    /// start. A member whose data area is smaller does not fit the array.
+    /// Bytes of `slot`'s data area that the array uses, from its start. A member with a smaller data area does not fit
+    /// the array.
     ///
     /// # Panics
     /// When there is no such slot.
@@ -175,16 +170,16 @@ impl Geometry {
     }
 }
 
-/// md counts array positions in a signed 64-bit byte offset.
+/// md stores array positions as signed 64-bit byte offsets.
 const ARRAY_BYTES_MAX: u64 = i64::MAX as u64;
 
-/// md keeps a chunk's bytes in a C `int`.
+/// md stores a chunk's bytes in a C `int`.
 const CHUNK_BYTES_MAX: u64 = i32::MAX as u64;
 
-/// Parity levels and RAID-10 work in pages. 4 KiB is the smallest page there is.
+/// Parity levels and RAID-10 work in pages; 4 KiB is the smallest page size.
 const PAGE_BYTES: u64 = 4096;
 
-/// The chunk of levels 0, and of linear when it rounds: whole sectors.
+/// Checks the chunk of level 0, and of linear with rounding: whole sectors.
 fn check_chunk(bytes: u64) -> Result<(), Defect> {
     if bytes == 0 {
         return Err(Defect::new("superblock.chunksize", "0, but this level needs a chunk size"));
@@ -198,8 +193,7 @@ fn check_chunk(bytes: u64) -> Result<(), Defect> {
     Ok(())
 }
 
-/// The chunk of levels 4, 5, 6 and 10: also a power of two, at least a page.
-/// Returns its base-2 logarithm.
+/// Checks the chunk of levels 4, 5, 6 and 10: also a power of two, at least a page. Returns its base-2 logarithm.
 fn check_chunk_of_pages(bytes: u64) -> Result<u32, Defect> {
     check_chunk(bytes)?;
     if !bytes.is_power_of_two() || bytes < PAGE_BYTES {
@@ -209,7 +203,7 @@ fn check_chunk_of_pages(bytes: u64) -> Result<u32, Defect> {
     Ok(bytes.trailing_zeros())
 }
 
-/// The superblock's `size`, which must be whole sectors and hold something.
+/// Checks the superblock's `size`: whole sectors, and at least `smallest`.
 fn check_component(bytes: u64, smallest: u64) -> Result<(), Defect> {
     if !bytes.is_multiple_of(SECTOR_BYTES) {
         return Err(Defect::new("superblock.size", format!("{bytes} bytes is not whole 512-byte sectors")));
@@ -221,7 +215,7 @@ fn check_component(bytes: u64, smallest: u64) -> Result<(), Defect> {
     Ok(())
 }
 
-/// An array's size, computed wide.
+/// Checks an array's size, computed in 128 bits.
 fn check_array(field: &'static str, bytes: u128) -> Result<u64, Defect> {
     u64::try_from(bytes)
         .ok()
@@ -237,7 +231,7 @@ fn check_slots(slots: u16, least: u16) -> Result<(), Defect> {
     Ok(())
 }
 
-/// An unknown layout.
+/// The defect of an unknown layout.
 fn unknown_layout(layout: u32, acceptable: &str) -> Defect {
-    Defect::new("superblock.layout", format!("{layout} ({layout:#x}) is not known; acceptable: {acceptable}"))
+    Defect::new("superblock.layout", format!("{layout} ({layout:#x}) is unknown; acceptable: {acceptable}"))
 }

@@ -1,13 +1,10 @@
 //! Levels 4, 5 and 6: stripes of data, P and Q.
 //!
-//! Stripe `n` is chunk `n` of every member. Which member has which role in it:
+//! Stripe `n` is chunk `n` of every member. A layout determines the roles of the members in it:
 //!
-//! * P stays, or goes round with the stripe number: down from the last member
-//!   (*left*) or up from the first (*right*).
-//! * Q follows P, precedes it, or stays on the last member; in the last case
-//!   P goes round the others.
-//! * Data is in ascending order of slots (*asymmetric*), or begins after the
-//!   parities and goes round (*symmetric*).
+//! * P is fixed, or rotates with the stripe number: down from the last member (*left*) or up from the first (*right*).
+//! * Q follows P, precedes it, or is fixed on the last member; in the last case P rotates over the others.
+//! * Data is in ascending order of slots (*asymmetric*), or starts after the parities and wraps around (*symmetric*).
 //!
 //! Drawn for RAID-5 of 3 members, a row for each stripe:
 //!
@@ -18,58 +15,57 @@
 //!   P 4 5            4 5 P             P 4 5            4 5 P
 //! ```
 //!
-//! Q is the sum of 2^e times each data chunk. md counts e over the data members
-//! from the one after Q's on, going round; the DDF layouts take e = slot, as if
-//! P and Q were members with data of zeros.
+//! Q is the sum of 2^e times each data chunk. md counts e over the data members from the one after Q's, wrapping
+//! around. The DDF layouts use e = slot, as if P and Q were members with data of zeros.
 //!
-//! Source: `drivers/md/raid5.{c,h}`, md(4).
+//! Nothing here computes parity. Source: `drivers/md/raid5.{c,h}`, md(4).
 
 use super::divisor::Divisor;
 use super::{Level, Role, Shape, check_array, check_chunk_of_pages, check_component, check_slots, unknown_layout};
 use crate::defect::Defect;
 use crate::units::{ArrayByte, ComponentByte, Slot};
 
-/// Where P is.
+/// The position of P.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PlaceOfP {
+enum PositionOfP {
     /// On the first member.
     First,
     /// After the data.
     Last,
-    /// On the last member of the ring at first, then one lower with each stripe.
+    /// On the last member of the ring in stripe 0, then one lower with each stripe.
     Left,
-    /// As `Left`, one stripe ahead.
+    /// The same as `Left`, one stripe ahead.
     LeftAhead,
-    /// On the first member at first, then one higher with each stripe.
+    /// On the first member in stripe 0, then one higher with each stripe.
     Right,
 }
 
-/// Where Q is, where there is one.
+/// The position of Q, in levels with Q.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PlaceOfQ {
+enum PositionOfQ {
     /// On the member after P's.
     AfterP,
     /// On the member before P's.
     BeforeP,
-    /// On the last member; P goes round the others.
+    /// On the last member; P rotates over the others.
     LastMember,
 }
 
-/// In what order members hold the data.
+/// The order of data on the members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     /// By slot.
     Asymmetric,
-    /// From the member after the parities on, going round.
+    /// From the member after the parities on, wrapping around.
     Symmetric,
 }
 
-/// How exponents are given to data in Q.
+/// How data chunks get their exponents in Q.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Syndrome {
     /// Data members, counted from Q on.
     Md,
-    /// The slot.
+    /// The slot number.
     Ddf,
 }
 
@@ -80,24 +76,31 @@ pub(super) struct Layout {
     pub(super) number: u32,
     /// mdadm's name.
     pub(super) name: &'static str,
-    p: PlaceOfP,
-    q: Option<PlaceOfQ>,
+    p: PositionOfP,
+    q: Option<PositionOfQ>,
     order: Order,
     syndrome: Syndrome,
 }
 
-const fn raid5(number: u32, name: &'static str, p: PlaceOfP, order: Order) -> Layout {
+const fn raid5(number: u32, name: &'static str, p: PositionOfP, order: Order) -> Layout {
     Layout { number, name, p, q: None, order, syndrome: Syndrome::Md }
 }
 
-const fn raid6(number: u32, name: &'static str, p: PlaceOfP, q: PlaceOfQ, order: Order, syndrome: Syndrome) -> Layout {
+const fn raid6(
+    number: u32,
+    name: &'static str,
+    p: PositionOfP,
+    q: PositionOfQ,
+    order: Order,
+    syndrome: Syndrome,
+) -> Layout {
     Layout { number, name, p, q: Some(q), order, syndrome }
 }
 
-/// RAID-5's layouts.
+/// The layouts of RAID-5.
 pub(super) static RAID5_LAYOUTS: [Layout; 6] = {
     use Order::*;
-    use PlaceOfP::*;
+    use PositionOfP::*;
     [
         raid5(0, "left-asymmetric", Left, Asymmetric),
         raid5(1, "right-asymmetric", Right, Asymmetric),
@@ -108,11 +111,11 @@ pub(super) static RAID5_LAYOUTS: [Layout; 6] = {
     ]
 };
 
-/// RAID-6's layouts. 16-20 are RAID-5's 0-4 with Q on a member of its own.
+/// The layouts of RAID-6. 16-20 are RAID-5's 0-4 with Q on a member of its own.
 pub(super) static RAID6_LAYOUTS: [Layout; 14] = {
     use Order::*;
-    use PlaceOfP::*;
-    use PlaceOfQ::*;
+    use PositionOfP::*;
+    use PositionOfQ::*;
     use Syndrome::*;
     [
         raid6(0, "left-asymmetric", Left, AfterP, Asymmetric, Md),
@@ -132,10 +135,10 @@ pub(super) static RAID6_LAYOUTS: [Layout; 14] = {
     ]
 };
 
-/// Powers of 2 in GF(2^8) repeat after 255: more data would share exponents.
+/// Powers of 2 in GF(2^8) repeat after 255, so more data chunks would share exponents.
 const EXPONENTS: u16 = 255;
 
-/// Geometry of levels 4, 5 and 6.
+/// The geometry of levels 4, 5 and 6.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parity {
     level: Level,
@@ -146,15 +149,15 @@ pub struct Parity {
     stripes: u64,
     /// Data chunks in a stripe.
     data_chunks: Divisor,
-    /// The slots that P goes round.
+    /// The number of slots over which P rotates.
     ring: Divisor,
 }
 
 impl Parity {
-    /// Checks a shape of one of this family's levels.
+    /// Checks a shape of one of these levels.
     pub(super) fn new(shape: &Shape) -> Result<Self, Defect> {
         let (parities, layout) = match shape.level {
-            // md puts P last whatever the field says.
+            // md puts P last, whatever the layout field.
             Level::Raid4 => (1, &RAID5_LAYOUTS[5]),
             Level::Raid5 => (1, find_layout(&RAID5_LAYOUTS, shape.layout, "0 to 5")?),
             _ => (2, find_layout(&RAID6_LAYOUTS, shape.layout, "0 to 5, 8 to 10, 16 to 20")?),
@@ -171,7 +174,7 @@ impl Parity {
         check_component(shape.component_bytes, shape.chunk_bytes)?;
         let stripes = shape.component_bytes >> chunk_shift;
         let data_chunks = u64::from(shape.slots - parities);
-        let ring = u64::from(shape.slots - u16::from(layout.q == Some(PlaceOfQ::LastMember)));
+        let ring = u64::from(shape.slots - u16::from(layout.q == Some(PositionOfQ::LastMember)));
         let parity = Self {
             level: shape.level,
             layout,
@@ -186,12 +189,12 @@ impl Parity {
         Ok(parity)
     }
 
-    /// Bytes that the array offers.
+    /// The size of the array, in bytes.
     pub fn array_bytes(&self) -> u64 {
         self.stripes * self.stripe_bytes()
     }
 
-    /// Number of slots.
+    /// The number of slots.
     pub fn slots(&self) -> u16 {
         self.slots
     }
@@ -236,13 +239,12 @@ impl Parity {
         u64::from(self.data_chunks()) << self.chunk_shift
     }
 
-    /// Whether the data can be had with this many slots missing.
+    /// Whether the data survives this many missing slots.
     pub fn survives(&self, missing: u16) -> bool {
         missing <= self.parities
     }
 
-    /// The slot and position that hold the array byte `at`, and how many bytes
-    /// from there on lie in the same chunk.
+    /// The slot and position of the array byte `at`, and the number of bytes from there to the end of the chunk.
     ///
     /// # Panics
     /// When `at` is not within the array.
@@ -266,20 +268,20 @@ impl Parity {
         let ring = self.ring.get() as u16;
         let turn = |number: u64| self.ring.divide(number).1 as u16;
         let p = match self.layout.p {
-            PlaceOfP::First => 0,
-            PlaceOfP::Last => self.data_chunks(),
-            PlaceOfP::Left => ring - 1 - turn(number),
-            PlaceOfP::LeftAhead => ring - 1 - turn(number + 1),
-            PlaceOfP::Right => turn(number),
+            PositionOfP::First => 0,
+            PositionOfP::Last => self.data_chunks(),
+            PositionOfP::Left => ring - 1 - turn(number),
+            PositionOfP::LeftAhead => ring - 1 - turn(number + 1),
+            PositionOfP::Right => turn(number),
         };
         let q = self.layout.q.map(|place| match place {
-            PlaceOfQ::AfterP => wrap(u32::from(p) + 1, ring),
-            PlaceOfQ::BeforeP => wrap(u32::from(p) + u32::from(ring) - 1, ring),
-            PlaceOfQ::LastMember => ring,
+            PositionOfQ::AfterP => wrap(u32::from(p) + 1, ring),
+            PositionOfQ::BeforeP => wrap(u32::from(p) + u32::from(ring) - 1, ring),
+            PositionOfQ::LastMember => ring,
         });
         let data = match (self.layout.order, self.layout.q) {
             (Order::Asymmetric, _) => Data::BySlot,
-            (Order::Symmetric, Some(PlaceOfQ::AfterP)) => Data::Round { first: wrap(u32::from(p) + 2, ring), ring },
+            (Order::Symmetric, Some(PositionOfQ::AfterP)) => Data::Round { first: wrap(u32::from(p) + 2, ring), ring },
             (Order::Symmetric, _) => Data::Round { first: wrap(u32::from(p) + 1, ring), ring },
         };
         Stripe {
@@ -298,7 +300,7 @@ fn find_layout(layouts: &'static [Layout], number: u32, acceptable: &str) -> Res
     layouts.iter().find(|layout| layout.number == number).ok_or_else(|| unknown_layout(number, acceptable))
 }
 
-/// `slot` modulo `ring`; it is below twice that. (Wider than a slot, because a sum of two may exceed it.)
+/// `slot` modulo `ring`, for a `slot` below twice `ring`. (Wider than a slot, because a sum of two may exceed it.)
 #[inline]
 fn wrap(slot: u32, ring: u16) -> u16 {
     let ring = u32::from(ring);
@@ -306,7 +308,7 @@ fn wrap(slot: u32, ring: u16) -> u16 {
     (if slot >= ring { slot - ring } else { slot }) as u16
 }
 
-/// Where a stripe's data is.
+/// The order of a stripe's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Data {
     /// In ascending order of slots.
@@ -315,7 +317,7 @@ enum Data {
     Round { first: u16, ring: u16 },
 }
 
-/// The roles in one stripe. Small, and made without an allocation.
+/// The roles in one stripe. Small, and computed without an allocation.
 ///
 /// Invariant: `role_of` and `slot_of` are inverse to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -330,19 +332,19 @@ pub struct Stripe {
 }
 
 impl Stripe {
-    /// Which stripe of the array it is.
+    /// The stripe's number in the array.
     #[inline]
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Where its chunk begins, on each member.
+    /// The position of its chunk, the same on each member.
     #[inline]
     pub fn component(&self) -> ComponentByte {
         ComponentByte(self.component)
     }
 
-    /// The slot with this role; `None` for Q of a level without it.
+    /// The slot with this role. `None` for Q in a level without Q.
     ///
     /// # Panics
     /// When there is no such data chunk.
@@ -362,7 +364,7 @@ impl Stripe {
         match self.data {
             Data::Round { first, ring } => wrap(u32::from(first) + u32::from(index), ring),
             Data::BySlot => {
-                // Step over the parities, the lower one first. Without Q, P counts as both but moves once.
+                // Skips the parities, the lower one first. Without Q, P counts as both but is skipped once.
                 let (low, high) = self.q.map_or((self.p, u16::MAX), |q| (self.p.min(q), self.p.max(q)));
                 let slot = index + u16::from(index >= low);
                 slot + u16::from(slot >= high)
@@ -370,7 +372,7 @@ impl Stripe {
         }
     }
 
-    /// What `slot` holds.
+    /// The role of `slot`.
     ///
     /// # Panics
     /// When there is no such slot.
@@ -390,7 +392,7 @@ impl Stripe {
         })
     }
 
-    /// The exponent of 2 with which data chunk `index` enters Q, below 255.
+    /// The exponent of 2 by which data chunk `index` enters Q, below 255.
     ///
     /// # Panics
     /// When there is no such data chunk, or the level has no Q.

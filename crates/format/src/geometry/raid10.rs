@@ -1,10 +1,9 @@
 //! RAID-10: near, far and offset copies.
 //!
-//! *Near*: the copies of a chunk follow one another, as in RAID-0 of chunks
-//! written n times, so that they need not divide the number of members. *Far*:
-//! the component is cut into as many strides as there are far copies; the first
-//! holds the array as above, each further one the same, moved to other members.
-//! *Offset*: as far, but a moved copy of each row follows the row at once.
+//! *Near*: the copies of a chunk follow one another, as in RAID-0 of chunks written n times, so that they need not
+//! divide the number of members. *Far*: the component is cut into as many strides as there are far copies. The first
+//! stride holds the array as above; each further one holds the same, shifted to other members. *Offset*: the same as
+//! far, but a shifted copy of each row follows the row at once.
 //!
 //! ```text
 //! near=2, 3 members     far=2, 3 members      offset=2, 3 members
@@ -15,23 +14,20 @@
 //!                         5   3   4
 //! ```
 //!
-//! A far copy moves on by as many members as there are near copies, in a ring:
-//! of all members, or, with *far sets*, of one set. `layout >> 17` says what a
-//! set is: 0 all members; 1 members / far copies (flawed: with few members a
-//! set is smaller than the number of copies, and some share a member); 2 near *
-//! far copies. Members left over belong to the last set.
+//! A far copy is shifted by as many members as there are near copies, modulo a ring: all members, or, with *far sets*,
+//! one set. `layout >> 17` defines a set: 0 all members; 1 members / far copies (flawed: with few members a set is
+//! smaller than the number of copies, and some share a member); 2 near * far copies. Remaining members belong to the
+//! last set.
 //!
-//! Two shapes md accepts, but gives two chunks' copies one place and overwrites
-//! one with the other. They are refused:
+//! md accepts two kinds of shapes in which two chunks' copies share a position, so one overwrites the other. They are
+//! refused:
 //!
-//! * Near copies > 1, far sets, members left over. Whether a copy is in the
-//!   last, larger set is decided by where it would land before going round,
-//!   which is wrong for the last members of the set before it.
-//! * Near copies > 1 that do not divide the members, offset copies. A near copy
-//!   that goes round to the first member moves one chunk down, not one row:
-//!   where an offset copy is.
+//! * Near copies > 1, far sets, remaining members. md decides whether a copy is in the last, larger set by its position
+//!   before wrapping around. That is wrong for the last members of the previous set.
+//! * Near copies > 1 that do not divide the members, offset copies. A near copy that wraps around to the first member
+//!   moves down one chunk, not one row, to the position of an offset copy.
 //!
-//! Source: `drivers/md/raid10.c`.
+//! Nothing here does I/O. Source: `drivers/md/raid10.c`.
 
 use super::layout::{RAID10_FAR_SETS_SHIFT, RAID10_OFFSET, raid10_name};
 use super::{Copies, Shape, check_array, check_chunk_of_pages, check_component, unknown_layout};
@@ -48,13 +44,13 @@ pub(super) struct Raid10 {
     chunk_shift: u32,
     /// Chunks in the array.
     chunks: u64,
-    /// Component chunks from one row to the next: the far copies when they are offset, else 1.
+    /// Component chunks from one row to the next: the number of far copies when they are offset, else 1.
     row_chunks: u64,
     /// Component bytes from a chunk's copy to its next far copy.
     stride_bytes: u64,
     /// Component bytes in use.
     used_bytes: u64,
-    /// `moved[(f - 1) * members + m]`: where far copy f of what member m holds is.
+    /// `moved[(f - 1) * members + m]`: the slot of far copy f of member m's data.
     moved: Vec<Slot>,
 }
 
@@ -78,7 +74,7 @@ impl Raid10 {
             return Err(overwrites(layout, shape.slots));
         }
         check_component(shape.component_bytes, far << chunk_shift)?;
-        // Rows of one stride. md rounds the used size up and then down again; it comes to the same.
+        // Rows of one stride. md rounds the used size up and then down again, with the same result.
         let rows = (shape.component_bytes >> chunk_shift) / far;
         let chunks = u128::from(rows) * u128::from(members) / u128::from(near);
         let array_bytes = check_array("superblock.size", chunks << chunk_shift)?;
@@ -108,7 +104,7 @@ impl Raid10 {
         raid10_name(self.layout)
     }
 
-    /// Length and places of the piece at `at`, which is within the array.
+    /// Length and positions of the piece at `at`, which is within the array.
     #[inline]
     pub(super) fn find(&self, at: u64) -> (u64, Copies) {
         let chunk = at >> self.chunk_shift;
@@ -117,8 +113,8 @@ impl Raid10 {
         (bytes, self.copies(chunk, offset))
     }
 
-    /// The array byte of which `slot` holds a copy at component byte `at`;
-    /// `None` for what is used of no chunk. The inverse of [`Raid10::find`].
+    /// The array byte of which `slot` holds a copy at component byte `at`. `None` for the rest of the used bytes, which
+    /// no chunk uses. The inverse of [`Raid10::find`].
     pub(super) fn held(&self, slot: Slot, at: u64) -> Option<u64> {
         if at >= self.used_bytes {
             return None;
@@ -153,7 +149,7 @@ impl Raid10 {
         (self.near * self.far) as u16
     }
 
-    /// The copies of the byte `offset` of `chunk`, near copies outermost, as md orders them.
+    /// The copies of byte `offset` of `chunk`, near copies outermost, in md's order.
     #[inline]
     fn copies(&self, chunk: u64, offset: u64) -> Copies {
         let first = chunk * self.near;
@@ -174,8 +170,8 @@ impl Raid10 {
         copies
     }
 
-    /// Whether each chunk keeps a copy. Which members hold a chunk repeats
-    /// after at most as many chunks as there are members.
+    /// Whether each chunk keeps a copy. The members of a chunk repeat after at most as many chunks as there are
+    /// members.
     pub(super) fn survives(&self, missing: &dyn Fn(Slot) -> bool) -> bool {
         (0..self.members.min(self.chunks)).all(|chunk| self.copies(chunk, 0).iter().any(|&(slot, _)| !missing(slot)))
     }
@@ -214,10 +210,10 @@ fn far_copies(layout: u32, slots: u16) -> Result<Vec<Slot>, Defect> {
     Ok(moved)
 }
 
-/// A layout in which md loses data with this many members.
+/// The defect of a layout in which md loses data with this many members.
 fn overwrites(layout: u32, slots: u16) -> Defect {
     let reason = format!(
-        "{layout} ({layout:#x}): with {slots} members md gives copies of two chunks one place in this layout, and \
+        "{layout} ({layout:#x}): with {slots} members md puts copies of two chunks at one position in this layout, and \
          loses one of them"
     );
     Defect::new("superblock.layout", reason)

@@ -1,8 +1,7 @@
 //! Linear and RAID-0: each array byte on one member.
 //!
-//! Both are lists of zones. Linear has a zone for each member. RAID-0 over
-//! members of unequal size stripes over all of them as far as the smallest
-//! goes, then over the larger ones that are left, and so on:
+//! Both are lists of zones. Linear has a zone for each member. RAID-0 over members of unequal size stripes over all of
+//! them up to the size of the smallest, then over the larger ones, and so on:
 //!
 //! ```text
 //!            alternate    original
@@ -11,12 +10,11 @@
 //! member 2   | 2 | 4 | 6  | 2 | 3 | 5
 //! ```
 //!
-//! *Alternate* (Linux 3.14 and later) begins each zone with its first member.
-//! *Original* (before) takes the chunk's number in the array, not in the zone,
-//! modulo the zone's members: chunk 3 above is on the second of two.
+//! *Alternate* (Linux 3.14 and later) starts each zone on its first member. *Original* (before) uses the chunk's number
+//! in the array, not in the zone, modulo the zone's members: chunk 3 above is on the second of two.
 //!
-//! Invariant: zones are adjacent, in array order, none is empty, and the last
-//! ends at the array's end.
+//! Invariant: zones are adjacent, in array order, never empty, and the last ends at the array's end. Nothing here does
+//! I/O.
 //!
 //! Source: `drivers/md/{md-linear,raid0}.c`.
 
@@ -41,21 +39,21 @@ pub(super) struct Zones {
 /// A range of the array that is striped over the same members throughout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Zone {
-    /// Where it ends in the array; it starts where the one before it ends.
+    /// Its end in the array; it starts at the end of the previous zone.
     end: u64,
     start: u64,
-    /// Where it starts on each of its members.
+    /// Its start on each of its members.
     component: u64,
     /// Its members, ascending. Never empty.
     slots: Vec<Slot>,
-    /// How many they are.
+    /// The number of its members.
     members: Divisor,
-    /// Index in `slots` of the member that holds its first chunk.
+    /// Index in `slots` of the member with its first chunk.
     first: u64,
 }
 
 impl Zone {
-    /// One that begins with its first member.
+    /// A zone that starts on its first member.
     fn new(array: Range<u64>, component: u64, slots: Vec<Slot>) -> Self {
         let Range { start, end } = array;
         let members = Divisor::new(slots.len() as u64, (end - start) / SECTOR_BYTES);
@@ -63,11 +61,11 @@ impl Zone {
     }
 }
 
-/// A chunk's bytes, and how to divide by them.
+/// The chunk size in bytes, prepared for division.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Chunk {
     bytes: u64,
-    /// Base-2 logarithm, where there is one: RAID-0 allows any whole sectors.
+    /// Its base-2 logarithm, if it is a power of two: RAID-0 allows any number of whole sectors.
     shift: Option<u32>,
 }
 
@@ -139,7 +137,7 @@ impl Zones {
         self.layout_name
     }
 
-    /// Length and place of the piece at `at`, which is within the array.
+    /// Length and position of the piece at `at`, which is within the array.
     #[inline]
     pub(super) fn find(&self, at: u64) -> (u64, Copies) {
         let zone = match &self.zones[..] {
@@ -160,12 +158,12 @@ impl Zones {
     }
 }
 
-/// Each member's bytes, rounded down to whole chunks; for some of them that may be none.
+/// Each member's bytes, rounded down to whole chunks, possibly to 0.
 fn cut_members(member_bytes: &[u64], chunk: u64) -> Vec<u64> {
     member_bytes.iter().map(|bytes| bytes - bytes % chunk).collect()
 }
 
-/// RAID-0's zones over members of these sizes, each beginning with its first member.
+/// RAID-0's zones over members of these sizes, each starting on its first member.
 fn stripe_zones(used: &[u64]) -> Vec<Zone> {
     let mut sizes = used.to_vec();
     sizes.sort_unstable();
@@ -182,8 +180,8 @@ fn stripe_zones(used: &[u64]) -> Vec<Zone> {
     zones
 }
 
-/// Shifts the zones as `layout` says. The layout does not matter, and md does
-/// not look at it, when only the first zone has more than one member.
+/// Shifts the zones according to `layout`. md ignores the layout, which makes no difference, when only the first zone
+/// has several members.
 fn choose_layout(zones: &mut [Zone], layout: u32, chunk: Chunk) -> Result<Option<&'static str>, Defect> {
     if zones.iter().skip(1).all(|zone| zone.slots.len() == 1) {
         return Ok(None);
@@ -205,15 +203,14 @@ fn choose_layout(zones: &mut [Zone], layout: u32, chunk: Chunk) -> Result<Option
     }
 }
 
-/// The array's size as md computes it. It cuts each member again with a mask
-/// that is right for powers of two only; with other chunks the array can end
-/// before its last zone does.
+/// The array's size as md computes it. md cuts each member again, with a mask that is correct for powers of two only.
+/// With other chunk sizes, the array can end before its last zone.
 fn raid0_array_bytes(used: &[u64], chunk: u64) -> u64 {
     let mask = !(chunk / SECTOR_BYTES - 1);
     used.iter().map(|bytes| ((bytes / SECTOR_BYTES) & mask) * SECTOR_BYTES).sum()
 }
 
-/// Ends the zones at `array_bytes`, and drops those that hold nothing.
+/// Cuts the zones at `array_bytes`, and removes empty ones.
 fn clip(zones: &mut Vec<Zone>, array_bytes: u64) -> Result<(), Defect> {
     for zone in zones.iter_mut() {
         zone.end = zone.end.min(array_bytes);

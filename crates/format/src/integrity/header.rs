@@ -1,10 +1,9 @@
-//! The header: whose checksums these are, and for which superblock they stand.
+//! The header of the checksums: the member they belong to, and the superblocks for which they are valid.
 //!
-//! It is written twice, and before the superblock: with the superblock that is
-//! there and the one to come. So whichever of the two a loss of power leaves is
-//! one that the header knows. The kernel writes no microseconds into a superblock,
-//! and one without them is never vouched for: events alone do not tell, because
-//! the kernel takes back the event of becoming dirty when it becomes clean.
+//! It is written twice, and before the superblock. It names the current superblock and the next one, so it knows
+//! whichever of the two a power loss leaves. The kernel writes no microseconds into a superblock, so a superblock
+//! without them is never vouched for. The event count alone is not enough, because the kernel reverts the event of
+//! becoming dirty when it becomes clean. Nothing here reads a member. Layout: `docs/format.md`, "Checksums".
 
 use super::{BLOCK_BYTES, Binding, Layout, PAGE_BYTES, crc32c, defect};
 use crate::Defect;
@@ -43,17 +42,17 @@ struct Raw {
 
 const _: () = assert!(size_of::<Raw>() == HEADER_BYTES);
 
-/// By what one write of a superblock is told from others.
+/// Identifies one write of a superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stamp {
-    /// Its events.
+    /// The superblock's events.
     pub events: u64,
-    /// Its `utime`.
+    /// The superblock's `utime`.
     pub updated: Timestamp,
 }
 
 impl Stamp {
-    /// Of a superblock as it is, or is to be written.
+    /// The stamp of a current or future superblock.
     pub fn of(superblock: &Superblock) -> Self {
         Self { events: superblock.events, updated: superblock.updated }
     }
@@ -62,28 +61,28 @@ impl Stamp {
 /// A checked header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// The array.
+    /// The uuid of the array.
     pub set_uuid: [u8; 16],
-    /// The member.
+    /// The uuid of the member.
     pub device_uuid: [u8; 16],
-    /// The member's number.
+    /// The member's device number.
     pub device_number: u32,
-    /// Where its data begins, in sectors.
+    /// The start of its data area, in sectors.
     pub data_offset: u64,
-    /// Blocks that have checksums.
+    /// The number of blocks with checksums.
     pub blocks: u64,
     /// Pages of the table in a region.
     pub pages_in_region: u32,
-    /// Pages of the table with another epoch say nothing.
+    /// The current epoch. Pages of another epoch are ignored.
     pub epoch: u64,
-    /// Grows with each header written; of two, the greater counts.
+    /// Raised with each write of the header. The header with the greater one is valid.
     pub generation: u64,
-    /// The superblocks for which the checksums stand.
+    /// The superblocks for which the checksums are valid.
     pub stamps: [Stamp; 2],
 }
 
 impl Header {
-    /// The first header of the member that `superblock` describes. `epoch` must be one that no page has.
+    /// The first header of the member of `superblock`. No page may have `epoch` already.
     pub fn new(superblock: &Superblock, layout: &Layout, epoch: u64) -> Self {
         Self {
             set_uuid: superblock.set_uuid,
@@ -98,13 +97,13 @@ impl Header {
         }
     }
 
-    /// Reads what stands at one of [`Layout::headers_at`]. `Ok(None)` when there is no header.
+    /// Decodes the bytes at one of [`Layout::headers_at`]. `Ok(None)` when there is no header.
     ///
     /// # Errors
-    /// When it is damaged, or of a version that is not known.
+    /// When the header is damaged, or of an unknown version.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>, Defect> {
         let Ok((raw, _)) = Raw::ref_from_prefix(bytes) else {
-            return defect("checksums", format!("only {} of {HEADER_BYTES} bytes are there", bytes.len()));
+            return defect("checksums", format!("only {} of {HEADER_BYTES}", bytes.len()));
         };
         if raw.magic != MAGIC {
             return Ok(None);
@@ -131,10 +130,10 @@ impl Header {
         }))
     }
 
-    /// Of what stands at the two places, the header that counts.
+    /// The valid header of the two copies.
     ///
     /// # Errors
-    /// When there is none, but a damaged one.
+    /// When one copy is damaged and the other is no header.
     pub fn decode_pair(copies: [&[u8]; 2]) -> Result<Option<Self>, Defect> {
         match copies.map(Self::decode) {
             [Ok(Some(first)), Ok(Some(second))] => {
@@ -146,7 +145,7 @@ impl Header {
         }
     }
 
-    /// The page to write at both of [`Layout::headers_at`].
+    /// Encodes the page to write at both of [`Layout::headers_at`].
     pub fn encode(&self) -> Vec<u8> {
         let mut raw = Raw {
             magic: MAGIC,
@@ -170,10 +169,10 @@ impl Header {
         page
     }
 
-    /// Whether it is of this very member, as it lies there now.
+    /// Checks that the header belongs to this member and its current layout.
     ///
     /// # Errors
-    /// The first field that differs: then the table says nothing.
+    /// The first field that differs. Then the table must be ignored.
     pub fn check(&self, superblock: &Superblock, layout: &Layout) -> Result<(), Defect> {
         let own = Self::new(superblock, layout, self.epoch);
         let fields = [
@@ -188,7 +187,7 @@ impl Header {
             Some((field, _)) => defect(
                 field,
                 format!(
-                    "of another member, or of before it was reshaped: {} blocks of {BLOCK_BYTES} bytes from sector {}",
+                    "of another member, or from before a reshape: {} blocks of {BLOCK_BYTES} bytes from sector {}",
                     self.blocks, self.data_offset
                 ),
             ),
@@ -196,13 +195,13 @@ impl Header {
         }
     }
 
-    /// Whether nobody but a keeper of these checksums can have written to the
-    /// member: its superblock is one that the header announced.
+    /// Whether only a program that maintains these checksums can have written the member: the header announced its
+    /// superblock.
     pub fn vouches_for(&self, superblock: &Superblock) -> bool {
         superblock.updated.micros != 0 && self.stamps.contains(&Stamp::of(superblock))
     }
 
-    /// What the table's pages and the open regions are sealed with.
+    /// The values that seal the table's pages and the open regions.
     pub fn binding(&self) -> Binding {
         let mut identity = [0; 44];
         identity[..16].copy_from_slice(&self.set_uuid);

@@ -1,21 +1,18 @@
-//! Checksums of our own: a CRC-32C for each 4 KiB of a member's data area, in
-//! the room before it, which belongs to nobody in md's format; or, where that
-//! does not suffice, at the end of the data area, in what the array does not use.
+//! mdspace's own checksums: a CRC-32C for each 4 KiB of a member's data area. They lie in the space before the data,
+//! which md's format leaves unused. If that is too small, they lie at the end of the data area, behind the part that
+//! the array uses.
 //!
-//! Of each member, in pages of 4 KiB, from the end of that room backwards: the
-//! [`Header`], the [`Open`] regions, the table's pages, the header once more.
-//! Nothing but the superblock is needed to find them, and no bit of it says that
-//! they are there: so the kernel uses the array as it always does.
+//! Each member has, in pages of 4 KiB, from the end of that space backwards: the [`Header`], the [`Open`] regions, the
+//! table's pages, and the header again. The superblock alone locates them, and no bit of it announces them, so the
+//! kernel uses the array unchanged.
 //!
 //! Invariants:
-//! * a checksum counts only if the header names this set, device, data offset
-//!   and length, and vouches for the superblock as it is ([`Header::vouches_for`]):
-//!   the kernel cannot have written meanwhile;
-//! * and only if its region is not open: then no write to it was under way;
-//! * whatever is damaged makes checksums unknown, never a block wrong.
+//! * A checksum is valid only if the header has the set, device, data offset and length of the member. It must also
+//!   vouch for the current superblock ([`Header::vouches_for`]). Then the kernel cannot have written meanwhile.
+//! * A checksum is valid only if its region is not open: then no write to the region was in flight.
+//! * Damage makes checksums unknown, never a block wrong.
 //!
-//! Never decides what a mismatch means. Described byte by byte in
-//! `docs/format.md`, "Checksums".
+//! This module never decides what a mismatch means. `docs/format.md`, "Checksums", describes every byte.
 
 mod header;
 mod open;
@@ -33,31 +30,31 @@ use crate::units::{MemberByte, SECTOR_BYTES, Sectors};
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-/// What one checksum is of.
+/// Bytes that one checksum covers.
 pub const BLOCK_BYTES: u64 = 4096;
 
-/// Everything here is in pages of so many bytes, aligned to as many from the member's start.
+/// Bytes of a page. Pages are aligned to their size from the member's start.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Pages besides the table's: two headers and the open regions.
+/// Pages besides the table: two headers and the open regions.
 const OTHER_PAGES: u64 = 3;
 
-/// The checksum of a block. A CRC-32C of 0 is stored as 1, since 0 stands for "unknown".
+/// The checksum of a block. A CRC-32C of 0 is stored as 1, because 0 means "unknown".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Checksum(NonZeroU32);
 
 impl Checksum {
-    /// Of one block.
+    /// The checksum of one block.
     pub fn of(block: &[u8]) -> Self {
         Self::from_crc(crc32c(block))
     }
 
-    /// Of a block whose CRC-32C was worked out elsewhere.
+    /// The checksum of a block whose CRC-32C is already computed.
     pub fn from_crc(crc: u32) -> Self {
         Self(NonZeroU32::new(crc).unwrap_or(NonZeroU32::MIN))
     }
 
-    /// As stored; `None` for "unknown".
+    /// Decodes a stored checksum; `None` for "unknown".
     const fn from_stored(stored: u32) -> Option<Self> {
         match NonZeroU32::new(stored) {
             Some(value) => Some(Self(value)),
@@ -75,28 +72,28 @@ fn defect<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Defect
     Err(Defect::new(field, reason))
 }
 
-/// Where the parts are on one member.
+/// The positions of the parts on one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// The byte behind the last of them.
+    /// The end of the last part.
     end_at: u64,
     blocks: u64,
 }
 
-/// Pages of a table for `blocks`.
+/// Pages of the table for `blocks`.
 const fn table_pages(blocks: u64) -> u64 {
     blocks.div_ceil(PAGE_ENTRIES)
 }
 
-/// Bytes that the checksums of a component of so many bytes take.
+/// Bytes of the checksums for a component of `component_bytes`.
 pub const fn bytes_for(component_bytes: u64) -> u64 {
     (table_pages(component_bytes.div_ceil(BLOCK_BYTES)) + OTHER_PAGES) * PAGE_BYTES as u64
 }
 
-/// Whether an array of that kind can have checksums, if there is room.
+/// Checks that the level and format of the array allow checksums.
 fn check_kind(superblock: &Superblock) -> Result<(), Defect> {
     if matches!(superblock.level, Level::Linear | Level::Raid0) {
-        // Nothing marks such an array dirty, so nobody could tell that the kernel wrote.
+        // No field marks such an array dirty, so a write by the kernel could not be detected.
         return defect("superblock.level", "a level without redundancy has no checksums");
     }
     if !matches!(superblock.version, Version::V1_1 | Version::V1_2) {
@@ -117,10 +114,11 @@ fn check_kind(superblock: &Superblock) -> Result<(), Defect> {
 }
 
 impl Layout {
-    /// Where checksums are, or would be, on the member that `superblock` describes: before its data if there is room.
+    /// The current or future positions of the checksums on the member of `superblock`: before its data if there is
+    /// room.
     ///
     /// # Errors
-    /// When the level or the format cannot have them, or there is too little room.
+    /// When the level or the format does not allow checksums, or there is too little room.
     pub fn of(superblock: &Superblock) -> Result<Self, Defect> {
         let (data_at, data_bytes) = (superblock.data_at().0, superblock.data_bytes());
         check_kind(superblock)?;
@@ -136,8 +134,8 @@ impl Layout {
             return Ok(Self { end_at: behind.end, blocks });
         }
         let reason = format!(
-            "sector {}: checksums need {} sectors; of those before the data {} are taken, and {} are free behind what the \
-             array uses of it",
+            "sector {}: checksums need {} sectors; before the data {} are in use, and behind the part that the array uses \
+             {} are free",
             superblock.data_offset.0,
             needed / SECTOR_BYTES,
             taken / SECTOR_BYTES,
@@ -146,7 +144,7 @@ impl Layout {
         defect("superblock.data_offset", reason)
     }
 
-    /// The largest component that leaves room for checksums on the member that `superblock` describes, if any does.
+    /// The largest component that leaves room for checksums on the member of `superblock`, if any does.
     pub fn component_with_room(superblock: &Superblock) -> Option<Sectors> {
         let unit = component_unit(superblock.level, superblock.chunk).max(BLOCK_BYTES / SECTOR_BYTES);
         let mut other = superblock.clone();
@@ -154,7 +152,7 @@ impl Layout {
             other.component = Sectors(units * unit);
             Self::of(&other).is_ok()
         };
-        // Where a component has room, so has every smaller one: it needs less, before the data and behind it.
+        // If a component leaves room, every smaller one does: it needs less, before the data and behind it.
         let (mut least, mut most) = (0, superblock.data_size.0 / unit);
         while least < most {
             let middle = least + (most - least).div_ceil(2);
@@ -163,7 +161,7 @@ impl Layout {
         (least > 0).then_some(Sectors(least * unit))
     }
 
-    /// Blocks that have a checksum.
+    /// The number of blocks with a checksum.
     pub const fn blocks(&self) -> u64 {
         self.blocks
     }
@@ -173,17 +171,17 @@ impl Layout {
         table_pages(self.blocks)
     }
 
-    /// Both places of the header; the first is the one at the end.
+    /// Both positions of the header. The first is the one at the end.
     pub const fn headers_at(&self) -> [MemberByte; 2] {
         [self.backwards(1), self.backwards(self.pages() + OTHER_PAGES)]
     }
 
-    /// Where the open regions are noted.
+    /// The position of the open regions.
     pub const fn open_at(&self) -> MemberByte {
         self.backwards(2)
     }
 
-    /// Where a page of the table is.
+    /// The position of a page of the table.
     ///
     /// # Panics
     /// When there is no such page.
@@ -192,12 +190,13 @@ impl Layout {
         self.backwards(self.pages() + 2 - page)
     }
 
-    /// The blocks that a page holds the checksums of.
+    /// The blocks whose checksums a page holds.
     pub fn blocks_of(&self, page: u64) -> Range<u64> {
         page * PAGE_ENTRIES..((page + 1) * PAGE_ENTRIES).min(self.blocks)
     }
 
-    /// Pages of a region, the unit in which writes under way are noted: as few as let all regions be noted.
+    /// Pages of a region, the unit in which writes in flight are recorded: as few as possible for
+    /// [`Open::REGIONS_MAX`].
     pub const fn pages_in_region(&self) -> u64 {
         self.pages().div_ceil(Open::REGIONS_MAX).next_power_of_two()
     }

@@ -1,9 +1,9 @@
-//! The open regions: those to which a write may have been under way when the
-//! member was last written to. Their checksums are unknown after a loss of power.
+//! The open regions: those with a write possibly in flight at the last write to the member. After a power loss, their
+//! checksums are unknown.
 //!
-//! One page, eight sectors that each stand for themselves: a checksum, then 508
-//! bytes of bits. So a page of which only some sectors were written is as good
-//! as its parts, and in a sector that is damaged every region counts as open.
+//! One page of eight independent sectors: each is a checksum and 508 bytes of bits. So a partial write of the page
+//! loses nothing but the damaged sectors, and every region of a damaged sector counts as open. Nothing here reads a
+//! member. Layout: `docs/format.md`, "Checksums".
 
 use super::{Binding, PAGE_BYTES, crc32c};
 use std::ops::Range;
@@ -13,12 +13,12 @@ const SEAL: usize = 4;
 const SECTORS: usize = PAGE_BYTES / SECTOR;
 const BITS: usize = (SECTOR - SEAL) * 8;
 
-/// Which regions are open.
+/// The set of open regions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Open([[u8; SECTOR - SEAL]; SECTORS]);
 
 impl Open {
-    /// As many as can be noted.
+    /// The maximum number of regions.
     pub const REGIONS_MAX: u64 = (BITS * SECTORS) as u64;
 
     /// No region is open.
@@ -26,7 +26,7 @@ impl Open {
         Self([[0; SECTOR - SEAL]; SECTORS])
     }
 
-    /// Reads the page at [`super::Layout::open_at`].
+    /// Decodes the page at [`super::Layout::open_at`].
     ///
     /// # Panics
     /// When `bytes` are not a page.
@@ -42,7 +42,7 @@ impl Open {
         open
     }
 
-    /// The page's bytes; `decode` of them gives `self` again.
+    /// Encodes the page; `decode` of the bytes returns `self`.
     pub fn encode(&self, binding: &Binding) -> Vec<u8> {
         let sector = |(index, bits): (usize, &[u8; SECTOR - SEAL])| {
             seal(bits, binding, index).to_le_bytes().into_iter().chain(*bits)
@@ -56,7 +56,7 @@ impl Open {
         self.0[sector][byte] & bit != 0
     }
 
-    /// Notes regions as open.
+    /// Marks regions as open.
     pub fn insert(&mut self, regions: Range<u64>) {
         for region in regions {
             let (sector, byte, bit) = place(region);
@@ -64,7 +64,7 @@ impl Open {
         }
     }
 
-    /// Takes a region's note back.
+    /// Marks a region as closed.
     pub fn remove(&mut self, region: u64) {
         let (sector, byte, bit) = place(region);
         self.0[sector][byte] &= !bit;

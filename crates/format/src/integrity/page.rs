@@ -1,7 +1,7 @@
 //! A page of the table: the checksums of 1020 blocks.
 //!
-//! Sealed with the member's identity and the page's own number: a page that was
-//! written elsewhere, or comes from another member, is not believed.
+//! It is sealed with the member's identity and the page's own number. So a page written to another position, or copied
+//! from another member, is never accepted. Layout: `docs/format.md`, "Checksums".
 
 use super::{Checksum, PAGE_BYTES, crc32c, defect};
 use crate::Defect;
@@ -22,12 +22,12 @@ struct Raw {
 
 const _: () = assert!(size_of::<Raw>() == PAGE_BYTES);
 
-/// What pages are sealed with.
+/// The values that seal a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Binding {
-    /// The member's identity, in short.
+    /// A hash of the member's identity.
     pub seed: u32,
-    /// Pages of other epochs say nothing.
+    /// The current epoch. Pages of another epoch are ignored.
     pub epoch: u64,
 }
 
@@ -36,19 +36,19 @@ pub struct Binding {
 pub struct Page(Box<[Option<Checksum>; PAGE_ENTRIES as usize]>);
 
 impl Page {
-    /// A page that knows nothing.
+    /// A page of unknown checksums.
     pub fn unknown() -> Self {
         Self(Box::new([None; PAGE_ENTRIES as usize]))
     }
 
-    /// Reads page `number` of the table.
+    /// Decodes page `number` of the table.
     ///
     /// # Errors
-    /// When it is damaged or does not belong there; then all its checksums are unknown. A
-    /// page that was never written, or is of another epoch, is an unknown one and no error.
+    /// When the page is damaged or belongs elsewhere; then all its checksums are unknown. A page never written, or of
+    /// another epoch, decodes as unknown without an error.
     pub fn decode(bytes: &[u8], binding: &Binding, number: u64) -> Result<Self, Defect> {
         let Ok((raw, _)) = Raw::ref_from_prefix(bytes) else {
-            return defect("checksums.page", format!("only {} of {PAGE_BYTES} bytes are there", bytes.len()));
+            return defect("checksums.page", format!("only {} of {PAGE_BYTES}", bytes.len()));
         };
         if raw.as_bytes().iter().all(|byte| *byte == 0) {
             return Ok(Self::unknown());
@@ -59,7 +59,7 @@ impl Page {
             return defect("checksums.page", reason);
         }
         if u64::from(raw.number.get()) != number {
-            return defect("checksums.page", format!("page {} at the place of page {number}", raw.number));
+            return defect("checksums.page", format!("page {} at the position of page {number}", raw.number));
         }
         if raw.epoch.get() != binding.epoch {
             return Ok(Self::unknown());
@@ -71,7 +71,7 @@ impl Page {
         Ok(page)
     }
 
-    /// The bytes of page `number`; `decode` of them gives `self` again.
+    /// Encodes page `number`; `decode` of the bytes returns `self`.
     ///
     /// # Panics
     /// When `into` is not a page.
@@ -90,7 +90,7 @@ impl Page {
         &self.0
     }
 
-    /// Its checksums, to be changed.
+    /// Its checksums, to modify.
     pub fn entries_mut(&mut self) -> &mut [Option<Checksum>; PAGE_ENTRIES as usize] {
         &mut self.0
     }

@@ -1,8 +1,8 @@
-//! Which part of a member belongs to what: superblock, bitmap, bad-block log,
-//! partial parity log, data. All must lie on the member, and no two may overlap.
+//! Areas of a member: superblock, bitmap, bad-block log, partial parity log, data. All must lie on the member, and no
+//! two may overlap.
 //!
-//! The bitmap's length is not in the superblock; here only its own superblock
-//! (its first sector) is placed, and [`bitmap_room`] says how far it may go.
+//! The superblock does not hold the bitmap's length. So only the bitmap's own superblock (one sector) is an area here,
+//! and [`bitmap_room`] limits its length. Nothing here reads a member. Facts: `docs/format.md`.
 
 use super::{BitmapPlace, DeviceRole, PLACE_BYTES, Superblock, Version, v0, v1};
 use crate::Defect;
@@ -14,26 +14,26 @@ use std::ops::Range;
 /// Name of the superblock's own area.
 const SUPERBLOCK: &str = "superblock.super_offset";
 
-/// A part of a member, in sectors.
+/// An area of a member, in sectors.
 struct Area {
     field: &'static str,
     start: u64,
     end: u64,
 }
 
-/// The place `sectors` from the superblock, which `check` found to be on the member.
+/// The position at `sectors` from the superblock, which `check` has found to be on the member.
 pub(super) fn from_superblock(super_offset: Sectors, sectors: i64) -> MemberByte {
     let at = super_offset.0.checked_add_signed(sectors).expect("places were checked when the superblock was read");
     MemberByte(Sectors(at).bytes())
 }
 
-/// What the array uses of this member's data area.
+/// Sectors of this member's data area that the array uses.
 pub(super) fn used_data(superblock: &Superblock) -> Sectors {
     let whole_area = matches!(superblock.level, Level::Linear | Level::Raid0);
     if whole_area || superblock.own_role() == DeviceRole::Journal { superblock.data_size } else { superblock.component }
 }
 
-/// Sectors that the superblock takes.
+/// Sectors of the superblock.
 fn superblock_sectors(superblock: &Superblock) -> u64 {
     match superblock.version {
         Version::V0_90 => 8,
@@ -41,7 +41,7 @@ fn superblock_sectors(superblock: &Superblock) -> u64 {
     }
 }
 
-/// The most devices that this superblock can list: its list ends where the next part of the member begins.
+/// Maximum number of devices that this superblock can list: its list ends where the next area starts.
 pub(super) fn devices_max(superblock: &Superblock) -> usize {
     if superblock.version == Version::V0_90 {
         return v0::DISKS;
@@ -54,7 +54,7 @@ pub(super) fn devices_max(superblock: &Superblock) -> usize {
     (bytes as usize - v1::FIXED_BYTES) / 2
 }
 
-/// Everything but the data, in no order. `None` for what would begin before the member.
+/// All areas but the data, unordered. `None` for a start before the member.
 fn fixed_areas(superblock: &Superblock) -> Vec<(&'static str, Option<u64>, u64)> {
     let at = |sectors: i64| superblock.super_offset.0.checked_add_signed(sectors);
     let mut areas = vec![(SUPERBLOCK, at(0), superblock_sectors(superblock))];
@@ -72,7 +72,7 @@ fn fixed_areas(superblock: &Superblock) -> Vec<(&'static str, Option<u64>, u64)>
     areas
 }
 
-/// Checks that what `superblock` describes fits a member of `member_bytes`.
+/// Checks that the areas of `superblock` fit a member of `member_bytes`.
 pub(super) fn check(superblock: &Superblock, member_bytes: u64) -> Result<(), Defect> {
     let member_sectors = member_bytes / SECTOR_BYTES;
     check_data(superblock, member_sectors)?;
@@ -91,14 +91,14 @@ pub(super) fn check(superblock: &Superblock, member_bytes: u64) -> Result<(), De
     check_overlap(areas)
 }
 
-/// Checks the data area alone; afterwards its bounds can be added without overflow.
+/// Checks the data area alone. Afterwards its bounds can be added without overflow.
 fn check_data(superblock: &Superblock, member_sectors: u64) -> Result<(), Defect> {
     let used = used_data(superblock);
     if used > superblock.data_size {
         let reason = format!("{} sectors, more than the data area's {}", used.0, superblock.data_size.0);
         return Err(Defect::new("superblock.size", reason));
     }
-    // 1.0 counts its data area from the member's start, whatever data_offset is.
+    // 1.0 counts its data area from the member's start, whatever its data_offset.
     let (start, limit) = match superblock.version {
         Version::V0_90 | Version::V1_0 => (0, superblock.super_offset.0),
         Version::V1_1 | Version::V1_2 => (superblock.data_offset.0, member_sectors),
@@ -117,7 +117,7 @@ fn check_data(superblock: &Superblock, member_sectors: u64) -> Result<(), Defect
         );
         return Err(Defect::new("superblock.data_offset", reason));
     }
-    // Positions in bytes must be countable: used by every caller, so checked once.
+    // Every caller needs positions in bytes, so that is checked once, here.
     if superblock.chunk.checked_bytes().is_none() || superblock.component.checked_bytes().is_none() {
         return Err(Defect::new("superblock.size", format!("{} sectors overflow", superblock.component.0)));
     }
@@ -130,7 +130,7 @@ fn check_overlap(mut areas: Vec<Area>) -> Result<(), Defect> {
     for pair in areas.windows(2) {
         let [first, second] = pair else { continue };
         if second.start < first.end {
-            // The superblock is where it was found: the other one is wrong.
+            // The superblock's own position is known to be right, so the other area is wrong.
             let (wrong, other) = if second.field == SUPERBLOCK { (first, second) } else { (second, first) };
             let reason = format!(
                 "sectors {}..{} overlap those of {}, {}..{}",
@@ -142,7 +142,7 @@ fn check_overlap(mut areas: Vec<Area>) -> Result<(), Defect> {
     Ok(())
 }
 
-/// Bytes from the bitmap's place to the next part, or to the member's end.
+/// Bytes from the bitmap's start to the next area, or to the member's end.
 pub(super) fn bitmap_room(superblock: &Superblock, member_bytes: u64) -> Option<u64> {
     let start = superblock.bitmap_at()?.0;
     let data = (used_data(superblock).0 > 0).then_some(superblock.data_offset.0);
@@ -157,8 +157,8 @@ pub(super) fn bitmap_room(superblock: &Superblock, member_bytes: u64) -> Option<
     Some(next.saturating_sub(start))
 }
 
-/// The sectors at the member's start, up to the data, that md has a use for: what is
-/// there, and what mdadm would leave for a bitmap and a bad-block log.
+/// The sectors from the member's start to the data that md may use: the existing areas, and the space that mdadm would
+/// reserve for a bitmap and a bad-block log.
 pub(super) fn room_before_data(superblock: &Superblock) -> Sectors {
     let before = |(_, start, sectors): (&'static str, Option<u64>, u64)| Some(start? + sectors);
     let data = superblock.data_offset.0;
@@ -167,8 +167,8 @@ pub(super) fn room_before_data(superblock: &Superblock) -> Sectors {
     Sectors(ends.chain([kept]).max().unwrap_or(data).next_multiple_of(PAGE_SECTORS))
 }
 
-/// The sectors of the data area that the array does not use and nothing of md's lies in. `None` where something does,
-/// which nothing of 1.1 and 1.2 does by itself.
+/// The sectors of the data area that the array does not use and that no area of md covers. `None` if one does, which
+/// 1.1 and 1.2 never do themselves.
 pub(super) fn room_behind_data(superblock: &Superblock) -> Option<Range<u64>> {
     let start = superblock.data_offset.0 + used_data(superblock).0;
     let end = superblock.data_offset.0 + superblock.data_size.0;
@@ -176,13 +176,13 @@ pub(super) fn room_behind_data(superblock: &Superblock) -> Option<Range<u64>> {
     (!fixed_areas(superblock).into_iter().any(lies_there)).then_some(start..end)
 }
 
-/// The first sector of whatever lies behind the data area's start, with 1.0.
+/// With 1.0: the first sector of any area behind the data area's start.
 pub(super) fn first_behind_data(superblock: &Superblock) -> u64 {
     let starts = fixed_areas(superblock).into_iter().filter_map(|(_, start, _)| start);
     starts.filter(|start| *start >= superblock.data_offset.0).min().unwrap_or(superblock.super_offset.0)
 }
 
-/// Sectors between the end of the data and what comes first behind it, with 1.0.
+/// With 1.0: the sectors from the end of the data to the next area behind it.
 fn gap_behind_data(superblock: &Superblock) -> (u64, u64) {
     let data_end = superblock.data_offset.0 + used_data(superblock).0;
     let areas = fixed_areas(superblock).into_iter().filter_map(|(_, start, _)| start);
@@ -190,10 +190,10 @@ fn gap_behind_data(superblock: &Superblock) -> (u64, u64) {
     (data_end.next_multiple_of(PAGE_SECTORS), next)
 }
 
-/// A page of 4 KiB, in which bitmaps are laid out.
+/// Sectors of a 4 KiB page, the unit of a bitmap's layout.
 const PAGE_SECTORS: u64 = 8;
 
-/// The most bytes that a bitmap could have.
+/// Maximum length of a bitmap, in bytes.
 pub(super) fn bitmap_room_max(superblock: &Superblock, member_bytes: u64) -> u64 {
     if superblock.version == Version::V1_0 {
         let (start, end) = gap_behind_data(superblock);
@@ -206,7 +206,7 @@ pub(super) fn bitmap_room_max(superblock: &Superblock, member_bytes: u64) -> u64
     bitmap_room(&placed, member_bytes).unwrap_or(0)
 }
 
-/// Where a bitmap of `bytes` goes, as mdadm puts it.
+/// mdadm's position for a bitmap of `bytes`.
 pub(super) fn bitmap_place(superblock: &Superblock, bytes: u64) -> BitmapPlace {
     let sectors_from_superblock = if superblock.version == Version::V1_0 {
         let sectors = bytes.div_ceil(SECTOR_BYTES).next_multiple_of(PAGE_SECTORS);

@@ -1,8 +1,8 @@
-//! md's superblock checksum, the same sum for 0.90 and 1.x. It catches
-//! accidents, not malice: words may be swapped without its noticing.
+//! md's superblock checksum, the same for 0.90 and 1.x. It detects accidents, not malice: it never notices swapped
+//! words. Source: `calc_sb_csum` in `drivers/md/md.c`.
 
-/// Sum of the little-endian 32-bit words of `bytes`, a trailing 16-bit word
-/// added, the carry folded in once. The checksum field must have been zeroed.
+/// The sum of the little-endian 32-bit words of `bytes` and a trailing 16-bit word, with the carry folded in once. The
+/// caller must zero the checksum field first.
 ///
 /// # Panics
 /// When `bytes` has an odd length.

@@ -1,4 +1,5 @@
-//! Superblocks for an array that does not exist yet.
+//! Superblocks of a new array, and of a new member. It never writes them. Facts: `mdadm --create` and `md.c`;
+//! `docs/format.md`.
 
 use super::{
     BadBlockPlace, DeviceFlags, DeviceRole, MAX_DEVICES, Rest, Resync, SetName, Superblock, Timestamp, Version, area,
@@ -9,39 +10,39 @@ use crate::geometry::Level;
 use crate::placement::Placement;
 use crate::units::{DeviceNumber, Sectors};
 
-/// What a new array is, apart from where its parts go.
+/// The properties of a new array, without the positions of its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blueprint {
     /// Metadata format: 1.0, 1.1 or 1.2.
     pub version: Version,
-    /// Identity of the array.
+    /// The uuid of the array.
     pub set_uuid: [u8; 16],
     /// Name of the array.
     pub set_name: SetName,
-    /// Now.
+    /// The current time.
     pub created: Timestamp,
     /// Level.
     pub level: Level,
-    /// Layout, in the level's own coding.
+    /// Layout, in the level's own encoding.
     pub layout: u32,
-    /// Level 0 with members of different lengths: the layout must be said to count.
+    /// Level 0 with members of different lengths: mark the layout as valid.
     pub raid0_layout: bool,
-    /// Chunk; zero where the level has none.
+    /// Chunk; 0 for levels without chunks.
     pub chunk: Sectors,
     /// Number of slots.
     pub raid_disks: u16,
-    /// What each device number is: slots first, then spares. Of a missing member it is
-    /// [`DeviceRole::Spare`] if it was never there, as mdadm writes it, or [`DeviceRole::Faulty`].
+    /// The role of each device number: slots first, then spares. A missing member is [`DeviceRole::Spare`] if it was
+    /// never there, as mdadm writes it, or [`DeviceRole::Faulty`].
     pub roles: Vec<DeviceRole>,
-    /// Clean when what the members hold is consistent already.
+    /// Clean when the members are already consistent.
     pub resync: Resync,
-    /// Bytes in a logical block of the array, as Linux 6.19 notes it; zero for none, which every kernel takes.
+    /// Bytes of the array's logical block, as Linux 6.19 stores it. 0: not stored, which every kernel accepts.
     pub logical_block_bytes: u32,
 }
 
 impl Superblock {
-    /// The superblock of the member `device_number` of a new array, to be placed
-    /// as `placement` says on a member of `member_bytes`.
+    /// The superblock of member `device_number` of a new array, with the positions of `placement` on a member of
+    /// `member_bytes`.
     ///
     /// # Errors
     /// When the parts do not fit the member, or there are too many devices.
@@ -53,7 +54,10 @@ impl Superblock {
         member_bytes: u64,
     ) -> Result<Self, Defect> {
         if blueprint.version == Version::V0_90 {
-            return Err(Defect::new("superblock.minor_version", "0.90 is kept up to date, but not made anew"));
+            return Err(Defect::new(
+                "superblock.minor_version",
+                "existing 0.90 arrays are supported, but new ones are not created",
+            ));
         }
         if blueprint.roles.len() > MAX_DEVICES {
             let reason = format!("{} devices, more than {MAX_DEVICES}", blueprint.roles.len());
@@ -63,8 +67,8 @@ impl Superblock {
             version: blueprint.version,
             set_uuid: blueprint.set_uuid,
             set_name: blueprint.set_name,
-            // Whole seconds, as mdadm writes it: the kernel hands it to mdadm in 32 bits, and refuses it back if it was more
-            // (`update_array_info` in md.c), so that `mdadm --grow --raid-devices` would fail.
+            // Whole seconds, as mdadm writes them. The kernel passes it to mdadm in 32 bits, and rejects it later if it
+            // had more (`update_array_info` in md.c). Then `mdadm --grow --raid-devices` would fail.
             created: Timestamp { micros: 0, ..blueprint.created },
             updated: blueprint.created,
             level: blueprint.level,
@@ -105,8 +109,8 @@ impl Superblock {
 }
 
 impl Superblock {
-    /// The superblock of a device that joins the array of `self`, as a spare,
-    /// on a member of `member_bytes`: everything where `self` has it, or as far from the end.
+    /// The superblock of a device that joins the array of `self`, as a spare, on a member of `member_bytes`. Every part
+    /// has the position that it has in `self`, or the same distance from the end.
     ///
     /// # Errors
     /// When the parts do not fit the member, or the format is 0.90.
@@ -126,7 +130,7 @@ impl Superblock {
         };
         let super_offset = Sectors::from_bytes_down(at.0);
         let data_end = match self.version {
-            // What lies between data and superblock stays as long as it is.
+            // The length between data and superblock stays the same.
             Version::V1_0 => super_offset.0.saturating_sub(self.super_offset.0 - self.data_size.0),
             _ => Sectors::from_bytes_down(member_bytes).0.saturating_sub(self.data_offset.0),
         };
@@ -149,7 +153,7 @@ impl Superblock {
     }
 }
 
-/// `roles` with unused numbers added until the superblock fills whole sectors, as mdadm makes it.
+/// Adds unused numbers to `roles` until the superblock fills whole sectors, as mdadm does.
 fn whole_sectors(mut roles: Vec<DeviceRole>) -> Vec<DeviceRole> {
     roles.resize((v1::length_on_disk(roles.len()) - v1::FIXED_BYTES) / 2, DeviceRole::Spare);
     roles

@@ -1,11 +1,10 @@
-//! The superblock of a member whose array changes its size where it stands: more of each
-//! member is used or less, or there are more slots or fewer.
+//! Superblocks of an array that changes its size in place: the used part of each member, or the number of slots.
 //!
-//! Only says what the member would carry. Whether what is new is in agreement,
-//! and in which order members are told, is its caller's.
+//! It only computes each member's superblock. The caller decides what must be resynced, and in which order superblocks
+//! are written.
 //!
-//! Facts: `drivers/md/md.c` (`update_size`, `super_1_rdev_size_change`), and the
-//! driver itself (`tests/kernel/grow.sh`).
+//! Facts: `drivers/md/md.c` (`update_size`, `super_1_rdev_size_change`), and the driver itself
+//! (`tests/kernel/grow.sh`).
 
 use super::{Superblock, Version, area};
 use crate::Defect;
@@ -14,7 +13,7 @@ use crate::placement::{BAD_BLOCK_LOG_SECTORS, bitmap_space, component_unit};
 use crate::units::Sectors;
 
 impl Superblock {
-    /// Whether md lets such an array use more of each member, or less: what is there, and stays, must stay where it is.
+    /// Checks that md allows a change of the component size in place: existing data must keep its position.
     ///
     /// # Errors
     /// The field that forbids it.
@@ -27,21 +26,22 @@ impl Superblock {
             }
             Level::Raid10 if far > 1 && !is_offset => defect(
                 "superblock.layout",
-                "where far copies are follows from the component size; md does not change it",
+                "the position of far copies depends on the component size, so md does not change it",
             ),
             _ if self.version == Version::V0_90 => {
-                defect("superblock.minor_version", "0.90 is kept up to date, but its size is not changed")
+                defect("superblock.minor_version", "the size of a 0.90 array cannot be changed")
             }
-            _ if self.ppl.is_some() || self.journal => {
-                defect("superblock.feature_map", "md changes no size with a partial parity log or a journal")
-            }
+            _ if self.ppl.is_some() || self.journal => defect(
+                "superblock.feature_map",
+                "md cannot change the size of an array with a partial parity log or a journal",
+            ),
             _ => Ok(()),
         }
     }
 
-    /// The same superblock with a data area as long as a member of `member_bytes` allows: one that was made longer
-    /// offers what it has now. A superblock behind the data moves to the new end, as the driver has it, and with it the
-    /// bad-block log and the room for a bitmap before it: what was there is to be written anew. It must name no bitmap then.
+    /// The same superblock, with a data area as long as a member of `member_bytes` allows. A superblock behind the data
+    /// moves to the new end, as in the driver, and with it the bad-block log and the space for a bitmap before it.
+    /// Their contents must be written again. The superblock must have no bitmap.
     ///
     /// # Errors
     /// When the parts do not fit the member.
@@ -58,24 +58,24 @@ impl Superblock {
         Ok(changed)
     }
 
-    /// With 1.0, at the end of a member of `member_bytes`. One that has not been made longer is as it was.
+    /// With 1.0: moved to the end of a member of `member_bytes`. Unchanged if the member has not become longer.
     fn at_the_end(&self, member_bytes: u64) -> Self {
         let end = Version::V1_0.place(member_bytes).map(|at| Sectors::from_bytes_down(at.0));
         let Some(super_offset) = end.filter(|end| *end > self.super_offset) else { return self.clone() };
         let sectors = Sectors::from_bytes_down(member_bytes).0;
         let moved = Self { super_offset, ..self.clone() };
-        // What the driver leaves, or more where other parts reach further from the superblock.
+        // The space that the driver reserves, or more if other parts are farther from the superblock.
         let kept = bitmap_space(sectors) + BAD_BLOCK_LOG_SECTORS;
         let end = (super_offset.0.saturating_sub(kept)).min(area::first_behind_data(&moved));
         Self { data_size: Sectors(end.saturating_sub(self.data_offset.0)).max(self.data_size), ..moved }
     }
 
-    /// Whether a superblock that comes behind the data is not where such a member has it: it was made longer since.
+    /// Whether a superblock behind the data is not at the end of the member, because the member became longer.
     pub fn is_left_behind(&self, member_bytes: u64) -> bool {
         self.version.is_at_end() && self.version.place(member_bytes) != Some(self.super_at())
     }
 
-    /// A length of the member with which a superblock that comes behind the data is found where it is.
+    /// A length of the member with which a superblock behind the data is at its end.
     pub fn bytes_at_end(&self) -> u64 {
         let behind = if self.version == Version::V0_90 { 128 } else { 16 };
         Sectors(self.super_offset.0 + behind).bytes()
@@ -84,14 +84,14 @@ impl Superblock {
     /// The same superblock with another component size.
     ///
     /// # Errors
-    /// When the data area is shorter, or something else is there.
+    /// When the data area is shorter, or another part is there.
     pub fn with_component(&self, component: Sectors, member_bytes: u64) -> Result<Self, Defect> {
         let changed = Self { component, ..self.clone() };
         area::check(&changed, member_bytes)?;
         Ok(changed)
     }
 
-    /// Whether md lets such an array have more slots or fewer without moving what is there.
+    /// Checks that md allows more or fewer slots without moving data.
     ///
     /// # Errors
     /// The field that forbids it.
@@ -99,21 +99,21 @@ impl Superblock {
         let defect = |field, reason: &str| Err(Defect::new(field, reason));
         match self.level {
             Level::Raid1 if self.version == Version::V0_90 => {
-                defect("superblock.minor_version", "0.90 is kept up to date, but not grown")
+                defect("superblock.minor_version", "a 0.90 array cannot be grown")
             }
             Level::Raid1 => Ok(()),
-            _ => defect("superblock.level", "only RAID-1 takes more slots where it stands; md reshapes other levels"),
+            _ => defect("superblock.level", "only RAID-1 can change its slots in place; other levels need a reshape"),
         }
     }
 
-    /// A component that such an array can have: rounded down to the unit in which components are made.
+    /// `component`, rounded down to the unit of the array's components.
     pub fn rounded_component(&self, component: Sectors) -> Sectors {
         let unit = component_unit(self.level, self.chunk);
         Sectors(component.0 / unit * unit)
     }
 
-    /// The same superblock, one event behind `freshest`, as it is when its member has been told of a change of size
-    /// that only some were told of; `None` when it says so already.
+    /// The same superblock with the size of `freshest`, one event behind it: for a member that missed the round of a
+    /// size change. `None` when the size is already the same.
     pub fn caught_up(&self, freshest: &Self, member_bytes: u64) -> Option<Self> {
         let is_behind = self.set_uuid == freshest.set_uuid && self.events.checked_add(1) == Some(freshest.events);
         let has_other_copies = self.level == Level::Raid1 && self.raid_disks != freshest.raid_disks;

@@ -1,18 +1,19 @@
-//! The four formats and where each stands on a member. The minor version of
-//! 1.x is not stored: it is where the superblock was found.
+//! The four formats, and the position of each on a member. The minor version of 1.x is not stored: the position where
+//! the superblock was found determines it. Nothing here reads a member. Facts: `super_1_load` and `calc_dev_sboffset`
+//! in `drivers/md/md.c`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::units::{MemberByte, SECTOR_BYTES};
 
-/// Bytes to read at a place: every superblock fits in them.
+/// Bytes to read at a position: every superblock fits in them.
 pub const PLACE_BYTES: u64 = 4096;
 
-/// Sectors that 0.90 keeps for itself at the end, and rounds the end down to.
+/// Sectors that 0.90 reserves at the end, and rounds the end down to.
 const V0_RESERVED_SECTORS: u64 = 128;
 
-/// A 1.x superblock is not looked for on anything shorter.
+/// Minimum length of a member with a 1.x superblock, in sectors.
 const V1_MEMBER_SECTORS_MIN: u64 = 24;
 
 /// A metadata format.
@@ -29,11 +30,10 @@ pub enum Version {
 }
 
 impl Version {
-    /// All of them, in the order in which mdadm looks.
+    /// All formats, in mdadm's order of search.
     pub const ALL: [Self; 4] = [Self::V0_90, Self::V1_0, Self::V1_1, Self::V1_2];
 
-    /// Where this format's superblock is on a member of `member_bytes`;
-    /// `None` when the member is too short to have one.
+    /// The position of this format's superblock on a member of `member_bytes`. `None` when the member is too short.
     pub fn place(self, member_bytes: u64) -> Option<MemberByte> {
         let sectors = member_bytes / SECTOR_BYTES;
         let sector = match self {
@@ -46,7 +46,7 @@ impl Version {
         Some(MemberByte(sector * SECTOR_BYTES))
     }
 
-    /// Whether the superblock comes after the data.
+    /// Whether the superblock is behind the data.
     pub const fn is_at_end(self) -> bool {
         matches!(self, Self::V0_90 | Self::V1_0)
     }
@@ -77,9 +77,8 @@ impl FromStr for Version {
     }
 }
 
-/// Where each format's superblock would be on a member of `member_bytes`, in
-/// mdadm's order. From each place [`PLACE_BYTES`] bytes lie within the member.
-/// More than one may hold a valid superblock: the one created last counts.
+/// The position of each format's superblock on a member of `member_bytes`, in mdadm's order. From each position,
+/// [`PLACE_BYTES`] bytes lie within the member. If several hold a valid superblock, the one created last is valid.
 pub fn places(member_bytes: u64) -> Vec<(Version, MemberByte)> {
     Version::ALL.into_iter().filter_map(|version| Some((version, version.place(member_bytes)?))).collect()
 }

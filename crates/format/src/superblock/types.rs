@@ -1,4 +1,5 @@
-//! The superblock's fields that need more than a number.
+//! Types of the superblock's fields that need more than a number. They never check a superblock as a whole. Facts:
+//! `md_p.h`.
 
 use std::fmt;
 
@@ -8,45 +9,45 @@ use crate::Defect;
 use crate::geometry::Level;
 use crate::units::{Sectors, Slot};
 
-/// A moment: seconds since 1970 (40 bits on disk) and microseconds (24 bits).
-/// 0.90 keeps only 32 bits of seconds.
+/// A point in time: seconds since 1970 (40 bits on disk) and microseconds (24 bits). 0.90 stores only 32 bits of
+/// seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp {
     /// Seconds since 1970-01-01 00:00 UTC.
     pub seconds: u64,
-    /// Microseconds within the second; md does not always write them.
+    /// Microseconds within the second. md does not always write them.
     pub micros: u32,
 }
 
 impl Timestamp {
     const SECOND_BITS: u32 = 40;
 
-    /// From the 64 bits on disk.
+    /// Decodes the 64 bits on disk.
     pub(crate) const fn from_bits(bits: u64) -> Self {
         Self { seconds: bits & ((1 << Self::SECOND_BITS) - 1), micros: (bits >> Self::SECOND_BITS) as u32 }
     }
 
-    /// To the 64 bits on disk; what exceeds the fields' widths is dropped.
+    /// Encodes the 64 bits on disk, truncating to the fields' widths.
     pub(crate) const fn to_bits(self) -> u64 {
         (self.seconds & ((1 << Self::SECOND_BITS) - 1)) | ((self.micros as u64) << Self::SECOND_BITS)
     }
 }
 
-/// Whether copies and parity are known to agree with the data.
+/// How much of the redundancy is known to be consistent with the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Resync {
-    /// Everywhere: the array was stopped cleanly.
+    /// All of it: the array was stopped cleanly.
     Clean,
-    /// Only below this position of each component; from it on, not known.
+    /// Only below this position of each component.
     From(Sectors),
 }
 
-/// What a device number stands for.
+/// The role of a device number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DeviceRole {
     /// The member of this slot.
     Active(Slot),
-    /// Not in use: a spare, or a number that was never given.
+    /// Not in use: a spare, or an unused number.
     Spare,
     /// Failed, or removed.
     Faulty,
@@ -62,7 +63,7 @@ impl SetName {
     /// The name `text`.
     ///
     /// # Errors
-    /// When it has more than 31 bytes or a zero byte: mdadm would cut it.
+    /// When it has more than 31 bytes or a zero byte: mdadm would truncate it.
     pub fn new(text: &str) -> Result<Self, Defect> {
         if text.len() > 31 || text.contains('\0') {
             return Err(Defect::new("superblock.set_name", format!("{text:?} is not 31 bytes or fewer without zeros")));
@@ -72,12 +73,12 @@ impl SetName {
         Ok(Self(bytes))
     }
 
-    /// The 32 bytes as they stand on disk.
+    /// From the 32 bytes on disk.
     pub(super) const fn from_raw(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The 32 bytes as they stand on disk.
+    /// The 32 bytes on disk.
     pub(super) const fn raw(&self) -> [u8; 32] {
         self.0
     }
@@ -90,7 +91,7 @@ impl SetName {
 }
 
 impl fmt::Display for SetName {
-    /// What is not UTF-8 is shown as U+FFFD.
+    /// Invalid UTF-8 is shown as U+FFFD.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&String::from_utf8_lossy(self.as_bytes()))
     }
@@ -102,7 +103,7 @@ impl fmt::Debug for SetName {
     }
 }
 
-/// `devflags`: how md prefers to use a member. Bits without a name are kept.
+/// `devflags`: md's preferences for a member. Bits without a name are preserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct DeviceFlags(pub u8);
 
@@ -118,56 +119,56 @@ impl DeviceFlags {
     }
 }
 
-/// Where the write-intent bitmap is.
+/// The position of the write-intent bitmap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BitmapPlace {
     /// Signed distance in sectors from the superblock's start to the bitmap's.
     pub sectors_from_superblock: i32,
 }
 
-/// Where the bad-block log is.
+/// The position of the bad-block log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BadBlockPlace {
     /// Signed distance in sectors from the superblock's start to the log's.
     pub sectors_from_superblock: i32,
-    /// Sectors kept for the log: 1 to 8.
+    /// Sectors reserved for the log: 1 to 8.
     pub sectors: u16,
-    /// Positions and lengths in the log are in units of `1 << shift` sectors.
+    /// The unit of positions and lengths in the log: `1 << shift` sectors.
     pub shift: u8,
-    /// Whether the log has entries, so that it must be read and honoured.
+    /// Whether the log has entries, and must be read and obeyed.
     pub in_use: bool,
 }
 
-/// Where the partial parity log is.
+/// The position of the partial parity log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PplPlace {
     /// Signed distance in sectors from the superblock's start to the log's.
     pub sectors_from_superblock: i16,
     /// Sectors of the log.
     pub sectors: u16,
-    /// Several logs follow each other in that space; the newest generation counts.
+    /// The space holds several logs in a row; the newest generation is valid.
     pub multiple: bool,
 }
 
-/// A reshape under way, in md's own numbers.
+/// A reshape in progress, in md's own numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Reshape {
-    /// How far it has come, in sectors of the array.
+    /// Its progress, in sectors of the array.
     pub position: Sectors,
-    /// Level that the array is becoming.
+    /// The new level.
     pub new_level: i32,
-    /// `raid_disks` already says the new number; this is new minus old.
+    /// `raid_disks` already holds the new number; this is new minus old.
     pub delta_disks: i32,
-    /// Layout that the array is becoming.
+    /// The new layout.
     pub new_layout: u32,
-    /// Chunk that the array is becoming, in sectors.
+    /// The new chunk, in sectors.
     pub new_chunk: u32,
-    /// From the array's end to its start.
+    /// It runs from the array's end to its start.
     pub backwards: bool,
 }
 
 impl Reshape {
-    /// The level that the array is becoming; `None` where it is none of md's own.
+    /// The new level; `None` if it is no level of md's.
     pub fn level(&self) -> Option<Level> {
         level_from_md(self.new_level)
     }
@@ -178,11 +179,11 @@ impl Reshape {
 pub struct Features(pub u32);
 
 impl Features {
-    /// There is a write-intent bitmap.
+    /// The array has a write-intent bitmap.
     pub const BITMAP: Self = Self(1);
-    /// `recovery_offset` counts.
+    /// `recovery_offset` is valid.
     pub const RECOVERY_OFFSET: Self = Self(2);
-    /// A reshape is under way.
+    /// A reshape is in progress.
     pub const RESHAPE: Self = Self(4);
     /// The bad-block log has entries.
     pub const BAD_BLOCKS: Self = Self(8);
@@ -190,22 +191,22 @@ impl Features {
     pub const REPLACEMENT: Self = Self(16);
     /// The reshape runs from the end.
     pub const RESHAPE_BACKWARDS: Self = Self(32);
-    /// `new_offset` counts.
+    /// `new_offset` is valid.
     pub const NEW_OFFSET: Self = Self(64);
-    /// Recovery of what the bitmap names.
+    /// The rebuild copies only the chunks set in the bitmap.
     pub const RECOVERY_BITMAP: Self = Self(128);
     /// The bitmap is a cluster's.
     pub const CLUSTERED: Self = Self(256);
     /// The array has a write journal.
     pub const JOURNAL: Self = Self(512);
-    /// There is a partial parity log.
+    /// The array has a partial parity log.
     pub const PPL: Self = Self(1024);
-    /// There are several in its space.
+    /// The space holds several partial parity logs.
     pub const MULTIPLE_PPLS: Self = Self(2048);
-    /// Level 0: `layout` counts.
+    /// Level 0: `layout` is valid.
     pub const RAID0_LAYOUT: Self = Self(4096);
 
-    /// Each bit that is understood, with its name for messages.
+    /// Each known bit, with its name for messages.
     pub const NAMED: [(Self, &'static str); 13] = [
         (Self::BITMAP, "bitmap"),
         (Self::RECOVERY_OFFSET, "recovery-offset"),
@@ -222,7 +223,7 @@ impl Features {
         (Self::RAID0_LAYOUT, "raid0-layout"),
     ];
 
-    /// Bits that no kernel known to this code defines.
+    /// Bits without a definition in any kernel known to this crate.
     pub const fn unknown(self) -> u32 {
         self.0 & !0x1fff
     }
@@ -232,7 +233,7 @@ impl Features {
         self.0 & other.0 == other.0
     }
 
-    /// What `superblock`'s fields amount to. Always none for 0.90.
+    /// The features of `superblock`'s fields. Always none for 0.90.
     pub(super) fn of(superblock: &Superblock) -> Self {
         let ppl = superblock.ppl;
         let bits = [

@@ -1,12 +1,11 @@
-//! Superblock 0.90: 1024 words of 32 bits in the byte order of the machine that
-//! made it. One of the other order is decoded as if its words were turned round, and encoded as it was found.
+//! Superblock 0.90: 1024 words of 32 bits, in the byte order of the machine that created it. A superblock of the other
+//! order is decoded with its words swapped, and encoded in its own order.
 //!
-//! It is read and kept up to date, never made anew. It has no name, no place of
-//! its own for this member's identity, and lists devices by major and minor
-//! number, which mean nothing here and are kept.
+//! It is read and updated, never created. It has no name and no uuid of the member. It lists devices by major and minor
+//! number, which are ignored and preserved.
 //!
-//! Facts: `mdp_super_t` and `mdp_disk_t` in `md_p.h`; `super_90_load`,
-//! `super_90_validate` and `super_90_sync` in `md.c`.
+//! Facts: `mdp_super_t` and `mdp_disk_t` in `md_p.h`; `super_90_load`, `super_90_validate` and `super_90_sync` in
+//! `md.c`.
 
 use std::mem::{offset_of, size_of};
 
@@ -21,14 +20,14 @@ use super::{
 use crate::Defect;
 use crate::units::{DeviceNumber, MemberByte, SECTOR_BYTES, Sectors, Slot};
 
-/// Devices that 0.90 has room for.
+/// Maximum number of devices in 0.90.
 pub(super) const DISKS: usize = 27;
 
-/// `state` of the array.
+/// Bits of the array's `state`.
 const STATE_CLEAN: u32 = 1;
 const STATE_BITMAP: u32 = 1 << 8;
 
-/// `state` of a device.
+/// Bits of a device's `state`.
 const DISK_FAULTY: u32 = 1;
 const DISK_ACTIVE: u32 = 1 << 1;
 const DISK_SYNC: u32 = 1 << 2;
@@ -39,7 +38,7 @@ const DISK_FAIL_FAST: u32 = 1 << 10;
 /// The bitmap follows the superblock, always at this distance.
 const BITMAP_SECTORS_FROM_SUPERBLOCK: i32 = (PLACE_BYTES / SECTOR_BYTES) as i32;
 
-/// Minor version while a reshape is under way.
+/// The minor version during a reshape.
 const MINOR_RESHAPE: u32 = 91;
 
 /// One device, 32 words.
@@ -65,7 +64,7 @@ struct Raw {
     set_uuid0: [u8; 4],
     ctime: le::U32,
     level: le::I32,
-    /// KiB.
+    /// In KiB.
     size: le::U32,
     nr_disks: le::U32,
     raid_disks: le::U32,
@@ -89,11 +88,11 @@ struct Raw {
     new_level: le::I32,
     delta_disks: le::I32,
     new_layout: le::U32,
-    /// Bytes.
+    /// In bytes.
     new_chunk: le::U32,
     state_reserved: [u8; 56],
     layout: le::U32,
-    /// Bytes.
+    /// In bytes.
     chunk_size: le::U32,
     root_pv: le::U32,
     root_block: le::U32,
@@ -116,13 +115,12 @@ const _: () = {
     assert!(offset_of!(Raw, this_disk) == 4 * 992);
 };
 
-/// What no field of [`Superblock`] stands for: the whole of it, with the fields
-/// that have a meaning zeroed. Of a device's `state`, only the bits that its
-/// role does not imply.
+/// Bytes without a field in [`Superblock`]: the whole structure, with the known fields zeroed. Of a device's `state`,
+/// only the bits that its role does not imply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rest(Raw);
 
-/// Reads a 0.90 superblock from the [`PLACE_BYTES`] bytes at its place.
+/// Decodes a 0.90 superblock from the [`PLACE_BYTES`] bytes at its position.
 pub(super) fn decode(at: MemberByte, bytes: &[u8]) -> Result<Option<Superblock>, Defect> {
     let raw = Raw::ref_from_bytes(bytes).expect("a whole place was given");
     match raw.md_magic.get() {
@@ -137,11 +135,11 @@ pub(super) fn decode(at: MemberByte, bytes: &[u8]) -> Result<Option<Superblock>,
     }
 }
 
-/// Words that are the halves of a number of 64 bits, which a machine keeps in its own order: `events`, `cp_events` and
-/// `reshape_position`. (`md_p.h` has the first two as words whose order depends on the machine's.)
+/// Words that are halves of a 64-bit number, which a machine stores in its own order: `events`, `cp_events` and
+/// `reshape_position`. (`md_p.h` defines the first two as words in a machine-dependent order.)
 const HALVES: [usize; 3] = [39, 41, 44];
 
-/// The same superblock for a machine of the other byte order.
+/// The same superblock in the other byte order.
 fn in_other_order(bytes: &[u8]) -> Vec<u8> {
     let mut turned = bytes.to_vec();
     let (words, _) = turned.as_chunks_mut::<4>();
@@ -171,7 +169,7 @@ fn check(raw: &Raw) -> Result<(), Defect> {
         return defect("superblock.sb_csum", format!("{stored:08x}, but the bytes sum to {expected:08x}"));
     }
     if raw.not_persistent.get() != 0 {
-        return defect("superblock.not_persistent", "the array says that it has no superblocks");
+        return defect("superblock.not_persistent", "the array is marked as one without superblocks");
     }
     if raw.raid_disks.get() == 0 || raw.raid_disks.get() as usize > DISKS {
         return defect("superblock.raid_disks", format!("{} is not 1 to {DISKS}", raw.raid_disks));
@@ -224,7 +222,7 @@ fn resync(raw: &Raw) -> Resync {
     if raw.state.get() & STATE_CLEAN != 0 {
         Resync::Clean
     } else if raw.cp_events == raw.events {
-        // A checkpoint counts only if nothing was written since.
+        // A checkpoint is valid only if nothing was written since.
         Resync::From(Sectors(raw.recovery_cp.get().into()))
     } else {
         Resync::From(Sectors(0))
@@ -284,7 +282,7 @@ fn build(at: MemberByte, raw: &Raw) -> Result<Superblock, Defect> {
     })
 }
 
-/// `raw` with only what `build` gave no meaning.
+/// `raw` with only the fields that `build` ignored.
 fn not_understood(raw: &Raw, roles: &[DeviceRole]) -> Raw {
     let mut rest = Raw {
         patch_version: raw.patch_version,
@@ -318,7 +316,7 @@ fn not_understood(raw: &Raw, roles: &[DeviceRole]) -> Raw {
     rest
 }
 
-/// The bytes of `superblock`.
+/// Encodes `superblock`.
 pub(super) fn encode(superblock: &Superblock, rest: &Rest) -> Vec<u8> {
     assert!(superblock.roles.len() <= DISKS, "0.90 lists at most {DISKS} devices");
     assert!(superblock.features().0 & !1 & !4 & !32 == 0, "0.90 has no such feature: {:?}", superblock.features());
@@ -335,12 +333,12 @@ pub(super) fn encode(superblock: &Superblock, rest: &Rest) -> Vec<u8> {
     }
 }
 
-/// Seconds since 1970, of which 0.90 has none after February 2106: a clock may be wrong.
+/// Seconds since 1970. 0.90 has no time after February 2106, which a wrong clock may show.
 fn seconds(time: Timestamp) -> le::U32 {
     u32::try_from(time.seconds).unwrap_or(u32::MAX).into()
 }
 
-/// What 0.90 keeps in 32 bits and the crate in more: fits unless a caller changed it.
+/// A value that 0.90 stores in 32 bits: fits unless a caller changed it.
 fn narrow(value: u64) -> le::U32 {
     u32::try_from(value).expect("0.90 keeps 32 bits of this field").into()
 }
@@ -375,12 +373,12 @@ fn encode_state(superblock: &Superblock, raw: &mut Raw) {
         state |= STATE_BITMAP;
     }
     match superblock.resync {
-        // A checkpoint then means nothing, and stays as it was found.
+        // Then a checkpoint has no meaning, and is preserved.
         Resync::Clean => state |= STATE_CLEAN,
         Resync::From(Sectors(0)) => raw.recovery_cp = 0.into(),
         Resync::From(sectors) => {
             raw.cp_events = superblock.events.into();
-            // A checkpoint beyond what the field holds is dropped: then resync begins at 0.
+            // A checkpoint beyond the field's range is dropped; then the resync starts at 0.
             raw.recovery_cp = u32::try_from(sectors.0).unwrap_or(0).into();
         }
     }
@@ -411,16 +409,16 @@ fn encode_disks(superblock: &Superblock, raw: &mut Raw) {
     count_disks(superblock, raw);
 }
 
-/// The four counts, as the kernel makes them from the list.
+/// The four counts, computed from the list as by the kernel.
 fn count_disks(superblock: &Superblock, raw: &mut Raw) {
     let (mut active, mut failed, mut spare) = (0, 0, 0);
     let slots = usize::from(superblock.raid_disks);
     for (number, (disk, role)) in raw.disks.iter().zip(&superblock.roles).enumerate() {
         match role {
             DeviceRole::Active(_) => active += 1,
-            // One that failed counts once: by its slot, not by the number that it may have been moved to.
+            // A failed device counts once: by its slot, not by the number that it may have moved to.
             DeviceRole::Faulty => failed += u32::from(number < slots),
-            // An entry that was never used is all zeros, number 0 included.
+            // An unused entry is all zeros, number 0 included.
             DeviceRole::Spare | DeviceRole::Journal => spare += u32::from(disk.number.get() as usize == number),
         }
     }

@@ -1,8 +1,7 @@
-//! Superblocks 1.0, 1.1 and 1.2: one structure, little endian, in three places.
+//! Superblocks 1.0, 1.1 and 1.2: one structure, little endian, at three positions.
 //!
-//! Checks every field by itself; what fields mean together for the member's
-//! space is `area`'s matter. Facts: `struct mdp_superblock_1` in `md_p.h`,
-//! `super_1_load`, `super_1_validate` and `super_1_sync` in `md.c`.
+//! It checks every field by itself; `area` checks them together against the member. It never reads a member. Facts:
+//! `struct mdp_superblock_1` in `md_p.h`, `super_1_load`, `super_1_validate` and `super_1_sync` in `md.c`.
 
 use std::mem::{offset_of, size_of};
 
@@ -17,7 +16,7 @@ use crate::Defect;
 use crate::geometry::Level;
 use crate::units::{DeviceNumber, MemberByte, SECTOR_BYTES, Sectors, Slot};
 
-/// First word of every superblock.
+/// The first word of every superblock.
 pub(super) const MAGIC: u32 = 0xa92b_4efc;
 
 /// `resync_offset` of a clean array.
@@ -27,7 +26,7 @@ const ROLE_SPARE: u16 = 0xffff;
 const ROLE_FAULTY: u16 = 0xfffe;
 const ROLE_JOURNAL: u16 = 0xfffd;
 
-/// The fixed part; `max_dev` roles of two bytes follow.
+/// The fixed part. `max_dev` roles of two bytes follow.
 #[derive(Debug, Clone, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Raw {
@@ -90,12 +89,12 @@ const _: () = {
     assert!(offset_of!(Raw, pad3) == 228);
 };
 
-/// What no field of [`Superblock`] stands for.
+/// Bytes without a field in [`Superblock`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rest {
-    /// Padding and fields whose feature bit is not set; the others are zero.
+    /// Padding, and fields whose feature bit is not set; the others are zero.
     head: Raw,
-    /// From the last role to the end of its sector.
+    /// The bytes from the last role to the end of its sector.
     tail: Vec<u8>,
 }
 
@@ -107,12 +106,12 @@ fn length(max_dev: usize) -> usize {
     FIXED_BYTES + 2 * max_dev
 }
 
-/// Bytes that a superblock with `max_dev` roles takes on the member.
+/// Bytes on the member of a superblock with `max_dev` roles.
 pub(super) fn length_on_disk(max_dev: usize) -> usize {
     length(max_dev).next_multiple_of(SECTOR_BYTES as usize)
 }
 
-/// Reads a 1.x superblock from the [`super::PLACE_BYTES`] bytes at its place.
+/// Decodes a 1.x superblock from the [`super::PLACE_BYTES`] bytes at its position.
 pub(super) fn decode(version: Version, at: MemberByte, bytes: &[u8]) -> Result<Option<Superblock>, Defect> {
     let (raw, after) = Raw::ref_from_prefix(bytes).expect("a whole place was given");
     if raw.magic.get() != MAGIC {
@@ -156,7 +155,7 @@ fn check_features(raw: &Raw) -> Result<Features, Defect> {
     let features = Features(raw.feature_map.get());
     let field = "superblock.feature_map";
     if features.unknown() != 0 {
-        return defect(field, format!("bits {:#x} are not known", features.unknown()));
+        return defect(field, format!("bits {:#x} are unknown", features.unknown()));
     }
     let ppl = features.contains(Features::PPL);
     let ppls = features.contains(Features::MULTIPLE_PPLS);
@@ -170,17 +169,17 @@ fn check_features(raw: &Raw) -> Result<Features, Defect> {
         return defect(field, "a reshape runs backwards, but there is none");
     }
     if features.contains(Features::RAID0_LAYOUT) && raw.level.get() != level_to_md(Level::Raid0) {
-        return defect(field, format!("the layout of level 0 counts, but the level is {}", raw.level));
+        return defect(field, format!("the feature bit of level 0's layout is set, but the level is {}", raw.level));
     }
     Ok(features)
 }
 
-/// Also checks the number of slots, which the roles count from.
+/// Decodes the roles, and checks the number of slots that they refer to.
 fn decode_roles(raw: &Raw, features: Features, bytes: &[u8]) -> Result<Vec<DeviceRole>, Defect> {
     if !(1..=MAX_DEVICES as u32).contains(&raw.raid_disks.get()) {
         return defect("superblock.raid_disks", format!("{} is not 1 to {MAX_DEVICES}", raw.raid_disks));
     }
-    // A reshape to fewer members still needs those that leave.
+    // A reshape to fewer members still needs the leaving ones.
     let leaving = if features.contains(Features::RESHAPE) { raw.delta_disks.get().min(0).unsigned_abs() } else { 0 };
     let slots = raw.raid_disks.get().saturating_add(leaving);
     let (pairs, _) = bytes.as_chunks::<2>();
@@ -197,7 +196,7 @@ fn decode_roles(raw: &Raw, features: Features, bytes: &[u8]) -> Result<Vec<Devic
         .collect()
 }
 
-/// The numbers of devices with the flag, among roles that are known to be right.
+/// The device numbers with the flag, from valid roles.
 fn disk_errors(roles: &[u8]) -> Vec<DeviceNumber> {
     let is_flagged = |role: u16| role & DISK_ERROR != 0 && !matches!(role, ROLE_SPARE | ROLE_FAULTY | ROLE_JOURNAL);
     let (pairs, _) = roles.as_chunks::<2>();
@@ -205,7 +204,7 @@ fn disk_errors(roles: &[u8]) -> Vec<DeviceNumber> {
     flagged.map(|(number, _)| DeviceNumber(number as u16)).collect()
 }
 
-/// md's number of a level; `None` for what is not a level of md's own (multipath, faulty, container).
+/// The level of md's number; `None` for md's other personalities (multipath, faulty, container).
 pub(super) fn level_from_md(number: i32) -> Option<Level> {
     match number {
         -1 => Some(Level::Linear),
@@ -219,7 +218,7 @@ pub(super) fn level_from_md(number: i32) -> Option<Level> {
     }
 }
 
-/// How md numbers `level`.
+/// md's number of `level`.
 pub(super) const fn level_to_md(level: Level) -> i32 {
     match level {
         Level::Linear => -1,
@@ -311,14 +310,14 @@ fn bad_blocks(raw: &Raw, features: Features) -> Result<Option<BadBlockPlace>, De
     let (sectors, offset) = (raw.bblog_size.get(), raw.bblog_offset.get());
     if sectors == 0 || offset == 0 {
         return match in_use {
-            true => defect("superblock.bblog_offset", "the bad-block log has entries but no place or no length"),
+            true => defect("superblock.bblog_offset", "the bad-block log has entries, but no position or no length"),
             false => Ok(None),
         };
     }
     if sectors > 8 {
         return defect("superblock.bblog_size", format!("{sectors} sectors, more than 8"));
     }
-    // An entry's sector has 54 bits and its count 9: beyond 10 nothing real is meant.
+    // An entry's sector has 54 bits and its count 9, so no real log has a shift above 10.
     if raw.bblog_shift > 10 {
         return defect("superblock.bblog_shift", format!("{}, more than 10", raw.bblog_shift));
     }
@@ -335,7 +334,7 @@ fn ppl(raw: &Raw, features: Features) -> Option<PplPlace> {
     })
 }
 
-/// `raw` with only those fields left that `build` gave no meaning.
+/// `raw` with only the fields that `build` ignored.
 fn not_understood(raw: &Raw, features: Features, is_journal: bool) -> Raw {
     let has = |feature| features.contains(feature);
     let mut rest = Raw { pad0: raw.pad0, pad3: raw.pad3, ..Raw::new_zeroed() };
@@ -364,18 +363,18 @@ fn not_understood(raw: &Raw, features: Features, is_journal: bool) -> Raw {
 }
 
 impl Rest {
-    /// Whether padding holds anything: perhaps a newer kernel's.
+    /// Whether padding holds anything, perhaps from a newer kernel.
     pub(super) fn has_padding(&self) -> bool {
         self.head.pad0.get() != 0 || self.head.pad3 != [0; 28]
     }
 
-    /// For a superblock that is new.
+    /// For a new superblock.
     pub(super) fn empty() -> Self {
         Self { head: Raw::new_zeroed(), tail: Vec::new() }
     }
 }
 
-/// The bytes of `superblock`, whole sectors.
+/// Encodes `superblock` as whole sectors.
 pub(super) fn encode(superblock: &Superblock, rest: &Rest) -> Vec<u8> {
     let max_dev = superblock.roles.len();
     assert!(max_dev <= MAX_DEVICES, "a superblock lists at most {MAX_DEVICES} devices");
@@ -389,7 +388,7 @@ pub(super) fn encode(superblock: &Superblock, rest: &Rest) -> Vec<u8> {
     bytes.extend(roles.flat_map(u16::to_le_bytes));
     let sum = checksum::sum(&bytes);
     bytes[offset_of!(Raw, sb_csum)..][..4].copy_from_slice(&sum.to_le_bytes());
-    // Roles that were added may have used up some or all of the tail.
+    // Added roles may have used up some or all of the tail.
     let room = length_on_disk(max_dev) - bytes.len();
     bytes.extend_from_slice(&rest.tail[rest.tail.len().saturating_sub(room)..]);
     bytes.resize(length_on_disk(max_dev), 0xff);
@@ -440,7 +439,7 @@ fn fixed_part(superblock: &Superblock, rest: &Rest) -> Raw {
     raw
 }
 
-/// Fields that count only with a feature bit; without it `raw` keeps what it has.
+/// Fields that are valid only with a feature bit. Without it, `raw` keeps its bytes.
 fn optional_part(superblock: &Superblock, raw: &mut Raw) {
     if let Some(place) = superblock.bitmap {
         raw.bitmap_or_ppl = place.sectors_from_superblock.to_le_bytes();
@@ -454,7 +453,7 @@ fn optional_part(superblock: &Superblock, raw: &mut Raw) {
         raw.bblog_size = place.sectors.into();
         raw.bblog_shift = place.shift;
     }
-    // One place for both; a journal may have the feature bit too.
+    // The two share a field. A journal may have the feature bit too.
     if let Some(sectors) = superblock.recovery_offset.or(superblock.journal_tail) {
         raw.recovery_or_tail = sectors.0.into();
     }

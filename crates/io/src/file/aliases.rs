@@ -1,15 +1,18 @@
-//! The same bytes by other paths: the lock of a member also keeps away those that reach it by another device.
+//! Aliases: the same bytes through other paths. The lock of a member also excludes programs that reach its bytes
+//! through another device.
 //!
 //! A hard link, a symbolic link and a bind mount lead to the same inode, which has one lock. A loop device has an inode
-//! of its own, so its lock says nothing about the file behind it, and the kernel claims none of the two for the other. So:
+//! of its own, so its lock does not cover the file behind it, and the kernel claims neither for the other. Therefore:
 //!
-//! * of a block device, the bytes that it stands on are locked too: the range of the file behind a loop device, or the
-//!   device behind it, also where a partition lies between. Ranges of one file that do not overlap are different members;
-//! * of a file, all of it is locked, and each loop device over it is claimed, as the kernel's own users of it do; one that is
-//!   in use is refused. So are files whose loop devices mappings (dm) and arrays of the kernel have, which claim what they stand on.
+//! * For a block device, the backing bytes are locked too: the range of the file or device behind a loop device, also
+//!   below a partition. Ranges of one file that do not overlap are different members.
+//! * For a file, the whole file is locked, and each loop device over it is claimed, as the kernel's own users claim it.
+//!   A claimed loop device makes the open fail. Device-mapper and kernel arrays over a loop device claim it, so they
+//!   are covered.
 //!
-//! Where the file behind a loop device cannot be reached (it was deleted, or lies in another mount namespace), only the
-//! locks that exist already are noticed. A union of directories (overlayfs) gives one file two inodes, which nothing here sees.
+//! When the file behind a loop device is unreachable (deleted, or in another mount namespace), only existing locks are
+//! detected. A union of directories (overlayfs) gives one file two inodes, which this module cannot detect. It never
+//! changes a byte.
 //!
 //! Facts: `drivers/block/loop.c` (`LOOP_GET_STATUS64`, `backing_file`), `Documentation/ABI/testing/sysfs-block`.
 
@@ -30,7 +33,7 @@ struct Number {
     minor: u32,
 }
 
-/// What a file is, whatever it is called.
+/// The identity of a file, whatever its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: Number,
@@ -49,22 +52,22 @@ impl Number {
         Self { major: rustix::fs::major(device), minor: rustix::fs::minor(device) }
     }
 
-    /// As the kernel writes it in its own structures (`huge_encode_dev`).
+    /// Decodes the kernel's internal form (`huge_encode_dev`).
     fn decoded(device: u64) -> Self {
         let device = device as u32;
         Self { major: device >> 8 & 0xfff, minor: device & 0xff | device >> 12 & 0xf_ff00 }
     }
 }
 
-/// Locks the same bytes by their other ways; what is returned holds the locks.
+/// Locks the same bytes through their aliases. The returned descriptors hold the locks.
 ///
 /// # Errors
-/// One of them is in use; the error names it.
+/// When an alias is in use; the error names it.
 pub(super) fn lock_aliases(path: &Path, fd: &OwnedFd, wanted: Lock) -> Result<Vec<OwnedFd>, OpenError> {
     if wanted == Lock::None {
         return Ok(Vec::new());
     }
-    let status = rustix::fs::fstat(fd).map_err(|source| OpenError::system(path, "look at", source))?;
+    let status = rustix::fs::fstat(fd).map_err(|source| OpenError::system(path, "stat", source))?;
     let mut held = Vec::new();
     let locked = match is_block_device(path, &status)? {
         true => lock_below(Number::of(status.st_rdev), 0..u64::MAX, wanted, &mut held),
@@ -74,10 +77,10 @@ pub(super) fn lock_aliases(path: &Path, fd: &OwnedFd, wanted: Lock) -> Result<Ve
     locked.map(|()| held).map_err(of_member)
 }
 
-/// Locks what `bytes` of the block device with this number stand on.
+/// Locks the bytes behind `bytes` of the block device with this number.
 fn lock_below(device: Number, bytes: Range<u64>, wanted: Lock, held: &mut Vec<OwnedFd>) -> Result<(), OpenError> {
     let link = PathBuf::from(format!("/sys/dev/block/{}:{}", device.major, device.minor));
-    // Not `..` of the link: that would be the directory of links.
+    // `canonicalize` first, because `..` of the link is the directory of links.
     let Ok(directory) = link.canonicalize() else { return Ok(()) };
     let end = bytes.end.min(sectors(&directory.join("size")));
     let moved_by = |offset: u64| bytes.start.saturating_add(offset)..end.saturating_add(offset);
@@ -91,7 +94,7 @@ fn lock_below(device: Number, bytes: Range<u64>, wanted: Lock, held: &mut Vec<Ow
     }
 }
 
-/// Locks a range of the file or device behind the loop device that sysfs has in `directory`.
+/// Locks a range of the file or device behind the loop device of the sysfs `directory`.
 fn lock_backing(
     directory: &Path,
     file: &Path,
@@ -109,7 +112,7 @@ fn lock_backing(
             None => Ok(()),
         };
     };
-    let status = rustix::fs::fstat(&fd).map_err(|source| OpenError::system(file, "look at", source))?;
+    let status = rustix::fs::fstat(&fd).map_err(|source| OpenError::system(file, "stat", source))?;
     if is_block_device(file, &status)? {
         lock(file, &fd, wanted)?;
         held.push(fd);
@@ -120,16 +123,16 @@ fn lock_backing(
     Ok(())
 }
 
-/// Opens what is behind a loop device; `None` when it cannot be reached.
+/// Opens the file behind a loop device. `None` when it is unreachable.
 fn open_backing(path: &Path, wanted: Lock) -> Result<Option<OwnedFd>, OpenError> {
-    // Looked at first: opening a pipe would wait, and some devices act on being opened.
+    // Checked before the open: opening a pipe would block, and some devices act on an open.
     let Some(is_block_device) = rustix::fs::stat(path).ok().and_then(|status| is_block_device(path, &status).ok())
     else {
         return Ok(None);
     };
     let claim = if is_block_device { OFlags::EXCL } else { OFlags::empty() };
     let open = |access| rustix::fs::open(path, access | claim | OFlags::CLOEXEC, Mode::empty());
-    // NFS locks exclusively only what is open for writing.
+    // NFS grants exclusive locks only on files open for writing.
     let opened = match wanted {
         Lock::Exclusive => open(OFlags::RDWR).or_else(|error| match error {
             Errno::BUSY => Err(error),
@@ -151,17 +154,17 @@ fn claim_above(fd: &OwnedFd, wanted: Lock, held: &mut Vec<OwnedFd>) -> Result<()
         let Some(node) = node_of(&directory) else { continue };
         let is_over_it = match identity_behind(&node) {
             Some(identity) => Some(identity) == own,
-            // The device is another user's to open.
+            // This user may not open the device, so it is identified by its path.
             None => rustix::fs::stat(&file)
                 .is_ok_and(|status| Some(Identity { device: Number::of(status.st_dev), inode: status.st_ino }) == own),
         };
-        // Readers go together.
+        // Readers share.
         if !is_over_it || wanted == Lock::Shared && is_read_only(&directory) {
             continue;
         }
         match rustix::fs::open(&node, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
             Err(Errno::BUSY) => return Err(OpenError::Busy { path: node }),
-            // A claim has one owner, and there may be several readers of the file.
+            // A claim has one owner, and the file may have several readers.
             Ok(claim) if wanted == Lock::Exclusive => held.push(claim),
             _ => {}
         }
@@ -169,7 +172,7 @@ fn claim_above(fd: &OwnedFd, wanted: Lock, held: &mut Vec<OwnedFd>) -> Result<()
     Ok(())
 }
 
-/// The path of what is behind a loop device, if it is one that is in use.
+/// The path of the file behind a loop device that is in use.
 fn backing_file(directory: &Path) -> Option<PathBuf> {
     let mut path = std::fs::read(directory.join("loop/backing_file")).ok()?;
     path.pop_if(|last| *last == b'\n');
@@ -182,12 +185,12 @@ fn is_read_only(directory: &Path) -> bool {
 
 /// The device's node.
 fn node_of(directory: &Path) -> Option<PathBuf> {
-    // In names with a slash sysfs has an exclamation mark.
+    // In names with a slash, sysfs writes an exclamation mark.
     let name = directory.file_name()?.to_str()?.replace('!', "/");
     Some(Path::new("/dev").join(name))
 }
 
-/// A number of sectors in a file of sysfs, in bytes.
+/// A number of sectors in a sysfs file, in bytes.
 fn sectors(path: &Path) -> u64 {
     number_in(path).saturating_mul(512)
 }
@@ -207,7 +210,7 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     entries.filter_map(|entry| entry.ok()?.path().canonicalize().ok()).collect()
 }
 
-/// `struct loop_info64` of `linux/loop.h`, of which the first fields are looked at.
+/// `struct loop_info64` of `linux/loop.h`; only the first fields are used.
 #[repr(C)]
 struct LoopInfo {
     device: u64,
@@ -217,7 +220,7 @@ struct LoopInfo {
 
 const LOOP_GET_STATUS64: libc::c_ulong = 0x4c05;
 
-/// What is behind a loop device.
+/// The identity of the file behind a loop device.
 fn identity_behind(node: &Path) -> Option<Identity> {
     let device = rustix::fs::open(node, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut info = LoopInfo { device: 0, inode: 0, rest: [0; 27] };

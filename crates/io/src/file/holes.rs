@@ -1,15 +1,16 @@
-//! Where a file has no data of its own: holes, which read as zeros.
+//! The holes of a file: ranges without data, which read as zeros. Nothing here reads or changes data. Source: lseek(2),
+//! `SEEK_DATA` and `SEEK_HOLE`.
 
 use rustix::fs::{SeekFrom, seek};
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
-/// How many holes are looked for: of a file that is in more pieces, the rest is not.
+/// Maximum number of holes returned; the rest of a more fragmented file is not searched.
 const HOLES_MAX: usize = 4096;
 
-/// The holes of a regular file, in order and in bytes, the first few thousand of them. None of anything else, of a file
-/// that cannot be opened for reading, and where the file system does not tell.
+/// The holes of a regular file as byte ranges, ascending, at most `HOLES_MAX`. Empty for anything else, for a file that
+/// cannot be opened for reading, and where the file system does not report holes.
 pub fn holes(path: &Path) -> Vec<Range<u64>> {
     let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
     let Some(file) = is_file.then(|| File::open(path).ok()).flatten() else { return Vec::new() };
@@ -17,7 +18,7 @@ pub fn holes(path: &Path) -> Vec<Range<u64>> {
     let mut at = 0;
     while holes.len() < HOLES_MAX {
         let Ok(start) = seek(&file, SeekFrom::Hole(at)) else { break };
-        // Behind the last data there is a hole up to the end, which is found as one that nothing follows.
+        // Behind the last data a hole extends to the end, and no data follows it.
         let end = seek(&file, SeekFrom::Data(start)).or_else(|_| seek(&file, SeekFrom::End(0)));
         match end {
             Ok(end) if end > start => holes.push(start..end),
@@ -28,7 +29,7 @@ pub fn holes(path: &Path) -> Vec<Range<u64>> {
     holes
 }
 
-/// Whether a regular file holds any data at all, be it zeros. `true` where that cannot be told.
+/// Whether a regular file holds any data, even zeros. `true` where the file system does not tell.
 pub fn has_data(file: &File) -> bool {
     !matches!(seek(file, SeekFrom::Data(0)), Err(rustix::io::Errno::NXIO))
 }

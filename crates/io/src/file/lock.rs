@@ -1,12 +1,11 @@
-//! Keeping others away from a member.
+//! Locks that exclude other users of a member.
 //!
-//! An advisory lock of the whole file (flock(2)): it belongs to the open file
-//! and not to the process, so that a second open in the same process is
-//! refused too, and it goes with the last descriptor, however a process ends.
-//! Programs that respect it on block devices are udev and systemd. Against the
-//! kernel (md, mounts, swap) a block device is also opened `O_EXCL`, by the
-//! caller. Programs that lock ranges instead (qemu) are noticed, but do not notice us.
-//! Who reaches the same bytes by another device is kept away by [`super::aliases`].
+//! The lock is advisory and covers the whole file (flock(2)). It belongs to the open file, not to the process: a second
+//! open in the same process is refused too, and the lock ends with the last descriptor, however a process ends. On
+//! block devices, udev and systemd respect it. Against the kernel (md, mounts, swap), the caller also opens a block
+//! device with `O_EXCL`. Programs that lock byte ranges instead (qemu) are detected, but do not detect this lock.
+//! [`super::aliases`] excludes programs that reach the same bytes through another device. A lock never blocks for
+//! longer than `EXIT_TIMEOUT`.
 
 use super::OpenError;
 use rustix::fs::FlockOperation;
@@ -15,16 +14,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Who else may hold a member while it is open.
+/// Which other users may hold a member while it is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lock {
-    /// Nobody: to write.
+    /// None. Needed to write.
     Exclusive,
-    /// Others that only read. Of a block device there is just one kind of
-    /// claim, so here too nobody.
+    /// Readers only. A block device has only one kind of claim, so it allows no other user at all.
     Shared,
-    /// Anybody: to look at a member that may be in use. What is read may be in
-    /// the middle of a change.
+    /// Any: to inspect a member that may be in use. Data read may be in the middle of a change.
     None,
 }
 
@@ -34,7 +31,7 @@ pub(super) fn lock(path: &Path, fd: &OwnedFd, lock: Lock) -> Result<(), OpenErro
         Lock::Shared => FlockOperation::NonBlockingLockShared,
         Lock::None => return Ok(()),
     };
-    // Readers take a lock of bytes too, as those have that write to a part of the file by a device.
+    // Readers take a byte-range lock too, because a program that writes to part of the file through a device has one.
     let is_free = match lock {
         Lock::Exclusive => has_locked_ranges(fd).map(|others| !others),
         _ => set_range(fd, &BEHIND_QEMU, lock),
@@ -45,16 +42,17 @@ pub(super) fn lock(path: &Path, fd: &OwnedFd, lock: Lock) -> Result<(), OpenErro
     flock(path, fd, operation)
 }
 
-/// Bytes of which every range that a device stands on has some, and qemu's locks (bytes 100 to 203) none.
+/// Bytes that every device's range of the file overlaps, and qemu's locks (bytes 100 to 203) do not.
 const BEHIND_QEMU: Range<u64> = 512..u64::MAX;
 
-/// Locks a range of a file that a device stands on. Others may have other ranges of it, but none all of it.
+/// Locks the range of a file that a device stands on. Another device may lock another range of it, but no program may
+/// lock all of it.
 pub(super) fn lock_range(path: &Path, fd: &OwnedFd, range: Range<u64>, lock: Lock) -> Result<(), OpenError> {
     let failed = |source| OpenError::system(path, "lock", source);
     match set_range(fd, &range, lock) {
         Ok(true) => flock(path, fd, FlockOperation::NonBlockingLockShared),
         Ok(false) => Err(OpenError::Locked { path: path.to_owned(), holder: holder(fd) }),
-        // Open for reading alone: then nobody else may have any of it.
+        // The descriptor is read-only; then no other user may hold any part of the file.
         Err(error) if error.raw_os_error() == Some(libc::EBADF) => {
             flock(path, fd, FlockOperation::NonBlockingLockExclusive)
         }
@@ -63,25 +61,25 @@ pub(super) fn lock_range(path: &Path, fd: &OwnedFd, range: Range<u64>, lock: Loc
 }
 
 fn flock(path: &Path, fd: &OwnedFd, operation: FlockOperation) -> Result<(), OpenError> {
-    let deadline = Instant::now() + GHOST_PATIENCE;
+    let deadline = Instant::now() + EXIT_TIMEOUT;
     loop {
         match rustix::fs::flock(fd, operation) {
             Ok(()) => return Ok(()),
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                // One that is not listed has just let go, or its process is past being numbered.
+                // A holder that is not listed has just unlocked, or its process has already ended.
                 let holder = holder(fd);
-                let is_alive = holder.is_some_and(|pid| !is_ghost(pid));
+                let is_alive = holder.is_some_and(|pid| !has_ended(pid));
                 if is_alive || Instant::now() >= deadline {
                     return Err(OpenError::Locked { path: path.to_owned(), holder });
                 }
-                std::thread::sleep(GHOST_INTERVAL);
+                std::thread::sleep(EXIT_INTERVAL);
             }
             Err(source) => return Err(OpenError::system(path, "lock", source)),
         }
     }
 }
 
-/// Whether another open file holds a lock of any byte, as qemu does of an image that it uses.
+/// Whether another open file holds a byte-range lock, as qemu does for an image in use.
 fn has_locked_ranges(fd: &OwnedFd) -> std::io::Result<bool> {
     let mut range = whole(Lock::Exclusive);
     // SAFETY: the descriptor is open, and the call gets a pointer to a flock of ours that is valid while it runs.
@@ -91,10 +89,10 @@ fn has_locked_ranges(fd: &OwnedFd) -> std::io::Result<bool> {
     }
 }
 
-/// Locks a range by the open file; false when another one has any of it.
+/// Locks a range for the open file. Returns false when another open file holds a part of it.
 fn set_range(fd: &OwnedFd, bytes: &Range<u64>, lock: Lock) -> std::io::Result<bool> {
     let mut range = whole(lock);
-    // Ends past what fits are the file's end, which is 0.
+    // A range beyond the largest offset extends to the end of the file, written as length 0.
     range.l_start = libc::off_t::try_from(bytes.start).unwrap_or(libc::off_t::MAX);
     range.l_len = libc::off_t::try_from(bytes.end.saturating_sub(bytes.start)).unwrap_or(0);
     // SAFETY: the descriptor is open, and the call gets a pointer to a flock of ours that is valid while it runs.
@@ -107,7 +105,7 @@ fn set_range(fd: &OwnedFd, bytes: &Range<u64>, lock: Lock) -> std::io::Result<bo
     }
 }
 
-/// All of a file, for a lock of its bytes.
+/// A byte-range lock of a whole file.
 fn whole(lock: Lock) -> libc::flock {
     // SAFETY: a flock is plain data, of which zeros are a valid value: the whole file, from its start.
     let mut range: libc::flock = unsafe { std::mem::zeroed() };
@@ -116,14 +114,13 @@ fn whole(lock: Lock) -> libc::flock {
     range
 }
 
-/// How long to wait for the kernel to let go of a member whose process has
-/// ended: it takes an io_uring apart, and drops its files, some time after.
-const GHOST_PATIENCE: Duration = Duration::from_secs(5);
-const GHOST_INTERVAL: Duration = Duration::from_millis(10);
+/// Maximum time to wait for the kernel to release a member whose process has ended. The kernel closes an io_uring, and
+/// its files, some time after that.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+const EXIT_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Whether there is no such process any more, or only what its parent has not
-/// yet taken note of.
-fn is_ghost(pid: u32) -> bool {
+/// Whether the process does not exist any more, or is a zombie.
+fn has_ended(pid: u32) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X'])),
         Err(_) => true,
@@ -148,13 +145,13 @@ fn holder(fd: &OwnedFd) -> Option<u32> {
     holder_of(rustix::fs::major(status.st_dev), rustix::fs::minor(status.st_dev), status.st_ino)
 }
 
-/// The same by the file's device and inode, for one that is not open.
+/// The same, by device and inode, for a file that is not open.
 pub(super) fn holder_of(major: u32, minor: u32, inode: u64) -> Option<u32> {
     holder_in(&std::fs::read_to_string("/proc/locks").ok()?, &format!("{major:02x}:{minor:02x}:{inode}"))
 }
 
-/// Lines look like `1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF`; a process
-/// that waits for the lock has `->` behind the number.
+/// Lines look like `1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF`. A process that waits for the lock has `->` behind
+/// the number.
 fn holder_in(locks: &str, file: &str) -> Option<u32> {
     locks.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -176,8 +173,8 @@ mod tests {
                      2: -> FLOCK  ADVISORY  WRITE 33 fe:00:6 0 EOF\n\
                      3: FLOCK  ADVISORY  READ 0 fe:00:7 0 EOF\n\
                      4: garbage\n\n";
-        assert!(!is_ghost(std::process::id()));
-        assert!(is_ghost(u32::MAX), "beyond any process number");
+        assert!(!has_ended(std::process::id()));
+        assert!(has_ended(u32::MAX), "beyond any process number");
         for (file, pid) in [("fe:00:5", Some(22)), ("fe:00:6", None), ("fe:00:7", None), ("fe:00:55", None)] {
             assert_eq!(holder_in(locks, file), pid, "{file}");
         }

@@ -1,19 +1,18 @@
-//! A member that is a regular file or a block device.
+//! A member on a regular file or a block device.
 //!
-//! Transfers go straight to the device (`O_DIRECT`) where the file system
-//! takes that, and are read or written in place, from registered memory when
-//! the pool's arena is registered. A transfer that the kernel cuts short is
-//! continued; the end of the file is an error, and a member grows only when it is measured after somebody made it longer.
+//! Transfers bypass the page cache (`O_DIRECT`) where the file system supports that. They read and write in place, from
+//! registered memory when the pool's arena is registered. A partial transfer is continued; the end of the file is an
+//! error. A member grows only when it is measured after its file grew.
 //!
-//! It never touches a member that it could not lock, if a lock was asked for
-//! (see [`Lock`]), and never creates one; [`create_sparse`] and [`create_preallocated`] do.
+//! It never touches a member that it could not lock, if a lock was asked for (see [`Lock`]). It never creates one
+//! either; [`create_sparse`] and [`create_preallocated`] do.
 
 mod aliases;
-mod copied;
+mod bounce;
 mod holes;
 mod lock;
 mod probe;
-mod still;
+mod state;
 
 use crate::descriptor::Descriptor;
 use crate::transfer;
@@ -32,72 +31,72 @@ use std::rc::Rc;
 pub use holes::{has_data, holes};
 pub use lock::Lock;
 use probe::Probed;
-use still::Still;
+use state::FileState;
 
 /// How to open a [`FileMember`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenOptions {
     /// Refuse every change.
     pub read_only: bool,
-    /// Whether to go past the page cache.
+    /// Whether to bypass the page cache.
     pub direct: Direct,
-    /// Who else may hold the member meanwhile.
+    /// Which other users may hold the member meanwhile.
     pub lock: Lock,
-    /// Take a regular file to be as long as the next multiple of so many bytes, a power of two: what it lacks reads as
-    /// zeros, and is there from the first write behind its end on. 0: it is as long as it is.
+    /// Treat a regular file as extended to the next multiple of this many bytes, a power of two. The missing part reads
+    /// as zeros, and exists from the first write beyond the file's end. 0: the file's own length.
     pub whole_bytes: u64,
 }
 
 impl Default for OpenOptions {
-    /// Writable, direct where possible, held exclusively.
+    /// Writable, direct where possible, locked exclusively.
     fn default() -> Self {
         Self { read_only: false, direct: Direct::Auto, lock: Lock::Exclusive, whole_bytes: 0 }
     }
 }
 
-/// Whether transfers go past the page cache.
+/// Whether transfers bypass the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direct {
-    /// Yes, where the file system takes it and says how to align.
+    /// Yes, where the file system supports it and reports the alignment.
     Auto,
-    /// No. For members on file systems that do it badly.
+    /// No. For file systems with poor support.
     Never,
 }
 
-/// Why a member could not be opened; each names the member.
+/// Why a member could not be opened. Each variant names the member.
 #[derive(Debug)]
 pub enum OpenError {
-    /// Somebody else, or this process itself, holds the lock.
+    /// Another process, or this process itself, holds the lock.
     Locked {
         /// The member.
         path: PathBuf,
-        /// The process that holds it, if that can be told.
+        /// The id of the process that holds it, if known.
         holder: Option<u32>,
     },
-    /// The kernel or another process holds the block device exclusively.
+    /// The kernel or another process has claimed the block device.
     Busy {
         /// The member.
         path: PathBuf,
     },
     /// Neither a regular file nor a block device.
     NotAMember {
-        /// What was to be the member.
+        /// The path that was opened.
         path: PathBuf,
     },
-    /// The same bytes are in use by another path: a file behind a loop device, or a loop device over a file.
+    /// The same bytes are in use through another path: a file behind a loop device, or a loop device over a file.
     Alias {
         /// The member.
         path: PathBuf,
-        /// The other path, and why that cannot be had.
+        /// The other path, and why it is not available.
         source: Box<OpenError>,
     },
-    /// The system refuses.
+    /// The operating system refuses.
     System {
         /// The member.
         path: PathBuf,
         /// What could not be done.
         action: &'static str,
-        /// The system's words.
+        /// The operating system's error.
         source: io::Error,
     },
 }
@@ -118,12 +117,12 @@ impl OpenError {
         }
     }
 
-    /// Whether another user might open it.
+    /// Whether another user might be able to open it.
     pub fn is_permission_denied(&self) -> bool {
         matches!(self, Self::System { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
     }
 
-    /// What is the matter, without the member.
+    /// The reason, without the member's name.
     pub fn reason(&self) -> String {
         match self {
             Self::Locked { holder, .. } => format!("in use{}", lock::by(holder)),
@@ -162,18 +161,18 @@ pub struct FileMember {
     limits: Growing<Limits>,
     is_block_device: bool,
     is_direct: bool,
-    /// Where it ended when it was opened, if it is taken to be longer.
+    /// The file's length at the open, if the file is treated as longer.
     short_end: Option<u64>,
-    still: Still,
+    state: FileState,
 }
 
-/// A file or block device that is open and locked, and not yet a member of a thread's executor: what takes its time, or
-/// does not come back where a file system hangs, can be done on a thread of its own.
+/// A file or block device that is open and locked, but not bound to an executor yet. So the open, which is slow or
+/// hangs on some file systems, can run on another thread.
 #[derive(Debug)]
 pub struct OpenFile {
     path: PathBuf,
     fd: OwnedFd,
-    /// Locks of the same bytes by other paths.
+    /// Locks of the same bytes through other paths.
     aliases: Vec<OwnedFd>,
     probed: Probed,
     is_block_device: bool,
@@ -183,7 +182,7 @@ impl OpenFile {
     /// Opens an existing file or block device.
     ///
     /// # Errors
-    /// See [`OpenError`]; nothing has been changed then.
+    /// See [`OpenError`]; nothing was changed then.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, OpenError> {
         let (fd, is_block_device) = open(path, options)?;
         let aliases = aliases::lock_aliases(path, &fd, options.lock)?;
@@ -192,7 +191,7 @@ impl OpenFile {
         Ok(Self { path: path.to_owned(), fd, aliases, probed, is_block_device })
     }
 
-    /// The member on the current thread's executor.
+    /// Binds the member to the current thread's executor.
     ///
     /// # Panics
     /// When the thread has no executor.
@@ -201,7 +200,7 @@ impl OpenFile {
         let descriptor = Descriptor::registered(fd, aliases);
         FileMember {
             path,
-            still: Still::of(&descriptor),
+            state: FileState::of(&descriptor),
             descriptor,
             limits: Growing::new(probed.limits),
             is_block_device,
@@ -215,7 +214,7 @@ impl FileMember {
     /// Opens an existing member on the current thread's executor.
     ///
     /// # Errors
-    /// See [`OpenError`]; nothing has been changed then.
+    /// See [`OpenError`]; nothing was changed then.
     ///
     /// # Panics
     /// When the thread has no executor.
@@ -228,49 +227,49 @@ impl FileMember {
         &self.path
     }
 
-    /// Whether it is a block device rather than a regular file.
+    /// Whether it is a block device.
     pub fn is_block_device(&self) -> bool {
         self.is_block_device
     }
 
-    /// Whether transfers go past the page cache.
+    /// Whether transfers bypass the page cache.
     pub fn is_direct(&self) -> bool {
         self.is_direct
     }
 
-    /// An operation's failure. A transfer that ends too soon may have come to a new end of the member, and so may one of a
-    /// device without room.
+    /// The error of a failed operation. A truncated transfer, or a device without space, may mean that the member
+    /// became shorter, so its length is checked.
     fn failed(&self, request: Request, source: io::Error) -> MemberError {
         let Request { operation, at, bytes } = request;
-        self.look();
-        if let Some(reason) = self.still.forbids_reads() {
+        self.refresh_state();
+        if let Some(reason) = self.state.forbids_reads() {
             return self.gone(request, reason);
         }
         MemberFault { kind: kind_of(operation, &source), operation, at: MemberByte(at), bytes, source: Rc::new(source) }
             .into()
     }
 
-    /// How long it has to be, at the least.
+    /// The minimum length of the file, in bytes.
     fn bytes_needed(&self) -> u64 {
         self.short_end.unwrap_or(self.limits().bytes)
     }
 
-    /// Looks whether it is as long as it was, and still has a name.
-    fn look(&self) {
+    /// Checks that the file is not shorter than it was, and still has a name.
+    fn refresh_state(&self) {
         match self.is_block_device {
-            true => probe::length(&*self.descriptor).map_or((), |now| self.still.note_length(now, self.bytes_needed())),
-            false => self.still.look(&self.descriptor, self.bytes_needed()),
+            true => probe::length(&*self.descriptor).map_or((), |now| self.state.note_length(now, self.bytes_needed())),
+            false => self.state.check(&self.descriptor, self.bytes_needed()),
         }
     }
 
-    /// Refuses everything of a member that is not what it was.
-    fn check_still(&self, request: Request) -> Result<(), MemberError> {
+    /// Refuses operations on a file that was truncated or removed.
+    fn check_state(&self, request: Request) -> Result<(), MemberError> {
         let reason = match request.operation {
-            Operation::Read => self.still.forbids_reads(),
-            _ if self.is_block_device => self.still.forbids_changes(),
+            Operation::Read => self.state.forbids_reads(),
+            _ if self.is_block_device => self.state.forbids_changes(),
             _ => {
-                self.still.look_once_a_round(&self.descriptor, self.bytes_needed());
-                self.still.forbids_changes()
+                self.state.check_once_per_round(&self.descriptor, self.bytes_needed());
+                self.state.forbids_changes()
             }
         };
         match reason {
@@ -285,9 +284,9 @@ impl FileMember {
         MemberFault { kind: MemberErrorKind::Gone, operation, at: MemberByte(at), bytes, source }.into()
     }
 
-    /// Refuses what does not lie within the member.
+    /// Refuses ranges beyond the member.
     fn check(&self, request: Request) -> Result<(), MemberError> {
-        self.check_still(request)?;
+        self.check_state(request)?;
         let end = request.at.checked_add(request.bytes);
         let bytes = self.limits().bytes;
         if end.is_some_and(|end| end <= bytes) {
@@ -297,17 +296,17 @@ impl FileMember {
         Err(self.failed(request, io::Error::new(io::ErrorKind::UnexpectedEof, text)))
     }
 
-    /// Takes note of a partial result; returns whether the transfer is whole.
+    /// Adds up a partial result. Returns whether the transfer is complete.
     fn progress(&self, request: Request, done: &mut u64, result: io::Result<u32>) -> Result<bool, MemberError> {
         match result {
             Ok(moved) => {
                 *done += u64::from(moved);
-                // A direct transfer stops between blocks only where the file ends.
+                // A direct transfer stops between blocks only at the end of the file.
                 let between_blocks = done.is_multiple_of(u64::from(self.limits().logical_block_bytes));
                 if moved == 0 || !between_blocks && *done < request.bytes {
                     let text = format!("only {done} of {} bytes", request.bytes);
                     return Err(match request.operation {
-                        // Of a write that is all there is room for.
+                        // A short write means that there is no space for more.
                         Operation::Write => self.failed(request, io::Error::from_raw_os_error(libc::ENOSPC)),
                         _ => self.failed(request, io::Error::new(io::ErrorKind::UnexpectedEof, text)),
                     });
@@ -319,8 +318,9 @@ impl FileMember {
         }
     }
 
-    /// Makes up for what a file lacks that is taken to be longer, when a read has come to its end; the read's new result.
-    fn make_up(&self, at: u64, result: io::Result<u32>, rest: &mut [u8]) -> io::Result<u32> {
+    /// Completes a read that reached the end of a file that is treated as longer, with zeros. Returns the read's new
+    /// result.
+    fn pad_short_file(&self, at: u64, result: io::Result<u32>, rest: &mut [u8]) -> io::Result<u32> {
         match (self.short_end, result) {
             (Some(end), Ok(moved)) if (moved as usize) < rest.len() && at + u64::from(moved) >= end => {
                 rest[moved as usize..].fill(0);
@@ -343,7 +343,7 @@ impl FileMember {
             match result {
                 Ok(_) => return Ok(()),
                 Err(error) if kind_of(request.operation, &error) == MemberErrorKind::Unsupported => refused = error,
-                // A hole, which comes next, gives room back.
+                // Punching a hole, the next mode, needs no space.
                 Err(error) if kind_of(request.operation, &error) == MemberErrorKind::NoSpace && !is_last => {
                     refused = error
                 }
@@ -354,7 +354,7 @@ impl FileMember {
     }
 }
 
-/// Transfers from and to the memory that they are given.
+/// Transfers to and from the caller's own memory.
 impl FileMember {
     async fn read_in_place(&self, at: MemberByte, mut into: Buffer) -> (Result<(), MemberError>, Buffer) {
         let request = Request { operation: Operation::Read, at: at.0, bytes: into.len() as u64 };
@@ -363,7 +363,7 @@ impl FileMember {
         while let Ok(false) = outcome {
             let (result, back) = transfer::read(&self.descriptor, at.0 + done, into, done as usize).await;
             into = back;
-            let result = self.make_up(at.0 + done, result, &mut into[done as usize..]);
+            let result = self.pad_short_file(at.0 + done, result, &mut into[done as usize..]);
             outcome = self.progress(request, &mut done, result);
         }
         (outcome.map(drop), into)
@@ -420,7 +420,7 @@ impl fmt::Debug for FileMember {
     }
 }
 
-/// What was asked, for bounds and errors.
+/// The operation and its range, for bounds checks and errors.
 #[derive(Clone, Copy)]
 struct Request {
     operation: Operation,
@@ -437,7 +437,7 @@ impl Member for FileMember {
         self.limits.latest()
     }
 
-    /// One that cannot be measured, or became shorter, is as long as it was: what is not there is an error when it is asked for.
+    /// A member that cannot be measured, or became shorter, keeps its length: access to the missing part is an error.
     fn measure(&self) {
         let limits = self.limits();
         if let Ok(bytes) = probe::length(&*self.descriptor)
@@ -450,8 +450,8 @@ impl Member for FileMember {
     async fn read(&self, at: MemberByte, into: Buffer) -> (Result<(), MemberError>, Buffer) {
         let (result, into) = self.read_in_place(at, into).await;
         match result {
-            Err(error) if self.is_refused_for_shape(&error) => {
-                let (result, mut into) = Box::pin(self.read_copied(at, vec![into])).await;
+            Err(error) if self.needs_bounce(&error) => {
+                let (result, mut into) = Box::pin(self.read_bounced(at, vec![into])).await;
                 (result, into.remove(0))
             }
             result => (result, into),
@@ -461,28 +461,28 @@ impl Member for FileMember {
     async fn read_vectored(&self, at: MemberByte, into: Vec<Buffer>) -> (Result<(), MemberError>, Vec<Buffer>) {
         let (result, into) = self.read_vectored_in_place(at, into).await;
         match result {
-            Err(error) if self.is_refused_for_shape(&error) => Box::pin(self.read_copied(at, into)).await,
+            Err(error) if self.needs_bounce(&error) => Box::pin(self.read_bounced(at, into)).await,
             result => (result, into),
         }
     }
 
     async fn write(&self, at: MemberByte, from: Block) -> Result<(), MemberError> {
         match self.write_in_place(at, from).await {
-            (Err(error), from) if self.is_refused_for_shape(&error) => Box::pin(self.write_copied(at, &[from])).await,
+            (Err(error), from) if self.needs_bounce(&error) => Box::pin(self.write_bounced(at, &[from])).await,
             (result, _) => result,
         }
     }
 
     async fn write_vectored(&self, at: MemberByte, from: Vec<Block>) -> Result<(), MemberError> {
         match self.write_vectored_in_place(at, from).await {
-            (Err(error), from) if self.is_refused_for_shape(&error) => Box::pin(self.write_copied(at, &from)).await,
+            (Err(error), from) if self.needs_bounce(&error) => Box::pin(self.write_bounced(at, &from)).await,
             (result, _) => result,
         }
     }
 
     async fn flush(&self) -> Result<(), MemberError> {
         let request = Request { operation: Operation::Flush, at: 0, bytes: 0 };
-        self.check_still(request)?;
+        self.check_state(request)?;
         let (result, ()) = transfer::sync_data(&self.descriptor).await;
         result.map(drop).map_err(|error| self.failed(request, error))
     }
@@ -498,16 +498,16 @@ impl Member for FileMember {
     }
 }
 
-/// The kind of a system error, by what is to be done about it.
+/// The kind of a system error, by the reaction that it calls for.
 fn kind_of(operation: Operation, error: &io::Error) -> MemberErrorKind {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         return MemberErrorKind::Short;
     }
     match error.raw_os_error() {
-        // The last is what a limit on the length of files comes to (RLIMIT_FSIZE).
+        // EFBIG comes from a limit on the length of files (RLIMIT_FSIZE).
         Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => MemberErrorKind::NoSpace,
         Some(libc::ENODEV | libc::ENXIO | libc::EBADF | libc::ESHUTDOWN | libc::ECANCELED) => MemberErrorKind::Gone,
-        // A file system or device that was made read-only underneath is no bad sector.
+        // A file system or device that became read-only is no bad sector.
         Some(libc::EROFS | libc::EPERM | libc::EACCES) if operation != Operation::Read => MemberErrorKind::Gone,
         Some(libc::ETIMEDOUT) => MemberErrorKind::TimedOut,
         Some(libc::EOPNOTSUPP) => MemberErrorKind::Unsupported,
@@ -515,14 +515,14 @@ fn kind_of(operation: Operation, error: &io::Error) -> MemberErrorKind {
     }
 }
 
-/// Opens and locks; returns whether it is a block device.
+/// Opens and locks. Returns whether it is a block device.
 fn open(path: &Path, options: &OpenOptions) -> Result<(OwnedFd, bool), OpenError> {
     let refused = |source| OpenError::system(path, "open", source);
-    // Looked at first: opening a pipe would wait, and some devices act on being opened.
+    // Checked before the open: opening a pipe would block, and some devices act on an open.
     let is_block_device = is_block_device(path, &rustix::fs::stat(path).map_err(refused)?)?;
     let mut flags = OFlags::CLOEXEC | if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
     if is_block_device && options.lock != Lock::None {
-        // What the kernel's own users of block devices respect.
+        // The kernel's own users of block devices respect this claim.
         flags |= OFlags::EXCL;
     }
     let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|source| match source {
@@ -530,7 +530,7 @@ fn open(path: &Path, options: &OpenOptions) -> Result<(OwnedFd, bool), OpenError
         source => refused(source),
     })?;
     if self::is_block_device(path, &rustix::fs::fstat(&fd).map_err(refused)?)? != is_block_device {
-        return Err(OpenError::NotAMember { path: path.to_owned() }); // replaced under our hands
+        return Err(OpenError::NotAMember { path: path.to_owned() }); // replaced since the check
     }
     lock::lock(path, &fd, options.lock)?;
     Ok((fd, is_block_device))
@@ -544,19 +544,19 @@ fn is_block_device(path: &Path, status: &rustix::fs::Stat) -> Result<bool, OpenE
     }
 }
 
-/// Creates a file of `bytes` that takes no space yet, readable by its owner alone.
+/// Creates a sparse file of `bytes`, readable by its owner alone.
 ///
 /// # Errors
-/// When it exists already, and when the file system refuses; then no file is left.
+/// When the file exists already, and when the file system refuses; then no file is left.
 pub fn create_sparse(path: &Path, bytes: u64) -> io::Result<()> {
     create(path, |file| file.set_len(bytes))
 }
 
-/// Creates a file of `bytes` zeros that has its space already, readable by its owner alone. Where the file system
-/// cannot set space aside, it is as [`create_sparse`] makes it.
+/// Creates a file of `bytes` zeros with allocated space, readable by its owner alone. Where the file system cannot
+/// preallocate, it creates a sparse file.
 ///
 /// # Errors
-/// As [`create_sparse`].
+/// The same as of [`create_sparse`].
 pub fn create_preallocated(path: &Path, bytes: u64) -> io::Result<()> {
     create(path, |file| {
         let allocate = || rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes);
@@ -570,7 +570,7 @@ pub fn create_preallocated(path: &Path, bytes: u64) -> io::Result<()> {
 fn create(path: &Path, set_size: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
     set_size(&file).inspect_err(|_| {
-        // The error that matters is the first one.
+        // Only the first error matters.
         let _ = std::fs::remove_file(path);
     })
 }

@@ -1,8 +1,7 @@
-//! What a file or block device can do and prefers.
+//! Finds out what a file or block device supports and prefers. It never changes data.
 //!
-//! Facts come from statx(2) (`STATX_DIOALIGN`, Linux 6.1), the block layer's
-//! ioctls, and `/sys/dev/block/*/queue`; where none of them speaks, the
-//! cautious answer is taken.
+//! Facts come from statx(2) (`STATX_DIOALIGN`, Linux 6.1), the block layer's ioctls, and `/sys/dev/block/*/queue`.
+//! Where none of them tells, the conservative value is used.
 
 use super::{Direct, OpenOptions};
 use engine::Limits;
@@ -11,21 +10,21 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The unit of md's format, and the block size of a file that takes any.
+/// The unit of md's format, in bytes, and the block size of a file without an alignment.
 const SECTOR_BYTES: u32 = 512;
 
-/// What buffers are aligned to; a file that wants more is not done directly.
+/// The alignment of buffers, in bytes. A file that needs more is not opened for direct I/O.
 const BUFFER_ALIGNMENT: u32 = engine::buffer::ALIGNMENT as u32;
 
 #[derive(Debug)]
 pub(super) struct Probed {
     pub(super) limits: Limits,
     pub(super) is_direct: bool,
-    /// Where a file ends that is taken to be longer.
+    /// The file's own length, if it is treated as longer.
     pub(super) short_end: Option<u64>,
 }
 
-/// Finds the limits out and turns `O_DIRECT` on where it is possible.
+/// Determines the limits, and turns `O_DIRECT` on where possible.
 pub(super) fn probe(fd: &OwnedFd, is_block_device: bool, options: &OpenOptions) -> io::Result<Probed> {
     let dio_align = StatxFlags::from_bits_retain(libc::STATX_DIOALIGN);
     let status = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | dio_align)?;
@@ -51,7 +50,7 @@ pub(super) fn probe(fd: &OwnedFd, is_block_device: bool, options: &OpenOptions) 
     }
 }
 
-/// How long a file or device is now. Nothing here goes by the descriptor's position.
+/// The current length of a file or device. Nothing in this crate uses the descriptor's position.
 pub(super) fn length(fd: &impl AsFd) -> io::Result<u64> {
     Ok(rustix::fs::seek(fd, SeekFrom::End(0))?)
 }
@@ -65,28 +64,27 @@ fn file_limits(status: &Statx, options: &OpenOptions) -> Limits {
     Limits {
         bytes: status.stx_size,
         logical_block_bytes: SECTOR_BYTES,
-        // The unit in which the file system writes; some give no power of two.
+        // The unit in which the file system writes. Some report no power of two.
         physical_block_bytes: status.stx_blksize.clamp(SECTOR_BYTES, 1 << 20).next_power_of_two(),
         optimal_bytes: 0,
         longest_bytes: 0,
         synchronous: false,
-        // Nearly every file system can; one that cannot says so when asked.
+        // Nearly every file system can punch holes. Any other reports that when asked.
         discards: !options.read_only,
-        // fallocate(2): a hole reads as zeros; so does one that is punched in a block device.
+        // fallocate(2): a hole reads as zeros, also one that is punched in a block device.
         discards_to_zeros: !options.read_only,
         volatile_cache: true,
     }
 }
 
-/// What `O_DIRECT` on a regular file asks for; `None` when it is impossible or
-/// nobody can tell.
+/// The alignment that `O_DIRECT` on a regular file needs, in bytes. `None` when it is unsupported or unknown.
 fn file_alignment(status: &Statx) -> Option<u32> {
     if status.stx_mask & libc::STATX_DIOALIGN != 0 {
-        // Zero says that the file does not take it.
+        // Zero means that the file does not support it.
         let bytes = status.stx_dio_offset_align.max(status.stx_dio_mem_align);
         return (status.stx_dio_offset_align != 0).then_some(bytes);
     }
-    // Before Linux 6.1: the block size of the device below, where there is just one.
+    // Before Linux 6.1: the block size of the underlying device, if there is just one.
     queue_number(status.stx_dev_major, status.stx_dev_minor, "logical_block_size")?.try_into().ok()
 }
 
@@ -94,7 +92,7 @@ fn device_limits(fd: &OwnedFd, status: &Statx, options: &OpenOptions) -> io::Res
     let (major, minor) = (status.stx_rdev_major, status.stx_rdev_minor);
     let number = |name| queue_number(major, minor, name).unwrap_or(0);
     let logical_block_bytes = rustix::fs::ioctl_blksszget(fd)?.max(SECTOR_BYTES);
-    // A hole is punched by way of write-zeroes (`blkdev_fallocate`), never by a discard that promises nothing.
+    // A hole is punched by write-zeroes (`blkdev_fallocate`), never by a discard without a guarantee.
     let discards = !options.read_only && number("write_zeroes_max_bytes") > 0;
     let optimal_bytes = u32::try_from(number("optimal_io_size")).unwrap_or(0);
     Ok(Limits {
@@ -110,10 +108,10 @@ fn device_limits(fd: &OwnedFd, status: &Statx, options: &OpenOptions) -> io::Res
     })
 }
 
-/// An attribute of a device's request queue; a partition has its disk's.
+/// An attribute of a device's request queue. A partition has that of its disk.
 fn queue_text(major: u32, minor: u32, name: &str) -> Option<String> {
     let device = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-    // Not `..` of the link: that would be the directory of links.
+    // `canonicalize` first, because `..` of the link is the directory of links.
     let device = device.canonicalize().ok()?;
     let read = |device: &Path| std::fs::read_to_string(device.join("queue").join(name)).ok();
     let text = read(&device).or_else(|| read(device.parent()?))?;

@@ -1,5 +1,5 @@
-//! What the tests and the benchmark of this crate share.
-#![allow(dead_code)] // each of them uses a part
+//! Helpers for the tests and the benchmark of this crate.
+#![allow(dead_code)] // each of its users needs a part
 
 use engine::{Buffer, Pool};
 use mdspace_io::{Executor, Options};
@@ -16,14 +16,14 @@ pub(crate) fn executor() -> (Executor, Pool) {
     (Executor::new(&Options::new(pool.clone())).expect("io_uring"), pool)
 }
 
-/// Keeps other tests of the process waiting. Between its fork and its exec a child has a copy of every descriptor, so
-/// what one test has closed could be in use a moment longer through a program that another starts.
+/// Excludes the other tests of the process. Between fork and exec, a child process has a copy of every descriptor. So a
+/// program started by one test may briefly hold what another test has just closed.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner) // the test that failed with it has said so
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner) // the failed test has reported it
 }
 
-/// Bytes that differ from place to place and from seed to seed.
+/// Bytes that differ between offsets and between seeds.
 pub(crate) fn fill(buffer: &mut [u8], seed: u64) {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for piece in buffer.chunks_mut(8) {
@@ -39,29 +39,28 @@ pub(crate) fn filled(pool: &Pool, bytes: usize, seed: u64) -> Buffer {
     buffer
 }
 
-/// Polls a future a single time.
+/// Polls a future once.
 pub(crate) async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context))).await
 }
 
-/// Says, past the test harness's capture, that a test did not run and why; in
-/// CI that is a failure.
+/// Reports, despite the harness's capture of output, that a test did not run, and why. In CI that is a failure.
 pub(crate) fn did_not_run(test: &str, reason: &str) {
     assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{test} did not run: {reason}");
     writeln!(std::io::stderr(), "did not run: {test}: {reason}").expect("standard error");
 }
 
-/// A loop block device over a sparse file, taken down when dropped.
+/// A loop device over a sparse file, detached when dropped.
 pub(crate) struct LoopDevice {
     path: PathBuf,
     _backing: Option<tempfile::NamedTempFile>,
 }
 
 impl LoopDevice {
-    /// Over a file on tmpfs, which needs `/dev/shm`.
+    /// A device over a file on tmpfs, which needs `/dev/shm`.
     ///
     /// # Errors
-    /// Why this is not possible here.
+    /// The reason why that is not possible here.
     pub(crate) fn new(bytes: u64) -> Result<Self, String> {
         let backing = tempfile::Builder::new().tempfile_in("/dev/shm").map_err(|error| error.to_string())?;
         backing.as_file().set_len(bytes).map_err(|error| error.to_string())?;
@@ -70,10 +69,10 @@ impl LoopDevice {
         Ok(device)
     }
 
-    /// Over a file or block device that is there, with more of losetup's options.
+    /// A device over an existing file or block device, with further options of losetup.
     ///
     /// # Errors
-    /// Why this is not possible here.
+    /// The reason why that is not possible here.
     pub(crate) fn over(path: &Path, options: &[&str]) -> Result<Self, String> {
         let output = Command::new("losetup")
             .args(["--find", "--show"])
@@ -95,7 +94,7 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        // Should it fail, the device goes when its last user does.
+        // If it fails, the device disappears with its last user.
         let _ = Command::new("losetup").arg("--detach").arg(&self.path).status();
     }
 }

@@ -1,11 +1,12 @@
-//! AVX2: thirty-two bytes, products looked up by nibble.
+//! AVX2: thirty-two bytes, products by nibble lookup. It never checks that the processor has the instructions; see
+//! [`Vector`]. Source: Intel's intrinsics guide.
 
 use std::arch::x86_64::*;
 
 use crate::gf;
 use crate::vector::{Scale, Vector};
 
-/// A register; exists only where there is AVX2.
+/// A register. A value exists only on processors with AVX2.
 #[derive(Clone, Copy)]
 pub(crate) struct Bytes32(pub(super) __m256i);
 
@@ -49,8 +50,8 @@ impl Vector for Bytes32 {
         Self(unsafe { _mm256_set1_epi8(gf::PIVOT as i8) })
     }
 
-    /// A shuffle gives zero where a byte's highest bit is set, and else what it
-    /// looks up: the reduction in one instruction, but of the others.
+    /// A shuffle returns zero for a byte with its highest bit set, and otherwise a table entry. So one instruction
+    /// reduces, but inverted: the other bytes.
     #[inline(always)]
     fn horner(self, next: Self) -> Self {
         // SAFETY: a register exists, so the instructions do.

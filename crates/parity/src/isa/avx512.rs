@@ -1,14 +1,15 @@
-//! AVX-512 (F and BW): sixty-four bytes, products looked up by nibble.
+//! AVX-512 (F and BW): sixty-four bytes, products by nibble lookup. It never checks that the processor has the
+//! instructions; see [`Vector`]. Source: Intel's intrinsics guide.
 
 use std::arch::x86_64::*;
 
 use crate::gf;
 use crate::vector::{Scale, Vector};
 
-/// Truth table of a three-way exclusive or, for `vpternlog`.
+/// The truth table of a three-way exclusive or, for `vpternlog`.
 const XOR3: i32 = 0x96;
 
-/// A register; exists only where there is AVX-512 F and BW.
+/// A register. A value exists only on processors with AVX-512 F and BW.
 #[derive(Clone, Copy)]
 pub(crate) struct Bytes64(pub(super) __m512i);
 

@@ -1,5 +1,6 @@
-//! GFNI: a product with a constant is one instruction, `gf2p8affineqb` with
-//! the constant's bit matrix. On AVX2's and on AVX-512's registers.
+//! GFNI: a product with a constant is one instruction, `gf2p8affineqb` with the constant's bit matrix, on AVX2's and
+//! AVX-512's registers. It never checks that the processor has the instructions; see [`Vector`]. Source: Intel's
+//! intrinsics guide.
 
 use std::arch::x86_64::*;
 
@@ -8,11 +9,11 @@ use super::avx512::Bytes64;
 use crate::gf;
 use crate::vector::{Scale, Vector};
 
-/// An AVX2 register; exists only where there are AVX2 and GFNI.
+/// An AVX2 register. A value exists only on processors with AVX2 and GFNI.
 #[derive(Clone, Copy)]
 pub(crate) struct Affine32(Bytes32);
 
-/// An AVX-512 register; exists only where there are AVX-512 F, BW and GFNI.
+/// An AVX-512 register. A value exists only on processors with AVX-512 F, BW and GFNI.
 #[derive(Clone, Copy)]
 pub(crate) struct Affine64(Bytes64);
 
@@ -50,7 +51,7 @@ impl Vector for Affine32 {
 }
 
 impl Scale for Affine32 {
-    /// The bit matrix, for each eight bytes.
+    /// The bit matrix, repeated for each eight bytes.
     type Factor = __m256i;
 
     #[inline(always)]
@@ -110,7 +111,7 @@ impl Vector for Affine64 {
         self.mul(unsafe { Self::factor(2) })
     }
 
-    /// Multiplies by 4 at once: one sum of three instead of two of two.
+    /// Multiplies by 4 at once: one three-way sum instead of two two-way sums.
     #[inline(always)]
     fn horner2(self, high: Self, low: Self) -> Self {
         // SAFETY: a register exists, so the instructions do.
@@ -119,7 +120,7 @@ impl Vector for Affine64 {
 }
 
 impl Scale for Affine64 {
-    /// The bit matrix, for each eight bytes.
+    /// The bit matrix, repeated for each eight bytes.
     type Factor = __m512i;
 
     #[inline(always)]

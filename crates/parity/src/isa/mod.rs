@@ -1,5 +1,5 @@
-//! Registers of the instruction sets, each no more than a translation of
-//! [`Vector`](crate::vector::Vector) into intrinsics.
+//! Registers of the instruction sets. Each only translates [`Vector`](crate::vector::Vector) into intrinsics, and
+//! contains no algorithm.
 
 pub(crate) mod portable;
 

@@ -1,6 +1,7 @@
-//! Registers of two machine words, for any processor. Bytes are worked on
-//! side by side within a word; compilers turn the pair into a vector where
-//! there is one (SSE2, NEON). There is no fast product with a constant.
+//! Registers of two machine words, for any processor. They hold bytes side by side; compilers turn the pair into a
+//! vector register where there is one (SSE2, NEON). They never use intrinsics, and have no fast product with a
+//! constant. Source: H. P. Anvin, "The mathematics of
+//! RAID-6", on multiplication by two.
 
 use crate::vector::Vector;
 
@@ -28,13 +29,13 @@ impl Vector for Words {
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Self {
-        // SAFETY: the caller lets these bytes be read; any alignment will do.
+        // SAFETY: the caller promises readable bytes; any alignment is allowed.
         Self(unsafe { from.cast::<[u64; 2]>().read_unaligned() })
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut u8) {
-        // SAFETY: the caller lets these bytes be written; any alignment will do.
+        // SAFETY: the caller promises writable bytes; any alignment is allowed.
         unsafe { to.cast::<[u64; 2]>().write_unaligned(self.0) }
     }
 
@@ -47,7 +48,7 @@ impl Vector for Words {
     fn double(self) -> Self {
         each(self, |word| {
             let carries = word & splat(0x80);
-            // A carry of 0x80 becomes 0x100 - 1 = 0xff: reduce this byte.
+            // A carry of 0x80 becomes 0x100 - 1 = 0xff: this byte is reduced.
             let reduce = (carries << 1).wrapping_sub(carries >> 7);
             (word & splat(0x7f)) << 1 ^ reduce & splat(0x1d)
         })

@@ -1,6 +1,6 @@
-//! Registers that are stored past the cache: memory is not read before it is
-//! overwritten, and the cache keeps what it has. For results that no processor
-//! will look at soon; for others it costs more than it gains.
+//! Registers with non-temporal stores: memory is not read before it is overwritten, and the cache keeps its contents.
+//! They pay for results that no processor reads soon, and never otherwise (docs/notes.md has the figures). Source:
+//! Intel's optimization manual.
 
 use std::arch::x86_64::*;
 
@@ -8,12 +8,12 @@ use super::avx2::Bytes32;
 use super::gfni::Affine64;
 use crate::vector::{Scale, Vector};
 
-/// A register that can be stored past the cache.
+/// A register with a non-temporal store.
 pub(crate) trait PastCache: Scale {
-    /// Writes the bytes to `to`, which is aligned to them.
+    /// Writes the bytes to `to`, bypassing the cache.
     ///
     /// # Safety
-    /// `to` is aligned to `BYTES`, and so many bytes may be written.
+    /// `to` is aligned to `BYTES`, and that many bytes may be written.
     unsafe fn stream(self, to: *mut u8);
 }
 
@@ -33,7 +33,7 @@ impl PastCache for Affine64 {
     }
 }
 
-/// A register; exists only where `V` does.
+/// A register. A value exists only where `V` does.
 #[derive(Clone, Copy)]
 pub(crate) struct Streaming<V>(V);
 
@@ -52,10 +52,10 @@ impl<V: PastCache> Vector for Streaming<V> {
         Self(unsafe { V::load(from) })
     }
 
-    /// Past the cache where `to` is aligned to the register, else through it.
+    /// Bypasses the cache if `to` is aligned to the register.
     #[inline(always)]
     unsafe fn store(self, to: *mut u8) {
-        // SAFETY: the caller's promise, and the one store that needs an aligned address has it.
+        // SAFETY: the caller's promise; the store that needs an aligned address gets one.
         unsafe {
             match to.addr().is_multiple_of(V::BYTES) {
                 true => self.0.stream(to),
@@ -66,7 +66,7 @@ impl<V: PastCache> Vector for Streaming<V> {
 
     #[inline(always)]
     unsafe fn settle() {
-        // SAFETY: every processor with AVX2 has it.
+        // SAFETY: every processor with AVX2 has the instruction.
         unsafe { _mm_sfence() }
     }
 

@@ -1,5 +1,5 @@
-//! What the tests of this crate share: the oracle, the kernels that run here,
-//! and blocks at awkward places. Nothing here uses the crate's own tables.
+//! Helpers of this crate's tests: the oracle, the supported kernels, and blocks at awkward addresses. Nothing here uses
+//! the crate's own tables.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -7,8 +7,7 @@ use std::sync::Once;
 
 use mdspace_parity::{Kernel, Symbol, kernels};
 
-/// The product in GF(2^8): polynomials over bits multiplied, then divided by
-/// 0x11d with the remainder kept. Slow and obvious.
+/// The product in GF(2^8): a product of polynomials, then the remainder of the division by 0x11d. Slow and obvious.
 pub(crate) fn slow_mul(a: u8, b: u8) -> u8 {
     let mut product = 0u16;
     for bit in 0..8 {
@@ -29,7 +28,7 @@ pub(crate) fn slow_pow2(exponent: u8) -> u8 {
     (0..exponent).fold(1, |power, _| slow_mul(power, 2))
 }
 
-/// The sum of the terms at each byte, added to what is there.
+/// Adds the sum of the terms to each byte of the target.
 pub(crate) fn slow_combine(target: &mut [u8], terms: &[(u8, Vec<u8>)]) {
     for (coefficient, source) in terms {
         for (sum, &byte) in target.iter_mut().zip(source) {
@@ -38,7 +37,7 @@ pub(crate) fn slow_combine(target: &mut [u8], terms: &[(u8, Vec<u8>)]) {
     }
 }
 
-/// A block of the stripe whose data blocks are given with their exponents.
+/// A block of the stripe, from its data blocks and their exponents.
 pub(crate) fn slow_symbol(symbol: Symbol, data: &[(u8, Vec<u8>)], bytes: usize) -> Vec<u8> {
     let coefficient = |exponent| match symbol {
         Symbol::Data(wanted) => u8::from(wanted == exponent),
@@ -51,13 +50,12 @@ pub(crate) fn slow_symbol(symbol: Symbol, data: &[(u8, Vec<u8>)], bytes: usize) 
     block
 }
 
-/// The kernels that this processor can run. Says on the standard error (past
-/// the test harness's capture) which do not run.
+/// The kernels that this processor can run. It reports the others on standard error (despite the harness's capture of
+/// output).
 ///
 /// # Panics
-/// When the environment's MDSPACE_REQUIRE_KERNELS (names with commas between)
-/// names one that cannot run here: so that a machine that is relied on for an
-/// instruction set cannot pass the tests without it.
+/// When the environment's MDSPACE_REQUIRE_KERNELS (names separated by commas) names a kernel that cannot run here. So a
+/// machine that must cover an instruction set cannot pass without it.
 pub(crate) fn kernels_that_run() -> Vec<&'static Kernel> {
     static SAY: Once = Once::new();
     let (run, skipped): (Vec<&Kernel>, Vec<&Kernel>) = kernels().iter().partition(|kernel| kernel.is_supported());
@@ -77,7 +75,7 @@ pub(crate) fn kernels_that_run() -> Vec<&'static Kernel> {
     run
 }
 
-/// Bytes that look random and are the same in every run.
+/// Pseudo-random bytes, the same in every run.
 pub(crate) fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -89,8 +87,7 @@ pub(crate) fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-/// A block at a chosen distance from an aligned address, with a fence on both
-/// sides that shows if someone wrote there.
+/// A block at a chosen distance from an aligned address, with fences on both sides that reveal a write outside it.
 pub(crate) struct Fenced {
     memory: Vec<u8>,
     start: usize,
@@ -118,7 +115,7 @@ impl Fenced {
         &mut self.memory[self.start..][..self.bytes]
     }
 
-    /// Panics unless the block holds `expected` and all around it is as it was.
+    /// Panics unless the block holds `expected` and its surroundings are unchanged.
     pub(crate) fn assert_is(&self, expected: &[u8], what: &dyn std::fmt::Display) {
         let wrong = self.block().iter().zip(expected).position(|(got, want)| got != want);
         assert_eq!(wrong, None, "{what}: first wrong byte");

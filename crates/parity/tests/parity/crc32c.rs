@@ -1,17 +1,17 @@
-//! CRC-32C against the bits of its definition.
+//! CRC-32C against a bitwise implementation of its definition.
 
 use mdspace_parity::{CRC_BLOCK_BYTES, copy_with_crc32c, crc32c};
 use proptest::prelude::*;
 use std::cell::Cell;
 
-/// One bit after another.
+/// The definition, bit by bit.
 fn slow(bytes: &[u8]) -> u32 {
     let step = |crc: u32, _| if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
     !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
 }
 
 #[test]
-fn the_crc_of_the_standard_s_examples_is_theirs() {
+fn the_crcs_of_the_standards_examples_match() {
     // RFC 3720, B.4
     assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
     assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
@@ -45,7 +45,7 @@ proptest! {
         prop_assert_eq!(sum, slow(into));
         prop_assert_eq!(&*into, &bytes[at..at + CRC_BLOCK_BYTES]);
         let around = copy[..64 - at].iter().chain(&copy[64 - at + CRC_BLOCK_BYTES..]);
-        prop_assert!(around.into_iter().all(|byte| *byte == 0), "nothing else was written");
+        prop_assert!(around.into_iter().all(|byte| *byte == 0), "no byte around it was written");
 
         let bytes = if is_whole { &bytes[at..at + CRC_BLOCK_BYTES] } else { &bytes[at..] };
         prop_assert_eq!(crc32c(bytes), slow(bytes));

@@ -1,19 +1,17 @@
-//! Every kernel of the table against the oracle: each routine, at lengths
-//! around every register and span boundary, at all kinds of alignment, and
-//! every way to lose one or two blocks of a stripe.
+//! Every kernel of the table against the oracle. Each routine runs at lengths around every register and span
+//! boundary, at all kinds of alignment, and for every loss of one or two blocks of a stripe.
 
 use crate::common::{Fenced, kernels_that_run, noise, slow_combine, slow_mul, slow_pow2, slow_symbol};
 use mdspace_parity::{Kernel, Symbol, UnknownOrUnsupported, gf, kernels, recovery};
 use proptest::prelude::*;
 
-/// Around registers of 16, 32 and 64 bytes and spans of up to eight of them,
-/// and all small ones.
+/// Lengths around registers of 16, 32 and 64 bytes and spans of up to eight of them, and all small ones.
 fn lengths() -> Vec<usize> {
     let boundaries = [96, 128, 192, 256, 320, 512, 768, 1024, 4096];
     (0..=66).chain(boundaries.into_iter().flat_map(|bytes| [bytes - 1, bytes, bytes + 1])).collect()
 }
 
-/// How blocks of one computation lie: all aligned, all alike, all different.
+/// The alignments of one computation's blocks: all aligned, all equal, all different.
 const ALIGNMENTS: [fn(usize) -> usize; 4] = [|_| 0, |_| 1, |k| k * 16, |k| k * 7 + 3];
 
 #[test]
@@ -34,9 +32,8 @@ fn the_oracle_knows_the_published_powers_of_two() {
 
 #[test]
 fn every_kernel_computes_what_the_md_driver_wrote() {
-    // The first and the last bytes of P's and Q's members, after Linux 6.1 was
-    // given these four blocks as the first stripe of a RAID-6 of six members,
-    // layout parity-last, chunk 4 KiB.
+    // The first and the last bytes of P's and Q's members, as written by Linux 6.1. The four blocks are the first
+    // stripe of a RAID-6 of six members, layout parity-last, chunk 4 KiB.
     let p_written = (0xf001_0102_fc0d_0000_3801_01ec_3603_0848_u128, 0x6cd1_4dc6_4041_888c_4035_2100_221f_14f0);
     let q_written = (0x5ede_0217_c5fe_432d_33b0_cc6d_a694_0ad7_u128, 0x4b7a_52d2_1f32_a678_d9d9_b727_7f13_fe5d);
 
@@ -88,7 +85,7 @@ fn every_kernel_recovers_every_pair_of_lost_blocks_at_every_length_and_alignment
         let blocks: Vec<_> = symbols.iter().map(|&symbol| slow_symbol(symbol, &data, bytes)).collect();
         let fenced: Vec<_> = blocks.iter().enumerate().map(|(k, block)| Fenced::new(block, misalignment(k))).collect();
         let sources = |lost: &[Symbol], wanted| -> Vec<(u8, &[u8])> {
-            let terms = recovery(&exponents, lost, wanted).expect("two lost blocks can be had back");
+            let terms = recovery(&exponents, lost, wanted).expect("two lost blocks can be reconstructed");
             let block = |symbol| fenced[symbols.iter().position(|&s| s == symbol).expect("in the stripe")].block();
             terms.into_iter().map(|(coefficient, symbol)| (coefficient, block(symbol))).collect()
         };
@@ -150,7 +147,7 @@ fn p_and_q_of_the_widest_stripe_are_right() {
     }
 }
 
-/// Some terms of one length, with coefficients that favour the special ones.
+/// Some terms of one length, with a preference for special coefficients.
 fn terms() -> impl Strategy<Value = Vec<([u8; 2], Vec<u8>)>> {
     let coefficient = || prop_oneof![2 => Just(1), 1 => Just(0), 2 => any::<u8>()];
     (0usize..700, 0usize..12).prop_flat_map(move |(bytes, count)| {

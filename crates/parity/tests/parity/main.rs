@@ -1,4 +1,4 @@
-//! The public face of the crate against a slow oracle.
+//! The crate's public interface against a slow oracle.
 
 mod common;
 mod crc32c;

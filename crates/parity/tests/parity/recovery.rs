@@ -9,7 +9,7 @@ fn symbols(data: &[u8]) -> Vec<Symbol> {
     data.iter().map(|&exponent| Data(exponent)).chain([P, Q]).collect()
 }
 
-/// All ways to want one symbol while at most one more is lost.
+/// All cases of one wanted symbol and at most one other lost symbol.
 fn cases(data: &[u8]) -> Vec<(Symbol, Vec<Symbol>)> {
     let symbols = symbols(data);
     let others = |wanted| symbols.iter().copied().filter(move |&symbol| symbol != wanted);
@@ -18,7 +18,7 @@ fn cases(data: &[u8]) -> Vec<(Symbol, Vec<Symbol>)> {
 }
 
 #[test]
-fn every_symbol_comes_back_from_as_many_others_as_there_are_data_blocks() {
+fn every_symbol_is_computed_from_as_many_others_as_there_are_data_blocks() {
     let narrow = (1..=9).map(|count| (0..count).collect());
     for data in narrow.chain([vec![0, 3, 254], (0..40).collect()]) {
         let data: Vec<u8> = data;

@@ -13,9 +13,9 @@
 //! Facts: `drivers/md/raid5.c` (`handle_parity_checks5`, `handle_parity_checks6`),
 //! `raid1.c` (`process_checks`), `raid10.c` (`sync_request_write`).
 
-use crate::array::Inner;
 use crate::base::buffer::Block;
 use crate::base::range_lock::RangeGuard;
+use crate::control::Control;
 use crate::control::sweep::Tally;
 use crate::control::sweep::findings::{ArrayPart, Finding, FindingVerdict, Findings, MemberPart, Outcome, ScrubAction};
 use crate::control::sweep::repair::Fix;
@@ -81,7 +81,7 @@ impl Look {
     }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Control<M, C> {
     /// Compares a window of positions, and heals what the scrub is to heal.
     pub(super) async fn scrub_window(&self, range: &Range<u64>) -> Result<Tally, ArrayError> {
         let action = self.scrub_action();
@@ -91,11 +91,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
             let look = self.look(range, ScrubAction::Check).await;
             match action {
                 ScrubAction::Check if !mutant!("check-learns") => {
-                    found.counts.unknown = self.count_unknown(&look.sound).await
+                    found.counts.unknown = self.data.count_unknown(&look.sound).await
                 }
-                ScrubAction::Check => found.counts.learned = self.learn_parts(&look.sound).await,
+                ScrubAction::Check => found.counts.learned = self.data.learn_parts(&look.sound).await,
                 ScrubAction::Repair | ScrubAction::RepairParity => {
-                    found.counts.learned = self.learn_parts(&look.sound).await;
+                    found.counts.learned = self.data.learn_parts(&look.sound).await;
                 }
             }
             look
@@ -115,22 +115,22 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Keeps writes, not reads, off what a range of positions covers.
     pub(super) async fn keep_writes_off(&self, range: &Range<u64>) -> RangeGuard<'_> {
         let covered = self.locked_by(range);
-        self.locks.shared(covered).await
+        self.core.locks.shared(covered).await
     }
 
     /// Keeps everybody else off it.
     pub(super) async fn keep_all_off(&self, range: &Range<u64>) -> RangeGuard<'_> {
         let covered = self.locked_by(range);
-        self.locks.exclusive(covered).await
+        self.core.locks.exclusive(covered).await
     }
 
     /// What to lock for a range of positions; writes that are gathered there are let go.
     fn locked_by(&self, range: &Range<u64>) -> Range<u64> {
-        match self.geometry() {
+        match self.core.geometry() {
             Geometry::Parity(parity) => {
                 let chunk = parity.chunk_bytes();
                 let stripes = range.start / chunk..range.end.div_ceil(chunk);
-                self.gathering.close_within(&stripes);
+                self.data.gathering.close_within(&stripes);
                 stripes
             }
             Geometry::Mapping(_) => range.clone(),
@@ -141,7 +141,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// The caller keeps writes off.
     pub(super) async fn look(&self, range: &Range<u64>, action: ScrubAction) -> Look {
         let mut look = Look::default();
-        match self.geometry() {
+        match self.core.geometry() {
             Geometry::Parity(parity) => {
                 let run = |slot| Run { slot: Slot(slot), range: range.clone() };
                 let runs = self.read_thoroughly((0..parity.slots()).map(run).collect()).await;
@@ -169,11 +169,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
         } else {
             Unread::HealedOfMedium
         };
-        let mut read = self.read_runs_as(self.readable(runs, None), unread).await;
+        let mut read = self.data.read_runs_as(self.readable(runs, None), unread).await;
         for bytes in RETRY_BYTES {
             let failed = read.take_failed(bytes);
             if !failed.is_empty() {
-                read.extend(self.read_runs_as(self.readable(failed, Some(bytes)), unread).await);
+                read.extend(self.data.read_runs_as(self.readable(failed, Some(bytes)), unread).await);
             }
         }
         read
@@ -183,7 +183,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     fn readable(&self, runs: Vec<Run>, bytes_max: Option<u64>) -> Vec<Run> {
         let mut parts = Vec::new();
         for Run { slot, range } in runs {
-            let Some(device) = self.device(slot) else { continue };
+            let Some(device) = self.core.device(slot) else { continue };
             let is_whole = device.is_readable(range.clone());
             let step = bytes_max.unwrap_or(if is_whole { range.end - range.start } else { ROW_BYTES });
             let starts = (range.start..range.end).step_by(step as usize);
@@ -264,7 +264,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// What md compares at a time.
     fn copies_unit(&self, mapping: &Mapping) -> u64 {
-        let of_bitmap = self.intent().map_or(u64::MAX, |intent| intent.status().chunk_bytes);
+        let of_bitmap = self.metadata.intent().map_or(u64::MAX, |intent| intent.status().chunk_bytes);
         let chunk = if mapping.chunk_bytes() == 0 { u64::MAX } else { mapping.chunk_bytes() };
         COPIES_UNIT_BYTES.min(chunk).min(of_bitmap)
     }
@@ -308,7 +308,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// What a block is as a witness. The one place that knows more of a block than its bytes.
     fn witness<'a>(&self, slot: Slot, range: &Range<u64>, block: Option<&'a Block>, runs: &Runs) -> Witness<'a> {
-        let device = self.device(slot);
+        let device = self.core.device(slot);
         if let Some(block) = block {
             let is_whole = (range.start | range.end).is_multiple_of(ROW_BYTES);
             let at = ComponentByte(range.start);
@@ -339,13 +339,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let absent = witnesses.iter().filter(|witness| **witness == Witness::Absent).count();
         let is_compared = |parity: &Parity| absent < usize::from(parity.slots() - parity.data_chunks());
         let is_refuted = witnesses.contains(&Witness::Refuted(None));
-        let (verdict, agrees, fixes) = match (&row.stripe, self.geometry()) {
+        let (verdict, agrees, fixes) = match (&row.stripe, self.core.geometry()) {
             (Some(stripe), Geometry::Parity(parity)) => {
                 let judged = StripeRow { exponents: exponents(parity, stripe), witnesses };
-                let solved = |index, who: &[usize]| judged.solved(self.kernel, index, who);
-                let verdict = self.unless_contradicted(&row, judged.judge(self.kernel), &solved);
+                let solved = |index, who: &[usize]| judged.solved(self.core.info.kernel, index, who);
+                let verdict = self.unless_contradicted(&row, judged.judge(self.core.info.kernel), &solved);
                 let fixes = self.fixes_of_stripe(&row, &judged, &verdict, action);
-                (verdict, !(is_refuted && is_compared(parity)) && judged.agrees(self.kernel), fixes)
+                (verdict, !(is_refuted && is_compared(parity)) && judged.agrees(self.core.info.kernel), fixes)
             }
             _ => {
                 let right = truth(&witnesses).map(|(bytes, _)| bytes);
@@ -367,7 +367,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let Verdict::Wrong { who, .. } = &verdict else { return verdict };
         let is_contradicted = |&index: &usize| {
             let ((slot, at), Some(right)) = (row.places[index], solved(index, who)) else { return false };
-            self.device(slot).is_some_and(|device| !device.takes(ComponentByte(at), &right))
+            self.core.device(slot).is_some_and(|device| !device.takes(ComponentByte(at), &right))
         };
         let contradicted: Indices = who.iter().copied().filter(is_contradicted).collect();
         if contradicted.is_empty() { verdict } else { Verdict::Lost { who: contradicted } }
@@ -392,7 +392,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     fn member_part(&self, row: &Row, index: usize) -> MemberPart {
         let (slot, at) = row.places[index];
-        let device = self.device(slot);
+        let device = self.core.device(slot);
         let role = match row.stripe.map(|stripe| stripe.role_of(slot)) {
             None => "copy",
             Some(Role::Data(_)) => "data",
@@ -410,7 +410,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// The bytes of the array that the witnesses of a row hold of which `is_meant` is true.
     fn array_parts(&self, row: &Row, is_meant: &dyn Fn(&usize) -> bool) -> Vec<ArrayPart> {
-        match (&row.stripe, self.geometry()) {
+        match (&row.stripe, self.core.geometry()) {
             (Some(stripe), Geometry::Parity(parity)) => {
                 let start = stripe.number() * parity.stripe_bytes() + (row.at - stripe.component().0);
                 let data = (0..usize::from(parity.data_chunks())).filter(is_meant);

@@ -6,8 +6,8 @@
 //! resync goes over the array, a recovery over the component of the members
 //! that are recovered, as md has it.
 
-use crate::array::Inner;
 use crate::base::buffer::Block;
+use crate::control::Control;
 use crate::control::sweep::{Tally, Target};
 use crate::data::runs::{Run, Runs, merged};
 use crate::plan::ROW_BYTES;
@@ -37,12 +37,12 @@ fn run((slot, at): (Slot, ComponentByte), bytes: u64) -> Run {
     Run { slot, range: at.0..at.0 + bytes }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Control<M, C> {
     /// Makes all copies of `range` of the array what the first one is.
     pub(super) async fn resync_copies(&self, mapping: &Mapping, range: &Range<u64>) -> Result<Tally, ArrayError> {
         let pieces: Vec<Piece> = mapping.pieces(ArrayByte(range.start), range.end - range.start).collect();
         let runs = pieces.iter().flat_map(|piece| piece.copies.iter().map(|&copy| run(copy, piece.bytes)));
-        let runs = self.read_runs(merged(runs.filter(|run| self.is_current(run)).collect())).await;
+        let runs = self.data.read_runs(merged(runs.filter(|run| self.is_current(run)).collect())).await;
         let mut tally = Tally { compared: range.end - range.start, ..Tally::default() };
         let mut wrong = Vec::new();
         for piece in &pieces {
@@ -59,10 +59,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 tally.mended += piece.bytes;
             }
         }
-        self.learn_runs(&runs).await; // before it is written over: a write that fails may be done in part
-        self.write_runs(wrong).await?;
+        self.data.learn_runs(&runs).await; // before it is written over: a write that fails may be done in part
+        self.data.write_runs(wrong).await?;
         if mutant!("learned-too-late") {
-            self.learn_runs(&runs).await;
+            self.data.learn_runs(&runs).await;
         }
         Ok(tally)
     }
@@ -75,23 +75,23 @@ impl<M: Member, C: Clock> Inner<M, C> {
         match copies.iter().find_map(read) {
             Some(block) => Ok(block),
             None => {
-                let into = self.pool.take(piece.bytes as usize);
-                Ok(self.read_mapped(mapping, piece.at.0, into).await?.freeze())
+                let into = self.core.pool.take(piece.bytes as usize);
+                Ok(self.data.read_mapped(mapping, piece.at.0, into).await?.freeze())
             }
         }
     }
 
     fn is_forced(&self, slot: Slot) -> bool {
-        self.device(slot).is_some_and(|device| device.is_forced.get())
+        self.core.device(slot).is_some_and(|device| device.is_forced.get())
     }
 
     fn is_current(&self, run: &Run) -> bool {
-        self.device(run.slot).is_some_and(|device| device.is_readable(run.range.clone()))
+        self.core.device(run.slot).is_some_and(|device| device.is_readable(run.range.clone()))
     }
 
     /// Whether a recovery is still to come by there.
     fn is_yet_to_recover(&self, slot: Slot, at: ComponentByte, bytes: u64) -> bool {
-        self.device(slot).is_some_and(|device| device.is_recovering(at.0 + bytes))
+        self.core.device(slot).is_some_and(|device| device.is_recovering(at.0 + bytes))
     }
 
     /// What `targets` hold in `range` of their components.
@@ -126,7 +126,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     ) -> Result<(), ArrayError> {
         let source = |copy: &Copy| Some(run(self.source(&copy.piece, turn)?, copy.piece.bytes));
         let sources: Vec<Option<Run>> = copies.iter().map(source).collect();
-        let runs = self.read_runs(merged(sources.iter().flatten().cloned().collect())).await;
+        let runs = self.data.read_runs(merged(sources.iter().flatten().cloned().collect())).await;
         let mut blocks = Vec::new();
         for (copy, source) in copies.iter().zip(&sources) {
             match source.as_ref().and_then(|source| runs.get(source.slot, &source.range)) {
@@ -134,7 +134,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 None => self.recover_in_parts(copy, targets, 0..copy.piece.bytes, &mut blocks).await?,
             }
         }
-        self.write_runs(blocks).await
+        self.data.write_runs(blocks).await
     }
 
     /// Adds what can be had of `part` of a piece to `blocks`, in rows and blocks where not all of it can.
@@ -152,7 +152,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             blocks.extend(copy.targets.iter().map(|&(slot, at)| (slot, at.0 + start, block.clone())));
             return Ok(());
         }
-        if let Some(unit) = [ROW_BYTES, self.block_bytes].into_iter().find(|unit| bytes > *unit) {
+        if let Some(unit) = [ROW_BYTES, self.core.info.block_bytes].into_iter().find(|unit| bytes > *unit) {
             for at in part.clone().step_by(unit as usize) {
                 let row = at..part.end.min(at + unit);
                 Box::pin(self.recover_in_parts(copy, targets, row, blocks)).await?;
@@ -172,15 +172,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
         piece.bytes = piece.bytes.min(range.end - range.start);
         let own = piece.copies.iter().filter(|(other, _)| *other == slot).copied().collect();
         let is_taken =
-            |block: &[u8]| self.device(slot).is_none_or(|device| device.takes(ComponentByte(range.start), block));
+            |block: &[u8]| self.core.device(slot).is_none_or(|device| device.takes(ComponentByte(range.start), block));
         self.sure_copy(&piece, own, &is_taken).await
     }
 
     /// A piece from a copy that its checksums do not contradict, whatever the setting, and that `is_taken`.
     async fn sure_copy(&self, piece: &Piece, mut tried: Copies, is_taken: &dyn Fn(&[u8]) -> bool) -> Option<Block> {
-        let mut into = self.pool.take(piece.bytes as usize);
-        while let Some((slot, at)) = self.best_copy(piece, piece.bytes, &tried) {
-            let (result, buffer) = self.device(slot)?.read_surely(at, into, Why::Sweep).await;
+        let mut into = self.core.pool.take(piece.bytes as usize);
+        while let Some((slot, at)) = self.data.best_copy(piece, piece.bytes, &tried) {
+            let (result, buffer) = self.core.device(slot)?.read_surely(at, into, Why::Sweep).await;
             into = buffer;
             if result.is_ok() && is_taken(&into[..]) {
                 return Some(into.freeze());
@@ -196,7 +196,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let is_current = |&&copy: &&(Slot, ComponentByte)| self.is_current(&run(copy, piece.bytes));
         let mut current: Copies = piece.copies.iter().filter(is_current).copied().collect();
         current.sort_by_key(|(slot, _)| self.is_forced(*slot));
-        let turn = if self.is_agreed(piece.at.0 + piece.bytes) { turn } else { 0 };
+        let turn = if self.core.is_agreed(piece.at.0 + piece.bytes) { turn } else { 0 };
         current.get((turn % current.len().max(1) as u64) as usize).copied()
     }
 }

@@ -7,9 +7,9 @@
 //!
 //! It only reads, past the counters and the healing, and says nothing where parity or copies need not agree.
 
-use crate::array::{Array, Inner};
 use crate::base::buffer::Block;
 use crate::base::join::join_all;
+use crate::control::Control;
 use crate::control::sweep::check::ROW_BYTES;
 use crate::data::rebuild::{by_stripe, roles, slot_of};
 use crate::seam::clock::Clock;
@@ -54,14 +54,12 @@ struct Group {
     places: SmallVec<[(Slot, u64); 8]>,
 }
 
-impl<M: Member, C: Clock> Array<M, C> {
-    /// Looks for long zeros that parity or copies contradict. `holes` are places to look at first: a member's name, and a
-    /// range of its bytes.
-    pub async fn doubtful_zeros(&self, holes: &[(String, Range<u64>)]) -> Vec<DoubtfulZeros> {
-        let inner = &*self.0;
+impl<M: Member, C: Clock> Control<M, C> {
+    /// [`crate::Array::doubtful_zeros`].
+    pub(crate) async fn doubtful_zeros(&self, holes: &[(String, Range<u64>)]) -> Vec<DoubtfulZeros> {
         let mut found: Vec<DoubtfulZeros> = Vec::new();
-        for group in inner.groups(&inner.windows_to_look_at(holes)) {
-            for doubt in inner.doubts_in(&group).await {
+        for group in self.groups(&self.windows_to_look_at(holes)) {
+            for doubt in self.doubts_in(&group).await {
                 match found.last_mut().filter(|last| last.members == doubt.members && last.at + last.bytes == doubt.at)
                 {
                     Some(last) => last.bytes += doubt.bytes,
@@ -74,16 +72,16 @@ impl<M: Member, C: Clock> Array<M, C> {
     }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Control<M, C> {
     /// Windows to look at, by their number: in order, each once.
     fn windows_to_look_at(&self, holes: &[(String, Range<u64>)]) -> Vec<u64> {
-        let end = match self.geometry() {
+        let end = match self.core.geometry() {
             Geometry::Parity(parity) => parity.stripes() * parity.chunk_bytes(),
             Geometry::Mapping(mapping) if mapping.copies() > 1 => mapping.array_bytes(),
             Geometry::Mapping(_) => return Vec::new(),
         };
         let count = end.div_ceil(WINDOW_BYTES);
-        let members = match self.geometry() {
+        let members = match self.core.geometry() {
             Geometry::Parity(parity) => parity.slots(),
             Geometry::Mapping(mapping) => mapping.copies(),
         };
@@ -103,18 +101,18 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// The first, the middle and the last window of a hole that are within the data of the member.
     fn windows_of_hole(&self, name: &str, hole: &Range<u64>) -> Vec<u64> {
-        let Some((slot, data_at)) = (0..self.geometry().slots()).map(Slot).find_map(|slot| {
-            let device = self.device(slot).filter(|device| device.name == name)?;
+        let Some((slot, data_at)) = (0..self.core.geometry().slots()).map(Slot).find_map(|slot| {
+            let device = self.core.device(slot).filter(|device| device.name == name)?;
             Some((slot, device.data_at))
         }) else {
             return Vec::new();
         };
-        let used = self.geometry().used_bytes(slot);
+        let used = self.core.geometry().used_bytes(slot);
         let (start, end) = (hole.start.saturating_sub(data_at), hole.end.saturating_sub(data_at).min(used));
         if start >= end {
             return Vec::new();
         }
-        let window = |at: u64| match self.geometry() {
+        let window = |at: u64| match self.core.geometry() {
             Geometry::Parity(_) => Some(at / WINDOW_BYTES),
             Geometry::Mapping(mapping) => mapping.held(slot, ComponentByte(at)).map(|held| held.0 / WINDOW_BYTES),
         };
@@ -124,7 +122,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// What belongs together in each of the windows.
     fn groups(&self, windows: &[u64]) -> Vec<Group> {
         let range = |window: &u64| window * WINDOW_BYTES..(window + 1) * WINDOW_BYTES;
-        match self.geometry() {
+        match self.core.geometry() {
             Geometry::Parity(parity) => {
                 let end = parity.stripes() * parity.chunk_bytes();
                 windows.iter().flat_map(|window| groups_of_stripes(parity, range(window), end)).collect()
@@ -137,12 +135,12 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// What one group has of doubtful zeros, in rows.
     async fn doubts_in(&self, group: &Group) -> Vec<DoubtfulZeros> {
-        if !self.is_agreed(group.array_end) {
+        if !self.core.is_agreed(group.array_end) {
             return Vec::new();
         }
         let reads = group.places.iter().map(async |&(slot, at)| {
-            let device = self.device(slot).filter(|device| device.is_readable(at..at + group.bytes))?;
-            let into = self.pool.take(group.bytes as usize);
+            let device = self.core.device(slot).filter(|device| device.is_readable(at..at + group.bytes))?;
+            let into = self.core.pool.take(group.bytes as usize);
             let (result, buffer) = device.member.read(device.absolute(ComponentByte(at)), into, Why::Sweep).await;
             result.ok().map(|()| buffer.freeze())
         });
@@ -161,7 +159,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         let are_zeros = |block: &Block| block[..] == ZEROS[..block.len()];
         let zeros = group.places.iter().zip(&row).filter(|(_, block)| are_zeros(block)).map(|(place, _)| *place);
-        let devices: Vec<_> = zeros.filter_map(|(slot, at)| Some((self.device(slot)?, at))).collect();
+        let devices: Vec<_> = zeros.filter_map(|(slot, at)| Some((self.core.device(slot)?, at))).collect();
         let (first, at) = devices.first()?;
         Some(DoubtfulZeros {
             at: first.absolute(ComponentByte(at + start)).0,
@@ -172,7 +170,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Whether parity is that of the data, or all copies are equal.
     fn agrees(&self, group: &Group, blocks: &[Block]) -> bool {
-        match (self.geometry(), &group.stripe) {
+        match (self.core.geometry(), &group.stripe) {
             (Geometry::Parity(parity), Some(stripe)) => {
                 let (data, parities) = blocks.split_at(usize::from(parity.data_chunks()));
                 let right = self.parity_of(parity, stripe, data);

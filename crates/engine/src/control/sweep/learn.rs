@@ -5,8 +5,8 @@
 //! compared as a check does, and where all members agree it is taken in; nothing else is done about what is found. Whoever keeps
 //! the array whole does this when nothing else is due, once, and again when members were recovered.
 
-use crate::array::Inner;
 use crate::base::notify::Seen;
+use crate::control::Control;
 use crate::control::sweep::{Course, Ending, Purpose, ScrubAction, Tally, others_first};
 use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;
@@ -42,7 +42,7 @@ impl Learning {
     }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Control<M, C> {
     /// Goes on learning, until all is or something else is to be looked at. True when there may be more to do.
     pub(super) async fn learn_checksums(&self) -> Result<bool, ArrayError> {
         let learning = &self.sweeps.learning;
@@ -54,11 +54,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
             return Ok(true);
         }
         let are_all_there = self
+            .core
+            .roster
             .slots
             .borrow()
             .iter()
             .all(|device| device.as_ref().is_some_and(|device| device.state.get() == DeviceState::InSync));
-        if self.read_only || !are_all_there || !self.agreed.get() {
+        if self.core.info.read_only || !are_all_there || !self.core.health.agreed.get() {
             return Ok(false); // what is learned could not be kept, or nothing says that it is right
         }
         let is_complete = !self.keepers().iter().any(|(_, device)| unknown(device) > 0)
@@ -71,7 +73,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Members that keep checksums.
     fn keepers(&self) -> Vec<(Slot, Rc<Device<M>>)> {
-        let slots = self.slots.borrow();
+        let slots = self.core.roster.slots.borrow();
         let keeper = |(device, slot): (&Option<Rc<Device<M>>>, u16)| {
             let device = device.as_ref().filter(|device| device.is_active() && device.checksums.get().is_some())?;
             Some((Slot(slot), device.clone()))
@@ -83,12 +85,12 @@ impl<M: Member, C: Clock> Inner<M, C> {
     async fn survey(&self) -> bool {
         for (slot, device) in self.keepers() {
             let Some(checksums) = device.checksums.get() else { continue };
-            checksums.use_bytes(self.geometry().used_bytes(slot));
+            checksums.use_bytes(self.core.geometry().used_bytes(slot));
             loop {
                 if self.is_interrupted(Purpose::Learn) {
                     return false;
                 }
-                let Some(_inside) = self.gate.enter_unseen() else { return false };
+                let Some(_inside) = self.core.gate.enter_unseen() else { return false };
                 if !checksums.survey(&device.member).await {
                     break;
                 }
@@ -125,11 +127,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Whether something may be unknown in a range of positions.
     fn is_any_unknown(&self, range: &Range<u64>) -> bool {
         let is_unknown = |slot: Slot, bytes: &Range<u64>| {
-            let slots = self.slots.borrow();
+            let slots = self.core.roster.slots.borrow();
             let device = slots.get(slot.index()).and_then(Option::as_ref);
             device.and_then(|device| device.checksums.get()).is_some_and(|checksums| checksums.is_any_unknown(bytes))
         };
-        match self.geometry() {
+        match self.core.geometry() {
             Geometry::Mapping(mapping) if mapping.level() == Level::Raid10 => mapping
                 .pieces(ArrayByte(range.start), range.end - range.start)
                 .any(|piece| piece.copies.iter().any(|&(slot, at)| is_unknown(slot, &(at.0..at.0 + piece.bytes)))),
@@ -144,7 +146,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         let _lock = self.keep_writes_off(range).await;
         let look = self.look(range, ScrubAction::Check).await;
-        self.learn_parts(look.sound()).await;
+        self.data.learn_parts(look.sound()).await;
         Tally::default()
     }
 }

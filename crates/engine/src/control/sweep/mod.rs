@@ -20,17 +20,17 @@
 
 mod check;
 mod copies;
-mod doubt;
-mod findings;
+pub(crate) mod doubt;
+pub(crate) mod findings;
 mod keeper;
 mod learn;
 mod recovery;
 mod repair;
-mod resync;
-mod scrub;
+pub(crate) mod resync;
+pub(crate) mod scrub;
 mod stripes;
-mod throttle;
-mod transfers;
+pub(crate) mod throttle;
+pub(crate) mod transfers;
 
 pub use doubt::DoubtfulZeros;
 pub use findings::{
@@ -42,8 +42,8 @@ pub use scrub::ScrubRequest;
 pub use throttle::SyncSpeed;
 pub use transfers::SweepTransfers;
 
-use crate::array::Inner;
 use crate::base::notify::Signal;
+use crate::control::Control;
 use crate::device::Device;
 use crate::seam::clock::{Clock, Moment};
 use crate::seam::error::{ArrayError, ArrayErrorKind};
@@ -106,7 +106,7 @@ impl Purpose {
     }
 }
 
-/// A line of the log, as [`Inner::tell_begun`].
+/// A line of the log, as [`Control::tell_begun`].
 fn tell_over(purpose: Purpose, ending: Ending, failure: Option<&ArrayError>) {
     let name = purpose.name();
     match (purpose, failure, ending) {
@@ -326,17 +326,17 @@ async fn others_first() {
     .await;
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Control<M, C> {
     /// One sweep, from where the last one of its kind got to. `progress` is
     /// told positions done and the last one.
     async fn sweep(&self, purpose: Purpose, progress: &dyn Fn(u64, u64)) -> Result<(Ending, Tally), ArrayError> {
         let course = self.course(purpose);
         self.sweeps.failure.take();
-        let sweeping = self.sweeps.begin(purpose, course, self.clock.now());
+        let sweeping = self.sweeps.begin(purpose, course, self.core.clock.now());
         self.tell_begun(purpose, course);
         let way = Way::from(course.from);
         let told = |position| {
-            sweeping.advance(position, self.clock.now());
+            sweeping.advance(position, self.core.clock.now());
             progress(position, course.end);
         };
         let (swept, ()) =
@@ -403,10 +403,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if matches!(purpose, Purpose::Check | Purpose::Repair | Purpose::Learn) {
             return;
         }
-        let mut last = (course.from, self.clock.now());
+        let mut last = (course.from, self.core.clock.now());
         while !way.is_over.get() {
             if way.is_clear() && self.is_checkpoint_due(course, last, way.position.get()) {
-                last = (way.position.get(), self.clock.now());
+                last = (way.position.get(), self.core.clock.now());
                 self.checkpoint().await.unwrap_or_else(|error| way.block(error));
             } else {
                 way.moved.changed_since(way.moved.seen()).await;
@@ -432,8 +432,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
             Purpose::Check | Purpose::Repair => Some(range.clone()),
             Purpose::Learn => self.next_to_learn(range.clone(), most),
         }?;
-        let (start, end) =
-            (due.start / self.block_bytes * self.block_bytes, due.end.next_multiple_of(self.block_bytes));
+        let (start, end) = (
+            due.start / self.core.info.block_bytes * self.core.info.block_bytes,
+            due.end.next_multiple_of(self.core.info.block_bytes),
+        );
         if mutant!("bits-mid-block") {
             return Some(due);
         }
@@ -443,21 +445,21 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Ranges of positions to visit, each when the time for it has come; ends
     /// early when the array is stopped or a window failed.
     fn windows<'a>(&'a self, purpose: Purpose, course: Course, way: &'a Way) -> impl Stream<Item = Range<u64>> + 'a {
-        let throttle = Throttle::new(self.clock.now(), self.gate.load());
+        let throttle = Throttle::new(self.core.clock.now(), self.core.gate.load());
         stream::unfold((course.from, throttle), move |(at, mut throttle)| async move {
             let due = if at < course.end { self.next_due(purpose, at..course.end, course.step)? } else { return None };
             // Members that answer at once would let a sweep have the thread, and never be told that requests came.
             others_first().await;
-            while let Some(wait) = throttle.wait(self.clock.now(), self.gate.load()) {
+            while let Some(wait) = throttle.wait(self.core.clock.now(), self.core.gate.load()) {
                 if self.is_interrupted(purpose) || !way.is_clear() {
                     return None;
                 }
-                self.clock.sleep_until(self.clock.now() + wait).await;
+                self.core.clock.sleep_until(self.core.clock.now() + wait).await;
             }
             if self.is_interrupted(purpose) || !way.is_clear() {
                 return None;
             }
-            throttle.start(self.clock.now(), course.member_bytes, self.sweeps.speed.get());
+            throttle.start(self.core.clock.now(), course.member_bytes, self.sweeps.speed.get());
             let end = ((due.start / course.step + 1) * course.step).min(due.end);
             Some((due.start..end, (end, throttle)))
         })
@@ -465,7 +467,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Does what the sweep is for to one window; `None`: the array is being stopped.
     async fn visit(&self, purpose: Purpose, range: &Range<u64>) -> Result<Option<Tally>, ArrayError> {
-        let Some(_inside) = self.gate.enter_unseen() else { return Ok(None) };
+        let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(None) };
         match purpose {
             Purpose::Resync => self.resync_window(range).await.map(Some),
             Purpose::Recovery => self.recover_window(range).await.map(Some),
@@ -486,7 +488,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     fn is_interrupted(&self, purpose: Purpose) -> bool {
         let is_scrub = matches!(purpose, Purpose::Check | Purpose::Repair);
-        self.gate.is_closed()
+        self.core.gate.is_closed()
             || self.sweeps.frozen.get()
             || (is_scrub && self.is_scrub_interrupted())
             || (purpose == Purpose::Learn && self.is_learning_interrupted())
@@ -495,7 +497,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     fn is_checkpoint_due(&self, course: Course, (position, moment): (u64, Moment), now_at: u64) -> bool {
         let in_flight_bytes = self.sweeps.transfers.get().in_flight_bytes;
         let far = now_at - position >= ((course.end - course.from) / CHECKPOINTS).max(in_flight_bytes);
-        far || (now_at > position && self.clock.now().since(moment) >= CHECKPOINT_INTERVAL)
+        far || (now_at > position && self.core.clock.now().since(moment) >= CHECKPOINT_INTERVAL)
     }
 
     /// A window's length at a level where positions are component bytes:
@@ -503,7 +505,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     fn component_step(&self) -> u64 {
         let SweepTransfers { window_bytes, in_flight_bytes } = self.sweeps.transfers.get();
         let window = self.window_bytes();
-        match self.chunk_bytes() {
+        match self.core.chunk_bytes() {
             0 => window,
             chunk if chunk <= window => window / chunk * chunk,
             _ if window_bytes.is_some() => window,
@@ -516,9 +518,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if let Some(bytes) = self.sweeps.transfers.get().window_bytes {
             return bytes;
         }
-        let devices = self.devices();
-        let longest = devices.iter().map(|device| device.member.limits().window_bytes()).max();
-        longest.expect("a running array has a member")
+        self.core.window_bytes()
     }
 
     /// Says which bytes of the components cannot be had.

@@ -6,7 +6,7 @@
 //! write-intent bitmap names. The checkpoint is each member's own recovery
 //! offset (`recovery_offset` in its superblock).
 
-use crate::array::{Array, Inner};
+use crate::control::Control;
 use crate::control::sweep::copies::array_range;
 use crate::control::sweep::{Course, Ending, Purpose, Tally, Target};
 use crate::device::{Device, DeviceState};
@@ -19,27 +19,20 @@ use format::units::{SECTOR_BYTES, Sectors, Slot};
 use std::ops::Range;
 use std::rc::Rc;
 
-impl<M: Member, C: Clock> Array<M, C> {
-    /// Recovers the members that are not current, if any; spares stay spares
-    /// (see [`Array::keep_whole`]). True when none is left; false when it was
-    /// stopped before. `progress` is told positions done and in all.
-    ///
-    /// # Errors
-    /// `ReadOnly`; `Io` when the others cannot give what is needed. What was
-    /// reached stays recovered.
-    pub async fn recover(&self, progress: &dyn Fn(u64, u64)) -> Result<bool, ArrayError> {
-        let inner = &*self.0;
-        if inner.read_only {
+impl<M: Member, C: Clock> Control<M, C> {
+    /// [`crate::Array::recover`].
+    pub(crate) async fn recover(&self, progress: &dyn Fn(u64, u64)) -> Result<bool, ArrayError> {
+        if self.core.info.read_only {
             return Err(ArrayError::new(ArrayErrorKind::ReadOnly, "the array is read-only"));
         }
-        if inner.targets().is_empty() {
+        if self.targets().is_empty() {
             return Ok(true);
         }
-        let (ending, _) = inner.sweep(Purpose::Recovery, progress).await?;
+        let (ending, _) = self.sweep(Purpose::Recovery, progress).await?;
         if ending == Ending::Complete {
-            inner.record_recovery().await?;
+            self.record_recovery().await?;
         }
-        Ok(inner.targets().is_empty())
+        Ok(self.targets().is_empty())
     }
 }
 
@@ -51,15 +44,15 @@ fn current<M: Member>(device: &Device<M>) -> Option<u64> {
     }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Control<M, C> {
     /// The members that are being recovered.
     pub(super) fn targets(&self) -> Vec<Target<M>> {
-        let slots = self.slots.borrow();
+        let slots = self.core.roster.slots.borrow();
         let recovering = slots.iter().enumerate().filter_map(|(slot, device)| {
             let device = device.as_ref().filter(|device| current(device).is_some())?;
             Some(Target { slot: Slot(slot as u16), device: device.clone() })
         });
-        let successors = self.successors().into_iter().map(|(slot, device)| Target { slot, device });
+        let successors = self.core.successors().into_iter().map(|(slot, device)| Target { slot, device });
         recovering.chain(successors).collect()
     }
 
@@ -74,14 +67,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let targets = self.targets();
         targets.iter().for_each(|target| target.device.in_recovery.set(true));
         let from = targets.iter().filter_map(|target| current(&target.device)).min().unwrap_or(0);
-        Course { start: 0, from: from / step * step, end: self.component_bytes(), step, member_bytes: step }
+        Course { start: 0, from: from / step * step, end: self.core.component_bytes(), step, member_bytes: step }
     }
 
     pub(super) fn next_to_recover(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
         let by_bitmap = self.targets_of_sweep().iter().all(|target| target.is_by_bitmap());
-        match self.intent() {
+        match self.metadata.intent() {
             // Of RAID-10 the bitmap covers the array, and each window asks for itself.
-            Some(intent) if by_bitmap && self.geometry().level() != Level::Raid10 => intent.next_set(range, most),
+            Some(intent) if by_bitmap && self.core.geometry().level() != Level::Raid10 => intent.next_set(range, most),
             _ => Some(range),
         }
     }
@@ -89,10 +82,10 @@ impl<M: Member, C: Clock> Inner<M, C> {
     pub(super) async fn recover_window(&self, range: &Range<u64>) -> Result<Tally, ArrayError> {
         let mut targets = self.targets_of_sweep();
         targets.retain(|target| current(&target.device).is_some_and(|current| current < range.end));
-        match self.geometry() {
+        match self.core.geometry() {
             Geometry::Parity(parity) => {
-                let _lock = self.lock_stripes(parity, range).await;
-                self.check_unbroken()?;
+                let _lock = self.data.lock_stripes(parity, range).await;
+                self.core.check_unbroken()?;
                 targets.retain(|target| self.is_due(target, range));
                 let (successors, targets): (Vec<_>, Vec<_>) = targets.into_iter().partition(Target::is_successor);
                 if !targets.is_empty() {
@@ -112,8 +105,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
         mut targets: Vec<Target<M>>,
     ) -> Result<(), ArrayError> {
         let Some(covered) = array_range(&self.copies_held(mapping, range, &targets)) else { return Ok(()) };
-        let _lock = self.locks.exclusive(covered.clone()).await;
-        self.check_unbroken()?;
+        let _lock = self.core.locks.exclusive(covered.clone()).await;
+        self.core.check_unbroken()?;
         targets.retain(|target| self.is_due(target, &covered));
         let (successors, targets): (Vec<_>, Vec<_>) = targets.into_iter().partition(Target::is_successor);
         self.copy_to_successors(range, &successors).await?;
@@ -131,7 +124,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if current(&target.device).is_none() {
             return false;
         }
-        match self.intent() {
+        match self.metadata.intent() {
             Some(intent) if target.is_by_bitmap() => intent.next_set(covered.clone(), 0).is_some(),
             _ => true,
         }
@@ -142,9 +135,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
     pub(crate) fn record_lost(&self, range: &Range<u64>, targets: &[Target<M>]) -> Result<(), ArrayError> {
         // A member that may be back with what belongs there is waited for.
         let is_away = |device: &&Rc<Device<M>>| device.is_away.get() || device.is_silent.get();
-        if let Some(device) = self.slots.borrow().iter().flatten().find(is_away) {
+        if let Some(device) = self.core.roster.slots.borrow().iter().flatten().find(is_away) {
             device.unread.borrow_mut().add(range.clone()); // to be asked again
-            self.surroundings.hurt.raise();
+            self.core.surroundings.hurt.raise();
             return Err(self.component_error(range, None));
         }
         for Target { device, .. } in targets {
@@ -171,26 +164,26 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// After a recovery: what was recovered is current, and the superblocks say so.
     async fn record_recovery(&self) -> Result<(), ArrayError> {
-        let Some(_inside) = self.gate.enter_unseen() else { return Ok(()) };
+        let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(()) };
         if !mutant!("recovery-unflushed") {
-            self.flush_devices().await?;
+            self.metadata.flush_devices().await?;
         }
-        let _lock = self.metadata.exclusive(0..1).await;
-        self.check_unbroken()?;
-        let is_done = |target: &Target<M>| current(&target.device) >= Some(self.component_bytes());
+        let _lock = self.metadata.lock.exclusive(0..1).await;
+        self.core.check_unbroken()?;
+        let is_done = |target: &Target<M>| current(&target.device) >= Some(self.core.component_bytes());
         let done = self.targets().into_iter().filter(is_done);
         let (successors, recovered): (Vec<_>, Vec<_>) = done.partition(Target::is_successor);
         for Target { slot, device } in recovered {
-            self.tell(&device, Some(slot), ChangeKind::Recovered, None);
+            self.core.tell(&device, Some(slot), ChangeKind::Recovered, None);
             device.state.set(DeviceState::InSync);
             device.is_untold.set(true);
             let mut superblock = device.superblock.borrow_mut();
             superblock.recovery_offset = None;
             superblock.recovery_from_bitmap = false;
         }
-        self.update_whole();
+        self.core.update_whole();
         match successors.is_empty() {
-            true => self.publish().await,
+            true => self.metadata.publish().await,
             false => {
                 self.change_places(successors.into_iter().map(|target| (target.slot, target.device)).collect()).await
             }
@@ -201,15 +194,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
     pub(crate) async fn checkpoint(&self) -> Result<(), ArrayError> {
         let reached: Vec<(Rc<Device<M>>, Option<u64>)> =
             self.targets().into_iter().map(|target| (target.device.clone(), current(&target.device))).collect();
-        let agreed_below = self.agreed_below.get();
-        if reached.is_empty() && self.agreed.get() {
+        let agreed_below = self.core.health.agreed_below.get();
+        if reached.is_empty() && self.core.health.agreed.get() {
             return Ok(());
         }
         if !mutant!("checkpoint-unflushed") {
-            self.flush_devices().await?;
+            self.metadata.flush_devices().await?;
         }
-        let _lock = self.metadata.exclusive(0..1).await;
-        self.check_unbroken()?;
+        let _lock = self.metadata.lock.exclusive(0..1).await;
+        self.core.check_unbroken()?;
         let mut is_news = false;
         for (device, reached) in reached {
             let sectors = reached.filter(|_| current(&device).is_some()).map(|reached| Sectors(reached / SECTOR_BYTES));
@@ -218,14 +211,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
             superblock.recovery_offset = sectors;
         }
         {
-            let mut record = self.record.borrow_mut();
-            let resync = self.resync_offset(agreed_below);
-            if !record.dirty && !self.agreed.get() && record.resync != resync {
+            let mut record = self.metadata.record.borrow_mut();
+            let resync = self.core.resync_offset(agreed_below);
+            if !record.dirty && !self.core.health.agreed.get() && record.resync != resync {
                 record.resync = resync;
                 is_news = true;
             }
         }
-        if is_news { self.publish().await } else { Ok(()) }
+        if is_news { self.metadata.publish().await } else { Ok(()) }
     }
 }
 

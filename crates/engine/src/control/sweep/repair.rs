@@ -5,8 +5,8 @@
 //! somebody wrote meanwhile counts. What was written is read back. A row that
 //! nobody can decide stays untouched, unless its user asked for md's choice.
 
-use crate::array::Inner;
 use crate::base::buffer::Block;
+use crate::control::Control;
 use crate::control::sweep::check::{Row, Suspect};
 use crate::control::sweep::findings::{Findings, Outcome, ScrubAction};
 use crate::data::runs::Run;
@@ -27,7 +27,7 @@ pub(super) struct Fix {
     block: Block,
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Control<M, C> {
     /// Heals rows that were found, as far as `action` allows; says what became of each.
     pub(super) async fn heal(
         &self,
@@ -69,17 +69,17 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Writes as a request does: the array is marked first, and what the cache knows of it is forgotten.
     async fn write_fixes(&self, range: &Range<u64>, fixes: Vec<Fix>) -> Result<(), ArrayError> {
-        let covered = match self.geometry() {
+        let covered = match self.core.geometry() {
             Geometry::Parity(parity) => {
                 let chunk = parity.chunk_bytes();
                 let stripes = range.start / chunk..range.end.div_ceil(chunk);
-                self.forget_stripes(parity, stripes.clone());
+                self.data.forget_stripes(parity, stripes.clone());
                 stripes.start * parity.stripe_bytes()..stripes.end * parity.stripe_bytes()
             }
             Geometry::Mapping(_) => range.clone(),
         };
         let writes = fixes.into_iter().map(|fix| (fix.slot, fix.at, fix.block)).collect();
-        self.marked(&covered, self.write_runs(writes)).await
+        self.data.marked(&covered, self.data.write_runs(writes)).await
     }
 
     /// What became of a row: read back, where it was written.
@@ -88,7 +88,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             return Outcome::Left;
         }
         let run = |fix: &Fix| Run { slot: fix.slot, range: fix.at..fix.at + fix.block.len() as u64 };
-        let read = self.read_runs(suspect.fixes.iter().map(run).collect()).await;
+        let read = self.data.read_runs(suspect.fixes.iter().map(run).collect()).await;
         let is_right = |fix: &Fix| read.get(fix.slot, &run(fix).range).is_some_and(|block| block[..] == fix.block[..]);
         match (suspect.fixes.iter().all(is_right), &suspect.verdict) {
             (false, _) => Outcome::Failed,
@@ -125,8 +125,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
         };
         let fix = |index: usize| {
             let (slot, at) = row.places[index];
-            let solved = judged.solved(self.kernel, index, &without)?;
-            Some(Fix { slot, at, block: self.pool.copy_of(&solved) })
+            let solved = judged.solved(self.core.info.kernel, index, &without)?;
+            Some(Fix { slot, at, block: self.core.pool.copy_of(&solved) })
         };
         who.into_iter().map(fix).collect::<Option<_>>().unwrap_or_default()
     }
@@ -147,7 +147,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             _ => witnesses.iter().find_map(|witness| witness.bytes()), // md's choice
         };
         let Some(right) = right else { return Vec::new() };
-        let block = self.pool.copy_of(right);
+        let block = self.core.pool.copy_of(right);
         let is_wrong = |witness: &Witness<'_>| *witness != Witness::Absent && witness.bytes() != Some(right);
         let wrong = row.places.iter().zip(witnesses).filter(|(_, witness)| is_wrong(witness));
         wrong.map(|(&(slot, at), _)| Fix { slot, at, block: block.clone() }).collect()

@@ -3,7 +3,7 @@
 //! What lies behind the sweep is trusted from then on. With a write-intent
 //! bitmap that can be relied on, only what it names is visited.
 
-use crate::array::{Array, Inner};
+use crate::control::Control;
 use crate::control::sweep::{Course, Ending, Purpose, Tally};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
@@ -22,36 +22,31 @@ pub struct Resynced {
     pub complete: bool,
 }
 
-impl<M: Member, C: Clock> Array<M, C> {
-    /// Brings copies and parity into agreement, if they may not be, and then
-    /// says so in the superblocks. `progress` is told positions done and in all.
-    ///
-    /// # Errors
-    /// `ReadOnly`; `Io` when a member is missing or fails whose data the
-    /// comparison needs. What was not reached stays as it was.
-    pub async fn resync(&self, progress: &dyn Fn(u64, u64)) -> Result<Resynced, ArrayError> {
-        let inner = &*self.0;
-        if inner.read_only {
+impl<M: Member, C: Clock> Control<M, C> {
+    /// [`crate::Array::resync`].
+    pub(crate) async fn resync(&self, progress: &dyn Fn(u64, u64)) -> Result<Resynced, ArrayError> {
+        if self.core.info.read_only {
             return Err(ArrayError::new(ArrayErrorKind::ReadOnly, "the array is read-only"));
         }
-        if inner.agreed.get() {
+        if self.core.health.agreed.get() {
             return Ok(Resynced { complete: true, ..Resynced::default() });
         }
-        let (ending, Tally { compared, mended, .. }) = inner.sweep(Purpose::Resync, progress).await?;
+        let (ending, Tally { compared, mended, .. }) = self.sweep(Purpose::Resync, progress).await?;
         let complete = ending == Ending::Complete;
         if complete {
-            inner.record_agreement().await?;
+            self.metadata.record_agreement().await?;
         }
         Ok(Resynced { compared, mended, complete })
     }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Control<M, C> {
     pub(super) fn resync_course(&self) -> Course {
-        let from = self.position_of(self.agreed_below.get()) + mutant!("resync-skips" => self.chunk_bytes(), else 0);
-        let end = self.position_of(self.geometry().array_bytes());
-        let chunk = self.chunk_bytes();
-        match self.geometry() {
+        let from = self.core.position_of(self.core.health.agreed_below.get())
+            + mutant!("resync-skips" => self.core.chunk_bytes(), else 0);
+        let end = self.core.position_of(self.core.geometry().array_bytes());
+        let chunk = self.core.chunk_bytes();
+        match self.core.geometry() {
             Geometry::Mapping(mapping) if mapping.level() == Level::Raid10 => {
                 let array_bytes = |member: u64| member * u64::from(mapping.slots()) / u64::from(mapping.copies());
                 let window = self.window_bytes();
@@ -67,26 +62,26 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     pub(super) fn next_to_resync(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
-        match self.intent() {
+        match self.metadata.intent() {
             Some(intent) => intent.next_needed(range, most),
             None => Some(range),
         }
     }
 
     pub(super) fn resynced_to(&self, position: u64) {
-        self.agreed_below.set(self.agreed_below.get().max(self.array_byte_of(position)));
+        self.core.health.agreed_below.set(self.core.health.agreed_below.get().max(self.core.array_byte_of(position)));
     }
 
     pub(super) async fn resync_window(&self, range: &Range<u64>) -> Result<Tally, ArrayError> {
-        match self.geometry() {
+        match self.core.geometry() {
             Geometry::Parity(parity) => {
-                let _lock = self.lock_stripes(parity, range).await;
-                self.check_unbroken()?;
+                let _lock = self.data.lock_stripes(parity, range).await;
+                self.core.check_unbroken()?;
                 self.resync_stripes(parity, range).await
             }
             Geometry::Mapping(mapping) => {
-                let _lock = self.locks.exclusive(range.clone()).await;
-                self.check_unbroken()?;
+                let _lock = self.core.locks.exclusive(range.clone()).await;
+                self.core.check_unbroken()?;
                 self.resync_copies(mapping, range).await
             }
         }

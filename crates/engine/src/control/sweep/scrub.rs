@@ -1,15 +1,15 @@
 //! Scrubs: who asks for one, how far it is, and when it goes on.
 //!
 //! A scrub is kept as its report: what was asked, how far it is and what it
-//! found. Whoever serves the array runs it with [`Array::keep_whole`], after
+//! found. Whoever serves the array runs it with [`crate::Array::keep_whole`], after
 //! recovery and resync, which interrupt it when they become due; an array that
-//! is not served, with [`Array::scrub`]. md has no field for where a check or
+//! is not served, with [`crate::Array::scrub`]. md has no field for where a check or
 //! repair stands, on no member (`resync_min` is the driver's memory alone); so
 //! the report is handed out at every checkpoint for its user to keep
-//! ([`Array::watch_scrub`]), and one that is handed in goes on from there.
+//! ([`crate::Array::watch_scrub`]), and one that is handed in goes on from there.
 
-use crate::array::{Array, Inner};
 use crate::base::notify::Seen;
+use crate::control::Control;
 use crate::control::sweep::findings::{FINDINGS_LISTED_MAX, Findings, ScrubAction, ScrubReport, ScrubState};
 use crate::control::sweep::{Course, Ending, Purpose, SweepStatus, UnderWay};
 use crate::seam::clock::Clock;
@@ -38,28 +38,23 @@ pub(crate) struct Scrub {
     seen: Option<Seen>,
 }
 
-impl<M: Member, C: Clock> Array<M, C> {
-    /// Begins a scrub; whoever runs [`Array::keep_whole`] or [`Array::scrub`] carries it out.
-    ///
-    /// # Errors
-    /// One is under way; the level has no redundancy; the range is not within
-    /// the array; the array is read-only and it is to repair, or takes no more writes. Nothing changed.
-    pub fn begin_scrub(&self, request: &ScrubRequest) -> Result<(), Refusal> {
-        let inner = &*self.0;
-        inner.check_scrub(request.action)?;
-        let is_over = inner.sweeps.scrub.borrow().as_ref().is_none_or(|scrub| scrub.report.state.is_over());
-        if !is_over || inner.sweeps.is_scrubbing() {
+impl<M: Member, C: Clock> Control<M, C> {
+    /// [`crate::Array::begin_scrub`].
+    pub(crate) fn begin_scrub(&self, request: &ScrubRequest) -> Result<(), Refusal> {
+        self.check_scrub(request.action)?;
+        let is_over = self.sweeps.scrub.borrow().as_ref().is_none_or(|scrub| scrub.report.state.is_over());
+        if !is_over || self.sweeps.is_scrubbing() {
             let advice = "cancel it first, or let it go on if it is paused";
             return Err(Refusal::new("a check or repair is under way").field("sync_action").advice(advice));
         }
-        let array_bytes = inner.geometry().array_bytes();
+        let array_bytes = self.core.geometry().array_bytes();
         let array = request.range.clone().unwrap_or(0..array_bytes);
         if array.is_empty() || array.end > array_bytes {
             let reason = format!("bytes {} to {} are not a part of the array's {array_bytes}", array.start, array.end);
             return Err(Refusal::new(reason).field("range"));
         }
-        let positions = inner.scrub_positions(&array);
-        inner.set_scrub(ScrubReport {
+        let positions = self.scrub_positions(&array);
+        self.set_scrub(ScrubReport {
             action: request.action,
             state: ScrubState::Waiting,
             failure: None,
@@ -72,32 +67,25 @@ impl<M: Member, C: Clock> Array<M, C> {
         Ok(())
     }
 
-    /// Takes over a scrub as [`Array::watch_scrub`] handed it out, to go on from there.
-    ///
-    /// # Errors
-    /// As [`Array::begin_scrub`]; and when the report is not of an array of this shape.
-    pub fn restore_scrub(&self, report: ScrubReport) -> Result<(), Refusal> {
-        let inner = &*self.0;
-        let is_of_this_array = report.array.end <= inner.geometry().array_bytes()
+    /// [`crate::Array::restore_scrub`].
+    pub(crate) fn restore_scrub(&self, report: ScrubReport) -> Result<(), Refusal> {
+        let is_of_this_array = report.array.end <= self.core.geometry().array_bytes()
             && !report.array.is_empty()
-            && report.positions == inner.scrub_positions(&report.array)
+            && report.positions == self.scrub_positions(&report.array)
             && (report.positions.start..=report.positions.end).contains(&report.position);
         if !is_of_this_array {
             return Err(Refusal::new("the scrub that was interrupted is of an array of another shape"));
         }
         if !report.state.is_over() {
-            inner.check_scrub(report.action)?;
+            self.check_scrub(report.action)?;
         }
         let state = if report.state == ScrubState::Running { ScrubState::Waiting } else { report.state };
-        inner.set_scrub(ScrubReport { state, ..report });
+        self.set_scrub(ScrubReport { state, ..report });
         Ok(())
     }
 
-    /// Lets the scrub stand still after what it has begun; `false`: lets it go on.
-    ///
-    /// # Errors
-    /// There is none to pause, or to go on with.
-    pub fn pause_scrub(&self, paused: bool) -> Result<(), Refusal> {
+    /// [`crate::Array::pause_scrub`].
+    pub(crate) fn pause_scrub(&self, paused: bool) -> Result<(), Refusal> {
         let from: &[ScrubState] =
             if paused { &[ScrubState::Waiting, ScrubState::Running] } else { &[ScrubState::Paused] };
         let to = if paused { ScrubState::Paused } else { ScrubState::Waiting };
@@ -105,18 +93,14 @@ impl<M: Member, C: Clock> Array<M, C> {
         self.change_scrub(from, to, what)
     }
 
-    /// Ends the scrub where it is; what it found stays to be seen.
-    ///
-    /// # Errors
-    /// There is none.
-    pub fn cancel_scrub(&self) -> Result<(), Refusal> {
+    /// [`crate::Array::cancel_scrub`].
+    pub(crate) fn cancel_scrub(&self) -> Result<(), Refusal> {
         let from = [ScrubState::Waiting, ScrubState::Running, ScrubState::Paused];
         self.change_scrub(&from, ScrubState::Cancelled, "no check or repair is under way")
     }
 
     fn change_scrub(&self, from: &[ScrubState], to: ScrubState, otherwise: &str) -> Result<(), Refusal> {
-        let inner = &*self.0;
-        let changed = inner.update_scrub(|report| {
+        let changed = self.update_scrub(|report| {
             let is_one = from.contains(&report.state);
             if is_one {
                 report.state = to;
@@ -129,13 +113,13 @@ impl<M: Member, C: Clock> Array<M, C> {
         if changed != Some(true) {
             return Err(Refusal::new(otherwise).field("sync_action"));
         }
-        inner.sweeps.changed.raise();
+        self.sweeps.changed.raise();
         Ok(())
     }
 
-    /// Returns when nothing of a scrub is under way that was paused or cancelled.
-    pub async fn scrub_at_rest(&self) {
-        let sweeps = &self.0.sweeps;
+    /// [`crate::Array::scrub_at_rest`].
+    pub(crate) async fn scrub_at_rest(&self) {
+        let sweeps = &self.sweeps;
         loop {
             let seen = sweeps.scrub_changed.seen();
             if !sweeps.is_scrubbing() {
@@ -145,38 +129,29 @@ impl<M: Member, C: Clock> Array<M, C> {
         }
     }
 
-    /// The scrub that is under way, or the last one.
-    pub fn scrub_report(&self) -> Option<ScrubReport> {
-        self.0.sweeps.scrub.borrow().as_ref().map(|scrub| scrub.report.clone())
+    /// [`crate::Array::scrub_report`].
+    pub(crate) fn scrub_report(&self) -> Option<ScrubReport> {
+        self.sweeps.scrub.borrow().as_ref().map(|scrub| scrub.report.clone())
     }
 
-    /// Carries out the scrub that was begun, on an array that nobody keeps
-    /// whole; ends when it is over, paused, or the array is stopped. `progress`
-    /// is told positions done and the last one.
-    ///
-    /// # Errors
-    /// A resync is due first; or the array is no longer fit for a scrub.
-    pub async fn scrub(&self, progress: &dyn Fn(u64, u64)) -> Result<(), ArrayError> {
-        let inner = &*self.0;
-        if !inner.agreed.get() {
+    /// [`crate::Array::scrub`].
+    pub(crate) async fn scrub(&self, progress: &dyn Fn(u64, u64)) -> Result<(), ArrayError> {
+        if !self.core.health.agreed.get() {
             let reason = "the array was not stopped cleanly: what differs may be for want of a resync";
             return Err(ArrayError::new(ArrayErrorKind::Io, reason));
         }
-        while inner.is_scrub_due() && !inner.gate.is_closed() {
-            inner.scrub(progress).await?;
+        while self.is_scrub_due() && !self.core.gate.is_closed() {
+            self.go_on_with_scrub(progress).await?;
         }
         Ok(())
     }
 
-    /// Tells `keep` of the scrub, for its user to keep where it lasts: when it
-    /// is begun, goes on, stands still or is over, and every `interval` while
-    /// it is under way; until the array is stopped.
-    pub async fn watch_scrub(&self, interval: Duration, keep: &dyn Fn(&ScrubReport)) {
-        let inner = &*self.0;
+    /// [`crate::Array::watch_scrub`].
+    pub(crate) async fn watch_scrub(&self, interval: Duration, keep: &dyn Fn(&ScrubReport)) {
         let mut last: Option<ScrubReport> = None;
         loop {
-            let seen = inner.sweeps.scrub_changed.seen();
-            let is_closed = inner.gate.is_closed() && inner.sweeps.is_idle();
+            let seen = self.sweeps.scrub_changed.seen();
+            let is_closed = self.core.gate.is_closed() && self.sweeps.is_idle();
             let now = self.scrub_report();
             if let Some(report) = now.as_ref().filter(|_| now != last) {
                 keep(report);
@@ -186,9 +161,9 @@ impl<M: Member, C: Clock> Array<M, C> {
                 return;
             }
             let is_running = last.as_ref().is_some_and(|report| report.state == ScrubState::Running);
-            let changed = std::pin::pin!(inner.sweeps.scrub_changed.changed_since(seen));
+            let changed = std::pin::pin!(self.sweeps.scrub_changed.changed_since(seen));
             if is_running {
-                let later = std::pin::pin!(self.0.clock.sleep_until(self.0.clock.now() + interval));
+                let later = std::pin::pin!(self.core.clock.sleep_until(self.core.clock.now() + interval));
                 futures_util::future::select(changed, later).await;
             } else {
                 changed.await;
@@ -257,24 +232,24 @@ fn tell_end(report: &ScrubReport) {
     }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) fn note_in_scrub(&self, change: &MemberChange) {
         self.sweeps.note_change(change);
     }
 
     fn check_scrub(&self, action: ScrubAction) -> Result<(), Refusal> {
-        if let Err(error) = self.check_unbroken() {
+        if let Err(error) = self.core.check_unbroken() {
             let advice = "`mdspace status` shows the members; stop the array, and look at each with `mdspace examine`";
             return Err(Refusal::new(error.reason).advice(advice));
         }
-        if !self.is_redundant() {
+        if !self.core.is_redundant() {
             let reason = "the level has neither parity nor copies: there is nothing to compare";
             return Err(Refusal::new(reason).field("level"));
         }
-        if self.read_only && action != ScrubAction::Check {
+        if self.core.info.read_only && action != ScrubAction::Check {
             return Err(Refusal::new("the array is read-only"));
         }
-        if self.read_only && !self.agreed.get() {
+        if self.core.info.read_only && !self.core.health.agreed.get() {
             let reason =
                 "the array was not stopped cleanly, and is read-only: copies and parity may differ until a resync";
             return Err(Refusal::new(reason).field("superblock.resync_offset"));
@@ -301,8 +276,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Whole stripes, or units, that hold a range of the array.
     fn scrub_positions(&self, array: &Range<u64>) -> Range<u64> {
-        match self.geometry() {
-            format::geometry::Geometry::Parity(_) => self.covered(array),
+        match self.core.geometry() {
+            format::geometry::Geometry::Parity(_) => self.metadata.covered(array),
             format::geometry::Geometry::Mapping(mapping) => {
                 let unit = COPIES_UNIT_BYTES.max(mapping.chunk_bytes());
                 array.start / unit * unit..array.end.next_multiple_of(unit).min(mapping.array_bytes())
@@ -322,7 +297,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Goes on with the scrub that is due, until it is over or something else
     /// is to be looked at. True when there may be more to do.
-    pub(super) async fn scrub(&self, progress: &dyn Fn(u64, u64)) -> Result<bool, ArrayError> {
+    pub(super) async fn go_on_with_scrub(&self, progress: &dyn Fn(u64, u64)) -> Result<bool, ArrayError> {
         let seen = self.sweeps.changed.seen();
         if let Some(scrub) = self.sweeps.scrub.borrow_mut().as_mut() {
             scrub.seen = Some(seen);
@@ -330,8 +305,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
         self.update_scrub(|report| report.state = ScrubState::Running);
         let purpose = if self.scrub_action() == ScrubAction::Check { Purpose::Check } else { Purpose::Repair };
         let mut swept = self.sweep(purpose, progress).await;
-        if purpose == Purpose::Repair && swept.is_ok() && !self.read_only {
-            swept = match self.flush_devices().await {
+        if purpose == Purpose::Repair && swept.is_ok() && !self.core.info.read_only {
+            swept = match self.metadata.flush_devices().await {
                 Ok(()) => swept,
                 Err(error) => Err(error),
             };

@@ -7,8 +7,8 @@
 //! stripe has data chunks. A window in which a member cannot be read is gone over once
 //! more by stripes, rows and blocks, so that little depends on what is lost.
 
-use crate::array::Inner;
 use crate::base::buffer::Block;
+use crate::control::Control;
 use crate::control::sweep::{Tally, Target};
 use crate::data::rebuild::{Slices, by_stripe, exponents, slot_of};
 use crate::data::runs::{Run, Runs};
@@ -23,11 +23,11 @@ use parity::gf;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Control<M, C> {
     /// Remakes the parity of `range` from its data, where it is wrong.
     pub(super) async fn resync_stripes(&self, parity: &Parity, range: &Range<u64>) -> Result<Tally, ArrayError> {
         let whole: Vec<Run> = (0..parity.slots()).map(|slot| Run { slot: Slot(slot), range: range.clone() }).collect();
-        let runs = self.read_runs(whole).await;
+        let runs = self.data.read_runs(whole).await;
         if runs.failed().next().is_some() {
             let mut tally = Tally::default();
             for part in self.finer(parity, range) {
@@ -46,8 +46,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 tally.mended += part.end - part.start;
             }
         }
-        self.learn_runs(&runs).await; // before it is written over: a write that fails may be done in part
-        self.write_runs(wrong).await?;
+        self.data.learn_runs(&runs).await; // before it is written over: a write that fails may be done in part
+        self.data.write_runs(wrong).await?;
         Ok(tally)
     }
 
@@ -65,14 +65,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
             (0..parity.data_chunks()).map(|index| read(Role::Data(index))).collect();
         let Some(data) = data else {
             // Accepted as it is, where its user said so.
-            return if self.forced { Ok(()) } else { Err(self.unreadable(part, runs)) };
+            return if self.core.info.forced { Ok(()) } else { Err(self.unreadable(part, runs)) };
         };
         let right = self.parity_of(parity, stripe, &data);
         for (role, right) in [Role::P, Role::Q].into_iter().zip(right) {
             if read(role).is_none_or(|found| found[..] != right[..]) {
                 let start = (part.start - stripe.component().0) as u32;
                 let change = Transfer { role, within: start..start + right.len() as u32 };
-                self.forget(stripe, std::iter::once(&change));
+                self.data.forget(stripe, std::iter::once(&change));
                 wrong.push((slot_of(stripe, role), part.start, right));
             }
         }
@@ -82,22 +82,22 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// P, and Q where there is one, of a stripe's data in order.
     pub(super) fn parity_of(&self, parity: &Parity, stripe: &Stripe, data: &[Block]) -> SmallVec<[Block; 2]> {
         let bytes = data[0].len();
-        let mut p = self.pool.take(bytes);
+        let mut p = self.core.pool.take(bytes);
         if parity.parities() == 1 {
-            self.kernel.xor(&mut p, &data.iter().map(|block| &block[..]).collect::<Slices<'_>>());
+            self.core.info.kernel.xor(&mut p, &data.iter().map(|block| &block[..]).collect::<Slices<'_>>());
             return SmallVec::from_iter([p.freeze()]);
         }
-        let mut q = self.pool.take(bytes);
+        let mut q = self.core.pool.take(bytes);
         let exponents = exponents(parity, stripe);
         let mut in_order: Slices<'_> = SmallVec::from_elem(&[][..], data.len());
         let has_gaps = exponents.iter().any(|&exponent| usize::from(exponent) >= data.len());
         if has_gaps {
             let terms: SmallVec<[([u8; 2], &[u8]); 32]> =
                 exponents.iter().zip(data).map(|(&exponent, block)| ([1, gf::pow2(exponent)], &block[..])).collect();
-            self.kernel.combine_two([&mut p, &mut q], &terms);
+            self.core.info.kernel.combine_two([&mut p, &mut q], &terms);
         } else {
             exponents.iter().zip(data).for_each(|(&exponent, block)| in_order[usize::from(exponent)] = block);
-            self.kernel.pq(&mut p, &mut q, &in_order);
+            self.core.info.kernel.pq(&mut p, &mut q, &in_order);
         }
         SmallVec::from_iter([p.freeze(), q.freeze()])
     }
@@ -111,14 +111,15 @@ impl<M: Member, C: Clock> Inner<M, C> {
         targets: &[Target<M>],
     ) -> Result<(), ArrayError> {
         let mut failed = SmallVec::<[Slot; 2]>::new();
-        while let Some(sources) = self.sources(parity, range, &failed) {
+        while let Some(sources) = self.data.sources(parity, range, &failed) {
             let runs = sources.iter().map(|&slot| Run { slot, range: range.clone() }).collect();
-            let runs = self.read_runs(runs).await;
+            let runs = self.data.read_runs(runs).await;
             let before = failed.len();
             failed.extend(runs.failed().map(|(slot, _)| slot));
             if failed.len() == before {
-                let blocks = targets.iter().map(|target| self.solve_run(parity, range, target.slot, &runs)).collect();
-                return self.write_runs(blocks).await;
+                let blocks =
+                    targets.iter().map(|target| self.data.solve_run(parity, range, target.slot, &runs)).collect();
+                return self.data.write_runs(blocks).await;
             }
             if range.end - range.start > parity.chunk_bytes() {
                 break; // little depends on what failed
@@ -136,7 +137,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// The parts in which to try again what failed as a whole: stripes, then rows, then blocks.
     fn finer(&self, parity: &Parity, range: &Range<u64>) -> Vec<Range<u64>> {
-        let units = [parity.chunk_bytes(), ROW_BYTES, self.block_bytes];
+        let units = [parity.chunk_bytes(), ROW_BYTES, self.core.info.block_bytes];
         match units.into_iter().find(|unit| range.end - range.start > *unit) {
             None => Vec::new(),
             Some(unit) => (range.start / unit..range.end.div_ceil(unit))

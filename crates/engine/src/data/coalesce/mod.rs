@@ -30,10 +30,11 @@ mod front;
 mod streams;
 mod writeback;
 
-use crate::array::{Array, Inner};
 use crate::base::buffer::Block;
 use crate::base::range_lock::Asked;
 use crate::base::write_set::{Patch, Patchwork};
+use crate::core::authority::Authority;
+use crate::data::DataPlane;
 use crate::data::request::Durability;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
@@ -335,21 +336,27 @@ impl Drop for Answer<'_> {
     }
 }
 
-impl<M: Member, C: Clock> Array<M, C> {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Writes `from`, not empty, at `at` of an array with parity, along with
     /// others that fill its stripes.
-    pub(crate) async fn gather(&self, parity: &Parity, at: u64, from: Block, durability: Durability) -> Outcome {
-        if self.0.gathering.kept.is_on() && !mutant!("broken-array-answers") {
-            self.0.check_unbroken()?; // what is answered from memory would be told of that too late
+    pub(crate) async fn gather(
+        self: &Rc<Self>,
+        parity: &Parity,
+        at: u64,
+        from: Block,
+        durability: Durability,
+    ) -> Outcome {
+        if self.gathering.kept.is_on() && !mutant!("broken-array-answers") {
+            self.core.check_unbroken()?; // what is answered from memory would be told of that too late
         }
         let mut answer = self.join_entries(parity, at, from, durability);
         if let Some(entry) = answer.only_caller() {
             // The short way of most small writes: when nobody has joined after
             // this turn, the caller does the work itself, and nothing is shared.
             let_others_go_first().await;
-            if let Some(batch) = self.0.gathering.start_alone(&entry, parity.stripe_bytes()) {
+            if let Some(batch) = self.gathering.start_alone(&entry, parity.stripe_bytes()) {
                 answer.entries.clear();
-                return self.0.write_batch(parity, batch).await;
+                return self.write_batch(parity, batch).await;
             }
             self.share(&entry);
         }
@@ -358,8 +365,8 @@ impl<M: Member, C: Clock> Array<M, C> {
 
     /// Puts every part of a write into an entry. All but a single part that
     /// begins an entry of its own are given their work.
-    fn join_entries(&self, parity: &Parity, at: u64, from: Block, durability: Durability) -> Answer<'_> {
-        let gathering = &self.0.gathering;
+    fn join_entries(self: &Rc<Self>, parity: &Parity, at: u64, from: Block, durability: Durability) -> Answer<'_> {
+        let gathering = &self.gathering;
         let stripe_bytes = parity.stripe_bytes();
         let bytes = from.len() as u64;
         let gathered = gathering.open_entry(at / stripe_bytes);
@@ -404,11 +411,11 @@ impl<M: Member, C: Clock> Array<M, C> {
     }
 
     fn new_entry(&self, stripes: Range<u64>) -> Rc<Entry> {
-        let gathering = &self.0.gathering;
+        let gathering = &self.gathering;
         gathering.close_within(&stripes);
         let entry = Rc::new(Entry::new(
             stripes.clone(),
-            self.0.locks.ask(mutant!("stripe-not-locked" => stripes.start..stripes.start, else stripes)),
+            self.core.locks.ask(mutant!("stripe-not-locked" => stripes.start..stripes.start, else stripes)),
         ));
         gathering.entries.borrow_mut().push(entry.clone());
         entry
@@ -417,10 +424,10 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// Gives an entry its work, if it has none yet: from now on any of its
     /// callers may drive it. One that another has carried out meanwhile needs none, and would hold it, and the
     /// array with it, for ever.
-    fn share(&self, entry: &Rc<Entry>) {
+    fn share(self: &Rc<Self>, entry: &Rc<Entry>) {
         let is_waiting = matches!(entry.phase.get(), Phase::Gathering | Phase::Closed);
         if (is_waiting || mutant!("done-and-given-work")) && !entry.has_work() {
-            entry.set_work(carry_out(self.0.clone(), entry.clone()));
+            entry.set_work(carry_out(self.clone(), entry.clone()));
         }
     }
 }
@@ -448,21 +455,22 @@ pub(super) async fn let_others_go_first() {
 }
 
 /// An entry's work, from its making to its end.
-async fn carry_out<M: Member, C: Clock>(inner: Rc<Inner<M, C>>, entry: Rc<Entry>) -> Outcome {
-    let Geometry::Parity(parity) = inner.geometry() else { unreachable!("only parity is gathered for") };
-    let _writing = inner.writers.begin();
+async fn carry_out<M: Member, C: Clock, A: Authority<M>>(data: Rc<DataPlane<M, C, A>>, entry: Rc<Entry>) -> Outcome {
+    let Geometry::Parity(parity) = data.core.geometry() else { unreachable!("only parity is gathered for") };
+    let _writing = data.core.writers.begin();
     let_others_go_first().await;
     entry.locked().await;
-    inner.wait_for_company(&entry).await;
-    let batch = inner.gathering.start(&entry, parity.stripe_bytes());
-    inner.write_batch(parity, batch).await
+    data.wait_for_company(&entry).await;
+    let batch = data.gathering.start(&entry, parity.stripe_bytes());
+    data.write_batch(parity, batch).await
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Waits until the entry is closed or nothing more is to be expected.
     async fn wait_for_company(&self, entry: &Entry) {
         if entry.kept.get() {
-            let (closed, old) = (pin!(entry.closed()), pin!(self.clock.sleep_until(self.clock.now() + AGE_MAX)));
+            let (closed, old) =
+                (pin!(entry.closed()), pin!(self.core.clock.sleep_until(self.core.clock.now() + AGE_MAX)));
             select(closed, old).await;
             return;
         }
@@ -473,14 +481,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
         }
         let activity = || self.gathering.streams.borrow_mut().activity(stream);
         let (mut seen, _) = activity();
-        let mut now = self.clock.now();
+        let mut now = self.core.clock.now();
         let end = now + WAIT_MAX;
         loop {
-            let (closed, enough) = (pin!(entry.closed()), pin!(self.clock.sleep_until(now + PATIENCE)));
+            let (closed, enough) = (pin!(entry.closed()), pin!(self.core.clock.sleep_until(now + PATIENCE)));
             if let Either::Left(_) = select(closed, enough).await {
                 return;
             }
-            now = self.clock.now();
+            now = self.core.clock.now();
             let (events, unanswered) = activity();
             if !is_patient(stream) {
                 return;
@@ -497,7 +505,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             true => batch.patches,
             false => Box::pin(self.in_whole_blocks(batch.patches)).await?,
         };
-        let change = self.begin_change();
+        let change = self.core.begin_change();
         let written = self.write_marked(parity, batch.stripes.clone(), batch.is_full, &patches).await;
         change.end();
         drop(batch.locks);
@@ -506,19 +514,19 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// The marks that come before and after, and what is written between them.
     async fn write_marked(&self, parity: &Parity, stripes: Range<u64>, is_full: bool, patches: &Patchwork) -> Outcome {
-        self.check_unbroken()?;
+        self.core.check_unbroken()?;
         // What was answered is not owed by any member before it is written to one.
         let is_answered = self.gathering.kept.is_on();
         let lost = |error: ArrayError| match is_answered {
             true => ArrayError::new(ArrayErrorKind::Io, error.reason),
             false => error,
         };
-        let _intended = self.mark_write(&patches.range()).await.map_err(lost)?;
+        let _intended = self.authority.mark_write(&patches.range()).await.map_err(lost)?;
         match is_full {
             // Boxed: it moves a lot, and small writes' futures would have to hold it.
             true => Box::pin(self.write_full_stripes(parity, stripes, patches.patches())).await?,
             false => self.write_part(parity, stripes.start, patches.patches()).await?,
         }
-        self.settle().await
+        self.authority.settle().await
     }
 }

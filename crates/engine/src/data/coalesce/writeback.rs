@@ -1,6 +1,6 @@
 //! Writeback: writes answered from memory, as by a disk with a volatile cache.
 //!
-//! While [`Array::write_back`] runs, an ordinary write is answered as soon as
+//! While [`crate::Array::write_back`] runs, an ordinary write is answered as soon as
 //! its data is in entries, and these are *kept*: by the array, until the members
 //! have the data. So a stream of one request at a time becomes full stripes too.
 //!
@@ -13,10 +13,11 @@
 //! * What cannot be written otherwise is lost: no read of it succeeds, as the members hold what was there before, and no
 //!   flush, until it was written over. All else goes on, as it does where a request is answered by its own failure.
 
-use crate::array::{Array, Inner};
 use crate::base::buffer::Buffer;
 use crate::base::range_set::Ranges;
 use crate::base::write_set::Patch;
+use crate::core::authority::Authority;
+use crate::data::DataPlane;
 use crate::data::coalesce::entry::{Entry, RequestId};
 use crate::data::coalesce::{Answer, Gathering};
 use crate::seam::clock::Clock;
@@ -165,9 +166,9 @@ impl Gathering {
 }
 
 /// Turns writeback off when it is dropped.
-struct Keeping<'a, M: Member, C: Clock>(&'a Inner<M, C>);
+struct Keeping<'a, M: Member, C: Clock, A: Authority<M>>(&'a DataPlane<M, C, A>);
 
-impl<M: Member, C: Clock> Drop for Keeping<'_, M, C> {
+impl<M: Member, C: Clock, A: Authority<M>> Drop for Keeping<'_, M, C, A> {
     fn drop(&mut self) {
         let gathering = &self.0.gathering;
         gathering.kept.is_on.set(false);
@@ -175,33 +176,29 @@ impl<M: Member, C: Clock> Drop for Keeping<'_, M, C> {
         for (entry, request) in gathering.kept.entries.take() {
             if !entry.is_done() && gathering.leave(&entry, request) {
                 self.0.lose(&entry, "writeback was abandoned");
-                self.0.give_out(|| "data that was answered was abandoned".to_owned());
+                self.0.core.give_out(|| "data that was answered was abandoned".to_owned());
             }
         }
         gathering.kept.bytes.set(0);
     }
 }
 
-impl<M: Member, C: Clock> Array<M, C> {
-    /// Answers writes from memory and writes them out later, until the array is
-    /// stopped: a flush makes them safe. To be run beside the requests by
-    /// whoever serves the array, and to its end. Levels without parity go on
-    /// writing through.
-    pub async fn write_back(&self) {
-        let inner = &*self.0;
-        if inner.read_only || matches!(inner.geometry(), Geometry::Mapping(_)) {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
+    /// [`crate::Array::write_back`].
+    pub(crate) async fn write_back(&self) {
+        if self.core.info.read_only || matches!(self.core.geometry(), Geometry::Mapping(_)) {
             return;
         }
-        let kept = &inner.gathering.kept;
+        let kept = &self.gathering.kept;
         kept.is_on.set(true);
-        let _keeping = Keeping(inner);
+        let _keeping = Keeping(self);
         let mut writes = FuturesUnordered::new();
         let turn = |context: &mut Context<'_>| loop {
             kept.keeper.replace(Some(context.waker().clone()));
-            writes.extend(kept.fresh.take().into_iter().map(|(entry, request)| inner.write_out(entry, request)));
+            writes.extend(kept.fresh.take().into_iter().map(|(entry, request)| self.write_out(entry, request)));
             match writes.poll_next_unpin(context) {
                 Poll::Ready(Some(())) => {}
-                Poll::Ready(None) if inner.gate.is_closed() => return Poll::Ready(()),
+                Poll::Ready(None) if self.core.gate.is_closed() => return Poll::Ready(()),
                 _ if kept.fresh.borrow().is_empty() => return Poll::Pending,
                 _ => {}
             }
@@ -210,7 +207,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Drives one entry to its end.
     async fn write_out(&self, entry: Rc<Entry>, request: RequestId) {
         let outcome = poll_fn(|context| entry.poll(request, context)).await;
@@ -230,11 +227,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
             return Ok(());
         }
         self.pay().await?;
-        if self.owes_any() {
-            return Err(self.no_room());
+        if self.core.owes_any() {
+            return Err(self.core.no_room());
         }
         self.gathering.kept.is_owed.set(false);
-        self.flush_devices().await
+        self.authority.flush_devices().await
     }
 
     /// Data that was answered is not on the members.
@@ -276,14 +273,14 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Reads what the members have, and puts on top what is kept.
     pub(crate) async fn read_with_kept(&self, at: u64, into: Buffer) -> Result<Buffer, ArrayError> {
         let bytes = into.len() as u64;
-        let mut keepers = self.gathering.keepers_of(at, bytes, self.block_bytes);
+        let mut keepers = self.gathering.keepers_of(at, bytes, self.core.info.block_bytes);
         let mut into = self.read_any(at, into).await?;
         // What was written out meanwhile, and perhaps over, the members had in time for this read or not.
         while let Some(index) =
             keepers.iter().position(|(entry, _)| entry.is_done() && !mutant!("read-of-what-is-written-out"))
         {
             for range in keepers.swap_remove(index).1 {
-                let again = self.pool.take((range.end - range.start) as usize);
+                let again = self.core.pool.take((range.end - range.start) as usize);
                 let again = Box::pin(self.read_with_kept(range.start, again)).await?;
                 into[(range.start - at) as usize..(range.end - at) as usize].copy_from_slice(&again);
             }

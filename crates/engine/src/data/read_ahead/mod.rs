@@ -21,8 +21,9 @@
 
 mod streams;
 
-use crate::array::Inner;
 use crate::base::buffer::{ALIGNMENT, Buffer};
+use crate::core::authority::Authority;
+use crate::data::DataPlane;
 use crate::data::reconstruct::{Done, Reading};
 use crate::data::stripe::{code, shares};
 use crate::plan::planner::{Symbols, plan_read};
@@ -195,7 +196,7 @@ impl State {
     }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// A read of a degraded array is about to begin: begins to read the stripes that
     /// it needs in part, if its stream will want the rest.
     pub(crate) fn look_ahead(&self, parity: &Parity, at: u64, bytes: u64) {
@@ -210,7 +211,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
                 self.begin_stretch(
                     parity,
                     stripe,
-                    whole.start.max(at / self.block_bytes * self.block_bytes)..whole.end,
+                    whole.start.max(at / self.core.info.block_bytes * self.core.info.block_bytes)..whole.end,
                 );
             }
         }
@@ -224,7 +225,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         let is_known = || self.read_ahead.state.borrow_mut().find(stripe).is_some();
         if !share.spans.iter().any(|span| is_lost(span.data))
             || is_known()
-            || (!mutant!("ahead-of-a-write") && self.locks.is_wanted_exclusively(&(stripe..stripe + 1)))
+            || (!mutant!("ahead-of-a-write") && self.core.locks.is_wanted_exclusively(&(stripe..stripe + 1)))
         {
             return;
         }
@@ -233,11 +234,12 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if !self.read_ahead.state.borrow_mut().make_room(bytes, self.read_ahead.bytes_max) {
             return;
         }
-        let mut reading = Reading::new(&self.pool, share.stripe, &share.spans, plan, self.pool.take(share.bytes));
+        let mut reading =
+            Reading::new(&self.core.pool, share.stripe, &share.spans, plan, self.core.pool.take(share.bytes));
         let mut reads: Reads = Box::pin(self.member_reads(&mut reading));
         let phase = match reads.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
             Poll::Pending => Phase::UnderWay { reading: Box::new(reading), reads, driver: None, waiting: Vec::new() },
-            Poll::Ready(done) => match reading.finish(self.kernel, parity, done) {
+            Poll::Ready(done) => match reading.finish(self.core.info.kernel, parity, done) {
                 Ok(()) => Phase::There { data: reading.into_buffer(), served: 0 },
                 Err(_) => return, // whoever asks for it will find out
             },
@@ -286,7 +288,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             }
             return Poll::Pending;
         };
-        let is_well = reading.finish(self.kernel, parity, done).is_ok();
+        let is_well = reading.finish(self.core.info.kernel, parity, done).is_ok();
         let mut stretch = state.remove(index);
         let Phase::UnderWay { reading, waiting, .. } = stretch.phase else { unreachable!("it was under way") };
         if is_well {

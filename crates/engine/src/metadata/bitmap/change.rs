@@ -8,8 +8,8 @@
 //! between bits go on being waited for, so no superblock that names it is without them.
 //! Either way a member that was to get only what the bitmap named gets everything: the next one knows nothing of it.
 
-use crate::array::{Array, Inner};
 use crate::device::Device;
+use crate::metadata::Metadata;
 use crate::metadata::bitmap::{BitmapPolicy, Flush, Home, Intent};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
@@ -35,72 +35,54 @@ pub(crate) struct NewBitmap {
     policy: BitmapPolicy,
 }
 
-impl<M: Member, C: Clock> Array<M, C> {
-    /// Adds a write-intent bitmap to the array, on its members. `chunk_bytes` is a power of two
-    /// from 4 KiB to 2 GiB, as mdadm would choose when `None`.
-    ///
-    /// # Errors
-    /// When the array has one, cannot have one, or a member lacks the room; nothing is changed then.
-    pub async fn add_bitmap(&self, chunk_bytes: Option<u64>, policy: BitmapPolicy) -> Result<(), Refusal> {
-        let inner = &*self.0;
-        let superblock = inner.check_bitmap_can_be_added()?;
-        let room = inner.room_for_bitmap()?;
-        let chunk = bitmap_chunk(inner.bitmap_covers(&superblock), chunk_bytes, room);
+impl<M: Member, C: Clock> Metadata<M, C> {
+    /// [`crate::Array::add_bitmap`].
+    pub(crate) async fn add_bitmap(&self, chunk_bytes: Option<u64>, policy: BitmapPolicy) -> Result<(), Refusal> {
+        let superblock = self.check_bitmap_can_be_added()?;
+        let room = self.room_for_bitmap()?;
+        let chunk = bitmap_chunk(self.bitmap_covers(&superblock), chunk_bytes, room);
         let chunk = chunk.map_err(|defect| Refusal::new(defect.reason).field(defect.field))?;
-        inner.start_bitmap(Home::Members, chunk, policy).await
+        self.start_bitmap(Home::Members, chunk, policy).await
     }
 
-    /// Length of a file for a bitmap of this array with such chunks, in bytes.
-    ///
-    /// # Errors
-    /// As [`Array::add_bitmap`].
-    pub fn bitmap_file_bytes(&self, chunk_bytes: Option<u64>) -> Result<u64, Refusal> {
-        let inner = &*self.0;
-        let superblock = inner.check_bitmap_can_be_added()?;
-        let chunk = bitmap_chunk(inner.bitmap_covers(&superblock), chunk_bytes, u64::MAX);
+    /// [`crate::Array::bitmap_file_bytes`].
+    pub(crate) fn bitmap_file_bytes(&self, chunk_bytes: Option<u64>) -> Result<u64, Refusal> {
+        let superblock = self.check_bitmap_can_be_added()?;
+        let chunk = bitmap_chunk(self.bitmap_covers(&superblock), chunk_bytes, u64::MAX);
         let chunk = chunk.map_err(|defect| Refusal::new(defect.reason).field(defect.field))?;
-        let header = BitmapSuper::new(superblock.set_uuid, inner.bitmap_covers(&superblock), chunk, 0);
+        let header = BitmapSuper::new(superblock.set_uuid, self.bitmap_covers(&superblock), chunk, 0);
         Ok(header.bytes_on_disk(u64::MAX))
     }
 
-    /// Adds a write-intent bitmap that is kept in `file`, whose contents are overwritten. The array has to
-    /// be assembled with that file from then on; without it, it has no bitmap.
-    ///
-    /// # Errors
-    /// As [`Array::add_bitmap`], or when the file is too short.
-    pub async fn add_bitmap_file(
+    /// [`crate::Array::add_bitmap_file`].
+    pub(crate) async fn add_bitmap_file(
         &self,
         file: Candidate<M>,
         chunk_bytes: Option<u64>,
         policy: BitmapPolicy,
     ) -> Result<(), Refusal> {
-        let inner = &*self.0;
-        let superblock = inner.check_bitmap_can_be_added()?;
+        let superblock = self.check_bitmap_can_be_added()?;
         let room = file.member.limits().bytes;
-        let chunk = bitmap_chunk(inner.bitmap_covers(&superblock), chunk_bytes, room);
+        let chunk = bitmap_chunk(self.bitmap_covers(&superblock), chunk_bytes, room);
         let chunk = chunk.map_err(|defect| Refusal::defect(&file.name, defect))?;
-        inner.start_bitmap(Home::File(file.into()), chunk, policy).await
+        self.start_bitmap(Home::File(file.into()), chunk, policy).await
     }
 
-    /// Removes the write-intent bitmap, if there is one. A file that held it stays, and calls itself out of date.
-    ///
-    /// # Errors
-    /// When the superblocks could not be written, or the array takes no changes.
-    pub async fn remove_bitmap(&self) -> Result<(), Refusal> {
-        let inner = &*self.0;
-        let _inside = inner.enter_to_change()?;
-        let _lock = inner.metadata.exclusive(0..1).await;
-        inner.let_go_of_bitmap().await
+    /// [`crate::Array::remove_bitmap`].
+    pub(crate) async fn remove_bitmap(&self) -> Result<(), Refusal> {
+        let _inside = self.enter_to_change()?;
+        let _lock = self.lock.exclusive(0..1).await;
+        self.let_go_of_bitmap().await
     }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
-    /// As [`Array::remove_bitmap`]. The caller holds the metadata lock.
+impl<M: Member, C: Clock> Metadata<M, C> {
+    /// As [`crate::Array::remove_bitmap`]. The caller holds the metadata lock.
     pub(crate) async fn let_go_of_bitmap(&self) -> Result<(), Refusal> {
         let Some(intent) = self.intent() else { return Ok(()) };
         self.disown_file(&intent).await;
         intent.retired.set(true);
-        for device in self.devices() {
+        for device in self.core.devices() {
             device.superblock.borrow_mut().bitmap = None;
         }
         self.forget_returns();
@@ -111,11 +93,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Any superblock of the array.
     fn check_bitmap_can_be_added(&self) -> Result<Superblock, Refusal> {
-        let superblock = self.devices().first().expect("a running array has a member").superblock.borrow().clone();
+        let superblock = self.core.devices().first().expect("a running array has a member").superblock.borrow().clone();
         if self.intent().is_some() || superblock.bitmap.is_some() {
             return Err(Refusal::new("the array has a bitmap already").advice("remove it first"));
         }
-        if !self.is_redundant() {
+        if !self.core.is_redundant() {
             return Err(Refusal::new("a level without redundancy has no bitmap"));
         }
         Ok(superblock)
@@ -123,9 +105,9 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// What its bits cover: a component, or for level 10 the array.
     fn bitmap_covers(&self, superblock: &Superblock) -> Sectors {
-        match self.geometry() {
+        match self.core.geometry() {
             Geometry::Mapping(mapping) if mapping.level() == Level::Raid10 => {
-                Sectors(self.geometry().array_bytes() / SECTOR_BYTES)
+                Sectors(self.core.geometry().array_bytes() / SECTOR_BYTES)
             }
             _ => superblock.component,
         }
@@ -162,7 +144,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// The least room that any member has, in bytes.
     fn room_for_bitmap(&self) -> Result<u64, Refusal> {
         let mut least = u64::MAX;
-        for device in self.devices() {
+        for device in self.core.devices() {
             let limits = device.member.limits();
             let room = device.superblock.borrow().bitmap_room_max(limits.bytes);
             if room == 0 {
@@ -175,13 +157,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     async fn start_bitmap(&self, home: Home<M>, chunk_bytes: u64, policy: BitmapPolicy) -> Result<(), Refusal> {
         let _inside = self.enter_to_change()?;
-        let _nobody_writes = self.locks.exclusive(0..mutant!("bitmap-under-writes" => 0, else u64::MAX)).await;
+        let _nobody_writes = self.core.locks.exclusive(0..mutant!("bitmap-under-writes" => 0, else u64::MAX)).await;
         self.flush_devices().await.map_err(ArrayError::refusal)?;
-        let _lock = self.metadata.exclusive(0..1).await;
+        let _lock = self.lock.exclusive(0..1).await;
         let superblock = self.check_bitmap_can_be_added()?;
         self.forget_returns(); // of a bitmap whose file failed
         let covers = self.bitmap_covers(&superblock);
-        let doubtful = if self.agreed.get() { 0..0 } else { 0..covers.bytes() };
+        let doubtful = if self.core.health.agreed.get() { 0..0 } else { 0..covers.bytes() };
         self.put_bitmap(home, BitmapSuper::new(superblock.set_uuid, covers, chunk_bytes, 0), policy, doubtful).await
     }
 
@@ -246,7 +228,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
 
     /// Members that came back lack more than a bitmap says from now on.
     fn forget_returns(&self) {
-        for device in self.devices() {
+        for device in self.core.devices() {
             device.superblock.borrow_mut().recovery_from_bitmap &= mutant!("returns-not-forgotten");
         }
     }
@@ -254,7 +236,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Gives every superblock in memory the place of a bitmap of so many bytes;
     /// the least room that there is.
     fn name_bitmap(&self, bytes: u64) -> Result<u64, Refusal> {
-        let devices = self.devices();
+        let devices = self.core.devices();
         let first: &Rc<Device<M>> = devices.first().expect("a running array has a member");
         let place = first.superblock.borrow().bitmap_place(bytes);
         let mut room = u64::MAX;
@@ -279,11 +261,11 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     pub(crate) fn enter_to_change(&self) -> Result<crate::base::gate::Inside<'_>, Refusal> {
-        if self.read_only {
+        if self.core.info.read_only {
             return Err(Refusal::new("the array is read-only"));
         }
-        self.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
-        self.gate.enter().ok_or_else(|| Refusal::new("the array is stopped"))
+        self.core.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
+        self.core.gate.enter().ok_or_else(|| Refusal::new("the array is stopped"))
     }
 
     async fn publish_change(&self) -> Result<(), Refusal> {

@@ -10,11 +10,10 @@
 //! an array that is never at rest that would cost more than it saves, so there
 //! as many bits are cleared as the writes made pay for; md clears them all.
 
-use crate::array::{Array, Inner};
-use crate::device::checksums::Closing;
+use crate::metadata::Metadata;
 use crate::metadata::bitmap::{Flush, Intent};
 use crate::seam::clock::Clock;
-use crate::seam::error::{ArrayError, ArrayErrorKind};
+use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
 use std::time::Duration;
 
@@ -45,7 +44,7 @@ const UNIT_BYTES: u64 = 16 << 10;
 const REST: Duration = Duration::from_millis(10);
 
 /// How often somebody looks whether there is a bitmap by now.
-const WITHOUT_BITMAP: Duration = Duration::from_secs(5);
+pub(crate) const WITHOUT_BITMAP: Duration = Duration::from_secs(5);
 
 impl<M> Intent<M> {
     /// A write has ended.
@@ -60,55 +59,31 @@ impl<M> Intent<M> {
         if is_free { u64::MAX } else { written / UNITS_PER_BIT }
     }
 
-    fn period(&self) -> Duration {
+    pub(crate) fn period(&self) -> Duration {
         Duration::from_secs(self.bits.borrow().header.daemon_sleep_seconds.into())
     }
 }
 
-impl<M: Member, C: Clock> Array<M, C> {
-    /// Clears bits of the write-intent bitmap lazily, and closes idle regions of checksums, until the array is
-    /// stopped. To be run beside the requests by whoever serves the array.
-    pub async fn clear_bitmap_lazily(&self) {
-        let inner = &*self.0;
-        if inner.read_only {
-            return;
-        }
-        loop {
-            let period = inner.intent().map_or(WITHOUT_BITMAP, |intent| intent.period());
-            let time = inner.clock.sleep_until(inner.clock.now() + period);
-            // Where a member has no room, the bits and regions wait for the next period.
-            let has_failed =
-                |result: Result<(), ArrayError>| result.is_err_and(|error| error.kind != ArrayErrorKind::NoSpace);
-            if inner.gate.closes_before(time).await
-                || has_failed(inner.close_checksums(Closing::Idle).await)
-                || has_failed(inner.clear_idle_bits().await)
-            {
-                return; // stopped, or broken: then the bits stay
-            }
-        }
-    }
-}
-
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Metadata<M, C> {
     /// Whether a bit that is set may name nothing.
     fn may_clear(&self) -> bool {
-        self.whole.get()
-            && (self.agreed.get() || mutant!("bits-of-disagreement-cleared"))
+        self.core.health.whole.get()
+            && (self.core.health.agreed.get() || mutant!("bits-of-disagreement-cleared"))
             && self.record.borrow().owed == 0
-            && !self.owes_any()
+            && !self.core.owes_any()
     }
 
     /// Whether nothing is written for a moment; `None` when the array is stopped meanwhile.
     pub(crate) async fn is_at_rest(&self) -> Option<bool> {
-        let before = self.writers.at_rest();
-        if self.gate.closes_before(self.clock.sleep_until(self.clock.now() + REST)).await {
+        let before = self.core.writers.at_rest();
+        if self.core.gate.closes_before(self.core.clock.sleep_until(self.core.clock.now() + REST)).await {
             return None;
         }
-        Some(before.is_some() && self.writers.at_rest() == before)
+        Some(before.is_some() && self.core.writers.at_rest() == before)
     }
 
     /// At the end of a period.
-    async fn clear_idle_bits(&self) -> Result<(), ArrayError> {
+    pub(crate) async fn clear_idle_bits(&self) -> Result<(), ArrayError> {
         let Some(intent) = self.intent() else { return Ok(()) };
         intent.bits.borrow_mut().next_period();
         if !self.may_clear() || !intent.bits.borrow().has_idle(IDLE_PERIODS) {
@@ -120,7 +95,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         if !mutant!("bit-cleared-unflushed") {
             self.flush_devices().await?;
         }
-        let _lock = self.metadata.exclusive(0..1).await;
+        let _lock = self.lock.exclusive(0..1).await;
         let most = intent.allowance(at_rest);
         self.clear(&intent, IDLE_PERIODS, most, Flush::No).await
     }
@@ -135,7 +110,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     async fn clear(&self, intent: &Intent<M>, periods: usize, most: u64, flush: Flush) -> Result<(), ArrayError> {
-        self.check_unbroken()?;
+        self.core.check_unbroken()?;
         let is_kept = intent.vouched.get() && !intent.retired.get();
         if !self.may_clear() || !is_kept || !intent.bits.borrow().has_idle(periods) {
             return Ok(());

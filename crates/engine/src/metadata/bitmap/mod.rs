@@ -18,7 +18,7 @@
 
 mod bits;
 pub(crate) mod change;
-mod clearing;
+pub(crate) mod clearing;
 pub(crate) mod load;
 pub(crate) mod named;
 mod sizing;
@@ -26,10 +26,10 @@ mod sizing;
 pub use clearing::BitmapClearing;
 pub use sizing::BitmapWrites;
 
-use crate::array::{Array, Inner};
 use crate::base::buffer::Block;
 use crate::base::join::join_all;
 use crate::device::{Device, Failures};
+use crate::metadata::Metadata;
 use crate::metadata::superblocks::ROUNDS_TO_LEAVE_BEHIND;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
@@ -201,11 +201,10 @@ impl<M> Drop for Intended<M> {
     }
 }
 
-impl<M: Member, C: Clock> Array<M, C> {
-    /// What the bitmap names at the moment when each range is asked for: byte
-    /// ranges in ascending order of the components or, for level 10, of the array. Empty without a bitmap.
-    pub fn intended_ranges(&self) -> impl Iterator<Item = Range<u64>> {
-        let intent = self.0.intent();
+impl<M: Member, C: Clock> Metadata<M, C> {
+    /// [`crate::Array::intended_ranges`].
+    pub(crate) fn intended_ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        let intent = self.intent();
         let mut at = 0;
         std::iter::from_fn(move || {
             let range = intent.as_ref()?.bits.borrow().set_range_from(at)?;
@@ -217,16 +216,16 @@ impl<M: Member, C: Clock> Array<M, C> {
 
 /// Whether a round of bitmap writes is flushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Flush {
+pub(crate) enum Flush {
     Yes,
     /// For bits that are cleared: lost with power, they stay set, which is safe.
     No,
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Metadata<M, C> {
     /// The part of what the bitmap covers that a write to `range` of the array touches.
     pub(crate) fn covered(&self, range: &Range<u64>) -> Range<u64> {
-        match self.geometry() {
+        match self.core.geometry() {
             Geometry::Parity(parity) => {
                 let (chunk, width) = (parity.chunk_bytes(), parity.stripe_bytes());
                 range.start / width * chunk..range.end.div_ceil(width) * chunk
@@ -257,7 +256,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
         Intended { intent, bits, bytes: range.end - range.start }
     }
 
-    /// Notes a long write to a range of what the bitmap covers, as [`Inner::mark_write`] does first.
+    /// Notes a long write to a range of what the bitmap covers, as [`Metadata::mark_write`] does first.
     pub(crate) fn note_covered(&self, covered: Range<u64>) -> Intended<M> {
         let intent = self.intent();
         let bits = intent.as_ref().map_or(0..0, |intent| intent.bits.borrow_mut().begin(covered));
@@ -265,18 +264,18 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     /// Returns when the bits are on stable storage on every member.
-    pub(crate) async fn record_intent(&self, intended: &Intended<M>) -> Result<(), ArrayError> {
+    async fn record_intent(&self, intended: &Intended<M>) -> Result<(), ArrayError> {
         if intended.is_stable() { Ok(()) } else { Box::pin(self.record_intent_now(intended)).await }
     }
 
     async fn record_intent_now(&self, intended: &Intended<M>) -> Result<(), ArrayError> {
-        let _lock = self.metadata.exclusive(0..1).await;
+        let _lock = self.lock.exclusive(0..1).await;
         // The round before this one may have taken the bits along; one that fails leaves fewer members.
         while let Some(intent) = intended.intent.as_deref().filter(|_| !intended.is_stable()) {
             if intent.retired.get() {
                 break;
             }
-            self.check_unbroken()?;
+            self.core.check_unbroken()?;
             let round = intent.bits.borrow_mut().take_round(None);
             let failures = Self::without_room(self.write_round_of_bits(intent, round).await)?;
             self.leave_behind(failures).await?;
@@ -312,7 +311,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
             let mut bits = intent.bits.borrow_mut();
             // Members of the present events have all that was ever cleared, so
             // they can be re-added by the bitmap; none older than these can.
-            let cleared = self.whole.get().then(|| self.record.borrow().events);
+            let cleared = self.core.health.whole.get().then(|| self.record.borrow().events);
             bits.set_events(events, cleared);
             bits.take_round(Some(0))
         };
@@ -327,7 +326,7 @@ impl<M: Member, C: Clock> Inner<M, C> {
     /// Has the array's observer told of the file that holds the bits, where one does.
     pub(crate) fn watch_file(&self, intent: &Intent<M>) {
         if let Home::File(File { name, member }) = &intent.home {
-            self.watch(name, member);
+            self.core.watch(name, member);
         }
     }
 
@@ -343,7 +342,13 @@ impl<M: Member, C: Clock> Inner<M, C> {
     }
 
     fn cut<'a>(&'a self, intent: &'a Intent<M>, round: &'a Round) -> Cut<'a> {
-        Cut { bits: intent.bits.borrow(), round, policy: intent.policy.writes, pool: &self.pool, blocks: Vec::new() }
+        Cut {
+            bits: intent.bits.borrow(),
+            round,
+            policy: intent.policy.writes,
+            pool: &self.core.pool,
+            blocks: Vec::new(),
+        }
     }
 
     /// The array goes on without a bitmap. What failed may have been written in part, with
@@ -369,8 +374,8 @@ impl<M: Member, C: Clock> Inner<M, C> {
             return Vec::new();
         }
         let active = |device: &Rc<Device<M>>| device.is_active().then(|| device.clone());
-        let mut devices: Vec<_> = self.slots.borrow().iter().flatten().filter_map(active).collect();
-        devices.extend(self.successors().into_iter().map(|(_, device)| device));
+        let mut devices: Vec<_> = self.core.roster.slots.borrow().iter().flatten().filter_map(active).collect();
+        devices.extend(self.core.successors().into_iter().map(|(_, device)| device));
         let writes: Vec<_> = {
             let mut cut = self.cut(intent, round);
             devices.iter().map(|device| cut.writes_to(device)).collect()
@@ -437,7 +442,7 @@ impl Cut<'_> {
     }
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Metadata<M, C> {
     /// The write-intent bitmap, when the array has one.
     pub(crate) fn intent(&self) -> Option<Rc<Intent<M>>> {
         self.intent.borrow().clone()

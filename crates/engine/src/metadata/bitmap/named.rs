@@ -5,7 +5,7 @@
 //! before the member takes its slot. Bits that cannot be had, or are older than their member's superblock, say nothing:
 //! then everything is named, and the recovery is a whole one. Nothing is written here.
 
-use crate::array::Inner;
+use crate::metadata::Metadata;
 use crate::metadata::bitmap::load::read_bitmap;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
@@ -44,7 +44,7 @@ fn is_current(header: &BitmapSuper, superblock: &Superblock) -> bool {
     header.events >= superblock.events && !is_out_of_date
 }
 
-impl<M: Member, C: Clock> Inner<M, C> {
+impl<M: Member, C: Clock> Metadata<M, C> {
     /// Sets the bits of what is named. The next round of superblocks takes them along; the caller holds the metadata lock.
     pub(crate) fn note_named(&self, named: &Named) {
         for range in &named.0 {

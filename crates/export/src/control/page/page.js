@@ -1,5 +1,5 @@
-// The page of a served array: asks for status and measures once a second, and shows what changed in between.
-// Text from the server is only ever set as text, never as HTML.
+// The web page of a served array: it polls status and measures once a second, and shows the differences. Text from the
+// server is set as text only, never as HTML.
 "use strict";
 
 const KEPT = 120; // points of a plot
@@ -21,7 +21,7 @@ function time(nanos) {
   return nanos < 1e9 ? `${(nanos / 1e6).toFixed(1)} ms` : `${(nanos / 1e9).toFixed(1)} s`;
 }
 
-// What happened to one kind between two measures.
+// The difference of one kind of request between two snapshots.
 function since(now, earlier) {
   const count = now.count - (earlier ? earlier.count : 0);
   const nanos = now.nanos - (earlier ? earlier.nanos : 0);
@@ -56,7 +56,7 @@ async function change(route, body) {
 const colors = { in_sync: "good", recovering: "warn", spare: "" };
 const columns = 8; // besides the name's and the button's
 
-// The rows of the table, by member or slot: kept, so that focus and a press on a button outlive an update.
+// The rows of the table, by member or slot. Rows are kept, so that focus and a press on a button survive an update.
 const rows = new Map();
 
 function newRow(name) {
@@ -108,7 +108,7 @@ function missingRow(slot) {
   return rows.get(key).row;
 }
 
-function plot(id, series, told) {
+function plot(id, series, format) {
   const svg = at(id);
   const most = Math.max(1, ...series.flatMap((one) => one.values));
   svg.replaceChildren(...series.map((one) => {
@@ -117,7 +117,7 @@ function plot(id, series, told) {
     line.setAttribute("points", one.values.map((value, index) => `${index * 300 / (KEPT - 1)},${98 - value / most * 94}`).join(" "));
     return line;
   }));
-  const text = `reads ${told(series[0].values.at(-1))}, writes ${told(series[1].values.at(-1))}, top of the plot ${told(most)}`;
+  const text = `reads ${format(series[0].values.at(-1))}, writes ${format(series[1].values.at(-1))}, top of the plot ${format(most)}`;
   svg.setAttribute("aria-label", text);
   at(`${id}-text`).textContent = text;
 }
@@ -125,7 +125,7 @@ function plot(id, series, told) {
 const CELLS = 400; // of the map; as wide as its viewBox
 const isOver = (finding) => finding.outcome !== "left" && finding.outcome !== "failed";
 
-// Which cell a finding falls into. Wrong parity is no byte of the array's, but belongs to a stripe of it.
+// The cell of the map for a finding. Wrong parity is no byte of the array, but belongs to one of its stripes.
 function cellOf(finding, status) {
   const parities = status.level === "raid6" ? 2 : 1;
   const first = finding.array.length > 0 ? finding.array[0].at

@@ -1,7 +1,7 @@
-//! The client's side of the handshake: asks for structured replies, for
-//! `base:allocation`, then for the export; goes on without the first two when
-//! the server does not know them, and falls back to the oldest way to choose
-//! an export.
+//! The client's side of the handshake. It asks for structured replies, for `base:allocation`, then for the export.
+//!
+//! It continues without the first two when the server does not support them. It falls back to `EXPORT_NAME` when the
+//! server does not support `GO`. It does no I/O. Source: `doc/proto.md`.
 
 use super::{Data, Fields, Missing, put_string, put_u16, put_u32};
 use crate::nbd::wire::{
@@ -11,7 +11,7 @@ use crate::nbd::wire::{
 };
 use zerocopy::IntoBytes;
 
-/// What the client asks for.
+/// What the client requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientOptions {
     /// The export's name; empty for the server's default.
@@ -28,43 +28,43 @@ impl Default for ClientOptions {
     }
 }
 
-/// The export as the server describes it, checked.
+/// The server's description of the export, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteExport {
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: u64,
     /// Bits of [`crate::nbd::wire::transmission_flag`].
     pub flags: u16,
-    /// Every position and length is a multiple of this power of two.
+    /// Offsets and lengths are multiples of this, in bytes; a power of two.
     pub minimum_block_bytes: u32,
-    /// Multiples of this are served best.
+    /// The fastest block size, in bytes.
     pub preferred_block_bytes: u32,
-    /// No request's payload is longer.
+    /// Maximum payload of a request, in bytes.
     pub payload_bytes_max: u32,
-    /// Whether reads are answered in chunks.
+    /// Whether replies to reads are structured.
     pub structured: bool,
-    /// The number of the context `base:allocation`, when the server has it.
+    /// The id of the context `base:allocation`, when the server has it.
     pub allocation_context: Option<u32>,
 }
 
-/// Why no session came about.
+/// Why the handshake failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
-    /// The server speaks something else.
+    /// The server does not speak NBD.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The server does not do the fixed newstyle handshake.
+    /// The server does not support the fixed newstyle handshake.
     #[error("the server does not offer the fixed newstyle handshake")]
     NotFixedNewstyle,
     /// The server refused the export.
     #[error("the server refused the export (reply {kind:#x}): {text}")]
     Refused {
-        /// One of [`option_reply`], or unknown.
+        /// One of [`option_reply`], or an unknown type.
         kind: u32,
-        /// The server's words.
+        /// The server's description.
         text: String,
     },
-    /// The data of a reply ends before a field, or goes on after the last.
+    /// The data of a reply ends before a field, or continues after the last.
     #[error("reply to an option: {0} does not fit its data")]
     Malformed(&'static str),
 }
@@ -75,19 +75,19 @@ impl From<Missing> for HandshakeError {
     }
 }
 
-/// How far the handshake is.
+/// The progress of the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientProgress {
-    /// The server has to speak, once `out` is sent.
+    /// The client waits for the server, once `out` is sent.
     NeedInput,
-    /// The transmission phase began.
+    /// The transmission phase has begun.
     Transmission(RemoteExport),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Greeting,
-    /// Replies to the option are awaited.
+    /// Waits for replies to the option.
     Header {
         option: u32,
     },
@@ -95,7 +95,7 @@ enum State {
         option: u32,
         kind: u32,
     },
-    /// The reply to `EXPORT_NAME` is awaited, which has a form of its own.
+    /// Waits for the reply to `EXPORT_NAME`, which has a format of its own.
     ExportName,
     Padding {
         left: usize,
@@ -110,13 +110,13 @@ pub struct ClientHandshake {
     gather: Gather,
     data: Data,
     padding: bool,
-    /// Whether the information `EXPORT` came.
+    /// Whether the information `EXPORT` has arrived.
     described: bool,
     export: RemoteExport,
 }
 
 impl ClientHandshake {
-    /// A handshake that asks for `wanted`.
+    /// A handshake that requests `wanted`.
     pub fn new(wanted: ClientOptions) -> Self {
         let export = RemoteExport {
             bytes: 0,
@@ -138,10 +138,10 @@ impl ClientHandshake {
         }
     }
 
-    /// Takes from the front of `input`, and appends to `out` what is to be sent.
+    /// Consumes the front of `input`, and appends the bytes to send to `out`.
     ///
     /// # Errors
-    /// There will be no session.
+    /// The handshake failed; the caller closes the connection.
     pub fn advance(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<ClientProgress, HandshakeError> {
         loop {
             match self.state {
@@ -212,7 +212,7 @@ impl ClientHandshake {
         Ok(())
     }
 
-    /// Sends an option and awaits its replies.
+    /// Sends an option. Its replies come next.
     fn ask(&mut self, option: u32, data: &[u8], out: &mut Vec<u8>) {
         let bytes = data.len() as u32;
         let header = OptionHeader { magic: OPTION_MAGIC.into(), option: option.into(), bytes: bytes.into() };
@@ -237,7 +237,7 @@ impl ClientHandshake {
         self.ask(option::GO, &data, out);
     }
 
-    /// Deals with one reply; whether the transmission phase began.
+    /// Handles one reply. Returns whether the transmission phase has begun.
     fn reply(&mut self, option: u32, kind: u32, data: &[u8], out: &mut Vec<u8>) -> Result<bool, HandshakeError> {
         let refused = kind & option_reply::ERROR != 0;
         match (option, kind) {
@@ -257,7 +257,7 @@ impl ClientHandshake {
                 self.export.allocation_context = None;
                 self.ask_to_go(out);
             }
-            (option::GO, option_reply::INFO) => self.fact(data)?,
+            (option::GO, option_reply::INFO) => self.information(data)?,
             (option::GO, option_reply::ACK) if self.described => return Ok(true),
             (option::GO, option_reply::ACK) => return Err(HandshakeError::Malformed("the export's size")),
             (option::GO, option_reply::ERROR_UNSUPPORTED) => {
@@ -279,7 +279,7 @@ impl ClientHandshake {
         self.export.flags = size.flags.get();
     }
 
-    fn fact(&mut self, data: &[u8]) -> Result<(), HandshakeError> {
+    fn information(&mut self, data: &[u8]) -> Result<(), HandshakeError> {
         let mut fields = Fields(data);
         match fields.u16("information type")? {
             info::EXPORT => {
@@ -296,7 +296,7 @@ impl ClientHandshake {
                 fields.end("maximum payload")?;
                 self.block_sizes(minimum, preferred, maximum)?;
             }
-            _ => {} // to be ignored, says the protocol
+            _ => {} // the protocol says to ignore it
         }
         Ok(())
     }

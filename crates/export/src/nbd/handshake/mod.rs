@@ -1,9 +1,8 @@
-//! The handshake, without I/O: bytes go in, bytes to send come out, until both
-//! sides have agreed on an export and on how to speak about it.
+//! The handshake without I/O: received bytes go in, bytes to send come out, until both sides agree on an export and its
+//! options.
 //!
-//! Neither side keeps more than [`DATA_BYTES_MAX`] of what it is sent. Source:
-//! `doc/proto.md`, sections "Fixed newstyle negotiation", "Option types",
-//! "Option reply types", "Size constraints".
+//! Neither side keeps more than [`DATA_BYTES_MAX`] of a message's data. Source: `doc/proto.md`, sections "Fixed
+//! newstyle negotiation", "Option types", "Option reply types", "Size constraints".
 
 mod client;
 mod server;
@@ -14,10 +13,10 @@ pub use server::{ExportInfo, Negotiated, ServerHandshake, ServerProgress, Tls};
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::{U16, U32};
 
-/// The longest data of an option, or of a reply to one, that is looked at.
+/// Maximum data of an option, or of a reply to one, that is examined, in bytes.
 pub const DATA_BYTES_MAX: usize = 16 << 10;
 
-/// What is missing in the data of an option or of a reply: the name of a field.
+/// The name of a field that is missing from the data of an option or a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Missing(&'static str);
 
@@ -41,7 +40,7 @@ impl<'a> Fields<'a> {
         Ok(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
-    /// A string that is preceded by its length.
+    /// A string with its length before it.
     fn string(&mut self, field: &'static str) -> Result<&'a [u8], Missing> {
         let length = self.u32(field)?;
         self.bytes(length as usize, field)
@@ -52,8 +51,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Collects the data of a message up to [`DATA_BYTES_MAX`], and lets the rest
-/// of a longer one go by.
+/// Collects the data of a message up to [`DATA_BYTES_MAX`], and skips the rest of longer data.
 #[derive(Debug, Default)]
 struct Data {
     kept: Vec<u8>,
@@ -69,7 +67,7 @@ impl Data {
         self.too_long = bytes as usize > DATA_BYTES_MAX;
     }
 
-    /// Takes from the front of `input`; whether the data is complete.
+    /// Consumes the front of `input`. Returns whether the data is complete.
     fn take(&mut self, input: &mut &[u8]) -> bool {
         let (now, rest) = input.split_at(input.len().min(self.left as usize));
         *input = rest;
@@ -81,7 +79,7 @@ impl Data {
     }
 }
 
-/// Appends a string and its length.
+/// Appends a string with its length before it.
 fn put_string(out: &mut Vec<u8>, string: &[u8]) {
     put_u32(out, string.len() as u32);
     out.extend_from_slice(string);

@@ -1,8 +1,7 @@
 //! The server's side of the handshake.
 //!
-//! An option that is malformed, unknown or too long is answered with the error
-//! that the protocol has for it, and the next one is understood; only bytes
-//! that are no option at all end the session.
+//! A malformed, unknown or overlong option is answered with the protocol's error, and the session continues. Only bytes
+//! that are no option end the session. It does no I/O. Source: `doc/proto.md`.
 
 use super::{Data, Fields, Missing, put_string, put_u16, put_u32};
 use crate::nbd::wire::{
@@ -14,68 +13,68 @@ use std::rc::Rc;
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U32;
 
-/// The number by which replies refer to `base:allocation`.
+/// The id of `base:allocation` in replies.
 const ALLOCATION_CONTEXT: u32 = 1;
 
-/// An export as it is announced.
+/// An export as the server announces it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportInfo {
     /// Its name, at most [`STRING_BYTES_MAX`] bytes.
     pub name: String,
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: u64,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// The preferred block size, a power of two of at least 512.
+    /// The preferred block size in bytes: a power of two of at least 512.
     pub preferred_block_bytes: u32,
-    /// The least unit of requests, a power of two.
+    /// The minimum block size in bytes: a power of two.
     pub minimum_block_bytes: u32,
 }
 
-/// What was agreed on.
+/// The options agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Negotiated {
-    /// Which of the exports.
+    /// The index of the export.
     pub export: usize,
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: u64,
     /// Whether writes to it are refused.
     pub read_only: bool,
-    /// Whether reads are answered in chunks.
+    /// Whether replies to reads are structured.
     pub structured: bool,
-    /// The number of the context `base:allocation`, when it was chosen.
+    /// The id of the context `base:allocation`, when the client chose it.
     pub allocation_context: Option<u32>,
 }
 
-/// What the handshake has to say about TLS.
+/// The state of TLS during the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tls {
-    /// There is none here.
+    /// The server has no TLS.
     #[default]
     Unknown,
-    /// Who wants it may have it.
+    /// A client may start TLS.
     Offered,
-    /// Nothing is told or given before it.
+    /// A client must start TLS before anything else.
     Required,
-    /// What is said here goes through it.
+    /// TLS protects the handshake.
     Active,
 }
 
-/// How far the handshake is.
+/// The progress of the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerProgress {
-    /// The input is used up and the client has to speak.
+    /// The input is used up; the server waits for the client.
     NeedInput,
-    /// An option was answered; there may be more input to look at.
+    /// An option was answered; more input may follow.
     Answered,
-    /// The transmission phase began; the rest of the input belongs to it.
+    /// The transmission phase has begun; the rest of the input belongs to it.
     Transmission(Negotiated),
-    /// The client said goodbye, which is answered.
+    /// The client sent `ABORT`, which is answered.
     Aborted,
-    /// The client goes on through TLS; see [`ServerHandshake::secured`].
+    /// The client starts TLS; see [`ServerHandshake::secured`].
     StartTls,
-    /// The client chose, in the way that allows no answer, an export that
-    /// does not exist, or that is not given without TLS: the session ends.
+    /// The client chose an export with `EXPORT_NAME`, which allows no error reply. The export does not exist, or needs
+    /// TLS: the session ends.
     UnknownExport,
 }
 
@@ -96,12 +95,12 @@ pub struct ServerHandshake {
     data: Data,
     padding: bool,
     structured: bool,
-    /// The export for which `base:allocation` was chosen.
+    /// The export for which the client chose `base:allocation`.
     context_of: Option<usize>,
 }
 
 impl ServerHandshake {
-    /// A handshake that offers `exports`; the first is the default.
+    /// A handshake that offers `exports`. The first is the default.
     pub fn new(exports: Rc<[ExportInfo]>, tls: Tls) -> Self {
         Self {
             exports,
@@ -115,25 +114,24 @@ impl ServerHandshake {
         }
     }
 
-    /// The same handshake after [`ServerProgress::StartTls`], through TLS. What was agreed on before is forgotten, as
-    /// anybody on the way may have said it.
+    /// The same handshake after [`ServerProgress::StartTls`], now over TLS. It discards the options agreed on before,
+    /// since a third party may have sent them.
     #[must_use]
     pub fn secured(self) -> Self {
         Self { state: State::Header, padding: self.padding, ..Self::new(self.exports, Tls::Active) }
     }
 
-    /// What the server sends first.
+    /// The first message of the server.
     pub fn greeting() -> Greeting {
         let flags = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
         Greeting { magic: GREETING_MAGIC.into(), option_magic: OPTION_MAGIC.into(), flags: flags.into() }
     }
 
-    /// Takes from the front of `input` up to the end of one option, and
-    /// appends the answer to `out`: so what is to be sent stays small when it
-    /// is sent after each call.
+    /// Consumes the front of `input` up to the end of one option, and appends the reply to `out`. The caller sends
+    /// `out` after each call, so it stays small.
     ///
     /// # Errors
-    /// The client speaks something else; the session ends.
+    /// The client does not speak NBD; the session ends.
     pub fn advance(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<ServerProgress, WireError> {
         loop {
             match self.state {
@@ -306,7 +304,7 @@ impl ServerHandshake {
     fn meta_context(&mut self, option: u32, data: &[u8], out: &mut Vec<u8>) -> Result<(), OptionError> {
         let choose = option == option::SET_META_CONTEXT;
         if choose {
-            self.context_of = None; // also when it fails
+            self.context_of = None; // reset also on failure
         }
         if !self.structured {
             return Err(OptionError::NeedsStructuredReplies);
@@ -332,10 +330,10 @@ impl ServerHandshake {
     }
 }
 
-/// Why an option is refused.
+/// Why the server refuses an option.
 #[derive(Debug, thiserror::Error)]
 enum OptionError {
-    #[error("this server does not know the option")]
+    #[error("the option is unknown to this server")]
     Unsupported,
     #[error("there is no such export here")]
     UnknownExport,
@@ -343,11 +341,11 @@ enum OptionError {
     TooBig,
     #[error("the option takes no data")]
     UnexpectedData,
-    #[error("nothing is said here before TLS")]
+    #[error("this server requires TLS")]
     TlsRequired,
     #[error("TLS is in use already")]
     TlsTwice,
-    #[error("metadata contexts need structured replies, which were not agreed on")]
+    #[error("metadata contexts need structured replies")]
     NeedsStructuredReplies,
     #[error("the option's data does not fit its field: {0}")]
     Malformed(&'static str),
@@ -377,7 +375,7 @@ fn no_data(data: &[u8]) -> Result<(), OptionError> {
     if data.is_empty() { Ok(()) } else { Err(OptionError::UnexpectedData) }
 }
 
-/// A string that is not longer than the protocol allows.
+/// A string no longer than the protocol allows.
 fn string<'a>(fields: &mut Fields<'a>, field: &'static str) -> Result<&'a [u8], OptionError> {
     let string = fields.string(field)?;
     if string.len() > STRING_BYTES_MAX { Err(OptionError::Malformed(field)) } else { Ok(string) }

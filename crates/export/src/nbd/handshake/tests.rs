@@ -1,5 +1,4 @@
-//! Conversations as tables, and both sides against each other and against
-//! garbage, with the bytes cut in every way.
+//! Dialogues as tables, both sides against each other, and both against garbage, with the bytes split at random places.
 
 use super::*;
 use crate::nbd::wire::{
@@ -31,10 +30,10 @@ fn server(tls: Tls) -> ServerHandshake {
 }
 
 /// An option and its data.
-type Said = (u32, Vec<u8>);
+type Sent = (u32, Vec<u8>);
 
 /// Client flags, then options.
-fn client_says(flags: u32, options: &[Said]) -> Vec<u8> {
+fn client_bytes(flags: u32, options: &[Sent]) -> Vec<u8> {
     let mut bytes = flags.to_be_bytes().to_vec();
     for (option, data) in options {
         bytes.extend(OPTION_MAGIC.to_be_bytes());
@@ -44,16 +43,16 @@ fn client_says(flags: u32, options: &[Said]) -> Vec<u8> {
     bytes
 }
 
-/// What `INFO` and `GO` carry.
-fn wish(name: &str, facts: &[u16]) -> Vec<u8> {
+/// The data of `INFO` and `GO`.
+fn info_data(name: &str, requests: &[u16]) -> Vec<u8> {
     let mut data = Vec::new();
     put_string(&mut data, name.as_bytes());
-    put_u16(&mut data, facts.len() as u16);
-    facts.iter().for_each(|fact| put_u16(&mut data, *fact));
+    put_u16(&mut data, requests.len() as u16);
+    requests.iter().for_each(|fact| put_u16(&mut data, *fact));
     data
 }
 
-/// What the two options about metadata contexts carry.
+/// The data of the two options about metadata contexts.
 fn queries(name: &str, queries: &[&str]) -> Vec<u8> {
     let mut data = Vec::new();
     put_string(&mut data, name.as_bytes());
@@ -62,7 +61,7 @@ fn queries(name: &str, queries: &[&str]) -> Vec<u8> {
     data
 }
 
-/// Feeds the server in pieces that end at `cuts`; all it says, and the last progress.
+/// Feeds the server pieces that end at `cuts`. Returns its output and the last progress.
 fn run(bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Result<ServerProgress, WireError>) {
     let mut server = server(Tls::Unknown);
     let mut out = Vec::new();
@@ -83,7 +82,7 @@ fn run(bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Result<ServerProgress, WireErr
     (out, last)
 }
 
-/// The server's replies to options: type and data.
+/// The server's replies to options: option, type and data.
 fn replies(mut bytes: &[u8]) -> Vec<(u32, u32, Vec<u8>)> {
     let mut replies = Vec::new();
     while !bytes.is_empty() {
@@ -101,26 +100,26 @@ fn each_option_gets_the_reply_that_the_protocol_prescribes() {
     use option::{GO, INFO, LIST, LIST_META_CONTEXT, SET_META_CONTEXT, STRUCTURED_REPLY};
     use option_reply::{ACK, ERROR_INVALID, ERROR_TOO_BIG, ERROR_UNKNOWN, ERROR_UNSUPPORTED, META_CONTEXT, SERVER};
     let structured = (STRUCTURED_REPLY, vec![]);
-    let truncated = wish(ARRAY, &[info::BLOCK_SIZE])[..12].to_vec();
+    let truncated = info_data(ARRAY, &[info::BLOCK_SIZE])[..12].to_vec();
     let beyond = { 100u32.to_be_bytes().to_vec() };
     let long_name = "x".repeat(STRING_BYTES_MAX + 1);
     let both = ["base:allocation", "qemu:dirty", "base:allocation"];
-    // options sent -> types of the replies to the last of them
-    let table: Vec<(Vec<Said>, Vec<u32>)> = vec![
+    // Options sent -> types of the replies to the last option.
+    let table: Vec<(Vec<Sent>, Vec<u32>)> = vec![
         (vec![(LIST, vec![])], vec![SERVER, SERVER, ACK]),
         (vec![(LIST, vec![0])], vec![ERROR_INVALID]),
         (vec![structured.clone()], vec![ACK]),
         (vec![(STRUCTURED_REPLY, vec![0])], vec![ERROR_INVALID]),
-        (vec![(INFO, wish("", &[]))], vec![option_reply::INFO, ACK]),
+        (vec![(INFO, info_data("", &[]))], vec![option_reply::INFO, ACK]),
         (
-            vec![(INFO, wish(ARRAY, &[info::BLOCK_SIZE, info::NAME, 99]))],
+            vec![(INFO, info_data(ARRAY, &[info::BLOCK_SIZE, info::NAME, 99]))],
             vec![option_reply::INFO, option_reply::INFO, option_reply::INFO, ACK],
         ),
-        (vec![(INFO, wish("stranger", &[]))], vec![ERROR_UNKNOWN]),
-        (vec![(GO, wish("stranger", &[]))], vec![ERROR_UNKNOWN]),
-        (vec![(GO, wish(&long_name, &[]))], vec![ERROR_INVALID]),
+        (vec![(INFO, info_data("unknown", &[]))], vec![ERROR_UNKNOWN]),
+        (vec![(GO, info_data("unknown", &[]))], vec![ERROR_UNKNOWN]),
+        (vec![(GO, info_data(&long_name, &[]))], vec![ERROR_INVALID]),
         (vec![(INFO, truncated)], vec![ERROR_INVALID]),
-        (vec![(INFO, [wish("", &[]), vec![0]].concat())], vec![ERROR_INVALID]),
+        (vec![(INFO, [info_data("", &[]), vec![0]].concat())], vec![ERROR_INVALID]),
         (vec![(INFO, vec![])], vec![ERROR_INVALID]),
         (vec![(INFO, beyond.clone())], vec![ERROR_INVALID]),
         (vec![(INFO, vec![0; DATA_BYTES_MAX + 1])], vec![ERROR_TOO_BIG]),
@@ -128,7 +127,7 @@ fn each_option_gets_the_reply_that_the_protocol_prescribes() {
         (vec![structured.clone(), (SET_META_CONTEXT, queries(ARRAY, &both))], vec![META_CONTEXT, ACK]),
         (vec![structured.clone(), (SET_META_CONTEXT, queries(ARRAY, &["base:"]))], vec![ACK]),
         (vec![structured.clone(), (SET_META_CONTEXT, queries(ARRAY, &[]))], vec![ACK]),
-        (vec![structured.clone(), (SET_META_CONTEXT, queries("stranger", &[]))], vec![ERROR_UNKNOWN]),
+        (vec![structured.clone(), (SET_META_CONTEXT, queries("unknown", &[]))], vec![ERROR_UNKNOWN]),
         (vec![structured.clone(), (LIST_META_CONTEXT, queries(ARRAY, &["base:"]))], vec![META_CONTEXT, ACK]),
         (vec![structured.clone(), (LIST_META_CONTEXT, queries(ARRAY, &[]))], vec![META_CONTEXT, ACK]),
         (vec![structured.clone(), (LIST_META_CONTEXT, queries(ARRAY, &["qemu:"]))], vec![ACK]),
@@ -139,7 +138,7 @@ fn each_option_gets_the_reply_that_the_protocol_prescribes() {
     ];
     for (options, expected) in table {
         let last = options.last().unwrap().0;
-        let (out, progress) = run(&client_says(3, &options), &[]);
+        let (out, progress) = run(&client_bytes(3, &options), &[]);
         assert_eq!(progress, Ok(ServerProgress::NeedInput), "{options:?}");
         let found: Vec<u32> = replies(&out).iter().filter(|reply| reply.0 == last).map(|reply| reply.1).collect();
         assert_eq!(found, expected, "{options:?}");
@@ -147,18 +146,18 @@ fn each_option_gets_the_reply_that_the_protocol_prescribes() {
 }
 
 #[test]
-fn without_tls_nothing_is_told_or_given_where_it_is_required() {
+fn without_tls_nothing_is_revealed_or_served_where_it_is_required() {
     use ServerProgress::{Aborted, Answered, StartTls, UnknownExport};
     use option::{ABORT, EXPORT_NAME, GO, INFO, LIST, SET_META_CONTEXT, STARTTLS, STRUCTURED_REPLY};
     use option_reply::{ACK, ERROR_INVALID, ERROR_TLS_REQUIRED, ERROR_TOO_BIG, ERROR_UNSUPPORTED, SERVER};
-    let go = (GO, wish(ARRAY, &[]));
-    // what is there, the option -> types of the replies, and how it goes on
-    let table: Vec<(Tls, Said, Vec<u32>, ServerProgress)> = vec![
+    let go = (GO, info_data(ARRAY, &[]));
+    // TLS state, option -> types of the replies, and the progress.
+    let table: Vec<(Tls, Sent, Vec<u32>, ServerProgress)> = vec![
         (Tls::Required, (STARTTLS, vec![]), vec![ACK], StartTls),
         (Tls::Required, (STARTTLS, vec![0]), vec![ERROR_INVALID], Answered),
         (Tls::Required, (STARTTLS, vec![0; DATA_BYTES_MAX + 1]), vec![ERROR_TOO_BIG], Answered),
         (Tls::Required, go, vec![ERROR_TLS_REQUIRED], Answered),
-        (Tls::Required, (INFO, wish("stranger", &[])), vec![ERROR_TLS_REQUIRED], Answered),
+        (Tls::Required, (INFO, info_data("unknown", &[])), vec![ERROR_TLS_REQUIRED], Answered),
         (Tls::Required, (LIST, vec![]), vec![ERROR_TLS_REQUIRED], Answered),
         (Tls::Required, (STRUCTURED_REPLY, vec![]), vec![ERROR_TLS_REQUIRED], Answered),
         (Tls::Required, (SET_META_CONTEXT, queries(ARRAY, &[])), vec![ERROR_TLS_REQUIRED], Answered),
@@ -172,7 +171,7 @@ fn without_tls_nothing_is_told_or_given_where_it_is_required() {
     ];
     for (tls, option, expected, progress) in table {
         let mut out = Vec::new();
-        let said = client_says(3, std::slice::from_ref(&option));
+        let said = client_bytes(3, std::slice::from_ref(&option));
         assert_eq!(server(tls).advance(&mut &said[..], &mut out), Ok(progress), "{tls:?} {option:?}");
         let found: Vec<u32> = replies(&out).into_iter().map(|reply| reply.1).collect();
         assert_eq!(found, expected, "{tls:?} {option:?}");
@@ -186,12 +185,12 @@ fn what_was_agreed_on_before_tls_is_forgotten() {
         (option::SET_META_CONTEXT, queries(ARRAY, &["base:allocation"])),
         (option::STARTTLS, vec![]),
     ];
-    let said = client_says(3, &before);
+    let said = client_bytes(3, &before);
     let (mut input, mut out) = (&said[..], Vec::new());
     let mut plain = server(Tls::Offered);
     while plain.advance(&mut input, &mut out) != Ok(ServerProgress::StartTls) {}
-    let said = client_says(3, &[(option::GO, wish(ARRAY, &[]))]);
-    // The client's flags are not said again.
+    let said = client_bytes(3, &[(option::GO, info_data(ARRAY, &[]))]);
+    // The client does not repeat its flags.
     let progress = plain.secured().advance(&mut &said[4..], &mut out);
     let agreed = Negotiated { export: 0, bytes: BYTES, read_only: false, structured: false, allocation_context: None };
     assert_eq!(progress, Ok(ServerProgress::Transmission(agreed)));
@@ -199,7 +198,7 @@ fn what_was_agreed_on_before_tls_is_forgotten() {
 
 #[test]
 fn an_export_is_described_by_its_size_its_flags_and_its_block_sizes() {
-    let (out, _) = run(&client_says(3, &[(option::INFO, wish("other", &[info::BLOCK_SIZE, info::NAME]))]), &[]);
+    let (out, _) = run(&client_bytes(3, &[(option::INFO, info_data("other", &[info::BLOCK_SIZE, info::NAME]))]), &[]);
     let read_only = transmission_flag::HAS_FLAGS
         | transmission_flag::READ_ONLY
         | transmission_flag::SEND_FLUSH
@@ -219,7 +218,7 @@ fn an_export_is_described_by_its_size_its_flags_and_its_block_sizes() {
 fn the_transmission_phase_begins_with_what_was_agreed() {
     let structured = (option::STRUCTURED_REPLY, vec![]);
     let context = |name| (option::SET_META_CONTEXT, queries(name, &["base:allocation"]));
-    let go = |name| (option::GO, wish(name, &[]));
+    let go = |name| (option::GO, info_data(name, &[]));
     let agreed = Negotiated { export: 0, bytes: BYTES, read_only: false, structured: false, allocation_context: None };
     let table = [
         (vec![go("")], agreed),
@@ -229,16 +228,16 @@ fn the_transmission_phase_begins_with_what_was_agreed() {
             vec![structured.clone(), context(""), go(ARRAY)],
             Negotiated { structured: true, allocation_context: Some(1), ..agreed },
         ),
-        // chosen for another export; chosen, then chosen away
+        // The context was chosen for another export; or chosen, then reset.
         (vec![structured.clone(), context("other"), go(ARRAY)], Negotiated { structured: true, ..agreed }),
         (
-            vec![structured.clone(), context(ARRAY), context("stranger"), go(ARRAY)],
+            vec![structured.clone(), context(ARRAY), context("unknown"), go(ARRAY)],
             Negotiated { structured: true, ..agreed },
         ),
         (vec![(option::EXPORT_NAME, ARRAY.into())], agreed),
     ];
     for (options, expected) in table {
-        let (_, progress) = run(&client_says(3, &options), &[]);
+        let (_, progress) = run(&client_bytes(3, &options), &[]);
         assert_eq!(progress, Ok(ServerProgress::Transmission(expected)), "{options:?}");
     }
 }
@@ -249,11 +248,11 @@ fn sessions_that_cannot_go_on_end_in_the_prescribed_way() {
     let flags = WireError::field("client flags", "flags", 4u32, "has a bit that was not offered");
     let huge_name = vec![b'a'; DATA_BYTES_MAX + 1];
     let table = [
-        (client_says(3, &[(option::ABORT, vec![1, 2, 3])]), Ok(ServerProgress::Aborted)),
-        (client_says(3, &[(option::EXPORT_NAME, b"no".to_vec())]), Ok(ServerProgress::UnknownExport)),
-        (client_says(3, &[(option::EXPORT_NAME, huge_name)]), Ok(ServerProgress::UnknownExport)),
-        (client_says(4, &[]), Err(flags)),
-        ([client_says(3, &[]), vec![0; 16]].concat(), Err(magic)),
+        (client_bytes(3, &[(option::ABORT, vec![1, 2, 3])]), Ok(ServerProgress::Aborted)),
+        (client_bytes(3, &[(option::EXPORT_NAME, b"no".to_vec())]), Ok(ServerProgress::UnknownExport)),
+        (client_bytes(3, &[(option::EXPORT_NAME, huge_name)]), Ok(ServerProgress::UnknownExport)),
+        (client_bytes(4, &[]), Err(flags)),
+        ([client_bytes(3, &[]), vec![0; 16]].concat(), Err(magic)),
     ];
     for (bytes, expected) in table {
         assert_eq!(run(&bytes, &[]).1, expected);
@@ -263,12 +262,12 @@ fn sessions_that_cannot_go_on_end_in_the_prescribed_way() {
 #[test]
 fn the_reply_to_export_name_is_padded_unless_agreed_otherwise() {
     for (flags, padding) in [(0, EXPORT_NAME_PADDING_BYTES), (1, EXPORT_NAME_PADDING_BYTES), (2, 0), (3, 0)] {
-        let (out, _) = run(&client_says(flags, &[(option::EXPORT_NAME, vec![])]), &[]);
+        let (out, _) = run(&client_bytes(flags, &[(option::EXPORT_NAME, vec![])]), &[]);
         assert_eq!(out.len(), 10 + padding, "flags {flags}");
     }
 }
 
-/// Both sides with each other, one byte at a time; what the client got.
+/// Runs both sides against each other, one byte at a time. Returns the client's result.
 fn converse(wanted: ClientOptions) -> Result<RemoteExport, HandshakeError> {
     let mut server = server(Tls::Unknown);
     let mut client = ClientHandshake::new(wanted);
@@ -296,7 +295,7 @@ fn the_client_and_the_server_agree() {
         assert_eq!(export.allocation_context.is_some(), allocation);
         assert_eq!(export.flags & transmission_flag::SEND_DF != 0, structured);
     }
-    let refused = converse(ClientOptions { export: "stranger".into(), ..ClientOptions::default() });
+    let refused = converse(ClientOptions { export: "unknown".into(), ..ClientOptions::default() });
     let text = "there is no such export here".into();
     assert_eq!(refused, Err(HandshakeError::Refused { kind: option_reply::ERROR_UNKNOWN, text }));
 }
@@ -321,7 +320,7 @@ fn the_client_goes_on_with_a_server_that_knows_only_the_oldest_way() {
         panic!("the handshake is over");
     };
     assert_eq!((export.bytes, export.structured), (BYTES, false));
-    assert!(out.ends_with(&client_says(0, &[(option::EXPORT_NAME, ARRAY.into())])[4..]));
+    assert!(out.ends_with(&client_bytes(0, &[(option::EXPORT_NAME, ARRAY.into())])[4..]));
 }
 
 #[test]
@@ -361,13 +360,13 @@ fn the_client_names_what_is_wrong_with_a_server() {
     }
 }
 
-fn arbitrary_option() -> impl Strategy<Value = Said> {
+fn arbitrary_option() -> impl Strategy<Value = Sent> {
     let garbage = proptest::collection::vec(any::<u8>(), 0..40);
     prop_oneof![
         Just((option::LIST, vec![])),
         Just((option::STRUCTURED_REPLY, vec![])),
         Just((option::SET_META_CONTEXT, queries("", &["base:allocation"]))),
-        Just((option::INFO, wish(ARRAY, &[info::BLOCK_SIZE]))),
+        Just((option::INFO, info_data(ARRAY, &[info::BLOCK_SIZE]))),
         Just((option::LIST, vec![0; DATA_BYTES_MAX + 3])),
         (0u32..14, garbage),
     ]
@@ -382,7 +381,7 @@ proptest! {
         tail in proptest::collection::vec(any::<u8>(), 0..20),
         mut cuts in proptest::collection::vec(0usize..400, 0..40),
     ) {
-        let mut bytes = client_says(3, &options);
+        let mut bytes = client_bytes(3, &options);
         bytes.extend(tail);
         cuts.sort_unstable();
         cuts.iter_mut().for_each(|cut| *cut = (*cut).min(bytes.len()));

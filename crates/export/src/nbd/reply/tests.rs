@@ -1,10 +1,10 @@
-//! Replies as tables, cut in every way, and garbage.
+//! Replies as tables, split at every kind of place, and garbage.
 
 use super::*;
 use crate::nbd::wire::extent_flag;
 use proptest::prelude::*;
 
-/// READs with these cookies asked for as much as the cookie says.
+/// The READ with one of these cookies asked for as many bytes as the cookie's value.
 fn simple_bytes(cookie: u64) -> u32 {
     if cookie < 100 { cookie as u32 } else { 0 }
 }
@@ -26,14 +26,14 @@ fn chunk(flags: u16, kind: u16, cookie: u64, payload: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// An event that owns its bytes, so that pieces of data can be joined.
+/// An event that owns its bytes, so that adjacent pieces of data can be merged.
 #[derive(Debug, Clone, PartialEq)]
 enum Seen {
     Event(ReplyEvent<'static>),
     Payload(Vec<u8>),
 }
 
-/// Decodes pieces that end at `cuts`; neighbouring pieces of data are joined.
+/// Decodes pieces that end at `cuts`, and merges adjacent pieces of data.
 fn decode(bytes: &[u8], cuts: &[usize]) -> (Vec<Seen>, Result<(), WireError>) {
     let mut decoder = ReplyDecoder::default();
     let mut seen = Vec::new();
@@ -67,7 +67,7 @@ fn owned(event: ReplyEvent<'_>) -> ReplyEvent<'static> {
     }
 }
 
-/// Each kind of reply, with what it says.
+/// Each kind of reply, and its events.
 fn table() -> Vec<(Vec<u8>, Vec<Seen>)> {
     use Seen::{Event, Payload};
     let finished = |cookie| Event(ReplyEvent::Finished { cookie });

@@ -1,5 +1,4 @@
-//! The client with servers that do not keep to the protocol, and with callers
-//! that do not wait.
+//! The client against servers that break the protocol, and with callers that drop their requests.
 
 use super::pipe::{End, pipe};
 use crate::nbd::client::{Client, connect};
@@ -21,8 +20,7 @@ fn option_reply(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {
     [&OPTION_REPLY_MAGIC.to_be_bytes()[..], &words, data].concat()
 }
 
-/// A server's half of a handshake: structured replies, `base:allocation` as
-/// number 9, an export of 1 MiB.
+/// A server's half of a handshake: structured replies, `base:allocation` with id 9, an export of 1 MiB.
 fn handshake() -> Vec<u8> {
     let export = [&[0, 0][..], &(1u64 << 20).to_be_bytes(), &[0, 1]].concat();
     [
@@ -51,7 +49,7 @@ fn data(last: bool, cookie: u64, at: u64, bytes: usize) -> Vec<u8> {
     reply(last, chunk::OFFSET_DATA, cookie, &payload)
 }
 
-/// Speaks the handshake, waits for one request, and sends `script` with its cookie.
+/// Performs the handshake, waits for one request, and sends `script` with that request's cookie.
 async fn fake_server(end: End, script: impl FnOnce(u64) -> Vec<u8>) -> End {
     let pool = Pool::new(1 << 20);
     end.send(vec![pool.copy_of(&handshake())]).await.expect("there is room");
@@ -68,12 +66,12 @@ async fn fake_server(end: End, script: impl FnOnce(u64) -> Vec<u8>) -> End {
         heard.extend_from_slice(&buffer[..received]);
     };
     let cookie = u64::from_be_bytes(request[8..16].try_into().expect("eight bytes"));
-    // The client may be content, or have had enough, before all of it came.
+    // The client may disconnect before it has received everything.
     let _ = end.send(vec![pool.copy_of(&script(cookie))]).await;
     end
 }
 
-/// Asks a fake server something; the answer, or the error as text.
+/// Sends one request to a fake server. Returns the answer, or the error as text.
 fn ask<F: Future<Output = T>, T>(script: impl FnOnce(u64) -> Vec<u8>, ask: impl FnOnce(Client) -> F) -> T {
     let (here, there) = pipe(1 << 20, 11);
     let asking = async {
@@ -123,39 +121,39 @@ fn a_read_is_put_together_from_chunks_in_any_order() {
 fn what_does_not_answer_the_request_ends_the_connection() {
     type Script = fn(u64) -> Vec<u8>;
     let table: [(Script, &str); 9] = [
-        (|cookie| data(true, cookie, AT - 1, 10), "chunk: offset is 8191, which is outside of what was asked"),
-        (|cookie| data(true, cookie, AT + 4096, 1), "chunk: offset is 12288, which is outside of what was asked"),
+        (|cookie| data(true, cookie, AT - 1, 10), "chunk: offset is 8191, which is outside the requested range"),
+        (|cookie| data(true, cookie, AT + 4096, 1), "chunk: offset is 12288, which is outside the requested range"),
         (|cookie| data(true, cookie, u64::MAX, 1), "chunk: offset is 18446744073709551615, which is outside"),
         (
             |cookie| [data(false, cookie, AT, 100), data(true, cookie, AT + 99, 4096 - 99)].concat(),
-            "chunk: offset is 8291, which came before",
+            "chunk: offset is 8291, which arrived before",
         ),
         (
             |cookie| [data(false, cookie, AT + 50, 100), data(true, cookie, AT, 51)].concat(),
-            "chunk: offset is 8192, which came before",
+            "chunk: offset is 8192, which arrived before",
         ),
         (|cookie| data(true, cookie, AT, 4095), "reply: cookie is 0, which was answered in part only"),
-        (|_| reply(true, chunk::NONE, 77, b""), "reply: cookie is 77, which belongs to no request under way"),
+        (|_| reply(true, chunk::NONE, 77, b""), "reply: cookie is 77, which belongs to no request in flight"),
         (
             |cookie| reply(true, chunk::BLOCK_STATUS, cookie, &[0, 0, 0, 9, 0, 0, 1, 0, 0, 0, 0, 0]),
-            "extent: metadata context is 9, which was not asked about",
+            "extent: metadata context is 9, which was not requested",
         ),
         (|_| vec![0; 16], "reply: magic is 0x0"),
     ];
     for (script, expected) in table {
         let error = read(script).expect_err(expected);
-        assert!(error.starts_with(&format!("the connection is over: {expected}")), "{error}");
+        assert!(error.starts_with(&format!("the connection has ended: {expected}")), "{error}");
     }
 }
 
 #[test]
-fn data_that_nobody_asked_for_ends_the_connection() {
+fn unexpected_data_ends_the_connection() {
     let flush = |script: fn(u64) -> Vec<u8>| {
         ask(script, |client| async move { client.flush().await.map_err(|error| error.to_string()) })
     };
     assert_eq!(flush(|cookie| reply(true, chunk::NONE, cookie, b"")), Ok(()));
     let error = flush(|cookie| data(true, cookie, 0, 1)).expect_err("a flush has no data");
-    assert_eq!(error, "the connection is over: chunk: cookie is 0, which is not a read's, but there is data");
+    assert_eq!(error, "the connection has ended: chunk: cookie is 0, which is not a read's, but there is data");
     // A second answer to the same request.
     let twice = |cookie: u64| {
         let once = [&SIMPLE_REPLY_MAGIC.to_be_bytes()[..], &[0; 4], &cookie.to_be_bytes()].concat();
@@ -165,7 +163,7 @@ fn data_that_nobody_asked_for_ends_the_connection() {
 }
 
 #[test]
-fn a_request_that_nobody_waits_for_is_answered_all_the_same() {
+fn an_abandoned_request_is_still_answered() {
     let (here, there) = pipe(1 << 20, 11);
     let asking = async {
         let (client, connection) =
@@ -175,7 +173,7 @@ fn a_request_that_nobody_waits_for_is_answered_all_the_same() {
             let once = std::future::poll_fn(|cx| std::task::Poll::Ready(abandoned.as_mut().poll(cx).is_pending()));
             assert!(once.await, "the server has not answered yet");
         }
-        // Goodbye waits for the answer, which goes nowhere.
+        // The disconnect waits for the answer, which has no receiver any more.
         client.disconnect();
         let ended = connection.await.map_err(|error| error.to_string());
         (ended, client.flush().await.map_err(|error| error.to_string()))
@@ -183,5 +181,5 @@ fn a_request_that_nobody_waits_for_is_answered_all_the_same() {
     let script = |cookie| data(true, cookie, AT, BYTES);
     let (_end, (ended, asked)) = LocalPool::new().run_until(join(fake_server(there, script), asking));
     assert_eq!(ended, Ok(()));
-    assert_eq!(asked, Err("the connection is over: this side said goodbye".into()));
+    assert_eq!(asked, Err("the connection has ended: this side disconnected".into()));
 }

@@ -1,5 +1,5 @@
-//! Sessions and clients over pipes in memory: conversations, disconnects at
-//! every byte, and many clients against a model.
+//! Sessions and clients over pipes in memory: dialogues, disconnects at every byte, and many clients against a model.
+//! No socket is opened.
 
 mod client;
 mod pipe;
@@ -10,7 +10,7 @@ mod tls;
 use super::memory::Memory;
 use std::rc::Rc;
 
-/// As much as a server has.
+/// The budget of a whole server.
 fn memory() -> Rc<Memory> {
     Rc::new(Memory::new(512 << 20, 128))
 }

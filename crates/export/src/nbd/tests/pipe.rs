@@ -1,5 +1,5 @@
-//! A connection in memory that cuts what goes through it in every way, for
-//! sessions and clients under any executor.
+//! A connection in memory that splits its bytes at random places, for sessions and clients under any executor. It never
+//! loses or reorders a byte.
 
 use crate::nbd::stream::{ByteStream, Waiter};
 use engine::{Block, Buffer};
@@ -12,30 +12,30 @@ use std::task::Poll;
 
 /// One direction.
 #[derive(Default)]
-struct Way {
+struct Direction {
     bytes: RefCell<VecDeque<u8>>,
-    /// The sender is gone.
+    /// The sender has ended the stream.
     ended: Cell<bool>,
-    /// The receiver is gone.
+    /// The receiver has ended the stream.
     broken: Cell<bool>,
     receiver: Waiter,
     sender: Waiter,
 }
 
-/// One end of a pipe; dropping it disconnects.
+/// One end of a pipe. Dropping it disconnects.
 pub(super) struct End {
-    incoming: Rc<Way>,
-    outgoing: Rc<Way>,
-    /// Bytes that fit in a direction.
+    incoming: Rc<Direction>,
+    outgoing: Rc<Direction>,
+    /// Maximum bytes buffered in one direction.
     capacity: usize,
-    /// State of a generator of piece lengths.
+    /// State of the generator of piece lengths.
     random: Cell<u64>,
 }
 
-/// Two ends; every seed cuts in another way, 0 not at all.
+/// Both ends of a pipe. Every seed splits the bytes differently; seed 0 never does.
 pub(super) fn pipe(capacity: usize, seed: u64) -> (End, End) {
-    let (there, back) = (Rc::<Way>::default(), Rc::<Way>::default());
-    let end = |incoming: &Rc<Way>, outgoing: &Rc<Way>, seed| End {
+    let (there, back) = (Rc::<Direction>::default(), Rc::<Direction>::default());
+    let end = |incoming: &Rc<Direction>, outgoing: &Rc<Direction>, seed| End {
         incoming: incoming.clone(),
         outgoing: outgoing.clone(),
         capacity,
@@ -45,12 +45,12 @@ pub(super) fn pipe(capacity: usize, seed: u64) -> (End, End) {
 }
 
 impl End {
-    /// At least 1 and at most `length`, mostly very little.
+    /// A length from 1 to `length`, mostly short.
     fn piece(&self, length: usize) -> usize {
         if self.random.get() == 0 || length == 0 {
             return length;
         }
-        // xorshift: any generator would do.
+        // xorshift; any generator would do.
         let mut x = self.random.get();
         x ^= x << 13;
         x ^= x >> 7;
@@ -60,13 +60,13 @@ impl End {
         1 + (x >> 20) as usize % length.min(limit)
     }
 
-    /// Says that no more will be sent, as a socket does that is shut down for writing.
+    /// Ends the outgoing stream, as `shutdown(SHUT_WR)` does.
     pub(super) fn finish(&self) {
         self.outgoing.ended.set(true);
         self.outgoing.receiver.wake();
     }
 
-    /// Says that no more will be taken, as a socket does that is shut down for reading.
+    /// Refuses further incoming bytes, as `shutdown(SHUT_RD)` does.
     pub(super) fn refuse(&self) {
         self.incoming.broken.set(true);
         self.incoming.sender.wake();

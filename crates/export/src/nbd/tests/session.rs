@@ -1,5 +1,5 @@
-//! Sessions with our client: every command, every error, limits, a disconnect
-//! at every byte of a conversation, closing, and many clients against a model.
+//! Sessions with this crate's client: every command, every error, limits, a disconnect at every byte of a dialogue,
+//! closing, and many clients against a model.
 
 use super::memory;
 use super::pipe::{End, pipe};
@@ -26,7 +26,7 @@ use zerocopy::IntoBytes;
 
 const BYTES: usize = 1 << 20;
 
-/// A volume whose operations wait until they are let go, and which counts them.
+/// A volume whose operations wait for the test, and which counts them.
 #[derive(Clone)]
 struct Slow {
     memory: MemoryVolume,
@@ -35,14 +35,14 @@ struct Slow {
 
 #[derive(Default)]
 struct Gate {
-    /// Polls that an operation waits, each waking itself.
+    /// How many times each operation is polled before it proceeds.
     turns: Cell<u32>,
-    /// Whether operations wait for `open`.
+    /// Whether operations wait for [`Gate::open`].
     shut: Cell<bool>,
     waiting: RefCell<Vec<Waker>>,
-    under_way: Cell<usize>,
+    in_flight: Cell<usize>,
     most: Cell<usize>,
-    /// Bytes that were read, or are to be read into.
+    /// Bytes of buffers that reads hold or have filled.
     read_bytes: Cell<u64>,
     failing: Cell<Option<VolumeErrorKind>>,
 }
@@ -61,8 +61,8 @@ impl Slow {
 
     async fn wait(&self) -> Result<(), VolumeError> {
         let state = &self.state;
-        state.under_way.set(state.under_way.get() + 1);
-        state.most.set(state.most.get().max(state.under_way.get()));
+        state.in_flight.set(state.in_flight.get() + 1);
+        state.most.set(state.most.get().max(state.in_flight.get()));
         let mut turns = state.turns.get();
         poll_fn(|cx| {
             if state.shut.get() {
@@ -77,7 +77,7 @@ impl Slow {
             Poll::Pending
         })
         .await;
-        state.under_way.set(state.under_way.get() - 1);
+        state.in_flight.set(state.in_flight.get() - 1);
         state.failing.get().map_or(Ok(()), |kind| Err(VolumeError::new(kind, "as the test wants it")))
     }
 }
@@ -124,8 +124,8 @@ fn exports(volume: &Slow) -> Vec<Export<Slow>> {
     vec![Export { name: "array".into(), volume: volume.clone() }]
 }
 
-/// Runs `client` against a session of `volume` over a pipe cut by `seed`, each
-/// as a task of its own, so that neither lives on the other's wakes.
+/// Runs `client` against a session of `volume` over a pipe split by `seed`. Each is a task of its own, so that neither
+/// depends on the other's wakes.
 fn with_session<F: Future<Output = T>, T>(
     volume: &Slow,
     limits: Limits,
@@ -145,7 +145,7 @@ fn with_session<F: Future<Output = T>, T>(
     (pool.run_until(ended).expect("the session tells how it ended"), result)
 }
 
-/// Runs `ask` with a connected client, then says goodbye.
+/// Runs `ask` with a connected client, then disconnects.
 async fn with_client<F: Future<Output = T>, T>(end: End, wanted: ClientOptions, ask: impl FnOnce(Client) -> F) -> T {
     let (client, connection) = connect(end, Pool::new(16 << 20), wanted).await.expect("the handshake succeeds");
     let asking = async {
@@ -169,16 +169,16 @@ fn filled(pool: &Pool, bytes: usize, value: u8) -> Block {
 }
 
 #[test]
-fn a_client_that_says_too_little_is_not_waited_for() {
+fn a_client_that_sends_too_little_times_out() {
     let options = [&[][..], &[0, 0, 0], &[0, 0, 0, 3], &[0, 0, 0, 3, b'I', b'H']];
     for said in options {
         let (here, there) = pipe(1000, 1);
         let exports = exports(&Slow::new(BYTES));
-        let (give_up, patience) = oneshot::channel::<()>();
+        let (give_up, timeout) = oneshot::channel::<()>();
         let closing = Closing::default();
-        let patience = async { patience.await.unwrap_or_default() };
+        let timeout = async { timeout.await.unwrap_or_default() };
         let memory = memory();
-        let session = serve(&there, &exports, Limits::default(), &memory, &closing, &Security::Plain, patience);
+        let session = serve(&there, &exports, Limits::default(), &memory, &closing, &Security::Plain, timeout);
         let client = async {
             here.send(vec![Pool::new(1 << 20).copy_of(said)]).await.expect("the pipe takes it");
             give_up.send(()).expect("the session waits");
@@ -255,7 +255,7 @@ fn errors_arrive_and_the_session_goes_on() {
                 }
             }
             gate.failing.set(None);
-            // A refused write's payload goes by, and what follows it is understood.
+            // The payload of a refused write is skipped, and the next request is decoded.
             let past = client.write(BYTES as u64 - 1, filled(&pool, 70_000, 1), Durability::Ordinary);
             let read = client.read(0, pool.take(4096));
             let (past, read) = join(past, read).await;
@@ -290,7 +290,7 @@ fn what_is_under_way_is_bounded_in_number_and_bytes() {
 }
 
 #[test]
-fn a_client_that_takes_no_replies_is_heard_no_more() {
+fn a_client_that_reads_no_replies_is_not_read_any_more() {
     let volume = Slow::new(BYTES);
     let (ended, _end) = with_session(&volume, Limits::default(), 0, |end| async move {
         end.refuse();
@@ -298,8 +298,7 @@ fn a_client_that_takes_no_replies_is_heard_no_more() {
         end
     });
     assert_eq!(ended, Err("the connection failed: broken pipe".into()));
-    // The same once requests are under way: the session ends although its
-    // client never does.
+    // The same with requests in flight: the session ends although its client never does.
     let (ended, _client) = with_session(&volume, Limits::default(), 0, |end| async move {
         let end = Rc::new(end);
         let (client, connection) =
@@ -312,7 +311,7 @@ fn a_client_that_takes_no_replies_is_heard_no_more() {
     assert_eq!(ended, Err("the connection failed: broken pipe".into()));
 }
 
-/// Starts a session that shares `memory`; what a client sends is the test's business.
+/// Starts a session that shares `memory`. The test itself plays the client.
 fn spawn_session(pool: &LocalPool, volume: &Slow, memory: &Rc<Memory>) -> End {
     let (here, there) = pipe(100_000, 0);
     let (exports, memory) = (exports(volume), memory.clone());
@@ -324,7 +323,7 @@ fn spawn_session(pool: &LocalPool, volume: &Slow, memory: &Rc<Memory>) -> End {
     here
 }
 
-/// A client that asks for `count` reads of `bytes` and takes no answer; it leaves when it is dropped.
+/// A client that sends `count` reads of `bytes` and reads no reply. It disconnects when dropped.
 fn hoard(pool: &mut LocalPool, volume: &Slow, memory: &Rc<Memory>, count: usize, bytes: u32) -> End {
     let here = spawn_session(pool, volume, memory);
     let mut asked = 3u32.to_be_bytes().to_vec();
@@ -339,15 +338,15 @@ fn hoard(pool: &mut LocalPool, volume: &Slow, memory: &Rc<Memory>, count: usize,
     here
 }
 
-/// Whether a further client gets `bytes` written and read, when nobody else does anything.
+/// Whether a new client can write and read `bytes` while no other client acts.
 fn is_served(pool: &mut LocalPool, volume: &Slow, memory: &Rc<Memory>, bytes: usize) -> bool {
     let here = spawn_session(pool, volume, memory);
     let served = Rc::new(Cell::new(false));
-    let told = served.clone();
+    let done = served.clone();
     let asking = with_client(here, options(true), move |client| async move {
         client.write(0, filled(client.pool(), bytes, 1), Durability::Ordinary).await.expect("a write");
         client.read(0, client.pool().take(bytes)).await.expect("a read");
-        told.set(true);
+        done.set(true);
     });
     pool.spawner().spawn_local(asking).expect("the pool takes tasks");
     pool.run_until_stalled();
@@ -370,7 +369,7 @@ fn all_clients_together_hold_no_more_than_the_total_and_others_are_served_meanwh
             (1..CLIENTS).map(|_| hoard(pool, &volume, &memory, count, bytes)).collect()
         };
         let first = hoarders(&mut pool);
-        // Nothing that was read is away, but for what is in the pipes.
+        // Every buffer read is still held, except for what the pipes contain.
         let held = volume.state.read_bytes.get();
         let kept_for_others = SHARE as u64 + if longest_of_other == LONGEST { LONGEST as u64 } else { 0 };
         let unused = (CLIENTS as u64) * u64::from(bytes);
@@ -403,17 +402,17 @@ fn a_long_request_is_not_passed_by_others_for_ever() {
         Poll::Ready(source) => Some(source),
         Poll::Pending => None,
     };
-    // Both places are taken: the one for long requests, and most of what is common.
+    // Two parts are taken: the reserve for long requests, and most of the common part.
     assert_eq!(take(&first, 12 << 20), Some(Source::Common));
     assert_eq!(take(&second, 32 << 20), Some(Source::Long));
     assert_eq!(take(&long, 16 << 20), None);
-    // There would be room for these, but somebody was there before; only their shares are theirs.
+    // The common part has room for these, but an earlier request waits; only the clients' own shares are free.
     assert_eq!(take(&first, 1 << 20), None);
     assert_eq!(take(&first, 512 << 10), Some(Source::Share));
     second.put_back(32 << 20, Source::Long);
     assert_eq!(take(&second, 1 << 20), None);
     assert_eq!(take(&long, 16 << 20), Some(Source::Long));
-    // Whoever has gone is not waited for.
+    // An account that is dropped leaves the queue.
     assert_eq!(take(&long, 16 << 20), None);
     assert_eq!(take(&second, 1 << 20), Some(Source::Common));
     assert_eq!(take(&first, 1 << 20), None);
@@ -421,7 +420,7 @@ fn a_long_request_is_not_passed_by_others_for_ever() {
     assert_eq!(take(&first, 1 << 20), Some(Source::Common));
 }
 
-/// An end that somebody else keeps, too.
+/// An end that the test keeps too.
 struct Shared(Rc<End>);
 
 impl ByteStream for Shared {
@@ -445,8 +444,8 @@ fn an_export_that_does_not_exist_is_refused() {
     assert_eq!(error.as_deref(), Some(expected));
 }
 
-/// What a client sends, whole: handshake, a write, a read, a write with a
-/// large payload, a refused one, goodbye.
+/// Everything that a client sends: handshake, a write, a read, a write with a large payload, a refused one, a
+/// disconnect.
 fn recorded() -> Vec<u8> {
     let mut bytes = 3u32.to_be_bytes().to_vec();
     bytes.extend([&b"IHAVEOPT"[..], &8u32.to_be_bytes(), &0u32.to_be_bytes()].concat());
@@ -477,14 +476,14 @@ fn recorded() -> Vec<u8> {
 }
 
 #[test]
-fn a_disconnect_at_any_byte_harms_nobody() {
+fn a_disconnect_at_any_byte_affects_no_other_client() {
     let whole = recorded();
     let volume = Slow::new(BYTES);
     let exports = exports(&volume);
     volume.state.turns.set(2);
     for cut in 0..=whole.len() {
         let mut arena = Vec::new();
-        // Cut in both ways: no more is sent, or the whole connection is gone.
+        // Two kinds of end: the sending direction only, or the whole connection.
         for gone in [false, true, false, true] {
             let (here, there) = pipe(100_000, 0);
             let mut pool = LocalPool::new();
@@ -503,8 +502,8 @@ fn a_disconnect_at_any_byte_harms_nobody() {
             }
             arena.push(format!("{:?}", volume.pool()));
         }
-        assert_eq!(volume.state.under_way.get(), 0, "what was begun is finished, cut at {cut}");
-        // The second time needs no more of the arena: every buffer came back.
+        assert_eq!(volume.state.in_flight.get(), 0, "what was begun is finished, cut at {cut}");
+        // The second round needs no more of the arena: every buffer was returned.
         assert_eq!(arena[1], arena[3], "cut at {cut}");
     }
     let contents = volume.memory.snapshot();
@@ -529,7 +528,7 @@ fn a_payload_that_does_not_come_whole_is_not_written() {
         end.finish();
         end
     });
-    assert_eq!(ended, Err("the other side disconnected in the middle of a payload".into()));
+    assert_eq!(ended, Err("the peer disconnected in the middle of a payload".into()));
     assert!(volume.memory.snapshot().iter().all(|byte| *byte == 0));
 }
 
@@ -563,7 +562,7 @@ fn closing_finishes_what_was_received_and_answers_it() {
         })
         .unwrap();
     pool.run_until_stalled();
-    assert_eq!(volume.state.under_way.get(), 1);
+    assert_eq!(volume.state.in_flight.get(), 1);
     closing.close();
     pool.run_until_stalled();
     assert_eq!((ended.get(), written.get()), (None, None), "a write is under way");
@@ -593,8 +592,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Does `steps` one after the other on `part` of the volume, which nobody else
-/// writes, and checks each read.
+/// Carries out `steps` in order on `part` of the volume, which no other client writes, and checks each read.
 async fn follow(client: &Client, steps: &[Step], part: std::ops::Range<usize>) {
     let mut model = vec![0u8; part.len()];
     let within = |at: usize, length: usize| (at % (part.len() - length), length);

@@ -1,5 +1,5 @@
-//! TLS over connections that are cut in every way, with a client of the same library at the other end; and clients that
-//! begin TLS and then do something else.
+//! TLS over connections split at random places, with a client of the same library; and clients that start TLS and then
+//! send something else.
 
 #[path = "../../../tests/support/certificates.rs"]
 mod certificates;
@@ -52,7 +52,7 @@ fn make_both() -> Both {
     Both { server, client: Arc::new(client) }
 }
 
-/// Sends `bytes` in pieces and receives as many, at once.
+/// Sends `bytes` in pieces and receives as many at the same time.
 async fn exchange<S: ByteStream>(stream: &S, pool: &Pool, bytes: &[u8], pieces: usize) -> Vec<u8> {
     let sent = async {
         for piece in bytes.chunks(pieces) {
@@ -105,14 +105,14 @@ proptest! {
     }
 }
 
-/// Client flags, STARTTLS, and what is sent with it.
+/// Client flags, STARTTLS, and the bytes sent with it.
 fn begin_tls(rest: &[u8]) -> Vec<u8> {
-    let wish = [&OPTION_MAGIC.to_be_bytes()[..], &option::STARTTLS.to_be_bytes(), &[0; 4]].concat();
-    [&[0, 0, 0, 3], &wish[..], rest].concat()
+    let request = [&OPTION_MAGIC.to_be_bytes()[..], &option::STARTTLS.to_be_bytes(), &[0; 4]].concat();
+    [&[0, 0, 0, 3], &request[..], rest].concat()
 }
 
 #[test]
-fn what_is_said_in_one_breath_with_the_wish_for_tls_is_not_taken_for_secured() {
+fn bytes_sent_together_with_starttls_do_not_count_as_protected() {
     let pool = Pool::new(1 << 20);
     let exports = [Export { name: "array".into(), volume: MemoryVolume::new(4096, pool.clone()) }];
     let security = Security::Required(both().server);
@@ -127,7 +127,7 @@ fn what_is_said_in_one_breath_with_the_wish_for_tls_is_not_taken_for_secured() {
     assert!(error.contains("bytes after it"), "{error}");
 }
 
-/// What a client does once TLS has been granted.
+/// What a client does once the server has accepted STARTTLS.
 #[derive(Debug, Clone, Copy)]
 enum Then {
     Nonsense,
@@ -137,15 +137,15 @@ enum Then {
 }
 
 #[test]
-fn who_begins_tls_and_then_says_nothing_or_nonsense_is_not_waited_for() {
+fn a_client_that_starts_tls_and_then_sends_nothing_or_nonsense_times_out() {
     let run = |then| {
         let pool = Pool::new(1 << 20);
         let exports = [Export { name: "array".into(), volume: MemoryVolume::new(4096, pool.clone()) }];
         let security = Security::Offered(both().server);
         let (here, there) = pipe(1 << 16, 0);
         let closing = Closing::default();
-        let (give_up, patience) = oneshot::channel::<()>();
-        // Kept where it is not used: patience has no end then.
+        let (give_up, timeout) = oneshot::channel::<()>();
+        // Where the sender is unused, it is kept, so that the timeout never completes.
         let mut give_up = Some(give_up);
         let client = async {
             here.send(vec![pool.copy_of(&begin_tls(&[]))]).await.expect("the server receives");
@@ -159,9 +159,9 @@ fn who_begins_tls_and_then_says_nothing_or_nonsense_is_not_waited_for() {
                 Then::Closing => closing.close(),
             }
         };
-        let patience = async { patience.await.unwrap_or_default() };
+        let timeout = async { timeout.await.unwrap_or_default() };
         let memory = memory();
-        let session = serve(&there, &exports, Limits::default(), &memory, &closing, &security, patience);
+        let session = serve(&there, &exports, Limits::default(), &memory, &closing, &security, timeout);
         LocalPool::new().run_until(join(session, client)).0
     };
     assert!(matches!(run(Then::Nonsense), Err(ReceiveError::Tls(_))));

@@ -1,5 +1,7 @@
-//! A server's certificate and key, and who may be its client, from the files that qemu and nbdkit name so:
-//! `server-cert.pem`, `server-key.pem`, and for clients' certificates `ca-cert.pem` and, if it is there, `ca-crl.pem`.
+//! A server's TLS credentials: its certificate and key, and the authority of its clients' certificates.
+//!
+//! The file names are those of qemu and nbdkit: `server-cert.pem`, `server-key.pem`, and for clients' certificates
+//! `ca-cert.pem` and, if present, `ca-crl.pem`. It never writes a file.
 
 use rustls::ServerConfig;
 use rustls::crypto::ring;
@@ -12,16 +14,16 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a server shows its clients, and asks of them.
+/// The server's certificate and key, and its requirements for clients.
 #[derive(Clone)]
 pub struct Credentials(pub(super) Arc<ServerConfig>);
 
 impl Credentials {
-    /// Reads them from `directory`. With `verify_peer` a client needs a certificate that the authority in
-    /// `ca-cert.pem` has signed, and that its revocation list does not name.
+    /// Loads the files in `directory`. With `verify_peer`, a client needs a certificate signed by the authority in
+    /// `ca-cert.pem` and not revoked by `ca-crl.pem`.
     ///
     /// # Errors
-    /// A file is not there or is not what it should be; the message names it.
+    /// A file is missing or invalid; the message names it.
     pub fn load(directory: &Path, verify_peer: bool) -> io::Result<Self> {
         let provider = Arc::new(ring::default_provider());
         let versions = ServerConfig::builder_with_provider(provider.clone())
@@ -54,7 +56,7 @@ fn verifier(
     match revoked.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", revoked.display()))),
-        // One that is there is to be used, also if what it links to is not.
+        // An existing list must be used, even if it is a dangling link.
         Ok(_) => builder = builder.with_crls(revocation_lists(&revoked)?),
     }
     builder.build().map_err(|error| match error {
@@ -63,7 +65,8 @@ fn verifier(
     })
 }
 
-/// The revocation lists in a file: at least one, and nothing else, as what is not understood may be what was to revoke.
+/// The revocation lists in a file: at least one, and nothing else. A part that is not understood might have revoked a
+/// certificate.
 fn revocation_lists(path: &Path) -> io::Result<Vec<CertificateRevocationListDer<'static>>> {
     let bytes = std::fs::read(path).map_err(|error| unreadable(path, pem::Error::Io(error)))?;
     let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
@@ -76,7 +79,7 @@ fn revocation_lists(path: &Path) -> io::Result<Vec<CertificateRevocationListDer<
     }
 }
 
-/// What each part of a PEM file begins with.
+/// The first bytes of each part of a PEM file.
 const PEM_BEGIN: &[u8] = b"-----BEGIN ";
 
 /// The certificates in a file: at least one.

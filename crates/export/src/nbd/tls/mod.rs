@@ -1,7 +1,7 @@
-//! NBD through TLS, as the protocol's STARTTLS begins it: who is given it, the certificates, and the stream.
+//! NBD over TLS, started by the protocol's STARTTLS: the policy, the certificates, and the stream.
 //!
-//! The handshake itself ([`super::handshake`]) knows only whether it goes through TLS. Keys come from files named as
-//! qemu and nbdkit name them; there are no pre-shared keys, as rustls has none but its own tickets.
+//! The NBD handshake ([`super::handshake`]) knows only whether TLS protects it. Key files are named as by qemu and
+//! nbdkit. Pre-shared keys are not supported, because rustls has none. Source: `doc/proto.md`, section "TLS support".
 
 #[cfg(feature = "tls")]
 mod credentials;
@@ -17,19 +17,19 @@ pub(crate) use stream::TlsStream;
 /// How a server's connections are protected.
 #[derive(Clone, Default)]
 pub enum Security {
-    /// Not at all.
+    /// Without TLS.
     #[default]
     Plain,
-    /// By TLS, if the client wants it.
+    /// With TLS, if the client starts it.
     #[cfg(feature = "tls")]
     Offered(Credentials),
-    /// By TLS; without it nothing is told or given.
+    /// With TLS; without it the server reveals and serves nothing.
     #[cfg(feature = "tls")]
     Required(Credentials),
 }
 
 impl Security {
-    /// What a handshake says about it.
+    /// The TLS state with which a handshake starts.
     pub(crate) fn tls(&self) -> Tls {
         match self {
             Self::Plain => Tls::Unknown,

@@ -1,8 +1,8 @@
-//! A [`ByteStream`] through TLS over another one.
+//! A [`ByteStream`] that runs TLS over another one.
 //!
-//! Receiving never sends: what TLS wants to answer in the middle of a session (a change of keys) goes out before the
-//! next bytes that are sent, as RFC 8446 (4.6.3) allows. So the one receiver and the one sender need not agree on anything, and a
-//! receiver that is dropped leaves the other direction whole. The connection is never borrowed while something waits.
+//! Receiving never sends. Answers that TLS generates in a session (key updates) go out before the next bytes sent, as
+//! RFC 8446, 4.6.3 allows. So receiver and sender need no coordination, and dropping the receiver leaves the other
+//! direction intact. The connection is never borrowed across an await.
 
 use super::Credentials;
 use crate::nbd::stream::ByteStream;
@@ -11,38 +11,38 @@ use rustls::{Connection, ServerConnection};
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, Read, Write};
 
-/// What is received at once, and sent at once, in the form that it has on the way.
+/// Bytes of encrypted data received or sent at once.
 const WIRE_BYTES: usize = 64 << 10;
-/// What is made ready to be sent at once: with what TLS adds to each record, one buffer of [`WIRE_BYTES`].
+/// Bytes of plain data prepared for one send: with the overhead of its records it fits one buffer of [`WIRE_BYTES`].
 const READY_BYTES: usize = 63 << 10;
 
-/// One end.
+/// One end of a TLS connection.
 pub(crate) struct TlsStream<S> {
     stream: S,
     pool: Pool,
     connection: RefCell<Connection>,
-    /// What was received and not yet taken apart.
+    /// Encrypted data that was received and not decrypted yet.
     wire: RefCell<Option<Buffer>>,
 }
 
 impl<S: ByteStream> TlsStream<S> {
-    /// Shakes hands with the client behind `stream`.
+    /// Performs the TLS handshake with the client behind `stream`.
     ///
     /// # Errors
-    /// The connection's; or the client and we have no common ground, which is told to it too.
+    /// The connection failed, or the handshake did; the client then receives an alert.
     pub(crate) async fn accept(stream: S, pool: &Pool, credentials: &Credentials) -> io::Result<Self> {
         let connection = ServerConnection::new(credentials.0.clone()).map_err(io::Error::other)?;
         Self::shake_hands(stream, pool, connection.into()).await
     }
 
-    /// Shakes hands as `connection` says, which has not begun.
+    /// Performs the handshake of `connection`, which has not started yet.
     pub(crate) async fn shake_hands(stream: S, pool: &Pool, mut connection: Connection) -> io::Result<Self> {
         connection.set_buffer_limit(Some(READY_BYTES));
         let tls = Self { stream, pool: pool.clone(), connection: RefCell::new(connection), wire: RefCell::default() };
         tls.flush().await?;
         while tls.connection.borrow().is_handshaking() {
             let received = tls.receive_wire().await;
-            let flushed = tls.flush().await; // the alert too, if that is the answer
+            let flushed = tls.flush().await; // includes an alert
             if !received? {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
@@ -51,16 +51,16 @@ impl<S: ByteStream> TlsStream<S> {
         Ok(tls)
     }
 
-    /// Tells the other side that nothing more will come.
+    /// Sends the close notification: no more bytes will follow.
     ///
     /// # Errors
-    /// The connection's.
+    /// The connection failed.
     pub(crate) async fn finish(&self) -> io::Result<()> {
         self.connection.borrow_mut().send_close_notify();
         self.flush().await
     }
 
-    /// Takes more from the socket if nothing is left of what it gave; whether there was anything.
+    /// Receives from the socket if no encrypted data is left. Returns whether there is any.
     async fn receive_wire(&self) -> io::Result<bool> {
         let left = self.wire.take();
         let wire = match left {
@@ -75,8 +75,7 @@ impl<S: ByteStream> TlsStream<S> {
         Ok(!is_end)
     }
 
-    /// Gives TLS what was received, as far as it takes it (it keeps no more than a record or two that nobody has
-    /// read); the rest.
+    /// Passes encrypted data to TLS, which buffers no more than one or two unread records. Returns the rest.
     fn take_apart(&self, mut wire: Buffer) -> io::Result<Option<Buffer>> {
         let mut connection = self.connection.borrow_mut();
         while !wire.is_empty() && connection.wants_read() {
@@ -99,7 +98,7 @@ impl<S: ByteStream> TlsStream<S> {
 }
 
 impl<S: ByteStream> ByteStream for TlsStream<S> {
-    /// An end without TLS's own is an end as well: NBD says by itself whether it comes in the middle of something.
+    /// An end without a close notification counts as an end too: NBD itself detects a truncated message.
     async fn recv(&self, mut into: Buffer) -> io::Result<(usize, Buffer)> {
         let mut filled = 0;
         while filled < into.len() {
@@ -108,7 +107,7 @@ impl<S: ByteStream> ByteStream for TlsStream<S> {
                 Ok(0) => break,
                 Ok(read) => filled += read,
                 Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
-                // What is there is given without waiting for more.
+                // Returns decrypted data without waiting for more.
                 Err(_) if filled > 0 && self.wire.borrow().is_none() => break,
                 Err(_) if self.receive_wire().await? => {}
                 Err(_) => break,

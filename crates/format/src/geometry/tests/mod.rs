@@ -1,6 +1,5 @@
-//! Tests of the geometry. What the real driver does is tested by
-//! `tests/kernel/geometry.sh` and the example `verify_kernel_images`; here are
-//! tables worked by hand, and properties against slow, obvious oracles.
+//! Tests of the geometry: hand-computed tables, and properties against slow, obvious oracles.
+//! `tests/kernel/geometry.sh` and the example `verify_kernel_images` compare it with the real driver.
 
 use super::*;
 
@@ -34,11 +33,11 @@ fn parity(shape: &Shape) -> Parity {
     }
 }
 
-/// Which cell of `cell` bytes of the array each such cell of each slot holds.
+/// The array cell of `cell` bytes that each such cell of each slot holds.
 ///
 /// # Panics
-/// When two array cells are in one place, one is beyond what the geometry says
-/// it uses, or the pieces are empty or not adjacent.
+/// When two array cells share a position, when a cell is beyond the used bytes, or when the pieces are empty or not
+/// adjacent.
 fn drawing(mapping: &Mapping, cell: u64) -> Vec<Vec<Option<u64>>> {
     let cells = |slot| (mapping.used_bytes(Slot(slot)) / cell) as usize;
     let mut drawing: Vec<Vec<Option<u64>>> = (0..mapping.slots()).map(|slot| vec![None; cells(slot)]).collect();

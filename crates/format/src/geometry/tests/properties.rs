@@ -1,4 +1,4 @@
-//! Properties that hold of every shape, against slow oracles.
+//! Properties of every shape, against slow oracles.
 
 use proptest::prelude::*;
 
@@ -6,8 +6,8 @@ use super::*;
 
 const CHUNK: u64 = 4 * K;
 
-/// RAID-10 written out: the copies of chunk 0, 1, ... are dealt over rows of
-/// members like cards; then whole rows are copied, moved on.
+/// RAID-10 written out: the copies of chunk 0, 1, ... are dealt over rows of members like cards. Then whole rows are
+/// copied, shifted.
 fn dealt_raid10(layout: u32, members: usize, component_chunks: usize) -> Vec<Vec<Option<u64>>> {
     let (near, far) = ((layout & 0xff) as usize, (layout >> 8 & 0xff) as usize);
     let set = if layout >> 17 == 2 { near * far } else { members };
@@ -41,7 +41,7 @@ fn raid10_shape() -> impl Strategy<Value = (u32, u16, u64)> {
         })
 }
 
-/// RAID-5 and RAID-6 with any layout that md knows, on up to 12 members.
+/// RAID-5 and RAID-6 with any of md's layouts, on up to 12 members.
 fn parity_shape() -> impl Strategy<Value = Shape> {
     let raid5 = (0u32..6, 2u16..12).prop_map(|(layout, slots)| (Level::Raid5, layout, slots));
     let layouts6 = prop::sample::select(vec![0u32, 1, 2, 3, 4, 5, 8, 9, 10, 16, 17, 18, 19, 20]);
@@ -65,7 +65,7 @@ fn mapping_shape() -> impl Strategy<Value = Shape> {
     prop_oneof![zoned, raid10, raid1]
 }
 
-/// Any shape at all, with a liking for values at the edge.
+/// Any shape, with a preference for boundary values.
 fn hostile_shape() -> impl Strategy<Value = Shape> {
     let levels =
         [Level::Linear, Level::Raid0, Level::Raid1, Level::Raid4, Level::Raid5, Level::Raid6, Level::Raid10].to_vec();
@@ -83,8 +83,9 @@ fn hostile_shape() -> impl Strategy<Value = Shape> {
     )
 }
 
-/// Where md itself puts a chunk's copies, as (member, component chunk), sound or not: each near copy one member on,
-/// and one chunk down when that goes round; its far copies a stride down and `near` members on within the far set.
+/// Where md itself puts a chunk's copies, as (member, component chunk), sound or not. Each near copy is one member
+/// further, and one chunk lower after wrapping around. Its far copies are a stride lower and `near` members further
+/// within the far set.
 fn md_places(layout: u32, members: u64, stride: u64, chunk: u64) -> Vec<(u64, u64)> {
     let (near, far) = (u64::from(layout & 0xff), u64::from(layout >> 8 & 0xff));
     let offset = layout & 1 << 16 != 0;
@@ -209,7 +210,7 @@ proptest! {
         let survives = mapping
             .pieces(ArrayByte(0), mapping.array_bytes())
             .all(|piece| piece.copies.iter().any(|&(slot, _)| !is_missing(slot)));
-        // A member that is too small to hold anything is still one that linear and RAID-0 need.
+        // Linear and RAID-0 need every member, even one that is too small to hold data.
         let idle = (0..mapping.slots()).any(|slot| is_missing(Slot(slot)) && mapping.used_bytes(Slot(slot)) == 0);
         prop_assert_eq!(mapping.survives(&is_missing), survives && !idle);
     }

@@ -1,8 +1,8 @@
-//! Layouts, sizes and refusals as md has them, written out.
+//! md's layouts, sizes and refusals, written out.
 
 use super::*;
 
-/// A stripe as the drawings have it: `0 1 P`; with Q, data as `index^exponent`.
+/// A stripe as drawn: `0 1 P`; with Q, data as `index^exponent`.
 fn drawn(parity: &Parity, number: u64) -> String {
     let stripe = parity.stripe(number);
     let word = |slot| match stripe.role_of(Slot(slot)) {
@@ -60,7 +60,7 @@ fn raid6_lays_out_stripes_and_weighs_data_as_md_does() {
     }
 }
 
-/// The rows of a mapping's members, side by side, `.` for what holds nothing.
+/// The rows of a mapping's members, side by side, `.` for an empty cell.
 fn rows(mapping: &Mapping, cell: u64) -> Vec<String> {
     let drawing = drawing(mapping, cell);
     let deepest = drawing.iter().map(Vec::len).max().unwrap_or(0);
@@ -132,7 +132,7 @@ fn sizes_are_rounded_as_md_rounds_them() {
         (shape(Level::Raid10, 0x102, 3, 64 * K, 1000 * K), 22 * 64 * K, 960 * K), // 15 rows of 3 hold 22.5
         (shape(Level::Raid10, 0x201, 3, 64 * K, 1000 * K), 21 * 64 * K, 14 * 64 * K), // strides of 7 rows
         (striped(Level::Raid0, 0, 64 * K, &[1000 * K, 970 * K]), 2 * 960 * K, 960 * K),
-        // md's mask takes 16 sectors off members of 2040 sectors, but none off one of 2088.
+        // md's mask cuts 16 sectors from members of 2040 sectors, but none from a member of 2088.
         (striped(Level::Raid0, 1, 12 * K, &[1024 * K, 1028 * K, 1048 * K]), 3068 * K, 1020 * K),
     ];
     for (shape, array_bytes, used_bytes) in cases {
@@ -188,7 +188,7 @@ fn what_md_cannot_run_is_refused_by_the_name_of_the_field() {
     for number in [6, 7, 11, 15, 21, u32::MAX] {
         cases.push((layout, shape(Level::Raid6, number, 5, 64 * K, 64 * K)));
     }
-    // No redundancy, none of one kind, more copies than members, an unknown variant, and some that overwrite.
+    // No redundancy, none of one kind, more copies than members, an unknown variant, and some in which md overwrites.
     for number in [0, 1, 2, 0x101, 0x200, 0x106, 0x203, 0x20001, 0x60201, 0xffff_ffff, 0x10202, 0x50202] {
         cases.push((layout, shape(Level::Raid10, number, 5, 64 * K, 256 * K)));
     }

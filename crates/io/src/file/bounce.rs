@@ -1,7 +1,8 @@
-//! Direct transfers that the kernel refuses for the shape of their memory, moved through memory that it takes.
+//! Bounce buffers for direct transfers whose memory the kernel refuses.
 //!
-//! A direct transfer whose pieces do not lie or end where the device wants them is refused with EINVAL, with nothing moved. That
-//! is no fault of the member: only what fails from memory of one aligned piece is.
+//! The kernel refuses a direct transfer with EINVAL, and moves nothing, when its buffers lie or end where the device
+//! cannot transfer. That is no fault of the member. Only a failure from one aligned buffer counts as the member's. This
+//! module never retries any other error. Source: open(2), `O_DIRECT`.
 
 use super::FileMember;
 use engine::{Block, Buffer, MemberError, Pool};
@@ -9,14 +10,14 @@ use format::units::MemberByte;
 use std::io;
 
 impl FileMember {
-    /// Whether a transfer of memory of another shape may go well.
-    pub(super) fn is_refused_for_shape(&self, error: &MemberError) -> bool {
+    /// Whether the transfer may succeed through an aligned buffer.
+    pub(super) fn needs_bounce(&self, error: &MemberError) -> bool {
         let source = error.source.downcast_ref::<io::Error>();
         self.is_direct() && source.and_then(io::Error::raw_os_error) == Some(libc::EINVAL)
     }
 
-    /// Reads through one aligned piece, and copies.
-    pub(super) async fn read_copied(
+    /// Reads through one aligned buffer, and copies.
+    pub(super) async fn read_bounced(
         &self,
         at: MemberByte,
         mut into: Vec<Buffer>,
@@ -32,14 +33,14 @@ impl FileMember {
         (result, into)
     }
 
-    /// Writes from one aligned piece.
-    pub(super) async fn write_copied(&self, at: MemberByte, from: &[Block]) -> Result<(), MemberError> {
+    /// Copies into one aligned buffer, and writes that.
+    pub(super) async fn write_bounced(&self, at: MemberByte, from: &[Block]) -> Result<(), MemberError> {
         let bytes = from.iter().map(|part| part.len()).sum();
         let mut whole = Pool::new(bytes).take(bytes);
-        let mut place = 0;
+        let mut offset = 0;
         for part in from {
-            whole[place..place + part.len()].copy_from_slice(part);
-            place += part.len();
+            whole[offset..offset + part.len()].copy_from_slice(part);
+            offset += part.len();
         }
         self.write_in_place(at, whole.freeze()).await.0
     }
@@ -62,7 +63,7 @@ mod tests {
         let member = FileMember::open(&path, &OpenOptions::default()).expect("opened");
         let bytes: Vec<u8> = (0..8192_u32).map(|at| (at % 251) as u8).collect();
         executor.block_on(async {
-            // Pieces that begin and end anywhere, of 8192 bytes together.
+            // Buffers that start and end anywhere, 8192 bytes together.
             let cuts = [0, 13, 700, 4096, 8192];
             let shifted = |range: &[usize]| {
                 let mut with_head = vec![0; 7];
@@ -87,6 +88,6 @@ mod tests {
                 assert!(read[..] == bytes[..], "at {at}");
             }
         });
-        assert!(member.is_direct(), "otherwise nothing was shown here");
+        assert!(member.is_direct(), "without O_DIRECT the test shows nothing");
     }
 }

@@ -1,0 +1,58 @@
+//! An array that nothing is written to for a while: it is marked clean, and bits and open regions are cleared.
+
+use crate::control::Control;
+use crate::device::checksums::Closing;
+use crate::metadata::bitmap::clearing::WITHOUT_BITMAP;
+use crate::seam::clock::Clock;
+use crate::seam::error::{ArrayError, ArrayErrorKind};
+use crate::seam::member::Member;
+use std::time::Duration;
+
+impl<M: Member, C: Clock> Control<M, C> {
+    /// [`crate::Array::mark_clean_when_idle`].
+    pub(crate) async fn mark_clean_when_idle(&self, delay: Duration) {
+        if self.core.info.read_only {
+            return;
+        }
+        loop {
+            let (before, seen) = (self.core.writers.at_rest(), self.metadata.marked_dirty.seen());
+            let was_dirty = self.metadata.record.borrow().dirty;
+            let is_over = match was_dirty {
+                true => self.core.gate.closes_before(self.core.clock.sleep_until(self.core.clock.now() + delay)).await,
+                // Until then nothing wakes.
+                false => self.core.gate.closes_before(self.metadata.marked_dirty.changed_since(seen)).await,
+            };
+            let is_idle = || {
+                before.is_some()
+                    && self.core.writers.at_rest() == before
+                    && !self.core.gate.is_closed()
+                    && !self.core.owes_any()
+            };
+            let has_failed =
+                |result: Result<(), ArrayError>| result.is_err_and(|error| error.kind != ArrayErrorKind::NoSpace);
+            if is_over || (was_dirty && is_idle() && has_failed(self.metadata.flush_and_mark_clean(is_idle).await)) {
+                return; // or broken: it stays dirty
+            }
+        }
+    }
+
+    /// [`crate::Array::clear_bitmap_lazily`].
+    pub(crate) async fn clear_bitmap_lazily(&self) {
+        if self.core.info.read_only {
+            return;
+        }
+        loop {
+            let period = self.metadata.intent().map_or(WITHOUT_BITMAP, |intent| intent.period());
+            let time = self.core.clock.sleep_until(self.core.clock.now() + period);
+            // Where a member has no room, the bits and regions wait for the next period.
+            let has_failed =
+                |result: Result<(), ArrayError>| result.is_err_and(|error| error.kind != ArrayErrorKind::NoSpace);
+            if self.core.gate.closes_before(time).await
+                || has_failed(self.close_checksums(Closing::Idle).await)
+                || has_failed(self.metadata.clear_idle_bits().await)
+            {
+                return; // stopped, or broken: then the bits stay
+            }
+        }
+    }
+}

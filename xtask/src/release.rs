@@ -1,0 +1,105 @@
+//! Steps that see to it that a release can be made: packages, the Rust that is promised, and what we depend on.
+//!
+//! None of them passes in silence over what it could not do: the step's line says it. Nothing is published here; docs/releasing.md
+//! says how that is done.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::catalogue::cargo;
+use crate::steps::{Log, Verdict};
+use crate::{root, setup};
+
+/// The crates that are for others can be packaged. Nothing is built: the other steps build the same sources.
+pub(crate) fn crates(log: &mut Log) -> Result<Verdict> {
+    let words = ["package", "--locked", "--workspace", "--no-verify", "--allow-dirty"];
+    // By the registry's index as it was read last, if that will do; the network is asked only otherwise.
+    let offline = log.run(cargo(&words).arg("--offline"));
+    offline.or_else(|_| log.run(&mut cargo(&words)))?;
+    let packaged = log.text()?.lines().filter(|line| line.trim_start().starts_with("Packaging ")).count();
+    Ok(Verdict::Passed(format!("{packaged} crates")))
+}
+
+/// What clippy is asked wherever it is asked of everything: the same words, so that what it has found once is not sought again. One of
+/// its warnings is of what the promised Rust does not have yet.
+pub(crate) const CLIPPY: &[&str] = &["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"];
+
+/// Everything compiles with the Rust that Cargo.toml promises.
+pub(crate) fn rust_version(log: &mut Log) -> Result<Verdict> {
+    let promised = env!("CARGO_PKG_RUST_VERSION");
+    let listed = Command::new("rustup").args(["toolchain", "list"]).output();
+    let listed = listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let Some(toolchain) = toolchain_of(&listed, promised) else {
+        log.run(&mut cargo(CLIPPY))?;
+        return Ok(Verdict::Passed(format!(
+            "by clippy's lint incompatible_msrv: Rust {promised} is not installed (rustup toolchain install {promised})"
+        )));
+    };
+    let mut check = Command::new("rustup");
+    check.args(["run", toolchain, "cargo", "check", "--locked", "--workspace", "--all-targets"]);
+    check.args(["--target-dir", "target/rust-version"]).env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
+    log.run(&mut check)?;
+    Ok(Verdict::Passed(format!("built by {toolchain}")))
+}
+
+/// The toolchain of this version in what `rustup toolchain list` prints.
+fn toolchain_of<'a>(listed: &'a str, version: &str) -> Option<&'a str> {
+    let names = listed.lines().filter_map(|line| line.split(' ').next());
+    let of_version = |name: &&str| name.strip_prefix(version).is_some_and(|rest| rest.starts_with(['.', '-']));
+    names.into_iter().find(of_version)
+}
+
+/// What cargo-deny says when it cannot have the database of advisories, from the network and here.
+const NO_NETWORK: &str = "failed to fetch advisory database";
+const NO_DATABASE: &str = "failed to get HEAD timestamp";
+
+/// Licences and sources of what we depend on, and advisories on it, by cargo-deny where it is installed.
+pub(crate) fn dependencies(log: &mut Log) -> Result<Verdict> {
+    if !setup::is_there("cargo-deny") {
+        return Ok(Verdict::Passed(
+            "licences by tidy alone, advisories NOT looked up: no cargo-deny (cargo install --locked cargo-deny)"
+                .into(),
+        ));
+    }
+    log.run(&mut cargo(&["deny", "--locked", "--offline", "check", "licenses", "bans", "sources"]))?;
+    let advisories = look_up_advisories(log)?;
+    Ok(Verdict::Passed(format!("licences, bans and sources by cargo-deny; {advisories}")))
+}
+
+/// Looks for advisories, with the database that was fetched last where the network is closed; says which it was.
+fn look_up_advisories(log: &mut Log) -> Result<&'static str> {
+    let mut ask = |where_from: &[&str]| -> Result<(bool, String)> {
+        let mut deny = cargo(&["deny", "--locked"]);
+        deny.args(where_from).args(["check", "advisories"]).current_dir(root());
+        let output = deny.output().context("cannot start cargo-deny")?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        log.write(&said)?;
+        Ok((output.status.success(), said))
+    };
+    let (passed, said) = ask(&[])?;
+    if passed {
+        return Ok("advisories by today's database");
+    }
+    ensure!(said.contains(NO_NETWORK), "{said}");
+    let (passed, said) = ask(&["--offline"])?;
+    if passed {
+        return Ok("advisories by the database that was fetched last, as the network is closed");
+    }
+    ensure!(said.contains(NO_DATABASE), "{said}");
+    Ok("advisories NOT looked up: the network is closed, and no database was fetched before")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_toolchain_of_a_version_is_found_by_its_whole_numbers() {
+        let listed = "stable-x86_64-unknown-linux-gnu (active, default)\n1.8.0-x86_64\n1.89.0-x86_64\n1.90-x86_64\n";
+        assert_eq!(toolchain_of(listed, "1.89"), Some("1.89.0-x86_64"));
+        assert_eq!(toolchain_of(listed, "1.90"), Some("1.90-x86_64"));
+        assert_eq!(toolchain_of(listed, "1.91"), None);
+        assert_eq!(toolchain_of("", "1.89"), None);
+    }
+}
