@@ -343,13 +343,13 @@ def sockets_in_somebody_elses_directory(_):
         listener.setblocking(False)
         for words in (("status",), ("stop",), ("add", "x"), ("fail", "x")):
             text = run(*words, status=2, **as_user(VICTIM))
-            assert b"another user" in text, text
+            assert b"not to you" in text, text
             try:
                 listener.accept()
                 raise AssertionError(f"{words}: asked the attacker")
             except BlockingIOError:
                 pass
-        assert b"another user" in run("serve", "x", "y", status=2, **as_user(VICTIM))
+        assert b"not to you" in run("serve", "x", "y", status=2, **as_user(VICTIM))
     finally:
         listener.close()
         subprocess.run(["rm", "-rf", place], check=True)

@@ -401,7 +401,7 @@ def watched():
         check(len(lines) == 6 and all(line["device"] in members for line in lines), f"{lines}")
 
         on_a_terminal(server)
-        refused("top", *server.control, says=["no terminal"])
+        refused("top", *server.control, says=["not a terminal"])
 
         with open("tell", "w") as file:
             file.write("#!/bin/sh\necho \"$@\" >>told\n")

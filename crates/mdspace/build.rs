@@ -1,5 +1,7 @@
-//! Links the command of unoptimized builds to a fixed address. Otherwise 137,000 addresses are relocated whenever it starts,
-//! on 350 pages, each a page fault: longer than all else it does at its start, above all in a guest (xtask/src/guest.rs).
+//! Links the command of unoptimized builds to a fixed address.
+//!
+//! Otherwise each start relocates 137,000 addresses on 350 pages, each with a page fault. That takes longer than
+//! everything else at the start, above all in a guest (xtask/src/guest.rs).
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -217,7 +217,7 @@ half_told() {
     taken_by_the_driver $((old * 2))
     ((size_of_driver > old)) || fail "the old size for the driver"
     until_true released
-    "$mdspace" grow "${members[@]}" --size max | grep -q 'all members say so' || fail "not told by us"
+    "$mdspace" grow "${members[@]}" --size max | grep -q 'all members record it' || fail "not told by us"
     flushed
     resynced_rest "$old"
     stop_md
@@ -239,7 +239,7 @@ half_told_less() {
     taken_by_the_driver none
     ((size_of_driver == SHRUNK_KIB)) || fail "$size_of_driver KiB for the driver"
     until_true released
-    "$mdspace" grow "${members[@]}" --size ${SHRUNK_KIB}K --shrink | grep -q 'all members say so' || fail "not told by us"
+    "$mdspace" grow "${members[@]}" --size ${SHRUNK_KIB}K --shrink | grep -q 'all members record it' || fail "not told by us"
     flushed
     assemble_and_finish "${members[@]}"
     is $md/component_size $SHRUNK_KIB || fail "component_size is $(<$md/component_size)"

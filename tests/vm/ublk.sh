@@ -170,7 +170,7 @@ sha256sum a b >before
 status=0
 as_nobody /host/mdspace serve a b --ublk --control control 2>refusal || status=$?
 [ "$status" = 2 ]
-grep -q "only root may; or take --fuse" refusal
+grep -q "run it as root; or use --fuse" refusal
 sha256sum -c before
 cd ..
 is_gone

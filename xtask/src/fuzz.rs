@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::root;
 use crate::steps::{Log, Verdict};
 
-/// Seconds per target in the whole test.
+/// For each target in the whole test.
 const SECONDS: u64 = 5;
 
 /// Targets whose input is metadata of a member, and the suffix of fixtures for them (tests/kernel/fixtures.sh), which
@@ -100,7 +100,7 @@ fn run_all(log: &mut Log, share: impl Fn(usize, usize) -> u64) -> Result<(Vec<St
     Ok((targets, runs))
 }
 
-/// Runs one target for its time; returns the number of inputs.
+/// Runs one target for its time; returns how many inputs it tried.
 fn fuzz(directory: &Path, target: &str, seconds: u64) -> Result<u64> {
     for kind in ["corpus", "artifacts"] {
         fs::create_dir_all(directory.join(kind).join(target))?;

@@ -1,13 +1,12 @@
-//! `cargo xtask quick`, `test` and `long`: run checks step by step, and print one line with the time for each.
+//! `cargo xtask quick`, `test` and `long`: what is checked, step by step, each on one line with its time.
 //!
 //! Invariants:
-//!
-//! - A step passes, fails or is skipped with a reason; nothing else counts as a run.
-//! - Steps that did not run are listed at the end. With `CI=true` a skipped step is a failure.
-//! - The last line is `N passed, N failed` over the requested steps.
-//! - A command that does not end is killed with all its children, and its step fails. A whole run is limited too: steps
-//!   that have not begun by then do not run.
-//! - The output of a step goes to `target/xtask/STEP.log`; its end is shown when the step fails.
+//! - A step passes, fails or is skipped with a reason; nothing else counts as having run.
+//! - What did not run is listed at the end. With `CI=true` a skipped step is a failure.
+//! - The last line is `N passed, N failed` over the steps asked for.
+//! - A command that does not end is killed, with all that it started, and its step fails. Nor does a whole run go on for ever:
+//!   a step that has not begun by then does not run.
+//! - A step's own output goes to `target/xtask/STEP.log`; its end is shown when the step fails.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -79,7 +78,7 @@ pub(crate) enum Verdict {
     Skipped(String),
 }
 
-/// The log of a step, where its commands print, and their time limit.
+/// Where a step's commands print, and how long they may take.
 pub(crate) struct Log {
     path: PathBuf,
     file: File,
@@ -173,7 +172,7 @@ struct Score {
 ///
 /// # Errors
 ///
-/// A name is not in the layer. Failures of steps are in the exit code.
+/// A name that is not in the catalogue. Failures of steps are the exit code's matter.
 pub(crate) fn run(layer: Layer, names: &[String]) -> Result<ExitCode> {
     let steps = select(layer, names)?;
     let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
@@ -242,7 +241,7 @@ pub(crate) fn list(layer: Layer) {
     }
 }
 
-/// The steps with these names in the order of the list, or all if there are no names.
+/// The steps of these names, in the list's order; all for none.
 pub(crate) fn select(layer: Layer, names: &[String]) -> Result<Vec<&'static Step>> {
     let known: BTreeSet<&str> = layer.steps().iter().map(|step| step.name).collect();
     if let Some(name) = names.iter().find(|name| !known.contains(name.as_str())) {
@@ -255,7 +254,7 @@ fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
 }
 
-/// Prints the end of a failed step's log and the lines that tell why, its error, and how to run the step again.
+/// Of a failed step's log what tells why and its end, its error, and how to run it again.
 fn failure(name: &str, layer: Layer, log: &Path, error: &anyhow::Error) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

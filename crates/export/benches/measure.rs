@@ -7,9 +7,7 @@
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Clock, Pool};
-use format::geometry::{Level, default_layout};
-use format::placement::BitmapChoice;
-use format::superblock::Version;
+use format::geometry::Level;
 use futures_util::future::{Either, join_all, select};
 use io::net::{Listener, Stream};
 use io::{AnyMember, Executor, MemoryMember, Options, RealClock};
@@ -99,19 +97,10 @@ async fn array(pool: &Pool) -> MemoryArray {
     };
     let newcomers: Vec<_> = (0..MEMBERS).map(newcomer).collect();
     let recipe = Recipe {
-        version: Version::V1_2,
-        level: Level::Raid5,
-        layout: default_layout(Level::Raid5),
         chunk_bytes: 64 << 10,
         name: "bench".to_owned(),
-        data_offset_bytes: None,
-        component_bytes: None,
-        bitmap: BitmapChoice::None,
-        integrity: false,
-        set_uuid: [7; 16],
         contents: Contents::Consistent,
-        overwrite: false,
-        logical_block_bytes: 0,
+        ..Recipe::new(Level::Raid5, [7; 16])
     };
     let clock = RealClock::new();
     create(&recipe, &newcomers, &[], pool, &clock, &|_, _| {}).await.expect("it can be made");

@@ -11,9 +11,7 @@ mod virtual_machine;
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Block, Buffer, Candidate, Pool};
-use format::geometry::{Level, default_layout};
-use format::placement::BitmapChoice;
-use format::superblock::Version;
+use format::geometry::Level;
 use io::{MemoryMember, RealClock};
 use mdspace_export::vhost_user::Server;
 use mdspace_export::{Durability, Volume, VolumeError, VolumeErrorKind};
@@ -81,19 +79,10 @@ impl Volume for Exported {
 /// A new array over members in memory.
 async fn made(level: Level, members: &[Rc<MemoryMember>], pool: &Pool) -> InMemory {
     let recipe = Recipe {
-        version: Version::V1_2,
-        level,
-        layout: default_layout(level),
         chunk_bytes: if level == Level::Raid1 { 0 } else { CHUNK_BYTES },
         name: "changing".to_owned(),
-        data_offset_bytes: None,
-        component_bytes: None,
-        bitmap: BitmapChoice::None,
-        integrity: false,
-        set_uuid: [7; 16],
         contents: Contents::Consistent,
-        overwrite: false,
-        logical_block_bytes: 0,
+        ..Recipe::new(level, [7; 16])
     };
     let newcomer = |(index, candidate)| Some(Newcomer { device_uuid: [index as u8; 16], candidate });
     let newcomers: Vec<_> = candidates(members, None).into_iter().enumerate().map(newcomer).collect();

@@ -5,9 +5,7 @@ mod support;
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Durability, Member};
-use format::geometry::{Level, default_layout};
-use format::placement::BitmapChoice;
-use format::superblock::Version;
+use format::geometry::Level;
 use format::units::MemberByte;
 use mdspace_io::{MemoryMember, RealClock};
 use std::rc::Rc;
@@ -21,19 +19,12 @@ const DATA_AT: u64 = 2 << 20;
 
 fn recipe() -> Recipe {
     Recipe {
-        version: Version::V1_2,
-        level: Level::Raid5,
-        layout: default_layout(Level::Raid5),
         chunk_bytes: CHUNK_BYTES,
         name: "checksums".to_owned(),
         data_offset_bytes: Some(DATA_AT),
-        component_bytes: None,
-        bitmap: BitmapChoice::None,
         integrity: true,
-        set_uuid: [7; 16],
         contents: Contents::Consistent,
-        overwrite: false,
-        logical_block_bytes: 0,
+        ..Recipe::new(Level::Raid5, [7; 16])
     }
 }
 

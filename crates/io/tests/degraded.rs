@@ -5,9 +5,7 @@ mod support;
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Durability, Member, Pool};
-use format::geometry::{Level, default_layout};
-use format::placement::BitmapChoice;
-use format::superblock::Version;
+use format::geometry::Level;
 use mdspace_io::{MemoryMember, RealClock};
 use std::pin::pin;
 use std::rc::Rc;
@@ -21,19 +19,10 @@ const WRITTEN_BYTES: usize = 2 << 20;
 /// An array of this level without the members of these indexes, and the data written while it was whole.
 async fn degraded(level: Level, missing: &[usize], pool: &Pool) -> (Array<Rc<MemoryMember>, RealClock>, Vec<u8>) {
     let recipe = Recipe {
-        version: Version::V1_2,
-        level,
-        layout: default_layout(level),
         chunk_bytes: CHUNK_BYTES,
         name: "degraded".to_owned(),
-        data_offset_bytes: None,
-        component_bytes: None,
-        bitmap: BitmapChoice::None,
-        integrity: false,
-        set_uuid: [7; 16],
         contents: Contents::Consistent,
-        overwrite: false,
-        logical_block_bytes: 0,
+        ..Recipe::new(level, [7; 16])
     };
     let members = [(); MEMBERS].map(|()| Rc::new(MemoryMember::new(8 << 20).expect("memory")));
     let candidate = |index: usize| Candidate { name: format!("m{index}"), member: members[index].clone() };

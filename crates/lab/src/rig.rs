@@ -7,7 +7,6 @@ use engine::{Array, AssembleOptions, Candidate, Clock, Pool};
 use format::geometry::Level;
 use format::integrity::bytes_for;
 use format::placement::BitmapChoice;
-use format::superblock::Version;
 use std::rc::Rc;
 use world::{VirtualClock, World};
 
@@ -136,19 +135,14 @@ fn candidate(member: &LabMember) -> Candidate<LabMember> {
 
 async fn make(setup: &Setup, members: &[LabMember], pool: &Pool, clock: &VirtualClock) {
     let recipe = Recipe {
-        version: Version::V1_2,
-        level: setup.level,
         layout: setup.layout,
         chunk_bytes: setup.chunk_bytes,
         name: "lab".to_owned(),
-        data_offset_bytes: None,
         component_bytes: Some(setup.component_bytes),
         bitmap: setup.bitmap,
-        set_uuid: *b"mdspace's lab   ",
         contents: Contents::Zeros,
         integrity: setup.integrity,
-        overwrite: false,
-        logical_block_bytes: 0,
+        ..Recipe::new(setup.level, *b"mdspace's lab   ")
     };
     let newcomer =
         |(number, member)| Newcomer { candidate: candidate(member), device_uuid: u128::from(number).to_be_bytes() };

@@ -1,11 +1,11 @@
-//! Copies an array out of what is left of its members: images or disks of a NAS whose case has died, or lost a disk.
+//! Copies an array's data from its remaining members, such as the disks of a broken NAS or images of them.
 //!
 //! ```text
 //! rescue OUTPUT MEMBER...
 //! ```
 //!
-//! Members are opened for reading and never written to. Where the array cannot be read its bytes are left out of the copy
-//! (they are zeros there) and named; the exit status is 1 then, and 2 when the array cannot be opened at all.
+//! Members are opened for reading and never written to. Unreadable bytes of the array are zeros in the copy, and are
+//! reported; the exit status is then 1. It is 2 if the array cannot be opened.
 
 use mdspace::{Array, Error};
 use std::fs::File;
@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What is given up at a time where the array cannot be read: md's own unit of recovery.
+/// The smallest range that is given up: md's unit of recovery.
 const BLOCK_BYTES: u64 = 4096;
 
 fn main() -> ExitCode {
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// An error has parts, for programs that want to do something about it; a person wants them in lines.
+/// Prints the parts of an error, each on its own line.
 fn explain(error: &Error) {
     eprintln!("cannot open the array: {}", error.reason());
     for (what, value) in [("member", error.member()), ("field", error.field()), ("next", error.advice())] {
@@ -54,14 +54,14 @@ fn explain(error: &Error) {
     }
 }
 
-/// Copies it all; returns how many bytes could not be read.
+/// Copies the whole array; returns the number of unreadable bytes.
 fn rescue(array: &Array, output: &PathBuf) -> Result<u64, Box<dyn std::error::Error>> {
     let status = array.status()?;
     eprintln!("{} {:?}, {} bytes, {}", status.level, status.name, status.array_bytes, status.state);
     for left_out in &status.left_out {
         eprintln!("not used: {}: {}", left_out.name, left_out.reason);
     }
-    let copy = File::create_new(output)?; // never over something else
+    let copy = File::create_new(output)?; // never overwrites a file
     copy.set_len(array.bytes())?;
     let piece_bytes = array.preferred_bytes() * 16;
     let mut lost = 0;
@@ -72,7 +72,7 @@ fn rescue(array: &Array, output: &PathBuf) -> Result<u64, Box<dyn std::error::Er
     Ok(lost)
 }
 
-/// Copies a range at once, or where that fails in halves, down to single blocks.
+/// Copies a range at once; if that fails, in halves, down to single blocks.
 fn copy_range(array: &Array, copy: &File, range: Range<u64>) -> std::io::Result<u64> {
     let bytes = range.end - range.start;
     let mut buffer = vec![0; bytes as usize];

@@ -1,10 +1,11 @@
-//! Makes an array of three files in a directory, has several threads write to it, loses a member, and reads everything back.
+//! Creates an array of three files in a directory, writes to it from several threads, opens it without a member, and
+//! reads everything back.
 //!
 //! ```text
 //! write_and_read DIRECTORY
 //! ```
 //!
-//! It prints the array's status as JSON, as `mdspace status --json` has it.
+//! It prints the array's status as JSON, as `mdspace status --json` does.
 
 use mdspace::{Array, Create, Level, Options};
 use std::io::{BufReader, Read};
@@ -33,7 +34,7 @@ fn write_and_read(directory: &Path) -> Result<(), Box<dyn std::error::Error>> {
     Create::new(Level::Raid5).name("example").chunk_bytes(64 << 10).member_bytes(32 << 20).create(&members)?;
 
     let array = Options::new().write(true).open(&members)?;
-    // A handle is shared by reference; requests of several threads are under way at the same time.
+    // The threads share the handle by reference, and their requests run concurrently.
     std::thread::scope(|scope| {
         let array = &array;
         let writers: Vec<_> = (0..THREADS).map(|number| scope.spawn(move || write_part(array, number))).collect();
@@ -44,7 +45,7 @@ fn write_and_read(directory: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let left = array.close()?;
     eprintln!("closed, {}", left.state);
 
-    // The first member is gone, and nobody notices by the bytes.
+    // Without the first member the data is the same.
     let array = Array::open(&members[1..])?;
     eprintln!("opened, {}", array.status()?.state);
     let mut stream = BufReader::with_capacity(1 << 20, array.cursor());
@@ -63,7 +64,7 @@ fn write_part(array: &Array, number: u64) -> Result<(), mdspace::Error> {
     array.write_all_at(&part(number), number * BYTES_EACH)
 }
 
-/// Bytes that are different in every part and repeat at no power of two.
+/// Bytes that differ between parts and do not repeat at a power of two.
 fn part(number: u64) -> Vec<u8> {
     (0..BYTES_EACH).map(|index| (index % 251) as u8 ^ (number + 1) as u8).collect()
 }

@@ -1,14 +1,14 @@
-//! The array as others use it: a handle whose requests go to a thread of the array's own.
+//! The array of the library: a handle that sends requests to the array's own thread.
 //!
-//! The engine, its ring and its buffers belong to that thread and never leave it. A request is a job that goes there, and
-//! its answer comes back through a channel; payload is copied twice, as neither side may look into the other's memory.
+//! The engine, its ring and its buffers belong to that thread and never leave it. A request is a job for the thread,
+//! and its result comes back through a channel. Payload is copied on each side, because the threads share no memory.
 //!
-//! Invariant: nothing that was begun is under way any more when a call returns, so an array that is closed or dropped has
-//! no request left.
+//! Invariant: when a call returns, all its requests have completed. So an array that is closed or dropped has no
+//! requests under way.
 
 use crate::cursor::Cursor;
 use crate::error::Error;
-use crate::machine::{self, Arena, Machine, keep_up};
+use crate::machine::{self, Arena, Machine, run_background};
 use crate::options::Options;
 use crate::pieces::{DEPTH, pieces};
 use engine::status::Status;
@@ -25,28 +25,28 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// Work for the array's thread; it sends its answer itself.
+/// Work for the array's thread. The job sends its own result.
 type Job = Box<dyn FnOnce(machine::Array) -> LocalBoxFuture<'static, ()> + Send>;
 
-/// An array that is open.
+/// An open array.
 ///
-/// Calls block until they are done, and any number of threads may call at the same time (`&Array` is all they need; share
-/// it by reference or in an [`Arc`](std::sync::Arc)). Overlapping writes follow each other. Besides the methods
-/// here it is read and written as a file is by [`FileExt`], and by [`Array::cursor`].
+/// Calls block until they are complete. Any number of threads may call at the same time through a shared reference,
+/// such as an [`Arc`](std::sync::Arc). Overlapping writes are ordered. The array can also be read and written like a
+/// file, with [`FileExt`] and [`Array::cursor`].
 ///
 /// # Closing it
-/// [`Array::close`] flushes, marks the array clean, lets go of its members and says whether that went well. Dropping it does the
-/// same and waits for it, but cannot say how it ended, as with a [`File`](std::fs::File). A process that ends without
-/// either, or is killed, leaves what a crash of the machine leaves at the worst: everything that was flushed is there, and if
-/// anything was written in the last moments the array is marked dirty and is resynced by whoever opens it next for writing.
+/// [`Array::close`] flushes, marks the array clean, closes its members and returns whether that succeeded. Dropping the
+/// array does the same and waits for it, but cannot report errors, as with a [`File`](std::fs::File). A process that
+/// ends without either, or is killed, leaves no more damage than a crash of the machine. Flushed data is safe; after
+/// recent writes the array is dirty, and its next opening for writing resyncs it.
 pub struct Array {
     shape: Shape,
     jobs: UnboundedSender<Job>,
-    /// Gives the last status; there until the array is closed.
+    /// Returns the final status. `None` after the array is closed.
     thread: Option<JoinHandle<Result<Status, Error>>>,
 }
 
-/// What does not change while an array is open.
+/// Properties that do not change while an array is open.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     bytes: u64,
@@ -81,7 +81,7 @@ impl Array {
         self.shape.bytes
     }
 
-    /// What large requests are best made of: multiples of so many bytes, aligned to them.
+    /// The unit for fast large requests: multiples of this length, aligned to it.
     pub fn preferred_bytes(&self) -> u64 {
         self.shape.preferred_bytes
     }
@@ -91,11 +91,12 @@ impl Array {
         self.shape.is_read_only
     }
 
-    /// Fills `into` with what is at byte `at`; any position and length.
+    /// Fills `into` from byte `at` on, at any position and length.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfRange`](crate::ErrorKind::OutOfRange) when that runs past the end,
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when the members left cannot give it. What is in `into` then is of no use.
+    /// [`ErrorKind::OutOfRange`](crate::ErrorKind::OutOfRange) when the range runs past the end,
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when the remaining members cannot supply the data. The contents of
+    /// `into` are then undefined.
     pub fn read_exact_at(&self, into: &mut [u8], at: u64) -> Result<(), Error> {
         let range = self.range(at, into.len())?;
         let begin = |piece: Range<u64>| {
@@ -110,7 +111,8 @@ impl Array {
         self.in_pieces(range, begin, end)
     }
 
-    /// Writes all of `from` at byte `at`; any position and length. It is safe from a loss of power after a [`Array::flush`].
+    /// Writes all of `from` at byte `at`, at any position and length. After [`Array::flush`] it survives a loss of
+    /// power.
     ///
     /// # Errors
     /// [`ErrorKind::ReadOnly`](crate::ErrorKind::ReadOnly);
@@ -128,8 +130,8 @@ impl Array {
         self.in_pieces(range, begin, |_, ()| {})
     }
 
-    /// The contents of so many bytes from `at` on no longer matter: members may let go of their space. They read as
-    /// zeros afterwards or stay as they are; without redundancy they may be anything.
+    /// Discards `bytes` bytes from `at` on: members may free their space. They then read as zeros or stay as they are;
+    /// without redundancy they may read as anything.
     ///
     /// # Errors
     /// As [`Array::write_all_at`].
@@ -137,7 +139,7 @@ impl Array {
         self.begin(async move |array| array.discard(at, bytes).await).wait()
     }
 
-    /// Every write that was answered before this call is on stable storage after it.
+    /// Brings every write that completed before this call to stable storage.
     ///
     /// # Errors
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) when too many members have failed.
@@ -145,23 +147,24 @@ impl Array {
         self.begin(async |array| array.flush().await).wait()
     }
 
-    /// How the array and its members are: what `mdspace status --json` prints, without its server.
+    /// The status of the array and its members: the fields of `mdspace status --json`, without those of its server.
     ///
     /// # Errors
-    /// [`ErrorKind::Stopped`](crate::ErrorKind::Stopped), if the array's thread has ended by a bug.
+    /// [`ErrorKind::Stopped`](crate::ErrorKind::Stopped), if a bug ended the array's thread.
     pub fn status(&self) -> Result<Status, Error> {
         self.begin(async |array| Ok(array.status())).wait()
     }
 
-    /// To read and write it as a stream, beginning at its first byte.
+    /// A cursor that reads and writes the array as a stream, from its first byte on.
     pub fn cursor(&self) -> Cursor<'_> {
         Cursor::new(self)
     }
 
-    /// Flushes, marks the array clean, and lets go of its members. Gives the state that it was left in.
+    /// Flushes, marks the array clean and closes its members. Returns the final status.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when it could not be marked clean: it is resynced when it is opened next.
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when the array could not be marked clean: its next opening for writing
+    /// resyncs it.
     pub fn close(mut self) -> Result<Status, Error> {
         self.end()
     }
@@ -171,34 +174,34 @@ impl Array {
         self.thread.take().map_or_else(|| Err(Error::stopped()), end_of)
     }
 
-    /// Checks that so many bytes from `at` on are all in the array.
+    /// The range of `bytes` bytes from `at` on, if it lies in the array.
     fn range(&self, at: u64, bytes: usize) -> Result<Range<u64>, Error> {
         let end = at.checked_add(bytes as u64).filter(|&end| end <= self.bytes());
         end.map(|end| at..end).ok_or_else(|| Error::past_the_end(at, bytes, self.bytes()))
     }
 
-    /// Hands `work` to the array's thread, where it is begun in the order of these calls.
-    fn begin<T, F>(&self, work: impl FnOnce(machine::Array) -> F + Send + 'static) -> Answer<T>
+    /// Sends `work` to the array's thread, which begins works in the order of these calls.
+    fn begin<T, F>(&self, work: impl FnOnce(machine::Array) -> F + Send + 'static) -> PendingResult<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, ArrayError>> + 'static,
     {
-        let (answer, answered) = sync_channel(1);
+        let (sender, receiver) = sync_channel(1);
         let job: Job = Box::new(move |array| {
             let done = work(array);
-            // Whoever asked waits for it.
-            Box::pin(async move { drop(answer.send(done.await)) })
+            // The caller waits for the result.
+            Box::pin(async move { drop(sender.send(done.await)) })
         });
-        // A thread that has ended drops the job, and the answer's sender with it.
+        // If the thread has ended, the job is dropped with the sender of its result.
         drop(self.jobs.unbounded_send(job));
-        Answer(answered)
+        PendingResult(receiver)
     }
 
-    /// Transfers `range` in pieces, several at a time. What was begun is waited for, whatever becomes of the others.
+    /// Transfers `range` in pieces, several at a time. After an error it still waits for all pieces that have begun.
     fn in_pieces<T>(
         &self,
         range: Range<u64>,
-        mut begin: impl FnMut(Range<u64>) -> Answer<T>,
+        mut begin: impl FnMut(Range<u64>) -> PendingResult<T>,
         mut end: impl FnMut(Range<u64>, T),
     ) -> Result<(), Error> {
         let mut rest = pieces(range, self.shape.preferred_bytes);
@@ -221,7 +224,7 @@ impl Array {
 impl Drop for Array {
     fn drop(&mut self) {
         if self.thread.is_some() {
-            // There is nobody to tell how it ended, as documented.
+            // A drop cannot report errors, as documented.
             drop(self.end());
         }
     }
@@ -233,8 +236,8 @@ impl fmt::Debug for Array {
     }
 }
 
-/// As of a file whose length cannot change: reads end at the array's end, and a write that would run past it is
-/// refused as a whole. The [`Error`] is in the [`io::Error`].
+/// As for a file of fixed length: reads end at the array's end, and a write that would run past it is refused as a
+/// whole. The [`io::Error`] contains the [`Error`].
 impl FileExt for Array {
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
         let bytes = (self.bytes().saturating_sub(at)).min(into.len() as u64) as usize;
@@ -248,28 +251,28 @@ impl FileExt for Array {
     }
 }
 
-/// What the array's thread will say.
-struct Answer<T>(Receiver<Result<T, ArrayError>>);
+/// A result that the array's thread will send.
+struct PendingResult<T>(Receiver<Result<T, ArrayError>>);
 
-impl<T> Answer<T> {
+impl<T> PendingResult<T> {
     fn wait(self) -> Result<T, Error> {
         Ok(self.0.recv().map_err(|_| Error::stopped())??)
     }
 }
 
-/// What the thread says at its end.
+/// The result of the ended thread.
 fn end_of(thread: JoinHandle<Result<Status, Error>>) -> Result<Status, Error> {
     thread.join().unwrap_or_else(|_| Err(Error::stopped()))
 }
 
-/// The array's thread, from opening to closing. Without an answer in `opened` it has failed to open.
+/// The array's thread, from opening to closing. If opening fails, it drops `opened` without a value.
 fn run(
     options: &Options,
     members: &[PathBuf],
     opened: &SyncSender<Shape>,
     jobs: UnboundedReceiver<Job>,
 ) -> Result<Status, Error> {
-    let machine = Machine::start(None, Arena::Middling)?;
+    let machine = Machine::start(None, Arena::Medium)?;
     machine.run(async {
         let array = options.assemble(members, &machine).await?;
         let shape = Shape {
@@ -277,22 +280,22 @@ fn run(
             preferred_bytes: array.preferred_bytes(),
             is_read_only: array.is_read_only(),
         };
-        opened.send(shape).expect("whoever opens it waits");
+        opened.send(shape).expect("the caller of `start` waits");
         serve(array, jobs).await
     })
 }
 
-/// Does what is to be done until there is nobody any more who could want anything.
+/// Carries out jobs until the handle is gone.
 async fn serve(array: machine::Array, mut jobs: UnboundedReceiver<Job>) -> Result<Status, Error> {
-    let keeping = ::io::spawn({
+    let background = ::io::spawn({
         let array = array.clone();
-        async move { keep_up(&array).await }
+        async move { run_background(&array).await }
     });
     while let Some(job) = jobs.next().await {
         drop(::io::spawn(job(array.clone())));
     }
     let stopped = array.stop().await;
-    keeping.await;
+    background.await;
     stopped?;
     Ok(array.status())
 }

@@ -1,7 +1,6 @@
-//! A new array: what an order for one has by default, and how it is carried out.
+//! Creation of an array, for the library and for `mdspace create`.
 //!
-//! Members that it made are removed again when the array cannot be made, so that
-//! a refusal leaves nothing behind.
+//! If the array cannot be created, its new members are removed again, so that a refusal changes nothing.
 
 use crate::error::Error;
 use crate::machine::{Arena, Array, Machine, Purpose, random, refuse_duplicates};
@@ -10,16 +9,15 @@ use engine::create::{Contents, Newcomer, Recipe, create_announced};
 use engine::inspect::what_it_holds;
 use engine::status::{Status, level_name};
 use engine::{Candidate, Refusal};
-use format::geometry::{Level, default_layout, parse_layout};
+use format::geometry::{Level, parse_layout};
 use format::placement::BitmapChoice;
-use format::superblock::Version;
 use io::AnyMember;
 use std::path::{Path, PathBuf};
 
-/// A new array, to be made of files or block devices.
+/// Creates an array of files or block devices.
 ///
-/// What is not set is as mdadm has it: metadata 1.2, chunks of 512 KiB, the level's usual layout, no bitmap. The command
-/// `mdspace create` knows more: spares, missing members, other metadata.
+/// The defaults are mdadm's: metadata 1.2, chunks of 512 KiB, the level's usual layout, no bitmap. The command `mdspace
+/// create` can do more: spares, missing members, other metadata.
 ///
 /// # Example
 /// ```
@@ -77,46 +75,46 @@ impl Create {
         self
     }
 
-    /// Makes each member that does not exist a sparse file of so many bytes.
+    /// Creates each member that does not exist, as a sparse file of `bytes`.
     pub fn member_bytes(mut self, bytes: u64) -> Self {
         self.member_bytes = Some(bytes);
         self
     }
 
-    /// Whether it has a write-intent bitmap on its members, so that after an unclean stop only what was being written has to
-    /// be resynced.
+    /// Whether its members have a write-intent bitmap, so that after an unclean stop only recently written ranges are
+    /// resynced.
     pub fn bitmap(mut self, bitmap: bool) -> Self {
         self.bitmap = bitmap;
         self
     }
 
-    /// Whether it keeps checksums of all blocks, beside what md knows: a block that rots is a read error, not wrong data.
+    /// Whether it keeps checksums of all blocks, which md does not know: a corrupt block is then a read error, not
+    /// wrong data.
     pub fn integrity(mut self, integrity: bool) -> Self {
         self.integrity = integrity;
         self
     }
 
-    /// Whether to take members that belong to an array already, or hold anything else that may be somebody's: a file system,
-    /// a partition table, a beginning that is not zeros. What is on them is lost.
+    /// Whether to overwrite members that belong to an array, or hold other data: a file system, a partition table, or a
+    /// beginning that is not zeros. Their data is lost.
     pub fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
         self
     }
 
-    /// Makes the array of these members, in the order of its slots, and leaves it clean: parity is made if they are not all
-    /// new, which goes over all of them. Its status at the end.
+    /// Creates the array of these members, in the order of its slots, and leaves it clean. If not all members are new
+    /// files, parity or copies are computed, which writes to all members. Returns the final status.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) with nothing changed, and no file left that was made;
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when a member failed while it was written to ([`Error::changed`] tells what
-    /// became of the others), or when copies could not be brought into agreement: whoever opens the array for
-    /// writing goes on with that.
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) with nothing changed, and all new files removed;
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when a member failed during a write ([`Error::changed`] says what was
+    /// changed), or when the resync could not be completed: the next opening for writing continues it.
     ///
     /// # Panics
-    /// When a thread to do it on cannot be started.
+    /// When the thread for the creation cannot be started.
     pub fn create<P: AsRef<Path>>(&self, members: impl IntoIterator<Item = P>) -> Result<Status, Error> {
         let slots: Vec<_> = members.into_iter().map(|member| Some(member.as_ref().to_owned())).collect();
-        // A thread has one executor, and the caller's may have one already.
+        // A thread can have only one executor, and the caller's thread may have one.
         let made = std::thread::scope(|scope| scope.spawn(|| self.make(&slots)).join());
         made.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
@@ -125,7 +123,7 @@ impl Create {
         let paths: Vec<_> = slots.iter().flatten().cloned().collect();
         refuse_duplicates(&paths)?;
         let recipe = self.recipe()?;
-        let machine = Machine::start(None, Arena::Middling)?;
+        let machine = Machine::start(None, Arena::Medium)?;
         machine.run(async {
             let (array, made) = create(&machine, recipe, slots, &[], self.member_bytes, &Unwatched).await?;
             made.keep();
@@ -158,42 +156,25 @@ impl Create {
     }
 }
 
-/// mdadm's default.
-pub(crate) const CHUNK_BYTES: u64 = 512 << 10;
-
-/// Whether `level` has chunks that can be chosen.
+/// Whether `level` has chunks.
 pub(crate) fn has_chunks(level: Level) -> bool {
     !matches!(level, Level::Linear | Level::Raid1)
 }
 
-/// An array of `level` with every default, over members that may hold anything.
+/// The recipe for `level` with all defaults and a random uuid.
 pub(crate) fn default_recipe(level: Level) -> Result<Recipe, Refusal> {
-    Ok(Recipe {
-        version: Version::V1_2,
-        level,
-        layout: default_layout(level),
-        chunk_bytes: if has_chunks(level) { CHUNK_BYTES } else { 0 },
-        name: String::new(),
-        data_offset_bytes: None,
-        component_bytes: None,
-        bitmap: BitmapChoice::None,
-        set_uuid: random()?,
-        contents: Contents::Unknown,
-        integrity: false,
-        overwrite: false,
-        logical_block_bytes: 0,
-    })
+    Ok(Recipe::new(level, random()?))
 }
 
-/// What is told of a creation while it is under way.
+/// Receives reports about a creation.
 pub(crate) trait Watcher {
-    /// What is going to be overwritten, before it is.
+    /// Announces what will be overwritten, before it is.
     fn announce(&self, what: &str);
-    /// Bytes that were filled with zeros, and in all.
+    /// Reports the bytes zeroed so far, and their total.
     fn progress(&self, done: u64, total: u64);
 }
 
-/// Nothing is told.
+/// Ignores all reports.
 struct Unwatched;
 
 impl Watcher for Unwatched {
@@ -201,9 +182,8 @@ impl Watcher for Unwatched {
     fn progress(&self, _: u64, _: u64) {}
 }
 
-/// Makes the array that `recipe` describes, with `None` for a missing member,
-/// and members that do not exist as sparse files of `member_bytes`. The array is running
-/// and may have to be resynced; the files are still to be kept.
+/// Creates the array that `recipe` describes, with `None` for a missing member. Members that do not exist become sparse
+/// files of `member_bytes`. The array is running and may need a resync. The caller must keep the files.
 pub(crate) async fn create(
     machine: &Machine,
     mut recipe: Recipe,
@@ -232,17 +212,17 @@ pub(crate) async fn create(
         create_announced(&recipe, &slots, &spares, &machine.pool, &machine.clock, &progress, &begin).await?;
         let candidates = slots.into_iter().flatten().chain(spares).map(|newcomer| newcomer.candidate).collect();
         let array = machine.assemble_candidates(candidates, true, Purpose::Write).await;
-        array.map_err(|refusal| refusal.after("the array was made, and cannot be started"))
+        array.map_err(|refusal| refusal.after("the array was created, and cannot be assembled"))
     };
     match created.await {
         Ok(array) => Ok((array, made)),
-        // All that was changed is removed again.
+        // Dropping `made` removes everything that was changed.
         Err(refusal) if are_all_new => Err(Refusal { changed: None, advice: None, ..refusal }),
         Err(refusal) => Err(refusal),
     }
 }
 
-/// What is going to be lost on members that were there before.
+/// Data that existing members will lose.
 async fn losses(
     machine: &Machine,
     recipe: &Recipe,
@@ -253,7 +233,7 @@ async fn losses(
     if recipe.overwrite {
         for Newcomer { candidate: Candidate { name, member }, .. } in slots.iter().flatten().chain(spares) {
             if let Some(what) = what_it_holds(name, member, &machine.pool).await {
-                losses.push(format!("{name}: holds {what}: that is overwritten, as --force says"));
+                losses.push(format!("{name}: holds {what}, which --force overwrites"));
             }
         }
     }
@@ -261,10 +241,10 @@ async fn losses(
     match (recipe.level, first) {
         _ if recipe.contents != Contents::Unknown => {}
         (Level::Raid4 | Level::Raid5 | Level::Raid6, _) => {
-            losses.push("all that the members in slots hold is overwritten with zeros, so that parity is right".into());
+            losses.push("the members in slots are overwritten with zeros, so that parity is right".into());
         }
         (Level::Raid1, Some(first)) => {
-            losses.push(format!("what {first} holds is copied over the other members in slots"));
+            losses.push(format!("the data of {first} is copied over the other members in slots"));
         }
         (Level::Raid10, _) => losses.push("the first copy of each chunk is copied over the others".into()),
         _ => {}
@@ -272,7 +252,7 @@ async fn losses(
     losses
 }
 
-/// Whether all members were made, so that nothing is left of them when they are removed again.
+/// Whether all members are new files, so that removing them undoes the creation.
 pub(crate) fn are_all_new(made: &MadeFiles, slots: &[Option<PathBuf>], spares: &[PathBuf]) -> bool {
     made.count() == slots.iter().flatten().count() + spares.len()
 }

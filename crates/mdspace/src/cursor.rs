@@ -1,15 +1,15 @@
-//! An array as a stream with a position.
+//! A cursor: an array as a stream with a position.
 
 use crate::array::Array;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 
-/// Reads and writes an array from a position on, as a [`File`](std::fs::File) is: made by [`Array::cursor`], as many at a time as
-/// are wanted.
+/// Reads and writes an array from a position on, like a [`File`](std::fs::File). [`Array::cursor`] returns one; an
+/// array can have any number.
 ///
-/// Nothing is buffered, and each call is a request: wrap it in a [`BufReader`](io::BufReader) or
-/// [`BufWriter`](io::BufWriter) of some [`Array::preferred_bytes`] unless calls are large. Reading ends at the array's end; writing
-/// there fails with [`ErrorKind::StorageFull`]. [`Write::flush`] is [`Array::flush`].
+/// Nothing is buffered, and each call is a request. For small calls, wrap it in a [`BufReader`](io::BufReader) or
+/// [`BufWriter`](io::BufWriter) of a few [`Array::preferred_bytes`]. Reads end at the array's end; writes there fail
+/// with [`ErrorKind::StorageFull`]. [`Write::flush`] calls [`Array::flush`].
 #[derive(Debug, Clone)]
 pub struct Cursor<'a> {
     array: &'a Array,

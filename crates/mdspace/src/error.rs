@@ -1,35 +1,35 @@
-//! Why a call of the library failed, as a value to act on and as words for a person.
+//! Errors of the library: a kind for the program, and text for the user.
 //!
-//! Words are the engine's own, and so the command's: advice may name an option of `mdspace` where the library has a
-//! method of the same name.
+//! The text comes from the engine, as in the command. So advice may name an option of `mdspace` for which the library
+//! has a method of the same name.
 
 use engine::{ArrayError, ArrayErrorKind, Refusal};
 use std::fmt;
 
-/// What kind of failure it was.
+/// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// What was asked for is not done, and no member was changed.
+    /// The request was refused, and no member was changed.
     Refused,
     /// The range runs past the array's end.
     OutOfRange,
     /// The array is open for reading only.
     ReadOnly,
-    /// Data that the members left cannot give, or an array that has lost more members than it bears. A write that
-    /// ends so may or may not be on the members, as with any disk. Of [`Create::create`](crate::Create::create), that it
-    /// was cut short by a member that failed: the reason says what had been changed.
+    /// The remaining members cannot supply the data, or the array has lost more members than the level allows. A write
+    /// with this error may or may not be on the members, as with any disk. From
+    /// [`Create::create`](crate::Create::create): a member failed, and the reason says what had been changed.
     Io,
-    /// A member has no room for what was written: its file system or thin device is full, or a quota or limit is reached. No
-    /// member leaves for that; write it again when there is room.
+    /// A member has no room for a write: its file system or thin device is full, or a quota or limit is reached. The
+    /// array keeps the member; repeat the write when there is room.
     NoSpace,
-    /// The array is not running any more.
+    /// The array is no longer running.
     Stopped,
 }
 
 /// Why a call failed: what, where, and what to do next.
 ///
-/// It prints as `member: field: reason; changed (advice)`, each of them where it is known.
+/// It prints as `member: field: reason; changed (advice)`, without the parts that are unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -37,7 +37,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// The array's thread has ended, which it never does by itself.
+    /// The array's thread has ended, which only a bug can cause.
     pub(crate) fn stopped() -> Self {
         Self { kind: ErrorKind::Stopped, refusal: Refusal::new("the array's thread has ended") }
     }
@@ -47,27 +47,27 @@ impl Error {
         Self { kind: ErrorKind::OutOfRange, refusal: Refusal::new(reason) }
     }
 
-    /// What kind of failure it was.
+    /// The kind of the failure.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The member it is about, as it was named when the array was opened or made.
+    /// The member concerned, by the name under which the array was opened or created.
     pub fn member(&self) -> Option<&str> {
         self.refusal.member.as_deref()
     }
 
-    /// The field of the member's metadata that it is about, by md's name.
+    /// The field of the member's metadata concerned, by md's name.
     pub fn field(&self) -> Option<&str> {
         self.refusal.field.as_deref()
     }
 
-    /// What is the matter, without the member and the field.
+    /// The reason, without the member and the field.
     pub fn reason(&self) -> &str {
         &self.refusal.reason
     }
 
-    /// What had been changed by then; `None` when nothing was, or nobody can tell.
+    /// What had been changed before the failure; `None` if nothing was changed, or if that is unknown.
     pub fn changed(&self) -> Option<&str> {
         self.refusal.changed.as_deref()
     }
@@ -106,7 +106,7 @@ impl From<ArrayError> for Error {
     }
 }
 
-/// For whoever works with files: the error itself is inside ([`std::io::Error::get_ref`]).
+/// For code that handles I/O errors. [`std::io::Error::get_ref`] returns the [`Error`].
 impl From<Error> for std::io::Error {
     fn from(error: Error) -> Self {
         let kind = match error.kind {

@@ -1,19 +1,20 @@
-//! Linux software RAID, in user space: arrays in the on-disk format of Linux md, opened, read and written by any program,
-//! without the kernel's driver and without root.
+//! Linux software RAID, in user space: arrays in the on-disk format of Linux md, opened, read and written by any
+//! program, without the kernel's driver and without root.
 //!
-//! What mdadm made is used here, and what is made here the kernel's md takes. The rules are those of the command
-//! `mdspace`, as it is the same code: who counts as a member, what is refused (by member and field, with no byte changed), who may hold
-//! a member at the same time. How the engine is built is in ARCHITECTURE.md.
+//! Arrays created by mdadm work unchanged, and the kernel's md assembles arrays created here. The rules are those of
+//! the command `mdspace`, which is the same code: which members belong to an array, what is refused (by member and
+//! field, with no byte changed), and which processes may use a member at the same time. ARCHITECTURE.md describes the
+//! engine.
 //!
 //! # Reading
 //!
-//! Members are files or block devices, in any order. As many as the level bears may be missing.
+//! Members are files or block devices, in any order. As many may be missing as the level allows.
 //!
 //! ```
 //! # let place = tempfile::tempdir()?;
 //! # std::env::set_current_dir(place.path())?;
 //! # mdspace::Create::new(mdspace::Level::Raid5).member_bytes(8 << 20).create(["a.img", "b.img", "c.img"])?;
-//! let array = mdspace::Array::open(["c.img", "a.img"])?; // b.img is lost
+//! let array = mdspace::Array::open(["c.img", "a.img"])?; // b.img is missing
 //! let mut block = [0; 4096];
 //! array.read_exact_at(&mut block, 1 << 20)?;
 //! assert_eq!(array.status()?.missing, [1]);
@@ -41,9 +42,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What goes wrong
+//! # Errors
 //!
-//! An [`Error`] says of what kind it is, which member and which field of its metadata it is about, and what to do next.
+//! An [`Error`] has a kind, the member and the field of its metadata that it concerns, and advice.
 //!
 //! ```
 //! # let place = tempfile::tempdir()?;
@@ -55,18 +56,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What it costs
+//! # Costs
 //!
-//! An open array has a thread of its own, some 16 MiB of memory that transfers go through (pinned, as far as the limit on
-//! locked memory allows) and what the engine keeps of stripes. A request goes to that thread and back, and its bytes are
-//! copied on the way; so few large requests are better than many small ones, and several threads at a time better than one.
-//! Nothing is printed, no signal is handled, and no thread is left when an array is closed. What the engine warns of goes to
-//! whoever listens to [`tracing`].
+//! An open array has a thread of its own, some 16 MiB of memory for transfers (pinned, if the limit on locked memory
+//! allows it) and a cache of stripes. A request goes to that thread and back, and its bytes are copied on the way. So a
+//! few large requests are faster than many small ones, and several threads faster than one. The library prints nothing
+//! and handles no signals, and closing an array ends its thread. The engine's warnings are events of [`tracing`].
 //!
 //! # Features
 //!
-//! The default features are the command with all its ways in. A program that wants the library alone says
-//! `default-features = false`.
+//! The default features are the command with all its exports. For the library alone, use `default-features = false`.
 //!
 //! Linux 5.11 or later, with io_uring.
 #![forbid(unsafe_code)]
@@ -75,10 +74,10 @@
 pub mod command;
 
 mod array;
+#[cfg(feature = "command")]
+mod blocking;
 mod create;
 mod cursor;
-#[cfg(feature = "command")]
-mod elsewhere;
 mod error;
 mod machine;
 mod made_files;

@@ -1,12 +1,10 @@
-//! The thread that does the work: its executor and memory, and how members
-//! come to it.
+//! The thread on which an array runs: its executor and memory, and how it opens members.
 //!
-//! Members are held exclusively when they may be written to, shared when they
-//! are only read, and not at all when they are merely looked at. What is
-//! refused here is refused with nothing changed.
+//! Members that may be written to are locked exclusively, members that are only read are locked shared, and members of
+//! which only metadata is read are not locked. A refusal from this file has changed nothing.
 
 #[cfg(feature = "command")]
-use crate::elsewhere::Elsewhere;
+use crate::blocking::BlockingPool;
 use crate::names::name_of;
 #[cfg(feature = "command")]
 use crate::names::path_of;
@@ -20,20 +18,20 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// An array of members that exist.
+/// An array of files and block devices.
 pub(crate) type Array = engine::Array<AnyMember, RealClock>;
 
-/// How much memory is registered for transfers. It is pinned at the start, which takes its time.
+/// How much memory is registered for transfers. It is pinned at the start, which takes some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(feature = "command"), expect(dead_code, reason = "the command has more uses"))]
 pub(crate) enum Arena {
-    /// To look at metadata.
+    /// For reading metadata.
     Small,
-    /// For transfers one after another.
-    Middling,
+    /// For a few transfers at a time.
+    Medium,
     /// For many clients.
     Large,
-    /// For measurements, in which no side may ever find it full.
+    /// For measurements, which must never wait for memory.
     Huge,
 }
 
@@ -41,64 +39,66 @@ impl Arena {
     fn bytes(self) -> usize {
         match self {
             Self::Small => 1 << 20,
-            Self::Middling => 16 << 20,
+            Self::Medium => 16 << 20,
             Self::Large => 64 << 20,
             Self::Huge => 256 << 20,
         }
     }
 }
 
-/// How long a file system may take to open a file, at the least: the lock of a process that has just ended is waited for too.
+/// Minimal time that a file system has to open a file. It includes the wait for the lock of a process that has just
+/// ended.
 #[cfg(feature = "command")]
-pub(crate) const OPEN_PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long nothing is written before the array is marked clean: md's `safe_mode_delay`.
+/// Time without writes after which the array is marked clean: md's `safe_mode_delay`.
 const SAFE_MODE_DELAY: Duration = Duration::from_millis(200);
 
-/// How long the kernel may take to give back the locked memory of a process that has ended, and how often is looked.
-const GIVEN_BACK_PATIENCE: Duration = Duration::from_secs(2);
-const GIVEN_BACK_INTERVAL: Duration = Duration::from_millis(10);
+/// Time that the kernel has to release the locked memory of a process that has ended, and the interval between
+/// attempts.
+const LOCKED_MEMORY_TIMEOUT: Duration = Duration::from_secs(2);
+const LOCKED_MEMORY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What goes on beside the requests of an array that is open, until it is stopped: it is marked clean whenever it is idle,
-/// bits of the bitmap are cleared, spares take over, and what is due is swept.
-pub(crate) async fn keep_up(array: &Array) {
+/// Background work of an open array, until the array is stopped: the clean mark while it is idle, clearing of bitmap
+/// bits, spares that take over, and sweeps that are due.
+pub(crate) async fn run_background(array: &Array) {
     join3(array.mark_clean_when_idle(SAFE_MODE_DELAY), array.clear_bitmap_lazily(), array.keep_whole()).await;
 }
 
-/// EMFILE and ENFILE of errno(3): too many files are open, of the process or of the system.
+/// EMFILE and ENFILE of errno(3): too many open files, in the process or in the system.
 const TOO_MANY: i32 = 24;
 const TOO_MANY_OF_ALL: i32 = 23;
 
-/// Unit of a bitmap file's length.
+/// The length of a bitmap file is a multiple of this.
 const BITMAP_BLOCK_BYTES: u64 = 4096;
 
-/// One thread's executor and what goes with it.
+/// A thread's executor, memory and clock.
 pub(crate) struct Machine {
     executor: Executor,
-    /// Where buffers come from.
+    /// Memory for transfers.
     pub(crate) pool: Pool,
-    /// The time.
+    /// The clock.
     pub(crate) clock: RealClock,
-    /// The parity kernel that was asked for.
+    /// The parity kernel, if the user chose one.
     pub(crate) kernel: Option<&'static Kernel>,
-    /// What waits for file systems.
+    /// Threads for work that may wait for a file system.
     #[cfg(feature = "command")]
-    pub(crate) elsewhere: Elsewhere,
+    pub(crate) blocking: BlockingPool,
 }
 
-/// What is going to happen to members.
+/// What a member is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(feature = "command"), expect(dead_code, reason = "the command has more uses"))]
 pub(crate) enum Purpose {
-    /// They may be written to.
+    /// As part of an array that may be written to.
     Write,
-    /// They are only read, as parts of an array.
+    /// As part of an array that is only read.
     Read,
-    /// They are looked at, whoever uses them.
+    /// For its metadata, even while another process uses it.
     Look,
 }
 
-/// What its user has decided of an array that does not say so itself.
+/// The user's decisions about an array that cannot be assembled without them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Consent {
     /// As [`AssembleOptions::force`].
@@ -110,18 +110,18 @@ pub(crate) struct Consent {
 }
 
 impl Machine {
-    /// Makes this thread's.
+    /// Creates the executor of this thread.
     pub(crate) fn start(kernel: Option<&'static Kernel>, arena: Arena) -> Result<Self, Refusal> {
         let pool = Pool::new(arena.bytes());
         let executor = executor(&io::Options::new(pool.clone())).map_err(|error| {
             let advice = match error.kind() {
                 ErrorKind::OutOfMemory => {
-                    "raise the limit on locked memory (`ulimit -l`, LimitMEMLOCK= of a unit), or end what else of yours uses it"
+                    "raise the limit on locked memory (`ulimit -l`, LimitMEMLOCK= of a unit), or end other programs that use it"
                 }
                 _ if matches!(error.raw_os_error(), Some(TOO_MANY | TOO_MANY_OF_ALL)) => {
-                    "raise the limit on open files (`ulimit -n`, LimitNOFILE= of a unit), or end what else has them open"
+                    "raise the limit on open files (`ulimit -n`, LimitNOFILE= of a unit), or end programs with many open files"
                 }
-                _ => "Linux 5.11 or later is needed; see `sysctl kernel.io_uring_disabled`, and a container's limits",
+                _ => "mdspace needs Linux 5.11 or later; check `sysctl kernel.io_uring_disabled` and a container's limits",
             };
             Refusal::new(format!("io_uring: {error}")).advice(advice)
         })?;
@@ -131,32 +131,32 @@ impl Machine {
             clock: RealClock::new(),
             kernel,
             #[cfg(feature = "command")]
-            elsewhere: Elsewhere::default(),
+            blocking: BlockingPool::default(),
         })
     }
 
-    /// Runs `work` to its end.
+    /// Runs `work` to completion.
     pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
         self.executor.block_on(work)
     }
 
-    /// Opens one member.
+    /// Opens a member.
     pub(crate) fn open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, Refusal> {
         self.try_open(path, purpose).map_err(|error| not_opened(&error))
     }
 
-    /// Opens one member, for who goes by the reason when that fails.
+    /// Opens a member, for callers that examine the error.
     pub(crate) fn try_open(&self, path: &Path, purpose: Purpose) -> Result<Candidate<AnyMember>, OpenError> {
         Ok(Candidate { name: name_of(path), member: FileMember::open(path, &options_for(purpose))?.into() })
     }
 
-    /// As [`Machine::try_open`], while others are served: the file system may hang. Given up after `timeout`, what a
-    /// member has for an operation, or [`OPEN_PATIENCE`] if that is longer.
+    /// As [`Machine::try_open`], on another thread, because the file system may hang while this thread serves requests.
+    /// It gives up after `timeout` (the timeout of a member's operation) or [`OPEN_TIMEOUT`], whichever is longer.
     ///
     /// # Errors
-    /// The outer one: it was given up.
+    /// The outer error means that it gave up.
     #[cfg(feature = "command")]
-    pub(crate) async fn open_elsewhere(
+    pub(crate) async fn open_in_background(
         &self,
         path: &Path,
         purpose: Purpose,
@@ -164,18 +164,18 @@ impl Machine {
     ) -> Result<Result<Candidate<AnyMember>, OpenError>, Refusal> {
         let (name, owned) = (name_of(path), path.to_owned());
         let open = move || OpenFile::open(&owned, &options_for(purpose));
-        let patience = timeout.unwrap_or_default().max(OPEN_PATIENCE);
-        let opened = self.elsewhere.run(&self.clock, patience, open).await;
+        let limit = timeout.unwrap_or_default().max(OPEN_TIMEOUT);
+        let opened = self.blocking.run(&self.clock, limit, open).await;
         let opened = opened.map_err(|refusal| refusal.of(name.clone()))?;
         Ok(opened.map(|file| Candidate { name, member: file.into_member().into() }))
     }
 
-    /// Opens all of them.
+    /// Opens all members.
     pub(crate) fn open_all(&self, paths: &[PathBuf], purpose: Purpose) -> Result<Vec<Candidate<AnyMember>>, Refusal> {
         paths.iter().map(|path| self.open(path, purpose)).collect()
     }
 
-    /// Assembles the array on members that are open.
+    /// Assembles an array of open members.
     pub(crate) async fn assemble_candidates(
         &self,
         candidates: Vec<Candidate<AnyMember>>,
@@ -186,7 +186,7 @@ impl Machine {
         self.assemble_offer(offer, Consent { force, ..Consent::default() }, purpose, BitmapPolicy::default()).await
     }
 
-    /// Assembles the array on what is offered.
+    /// Assembles an array of open members, and a bitmap file if there is one.
     pub(crate) async fn assemble_offer(
         &self,
         offer: Offer<AnyMember>,
@@ -208,7 +208,7 @@ impl Machine {
         Array::assemble_offer(offer, options, self.pool.clone(), self.clock.clone()).await
     }
 
-    /// Whether the array on these members may be written to, as far as assembly can tell; nothing is written, and no lock is taken.
+    /// Checks whether assembly for writing would succeed. It writes nothing and takes no lock.
     #[cfg(feature = "command")]
     pub(crate) async fn check_writable(&self, members: Vec<String>) -> Result<(), Refusal> {
         let paths: Vec<PathBuf> = members.iter().map(|name| path_of(name)).collect();
@@ -216,8 +216,8 @@ impl Machine {
         Array::assemble_offer(offer, AssembleOptions::default(), self.pool.clone(), self.clock.clone()).await.map(drop)
     }
 
-    /// Opens the file of a write-intent bitmap. mdadm ends one with its last bit; here it is read and written in whole
-    /// blocks, so it is lengthened, which nobody minds, by the first write of its last one.
+    /// Opens the file of a write-intent bitmap. mdadm ends such a file with its last bit. The engine reads and writes
+    /// whole blocks, so its first write to the last block lengthens the file, which md and mdadm accept.
     pub(crate) fn open_bitmap(&self, path: &Path) -> Result<Candidate<AnyMember>, Refusal> {
         let name = name_of(path);
         let options = OpenOptions { whole_bytes: BITMAP_BLOCK_BYTES, ..OpenOptions::default() };
@@ -228,7 +228,7 @@ impl Machine {
             return Err(Refusal::new("there is no write-intent bitmap")
                 .of(name)
                 .field("bitmap.magic")
-                .advice("a new one is made by `mdspace create --bitmap` and `mdspace set bitmap=/FILE`"));
+                .advice("`mdspace create --bitmap` and `mdspace set bitmap=/FILE` make a new one"));
         }
         Ok(Candidate { name, member: file.into() })
     }
@@ -243,35 +243,38 @@ fn options_for(purpose: Purpose) -> OpenOptions {
     OpenOptions { read_only, lock, ..OpenOptions::default() }
 }
 
-/// An executor; waited for while the user's locked memory is all in use, as that of a process that has ended may still be.
+/// Creates an executor. If the user's locked memory is all in use, it retries: a process that has just ended may still
+/// hold some.
 fn executor(options: &io::Options) -> std::io::Result<Executor> {
-    let deadline = Instant::now() + GIVEN_BACK_PATIENCE;
+    let deadline = Instant::now() + LOCKED_MEMORY_TIMEOUT;
     loop {
         match Executor::new(options) {
             Err(error) if error.kind() == ErrorKind::OutOfMemory && Instant::now() < deadline => {
-                std::thread::sleep(GIVEN_BACK_INTERVAL);
+                std::thread::sleep(LOCKED_MEMORY_INTERVAL);
             }
             result => return result,
         }
     }
 }
 
-/// Says so with what to do about it.
+/// The refusal for a member that cannot be opened, with advice.
 pub(crate) fn not_opened(error: &OpenError) -> Refusal {
     let refusal = Refusal::new(error.reason()).of(name_of(error.path()));
-    // What is to be done about another path of the same bytes is what is to be done about it.
+    // For a device over the same bytes, the advice is that for the underlying error.
     let error = if let OpenError::Alias { source, .. } = error { &**source } else { error };
     match error {
-        OpenError::Locked { .. } => refusal.advice("stop whoever uses it; `mdspace status` finds a server of yours"),
+        OpenError::Locked { .. } => {
+            refusal.advice("stop the program that uses it; `mdspace status` finds your servers")
+        }
         OpenError::Busy { .. } => refusal.advice("unmount it, or stop the array that holds it (mdadm --stop)"),
         OpenError::System { .. } if error.is_permission_denied() => refusal.advice(
-            "`ls -lL` tells whose it is: the owner or root lets you in (chmod, setfacl, or the group of disks)",
+            "`ls -lL` shows its owner; the owner or root can give you access: chmod, setfacl, or the disks' group",
         ),
         OpenError::NotAMember { .. } | OpenError::Alias { .. } | OpenError::System { .. } => refusal,
     }
 }
 
-/// Refuses a file that two of the paths lead to.
+/// Refuses two paths of the same file.
 pub(crate) fn refuse_duplicates(paths: &[PathBuf]) -> Result<(), Refusal> {
     let mut seen = std::collections::HashMap::new();
     for path in paths {

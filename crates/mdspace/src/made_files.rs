@@ -1,28 +1,28 @@
-//! Files that are made, and removed again when what they are for is refused: so a refusal leaves nothing behind.
+//! Files that a command creates, and removes again if the command is refused, so that a refusal changes nothing.
 
 use crate::names::name_of;
 use engine::Refusal;
 use std::path::{Path, PathBuf};
 
-/// Files that were made, removed unless they are kept.
+/// New files. They are removed on drop unless they are kept.
 #[derive(Default)]
 pub(crate) struct MadeFiles(Vec<PathBuf>);
 
 impl MadeFiles {
-    /// Makes a sparse member of `bytes` unless there is a file or device already.
+    /// Creates a sparse member of `bytes`, unless a file or device exists already.
     pub(crate) fn make_if_absent(&mut self, path: &Path, bytes: Option<u64>) -> Result<(), Refusal> {
         if path.symlink_metadata().is_ok() {
             return Ok(());
         }
         let refused = |reason: String| Refusal::new(reason).of(name_of(path));
         let Some(bytes) = bytes else {
-            return Err(refused("no such file or device".to_owned()).advice("--size SIZE makes a sparse file of it"));
+            return Err(refused("no such file or device".to_owned()).advice("--size SIZE creates a sparse file"));
         };
         self.make(path, |path| io::create_sparse(path, bytes))
             .map_err(|error| refused(format!("cannot create: {error}")))
     }
 
-    /// Makes a file by `create`.
+    /// Creates a file with `create`.
     pub(crate) fn make(
         &mut self,
         path: &Path,
@@ -33,18 +33,18 @@ impl MadeFiles {
         Ok(())
     }
 
-    /// How many were made.
+    /// Number of new files.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Where they are.
+    /// Their paths.
     #[cfg(feature = "command")]
     pub(crate) fn paths(&self) -> &[PathBuf] {
         &self.0
     }
 
-    /// They are wanted.
+    /// Keeps the files.
     pub(crate) fn keep(mut self) {
         self.0.clear();
     }
@@ -54,7 +54,7 @@ impl Drop for MadeFiles {
     fn drop(&mut self) {
         for path in &self.0 {
             if let Err(error) = std::fs::remove_file(path) {
-                tracing::warn!("{}: left behind: {error}", name_of(path));
+                tracing::warn!("{}: cannot be removed: {error}", name_of(path));
             }
         }
     }

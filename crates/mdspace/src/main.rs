@@ -1,4 +1,4 @@
-//! The program `mdspace`: the library's module `command`, and nothing besides.
+//! The program `mdspace`, which only calls the library's module `command`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

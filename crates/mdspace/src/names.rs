@@ -1,7 +1,7 @@
-//! A file's name as text, and back: what members are called in the status, in messages and in requests.
+//! File names as text, and back: the members' names in the status, in messages and in requests.
 //!
-//! A name of harmless letters is itself. Any other is quoted ([`format::text`]), so that it can be printed without doing
-//! anything to a terminal, goes through JSON, and still names the same file. The one place for both directions.
+//! A name of harmless letters stays as it is. Any other name is quoted ([`format::text`]): it cannot drive a terminal,
+//! fits into JSON, and still names the same file. All code uses these two functions for the two directions.
 
 use format::text::quoted;
 #[cfg(feature = "command")]
@@ -15,12 +15,12 @@ use std::path::Path;
 #[cfg(feature = "command")]
 use std::path::PathBuf;
 
-/// What a file is called.
+/// The text for the file name `path`.
 pub(crate) fn name_of(path: &Path) -> String {
     quoted(path.as_os_str().as_bytes())
 }
 
-/// The file that is called so.
+/// The file name for the text `name`.
 #[cfg(feature = "command")]
 pub(crate) fn path_of(name: &str) -> PathBuf {
     OsString::from_vec(unquoted(name)).into()

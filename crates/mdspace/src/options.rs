@@ -1,4 +1,4 @@
-//! How an array is opened.
+//! Options for opening an array.
 
 use crate::array::Array;
 use crate::error::Error;
@@ -6,7 +6,7 @@ use crate::machine::{self, Consent, Machine, Purpose, refuse_duplicates};
 use engine::{BitmapPolicy, Offer, Refusal};
 use std::path::{Path, PathBuf};
 
-/// How to open an array; without any setting for reading, by the strictest rules.
+/// Options for opening an array. The default opens it for reading, by the strictest rules.
 ///
 /// # Example
 /// ```no_run
@@ -22,44 +22,48 @@ pub struct Options {
 }
 
 impl Options {
-    /// For reading.
+    /// Options for reading.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether it may be written to. Members are then locked exclusively, otherwise shared with other readers.
+    /// Whether the array may be written to. Members are then locked exclusively, otherwise shared with other readers.
     ///
-    /// An array that is open for writing is kept up as `mdspace serve` keeps one up: a resync that is due begins at once,
-    /// spares take over for members that fail, and whenever nothing was written for a fifth of a second the array is
-    /// marked clean, so that a crash while it is idle costs nothing.
+    /// An array that is open for writing has the background work of `mdspace serve`: a resync that is due begins at
+    /// once, and spares take over from failed members. After a fifth of a second without writes the array is marked
+    /// clean, so that a crash of an idle array needs no resync.
     pub fn write(mut self, write: bool) -> Self {
         self.write = write;
         self
     }
 
-    /// Whether to take what may have lost something: the fewest and least stale members that an array with too few current ones can
-    /// start with, as mdadm does; a parity array that was neither stopped cleanly nor has all its members, though what the
-    /// missing member held may be wrong where a write was under way; an array without its write journal, to be read.
-    /// [`Status::warnings`](crate::Status::warnings) says what may be lost or wrong, [`Status::forced`](crate::Status::forced)
-    /// which members were taken. Open for reading, nothing is written; open for writing, superblocks say that they belong
-    /// to the array again, so that it is assembled without force from then on.
+    /// Whether to assemble an array that may have lost data:
+    ///
+    /// - one with too few current members, with the fewest and freshest stale members that it needs, as in mdadm;
+    /// - a dirty and degraded parity array, although the missing member's data may be wrong where a write was under
+    ///   way;
+    /// - an array without its write journal, for reading.
+    ///
+    /// [`Status::warnings`](crate::Status::warnings) names what may be lost or wrong, and
+    /// [`Status::forced`](crate::Status::forced) the stale members. An array open for reading writes nothing. One open
+    /// for writing updates the superblocks of these members, so that later assemblies need no force.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
         self
     }
 
-    /// The file that holds the write-intent bitmap, of an array that keeps it in one. Needed for writing alone.
+    /// The file with the write-intent bitmap, if the array has its bitmap in a file. Only writing needs it.
     pub fn bitmap(mut self, file: impl Into<PathBuf>) -> Self {
         self.bitmap = Some(file.into());
         self
     }
 
-    /// Opens the array whose members, files or block devices, these are, in any order. As many may be left out as the
-    /// level can do without.
+    /// Opens the array of these members, which are files or block devices, in any order. As many may be missing as the
+    /// level allows.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused), with the member and the field: a member that is damaged,
-    /// foreign or in use, or too few of them. No byte of any member was changed.
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused), with the member and the field: a member is damaged,
+    /// foreign or in use, or too few are there. No byte of any member was changed.
     pub fn open<P: AsRef<Path>>(&self, members: impl IntoIterator<Item = P>) -> Result<Array, Error> {
         let members = members.into_iter().map(|member| member.as_ref().to_owned()).collect();
         Array::start(self.clone(), members)

@@ -1,14 +1,14 @@
-//! How long transfers are cut, so that several of them are under way and a long write has nothing to read.
+//! Cuts long transfers into pieces: several are under way at a time, and a long write needs no reads.
 
 use std::ops::Range;
 
-/// About how long a piece is.
+/// Approximate length of a piece.
 const PIECE_BYTES: u64 = 2 << 20;
 
 /// Pieces in flight.
 pub(crate) const DEPTH: usize = 4;
 
-/// Cuts `range` where stripes end, into pieces of about [`PIECE_BYTES`].
+/// Cuts `range` at ends of stripes, into pieces of about [`PIECE_BYTES`].
 pub(crate) fn pieces(range: Range<u64>, stripe_bytes: u64) -> impl Iterator<Item = Range<u64>> {
     let unit = stripe_bytes.max(1) * (PIECE_BYTES / stripe_bytes.max(1)).max(1);
     let mut start = range.start;

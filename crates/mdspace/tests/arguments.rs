@@ -1,4 +1,4 @@
-//! What the command line accepts, refuses and explains.
+//! The command line: accepted and refused arguments, and help.
 
 mod support;
 

@@ -1,9 +1,9 @@
-//! Members that are damaged, strange or lying: each is refused with exit status 2 and a message that names the
-//! member and the field, by every command that would start the array, and no byte on any member changes.
+//! Damaged, foreign and inconsistent members: every command that assembles the array refuses them with exit status 2
+//! and a message that names the member and the field, and no byte of any member changes.
 //!
-//! A black box over the command. Arrays are RAID-5 of three members with 1.2 superblocks, made by `mdspace create`;
-//! superblocks are forged with this file's own checksum. That decoding refuses the same by itself, and much more, is
-//! the matter of mdspace-format's tests.
+//! A black-box test of the command. Arrays are RAID-5 of three members with 1.2 superblocks, made by `mdspace create`.
+//! This file has its own checksum for forged superblocks. The tests of mdspace-format cover the decoder alone, with
+//! many more cases.
 
 mod support;
 
@@ -15,15 +15,15 @@ use support::{Run, Workplace};
 const MEMBERS: [&str; 3] = ["m0.img", "m1.img", "m2.img"];
 const CREATE: &str = "create --level 5 --chunk 64K --size 4M --assume-clean --bitmap internal m0.img m1.img m2.img";
 
-/// The commands that start an array; `serve` is given a socket, and would run for ever if it were not refused.
+/// The commands that assemble an array. `serve` gets a socket, and would run forever if it were not refused.
 const COMMANDS: [&str; 3] = ["read", "write --offset 4096", "serve --nbd unix:nbd.socket --control control.socket"];
 
-/// Where a 1.2 superblock is, and fields in it.
+/// Position of a 1.2 superblock, and of fields in it.
 const SUPERBLOCK: usize = 4096;
 const CHECKSUM: usize = 216;
 const DEVICES: usize = 220;
 
-/// A forged field: offset in the superblock, and what is written there.
+/// A forged field: offset in the superblock, and its bytes.
 type Edit = (usize, &'static [u8]);
 
 /// Members in a directory of their own.
@@ -51,7 +51,7 @@ impl Bench {
         fs::write(self.path(member), bytes).expect("a member can be written");
     }
 
-    /// Writes into a member's superblock and makes its checksum right.
+    /// Writes into a member's superblock and corrects its checksum.
     fn forge(&self, member: &str, edits: &[Edit]) {
         let mut bytes = self.bytes(member);
         let superblock = &mut bytes[SUPERBLOCK..SUPERBLOCK + 4096];
@@ -63,14 +63,14 @@ impl Bench {
         self.replace(member, &bytes);
     }
 
-    /// Every command must refuse `members`, say one of `names` and each of `words`, and change nothing.
+    /// Every command must refuse `members`, print one of `names` and each of `words`, and change nothing.
     #[track_caller]
     fn refused(&self, what: &str, members: &[&str], names: &[&str], words: &[&str]) {
         let complaints = self.complaints(what, members, names, words);
         assert!(complaints.is_empty(), "{}", complaints.join("\n"));
     }
 
-    /// What is wrong with how the commands refuse `members`: nothing, if they do as they should.
+    /// The commands that do not refuse `members` in that way.
     fn complaints(&self, what: &str, members: &[&str], names: &[&str], words: &[&str]) -> Vec<String> {
         let mut complaints = Vec::new();
         let before = self.files();
@@ -123,7 +123,7 @@ fn checksum(superblock: &[u8]) -> u32 {
     ((sum & 0xffff_ffff) + (sum >> 32)) as u32
 }
 
-/// Lies of one member: what, the forged fields, and the field that must be named.
+/// Errors of one member: a description, the forged fields, and the field that the refusal must name.
 const LIES_OF_ONE: &[(&str, &[Edit], &str)] = &[
     ("major version 2", &[(4, &[2])], "superblock.major_version"),
     ("an unknown feature", &[(9, &[0x80])], "superblock.feature_map"),
@@ -165,7 +165,7 @@ fn a_member_that_lies_with_a_right_checksum_is_refused_by_its_name_and_the_field
     bench.run("read", &MEMBERS).ok();
 }
 
-/// Lies on which all members agree.
+/// Errors that all members share.
 const LIES_OF_ALL: &[(&str, &[Edit], &str)] = &[
     ("chunk 0", &[(88, &[0; 4])], "superblock.chunksize"),
     ("chunk of 1 sector", &[(88, &[1, 0, 0, 0])], "superblock.chunksize"),
@@ -243,7 +243,7 @@ fn what_is_no_member_of_the_array_is_refused() {
     bench.refused("a stranger beside a complete array", &both, &both, &["superblock.set_uuid"]);
 }
 
-/// Of three members that cannot all be right it is not the first whose word counts.
+/// The order of members does not decide which of them is refused.
 #[test]
 fn the_odd_one_out_is_named_wherever_it_stands() {
     let bench = Bench::new();
@@ -269,7 +269,7 @@ fn the_odd_one_out_is_named_wherever_it_stands() {
 #[test]
 fn a_raid0_that_does_not_say_how_it_is_striped_is_read_as_it_is_told() {
     let bench = Bench { here: Workplace::new() };
-    // The longer members go on alone after an odd number of chunks: there the two ways differ.
+    // The longer members continue alone after an odd number of chunks, where the two layouts differ.
     for (name, bytes) in [("a.img", (4 << 20) + (64 << 10)), ("b.img", 8 << 20), ("c.img", 8 << 20)] {
         bench.replace(name, &vec![0; bytes]);
     }
@@ -351,11 +351,11 @@ fn a_write_past_the_end_is_refused() {
 }
 
 #[test]
-fn a_bitmap_that_writers_refuse_is_told_by_who_only_looks() {
+fn a_bitmap_that_writers_refuse_is_reported_by_examine() {
     let bench = Bench::new();
     bench.run("examine", &MEMBERS).ok();
     let mut bytes = bench.bytes("m1.img");
-    let at = SUPERBLOCK + 4096; // eight sectors behind the superblock, as mdadm has it
+    let at = SUPERBLOCK + 4096; // eight sectors behind the superblock, as in mdadm
     assert_eq!(&bytes[at..at + 4], b"bitm");
     bytes[at + 4] = 99;
     bench.replace("m1.img", &bytes);
@@ -374,7 +374,7 @@ fn a_bitmap_file_of_an_array_that_is_refused_stays_as_it_is() {
     bench.here.run(&format!("set bitmap={}:4K", file.display())).ok();
     bench.here.run("stop").ok();
     assert_eq!(server.wait(), Some(0));
-    // As mdadm leaves one: it ends with its last bit.
+    // Like mdadm's file, which ends with its last bit.
     const SUPER_BYTES: u64 = 256;
     let whole = fs::metadata(&file).expect("it was made").len();
     let long = SUPER_BYTES + (4 << 20 >> 12 >> 3);
@@ -390,6 +390,6 @@ fn a_bitmap_file_of_an_array_that_is_refused_stays_as_it_is() {
     let array = ["a", "b", "c", "--bitmap", "bits"];
     bench.run("write", &array).ok();
     assert_eq!(fs::metadata(&file).expect("it is there").len(), whole, "whole blocks were written");
-    let expected: &[u8] = b"must not be written"; // but this time
+    let expected: &[u8] = b"must not be written";
     assert!(bench.run("read", &["a", "b", "c"]).ok().stdout.starts_with(expected));
 }

@@ -1,8 +1,8 @@
-//! Damage to arrays of every kind of metadata and of several levels: what each command says to it, and that no byte changes.
+//! Damaged metadata of every kind at several levels: the reaction of each command, and that no byte changes.
 //!
-//! As `bad_input.rs`, which goes deep where this goes wide: superblocks 0.90, 1.0, 1.1 and 1.2, levels 1, 5, 6 and 10, the
-//! bitmap and the bad-block log; and commands that start no array. Superblocks 0.90, which are not made here, are forged
-//! word by word (`md_p.h`).
+//! `bad_input.rs` tests one kind of array in depth. This file covers many: superblocks 0.90, 1.0, 1.1 and 1.2, levels
+//! 1, 5, 6 and 10, the bitmap and the bad-block log, and commands that assemble no array. mdspace does not create
+//! superblocks 0.90, so the test forges them word by word (`md_p.h`).
 
 mod support;
 
@@ -32,7 +32,7 @@ impl Shape {
         matches!(self.metadata, "0.90" | "1.0")
     }
 
-    /// Where the superblock is.
+    /// Position of the superblock.
     fn place(self) -> usize {
         match self.metadata {
             "0.90" => MEMBER_BYTES - (64 << 10),
@@ -42,7 +42,7 @@ impl Shape {
         }
     }
 
-    /// Where a field is in it, by its name.
+    /// Position of a field in the superblock, by its name.
     fn at(self, field: &str) -> usize {
         let (old, new) = match field {
             "magic" => (0, 0),
@@ -56,7 +56,7 @@ impl Shape {
         if self.is_old() { old } else { new }
     }
 
-    /// Makes the members; those with metadata 1.x get a bitmap and a bad-block log.
+    /// Creates the members; metadata 1.x with a bitmap and a bad-block log.
     fn make(self, here: &Workplace) {
         if self.is_old() {
             for (slot, member) in MEMBERS.iter().enumerate() {
@@ -72,7 +72,7 @@ impl Shape {
         here.run(&format!("create {how} --size 4M {}", MEMBERS.join(" "))).ok();
     }
 
-    /// Of a clean array of zeros, without its checksum.
+    /// The superblock of a clean array of zeros, without its checksum.
     fn old_superblock(self, slot: usize) -> Vec<u8> {
         let mut words = [0_u32; 1024];
         (words[0], words[2], words[5]) = (0xa92b_4efc, 90, 0x0707_0707);
@@ -88,7 +88,7 @@ impl Shape {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// Makes the superblock's checksum right.
+    /// Corrects the superblock's checksum.
     fn seal(self, member: &mut [u8]) {
         let superblock = &mut member[self.place()..][..4096];
         let checksum = self.at("checksum");
@@ -100,7 +100,7 @@ impl Shape {
         superblock[checksum..checksum + 4].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// The place that a field of 1.x counts from the superblock, in sectors.
+    /// The position in a field of 1.x, in sectors from the superblock.
     fn part(self, member: &[u8], field: usize) -> usize {
         let bytes = member[self.place() + field..][..4].try_into().expect("four bytes");
         self.place().checked_add_signed(i32::from_le_bytes(bytes) as isize * 512).expect("on the member")
@@ -111,43 +111,43 @@ impl Shape {
     }
 }
 
-/// What a command says to damage: its exit status, and words on standard error.
+/// A command's reaction to damage: exit status, and words on standard error.
 type Answer = (i32, Vec<&'static str>);
 
-/// One kind of damage.
+/// A kind of damage.
 struct Damage {
     what: &'static str,
-    /// Whether there is such a thing in this shape.
+    /// Whether this shape has the damaged part.
     is_in: fn(Shape) -> bool,
     cause: fn(Shape, &mut Vec<u8>),
     field: fn(Shape) -> &'static str,
-    /// Whether `read` and `scrub` refuse it, as all do that would write to the array. (They do without the bitmap, which
-    /// says no more than what was being written.)
+    /// Whether `read` and `scrub` refuse it, as all commands that write to the array do. (Reading does not need the
+    /// bitmap.)
     is_in_readers_way: bool,
-    /// `examine` shows what is wrong: refused is what no array can be made of, not well an array that cannot be started.
+    /// The result of `examine`: a refusal for unusable members, a failure for an array that cannot be assembled.
     examine: fn(Shape) -> Answer,
-    /// `create` without --force: what is no superblock any more is in nobody's way.
+    /// The result of `create` without --force, which accepts a member without a superblock.
     create: fn(Shape) -> Answer,
 }
 
-/// Writes a field, and makes the checksum right.
+/// Writes a field, and corrects the checksum.
 fn forge(shape: Shape, member: &mut [u8], field: &str, value: &[u8]) {
     let at = shape.place() + shape.at(field);
     member[at..at + value.len()].copy_from_slice(value);
     shape.seal(member);
 }
 
-/// No array can be made of it.
+/// The member is unusable.
 fn unusable(field: &'static str) -> Answer {
     (2, vec![DAMAGED, field])
 }
 
-/// The superblock is an array's all the same.
+/// The superblock still belongs to an array.
 fn claimed(_: Shape) -> Answer {
     (2, vec![DAMAGED, "superblock.magic: belongs to an array already", "--force"])
 }
 
-/// It may be.
+/// The superblock may belong to an array.
 fn doubtful(field: &'static str) -> Answer {
     (2, vec![DAMAGED, field, "it may be an array's all the same", "--force"])
 }
@@ -200,10 +200,10 @@ const DAMAGES: [Damage; 14] = [
         is_in: |_| true,
         cause: |shape, member| forge(shape, member, "uuid", &[0xee; 4]),
         field: |_| "superblock.set_uuid",
-        // Those are two arrays, each with members missing: which of them can be started depends on the level.
+        // These are two arrays, each with missing members. The level decides which of them can be assembled.
         is_in_readers_way: true,
         examine: |shape| match shape.level {
-            // Two arrays, each of which can be started without the others' members; the bitmap is still the one's.
+            // Two arrays, each of which can be assembled; the bitmap belongs to one of them.
             1 if shape.is_old() => (0, Vec::new()),
             1 => (1, vec!["bitmap.uuid"]),
             _ => (1, vec!["too few members"]),
@@ -217,7 +217,7 @@ const DAMAGES: [Damage; 14] = [
         field: |_| "superblock.magic",
         is_in_readers_way: true,
         examine: |_| unusable("superblock.magic"),
-        // What is left of a superblock at a member's beginning is data of an unknown kind.
+        // The rest of a superblock at a member's beginning counts as unknown data.
         create: |shape| if shape.metadata == "1.1" { (2, vec!["holds data", "--force"]) } else { done(shape) },
     },
     Damage {
@@ -323,7 +323,7 @@ const DAMAGES: [Damage; 14] = [
     },
 ];
 
-/// Commands that are given all members and would write to the array.
+/// Commands that write to the array, with all members.
 const WRITERS: [&str; 4] = [
     "write --offset 4096",
     "serve --nbd unix:nbd.socket --control control.socket",
@@ -331,22 +331,22 @@ const WRITERS: [&str; 4] = [
     "grow --size max",
 ];
 
-/// Those that only read it.
+/// Commands that only read it.
 const READERS: [&str; 2] = ["read", "scrub"];
 
-/// All commands, with what each has to answer.
+/// All commands, each with its expected reaction.
 fn answers(shape: Shape, damage: &Damage) -> Vec<(String, Answer)> {
     let refused = || unusable((damage.field)(shape));
     let readers = || if damage.is_in_readers_way { refused() } else { done(shape) };
     let writers = WRITERS.iter().map(|command| (*command, refused()));
     let others = READERS.iter().map(|command| (*command, readers())).chain([("examine", (damage.examine)(shape))]);
     let all = writers.chain(others).map(|(command, answer)| (format!("{command} {}", MEMBERS.join(" ")), answer));
-    // The last, as it makes an array of the member where nothing is in the way.
+    // Last, because it creates an array of the member if nothing prevents that.
     let create = format!("create --level 1 --assume-clean --size 4M {DAMAGED} new.img");
     all.chain([(create, (damage.create)(shape))]).collect()
 }
 
-/// What is wrong with how the commands answer.
+/// The commands that react otherwise than expected.
 fn complaints(here: &Workplace, shape: Shape, damage: &Damage) -> Vec<String> {
     let mut complaints = Vec::new();
     let before = here.contents(&MEMBERS);
@@ -369,7 +369,7 @@ fn complaints(here: &Workplace, shape: Shape, damage: &Damage) -> Vec<String> {
     complaints
 }
 
-/// Does every damage to arrays of these levels.
+/// Inflicts every damage on arrays of these levels.
 fn check(metadata: &'static str, levels: [u32; 2]) {
     let mut wrong = Vec::new();
     for shape in levels.map(|level| Shape { metadata, level }) {
@@ -382,7 +382,7 @@ fn check(metadata: &'static str, levels: [u32; 2]) {
             (damage.cause)(shape, &mut member);
             fs::write(here.path().join(DAMAGED), &member).expect("a member");
             wrong.extend(complaints(&here, shape, damage));
-            drop(fs::remove_file(here.path().join("new.img"))); // there if it was made
+            drop(fs::remove_file(here.path().join("new.img"))); // exists if `create` made it
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -1,4 +1,4 @@
-//! `mdspace bench` and `mdspace lab`, as a script that reads their JSON sees them, and their pages.
+//! `mdspace bench` and `mdspace lab`: their JSON, and their pages.
 
 use serde_json::Value;
 use std::io::Read;
@@ -65,10 +65,10 @@ fn only_what_was_asked_for_is_measured_a_degraded_array_beside_the_whole_one() {
         .output()
         .expect("it starts");
     assert_eq!(refused.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("--only: nothing that is measured has"));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--only: no workload has"));
 }
 
-/// Runs the command with its standard error on a terminal; what it printed, and what the terminal was sent.
+/// Runs the command with a terminal as standard error; returns its output and the bytes sent to the terminal.
 fn on_a_terminal(line: &str) -> (Vec<u8>, String) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
@@ -81,10 +81,10 @@ fn on_a_terminal(line: &str) -> (Vec<u8>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mdspace"));
     command.args(line.split(' ')).env("TERM", "xterm").stdout(Stdio::piped()).stderr(side);
     let child = command.spawn().expect("mdspace starts");
-    drop(command); // and with it our end of the side
+    drop(command); // and with it this end of the terminal
     let shown = std::thread::spawn(move || {
         let (mut shown, mut screen) = (Vec::new(), std::fs::File::from(terminal));
-        drop(screen.read_to_end(&mut shown)); // an error when nobody is on the other side any more
+        drop(screen.read_to_end(&mut shown)); // an error once the other end is closed
         String::from_utf8_lossy(&shown).into_owned()
     });
     let output = child.wait_with_output().expect("it ends");

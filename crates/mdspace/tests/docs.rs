@@ -1,10 +1,8 @@
-//! The commands in the README and in the book (docs/) are run as they stand there.
+//! Runs the commands in the README and in the book (docs/) as they stand there.
 //!
-//! A block of `sh` is a script that must succeed; one of `sh server` goes on
-//! in the background from when it says that it serves, and must have ended
-//! well when the page ends. A missing program fails the test. Every block says
-//! what it is: commands that are not run here are of `console`, and run or
-//! compared by another test ([`CONSOLE`]).
+//! A block marked `sh` is a script that must succeed. A block marked `sh server` continues in the background once it
+//! serves, and must end successfully before the end of the page. A missing program fails the test. Commands that are
+//! not run here are in blocks marked `console`, and another test runs or compares them ([`CONSOLE`]).
 
 mod support;
 
@@ -13,13 +11,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use support::Workplace;
 
-/// A fenced block: what stands behind the fence, and what is in it.
+/// A fenced block: the word behind the fence, and its content.
 fn blocks(page: &str) -> Vec<(&str, &str)> {
     let parts: Vec<&str> = page.split("```").collect();
     parts.iter().skip(1).step_by(2).filter_map(|block| block.split_once('\n')).collect()
 }
 
-/// Bash in `here`, with the command in its PATH.
+/// Bash in `here`, with the command on its PATH.
 fn bash(here: &Workplace, script: &str) -> Command {
     let binary = Path::new(env!("CARGO_BIN_EXE_mdspace")).parent().expect("it is in a directory");
     let path = std::env::var("PATH").expect("there is a PATH");
@@ -30,12 +28,12 @@ fn bash(here: &Workplace, script: &str) -> Command {
     command
 }
 
-/// A server, killed when the page fails before it has ended.
+/// A server, killed if the page fails before the server has ended.
 struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail when it has ended already, which is as good.
+        // Both fail if it has ended already.
         drop(self.0.kill());
         drop(self.0.wait());
     }
@@ -49,7 +47,7 @@ fn serve(here: &Workplace, script: &str) -> Server {
     server
 }
 
-/// Runs a page in an empty directory; how many scripts there were.
+/// Runs a page in an empty directory; returns the number of scripts.
 fn run_page(name: &str) -> usize {
     run_page_in(&Workplace::new(), name)
 }
@@ -98,7 +96,7 @@ fn curl_is_a_client_as_the_page_says() {
 }
 
 #[test]
-fn who_comes_from_mdadm_finds_its_configuration_understood() {
+fn mdadms_configuration_is_understood_as_the_page_says() {
     assert_eq!(run_page("docs/from-mdadm.md"), 6);
 }
 
@@ -137,7 +135,7 @@ fn the_array_is_a_file_as_the_page_says() {
     assert_eq!(run_page("docs/fuse.md"), 2);
 }
 
-/// Pages with blocks of `console`, how many, and the step of `cargo xtask test` that sees to them.
+/// Pages with blocks marked `console`, their number, and the step of `cargo xtask test` that checks them.
 const CONSOLE: &[(&str, usize, &str)] = &[
     ("docs/fuse.md", 1, "fuse"),
     ("docs/lab.md", 8, "lab"),
@@ -158,7 +156,11 @@ fn every_block_of_every_page_is_seen_to_by_some_test() {
         let page = std::fs::read_to_string(root.join(&name)).expect("a page");
         let of = |kind: &str| blocks(&page).iter().filter(|(found, _)| *found == kind).count();
         let known = of("sh") + of("sh server") + of("console") + of("text");
-        assert_eq!(blocks(&page).len(), known, "{name}: a block that nobody runs, compares, or says to be text");
+        assert_eq!(
+            blocks(&page).len(),
+            known,
+            "{name}: a block that no test runs or compares, and that is not marked as text"
+        );
         let console = CONSOLE.iter().find(|(page, ..)| *page == name).map_or(0, |(_, count, _)| *count);
         assert_eq!(of("console"), console, "{name}: blocks of commands that another step sees to");
         let is_run = this.contains(&format!("run_page(\"{name}\")")) || this.contains(&format!("\"{name}\"), "));
@@ -166,10 +168,11 @@ fn every_block_of_every_page_is_seen_to_by_some_test() {
     }
 }
 
-/// A directory with `disk1.img` to `disk4.img` of an array that the kernel's md made and degraded (tests/kernel/nas.sh).
+/// A directory with `disk1.img` to `disk4.img` of an array that the kernel's md made and degraded
+/// (tests/kernel/nas.sh).
 const MADE_BY_MD: &str = "MDSPACE_TEST_NAS";
 
-/// The same, made here: a RAID-5 with a file system in it, and one member left behind.
+/// The same, created here: a RAID-5 with a file system, and one stale member.
 const NAS: &str = "
 mkdir -p tree/photos
 echo 'summer, winter' > tree/photos/list

@@ -1,5 +1,5 @@
-//! Members that are found, named and read although something about them is unusual: several arrays in one list, whole
-//! directories, logical blocks that a superblock notes, and places that cannot be read.
+//! Unusual members: several arrays in one list, whole directories, logical block sizes in superblocks, and unreadable
+//! blocks.
 
 mod support;
 
@@ -24,7 +24,7 @@ fn members_of_several_arrays_are_named_and_one_array_is_chosen() {
         let run = here.run(&format!("read a b c d e {choice} --length 10"));
         assert_eq!(run.ok().stdout, b"the second", "{choice}");
     }
-    // A host's name may be left out, as mdadm has it.
+    // The host's name may be left out, as in mdadm.
     for choice in ["--name one", "--name host:one"] {
         here.run(&format!("read a b c d e {choice} --length 1")).ok();
     }
@@ -42,7 +42,7 @@ fn a_directory_stands_for_the_members_in_it() {
     std::fs::write(here.path().join("disks/letter"), "not a member").expect("of our own");
     let text = here.run("examine disks").ok().text();
     assert!(text.contains("disks/a") && text.contains("disks/b") && !text.contains("letter"), "{text}");
-    // What is named is spoken of, whatever it is.
+    // A file that the user names is always reported.
     here.run("examine disks/a disks/letter").expect(2, &["disks/letter"]);
 }
 
@@ -76,7 +76,7 @@ fn logical_blocks_that_the_superblock_notes_are_those_of_the_export() {
     }
 }
 
-/// Bytes of a member's data area that its bad-block log is to name.
+/// Bytes of a member's data area that its bad-block log lists.
 fn log_bad(here: &Workplace, member: &str, at: u64, sectors: u64) {
     let report = parsed(&here.run(&format!("examine --json {member}")).text());
     let examined = &report["members"][0];
@@ -85,7 +85,7 @@ fn log_bad(here: &Workplace, member: &str, at: u64, sectors: u64) {
     let entry = ((number("data_at") + at) / 512) << 10 | sectors;
     let log: Vec<u8> = entry.to_le_bytes().into_iter().chain([0xff; 504]).collect();
     file.write_all_at(&log, number("bad_blocks_at")).expect("there is a log");
-    // The feature bit says that the log has entries, and the checksum goes with it.
+    // The feature bit for entries in the log, and a valid checksum.
     let at = number("superblock_at");
     let mut superblock = vec![0; 4096];
     file.read_exact_at(&mut superblock, at).expect("a superblock");
@@ -113,7 +113,7 @@ fn a_place_that_two_logs_name_is_told_ignored_or_salvaged() {
     let run = here.run("read a b c --length 4M");
     run.expect(1, &["bad-block log of a", "that of b", "--ignore-bad-blocks"]);
     let run = here.run("read a b c --length 4M --ignore-bad-blocks");
-    run.expect(0, &["warning", "may be old"]);
+    run.expect(0, &["warning", "may hold old data"]);
     assert!(run.stdout == data, "the medium is fine");
     let run = here.run("read a b c --length 4M --salvage");
     run.expect(1, &["lost: 4096 bytes at byte ", "are zeros", "could not be read"]);

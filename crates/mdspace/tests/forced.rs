@@ -1,14 +1,15 @@
-//! `--force`: which stale members it takes, what it says, what it writes and what it never does.
+//! `--force`: the stale members that it accepts, its messages, its writes and its limits.
 //!
-//! A black box over the command. Members are made by `mdspace create`; how they fell behind is forged into their
-//! superblocks, as the real driver leaves it ([`tests/kernel/forced.sh`] has the driver itself do it, and judge what is left).
+//! A black-box test of the command. `mdspace create` makes the members, and the test forges their superblocks as the
+//! real driver leaves them when members become stale. [`tests/kernel/forced.sh`] uses the driver itself, also to judge
+//! the result.
 
 mod support;
 
 use serde_json::{Value, json};
 use support::{Run, Server, Workplace, parsed};
 
-/// Where a 1.2 superblock is, and fields in it.
+/// Position of a 1.2 superblock, and of fields in it.
 const SUPERBLOCK: usize = 4096;
 const FEATURES: usize = 8;
 const UPDATED: usize = 192;
@@ -21,7 +22,7 @@ const ROLES: usize = 256;
 const SPARE: u16 = 0xffff;
 const FAULTY: u16 = 0xfffe;
 
-/// An array of `letters`, and what it holds.
+/// An array with members named by letters, and its data.
 struct Scene {
     here: Workplace,
     names: Vec<String>,
@@ -44,7 +45,7 @@ impl Scene {
         Self::new("--level 5 --chunk 64K", "abcd")
     }
 
-    /// Changes a superblock, and makes its checksum right.
+    /// Changes a superblock, and corrects its checksum.
     fn edit(&self, name: &str, change: impl Fn(&mut [u8])) {
         let path = self.here.path().join(name);
         let mut bytes = std::fs::read(&path).expect("a member");
@@ -55,7 +56,7 @@ impl Scene {
         std::fs::write(path, bytes).expect("it can be written");
     }
 
-    /// What a member's superblock says from now on: events and seconds since it was made, and roles of others.
+    /// Sets the fields of a member's superblock: events and seconds since the creation, and the roles of others.
     fn says(&self, name: &str, events: u64, seconds: u64, roles: &[(usize, u16)]) {
         self.edit(name, |superblock| {
             add(superblock, EVENTS, events);
@@ -66,7 +67,8 @@ impl Scene {
         });
     }
 
-    /// As the kernel leaves a RAID-5 of four whose d failed first, and then c: a and b go on counting.
+    /// The state in which the kernel leaves a RAID-5 of four members after d failed, and then c: the events of a and b
+    /// are higher.
     fn loses_d_and_then_c(&self) {
         for survivor in ["a", "b"] {
             self.says(survivor, 9, 7_500, &[(2, FAULTY), (3, FAULTY)]);
@@ -86,7 +88,7 @@ impl Scene {
         self.here.contents(&self.names.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// It is refused with each of `words`, by whatever would start it, and no member changes.
+    /// Every command that assembles the array refuses it with each of `words`, and no member changes.
     #[track_caller]
     fn refuses(&self, arguments: &str, words: &[&str]) {
         let before = self.members();
@@ -99,7 +101,7 @@ impl Scene {
         assert!(self.members() == before, "{arguments}: a member changed");
     }
 
-    /// It is read right, with each of `words` on standard error, and no member changes.
+    /// `read` returns the right data, with each of `words` on standard error, and no member changes.
     #[track_caller]
     fn reads(&self, arguments: &str, words: &[&str]) {
         let before = self.members();
@@ -109,7 +111,7 @@ impl Scene {
         assert!(self.members() == before, "{arguments}: a member changed");
     }
 
-    /// Serves it and stops it, without a request in between; the status meanwhile.
+    /// Serves and stops the array without a request; returns its status in between.
     fn serves(&self, arguments: &str) -> Value {
         let server = Server::of(&self.here, &format!("serve {arguments} --nbd unix:n --control k"));
         let status = status_of(self);
@@ -151,7 +153,7 @@ fn the_least_stale_member_is_offered_and_then_taken_by_name_with_what_may_be_los
         "--force d c b a",
         &["warning: taken by --force", behind, "what slot 3 held", "note: d: not used: stale"],
     );
-    // One that left long ago serves where there is no other.
+    // A member that failed long ago is used if there is no other.
     scene.reads("--force a b d", &["d (slot 3), 9 events and 2 h 5 min behind"]);
     scene.refuses("--force a d", &["too few members"]);
     assert!(!scene.run("read a b c").stderr.contains("d (slot 3)"), "only what was given is offered");
@@ -179,7 +181,7 @@ fn what_was_forced_stays_in_the_array_without_force_and_is_in_its_status() {
         scene.reads("a b c", &[]);
         let status = scene.serves("a b c");
         assert_eq!((&status["forced"], &status["warnings"]), (&json!([]), &json!([])), "write {write}");
-        // Those that were not there are not believed any more.
+        // Members that were absent are no longer accepted.
         scene.refuses("a b d", &["d was left out: stale"]);
     }
 }
@@ -229,7 +231,7 @@ fn a_second_member_of_the_same_events_comes_along_and_parity_is_made_anew() {
 fn copies_that_are_current_count_more_than_those_of_a_member_that_was_forced() {
     let scene = Scene::new("--level 10 --chunk 64K --layout n2 --assume-clean", "abc");
     let old = scene.contents.clone();
-    // a leaves, b and c go on, b is lost for good: chunks are on (a, b), (c, a), (b, c).
+    // a fails, b and c continue, then b is lost: chunks are on (a, b), (c, a), (b, c).
     let new: Vec<u8> = old.iter().map(|byte| byte ^ 0xff).collect();
     scene.here.run_with("write b c", &new).ok();
     for _ in 0..3 {
@@ -249,7 +251,7 @@ fn copies_that_are_current_count_more_than_those_of_a_member_that_was_forced() {
 fn a_member_that_was_used_apart_is_never_taken() {
     let scene = Scene::raid5();
     scene.loses_d_and_then_c();
-    // As if c had been started without b: by mdspace, and as the kernel writes it.
+    // As if c had been assembled without b: by mdspace, and by the kernel.
     for role in [FAULTY, SPARE] {
         scene.says("c", 0, 0, &[(1, role)]);
         let words = &["c was left out", "--force does not take it", "does not call b active"];
@@ -264,7 +266,7 @@ fn a_partial_parity_log_is_never_passed_over_by_force() {
     let scene = Scene::raid5();
     for name in ["a", "b", "c", "d"] {
         scene.edit(name, |superblock| {
-            superblock[FEATURES + 1] = 4; // PPL, 8 sectors behind the superblock and as long
+            superblock[FEATURES + 1] = 4; // PPL, 8 sectors long and 8 sectors behind the superblock
             superblock[96..98].copy_from_slice(&8_u16.to_le_bytes());
             superblock[98..100].copy_from_slice(&8_u16.to_le_bytes());
         });
@@ -312,7 +314,7 @@ fn members_that_call_themselves_spares_are_named_together_with_what_can_be_done(
     let words = ["b: ", "as does c, d", "but a, of the same age", "slots 1, 2, 3", "create --assume-clean"];
     scene.refuses("a b c d", &words);
     scene.refuses("--force a b c d", &words);
-    // As `mdadm --add` leaves it: the others agree.
+    // The state after `mdadm --add`: the others agree.
     for name in ["a", "b", "c", "d"] {
         scene.says(name, 0, 0, &[(1, SPARE), (2, SPARE), (3, SPARE)]);
     }
@@ -320,7 +322,7 @@ fn members_that_call_themselves_spares_are_named_together_with_what_can_be_done(
     scene.refuses("a b c d", &words);
     scene.refuses("--force a b c d", &words);
     scene.run("examine a b c d").expect(1, &["call themselves spares"]);
-    // What is advised does it, here where there is nothing but copies.
+    // The advised command works, here for an array of copies.
     scene.run("create --level 6 --chunk 64K --assume-clean --force a b c d").ok();
     scene.reads("a b c d", &[]);
     assert_eq!(originals.len(), 4);

@@ -1,8 +1,8 @@
-//! `mdspace grow`: what it refuses, with exit status 2 and no byte changed, and what it says.
+//! `mdspace grow`: its refusals, with exit status 2 and no byte changed, and its messages.
 //!
-//! A black box over the command, on files; members in states that the command itself does not leave are forged, or the
-//! real driver's (`crates/format/tests/fixtures`). That what it makes is an array at every moment is the simulated world's
-//! matter, and that md takes it, the kernel's (`tests/kernel/grow.sh`).
+//! A black-box test of the command, on files. Members in states that the command does not leave are forged, or come
+//! from the real driver (`crates/format/tests/fixtures`). The simulator tests that the array stays valid at every step,
+//! and `tests/kernel/grow.sh` that md accepts the result.
 
 mod support;
 
@@ -23,7 +23,8 @@ macro_rules! fixture {
     };
 }
 
-/// What makes the array, on members of 4 MiB that are 8 MiB long afterwards; what is asked; what the refusal says.
+/// How the array is created, on members of 4 MiB that are then enlarged to 8 MiB; the arguments of `grow`; words of the
+/// refusal.
 const REFUSED: [(&str, &str, &[&str]); 20] = [
     ("--level 0 --chunk 64K", "--size max", &["a.img: superblock.level"]),
     ("--level linear", "--size max", &["superblock.level"]),
@@ -55,7 +56,7 @@ fn make(here: &Workplace, how: &str) {
     make_long(here, how, 8 << 20);
 }
 
-/// The array, on members that are so many bytes long afterwards.
+/// Creates the array, and enlarges its members to `bytes`.
 fn make_long(here: &Workplace, how: &str, bytes: u64) {
     here.run(&format!("create {how} --size 4M {}", MEMBERS.join(" "))).ok();
     for member in MEMBERS {
@@ -63,7 +64,7 @@ fn make_long(here: &Workplace, how: &str, bytes: u64) {
     }
 }
 
-/// A member, or a file that is to be one.
+/// A member, or the file of a new one.
 fn open(here: &Workplace, member: &str) -> File {
     let options = File::options().read(true).write(true).create(true).truncate(false).open(here.path().join(member));
     options.expect("a file in a directory of our own")
@@ -110,13 +111,13 @@ fn an_array_that_is_degraded_served_or_not_in_agreement_does_not_grow() {
     refused(&here, &MEMBERS, "--size max", &["superblock.resync_offset"]);
 }
 
-/// A superblock behind the data is found at the end of its member alone: it follows that, or the array is not found any more.
+/// A superblock 1.0 is found only at the end of its member. So it must move with the end, or the array is lost.
 #[test]
 fn metadata_1_0_moves_to_the_new_end_of_members_that_were_made_longer_while_they_are_served() {
     for how in
         ["--level 5 --chunk 64K", "--level 1", "--level 6 --chunk 64K --bitmap internal", "--level 10 --chunk 64K"]
     {
-        // By as much as is used, and by less than a chunk.
+        // By the whole component, and by less than a chunk.
         for bytes in [9 << 20, (4 << 20) + (8 << 10)] {
             let here = Workplace::new();
             here.run(&format!("create --metadata 1.0 {how} --size 4M {}", MEMBERS.join(" "))).ok();
@@ -125,7 +126,7 @@ fn metadata_1_0_moves_to_the_new_end_of_members_that_were_made_longer_while_they
                 let status = parsed(&here.run("status --json --control control.socket").ok().text());
                 status["component_bytes"].as_u64().expect("a number")
             };
-            // Until the first resync is over nothing grows.
+            // An array does not grow before the end of its first resync.
             while parsed(&here.run("status --json --control control.socket").ok().text())["in_agreement"] == false {
                 std::thread::yield_now();
             }
@@ -215,7 +216,7 @@ fn an_array_that_has_the_size_already_is_left_alone() {
 
 #[test]
 fn a_member_with_bad_blocks_is_refused_by_its_name() {
-    // Sectors from the data's start, of which 6144 are in use.
+    // Sectors from the start of the data; 6144 are in use.
     for (first, count) in [(0, 8), (6136, 9), (6144, 1), (10000, 600)] {
         let here = Workplace::new();
         make(&here, "--level 5 --chunk 64K");
@@ -266,7 +267,7 @@ fn superblocks_0_90_are_refused_by_their_version() {
     }
 }
 
-/// The command takes no bitmap's file, so it meets none; the engine's own refusal is the simulated world's matter.
+/// The command has no option for a bitmap file, so it meets none. The simulator tests the engine's refusal.
 #[test]
 fn a_bitmap_in_a_file_is_of_no_use_after_a_growth_without_it() {
     let here = Workplace::new();
@@ -280,13 +281,13 @@ fn a_bitmap_in_a_file_is_of_no_use_after_a_growth_without_it() {
 
 #[test]
 fn a_bitmaps_chunk_doubles_until_its_bits_fit_the_room_they_had() {
-    // In the 4 KiB there are, less 256 bytes, are 30720 bits, and md keeps one more than it needs.
+    // 4 KiB less 256 bytes hold 30720 bits, and md keeps one more than it needs.
     for (how, size, chunk_bytes, old_covered_bytes) in [
         ("--level 1", "122816K", 4096, 3 << 20),
         ("--level 1", "120M", 8192, 3 << 20),
         ("--level 1", "240M", 16384, 3 << 20),
         ("--level 5 --chunk 64K", "120M", 8192, 3 << 20),
-        ("--level 10 --chunk 64K", "60M", 8192, 6 << 20), // which covers the array: twice as much
+        ("--level 10 --chunk 64K", "60M", 8192, 6 << 20), // which covers twice the array
     ] {
         let here = Workplace::new();
         make_long(&here, &format!("{how} --bitmap internal --bitmap-chunk 4K"), 256 << 20);
@@ -298,14 +299,14 @@ fn a_bitmaps_chunk_doubles_until_its_bits_fit_the_room_they_had() {
             let page = read_at(&member, bitmap_at);
             let header = BitmapSuper::decode(&page, page.len() as u64).expect("it fits");
             assert_eq!(header.chunk_bytes, chunk_bytes, "{how} {size}: {name}");
-            // Only what is new is in doubt.
+            // Only the added space needs a resync.
             let old_bits = (old_covered_bytes / chunk_bytes) as usize;
             let bits = &page[256..];
             assert!(bits[..old_bits / 8].iter().all(|byte| *byte == 0), "{how} {size}: {name}: what was there is");
             let set: u64 = bits.iter().map(|byte| u64::from(byte.count_ones())).sum();
             assert_eq!(set, header.bits() - old_bits as u64, "{how} {size}: {name}");
         }
-        // It is one that assembly takes: what is refused now comes after it.
+        // Assembly accepts the bitmap; the refusal concerns something else.
         let examine = format!("examine {}", MEMBERS.join(" "));
         let before = here.run(&examine).ok().text();
         here.run(&grow.replace(size, "max")).expect(2, &["superblock.resync_offset"]);

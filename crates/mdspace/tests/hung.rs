@@ -1,7 +1,7 @@
-//! A server beside a file that does not answer: what is given to it, and what it has.
+//! A server beside a file on a file system that hangs: as a new member, and as a current one.
 //!
-//! The file that hangs is another server's array, mounted by FUSE, whose server is stopped like a process under a debugger
-//! (SIGSTOP): from then on every request to that file system waits, also that of opening the file.
+//! The file is the array of another server, mounted by FUSE. SIGSTOP stops that server, and then every request to the
+//! file system waits, even opening the file.
 
 mod support;
 
@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use support::nbd::Nbd;
 use support::{Run, Server, Workplace, parsed};
 
-/// A file on a file system that can be made to hang, and goes on when this is dropped.
+/// A file on a file system that can hang. It continues when this value is dropped.
 struct Hanging {
     place: Workplace,
     server: Option<Server>,
 }
 
 impl Hanging {
-    /// `None`, with the reason said, where there is no FUSE.
+    /// `None`, with a message, without FUSE.
     fn new(test: &str) -> Option<Self> {
         if !std::path::Path::new("/dev/fuse").exists() {
             assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{test} did not run: no /dev/fuse");
@@ -52,18 +52,18 @@ impl Hanging {
 impl Drop for Hanging {
     fn drop(&mut self) {
         self.go_on();
-        // Killed it would leave its mount behind.
+        // A killed server would leave its mount.
         self.signal(Signal::TERM);
         if let Some(server) = self.server.take() {
             server.wait();
         }
-        // What hung may have had the file open a moment longer than its server waited.
+        // The process that hung may have kept the file open longer than its server waited.
         let mount = self.place.path().join("mnt");
         drop(std::process::Command::new("fusermount3").args(["-u", "-z", "-q"]).arg(mount).status());
     }
 }
 
-/// Runs a command of the control socket, which has to answer within some seconds.
+/// Runs a control command, which must complete within some seconds.
 #[track_caller]
 fn soon(here: &Workplace, line: &str) -> Run {
     let begun = Instant::now();
@@ -83,7 +83,7 @@ fn while_a_file_that_hangs_is_added_everything_else_is_heard() {
         let words = ["add", hanging.file().to_str().expect("UTF-8"), "--control", "c"].map(str::to_owned);
         let mut add = here.command(&words.each_ref().map(|word| &**word));
         let mut add = add.stderr(std::process::Stdio::piped()).spawn().expect("mdspace starts");
-        // It is under way as soon as another one is told so.
+        // The command is running as soon as another one is refused because of it.
         let begun = Instant::now();
         let mut other = soon(&here, "add another --control c");
         while !other.stderr.contains("busy") && begun.elapsed() < Duration::from_secs(60) {

@@ -1,5 +1,4 @@
-//! The crate as a library: what other programs do with arrays, beside the command on the same members; and its examples,
-//! run as programs.
+//! The library, used beside the command on the same members; and its examples, run as programs.
 
 mod support;
 
@@ -18,7 +17,7 @@ fn paths(here: &Workplace, names: &[&str]) -> Vec<PathBuf> {
     names.iter().map(|name| here.path().join(name)).collect()
 }
 
-/// A RAID-5 of three files, made by the library.
+/// Creates a RAID-5 of three files with the library.
 fn made() -> (Workplace, Vec<PathBuf>) {
     let here = Workplace::new();
     let members = paths(&here, &MEMBERS);
@@ -31,7 +30,7 @@ fn open_to_write(members: &[PathBuf]) -> Array {
     Options::new().write(true).open(members).expect("it opens")
 }
 
-/// Asks until there is an answer: what is waited for happens by itself, and within two minutes on the slowest of machines.
+/// Asks until there is a value. It appears without further action, within two minutes even on a slow machine.
 #[track_caller]
 fn in_time<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(120);
@@ -44,18 +43,18 @@ fn in_time<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Bytes that repeat at no power of two, different for each `seed`.
+/// Bytes that do not repeat at a power of two, different for each `seed`.
 fn pattern(seed: u8, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| (index % 251) as u8 ^ (index / 65_521) as u8 ^ seed).collect()
 }
 
-/// The parts of an error, the member by its file's name.
+/// The parts of an error; the member by its file name.
 fn refusal(error: &Error) -> (ErrorKind, Option<&str>, Option<&str>) {
     let member = error.member().map(|path| path.rsplit('/').next().unwrap_or_default());
     (error.kind(), member, error.field())
 }
 
-/// An example, which cargo builds with the tests, as a program.
+/// An example as a program. Cargo builds it with the tests.
 fn example(here: &Workplace, name: &str, arguments: &[&str]) -> Output {
     let directory = Path::new(env!("CARGO_BIN_EXE_mdspace")).parent().expect("it is in a directory").join("examples");
     let mut command = Command::new(directory.join(name));
@@ -90,7 +89,7 @@ fn what_threads_write_at_odd_places_is_what_the_command_reads_and_what_is_read_w
     array.flush().expect("it is flushed");
     let mut found = vec![1; expected.len()];
     array.read_exact_at(&mut found, 0).expect("it is read");
-    assert!(found == expected, "by the one who wrote");
+    assert!(found == expected, "by the writer");
     assert_eq!(array.close().expect("it closes").state, "clean");
     assert!(here.run("read m2 m0 m1").ok().stdout == expected, "by the command");
     let degraded = Array::open(&members[1..]).expect("it opens");
@@ -136,7 +135,7 @@ fn what_cannot_be_opened_is_refused_by_member_and_field_and_nothing_is_changed()
     Create::new(Level::Raid1).member_bytes(16 << 20).create([&stranger, &here.path().join("s2")]).expect("it is made");
     let damaged = here.path().join("damaged");
     let mut bytes = std::fs::read(m2).expect("a member");
-    bytes[4096 + 72] ^= 1; // the level, and so the checksum is wrong
+    bytes[4096 + 72] ^= 1; // the level, so that the checksum is wrong
     std::fs::write(&damaged, bytes).expect("a file");
     let absent = here.path().join("absent");
     let before = here.contents(&MEMBERS);
@@ -216,7 +215,7 @@ fn an_array_is_a_file_and_a_stream_that_end_where_it_ends() {
     assert_eq!(last.ok().stdout, b"the ", "a dropped array was flushed and closed");
 }
 
-/// What `examine` says of the members' state, whoever has them.
+/// The members' states according to `examine`, which also reads members in use.
 fn state(here: &Workplace) -> String {
     let report = parsed(&here.run("examine --json m0 m1 m2").ok().text());
     report["arrays"][0]["status"]["state"].as_str().expect("a state").to_owned()
@@ -234,7 +233,7 @@ fn an_array_that_is_open_is_marked_clean_whenever_it_is_idle_and_when_it_is_drop
     assert_eq!(state(&here), "clean");
 }
 
-/// Where the test below has its own second process write and die.
+/// The directory in which the second process of the test below writes and dies.
 const DIES_IN: &str = "MDSPACE_TEST_DIES_IN";
 
 #[test]
@@ -256,7 +255,7 @@ fn a_process_that_dies_leaves_what_it_flushed_and_the_next_to_write_resyncs() {
     assert!(error.advice().is_some_and(|advice| advice.contains("force")), "{error}");
     drop(Options::new().force(true).open(&members[1..]).expect("it is taken if it has to be"));
 
-    // The ring of a process that was killed lets go of its members some time after it.
+    // The kernel closes the members of a killed process some time later.
     let array = in_time("free", || match Options::new().write(true).open(&members) {
         Ok(array) => Some(array),
         Err(error) if error.reason().contains("in use") => None,
@@ -341,7 +340,7 @@ fn the_example_rescues_what_can_be_read_and_names_what_cannot() {
     run(&["other", "m0"], 2, &["too few members"]);
     run(&[], 2, &["usage"]);
 
-    // What one member holds has rotted, and another is gone: what both held is lost, and nothing else.
+    // One member has corrupt blocks, and another is missing: data is lost only where both are needed.
     let report = parsed(&here.run("examine --json m0 m1 m2").ok().text());
     let data_at = report["members"][0]["data_at"].as_u64().expect("a number");
     let member = std::fs::File::options().write(true).open(here.path().join("m0")).expect("a member");

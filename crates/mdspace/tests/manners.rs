@@ -1,7 +1,7 @@
-//! How the command treats who is in front of it: warnings of holes, names of any bytes, other users' files, fingers that know
-//! mdadm.
+//! Warnings and refusals that protect the user: holes in images, file names of any bytes, files of other users, mdadm's
+//! options.
 //!
-//! A black box over the command. What is overwritten has tests of its own (overwriting.rs).
+//! A black-box test of the command. overwriting.rs tests the protection of existing data.
 
 mod support;
 
@@ -13,7 +13,7 @@ use support::{Server, Workplace, parsed};
 
 const MEMBER_BYTES: u64 = 8 << 20;
 
-/// Bytes without a run of zeros, different in each place.
+/// Bytes without a run of zeros, different at each position.
 fn noise(bytes: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut noise = Vec::with_capacity(bytes + 8);
@@ -25,7 +25,7 @@ fn noise(bytes: usize) -> Vec<u8> {
     noise
 }
 
-/// Writes zeros over part of a member, or makes a hole there.
+/// Writes zeros over a part of a member, or punches a hole there.
 fn lose(here: &Workplace, name: &str, at: u64, bytes: u64, as_hole: bool) {
     let file = std::fs::File::options().write(true).open(here.path().join(name)).expect("a member");
     match as_hole {
@@ -62,7 +62,7 @@ fn zeros_that_the_others_contradict_are_warned_of_by_member_and_place() {
             let read = here.run(&format!("read {members} --length 4096 --output after"));
             read.expect(0, &["WARN", "b: bytes 5242880 to 5275647 are zeros", "leave that member out"]);
             assert!(!read.stderr.contains(" a: bytes") && !read.stderr.contains("one of"), "{shape}: {}", read.stderr);
-            // Short ones may be data; what is left out warns of nothing.
+            // A short run may be data; a member that is left out causes no warning.
             let rest = members.replace('b', "");
             let read = here.run(&format!("read {rest} --length 4096 --output without"));
             assert!(!read.ok().stderr.contains("zeros"), "{shape}: {}", read.stderr);
@@ -92,7 +92,7 @@ fn a_hole_of_a_large_sparse_image_is_found_and_the_server_warns_of_it() {
     here.run_with("write a b c --offset 7G", &noise(16 << 20)).ok();
     let examined = parsed(&here.run("examine --json a b c").ok().text());
     let data = examined["members"][0]["data_at"].as_u64().expect("bytes");
-    // The member's bytes in the middle of what was written.
+    // The member's bytes in the middle of the written data.
     lose(&here, "c", data + (7 << 29) + (3 << 20), 256 << 10, true);
     let log = std::fs::File::create(here.path().join("log")).expect("a file");
     let mut command = here.command(&["serve", "a", "b", "c"]);
@@ -104,7 +104,7 @@ fn a_hole_of_a_large_sparse_image_is_found_and_the_server_warns_of_it() {
     assert_eq!(server.wait(), Some(0));
 }
 
-/// Runs the command with any bytes as words.
+/// Runs the command with arguments of any bytes.
 fn run(here: &Workplace, words: &[&[u8]]) -> (Option<i32>, String) {
     let mut command = here.command(&[]);
     command.args(words.iter().map(|word| OsStr::from_bytes(word))).stdin(Stdio::null());
@@ -258,7 +258,7 @@ fn members_of_more_than_100_gib_get_a_bitmap_unless_it_is_declined() {
         let run = here.run(&format!("create {options} --json a b"));
         let status = parsed(&run.ok().text());
         assert_eq!(status["bitmap"].is_object(), has_bitmap, "{options}");
-        assert_eq!(run.stderr.contains("--bitmap none makes none"), has_bitmap, "{options}: {}", run.stderr);
+        assert_eq!(run.stderr.contains("--bitmap none turns it off"), has_bitmap, "{options}: {}", run.stderr);
     }
 }
 
@@ -282,7 +282,7 @@ fn mdadms_options_get_the_line_to_type_and_nothing_that_only_looked_is_told_to_c
         assert!(!run.expect(2, &[]).stderr.contains(changing), "{line}: {}", run.stderr);
     }
     here.run("remov a").expect(2, &["'remove'"]);
-    here.run("serve --scan data --config /dev/null").expect(2, &["data: ", "it has none"]);
+    here.run("serve --scan data --config /dev/null").expect(2, &["data: ", "it has no ARRAY line"]);
 }
 
 #[test]

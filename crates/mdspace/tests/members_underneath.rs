@@ -1,7 +1,7 @@
-//! Members that change underneath a server: they have no room, become shorter, are removed or replaced; and a log that cannot be
-//! written. A black box over the command, on files.
+//! Members that change under a running server: their file system is full, they become shorter, are removed or replaced;
+//! and a log that cannot be written. A black-box test of the command, on files.
 //!
-//! No room is a limit on the length of files here, which needs no file system of its own: to the engine it is the same.
+//! A limit on the length of files stands for a full file system; the engine treats them alike.
 
 mod support;
 
@@ -15,7 +15,7 @@ use support::{Server, Workplace, parsed};
 const MEMBERS: [&str; 3] = ["a", "b", "c"];
 const PIECE: u64 = 64 << 10;
 
-/// NBD's error for no room.
+/// NBD's error for a full device.
 const NO_SPACE: u32 = 28;
 
 fn pattern(at: u64) -> Vec<u8> {
@@ -28,7 +28,7 @@ fn serve(here: &Workplace, level: &str, more: &str) -> (Server, Nbd) {
     (server, Nbd::connect(here.path().join("nbd.socket").to_str().expect("a path")))
 }
 
-/// Files of the server's cannot be longer than this.
+/// The server's files cannot be longer than this.
 fn limit(server: &Server, bytes: Option<u64>) {
     let pid = Pid::from_child(&server.child);
     prlimit(Some(pid), Resource::Fsize, Rlimit { current: bytes, maximum: None }).expect("our own process");
@@ -99,7 +99,7 @@ fn a_member_that_becomes_shorter_is_given_up_and_never_made_long_again() {
         let (server, mut nbd) = serve(&here, level, "");
         let places: Vec<u64> = (0..nbd.bytes / PIECE).map(|number| number * PIECE).collect();
         places.iter().for_each(|at| assert_eq!(put(&mut nbd, *at), Ok(()), "{context}"));
-        // Parity is to be relied on before a member goes.
+        // Parity must be valid before a member is lost.
         while parsed(&here.run("status --json").ok().text())["in_agreement"] == false {
             std::thread::yield_now();
         }
@@ -194,6 +194,6 @@ fn a_limit_on_the_length_of_files_ends_nothing_without_a_word() {
 fn members_that_can_outgrow_their_file_system_are_said_to() {
     let here = Workplace::new();
     let made = here.run("create --level 1 --size 8T a b");
-    made.expect(0, &["note: a: members that are sparse files", "16.0 TiB more", "free"]);
+    made.expect(0, &["note: a: sparse members", "16.0 TiB more", "free"]);
     assert!(here.run("create --level 1 --size 8M c d").ok().stderr.is_empty(), "these fit");
 }

@@ -1,8 +1,7 @@
-//! Garbage on the NBD socket of an array that is served: whatever a client sends, others are served on, and no byte
-//! changes on any member.
+//! Garbage on the NBD socket of a served array: the server keeps serving other clients, and no byte of any member
+//! changes.
 //!
-//! A black box over the command. What each answer is, is the matter of mdspace-export's tests; that no bytes at all bring a
-//! decoder down, of its fuzz targets.
+//! A black-box test of the command. The tests of mdspace-export check the replies, and its fuzz targets the decoders.
 
 mod support;
 
@@ -18,24 +17,24 @@ use support::{Server, Workplace};
 
 const MEMBERS: [&str; 3] = ["a", "b", "c"];
 
-/// What a client that is right says first: its flags, and that it wants the default export.
+/// The valid beginning of a client: its flags, and the option for the default export.
 const HANDSHAKE: [u8; 20] = *b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0";
 
-/// A server lets go of a client that has hung up well before that.
+/// A server closes the connection of a client that has disconnected well before that.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An option and its data, with a length that may lie.
+/// An option and its data, with a length that may be wrong.
 fn option(number: u32, bytes: u32, data: &[u8]) -> Vec<u8> {
     [&HANDSHAKE[..4], b"IHAVEOPT", &number.to_be_bytes(), &bytes.to_be_bytes(), data].concat()
 }
 
-/// A request, right or not.
+/// A request, valid or not.
 fn request(flags: u16, kind: u16, at: u64, bytes: u32) -> Vec<u8> {
     let numbers = [&flags.to_be_bytes()[..], &kind.to_be_bytes(), &[7; 8], &at.to_be_bytes(), &bytes.to_be_bytes()];
     [&0x2560_9513_u32.to_be_bytes()[..], &numbers.concat()].concat()
 }
 
-/// Bytes without sense, the same for the same seed.
+/// Random bytes, the same for the same seed.
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let next =
         |state: &u64| Some(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
@@ -43,7 +42,7 @@ fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     states.skip(1).map(|state| (state >> 56) as u8).take(bytes).collect()
 }
 
-/// What is sent from the first byte on.
+/// Garbage from the first byte on.
 fn handshakes() -> Vec<(String, Vec<u8>)> {
     let mut all = vec![
         ("nothing".to_owned(), Vec::new()),
@@ -64,7 +63,7 @@ fn handshakes() -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// What is sent behind a handshake; `bytes` are those of the array.
+/// Garbage behind a valid handshake, for an array of `bytes`.
 fn requests(bytes: u64) -> Vec<(String, Vec<u8>)> {
     let payload = [0xee; 8192];
     let write = [&request(0, 1, 0, 8192)[..], &payload].concat();
@@ -92,11 +91,11 @@ fn requests(bytes: u64) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// Sends it all, and hangs up; the server has to do the same.
+/// Sends all bytes and disconnects; the server must disconnect, too.
 fn throw(socket: &str, what: &str, garbage: &[u8]) {
-    let mut stream = UnixStream::connect(socket).unwrap_or_else(|error| panic!("{what}: nobody listens: {error}"));
+    let mut stream = UnixStream::connect(socket).unwrap_or_else(|error| panic!("{what}: no server listens: {error}"));
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket has one");
-    // It may be hung up on before it has said everything.
+    // The server may disconnect before everything is sent.
     drop(stream.write_all(garbage));
     drop(stream.shutdown(Shutdown::Write));
     if let Err(error) = stream.read_to_end(&mut Vec::new()) {
@@ -123,11 +122,11 @@ fn whatever_a_client_sends_others_are_served_and_no_member_changes() {
         let before = hashes(&here);
         let line = format!("serve a b c --nbd unix:nbd.socket {how}");
         let mut command = here.command(&line.split_whitespace().collect::<Vec<_>>());
-        command.stderr(Stdio::null()); // it has much to say of each
+        command.stderr(Stdio::null()); // it logs every connection
         let server = Server::start(command);
         let socket = here.path().join("nbd.socket").display().to_string();
         let bytes = Nbd::connect(&socket).bytes;
-        // Somebody who was there before it all.
+        // A client that connected before the garbage.
         let mut witness = Nbd::connect(&socket);
         for (what, garbage) in handshakes() {
             throw(&socket, &what, &garbage);

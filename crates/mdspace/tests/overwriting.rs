@@ -1,7 +1,8 @@
-//! What would be overwritten: members that carry a superblock, or what may be one, or what others left there, are taken by
-//! `create`, `add` and `replace` only with `--force`, and `read --output` takes no file that holds anything; and what a command says that failed when something was changed already.
+//! Protection from overwriting: `create`, `add` and `replace` need `--force` for members with a superblock, a possible
+//! superblock or other data, and `read --output` refuses files with data. Also the messages of commands that fail after
+//! a change.
 //!
-//! A black box over the command. Places that cannot be read, and power that goes, are the simulated world's matter.
+//! A black-box test of the command. The simulator tests unreadable blocks and power cuts.
 
 mod support;
 
@@ -9,17 +10,17 @@ use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 use support::{Server, Workplace, parsed};
 
-/// md's magic, as it is on disk.
+/// md's magic, as on disk.
 const MAGIC: [u8; 4] = 0xa92b_4efc_u32.to_le_bytes();
 
 const MEMBER_BYTES: u64 = 8 << 20;
 
-/// Where superblocks are on such a member, by version.
+/// Positions of superblocks on such a member, by version.
 const PLACES: [(&str, u64); 4] =
     [("0.90", MEMBER_BYTES - (64 << 10)), ("1.0", MEMBER_BYTES - (8 << 10)), ("1.1", 0), ("1.2", 4096)];
 
-/// What a member carries: an array's superblock of this version, if there is one, the bytes written at a place, and the
-/// field that is named.
+/// The content of a member: a superblock of this version, if there is one; bytes at a position; and the field that the
+/// refusal names.
 type Claim = (&'static str, Option<&'static str>, u64, &'static [u8], &'static str);
 
 const CLAIMS: [Claim; 11] = [
@@ -42,14 +43,14 @@ const CLAIMS: [Claim; 11] = [
     ("magic alone, 1.2", None, PLACES[3].1, &MAGIC, "superblock.major_version"),
 ];
 
-/// Makes the file anew.
+/// Creates the file anew.
 fn member(here: &Workplace, name: &str, bytes: u64) -> std::fs::File {
     let file = std::fs::File::create(here.path().join(name)).expect("a directory of our own");
     file.set_len(bytes).expect("a file can be long");
     file
 }
 
-/// A member that carries a claim.
+/// A member with a superblock or a part of one.
 fn claim(here: &Workplace, name: &str, version: Option<&str>, at: u64, bytes: &[u8]) {
     let file = member(here, name, MEMBER_BYTES);
     if let Some(version) = version {
@@ -100,7 +101,7 @@ fn a_claimed_member_joins_an_array_only_by_force() {
     assert_eq!(server.wait(), Some(0));
 }
 
-/// What others left on a member of [`MEMBER_BYTES`]: the words that name it, its bytes, and where they lie.
+/// Data of other programs on a member of [`MEMBER_BYTES`]: words of its name, its bytes and their position.
 const OTHERS: [(&str, &[u8], u64); 14] = [
     ("ext4", b"\x53\xef", 1080),
     ("XFS", b"XFSB", 0),
@@ -118,7 +119,7 @@ const OTHERS: [(&str, &[u8], u64); 14] = [
     ("unknown kind", b"shopping list: milk", 0),
 ];
 
-/// A member that holds what others left there.
+/// A member with data of another program.
 fn hold(here: &Workplace, name: &str, bytes: &[u8], at: u64) {
     member(here, name, MEMBER_BYTES).write_all_at(bytes, at).expect("it is long enough");
 }
@@ -137,7 +138,7 @@ fn what_others_left_on_a_member_is_made_into_a_new_array_only_by_force() {
             assert!(!here.path().join("new").exists(), "{what}: a file was left");
         }
         let said = here.run("create --level 1 --force free held");
-        said.expect(0, &["note: held: holds ", what, "note: what free holds is copied over the other members"]);
+        said.expect(0, &["note: held: holds ", what, "note: the data of free is copied over the other members"]);
     }
 }
 
@@ -169,7 +170,7 @@ fn what_real_programs_make_is_known_by_name_and_what_they_never_touched_is_free(
         ("ext2, ext3 or ext4", "mkfs.ext4 -q -F made".to_owned()),
         ("swap space", "mkswap made".to_owned()),
         ("a GPT partition table", sfdisk("gpt")),
-        // Of the first copy nothing is left.
+        // The first copy is erased.
         (
             "the second copy of a GPT",
             format!("{} && dd if=/dev/zero of=made bs=4k count=9 conv=notrunc", sfdisk("gpt")),
@@ -186,7 +187,7 @@ fn what_real_programs_make_is_known_by_name_and_what_they_never_touched_is_free(
         here.run("create --level 1 made missing").expect(2, &["made: holds ", what]);
         assert!(here.contents(&["made"]) == before, "{what}: bytes changed");
     }
-    std::fs::write(here.path().join("notes.txt"), "a letter to somebody, of some length. ".repeat(1000))
+    std::fs::write(here.path().join("notes.txt"), "a letter to a friend, of some length. ".repeat(1000))
         .expect("a file");
     here.run("create --level 1 notes.txt missing").expect(2, &["notes.txt: holds data of an unknown kind"]);
     member(&here, "free", MEMBER_BYTES);
@@ -218,9 +219,9 @@ fn read_writes_over_nothing_that_is_not_to_be_lost() {
         }
     }
     for (output, words) in [
-        ("notes", "notes: is there already, and holds data"),
-        ("image", "image: is there already, and holds an ext2"),
-        ("late", "late: is there already, and holds data"),
+        ("notes", "notes: exists already, and holds data"),
+        ("image", "image: exists already, and holds an ext2"),
+        ("late", "late: exists already, and holds data"),
     ] {
         for option in ["", " --force"] {
             let line = format!("read a b --length 4096 --output {output}{option}");
@@ -229,7 +230,7 @@ fn read_writes_over_nothing_that_is_not_to_be_lost() {
     }
     assert!(here.contents(&names) == before, "bytes changed");
     let held = std::fs::File::open(here.path().join("notes")).expect("it is there");
-    held.lock().expect("nobody has it");
+    held.lock().expect("it is not locked");
     here.run("read a b --length 4096 --output notes --overwrite").expect(2, &["notes: in use by another program"]);
     drop(held);
     for output in ["new", "empty", "sparse", "notes --overwrite", "image --overwrite", "/dev/null"] {
@@ -260,7 +261,7 @@ fn no_superblock_of_another_version_is_left_beside_a_new_one() {
     }
 }
 
-/// The command with a limit on the files that it may write: what lies behind it fails, as on a disk that gives way.
+/// The command with a limit on the length of files: writes behind it fail, as on a failing disk.
 fn limited(here: &Workplace, kib: u64, line: &str) -> std::process::Command {
     let own = here.command(&[]);
     let mut command = std::process::Command::new("bash");
@@ -284,7 +285,7 @@ fn a_member_that_fails_while_an_array_is_made_is_not_well_and_what_was_changed_i
     }
     assert!(here.contents(&["short"])[0].iter().any(|byte| *byte != 0), "the first member was written to");
 
-    // Of files that were made nothing is left, so that nothing was changed.
+    // The new files are removed, so nothing was changed.
     let line = "create --level linear --metadata 1.0 --size 8M new newer";
     let output = limited(&here, 4096, line).stdin(Stdio::null()).output().expect("bash starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -321,7 +322,8 @@ fn a_setting_that_is_refused_after_another_was_made_says_so() {
     here.run("create --level 5 --chunk 64K --size 8M --integrity a b c").ok();
     let server = Server::of(&here, "serve a b c");
     here.run("set integrity=on").expect(2, &["refused: ", "has checksums already"]);
-    here.run("set bitmap=internal integrity=on").expect(1, &["has checksums already", "set before it: bitmap"]);
+    here.run("set bitmap=internal integrity=on")
+        .expect(1, &["has checksums already", "settings changed before: bitmap"]);
     here.run("stop").ok();
     assert_eq!(server.wait(), Some(0));
 }

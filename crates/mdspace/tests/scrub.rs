@@ -1,4 +1,4 @@
-//! `scrub`: what it says, what it changes, how it ends.
+//! `scrub`: its report, its changes and its exit status.
 
 mod support;
 
@@ -41,7 +41,7 @@ fn a_check_changes_nothing_and_a_repair_only_what_is_wrong() {
     here.run("scrub a b c d e").ok();
 }
 
-/// Blocks of several members that are wrong: alone in their rows, and together, so that no other can make them good.
+/// Wrong blocks of several members: alone in their rows, and together, so that they cannot be reconstructed.
 fn spoil_all_kinds(here: &Workplace, members: &[&str]) {
     (0..40).for_each(|number| spoil(here, members[1], (3 << 20) + number * 20_480));
     members.iter().for_each(|member| spoil(here, member, 5 << 20));
@@ -128,15 +128,15 @@ fn what_reads_heal_is_told_apart_from_errors_and_makes_no_member_leave() {
 #[test]
 fn a_check_learns_no_checksum_and_a_repair_does() {
     let here = Workplace::new();
-    // What was there before is not known to be zeros, whatever it is.
+    // The contents of existing files are unknown, even if they are zeros.
     MEMBERS[..3].iter().for_each(|member| std::fs::write(here.path().join(member), vec![0; 8 << 20]).expect("room"));
     here.run("create --level 5 --integrity --assume-clean --chunk 64K a b c").ok();
     let before = here.contents(&MEMBERS[..3]);
     let text = here.run("scrub a b c").ok().text();
-    assert!(text.contains("are unknown; `mdspace scrub --repair` learns them"), "{text}");
+    assert!(text.contains("have no known checksum; `mdspace scrub --repair` stores it"), "{text}");
     assert!(here.contents(&MEMBERS[..3]) == before, "a check wrote");
-    assert!(here.run("scrub --repair a b c").ok().text().contains("were unknown, and are learned"));
-    assert!(!here.run("scrub a b c").ok().text().contains("unknown"), "what was learned is not kept");
+    assert!(here.run("scrub --repair a b c").ok().text().contains("had no known checksum; it is stored now"));
+    assert!(!here.run("scrub a b c").ok().text().contains("no known checksum"), "the checksums were not kept");
     spoil(&here, "b", 5 << 20);
     let run = here.run("scrub a b c");
     run.expect(1, &["1 rows were found wrong"]);
@@ -146,8 +146,8 @@ fn a_check_learns_no_checksum_and_a_repair_does() {
 #[test]
 fn advice_names_md_s_choice_only_where_nothing_can_decide() {
     for (shape, integrity, spoilt, advised) in [
-        ("5 --chunk 64K", "", &["b"][..], Some("makes parity anew from the data as it is")),
-        ("1", "", &["b"], Some("puts the first copy over the others")),
+        ("5 --chunk 64K", "", &["b"][..], Some("computes parity from the data as it is")),
+        ("1", "", &["b"], Some("writes the first copy over the others")),
         ("6 --chunk 64K", "", &["b"], None),
         ("5 --chunk 64K", "--integrity", &["b"], None),
         ("5 --chunk 64K", "--integrity", &["a", "b"], None),
@@ -182,7 +182,7 @@ fn what_cannot_be_scrubbed_is_refused_with_nothing_changed() {
     here.run("scrub c d e --resume").expect(2, &["no scrub of this array was interrupted"]);
     here.run("scrub c d e --pause").expect(2, &["cannot be used with"]);
     here.run("scrub").expect(2, &["no array of yours is being served"]);
-    // What was being written to when its server was killed is not resynced before the refusal either.
+    // A refusal does not resync an array whose server was killed during a write.
     for (shape, grown) in
         [("5 --chunk 64K", "--raid-devices 4"), ("10 --chunk 64K", "--raid-devices 4"), ("1", "--size 64K")]
     {
@@ -211,7 +211,7 @@ fn what_cannot_be_scrubbed_is_refused_with_nothing_changed() {
     }
 }
 
-/// Makes a superblock of version 1.2 say that the array is dirty, with a right checksum.
+/// Marks the array dirty in a superblock 1.2, with a valid checksum.
 fn make_dirty(here: &Workplace, member: &str) {
     let file = std::fs::File::options().read(true).write(true).open(here.path().join(member)).expect("a member");
     let mut superblock = [0; 4096];

@@ -1,4 +1,4 @@
-//! An array behind its sockets: found, asked, changed and stopped.
+//! A served array: the control commands, settings, exports and the end of the server.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn a_server_is_found_tells_its_state_loses_a_member_and_stops_clean() {
     assert_eq!((&status["level"], &status["in_sync"]), (&"raid5".into(), &3.into()));
     let nbd = status["served"]["nbd"].as_str().expect("an address");
     let socket = nbd.strip_prefix("nbd+unix:///?socket=").expect("a unix socket");
-    drop(UnixStream::connect(socket).expect("somebody listens"));
+    drop(UnixStream::connect(socket).expect("the server listens"));
 
     here.run("serve a b c").expect(2, &["in use by"]);
     here.run("write a b c").expect(2, &["a: in use by"]);
@@ -51,8 +51,8 @@ fn a_client_that_disconnects_with_writes_pending_loses_nothing_that_was_answered
     let nbd = status["served"]["nbd"].as_str().expect("an address");
     let socket = nbd.strip_prefix("nbd+unix:///?socket=").expect("a unix socket").to_owned();
 
-    // A stream that fills no stripe, another that fills some, and pages far apart; each client hangs up in
-    // the midst of a payload.
+    // A stream that fills no stripe, one that fills some, and scattered pages. Each client disconnects in the middle of
+    // a payload.
     let (mut answered, mut begun) = (Vec::new(), Vec::new());
     for (first, step, count) in [(1, 1, 20), (64, 1, 90), (256, 7, 64)] {
         let places: Vec<u64> = (0..count).map(|number| (first + number * step) * PAGE as u64).collect();
@@ -97,11 +97,11 @@ fn a_server_locks_the_memory_that_it_uses_and_an_idle_one_hardly_any() {
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     };
     let idle = locked_kib();
-    // 2 MiB to begin with; what it does at its start may take a little more.
+    // 2 MiB at first; the server's start may take a little more.
     assert!(idle < 8 << 10, "{idle} KiB");
     Nbd::connect(here.path().join("nbd.socket").to_str().expect("a path")).read(0, 12 << 20);
     let used = locked_kib();
-    // Others may have a limit on locked memory.
+    // Users other than root may have a limit on locked memory.
     assert!(used > idle || !rustix::process::geteuid().is_root(), "{idle} KiB and then {used}");
     here.run("stop").ok();
     assert_eq!(server.wait(), Some(0));
@@ -123,8 +123,8 @@ fn settings_change_while_it_works_and_bad_ones_change_nothing() {
         ("stripe-size=128K", &["stripe-size: 131072 bytes"]),
         ("stripe-size=much", &["stripe-size: `much` is not a unit"]),
         ("stripe-size=", &["stripe-size: expected a size"]),
-        ("strip-size=4K", &["strip-size: there is no such setting", "stripe-size"]),
-        ("stripe-size=4K zeal=9", &["zeal: there is no such setting"]),
+        ("strip-size=4K", &["strip-size: unknown setting", "stripe-size"]),
+        ("stripe-size=4K zeal=9", &["zeal: unknown setting"]),
     ] {
         here.run(&format!("set {pairs}")).expect(2, words);
         assert_eq!(stripe_size(), 65536, "{pairs}");
@@ -137,7 +137,7 @@ fn settings_change_while_it_works_and_bad_ones_change_nothing() {
     here.run("serve d e --stripe-size 4K").expect(2, &["without parity"]);
 }
 
-/// Of the array that is served here.
+/// The status of the array that is served here.
 fn bitmap(here: &Workplace) -> Value {
     parsed(&here.run("status --json").ok().text())["bitmap"].clone()
 }
@@ -151,7 +151,11 @@ fn a_bitmap_in_a_new_file_is_used_outlives_the_server_and_is_out_of_date_once_re
     let file = path.display().to_string();
     let server = Server::of(&here, "serve a b c --nbd unix:nbd.socket");
     let text = here.run(&format!("set bitmap={file}:64K")).ok().text();
-    for words in ["64 KiB chunk", &format!("file: {file}\n"), &format!("next: from now on, add --bitmap {file} ")] {
+    for words in [
+        "64 KiB chunk",
+        &format!("file: {file}\n"),
+        &format!("next: from now on, serve the array with --bitmap {file}"),
+    ] {
         assert!(text.contains(words), "{words}: {text}");
     }
     let made = path.metadata().expect("it is there");
@@ -206,11 +210,16 @@ fn a_file_for_a_bitmap_that_is_refused_is_not_made_and_changes_nothing() {
     for (value, words) in [
         (
             "bits",
-            &["bitmap: \"bits\" is no bitmap", "next: values: none, internal[:CHUNK], or /FILE[:CHUNK]"] as &[&str],
+            &["bitmap: \"bits\" is not a bitmap", "next: values: none, internal[:CHUNK], or /FILE[:CHUNK]"]
+                as &[&str],
         ),
         (
             "./bits",
-            &["bitmap: \"./bits\" is not absolute", "another directory", "next: give the file's path from / on"],
+            &[
+                "bitmap: \"./bits\" is not absolute",
+                "another directory",
+                "next: give the absolute path, beginning with /",
+            ],
         ),
         ("./bits:64K", &["\"./bits\" is not absolute"]),
         ("HERE/a", &["/a: exists already", "next: name a new file"]),
@@ -221,7 +230,7 @@ fn a_file_for_a_bitmap_that_is_refused_is_not_made_and_changes_nothing() {
         ("HERE/bits:12K", &["12288"]),
         ("HERE/bits:1K", &["1024"]),
         ("HERE/bits:4G", &["4294967296"]),
-        ("HERE/bits zeal=9", &["zeal: there is no such setting"]),
+        ("HERE/bits zeal=9", &["zeal: unknown setting"]),
     ] {
         refuses(value, words);
         assert_eq!(bitmap(&here), Value::Null, "{value}");
@@ -277,7 +286,7 @@ fn a_warning_is_a_line_of_json_where_that_is_asked_for_and_of_plain_text_where_n
         command.stderr(std::fs::File::create(&log).expect("a file"));
         let server = Server::start(command);
         let socket = server.word("nbd+unix").split_once("socket=").expect("a unix socket").1.to_owned();
-        let mut stranger = UnixStream::connect(socket).expect("somebody listens");
+        let mut stranger = UnixStream::connect(socket).expect("the server listens");
         stranger.write_all(&[0xff; 64]).expect("it listens");
         stranger.read_to_end(&mut Vec::new()).expect("it hangs up");
         here.run("stop").ok();
@@ -367,7 +376,7 @@ fn churn(socket: &str, region: std::ops::Range<u64>, salt: u8) {
             client.request(1, place * PAGE, PAGE as u32, &page(*place, turn));
             assert_eq!(client.reply(), place * PAGE);
         }
-        // Of many stripes.
+        // Longer than many stripes.
         let long = vec![salt; 9 << 20];
         client.request(1, region.start * PAGE, long.len() as u32, &long);
         client.reply();
@@ -421,7 +430,7 @@ fn addresses_that_others_reach_are_refused() {
         ("--tls require", &["--tls-certificates"] as &[&str]),
         ("--tls on", &["--tls-certificates"]),
         ("--tls-verify-peer", &["--tls-certificates"]),
-        ("--tls-certificates .", &["--tls-certificates: nothing goes through TLS"]),
+        ("--tls-certificates .", &["--tls-certificates: TLS is off"]),
         ("--shards 2", &["--shards", "one thread"]),
         ("--tls require --tls-certificates .", &["./server-cert.pem: No such file"]),
     ] {
@@ -436,7 +445,7 @@ fn addresses_that_others_reach_are_refused() {
     here.run("examine a b").ok();
 }
 
-/// A kernel with the driver has a test of its own, tests/vm/ublk.sh.
+/// tests/vm/ublk.sh tests a kernel with the driver.
 #[test]
 fn a_block_device_that_cannot_be_had_is_refused_with_what_to_do() {
     if std::fs::exists("/dev/ublk-control").unwrap_or(true) {
@@ -447,7 +456,7 @@ fn a_block_device_that_cannot_be_had_is_refused_with_what_to_do() {
     let before = std::fs::read(here.path().join("a")).expect("a member");
     let reason = match cfg!(feature = "ublk") {
         true => &["--ublk: this kernel has no ublk driver", "modprobe ublk_drv", "--fuse and a loop device"],
-        false => &["--ublk: this build leaves it out", "--features ublk", "--fuse and a loop device"],
+        false => &["--ublk: this build does not include it", "--features ublk", "--fuse and a loop device"],
     };
     here.run("serve a b --ublk").expect(2, reason);
     assert!(before == std::fs::read(here.path().join("a")).expect("a member"), "nothing is changed");
@@ -477,7 +486,7 @@ fn a_served_array_is_scrubbed_beside_its_clients_and_goes_on_with_it_after_a_res
     here.run("set sweep-window=auto").ok();
     here.run("scrub --window 64K").expect(2, &["MEMBER"]);
 
-    // Slow enough to be caught in the middle, and taken up by the next server.
+    // Slow enough to stop the server in the middle of the scrub, which the next server continues.
     here.run("set sync-speed-min=64K sync-speed-max=64K").ok();
     here.run("scrub --repair --no-wait").ok();
     here.run("scrub").expect(2, &["under way"]);
@@ -497,7 +506,7 @@ fn a_served_array_is_scrubbed_beside_its_clients_and_goes_on_with_it_after_a_res
     assert_eq!(server.wait(), Some(0));
 }
 
-/// Makes members longer, as whoever gave them more room does.
+/// Enlarges the members' files.
 fn lengthen(here: &Workplace, members: &[&str]) {
     for member in members {
         let file = std::fs::File::options().write(true).open(here.path().join(member)).expect("a member");

@@ -1,4 +1,4 @@
-//! Bytes in and out of arrays in image files, with no server.
+//! `read` and `write` on arrays in image files, without a server.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use support::Workplace;
 
-/// What is created, and which members may be lost afterwards.
+/// The shapes of arrays, and the members that each can lose.
 const SHAPES: [(&str, &[&str]); 12] = [
     ("--level linear a b c", &[]),
     ("--level 0 --chunk 64K a b c", &[]),
@@ -23,7 +23,7 @@ const SHAPES: [(&str, &[&str]); 12] = [
     ("--level 10 --chunk 64K --layout o2 a b c", &["b"]),
 ];
 
-/// Bytes that repeat at no power of two.
+/// Bytes that do not repeat at a power of two.
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| (index % 251) as u8 ^ (index / 65_521) as u8).collect()
 }
@@ -59,19 +59,19 @@ fn what_is_written_at_odd_places_is_read_back_whole_and_degraded_and_nothing_els
 fn a_write_that_is_interrupted_leaves_a_clean_array_with_what_was_read_until_then() {
     let here = Workplace::new();
     here.run("create --level 5 --chunk 64K --size 80M a b missing").ok();
-    let first = pattern((64 << 20) + 12_345); // more than is read ahead
+    let first = pattern((64 << 20) + 12_345); // longer than the read-ahead
     let mut command = here.command(&["write", "a", "b"]);
     let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let mut stdin = child.stdin.take().expect("a pipe");
     stdin.write_all(&first).expect("it reads on");
-    stdin.write_all(&first[..1 << 20]).expect("it reads on"); // so what is before that was taken out of the pipe
+    stdin.write_all(&first[..1 << 20]).expect("it reads on"); // so the bytes before were read from the pipe
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
     let output = child.wait_with_output().expect("it ends");
     drop(stdin);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && said.contains("interrupted"), "{:?}: {said}", output.status);
-    // A degraded array that is not clean would be refused.
+    // A dirty and degraded array would be refused.
     let read = here.run(&format!("read a b --length {}", first.len())).ok().stdout.clone();
     assert!(read == first, "other bytes");
 }

@@ -1,5 +1,5 @@
-//! A served array watched in every way there is: figures that add up, events that reach whoever is to be told, a
-//! screen on a pseudo-terminal, sockets handed over by a parent.
+//! Commands and interfaces that watch a served array: measures, events, `top` on a pseudo-terminal; and socket
+//! activation.
 
 mod support;
 
@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use support::{Server, Workplace, parsed};
 
-/// Bytes in over NBD, by nbdcopy.
+/// Writes bytes with nbdcopy.
 fn copy_in(here: &Workplace, server: &Server, bytes: usize) {
     std::fs::write(here.path().join("data"), vec![7; bytes]).expect("a file");
     let copied =
@@ -32,7 +32,7 @@ fn what_is_counted_adds_up_to_what_was_written() {
     let members = measures["members"].as_array().expect("a list");
     assert_eq!(members.iter().map(|member| &member["name"]).collect::<Vec<_>>(), ["a", "b", "c"]);
     let written = |why: &str| members.iter().filter_map(|member| member["reasons"][why]["bytes"].as_u64()).sum::<u64>();
-    // Data and as much parity as goes with it, whether in full stripes or not.
+    // The data and its parity, in full stripes or not.
     assert_eq!(written("stripe") + written("data") + written("parity"), (1 << 20) * 3 / 2);
     assert!(written("superblock") > 0 && written("intent") > 0, "{measures}");
     for member in members {
@@ -82,9 +82,9 @@ fn a_trace_names_each_transfer_and_its_reason() {
     }
 }
 
-/// One request; its status and body.
+/// Sends a request; returns the reply's status and body.
 fn http(address: &str, request: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    let mut stream = TcpStream::connect(address).expect("the server listens");
     stream.write_all(request.as_bytes()).expect("it is taken");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("text");
@@ -99,7 +99,7 @@ fn prometheus_reads_and_only_the_token_changes() {
     std::fs::write(here.path().join("token"), "0123456789abcdef\n").expect("a file");
     std::fs::write(here.path().join("short"), "0123").expect("a file");
     here.run("serve a --http 192.0.2.1:80").expect(2, &["can be reached from other machines"]);
-    here.run("serve a --http-token-file token").expect(2, &["give --http too"]);
+    here.run("serve a --http-token-file token").expect(2, &["add --http HOST:PORT"]);
     here.run("serve a --http 127.0.0.1:0 --http-token-file short").expect(2, &["short", "at least 16 characters"]);
     here.run("serve a --http 127.0.0.1:0 --http-token-file none").expect(2, &["none", "No such file"]);
     let server = Server::of(&here, "serve a b\"quoted\\ --http 127.0.0.1:0 --http-token-file token");
@@ -166,7 +166,7 @@ fn a_monitor_tells_a_program_a_mail_command_and_a_webhook() {
         &url,
     ];
     let mut monitor = here.command(&arguments).stdout(Stdio::piped()).spawn().expect("mdspace starts");
-    // Answers each post, and gives what was posted.
+    // Replies to each post, and returns its body.
     let posted = || -> Value {
         let (mut stream, _) = listener.accept().expect("a connection");
         let mut text = String::new();
@@ -215,7 +215,7 @@ fn top_draws_on_a_terminal_obeys_its_keys_and_leaves_it_as_it_was() {
     let here = Workplace::new();
     here.run("create --level 5 --chunk 64K --size 16M --name data a b c").ok();
     let _server = Server::of(&here, "serve a b c");
-    here.run("top").expect(2, &["no terminal"]);
+    here.run("top").expect(2, &["not a terminal"]);
     let terminal =
         rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY).expect("a terminal");
     rustix::pty::grantpt(&terminal).and_then(|()| rustix::pty::unlockpt(&terminal)).expect("it is ours");
@@ -237,7 +237,7 @@ fn top_draws_on_a_terminal_obeys_its_keys_and_leaves_it_as_it_was() {
         seen.extend_from_slice(&buffer[..read]);
     }
     screen.write_all(b"q").expect("a key");
-    // What it still says is read, so that it can end.
+    // Reads the rest of its output, so that it can end.
     let mut keys = screen.try_clone().expect("it can be shared");
     let rest = std::thread::spawn(move || {
         let mut rest = Vec::new();
@@ -275,10 +275,10 @@ fn arrays_of_mdadm_conf_are_found_and_others_refused() {
     assert!(server.greeting.contains("\"host:one\": raid1"), "{}", server.greeting);
 }
 
-/// A command that takes over sockets as systemd hands them: descriptors from 3 on, in the environment of its own
-/// process. They stay open here as long as the second thing lives.
+/// A command with sockets from the service manager, as systemd passes them: descriptors from 3 on, and the environment
+/// of the process. The sockets stay open here until the second value is dropped.
 fn activated(here: &Workplace, line: &str, sockets: Vec<OwnedFd>, names: &str) -> (Command, Vec<OwnedFd>) {
-    // Descriptors are inherited at high numbers, and moved by the shell; exec keeps its process.
+    // The shell inherits descriptors at high numbers and moves them; exec keeps the process.
     let high = |fd: OwnedFd| {
         let high = rustix::io::fcntl_dupfd_cloexec(&fd, 50).expect("there is a number left");
         rustix::io::fcntl_setfd(&high, rustix::io::FdFlags::empty()).expect("it is open");
@@ -311,7 +311,7 @@ fn sockets_are_taken_over_and_the_service_manager_is_told() {
         let length = manager.recv(&mut buffer).expect("the manager is told in time");
         String::from_utf8_lossy(&buffer[..length]).into_owned()
     };
-    // A client may come before anybody serves.
+    // A client may connect before the server starts.
     let early = std::os::unix::net::UnixStream::connect(here.path().join("nbd.sock")).expect("the socket is there");
     let sockets = vec![nbd.into(), control.into(), http_port.into()];
     let (mut command, sockets) = activated(&here, "serve a b", sockets, "nbd:control:http");
@@ -331,7 +331,7 @@ fn sockets_are_taken_over_and_the_service_manager_is_told() {
     assert!(told().contains("STOPPING=1"));
     assert_eq!(server.wait(), Some(0));
 
-    for (names, reason) in [("nbd:nbd", "there are two of them"), ("nbd:web", "it is not known what it is for")] {
+    for (names, reason) in [("nbd:nbd", "two sockets have this name"), ("nbd:web", "unknown name")] {
         let sockets = (0..2).map(|index| {
             let path = here.path().join(format!("{names}.{index}"));
             OwnedFd::from(UnixListener::bind(path).expect("a socket"))

@@ -1,16 +1,16 @@
-//! The rule of the book: the table of contents lists every page of `docs/` once, a folder's `README.md` lists the folder's
-//! other pages, and links between pages lead to pages and headings that exist.
+//! Checks the documents as a book: the table of contents has every page once, and links between pages lead somewhere.
 //!
-//! The rule reads the pages in git and never runs mdBook. Links to files outside the book are a rule of [`super::text`].
+//! Only the pages of `docs/` in git are read; [`super::text`] checks that linked files exist. mdBook itself is not
+//! needed.
 
 use std::collections::BTreeMap;
 
 use super::Violation;
 
-/// The table of contents, which is not a page itself.
+/// The table of contents, which is not a page.
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// The violations in the book of `pages`: paths such as `docs/tour.md`, and their text.
+/// Violations in the book of `pages`, which maps paths such as `docs/tour.md` to contents.
 pub(super) fn check(pages: &BTreeMap<String, String>) -> Vec<Violation> {
     let Some(summary) = pages.get(SUMMARY) else {
         return vec![violation(SUMMARY, "there is none: the documents are a book".into())];

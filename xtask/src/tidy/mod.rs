@@ -4,6 +4,7 @@
 //! nothing. The rules' own tests are tables of what must pass and what must not.
 
 mod book;
+mod folders;
 mod language;
 mod packages;
 mod text;
@@ -19,7 +20,7 @@ use crate::root;
 
 use language::Language;
 
-/// A violation of a rule.
+/// One place where a rule is broken.
 #[derive(Debug, PartialEq, Eq)]
 struct Violation {
     /// The file, with the line if there is one.
@@ -33,7 +34,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The options of a check.
+/// How a check is asked for.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Also print the language figures of each folder, and list what the folders to come have to change
@@ -58,7 +59,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Checks every rule; returns a short summary.
+/// Checks every rule; returns what was checked in a few words.
 ///
 /// # Errors
 ///
@@ -66,15 +67,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 pub(crate) fn check() -> Result<String> {
     let mut violations = Vec::new();
     let files = source_files()?;
-    let mut pages = BTreeMap::new();
+    let (mut pages, mut sources) = (BTreeMap::new(), BTreeMap::new());
     let language = read(&files, |path, contents| {
         violations.extend(text::check(path, &contents));
         if path.starts_with("docs/") && path.ends_with(".md") {
             pages.insert(path.to_owned(), contents);
+        } else if path.ends_with(".rs") {
+            sources.insert(path.to_owned(), contents);
         }
     });
     violations.extend(language.violations());
     violations.extend(book::check(&pages));
+    violations.extend(folders::check(&sources));
     let packages = packages::check(&mut violations)?;
     if violations.is_empty() {
         let to_come = language.to_come().len();
@@ -84,8 +88,7 @@ pub(crate) fn check() -> Result<String> {
     bail!("{}\n{} violations of the house's rules", lines.join("\n"), lines.len());
 }
 
-/// Reads the language of all files, and passes each to `each`. Files that are not text, or deleted but still in git's index,
-/// are left out.
+/// Reads the language of all files, each of which is handed on; what is no text, or is gone but still in git, is left out.
 fn read(files: &[String], mut each: impl FnMut(&str, String)) -> Language {
     let mut language = Language::default();
     for path in files {
@@ -98,7 +101,7 @@ fn read(files: &[String], mut each: impl FnMut(&str, String)) -> Language {
     language
 }
 
-/// The project's files, relative to its root: those in git, and those that `git add` would add.
+/// The project's files relative to its root: those in git and those that would be added to it.
 fn source_files() -> Result<Vec<String>> {
     let git = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])

@@ -100,7 +100,7 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The line up to a `//` that is not part of an address.
-fn without_comment(line: &str) -> &str {
+pub(super) fn without_comment(line: &str) -> &str {
     let comment = line.match_indices("//").find(|(at, _)| !line[..*at].ends_with(':'));
     comment.map_or(line, |(at, _)| &line[..at])
 }
@@ -122,7 +122,7 @@ fn outside_world(source: &str) -> Vec<(usize, &'static str)> {
 }
 
 /// All paths `a::b::c` in `code` with their lines; a list in braces after `::` gives a path for each item.
-fn paths(code: &str) -> Vec<(usize, String)> {
+pub(super) fn paths(code: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut prefixes: Vec<String> = Vec::new(); // one for each open brace
     let mut path = String::new();

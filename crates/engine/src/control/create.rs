@@ -18,7 +18,7 @@ use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
 use crate::seam::member::{Candidate, Member, MemberError, MemberErrorKind};
 use format::bitmap::BitmapSuper;
-use format::geometry::{Geometry, Level};
+use format::geometry::{Geometry, Level, default_layout};
 use format::integrity::Layout;
 use format::placement::{BitmapChoice, Placement, Request, place};
 use format::superblock::{Blueprint, DeviceRole, Resync, SetName, Superblock, Timestamp, Version, decode, places};
@@ -55,6 +55,31 @@ pub struct Recipe {
     pub overwrite: bool,
     /// Bytes in a logical block, as Linux 6.19 notes it; 0 for none. Older kernels refuse an array that notes one.
     pub logical_block_bytes: u32,
+}
+
+/// mdadm's default chunk.
+const CHUNK_BYTES: u64 = 512 << 10;
+
+impl Recipe {
+    /// An array of `level` with mdadm's defaults: metadata 1.2, chunks of 512 KiB, the level's usual layout, no name,
+    /// no bitmap. The members may hold anything, but no other array.
+    pub fn new(level: Level, set_uuid: [u8; 16]) -> Self {
+        Self {
+            version: Version::V1_2,
+            level,
+            layout: default_layout(level),
+            chunk_bytes: if matches!(level, Level::Linear | Level::Raid1) { 0 } else { CHUNK_BYTES },
+            name: String::new(),
+            data_offset_bytes: None,
+            component_bytes: None,
+            bitmap: BitmapChoice::None,
+            set_uuid,
+            contents: Contents::Unknown,
+            integrity: false,
+            overwrite: false,
+            logical_block_bytes: 0,
+        }
+    }
 }
 
 /// What the members' data areas hold before the array is made.

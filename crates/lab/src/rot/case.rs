@@ -6,8 +6,6 @@ use super::{Images, Said, Shape, Tally, judge};
 use crate::LabMember;
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Durability, Pool, ScrubAction, ScrubReport, ScrubRequest};
-use format::placement::BitmapChoice;
-use format::superblock::Version;
 use world::Random;
 use world::{VirtualClock, World};
 
@@ -39,19 +37,14 @@ impl<'a> Case<'a> {
 
     async fn create(&self) {
         let recipe = Recipe {
-            version: Version::V1_2,
-            level: self.shape.level,
             layout: self.shape.layout,
             chunk_bytes: self.shape.chunk_bytes,
             name: "sim:rot".to_owned(),
             data_offset_bytes: Some(DATA_OFFSET),
             component_bytes: Some(Shape::COMPONENT_BYTES),
-            bitmap: BitmapChoice::None,
-            set_uuid: [7; 16],
             contents: Contents::Consistent,
             integrity: self.shape.integrity,
-            overwrite: false,
-            logical_block_bytes: 0,
+            ..Recipe::new(self.shape.level, [7; 16])
         };
         let newcomer =
             |(number, member)| Some(Newcomer { candidate: Self::candidate(member), device_uuid: [number; 16] });

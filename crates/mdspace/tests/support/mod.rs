@@ -1,4 +1,4 @@
-//! Running the command in a directory of its own, as a person would; for a while, or in the background as a server.
+//! Runs the command in a temporary directory, in the foreground or as a server in the background.
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
 pub(crate) mod nbd;
@@ -14,7 +14,7 @@ pub(crate) struct Workplace {
     directory: TempDir,
 }
 
-/// What a run left: exit status and both outputs.
+/// The result of a run: exit status and both outputs.
 pub(crate) struct Run {
     /// The line that was run, for messages.
     line: String,
@@ -35,12 +35,12 @@ impl Workplace {
         self.directory.path()
     }
 
-    /// What is in the files of these names.
+    /// The contents of these files.
     pub(crate) fn contents(&self, names: &[&str]) -> Vec<Vec<u8>> {
         names.iter().map(|name| std::fs::read(self.path().join(name)).expect("a member")).collect()
     }
 
-    /// The command, ready to run here; sockets of its own choice stay here too, and what it keeps.
+    /// The command, ready to run here. Its default sockets and its state stay in the directory.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mdspace"));
         command.args(arguments).current_dir(self.path());
@@ -61,7 +61,7 @@ impl Workplace {
         let mut child = command.spawn().expect("mdspace starts");
         let mut stdin = child.stdin.take().expect("its input is a pipe");
         let input = input.to_vec();
-        // It may end without reading everything: a broken pipe is no mistake of the test's.
+        // The command may end without reading everything: a broken pipe is not a failure.
         let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
         let output = child.wait_with_output().expect("mdspace ends");
         feeder.join().expect("feeding does not panic");
@@ -76,7 +76,7 @@ impl Run {
         Self { line: line.to_owned(), status, stdout: output.stdout, stderr }
     }
 
-    /// It must have exited with `status`, and said each of `words` on standard error.
+    /// Asserts the exit status, and each of `words` on standard error.
     #[track_caller]
     pub(crate) fn expect(&self, status: i32, words: &[&str]) -> &Self {
         assert_eq!(self.status, status, "{}: {}", self.line, self.stderr);
@@ -86,7 +86,7 @@ impl Run {
         self
     }
 
-    /// It must have succeeded.
+    /// Asserts success.
     #[track_caller]
     pub(crate) fn ok(&self) -> &Self {
         self.expect(0, &[])
@@ -102,17 +102,17 @@ impl Run {
 pub(crate) struct Server {
     pub(crate) child: Child,
     output: BufReader<ChildStdout>,
-    /// What it said when it began to serve.
+    /// The greeting that it printed.
     pub(crate) greeting: String,
 }
 
 impl Server {
-    /// Starts it and waits until it says that it serves.
+    /// Starts it and waits for its greeting.
     pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("mdspace starts");
         let mut output = BufReader::new(child.stdout.take().expect("its output is a pipe"));
         let mut greeting = String::new();
-        // JSON is all in one line.
+        // JSON is a single line.
         let is_whole = |text: &str| text.contains("\n  control") || (text.starts_with('{') && text.ends_with('\n'));
         while !is_whole(&greeting) {
             let read = output.read_line(&mut greeting).expect("its output is text");
@@ -121,18 +121,26 @@ impl Server {
         Self { child, output, greeting }
     }
 
-    /// The same, of words separated by spaces.
+    /// As [`Server::start`], with words separated by spaces.
     pub(crate) fn of(here: &Workplace, line: &str) -> Self {
         Self::start(here.command(&line.split_whitespace().collect::<Vec<_>>()))
     }
 
-    /// The first word of the greeting that begins so.
+    /// Reads on, up to a line that contains `end`, and adds that to the greeting.
+    pub(crate) fn read_until(&mut self, end: &str) {
+        while !self.greeting.contains(end) {
+            let read = self.output.read_line(&mut self.greeting).expect("its output is text");
+            assert!(read > 0, "it ended: {}", self.greeting);
+        }
+    }
+
+    /// The first word of the greeting that begins with `start`.
     pub(crate) fn word(&self, start: &str) -> String {
         let word = self.greeting.split_whitespace().find(|word| word.starts_with(start));
         word.unwrap_or_else(|| panic!("{start}: {}", self.greeting)).to_owned()
     }
 
-    /// Asks it to end by a signal.
+    /// Sends it a signal.
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).expect("it runs");
@@ -148,13 +156,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail when it has ended already, which is as good.
+        // Both fail if it has ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// JSON, which it must be.
+/// The JSON in `text`.
 pub(crate) fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }

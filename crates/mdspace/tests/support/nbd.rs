@@ -1,13 +1,13 @@
-//! An NBD client that says no more than it must, and may hang up at any byte.
+//! A minimal NBD client, which can disconnect at any byte.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-/// The least block, the preferred one and the largest payload, in bytes, that the default export is announced with.
+/// The smallest block, the preferred block and the largest payload of the default export, in bytes.
 pub(crate) fn block_sizes(socket: &str) -> [u32; 3] {
     let mut stream = UnixStream::connect(socket).expect("a server listens");
     stream.read_exact(&mut [0; 18]).expect("a greeting");
-    // NBD_OPT_GO for the export without a name, with one question: NBD_INFO_BLOCK_SIZE.
+    // NBD_OPT_GO for the export without a name, with one information request: NBD_INFO_BLOCK_SIZE.
     let question = [0, 0, 0, 0, 0, 1, 0, 3];
     let option = [&b"IHAVEOPT"[..], &[0, 0, 0, 7, 0, 0, 0, question.len() as u8], &question].concat();
     stream.write_all(&[&3_u32.to_be_bytes()[..], &option].concat()).expect("it listens");
@@ -28,16 +28,16 @@ pub(crate) fn block_sizes(socket: &str) -> [u32; 3] {
 /// A client.
 pub(crate) struct Nbd {
     pub(crate) stream: UnixStream,
-    /// What it was told that there are.
+    /// Length of the export in bytes.
     pub(crate) bytes: u64,
 }
 
 impl Nbd {
     pub(crate) fn connect(socket: &str) -> Self {
-        let mut stream = UnixStream::connect(socket).expect("somebody listens");
+        let mut stream = UnixStream::connect(socket).expect("the server listens");
         let agreed = 3_u32.to_be_bytes(); // fixed newstyle, no zeroes
         stream.read_exact(&mut [0; 18]).expect("a greeting");
-        // The default export, in the way that needs no reply to an option.
+        // NBD_OPT_EXPORT_NAME for the default export, which needs no reply.
         stream.write_all(&[&agreed[..], b"IHAVEOPT", &[0, 0, 0, 1, 0, 0, 0, 0]].concat()).expect("it listens");
         let mut told = [0; 10];
         stream.read_exact(&mut told).expect("size and flags");
@@ -52,7 +52,7 @@ impl Nbd {
         self.stream.write_all(&[&header.concat(), &place, payload].concat()).expect("it listens");
     }
 
-    /// What became of the request that was sent last, when no other is under way.
+    /// The reply to the last request, if no other is under way.
     pub(crate) fn outcome(&mut self) -> Result<(), u32> {
         let mut reply = [0; 16];
         self.stream.read_exact(&mut reply).expect("an answer");
@@ -60,7 +60,7 @@ impl Nbd {
         if error == 0 { Ok(()) } else { Err(error) }
     }
 
-    /// Which request was answered: it was done.
+    /// The cookie of a successful reply.
     pub(crate) fn reply(&mut self) -> u64 {
         let mut reply = [0; 16];
         self.stream.read_exact(&mut reply).expect("an answer");

@@ -1,5 +1,5 @@
 //! Registers with non-temporal stores: memory is not read before it is overwritten, and the cache keeps its contents.
-//! They pay for results that no processor reads soon, and never otherwise (docs/notes.md has the figures). Source:
+//! They pay for results that no processor reads soon, and never otherwise (figures in docs/decisions/0203). Source:
 //! Intel's optimization manual.
 
 use std::arch::x86_64::*;

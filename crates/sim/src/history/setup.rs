@@ -215,18 +215,15 @@ impl Setup {
         Recipe {
             // Superblocks 0.90 replace the created ones later.
             version: if self.is_old() { Version::V1_0 } else { self.version },
-            level: self.level,
             layout: self.layout,
             chunk_bytes: self.chunk_bytes,
             name: "sim:history".to_owned(),
             data_offset_bytes: (!self.version.is_at_end()).then_some(METADATA_BYTES),
             component_bytes: redundant.then(|| self.component_bytes[0]),
             bitmap: self.bitmap_chunk.map_or(BitmapChoice::None, BitmapChoice::Chunk),
-            set_uuid: [7; 16],
             contents: if self.unknown_contents { Contents::Unknown } else { Contents::Consistent },
             integrity: self.integrity,
-            overwrite: false,
-            logical_block_bytes: 0,
+            ..Recipe::new(self.level, [7; 16])
         }
     }
 

@@ -160,8 +160,6 @@ fn candidates(members: &[SimMember]) -> Vec<Candidate<SimMember>> {
 
 async fn make(setup: &Setup, members: &[SimMember], file: &SimMember, world: &World) {
     let recipe = Recipe {
-        version: Version::V1_2,
-        level: setup.level,
         layout: setup.layout,
         chunk_bytes: if setup.level == Level::Raid1 { 0 } else { CHUNK_BYTES },
         name: "sim:cut".to_owned(),
@@ -171,11 +169,9 @@ async fn make(setup: &Setup, members: &[SimMember], file: &SimMember, world: &Wo
             Bitmap::Members => BitmapChoice::Chunk(CHUNK_BYTES),
             Bitmap::None | Bitmap::File => BitmapChoice::None,
         },
-        set_uuid: [7; 16],
         contents: Contents::Zeros,
         integrity: setup.integrity,
-        overwrite: false,
-        logical_block_bytes: 0,
+        ..Recipe::new(setup.level, [7; 16])
     };
     let newcomer = |(index, candidate)| Some(Newcomer { candidate, device_uuid: [index as u8; 16] });
     let newcomers: Vec<_> = candidates(members).into_iter().enumerate().map(newcomer).collect();

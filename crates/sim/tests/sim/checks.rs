@@ -8,9 +8,7 @@ use engine::{
     ScrubState, SweepTransfers, SyncSpeed,
 };
 use format::geometry::Level;
-use format::placement::BitmapChoice;
 use format::signature::HEAD_BYTES;
-use format::superblock::Version;
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -74,19 +72,14 @@ fn candidate(member: &SimMember) -> Candidate<SimMember> {
 impl Scene {
     async fn create(&self) -> Simulated {
         let recipe = Recipe {
-            version: Version::V1_2,
-            level: self.setup.level,
             layout: self.setup.layout,
             chunk_bytes: self.setup.chunk_bytes,
             name: "sim:checks".to_owned(),
             data_offset_bytes: Some(DATA_OFFSET),
             component_bytes: Some(COMPONENT_BYTES),
-            bitmap: BitmapChoice::None,
-            set_uuid: [7; 16],
             contents: Contents::Consistent,
             integrity: self.setup.integrity,
-            overwrite: false,
-            logical_block_bytes: 0,
+            ..Recipe::new(self.setup.level, [7; 16])
         };
         let newcomer = |(number, member)| Some(Newcomer { candidate: candidate(member), device_uuid: [number; 16] });
         let newcomers: Vec<_> = (0..).zip(&self.members).map(newcomer).collect();

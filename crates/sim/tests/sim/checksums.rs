@@ -9,7 +9,6 @@ use engine::{
 use format::bitmap::{BitmapSuper, SUPER_BYTES};
 use format::geometry::Level;
 use format::integrity::{BLOCK_BYTES, Layout, PAGE_BYTES};
-use format::placement::BitmapChoice;
 use format::superblock::{Resync, Superblock, Version, decode};
 use format::units::{MemberByte, Sectors};
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -94,19 +93,14 @@ pub(crate) fn superblock(member: &SimMember) -> Superblock {
 impl Scene {
     async fn make(&self, integrity: bool, component_bytes: u64) {
         let recipe = Recipe {
-            version: Version::V1_2,
-            level: self.setup.level,
             layout: self.setup.layout,
             chunk_bytes: self.setup.chunk_bytes,
             name: "sim:sums".to_owned(),
             data_offset_bytes: Some(self.setup.data_offset),
             component_bytes: Some(component_bytes),
-            bitmap: BitmapChoice::None,
-            set_uuid: [7; 16],
             contents: Contents::Consistent,
             integrity,
-            overwrite: false,
-            logical_block_bytes: 0,
+            ..Recipe::new(self.setup.level, [7; 16])
         };
         let newcomer = |(number, member)| Some(Newcomer { candidate: candidate(member), device_uuid: [number; 16] });
         let newcomers: Vec<_> = (0..).zip(&self.members).map(newcomer).collect();

@@ -5,7 +5,6 @@
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Durability, Operation, Pool, Refusal};
 use format::geometry::Level;
-use format::placement::BitmapChoice;
 use format::superblock::{Version, decode, places};
 use mdspace_sim::faults::{Mishap, Planned};
 use mdspace_sim::{Random, SimMember, World};
@@ -20,18 +19,14 @@ const NEW: [u8; 16] = *b"the new array...";
 fn recipe(version: Version, set_uuid: [u8; 16], contents: Contents) -> Recipe {
     Recipe {
         version,
-        level: Level::Raid5,
         layout: 2,
         chunk_bytes: 4096,
         name: "sim:made".to_owned(),
         data_offset_bytes: (!version.is_at_end()).then_some(64 << 10),
         component_bytes: Some(64 << 10),
-        bitmap: BitmapChoice::None,
-        set_uuid,
         contents,
-        integrity: false,
         overwrite: true,
-        logical_block_bytes: 0,
+        ..Recipe::new(Level::Raid5, set_uuid)
     }
 }
 

@@ -27,19 +27,14 @@ async fn read_all(array: &Simulated) -> Vec<u8> {
 /// Creates, fills and stops an array; returns its contents.
 async fn make(level: Level, bitmap: BitmapChoice, members: &[SimMember], world: &World) -> Vec<u8> {
     let recipe = Recipe {
-        version: Version::V1_2,
-        level,
         layout: if level == Level::Raid10 { 0x102 } else { 2 },
         chunk_bytes: 4096,
         name: "sim:forced".to_owned(),
         data_offset_bytes: Some(32 << 10),
         component_bytes: Some(64 << 10),
         bitmap,
-        set_uuid: [7; 16],
         contents: Contents::Zeros,
-        integrity: false,
-        overwrite: false,
-        logical_block_bytes: 0,
+        ..Recipe::new(level, [7; 16])
     };
     let newcomer = |(index, member): (usize, &SimMember)| {
         let candidate = Candidate { name: member.name(), member: member.clone() };

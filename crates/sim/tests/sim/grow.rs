@@ -71,18 +71,14 @@ pub(super) async fn assemble(members: &[SimMember], world: &World) -> Simulated 
 pub(super) async fn make(setup: &Setup, members: &[SimMember], data: &mut Vec<u8>, random: &mut Random, world: &World) {
     let recipe = Recipe {
         version: setup.version,
-        level: setup.level,
         layout: setup.layout,
         chunk_bytes: if setup.level == Level::Raid1 { 0 } else { CHUNK_BYTES },
         name: "sim:small".to_owned(),
         data_offset_bytes: (!setup.version.is_at_end()).then_some(64 << 10),
         component_bytes: Some(setup.component),
         bitmap: setup.bitmap,
-        set_uuid: [7; 16],
         contents: Contents::Zeros,
-        integrity: false,
-        overwrite: false,
-        logical_block_bytes: 0,
+        ..Recipe::new(setup.level, [7; 16])
     };
     let mut offered = candidates(members).into_iter();
     let newcomer = |slot| {

@@ -87,18 +87,14 @@ impl Scene {
         let members: Vec<SimMember> = (0..slots).map(blank).collect();
         let recipe = Recipe {
             version: setup.version,
-            level: setup.level,
             layout: setup.layout,
             chunk_bytes: setup.chunk_bytes,
             name: "sim:halves".to_owned(),
             data_offset_bytes: (!setup.version.is_at_end()).then_some(DATA_OFFSET),
             component_bytes: Some(COMPONENT_BYTES),
             bitmap: if setup.bitmap { BitmapChoice::Chunk(BITMAP_CHUNK) } else { BitmapChoice::None },
-            set_uuid: [7; 16],
             contents: Contents::Consistent,
-            integrity: false,
-            overwrite: false,
-            logical_block_bytes: 0,
+            ..Recipe::new(setup.level, [7; 16])
         };
         let newcomer =
             |(index, member)| Some(Newcomer { candidate: candidate(member), device_uuid: [index as u8; 16] });

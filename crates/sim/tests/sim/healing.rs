@@ -3,13 +3,11 @@
 //! What was answered must read back at any moment and after any power cut. Nothing may be read from a bad block, and
 //! nothing may be repaired with a byte that may be wrong.
 
-use engine::create::{Contents, Newcomer, Recipe, create};
+use engine::create::{Newcomer, Recipe, create};
 use engine::status::{MemberStatus, Status};
 use engine::{Array, AssembleOptions, Candidate, Clock, Durability, Pool, Refusal};
 use format::geometry::Level;
-use format::placement::BitmapChoice;
 use format::signature::HEAD_BYTES;
-use format::superblock::Version;
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -95,19 +93,12 @@ impl Scene {
     pub(crate) async fn create(&self) -> Vec<SimMember> {
         let setup = &self.setup;
         let recipe = Recipe {
-            version: Version::V1_2,
-            level: setup.level,
             layout: setup.layout,
             chunk_bytes: setup.chunk_bytes,
             name: "sim:healing".to_owned(),
             data_offset_bytes: Some(DATA_OFFSET),
             component_bytes: Some(setup.component_bytes),
-            bitmap: BitmapChoice::None,
-            set_uuid: [7; 16],
-            contents: Contents::Unknown,
-            overwrite: false,
-            logical_block_bytes: 0,
-            integrity: false,
+            ..Recipe::new(setup.level, [7; 16])
         };
         let members: Vec<_> = (0..setup.slots).map(|index| self.member(&format!("member{index}"))).collect();
         let newcomer =

@@ -8,7 +8,6 @@ use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, CACHE_BYTES, Candidate, Clock, Durability, Pool, StripeSize};
 use format::geometry::{Level, default_layout};
 use format::placement::BitmapChoice;
-use format::superblock::Version;
 use futures_util::future::{join, join_all};
 use mdspace_sim::{Random, SimMember, VirtualClock, World, Zeroing};
 use std::cell::{Cell, RefCell};
@@ -92,19 +91,14 @@ fn any_stripe_size(random: &mut Random, chunk_bytes: u64) -> StripeSize {
 
 fn recipe(setup: &Setup) -> Recipe {
     Recipe {
-        version: Version::V1_2,
-        level: setup.level,
         layout: setup.layout,
         chunk_bytes: setup.chunk_bytes,
         name: "sim:history".to_owned(),
         data_offset_bytes: Some(DATA_OFFSET),
         component_bytes: (!matches!(setup.level, Level::Linear | Level::Raid0)).then_some(setup.component_bytes),
         bitmap: setup.bitmap,
-        set_uuid: [7; 16],
         contents: Contents::Consistent,
-        integrity: false,
-        overwrite: false,
-        logical_block_bytes: 0,
+        ..Recipe::new(setup.level, [7; 16])
     }
 }
 

@@ -6,7 +6,6 @@ use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, BitmapClearing, BitmapPolicy, Candidate, Clock, Durability, Pool, SyncSpeed};
 use format::bitmap::{SUPER_BYTES, is_set};
 use format::geometry::Level;
-use format::placement::BitmapChoice;
 use format::superblock::{Superblock, Version, decode};
 use format::units::MemberByte;
 use futures_util::FutureExt;
@@ -33,19 +32,13 @@ fn candidates(members: &[SimMember]) -> Vec<Candidate<SimMember>> {
 
 async fn make(members: &[SimMember], world: &World) {
     let recipe = Recipe {
-        version: Version::V1_2,
-        level: Level::Raid1,
         layout: 0,
         chunk_bytes: 0,
         name: "sim:intent".to_owned(),
         data_offset_bytes: Some(DATA_OFFSET),
         component_bytes: Some(COMPONENT),
-        bitmap: BitmapChoice::None,
-        set_uuid: [7; 16],
         contents: Contents::Consistent,
-        integrity: false,
-        overwrite: false,
-        logical_block_bytes: 0,
+        ..Recipe::new(Level::Raid1, [7; 16])
     };
     let newcomer = |(index, candidate)| Some(Newcomer { candidate, device_uuid: [index as u8; 16] });
     let newcomers: Vec<_> = candidates(members).into_iter().enumerate().map(newcomer).collect();

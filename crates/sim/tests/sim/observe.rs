@@ -3,9 +3,8 @@
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::observe::{Observer, Outcome, Transfer, Watch};
 use engine::{Array, AssembleOptions, Candidate, Durability, Operation, Pool};
-use format::geometry::{Level, default_layout};
+use format::geometry::Level;
 use format::placement::BitmapChoice;
-use format::superblock::Version;
 use futures_util::FutureExt;
 use mdspace_sim::{SimMember, VirtualClock, World};
 use std::cell::RefCell;
@@ -86,19 +85,13 @@ fn with_array(level: Level, life: impl AsyncFnOnce(&World, &[SimMember], &Simula
     let world = World::new(1);
     let members = members(&world);
     let recipe = Recipe {
-        version: Version::V1_2,
-        level,
-        layout: default_layout(level),
         chunk_bytes: CHUNK,
         name: "sim:observe".to_owned(),
         data_offset_bytes: Some(DATA_OFFSET),
         component_bytes: Some(COMPONENT),
         bitmap: BitmapChoice::Chunk(CHUNK),
-        integrity: false,
-        set_uuid: [7; 16],
         contents: Contents::Consistent,
-        overwrite: false,
-        logical_block_bytes: 0,
+        ..Recipe::new(level, [7; 16])
     };
     let whole = async {
         let pool = Pool::new(4 << 20);

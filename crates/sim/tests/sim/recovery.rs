@@ -125,19 +125,14 @@ impl Life {
     async fn create(&self) -> (Vec<SimMember>, Vec<SimMember>) {
         let setup = &self.setup;
         let recipe = Recipe {
-            version: Version::V1_2,
-            level: setup.level,
             layout: setup.layout,
             chunk_bytes: setup.chunk_bytes,
             name: "sim:recovery".to_owned(),
             data_offset_bytes: Some(DATA_OFFSET as u64),
             component_bytes: Some(setup.component_bytes),
             bitmap: if setup.bitmap { BitmapChoice::Chunk(4096) } else { BitmapChoice::None },
-            set_uuid: [7; 16],
             contents: Contents::Consistent,
-            integrity: false,
-            overwrite: false,
-            logical_block_bytes: 0,
+            ..Recipe::new(setup.level, [7; 16])
         };
         let members: Vec<_> = (0..setup.slots).map(|index| self.member(&format!("member{index}"), 0)).collect();
         let newcomer = |(index, candidate)| Some(Newcomer { candidate, device_uuid: [index as u8; 16] });

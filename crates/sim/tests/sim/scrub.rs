@@ -6,9 +6,7 @@ use engine::{
     ScrubRequest, ScrubState,
 };
 use format::geometry::Level;
-use format::placement::BitmapChoice;
 use format::signature::HEAD_BYTES;
-use format::superblock::Version;
 use futures_util::future::join;
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::cell::{Cell, RefCell};
@@ -77,19 +75,13 @@ impl Scene {
 
     async fn create(&self) {
         let recipe = Recipe {
-            version: Version::V1_2,
-            level: self.setup.level,
             layout: self.setup.layout,
             chunk_bytes: self.setup.chunk_bytes,
             name: "sim:scrub".to_owned(),
             data_offset_bytes: Some(DATA_OFFSET),
             component_bytes: Some(self.setup.component_bytes),
-            bitmap: BitmapChoice::None,
-            set_uuid: [7; 16],
             contents: Contents::Consistent,
-            integrity: false,
-            overwrite: false,
-            logical_block_bytes: 0,
+            ..Recipe::new(self.setup.level, [7; 16])
         };
         let newcomer = |(number, candidate)| Some(Newcomer { candidate, device_uuid: [number; 16] });
         let newcomers: Vec<_> = (0..).zip(self.candidates()).map(newcomer).collect();

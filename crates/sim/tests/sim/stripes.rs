@@ -3,9 +3,7 @@
 
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Block, Candidate, Durability, Pool, StripeSize};
-use format::geometry::{Level, default_layout};
-use format::placement::BitmapChoice;
-use format::superblock::Version;
+use format::geometry::Level;
 use mdspace_sim::{SimMember, VirtualClock, World};
 use std::rc::Rc;
 
@@ -86,19 +84,12 @@ pub(super) fn with_array(level: Level, missing: usize, options: AssembleOptions,
     let members: Vec<_> = (0..MEMBERS).map(member).collect();
     let candidate = |member: &SimMember| Candidate { name: member.name(), member: member.clone() };
     let recipe = Recipe {
-        version: Version::V1_2,
-        level,
-        layout: default_layout(level),
         chunk_bytes: if level == Level::Raid1 { 0 } else { CHUNK },
         name: "sim:stripes".to_owned(),
         data_offset_bytes: Some(DATA_OFFSET),
         component_bytes: Some(COMPONENT),
-        bitmap: BitmapChoice::None,
-        set_uuid: [7; 16],
         contents: Contents::Consistent,
-        integrity: false,
-        overwrite: false,
-        logical_block_bytes: 0,
+        ..Recipe::new(level, [7; 16])
     };
     let whole = async {
         let pool = Pool::new(4 << 20);

@@ -5,7 +5,6 @@ use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Durability, Pool};
 use format::geometry::{Level, default_layout};
 use format::placement::BitmapChoice;
-use format::superblock::Version;
 use mdspace_sim::{Random, SimMember, VirtualClock, World, Zeroing};
 use std::ops::Range;
 use std::rc::Rc;
@@ -70,19 +69,14 @@ impl Case {
     async fn create(&self, layout: u32) {
         let has_size = !matches!(self.level, Level::Linear | Level::Raid0);
         let recipe = Recipe {
-            version: Version::V1_2,
-            level: self.level,
             layout: if has_size { layout } else { default_layout(self.level) },
             chunk_bytes: if matches!(self.level, Level::Linear | Level::Raid1) { 0 } else { CHUNK as u64 },
             name: "sim:zeros".to_owned(),
             data_offset_bytes: Some(DATA_OFFSET),
             component_bytes: has_size.then_some(COMPONENT),
             bitmap: if has_size { BitmapChoice::Chunk(4096) } else { BitmapChoice::None },
-            set_uuid: [7; 16],
             contents: Contents::Consistent,
-            integrity: false,
-            overwrite: false,
-            logical_block_bytes: 0,
+            ..Recipe::new(self.level, [7; 16])
         };
         let newcomer =
             |(index, member)| Some(Newcomer { candidate: candidate(member), device_uuid: [index as u8; 16] });

@@ -3,8 +3,6 @@
 use engine::create::{Contents, Newcomer, Recipe, create};
 use engine::{Array, AssembleOptions, Candidate, Durability, Pool};
 use format::geometry::Level;
-use format::placement::BitmapChoice;
-use format::superblock::Version;
 use futures_util::future::join_all;
 use mdspace_sim::{Random, SimMember, VirtualClock, World};
 use std::cell::{Cell, RefCell};
@@ -50,19 +48,13 @@ impl Scene {
         let member = |index| SimMember::new(format!("member{index}"), &world, contents(), boundaries.clone());
         let members: Vec<_> = (0..8).map(member).collect();
         let recipe = Recipe {
-            version: Version::V1_2,
-            level,
             layout: 2,
             chunk_bytes: CHUNK_BYTES,
             name: "sim:gathering".to_owned(),
             data_offset_bytes: Some(DATA_OFFSET),
             component_bytes: Some(component_bytes),
-            bitmap: BitmapChoice::None,
-            set_uuid: [7; 16],
             contents: Contents::Consistent,
-            integrity: false,
-            overwrite: false,
-            logical_block_bytes: 0,
+            ..Recipe::new(level, [7; 16])
         };
         let newcomer = |(index, candidate)| Some(Newcomer { candidate, device_uuid: [index as u8; 16] });
         let newcomers: Vec<_> = candidates(&members).into_iter().enumerate().map(newcomer).collect();

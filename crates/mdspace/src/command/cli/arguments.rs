@@ -1,0 +1,402 @@
+//! The command line: all commands, and the arguments of those that work without a server.
+//!
+//! It is a contract with users and scripts. A line that clap refuses ends with exit status 2, as every refusal does.
+
+use crate::command::clients::arguments::{
+    AddArguments, ChangeArguments, IostatArguments, MemberOfServedArguments, MonitorArguments, ReAddArguments,
+    ReplaceArguments, ScrubArguments, SetArguments, StatusArguments, StopArguments, Told, TopArguments, TraceArguments,
+};
+use crate::command::measure::arguments::{BenchArguments, LabArguments};
+use crate::command::opening::arguments::{AssembleArguments, MemberArguments};
+use crate::command::opening::members::ArrayUuid;
+use crate::command::server::arguments::ServeArguments;
+use crate::command::server::nbd_address::parse_loopback;
+use crate::command::text::level::{parse_layout, parse_level};
+use crate::command::text::size::Size;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use format::geometry::Level;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Linux software RAID, in user space
+///
+/// Creates, reads, writes and serves arrays in the format of Linux md, without the kernel's driver and
+/// without root. Members are image files or block devices.
+#[derive(Debug, Parser)]
+#[command(name = "mdspace", version, after_help = EXAMPLES, max_term_width = 100)]
+pub(crate) struct CommandLine {
+    /// Compute parity with this kernel instead of the fastest one for this processor
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) kernel: Option<String>,
+
+    /// Format of warnings on standard error: text, or one JSON object per line, with its time
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) log: LogFormat,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The format of warnings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum LogFormat {
+    #[default]
+    Human,
+    Json,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mdspace up                                       an array in ./mdspace-data, served
+  mdspace create --level 5 --size 1G a.img b.img c.img
+  mdspace write a.img b.img c.img < disk.img       in any order
+  mdspace serve '*.img' --nbd unix:/tmp/md.sock    quoted globs are expanded
+  mdspace status --json
+
+Exit status: 0 done; 1 the array or its data failed; 2 refused, nothing changed.";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve a RAID-5 of four files in ./mdspace-data; creates it if it does not exist
+    ///
+    /// Run again, it continues with the same array. It prints what to do next.
+    Up(UpArguments),
+    /// Create an array of new or existing members
+    Create(CreateArguments),
+    /// Print the metadata of each member, and whether the members agree
+    Examine(ExamineArguments),
+    /// Serve an array over NBD, vhost-user, FUSE or ublk until interrupted
+    Serve(ServeArguments),
+    /// Copy an array's bytes to standard output or a file, with no server
+    Read(ReadArguments),
+    /// Copy standard input or a file into an array, with no server
+    Write(WriteArguments),
+    /// Print the state of a served array and of its members
+    Status(StatusArguments),
+    /// Show the load of a served array's members, in the columns of iostat -x
+    Iostat(IostatArguments),
+    /// Show a served array on the terminal, live: members, sweeps, rates, latencies
+    Top(TopArguments),
+    /// Report events of a served array to a program, a mail command or a webhook
+    Monitor(MonitorArguments),
+    /// Print each transfer of a member when it ends, with its reason
+    Trace(TraceArguments),
+    /// Mark a member of a served array as faulty
+    Fail(MemberOfServedArguments),
+    /// Remove a faulty or spare member from a served array
+    Remove(MemberOfServedArguments),
+    /// Add a member to a served array: it is rebuilt if a slot is empty, and a spare otherwise
+    Add(AddArguments),
+    /// Take back a removed member; with a bitmap it gets only the writes that it missed
+    ReAdd(ReAddArguments),
+    /// Replace a member of a served array by another, while it stays in use
+    Replace(ReplaceArguments),
+    /// Change settings of a served array
+    Set(SetArguments),
+    /// Grow an array in place: use more of each member, or more copies
+    ///
+    /// Without members: the served array, which stays in use. With members: an array that is not served.
+    Grow(GrowArguments),
+    /// Compare all copies and parity, name the wrong member, and repair it with --repair
+    ///
+    /// Without members: the served array, which stays in use. With members: an array that is not served.
+    Scrub(ScrubArguments),
+    /// Stop a served array: finish its requests, mark it clean, end its server
+    Stop(StopArguments),
+    /// Measure this machine: the engine beside the same members without RAID
+    Bench(BenchArguments),
+    /// Repeat published measurements of software RAID, on modelled drives in virtual time
+    Lab(LabArguments),
+    /// Write man pages and shell completions, for packages
+    #[command(hide = true)]
+    Generate(GenerateArguments),
+}
+
+/// `up`
+#[derive(Debug, Args)]
+pub(crate) struct UpArguments {
+    /// Serve the page, metrics and read-only control over HTTP on this loopback address, instead of a free port of
+    /// 127.0.0.1
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_loopback)]
+    pub(crate) http: Option<SocketAddr>,
+
+    /// Print the array's status as JSON, in one line, once clients can connect, instead of what to type next
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `create`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace create --level 5 --size 1G a.img b.img c.img d.img
+  mdspace create --level 6 --chunk 64K --layout ls --name data /dev/sd[b-g]
+  mdspace create --level 1 --size 1G a.img missing
+
+Defaults: chunk 512K; layout left-symmetric for RAID-5 and 6, n2 for RAID-10; metadata 1.2; no bitmap,
+or an internal one if the array uses more than 100G of each member, where a resync takes hours.")]
+pub(crate) struct CreateArguments {
+    /// RAID level: linear, 0, 1, 4, 5, 6 or 10
+    #[arg(long, short, value_parser = parse_level)]
+    pub(crate) level: Level,
+
+    /// Bytes in a chunk: a power of two, 4K or more (RAID-0: any multiple of 4K)
+    #[arg(long, short, value_name = "SIZE")]
+    pub(crate) chunk: Option<Size>,
+
+    /// Layout: left-symmetric (ls), left-asymmetric, ... for RAID-5 and 6; n2, f2, o2 for RAID-10
+    #[arg(long, value_name = "NAME")]
+    pub(crate) layout: Option<String>,
+
+    /// The array's name, at most 31 bytes
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+
+    /// Create each MEMBER that does not exist as a sparse file of this size
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) size: Option<Size>,
+
+    /// A spare member; may be given several times
+    #[arg(long, value_name = "MEMBER")]
+    pub(crate) spare: Vec<PathBuf>,
+
+    /// Version of the superblock, which also decides its place on the member
+    #[arg(long, value_enum, default_value_t = Metadata::V1_2, value_name = "VERSION")]
+    pub(crate) metadata: Metadata,
+
+    /// Where data begins on each member, instead of the usual offset
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) data_offset: Option<Size>,
+
+    /// Bytes in a logical block of the array: 512 to 4096. The kernel's md needs Linux 6.19 for such an array
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) logical_block_size: Option<Size>,
+
+    /// The write-intent bitmap: on every member (internal), in a new file beside them, or none
+    #[arg(long, value_parser = parse_bitmap, value_name = "internal|none|./FILE")]
+    pub(crate) bitmap: Option<Bitmap>,
+
+    /// Bytes for each bit of the bitmap: a power of two from 4K to 2G
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) bitmap_chunk: Option<Size>,
+
+    /// Assume that copies and parity agree already; they are not computed
+    #[arg(long)]
+    pub(crate) assume_clean: bool,
+
+    /// Keep a checksum of every 4 KiB of every member, so that reads detect and repair corrupt blocks
+    #[arg(long)]
+    pub(crate) integrity: bool,
+
+    /// Overwrite members that belong to another array, or hold a file system or other data
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// The members in the order of their slots; the word `missing` leaves a slot empty
+    #[arg(value_name = "MEMBER", required = true)]
+    pub(crate) members: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(crate) told: Told,
+}
+
+impl CreateArguments {
+    /// The code of the layout, if the user chose one.
+    pub(crate) fn layout_code(&self) -> Result<Option<u32>, String> {
+        self.layout.as_deref().map(|name| parse_layout(self.level, name)).transpose()
+    }
+}
+
+/// Superblock versions that `create` can write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Metadata {
+    /// At the member's end
+    #[value(name = "1.0")]
+    V1_0,
+    /// At its beginning
+    #[value(name = "1.1")]
+    V1_1,
+    /// 4 KiB from its beginning
+    #[value(name = "1.2")]
+    V1_2,
+}
+
+/// Kinds of write-intent bitmap that `create` can make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Bitmap {
+    /// On every member, beside the superblock
+    Internal,
+    /// In a file of its own
+    File(PathBuf),
+    /// No bitmap
+    None,
+}
+
+/// As in mdadm, a file is a word with a slash.
+fn parse_bitmap(text: &str) -> Result<Bitmap, String> {
+    match text {
+        "internal" => Ok(Bitmap::Internal),
+        "none" => Ok(Bitmap::None),
+        file if file.contains('/') => Ok(Bitmap::File(file.into())),
+        _ => Err("expected internal, none or a file's path with a slash in it".to_owned()),
+    }
+}
+
+/// `examine`
+#[derive(Debug, Args)]
+pub(crate) struct ExamineArguments {
+    #[command(flatten)]
+    pub(crate) members: MemberArguments,
+
+    /// Print only ARRAY lines for mdadm.conf
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) scan: bool,
+
+    /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `read`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace read '*.img' > disk.img
+  mdspace read '*.img' --offset 1G --length 4096 | xxd")]
+pub(crate) struct ReadArguments {
+    #[command(flatten)]
+    pub(crate) assemble: AssembleArguments,
+
+    /// First byte to read
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    pub(crate) offset: Size,
+
+    /// Number of bytes to read; without it, up to the end
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) length: Option<Size>,
+
+    /// Write to this file instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Continue behind unreadable ranges: they become zeros, each is named, and the exit status is 1
+    #[arg(long)]
+    pub(crate) salvage: bool,
+
+    /// Overwrite FILE even if it holds data
+    #[arg(long, requires = "output")]
+    pub(crate) overwrite: bool,
+
+    /// Print the range read, and the array's status, as JSON (docs/json.md); with --output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `write`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace write '*.img' < disk.img
+  echo hello | mdspace write '*.img' --offset 12345
+
+The array is clean afterwards. Input that would run past its end is refused.")]
+pub(crate) struct WriteArguments {
+    #[command(flatten)]
+    pub(crate) assemble: AssembleArguments,
+
+    /// Position in the array of the first byte
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    pub(crate) offset: Size,
+
+    /// Read from this file instead of standard input
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+
+    /// Print the range written, and the array's status afterwards, as JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `grow`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace grow --size max                          the served array, after its members were enlarged
+  mdspace grow --raid-devices 3                    RAID-1: a third copy, for `mdspace add` or a spare
+  mdspace grow a.img b.img c.img --size 20G        an array that is not served
+  mdspace grow a.img b.img c.img --size 10G --shrink   less of each member; data behind that is lost
+
+The server that runs now or next (`mdspace serve` or the kernel's md) resyncs the added space. `status` shows the
+progress, and the array can be used meanwhile. --shrink makes an array smaller, only while it is not served: make
+the file system on it smaller first.
+NBD clients see the new size when they reconnect, clients of other exports when the server is restarted.")]
+pub(crate) struct GrowArguments {
+    /// The members of an array that is not served, in any order; without them, the served array
+    #[arg(value_name = "MEMBER")]
+    pub(crate) members: Vec<OsString>,
+
+    /// Take only members of the array with this UUID, and skip everything else
+    #[arg(long, value_name = "UUID", requires = "members")]
+    pub(crate) uuid: Option<ArrayUuid>,
+
+    /// Bytes to use of each member, rounded down to chunks; max: all that every member has
+    #[arg(long, value_name = "max|SIZE", value_parser = parse_component, required_unless_present = "raid_devices")]
+    pub(crate) size: Option<NewSize>,
+
+    /// Use less of each member than now: data behind the array's new end is lost
+    #[arg(long, requires = "members", requires = "size")]
+    pub(crate) shrink: bool,
+
+    /// Number of copies in a RAID-1: more, which the server fills, or fewer, if enough slots are empty
+    #[arg(long, value_name = "N", conflicts_with = "size")]
+    pub(crate) raid_devices: Option<u16>,
+
+    #[command(flatten)]
+    pub(crate) change: ChangeArguments,
+}
+
+/// How much of each member to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NewSize {
+    /// As much as every member has
+    Max,
+    /// This number of bytes
+    Bytes(Size),
+}
+
+fn parse_component(text: &str) -> Result<NewSize, String> {
+    if text == "max" { Ok(NewSize::Max) } else { text.parse().map(NewSize::Bytes) }
+}
+
+/// `generate`
+#[derive(Debug, Args)]
+pub(crate) struct GenerateArguments {
+    /// Where to create the directories `man1` and `completions`
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::server::settings::{SETTINGS, Setting};
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_names_every_setting_and_its_values() {
+        let mut line = CommandLine::command();
+        let set = line.find_subcommand_mut("set").expect("there is such a command");
+        let help = set.render_long_help().to_string();
+        for Setting { key, values, .. } in SETTINGS {
+            let line = help.lines().find(|line| line.trim_start().starts_with(key));
+            assert!(line.is_some_and(|line| line.contains(values)), "{key}: {help}");
+        }
+    }
+}

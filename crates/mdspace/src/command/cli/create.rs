@@ -1,0 +1,229 @@
+//! `create`: a new array of new or existing members.
+//!
+//! [`crate::create`] creates the array. This file turns arguments into its recipe, and prints notes and the result.
+
+use crate::command::cli::arguments::{Bitmap, CreateArguments, Metadata};
+use crate::command::opening::assembly::resync;
+use crate::command::opening::bitmap_file::BitmapFile;
+use crate::command::opening::members::expand;
+use crate::command::text::failure::Failure;
+use crate::command::text::level::level_name;
+use crate::command::text::output::{print, print_json, tell};
+use crate::command::text::progress::Progress;
+use crate::command::text::size::Size;
+use crate::create::{Watcher, are_all_new, default_recipe, has_chunks};
+use crate::machine::{Arena, Machine};
+use crate::names::name_of;
+use engine::create::{Contents, Recipe};
+use engine::status::Status;
+use format::geometry::Level;
+use format::placement::BitmapChoice;
+use format::superblock::Version;
+use parity::Kernel;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Runs `mdspace create`.
+pub(crate) fn run(arguments: &CreateArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
+    let slots = slots(arguments)?;
+    let recipe = recipe(arguments)?;
+    let machine = Machine::start(kernel, Arena::Medium)?;
+    let status =
+        machine.run(create(&machine, recipe, &slots, &arguments.spare, arguments.size, bitmap_file(arguments)?))?;
+    if arguments.bitmap.is_none() && status.bitmap.is_some() {
+        tell!("note: members this large get an internal bitmap, as in mdadm; --bitmap none turns it off");
+    }
+    if arguments.told.json { print_json(&status) } else { print(&summary(arguments, &status, &slots)) }
+}
+
+/// Creates the array that `recipe` describes, and resyncs it if needed. Returns its status afterwards.
+pub(crate) async fn create(
+    machine: &Machine,
+    recipe: Recipe,
+    slots: &[Option<PathBuf>],
+    spares: &[PathBuf],
+    size: Option<Size>,
+    bitmap: Option<BitmapFile>,
+) -> Result<Status, Failure> {
+    let watcher = Reporter::default();
+    let created = crate::create::create(machine, recipe, slots, spares, size.map(|size| size.0), &watcher).await;
+    drop(watcher); // clears its bar before other output
+    let (array, made) = created?;
+    if let Some(bitmap) = bitmap
+        && let Err(refusal) = bitmap.add_to(&array, machine).await
+    {
+        if are_all_new(&made, slots, spares) {
+            return Err(refusal.into()); // the new members are removed again
+        }
+        made.keep();
+        return Err(refusal.after("the array was created, without a bitmap").into());
+    }
+    warn_of_little_room(made.paths());
+    made.keep();
+    resync(&array).await;
+    array.stop().await?;
+    Ok(array.status())
+}
+
+/// Prints a note for each file system with less free space than its new sparse members may need.
+fn warn_of_little_room(made: &[PathBuf]) {
+    let mut needed: BTreeMap<u64, (&Path, u64)> = BTreeMap::new();
+    for path in made {
+        let Ok(file) = std::fs::metadata(path) else { continue };
+        let missing = file.len().saturating_sub(file.blocks() * BLOCKS_BYTES);
+        needed.entry(file.dev()).or_insert((path, 0)).1 += missing;
+    }
+    for (path, needed) in needed.into_values() {
+        let Ok(system) = rustix::fs::statvfs(path) else { continue };
+        let free = system.f_bavail.saturating_mul(system.f_frsize);
+        if needed > free {
+            tell!(
+                "note: {}: sparse members may need {} more, and their file system has {} free: \
+                 when it is full, writes to the array fail",
+                path.display(),
+                Size(needed),
+                Size(free)
+            );
+        }
+    }
+}
+
+/// The unit of a file's `st_blocks`.
+const BLOCKS_BYTES: u64 = 512;
+
+/// Reports a creation on standard error.
+#[derive(Default)]
+struct Reporter {
+    /// The progress, and the bytes it shows.
+    shown: RefCell<Option<(Progress, u64)>>,
+}
+
+impl Watcher for Reporter {
+    fn announce(&self, what: &str) {
+        tell!("note: {what}");
+    }
+
+    fn progress(&self, done: u64, total: u64) {
+        let mut shown = self.shown.borrow_mut();
+        let (bar, before) = shown.get_or_insert_with(|| (Progress::start("zeroing", Some(total)), 0));
+        bar.advance(done - *before);
+        *before = done;
+    }
+}
+
+fn bitmap_file(arguments: &CreateArguments) -> Result<Option<BitmapFile>, Failure> {
+    let Some(Bitmap::File(path)) = &arguments.bitmap else { return Ok(None) };
+    if matches!(arguments.level, Level::Linear | Level::Raid0) {
+        return Err(Failure::refused("--bitmap: a level without redundancy has no bitmap"));
+    }
+    let file = BitmapFile { path: path.clone(), chunk_bytes: arguments.bitmap_chunk.map(|size| size.0) };
+    file.check_is_new()?; // before members are created
+    Ok(Some(file))
+}
+
+/// The recipe for `arguments`.
+fn recipe(arguments: &CreateArguments) -> Result<Recipe, Failure> {
+    let level = arguments.level;
+    if let (Level::Linear | Level::Raid0, Some(spare)) = (level, arguments.spare.first()) {
+        let reason =
+            format!("--spare {}: at a level without redundancy a spare cannot replace a member", name_of(spare));
+        return Err(Failure::refused(reason).advise("make it a member"));
+    }
+    let layout = arguments.layout_code().map_err(|error| Failure::refused(format!("--layout: {error}")))?;
+    let bitmap = match (&arguments.bitmap, arguments.bitmap_chunk) {
+        (None, None) => BitmapChoice::Auto,
+        (Some(Bitmap::None), None) | (Some(Bitmap::File(_)), _) => BitmapChoice::None,
+        (Some(Bitmap::Internal), None) => BitmapChoice::DefaultChunk,
+        (Some(Bitmap::Internal), Some(chunk)) => BitmapChoice::Chunk(chunk.0),
+        (None | Some(Bitmap::None), Some(_)) => {
+            return Err(Failure::refused("--bitmap-chunk: there is no bitmap").advise("add --bitmap internal"));
+        }
+    };
+    let default = default_recipe(level)?;
+    Ok(Recipe {
+        version: match arguments.metadata {
+            Metadata::V1_0 => Version::V1_0,
+            Metadata::V1_1 => Version::V1_1,
+            Metadata::V1_2 => Version::V1_2,
+        },
+        layout: layout.unwrap_or(default.layout),
+        chunk_bytes: chunk_bytes(level, arguments.chunk)?.unwrap_or(default.chunk_bytes),
+        name: arguments.name.clone().unwrap_or_default(),
+        data_offset_bytes: arguments.data_offset.map(|offset| offset.0),
+        bitmap,
+        contents: if arguments.assume_clean { Contents::Consistent } else { Contents::Unknown },
+        integrity: arguments.integrity,
+        overwrite: arguments.force,
+        logical_block_bytes: logical_block_bytes(arguments.logical_block_size)?,
+        ..default
+    })
+}
+
+/// The logical block size for the superblock, as Linux 6.19 records it; 0 for none.
+fn logical_block_bytes(asked: Option<Size>) -> Result<u32, Failure> {
+    let Some(Size(bytes)) = asked else { return Ok(0) };
+    match bytes.is_power_of_two() && (512..=4096).contains(&bytes) {
+        true => Ok(bytes as u32),
+        false => Err(Failure::refused(format!("--logical-block-size: {bytes} is not a power of two from 512 to 4096"))),
+    }
+}
+
+fn chunk_bytes(level: Level, asked: Option<Size>) -> Result<Option<u64>, Failure> {
+    if asked.is_some() && !has_chunks(level) {
+        return Err(Failure::refused(format!("--chunk: {} has no chunks", level_name(level))));
+    }
+    if let Some(Size(kib)) = asked.filter(|size| size.0 < 4096) {
+        let reason = format!("--chunk: {kib} bytes are less than 4K");
+        return Err(Failure::refused(reason).advise(format!("mdadm counts in KiB: here that is --chunk {kib}K")));
+    }
+    Ok(asked.map(|size| size.0))
+}
+
+/// The members by slot, `None` for the word `missing`.
+fn slots(arguments: &CreateArguments) -> Result<Vec<Option<PathBuf>>, Failure> {
+    let mut slots: Vec<Option<PathBuf>> = Vec::new();
+    for word in &arguments.members {
+        if word == "missing" {
+            slots.push(None);
+            continue;
+        }
+        let has = |letters: &[u8]| word.as_bytes().iter().any(|byte| letters.contains(byte));
+        let is_name = Path::new(word).symlink_metadata().is_ok() || !has(b"*?[");
+        match expand(std::slice::from_ref(word)) {
+            _ if is_name => slots.push(Some(word.into())),
+            Ok(found) => slots.extend(found.into_iter().map(Some)),
+            // No file matches: with --size the word names a new member, unless it is clearly a pattern.
+            Err(_) if arguments.size.is_some() && !has(b"*?") => slots.push(Some(word.into())),
+            Err(failure) => return Err(failure),
+        }
+    }
+    let mut seen = std::collections::HashSet::new();
+    for path in slots.iter().flatten().chain(&arguments.spare) {
+        if !seen.insert(path) {
+            return Err(Failure::refused(format!("{}: given twice", name_of(path))).advise("name each member once"));
+        }
+    }
+    Ok(slots)
+}
+
+/// The new array, and the next command.
+fn summary(arguments: &CreateArguments, status: &Status, slots: &[Option<PathBuf>]) -> String {
+    let members: Vec<_> = slots.iter().flatten().chain(&arguments.spare).map(|path| name_of(path)).collect();
+    let chunk = if status.chunk_bytes > 0 { format!(", chunk {}", Size(status.chunk_bytes)) } else { String::new() };
+    let layout = status.layout.as_ref().map(|layout| format!(", {layout}")).unwrap_or_default();
+    let uuid = &status.uuid;
+    let bitmap = match &arguments.bitmap {
+        Some(Bitmap::File(path)) => format!(" --bitmap {}", name_of(path)),
+        None | Some(Bitmap::Internal | Bitmap::None) => String::new(),
+    };
+    format!(
+        "{} of {} members, {}{chunk}{layout}, uuid {uuid}\nnext: mdspace serve {}{bitmap}\n",
+        level_name(arguments.level),
+        status.raid_disks,
+        Size(status.array_bytes),
+        members.join(" "),
+    )
+}

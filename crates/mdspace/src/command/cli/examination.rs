@@ -1,0 +1,77 @@
+//! What `examine` prints about one member, in the words of its JSON fields.
+
+use crate::command::text::output::columns;
+use crate::command::text::size::Size;
+use crate::command::text::wording::utc;
+use engine::examined::{BadBlocksExamined, BitmapExamined, ReshapeExamined};
+use engine::status::Examination;
+
+/// The metadata of a member.
+pub(crate) fn examination(member: &Examination) -> String {
+    let chunk = if member.chunk_bytes > 0 { format!(", chunk {}", Size(member.chunk_bytes)) } else { String::new() };
+    let uuid = member.device_uuid.as_deref().unwrap_or("none");
+    let features = if member.features.is_empty() { "none".to_owned() } else { member.features.join(", ") };
+    let mut rows = vec![
+        ("array", format!("{} \"{}\"", member.array_uuid, member.array_name.escape_default())),
+        ("level", format!("{}, {} slots, layout {}{chunk}", member.level, member.raid_disks, member.layout)),
+        ("metadata", format!("{} at byte {}, features: {features}", member.metadata, member.superblock_at)),
+        ("role", format!("{}, device number {}, of {}", role(member), member.device_number, member.array_state)),
+        ("state", format!("{}, events {}", member.state, member.events)),
+        ("device", format!("{uuid}, {}", Size(member.member_bytes))),
+        ("data", format!("from byte {}, {}", member.data_at, Size(member.data_bytes))),
+        ("bitmap", bitmap(member)),
+        ("bad blocks", bad_blocks(member)),
+        ("created", utc(member.created)),
+        ("updated", utc(member.updated)),
+    ];
+    if member.logical_block_bytes > 0 {
+        rows.push(("blocks", format!("logical blocks of {} bytes", member.logical_block_bytes)));
+    }
+    if let Some(reshape) = &member.reshape {
+        rows.push(("reshape", reshape_text(reshape)));
+    }
+    let rows: Vec<Vec<String>> = rows.into_iter().map(|(key, value)| vec![format!("  {key}"), value]).collect();
+    format!("{}\n{}", member.name, columns(&rows))
+}
+
+/// The member's role in its superblock, and its flags.
+fn role(member: &Examination) -> String {
+    let mut text = match member.role.strip_prefix("active ") {
+        Some(slot) => format!("member in slot {slot}"),
+        None => member.role.clone(),
+    };
+    let hints = [
+        (member.write_mostly, ", write-mostly"),
+        (member.failfast, ", failfast"),
+        (member.disk_error, ", with a NAS maker's flag \"disk error\""),
+    ];
+    text.extend(hints.iter().filter(|(is_set, _)| *is_set).map(|(_, hint)| *hint));
+    text
+}
+
+fn bitmap(member: &Examination) -> String {
+    match (member.bitmap_at, &member.bitmap) {
+        (None, _) => "none".to_owned(),
+        (Some(at), None) => format!("at byte {at}, cannot be read"),
+        (Some(at), Some(bitmap)) => {
+            let BitmapExamined { set, bits, chunk_bytes, events } = bitmap;
+            format!("at byte {at}, {bits} bits (chunks), {set} dirty, {} chunk, events {events}", Size(*chunk_bytes))
+        }
+    }
+}
+
+fn bad_blocks(member: &Examination) -> String {
+    match (member.bad_blocks_at, &member.bad_blocks) {
+        (None, _) => "no log".to_owned(),
+        (Some(at), None) => format!("log at byte {at}, cannot be read"),
+        (Some(at), Some(BadBlocksExamined { ranges: 0, .. })) => format!("none; log at byte {at}"),
+        (Some(at), Some(bad)) => format!("{} places, {} bytes; log at byte {at}", bad.ranges, bad.bytes),
+    }
+}
+
+fn reshape_text(reshape: &ReshapeExamined) -> String {
+    let ReshapeExamined { position_bytes, backwards, new_level, delta_disks, new_layout, new_chunk_bytes } = reshape;
+    let direction = if *backwards { "backwards, at" } else { "at" };
+    let (at, chunk) = (Size(*position_bytes), Size(*new_chunk_bytes));
+    format!("{direction} {at} of the array; to {new_level}, {delta_disks:+} slots, layout {new_layout}, chunk {chunk}")
+}

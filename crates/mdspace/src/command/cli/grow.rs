@@ -1,0 +1,83 @@
+//! `grow`: makes an array larger in place, through its server or here if it is not served. Here it also makes one
+//! smaller.
+//!
+//! The plan is checked completely before anything is written. The server that runs now or next resyncs the added space,
+//! so the command ends at once, whatever the size.
+
+use crate::command::cli::arguments::{GrowArguments, NewSize};
+use crate::command::clients::control::change;
+use crate::command::opening::arguments::{AssembleArguments, MemberArguments};
+use crate::command::server::grow::{Growth, NotGrown, complete, grow};
+use crate::command::text::failure::Failure;
+use crate::command::text::output::{print, print_json};
+use crate::command::text::size::Size;
+use crate::machine::{Arena, Array, Machine, Purpose};
+use engine::status::Status;
+use engine::{BitmapPolicy, Refusal};
+use export::control::GrowRequest;
+use parity::Kernel;
+use serde_json::json;
+
+/// Runs `mdspace grow`.
+pub(crate) fn run(arguments: &GrowArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
+    let request = match (arguments.raid_devices, arguments.size) {
+        (Some(copies), _) => GrowRequest::RaidDevices(copies),
+        (None, Some(NewSize::Bytes(size))) => GrowRequest::Size(Some(size.0)),
+        (None, Some(NewSize::Max) | None) => GrowRequest::Size(None),
+    };
+    if arguments.members.is_empty() {
+        return change(&arguments.change, "/v1/grow", &json!(request)).map(drop);
+    }
+    let machine = Machine::start(kernel, Arena::Medium)?;
+    let members = MemberArguments { members: arguments.members.clone(), uuid: arguments.uuid, name: None };
+    machine.run(async {
+        let assemble = AssembleArguments::of(&members, None);
+        let array = machine.assemble(&assemble, Purpose::Write, BitmapPolicy::default()).await?;
+        let before = array.status();
+        let growth = match arguments.shrink {
+            true => shrink(&array, arguments.size).await?,
+            false => grow(&array, request).await?,
+        };
+        array.stop().await?;
+        match arguments.change.told.json {
+            true => print_json(&array.status()),
+            false => print(&summary(&growth, &before, &array.status())),
+        }
+    })
+}
+
+/// Makes an array smaller, and stops it: no client may see it shrink.
+async fn shrink(array: &Array, wanted: Option<NewSize>) -> Result<Growth, NotGrown> {
+    let Some(NewSize::Bytes(Size(wanted))) = wanted else {
+        return Err(Refusal::new("--shrink needs --size SIZE: the bytes to use of each member").into());
+    };
+    if let Some(shrinking) = array.plan_shrinking(wanted)? {
+        array.shrink(shrinking).await?;
+        return Ok(Growth::Changed);
+    }
+    complete(array).await
+}
+
+/// The array before and after, and the next command.
+fn summary(growth: &Growth, before: &Status, after: &Status) -> String {
+    let sizes = |status: &Status| {
+        let (bytes, component) = (Size(status.array_bytes), Size(status.component_bytes));
+        format!("{bytes}, {component} of each member, {} of {} slots in use", status.in_sync, status.raid_disks)
+    };
+    match growth {
+        Growth::Unchanged => format!("unchanged: {}\n", sizes(after)),
+        Growth::Completed => format!("{}, as before; now all members record it\n", sizes(after)),
+        Growth::Changed => {
+            let next = match after.in_sync < after.raid_disks {
+                true => ", and `mdspace add` for an empty slot",
+                false if after.in_agreement => "",
+                false => " resyncs the added space",
+            };
+            format!("{}\nbefore: {}\nnext: mdspace serve {}{next}\n", sizes(after), sizes(before), names(after))
+        }
+    }
+}
+
+fn names(status: &Status) -> String {
+    status.members.iter().map(|member| &*member.name).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,104 @@
+//! The command line: its arguments, and the commands that work without a server.
+//!
+//! [`run`] reads the process's arguments and calls one function for each command: of this folder for `up`, `create`,
+//! `examine`, `read`, `write` and what else opens members itself, of `server`, `clients` or `measure` for the others.
+
+mod arguments;
+mod create;
+mod examination;
+mod examine;
+mod generate;
+mod grow;
+mod habits;
+#[cfg(test)]
+mod pages;
+mod salvage;
+mod scrub;
+mod transfer;
+mod up;
+
+use crate::command::clients::{control, iostat, monitor, top, trace};
+use crate::command::measure::{bench, lab};
+use crate::command::server::serve;
+use crate::command::text::failure::Failure;
+use crate::command::text::output::{StandardError, tell};
+use arguments::{Command, CommandLine, LogFormat};
+use clap::Parser;
+use parity::Kernel;
+use std::process::ExitCode;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Carries out the process's arguments. This is the whole program.
+pub fn run() -> ExitCode {
+    io::signal::ignore_file_size_limit_signal();
+    let line = match CommandLine::try_parse() {
+        Ok(line) => line,
+        Err(error) => return refuse(error),
+    };
+    log(line.log);
+    match carry_out(&line) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            tell!("{failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+/// Prints why the command line is refused; for mdadm's options and removed ones, what to do instead.
+fn refuse(error: clap::Error) -> ExitCode {
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    if error.use_stderr()
+        && !habits::asks_for_help(&words)
+        && let Some((reason, next)) = habits::answer(&words).or_else(|| habits::answer_to_removed_option(&error))
+    {
+        let failure = Failure::refused(reason).advise(next);
+        tell!("{failure}");
+        return failure.exit_code();
+    }
+    habits::without_changes(error).exit()
+}
+
+/// Sets up the log of servers, on standard error.
+fn log(format: LogFormat) {
+    // Changes of members at level info, everything else from warnings on.
+    let shown = Targets::new().with_default(LevelFilter::WARN).with_target(engine::LOG_TARGET, LevelFilter::INFO);
+    let log = tracing_subscriber::fmt::layer().with_writer(|| StandardError);
+    let registry = tracing_subscriber::registry().with(shown);
+    match format {
+        LogFormat::Human => registry.with(log.without_time()).init(),
+        LogFormat::Json => registry.with(log.json()).init(),
+    }
+}
+
+fn carry_out(line: &CommandLine) -> Result<(), Failure> {
+    let kernel = line.kernel.as_deref().map(Kernel::by_name).transpose();
+    let kernel = kernel.map_err(|error| Failure::refused(format!("--kernel: {error}")))?;
+    match &line.command {
+        Command::Up(arguments) => up::run(arguments, kernel),
+        Command::Create(arguments) => create::run(arguments, kernel),
+        Command::Examine(arguments) => examine::run(arguments, kernel),
+        Command::Serve(arguments) => serve::serve(arguments, kernel),
+        Command::Read(arguments) => transfer::read(arguments, kernel),
+        Command::Write(arguments) => transfer::write(arguments, kernel),
+        Command::Status(arguments) => control::status(arguments),
+        Command::Iostat(arguments) => iostat::run(arguments),
+        Command::Top(arguments) => top::run(arguments),
+        Command::Monitor(arguments) => monitor::run(arguments),
+        Command::Trace(arguments) => trace::run(arguments),
+        Command::Fail(arguments) => control::change_member(arguments, "fail"),
+        Command::Remove(arguments) => control::change_member(arguments, "remove"),
+        Command::Add(arguments) => control::add(arguments),
+        Command::ReAdd(arguments) => control::re_add(arguments),
+        Command::Replace(arguments) => control::replace(arguments),
+        Command::Set(arguments) => control::set(arguments),
+        Command::Grow(arguments) => grow::run(arguments, kernel),
+        Command::Scrub(arguments) => scrub::run(arguments, kernel),
+        Command::Stop(arguments) => control::stop(arguments),
+        Command::Bench(arguments) => bench::run(arguments, kernel),
+        Command::Lab(arguments) => lab::run(arguments),
+        Command::Generate(arguments) => generate::run(arguments),
+    }
+}

@@ -1,0 +1,359 @@
+//! Arguments of the commands that talk to a server's control socket.
+
+use crate::command::clients::interval::parse_seconds;
+use crate::command::opening::members::ArrayUuid;
+use crate::command::text::size::Size;
+use clap::{Args, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// The server to talk to.
+#[derive(Debug, Args)]
+pub(crate) struct ControlArguments {
+    /// The server's control socket; not needed while you run only one server
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+}
+
+/// How the outcome of a change is printed.
+#[derive(Debug, Args)]
+pub(crate) struct Told {
+    /// Print the array's status afterwards as JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of every command that changes a served array.
+#[derive(Debug, Args)]
+pub(crate) struct ChangeArguments {
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+
+    #[command(flatten)]
+    pub(crate) told: Told,
+}
+
+/// `stop`
+#[derive(Debug, Args)]
+pub(crate) struct StopArguments {
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+
+    /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `status`
+#[derive(Debug, Args)]
+pub(crate) struct StatusArguments {
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+
+    /// Repeat the report at this interval, with rates over the interval
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = parse_seconds)]
+    pub(crate) watch: Option<f64>,
+
+    /// Number of reports, with --watch
+    #[arg(long, value_name = "N", requires = "watch")]
+    pub(crate) count: Option<u64>,
+
+    /// Print JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `iostat`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace iostat                    averages since the server's start
+  mdspace iostat 1 5                five reports, one per second
+
+As in iostat -x: rates per second, times in milliseconds, sizes in kB of 1024 bytes. The first line shows the
+array's own requests; aqu-sz is the mean number under way.")]
+pub(crate) struct IostatArguments {
+    /// Seconds between two reports; without it, a single report
+    #[arg(value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) interval: Option<f64>,
+
+    /// Number of reports; without it, no end
+    #[arg(value_name = "COUNT", requires = "interval")]
+    pub(crate) count: Option<u64>,
+
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+
+    /// Print the measures as JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `trace`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Columns: end of the transfer, in seconds since the server's start; process; member; R read, W write, F flush,
+D discard or Z zeroing; first sector of 512 bytes; bytes; duration; and the reason:
+  data         a request's own data
+  parity       parity for data in a part of a stripe
+  stripe       a full stripe's chunks, data and parity
+  rmw          a read that a write of a part of a stripe needs for parity
+  reconstruct  a read for the data of a missing member
+  intent       the write-intent bitmap
+  superblock   a superblock
+  checksum     checksums of the member's blocks
+  sweep        a resync, a recovery or another sweep")]
+pub(crate) struct TraceArguments {
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+
+    /// End after this number of transfers
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+
+    /// Print a JSON object for each transfer (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `top`
+#[derive(Debug, Args)]
+pub(crate) struct TopArguments {
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+
+    /// Seconds between two updates
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "1")]
+    pub(crate) interval: f64,
+}
+
+/// `monitor`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Events, as mdadm --monitor names them:
+  NewArray, DeviceDisappeared       the array is served, or no longer
+  DegradedArray                     members were missing in the first status
+  Fail, FailSpare, SpareActive      a member failed, or a spare took over
+  RebuildStarted, Rebuild20 to Rebuild80, RebuildFinished   a resync, a recovery or another sweep
+  TestMessage                       with --test
+
+The program gets the event, the array's name and, if a member is concerned, the member. The mail command gets
+a message for Fail, FailSpare, DegradedArray, DeviceDisappeared and TestMessage. A webhook gets JSON by POST.")]
+pub(crate) struct MonitorArguments {
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+
+    /// Seconds between two updates
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "1")]
+    pub(crate) interval: f64,
+
+    /// Run this program for each event
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) program: Option<PathBuf>,
+
+    /// Send mail to this address when redundancy is lost
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) mail: Option<String>,
+
+    /// Shell command that sends the mail on its standard input
+    #[arg(long, value_name = "COMMAND", default_value = "/usr/sbin/sendmail -t")]
+    pub(crate) mailer: String,
+
+    /// Post each event as JSON to this http:// URL
+    #[arg(long, value_name = "URL")]
+    pub(crate) webhook: Option<String>,
+
+    /// Report once, and end
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// Begin with a TestMessage
+    #[arg(long)]
+    pub(crate) test: bool,
+
+    /// Print each event as JSON (docs/json.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `fail` and `remove`
+#[derive(Debug, Args)]
+pub(crate) struct MemberOfServedArguments {
+    /// The member, by the name that `status` prints
+    #[arg(value_name = "MEMBER")]
+    pub(crate) member: OsString,
+
+    #[command(flatten)]
+    pub(crate) change: ChangeArguments,
+}
+
+/// `add`
+#[derive(Debug, Args)]
+pub(crate) struct AddArguments {
+    /// The new member: a file or block device, at least as large as the array's smallest member
+    #[arg(value_name = "MEMBER")]
+    pub(crate) member: PathBuf,
+
+    /// Overwrite a file or device that belongs or belonged to an array, or holds other data
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) change: ChangeArguments,
+}
+
+/// `re-add`
+#[derive(Debug, Args)]
+pub(crate) struct ReAddArguments {
+    /// The member: a file or block device
+    #[arg(value_name = "MEMBER")]
+    pub(crate) member: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) change: ChangeArguments,
+}
+
+/// `replace`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The new member gets a copy of the old one; unreadable blocks are reconstructed from the others. Then it takes
+the old one's slot; until then the array stays as redundant as before. `status` shows the progress. To cancel,
+fail the new member.")]
+pub(crate) struct ReplaceArguments {
+    /// The member to replace, by the name that `status` prints
+    #[arg(value_name = "OLD")]
+    pub(crate) old: OsString,
+
+    /// A spare of the array, or a new member: a file or block device
+    #[arg(value_name = "NEW")]
+    pub(crate) new: PathBuf,
+
+    /// Overwrite a new member that belongs or belonged to an array, or holds other data
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) change: ChangeArguments,
+}
+
+/// `set`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Settings:
+  bitmap         none, internal[:CHUNK], or /FILE[:CHUNK]: remove the write-intent bitmap, or add it to the members
+                 or in a new file; with a file, serve the array with --bitmap FILE from then on
+  integrity      on: start to use the room for checksums, at the array's next start
+  max-corr-read-errors  a count: read errors allowed before a member is failed (default 20); halved every hour
+  member-timeout  none, or seconds: a read that takes longer is reconstructed from other members; the member is
+                 failed if a write takes longer or it stays silent (default 30)
+  stripe-size    auto, or a power of two from 4K to the chunk: the unit of reads and writes in partly changed
+                 stripes; auto transfers exactly the bytes needed
+  sweep-in-flight  a power of two from 4K to 64M: bytes of each member that a sweep (resync, recovery, scrub)
+                 has under way, and in memory, at a time (default 8M)
+  sweep-window   auto, or a power of two from 4K to 64M: largest size to which a sweep merges neighbouring reads;
+                 auto is 512K, or what suits the members, in whole chunks
+  sync-action    check, repair, idle, or frozen: start a scrub that checks or repairs; frozen: pause all sweeps;
+                 idle: end the scrub, and continue the sweeps that are due
+  sync-speed-min  bytes a second, 1 or more: rate on each member that a sweep keeps under load (default 1000K)
+  sync-speed-max  none, or bytes a second, 1 or more: rate on each member that a sweep does not exceed
+                 (default none)
+  verify         always, or scrub: verify checksums on every read, or only in sweeps
+
+Either all settings are changed or, if one is refused, none.")]
+pub(crate) struct SetArguments {
+    /// Settings and their new values
+    #[arg(value_name = "KEY=VALUE", required = true, value_parser = parse_pair)]
+    pub(crate) settings: Vec<(String, String)>,
+
+    #[command(flatten)]
+    pub(crate) change: ChangeArguments,
+}
+
+/// `scrub`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace scrub                                    check the served array, change nothing
+  mdspace scrub --repair                           rewrite blocks that are known to be wrong
+  mdspace scrub --pause; mdspace scrub --resume    in another terminal
+  mdspace scrub '*.img' --offset 1G --length 1G    a part of an array that is not served
+
+mdspace identifies the wrong member from redundancy: by checksums, by P and Q of RAID-6, or by the majority of
+three copies. Undecidable errors are reported and left as they are; for these, --repair=parity does what md does:
+it computes parity from the data, or writes the first copy over the others.
+
+Exit status: 0 no errors; 1 errors were found, repaired or not; 2 refused.")]
+pub(crate) struct ScrubArguments {
+    /// The members of an array that is not served, in any order; without them, the served array
+    #[arg(value_name = "MEMBER")]
+    pub(crate) members: Vec<OsString>,
+
+    /// Take only members of the array with this UUID, and skip everything else
+    #[arg(long, value_name = "UUID", requires = "members")]
+    pub(crate) uuid: Option<ArrayUuid>,
+
+    /// The file that holds the array's write-intent bitmap, if it is kept in one
+    #[arg(long, value_name = "FILE", requires = "members")]
+    pub(crate) bitmap: Option<PathBuf>,
+
+    /// Rewrite blocks that are known to be wrong; with =parity also undecidable ones, as md does
+    #[arg(long, value_enum, value_name = "parity", num_args = 0..=1, require_equals = true, default_missing_value = "decided")]
+    pub(crate) repair: Option<RepairChoice>,
+
+    /// First byte of the array to check
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) offset: Option<Size>,
+
+    /// Number of bytes to check; without it, up to the end
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) length: Option<Size>,
+
+    /// With members: largest size of merged reads; by default 512K, or what suits the members, in whole chunks
+    #[arg(long, value_name = "SIZE", requires = "members")]
+    pub(crate) window: Option<Size>,
+
+    /// With members: bytes of each member to read at a time; 8M by default
+    #[arg(long, value_name = "SIZE", requires = "members")]
+    pub(crate) in_flight: Option<Size>,
+
+    /// Pause the scrub of the served array
+    #[arg(long, group = "steering", conflicts_with_all = ["members", "repair", "offset", "length"])]
+    pub(crate) pause: bool,
+
+    /// Continue it; with members: continue an interrupted scrub
+    #[arg(long, group = "steering", conflicts_with_all = ["repair", "offset", "length"])]
+    pub(crate) resume: bool,
+
+    /// End the scrub of the served array
+    #[arg(long, group = "steering", conflicts_with_all = ["members", "repair", "offset", "length"])]
+    pub(crate) cancel: bool,
+
+    /// Do not wait for the end of a served array's scrub
+    #[arg(long, conflicts_with = "members")]
+    pub(crate) no_wait: bool,
+
+    /// Print JSON (docs/json.md), and the progress as JSON lines on standard error
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+}
+
+/// Which errors are repaired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RepairChoice {
+    /// Blocks that are known to be wrong
+    #[value(hide = true)]
+    Decided,
+    /// Also undecidable ones, by md's choice
+    Parity,
+}
+
+/// `KEY=VALUE`.
+fn parse_pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE".to_owned()),
+    }
+}

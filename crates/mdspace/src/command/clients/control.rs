@@ -1,0 +1,198 @@
+//! `status`, `fail`, `remove`, `add`, `re-add`, `replace`, `set` and `stop`, and what every control client needs.
+
+use crate::command::clients::arguments::{
+    AddArguments, ChangeArguments, ControlArguments, MemberOfServedArguments, ReAddArguments, ReplaceArguments,
+    SetArguments, StatusArguments, StopArguments,
+};
+use crate::command::clients::figures::Figures;
+use crate::command::clients::interval::Intervals;
+use crate::command::clients::iostat::measures;
+use crate::command::clients::report::StatusView;
+use crate::command::opening::sockets;
+use crate::command::text::failure::Failure;
+use crate::command::text::output::{clear_screen, print, print_json};
+use crate::names::name_of;
+use export::control::{AddRequest, ApiError, Client, ClientError, MemberRequest, ReplaceRequest};
+use export::measure::Measures;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Runs `mdspace status`.
+pub(crate) fn status(arguments: &StatusArguments) -> Result<(), Failure> {
+    let client = client(&arguments.control)?;
+    let is_screen = std::io::stdout().is_terminal();
+    let mut before: Option<Measures> = None;
+    let mut broken = None;
+    for _ in Intervals::new(arguments.watch, arguments.count) {
+        let body = client.get("/v1/status")?;
+        let view = view(&body)?;
+        if arguments.json {
+            print_json(&body)?;
+        } else {
+            let now = measures(&client)?;
+            let figures = match &before {
+                None => Figures::sums(now.clone()),
+                Some(before) => Figures::between(before, &now),
+            };
+            before = Some(now);
+            if arguments.watch.is_some() && is_screen {
+                clear_screen()?;
+            }
+            let behind = if arguments.watch.is_some() && !is_screen { "\n" } else { "" };
+            print(&format!("{}{behind}", view.report(&figures)))?;
+        }
+        broken = view.broken;
+    }
+    match broken {
+        Some(reason) => {
+            Err(Failure::unwell(reason).advise("stop the array, and check each member with `mdspace examine`"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Runs `mdspace fail` (`route` `fail`) and `mdspace remove` (`remove`).
+pub(crate) fn change_member(arguments: &MemberOfServedArguments, route: &str) -> Result<(), Failure> {
+    let request = json!(MemberRequest { member: named(&arguments.member)? });
+    change(&arguments.change, &format!("/v1/members/{route}"), &request).map(drop)
+}
+
+/// Runs `mdspace add`.
+pub(crate) fn add(arguments: &AddArguments) -> Result<(), Failure> {
+    let request = json!(AddRequest { member: absolute(&arguments.member)?, force: arguments.force });
+    change(&arguments.change, "/v1/members/add", &request).map(drop)
+}
+
+/// Runs `mdspace re-add`.
+pub(crate) fn re_add(arguments: &ReAddArguments) -> Result<(), Failure> {
+    let request = json!(MemberRequest { member: absolute(&arguments.member)? });
+    change(&arguments.change, "/v1/members/re-add", &request).map(drop)
+}
+
+/// Runs `mdspace replace`.
+pub(crate) fn replace(arguments: &ReplaceArguments) -> Result<(), Failure> {
+    let ReplaceArguments { old, new, force, change: by } = arguments;
+    let request = json!(ReplaceRequest { member: named(old)?, with: absolute(new)?, force: *force });
+    change(by, "/v1/members/replace", &request).map(drop)
+}
+
+/// Requests a change from the server, and prints the array's status after it.
+pub(crate) fn change(by: &ChangeArguments, route: &str, request: &Value) -> Result<Value, Failure> {
+    let body = client(&by.control)?.post(route, request)?;
+    if by.told.json {
+        print_json(&body)?
+    } else {
+        print(&view(&body)?.text())?
+    }
+    Ok(body)
+}
+
+/// A member's name. For the path of an existing file, its absolute path.
+fn named(word: &OsStr) -> Result<String, Failure> {
+    let path = Path::new(word);
+    match word.to_str() {
+        _ if word.as_bytes().contains(&b'/') && path.exists() => absolute(path),
+        Some(printed) if printed.starts_with("$'") => Ok(printed.to_owned()), // a quoted name, as `status` prints it
+        _ => Ok(name_of(path)),
+    }
+}
+
+/// An absolute path, because the server may run in another directory.
+fn absolute(path: &Path) -> Result<String, Failure> {
+    let refused = |reason: String| Failure::refused(format!("{}: {reason}", name_of(path)));
+    let absolute = std::path::absolute(path).map_err(|error| refused(error.to_string()))?;
+    Ok(name_of(&absolute))
+}
+
+/// Runs `mdspace set`.
+pub(crate) fn set(arguments: &SetArguments) -> Result<(), Failure> {
+    let mut wanted = serde_json::Map::new();
+    for (key, value) in &arguments.settings {
+        if wanted.insert(key.clone(), value.clone().into()).is_some() {
+            return Err(Failure::refused(format!("{key}: given twice")));
+        }
+    }
+    let sets_bitmap = wanted.contains_key("bitmap");
+    let body = change(&arguments.change, "/v1/set", &wanted.into())?;
+    let next = match view(&body)?.bitmap_file().filter(|_| !arguments.change.told.json) {
+        Some(file) if sets_bitmap => format!("next: from now on, serve the array with --bitmap {file}\n"),
+        _ => String::new(),
+    };
+    print(&next)
+}
+
+/// Runs `mdspace stop`. When it returns, the members are free.
+pub(crate) fn stop(arguments: &StopArguments) -> Result<(), Failure> {
+    let body = client(&arguments.control)?.post("/v1/stop", &json!({}))?;
+    let pid = body["pid"].as_i64().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+    let has_ended = pid.is_none_or(wait_for_end);
+    if arguments.json {
+        print_json(&body)?;
+    }
+    if !has_ended {
+        let message = format!("the array is stopped, but process {} does not end", body["pid"]);
+        return Err(Failure::unwell(message)
+            .advise("the disk or file system of a member hangs; the other members are free, and clean"));
+    }
+    if arguments.json {
+        return Ok(());
+    }
+    print(&format!("stopped, {}\n", body["state"].as_str().unwrap_or("state unknown")))
+}
+
+/// How long the process may take to end after its array has stopped. It takes longer only if the kernel cannot close a
+/// device.
+const END_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until the process `pid` has ended and closed its members. `false` if it does not end.
+fn wait_for_end(pid: Pid) -> bool {
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return true };
+    let deadline = Instant::now() + END_PATIENCE;
+    let mut events = [PollFd::new(&process, PollFlags::IN)];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut events, Some(&left)) {
+            Err(rustix::io::Errno::INTR) => {}
+            ended => return ended != Ok(0),
+        }
+    }
+}
+
+/// A client of the server that `arguments` select.
+pub(crate) fn client(arguments: &ControlArguments) -> Result<Client, Failure> {
+    Ok(Client::connect(&sockets::control(arguments.control.as_deref())?)?)
+}
+
+/// The status in `body`, with the fields that commands print.
+pub(crate) fn view(body: &Value) -> Result<StatusView, Failure> {
+    StatusView::deserialize(body)
+        .map_err(|error| Failure::unwell(format!("the server's reply is not a status: {error}")))
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Connect { .. } => {
+                Self::refused(error.to_string()).advise("start the array with `mdspace serve` or `mdspace up`")
+            }
+            ClientError::Protocol { .. } => Self::unwell(error.to_string()),
+            ClientError::Api(ApiError { status, message, member, field, advice }) => {
+                let place: Vec<String> = member.into_iter().chain(field).chain([message]).collect();
+                let message = place.join(": ");
+                let failure = if status == 500 { Self::unwell(message) } else { Self::refused(message) };
+                match advice {
+                    Some(advice) => failure.advise(advice),
+                    None => failure,
+                }
+            }
+        }
+    }
+}

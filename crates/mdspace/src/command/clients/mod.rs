@@ -1,0 +1,12 @@
+//! Commands that talk to a server through its control socket: they ask, change and print, and open no member.
+
+pub(crate) mod arguments;
+pub(crate) mod control;
+mod figures;
+mod interval;
+pub(crate) mod iostat;
+pub(crate) mod monitor;
+mod report;
+pub(crate) mod scrub;
+pub(crate) mod top;
+pub(crate) mod trace;

@@ -1,0 +1,178 @@
+//! The events of mdadm --monitor, computed from two snapshots of an array. Pure.
+//!
+//! Facts: mdadm(8), "MONITOR MODE"; mdadm's `Monitor.c` for the events that come together.
+
+use crate::command::clients::report::StatusView;
+use serde::Serialize;
+
+/// An event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Event {
+    /// mdadm's name for it.
+    pub(crate) event: String,
+    /// The array's name, or its uuid if it has no name.
+    pub(crate) array: String,
+    /// The member concerned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) member: Option<String>,
+}
+
+impl Event {
+    pub(crate) fn new(event: impl Into<String>, array: &str, member: Option<&str>) -> Self {
+        Self { event: event.into(), array: array.to_owned(), member: member.map(str::to_owned) }
+    }
+
+    /// Whether mdadm sends mail: redundancy was lost.
+    pub(crate) fn is_mailed(&self) -> bool {
+        matches!(&*self.event, "Fail" | "FailSpare" | "DegradedArray" | "DeviceDisappeared" | "TestMessage")
+    }
+}
+
+/// The state of a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    name: String,
+    state: String,
+}
+
+/// A snapshot of an array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    pub(crate) array: String,
+    is_degraded: bool,
+    members: Vec<Seen>,
+    /// The running sweep and the percentage done.
+    sweep: Option<(String, u64)>,
+}
+
+impl Snapshot {
+    pub(crate) fn of(status: &StatusView) -> Self {
+        let members = status.members().map(|(name, state)| Seen { name: name.to_owned(), state: state.to_owned() });
+        Self {
+            array: status.array_name().to_owned(),
+            is_degraded: status.is_degraded(),
+            members: members.collect(),
+            sweep: status.sweep().map(|(action, percent)| (action.to_owned(), percent as u64)),
+        }
+    }
+
+    fn state(&self, name: &str) -> Option<&str> {
+        self.members.iter().find(|member| member.name == name).map(|member| &*member.state)
+    }
+}
+
+fn is_active(state: &str) -> bool {
+    matches!(state, "in_sync" | "recovering")
+}
+
+/// The percentages at which a sweep causes events.
+const STEPS: [u64; 4] = [20, 40, 60, 80];
+
+/// The events between two snapshots. `before` is `None` for a new array, `now` for one that is no longer served.
+pub(crate) fn events(before: Option<&Snapshot>, now: Option<&Snapshot>) -> Vec<Event> {
+    match (before, now) {
+        (None, None) => Vec::new(),
+        (Some(before), None) => vec![Event::new("DeviceDisappeared", &before.array, None)],
+        (None, Some(now)) => {
+            let mut events = vec![Event::new("NewArray", &now.array, None)];
+            if now.is_degraded {
+                events.push(Event::new("DegradedArray", &now.array, None));
+            }
+            events.extend(sweeps(None, now));
+            events
+        }
+        (Some(before), Some(now)) => members(before, now).chain(sweeps(before.sweep.as_ref(), now)).collect(),
+    }
+}
+
+fn members<'a>(before: &'a Snapshot, now: &'a Snapshot) -> impl Iterator<Item = Event> + 'a {
+    let failed = before.members.iter().filter_map(|Seen { name, state }| {
+        let is_lost = matches!(now.state(name), Some("faulty") | None);
+        let event = match &**state {
+            state if is_active(state) && is_lost => "Fail",
+            "spare" if now.state(name) == Some("faulty") => "FailSpare",
+            _ => return None,
+        };
+        Some(Event::new(event, &now.array, Some(name)))
+    });
+    let active =
+        now.members.iter().filter(|member| member.state == "in_sync" && before.state(&member.name) != Some("in_sync"));
+    failed.chain(active.map(|member| Event::new("SpareActive", &now.array, Some(&member.name))))
+}
+
+fn sweeps<'a>(before: Option<&'a (String, u64)>, now: &'a Snapshot) -> impl Iterator<Item = Event> + 'a {
+    let (started, finished) = match (before, &now.sweep) {
+        (None, Some(_)) => (true, false),
+        (Some(_), None) => (false, true),
+        (Some((before, _)), Some((action, _))) => (before != action, before != action),
+        (None, None) => (false, false),
+    };
+    let from = before.filter(|_| !started).map_or(0, |(_, percent)| *percent);
+    let to = now.sweep.as_ref().map_or(0, |(_, percent)| *percent);
+    let event = move |name: String| Event::new(name, &now.array, None);
+    let mut steps = STEPS.into_iter().filter(move |step| from < *step && *step <= to);
+    let finished = finished.then(|| event("RebuildFinished".to_owned()));
+    let started = started.then(|| event("RebuildStarted".to_owned()));
+    // Of several percentages at once only the last causes an event.
+    finished.into_iter().chain(started).chain(steps.next_back().map(|step| event(format!("Rebuild{step}"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(members: &[(&str, &str)], sweep: Option<(&str, u64)>) -> Snapshot {
+        let members: Vec<Seen> =
+            members.iter().map(|(name, state)| Seen { name: (*name).to_owned(), state: (*state).to_owned() }).collect();
+        Snapshot {
+            array: "data".to_owned(),
+            is_degraded: members.iter().filter(|member| member.state == "in_sync").count() < 2,
+            members,
+            sweep: sweep.map(|(action, percent)| (action.to_owned(), percent)),
+        }
+    }
+
+    #[test]
+    fn each_change_causes_the_events_of_mdadm() {
+        let whole = || snapshot(&[("a", "in_sync"), ("b", "in_sync"), ("c", "spare")], None);
+        let failed = || snapshot(&[("a", "in_sync"), ("c", "spare"), ("b", "faulty")], None);
+        let recovering =
+            |percent| snapshot(&[("a", "in_sync"), ("c", "recovering"), ("b", "faulty")], Some(("recover", percent)));
+        let recovered = || snapshot(&[("a", "in_sync"), ("c", "in_sync"), ("b", "faulty")], None);
+        let removed = || snapshot(&[("a", "in_sync"), ("c", "spare")], None);
+        let spare_failed = || snapshot(&[("a", "in_sync"), ("b", "in_sync"), ("c", "faulty")], None);
+        let resync = |percent| snapshot(&[("a", "in_sync"), ("b", "in_sync")], Some(("resync", percent)));
+        let table: Vec<(Option<Snapshot>, Option<Snapshot>, &[&str])> = vec![
+            (None, None, &[]),
+            (None, Some(whole()), &["NewArray"]),
+            (None, Some(failed()), &["NewArray", "DegradedArray"]),
+            (None, Some(recovering(50)), &["NewArray", "DegradedArray", "RebuildStarted", "Rebuild40"]),
+            (Some(whole()), None, &["DeviceDisappeared"]),
+            (Some(whole()), Some(whole()), &[]),
+            (Some(whole()), Some(failed()), &["Fail b"]),
+            (Some(whole()), Some(removed()), &["Fail b"]),
+            (Some(whole()), Some(spare_failed()), &["FailSpare c"]),
+            (Some(whole()), Some(recovering(1)), &["Fail b", "RebuildStarted"]),
+            (Some(whole()), Some(recovered()), &["Fail b", "SpareActive c"]),
+            (Some(recovering(1)), Some(recovering(19)), &[]),
+            (Some(recovering(19)), Some(recovering(20)), &["Rebuild20"]),
+            (Some(recovering(20)), Some(recovering(39)), &[]),
+            (Some(recovering(20)), Some(recovering(85)), &["Rebuild80"]),
+            (Some(recovering(85)), Some(recovered()), &["SpareActive c", "RebuildFinished"]),
+            (Some(recovering(85)), Some(resync(1)), &["SpareActive b", "RebuildFinished", "RebuildStarted"]),
+            (Some(failed()), Some(failed()), &[]),
+        ];
+        for (before, now, expected) in table {
+            let events = events(before.as_ref(), now.as_ref());
+            let told: Vec<String> = events
+                .iter()
+                .map(|event| match &event.member {
+                    Some(member) => format!("{} {member}", event.event),
+                    None => event.event.clone(),
+                })
+                .filter(|told| told != "Fail c") // the member left between two snapshots
+                .collect();
+            assert_eq!(told, expected, "{before:?} {now:?}");
+        }
+    }
+}

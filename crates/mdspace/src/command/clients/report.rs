@@ -1,0 +1,318 @@
+//! The status of a served array as text, in the words of its JSON fields.
+
+use crate::command::clients::figures::{Figures, time};
+use crate::command::text::output::columns;
+use crate::command::text::size::Size;
+use crate::command::text::wording::{describe, minutes, utc};
+use serde::Deserialize;
+
+/// The fields of a served array's status that are printed.
+#[derive(Debug, Deserialize)]
+pub(crate) struct StatusView {
+    uuid: String,
+    name: String,
+    metadata: String,
+    level: String,
+    layout: Option<String>,
+    chunk_bytes: u64,
+    stripe_size_bytes: Option<u64>,
+    array_bytes: u64,
+    component_bytes: u64,
+    created: u64,
+    updated: u64,
+    raid_disks: u16,
+    in_sync: u16,
+    state: String,
+    /// Why the array refuses writes; `None` if it accepts them.
+    pub(crate) broken: Option<String>,
+    read_only: bool,
+    sync_action: String,
+    sweep: Option<SweepView>,
+    sweep_failure: Option<String>,
+    events: u64,
+    kernel: String,
+    cache: CacheView,
+    bitmap: Option<BitmapView>,
+    checksums: Option<ChecksumsView>,
+    members: Vec<MemberView>,
+    missing: Vec<u16>,
+    left_out: Vec<LeftOutView>,
+    /// What `--force` accepted. Older servers do not send this.
+    #[serde(default)]
+    warnings: Vec<String>,
+    served: ServedView,
+}
+
+#[derive(Debug, Deserialize)]
+struct SweepView {
+    action: String,
+    done_bytes: u64,
+    total_bytes: u64,
+    percent: f64,
+    bytes_per_second: u64,
+    seconds_left: Option<u64>,
+    #[serde(default)]
+    paused: bool,
+}
+
+impl SweepView {
+    /// A line as in /proc/mdstat.
+    fn text(&self) -> String {
+        let Self { action, percent, .. } = self;
+        let (done, total, rate) = (Size(self.done_bytes), Size(self.total_bytes), Size(self.bytes_per_second));
+        if self.paused {
+            return format!("  {action}: {percent:.1} % ({done} of {total}), paused\n");
+        }
+        let left = self.seconds_left.map(|seconds| format!(", finish in {}", minutes(seconds))).unwrap_or_default();
+        format!("  {action}: {percent:.1} % ({done} of {total}), {rate}/s{left}\n")
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct BitmapView {
+    set: u64,
+    bits: u64,
+    chunk_bytes: u64,
+    pages: u64,
+    file: Option<String>,
+}
+
+impl BitmapView {
+    /// In the words of mdadm's `--examine-bitmap` and of /proc/mdstat.
+    fn text(&self) -> String {
+        let Self { set, bits, pages, .. } = self;
+        let place = self.file.as_ref().map_or("internal".to_owned(), |file| format!("file: {file}"));
+        format!("bitmap: {bits} bits (chunks), {set} dirty, {} chunk, {pages} pages, {place}", Size(self.chunk_bytes))
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct ChecksumsView {
+    members: u16,
+    current: u16,
+    verify: String,
+    wrong: u64,
+    unknown_bytes: u64,
+    uncounted_bytes: u64,
+}
+
+impl ChecksumsView {
+    fn text(&self) -> String {
+        let Self { members, current, verify, wrong, unknown_bytes, uncounted_bytes } = self;
+        let unknown = match unknown_bytes {
+            0 => String::new(),
+            bytes if current < members => format!(", unknown of {} since others wrote", Size(*bytes)),
+            bytes => format!(", unknown of {}", Size(*bytes)),
+        };
+        let uncounted = match uncounted_bytes {
+            0 => String::new(),
+            bytes => format!(", of {} not looked at yet whether they are known", Size(*bytes)),
+        };
+        format!("checksums: on {members} members{unknown}{uncounted}, verified: {verify}, wrong blocks found: {wrong}")
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct CacheView {
+    bytes_max: u64,
+    bytes: u64,
+    recalled_bytes: u64,
+    waiting_bytes: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct MemberView {
+    name: String,
+    slot: Option<u16>,
+    state: String,
+    read_bytes: u64,
+    written_bytes: u64,
+    errors: u64,
+    #[serde(default)]
+    corrupt_blocks: u64,
+    #[serde(default)]
+    healed_bytes: u64,
+    #[serde(default)]
+    to_heal_bytes: u64,
+}
+
+impl MemberView {
+    /// The wrong blocks that reads found and their repair; `None` without wrong blocks.
+    fn healing(&self) -> Option<String> {
+        let Self { name, corrupt_blocks, healed_bytes, to_heal_bytes, .. } = self;
+        let parts = [
+            (*corrupt_blocks > 0).then(|| format!("{corrupt_blocks} blocks wrong by their checksums")),
+            (*healed_bytes > 0).then(|| format!("{} healed", Size(*healed_bytes))),
+            (*to_heal_bytes > 0).then(|| format!("{} to be healed", Size(*to_heal_bytes))),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| format!("{name}: {}\n", parts.join(", ")))
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct LeftOutView {
+    name: String,
+    reason: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct ServedView {
+    nbd: String,
+    clients: usize,
+}
+
+impl StatusView {
+    /// The array's name, or its uuid if it has no name.
+    pub(crate) fn array_name(&self) -> &str {
+        if self.name.is_empty() { &self.uuid } else { &self.name }
+    }
+
+    /// The file that holds the write-intent bitmap, if there is one.
+    pub(crate) fn bitmap_file(&self) -> Option<&str> {
+        self.bitmap.as_ref()?.file.as_deref()
+    }
+
+    /// Whether any slot is without a current member.
+    pub(crate) fn is_degraded(&self) -> bool {
+        self.in_sync < self.raid_disks
+    }
+
+    /// The members' names and states.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.members.iter().map(|member| (&*member.name, &*member.state))
+    }
+
+    /// The array's name, level, size and state in one line.
+    pub(crate) fn headline(&self) -> String {
+        describe(&self.name, &self.level, self.array_bytes, &self.state)
+    }
+
+    /// Slots in their order, each with its member's name and state, and members without a slot.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (Option<u16>, &str, &str)> {
+        let missing = self.missing.iter().map(|slot| (Some(*slot), "", "missing"));
+        let members = self.members.iter().map(|member| (member.slot, &*member.name, &*member.state));
+        let mut places: Vec<_> = missing.chain(members).collect();
+        places.sort_by_key(|(slot, ..)| slot.unwrap_or(u16::MAX));
+        places.into_iter()
+    }
+
+    /// The running sweep, as /proc/mdstat prints it.
+    pub(crate) fn sweep_line(&self) -> Option<String> {
+        self.sweep.as_ref().map(SweepView::text)
+    }
+
+    /// The running sweep and the percentage done.
+    pub(crate) fn sweep(&self) -> Option<(&str, f64)> {
+        self.sweep.as_ref().map(|sweep| (&*sweep.action, sweep.percent))
+    }
+
+    /// The whole report, without measures.
+    pub(crate) fn text(&self) -> String {
+        self.lines(None)
+    }
+
+    /// The whole report, with measures.
+    pub(crate) fn report(&self, figures: &Figures) -> String {
+        self.lines(Some(figures))
+    }
+
+    fn lines(&self, figures: Option<&Figures>) -> String {
+        let mut text = self.headline();
+        let chunk = if self.chunk_bytes > 0 { format!(", chunk {}", Size(self.chunk_bytes)) } else { String::new() };
+        let unit = self.stripe_size_bytes.map(|bytes| format!(", stripe size {}", Size(bytes))).unwrap_or_default();
+        let layout = self.layout.as_ref().map(|layout| format!(", {layout}")).unwrap_or_default();
+        let read_only = if self.read_only { ", read-only" } else { "" };
+        text += &format!("{read_only}\n  uuid {}, metadata {}{chunk}{layout}{unit}\n", self.uuid, self.metadata);
+        let (in_sync, slots) = (self.in_sync, self.raid_disks);
+        text += &format!("  {in_sync} of {slots} members in sync {}, events {}", self.slots(), self.events);
+        text += &format!(", parity by {}\n", self.kernel);
+        if figures.is_some() {
+            text += &self.details();
+        }
+        if let Some(bitmap) = &self.bitmap {
+            text += &format!("  {}\n", bitmap.text());
+        }
+        if let Some(checksums) = &self.checksums {
+            text += &format!("  {}\n", checksums.text());
+        }
+        text += &format!("  {}, clients: {}\n", self.served.nbd, self.served.clients);
+        if let Some(reason) = &self.broken {
+            text += &format!("  takes no writes: {reason}\n");
+        }
+        match &self.sweep {
+            Some(sweep) => text += &sweep.text(),
+            None if self.sync_action == "frozen" => text += "  sweeps are frozen\n",
+            None => {}
+        }
+        if let Some(reason) = &self.sweep_failure {
+            text += &format!("  the last sweep could not be finished: {reason}\n");
+        }
+        text += &figures.map(Figures::requests_text).unwrap_or_default();
+        text += &columns(&self.rows(figures));
+        text.extend(self.members.iter().filter_map(MemberView::healing));
+        for left_out in &self.left_out {
+            text += &format!("not used: {}: {}\n", left_out.name, left_out.reason);
+        }
+        for warning in &self.warnings {
+            text += &format!("warning: {warning}\n");
+        }
+        text
+    }
+
+    /// As in /proc/mdstat: `U` for each slot whose member is current, `_` for the others.
+    pub(crate) fn slots(&self) -> String {
+        let is_up = |slot| self.members.iter().any(|member| member.slot == Some(slot) && member.state == "in_sync");
+        let letters: String = (0..self.raid_disks).map(|slot| if is_up(slot) { 'U' } else { '_' }).collect();
+        format!("[{letters}]")
+    }
+
+    /// Further lines, as in `mdadm --detail`.
+    fn details(&self) -> String {
+        let count = |states: &[&str]| self.members.iter().filter(|member| states.contains(&&*member.state)).count();
+        let used = if self.component_bytes > 0 { Size(self.component_bytes).to_string() } else { "all".to_owned() };
+        let policy = match (&*self.level, &self.bitmap) {
+            ("linear" | "raid0", _) => "none",
+            (_, Some(_)) => "bitmap",
+            (_, None) => "resync",
+        };
+        let mut text = format!("  created {}, updated {}\n", utc(self.created), utc(self.updated));
+        text += &format!(
+            "  members: {} active, {} spare, {} faulty; {used} used of each; consistency policy {policy}\n",
+            count(&["in_sync", "recovering"]),
+            count(&["spare"]),
+            count(&["faulty"]),
+        );
+        let CacheView { bytes_max, bytes, recalled_bytes, waiting_bytes } = self.cache;
+        let (held, most) = (Size(bytes), Size(bytes_max));
+        text += &format!("  cache: {held} of {most}, saved {} of reads", Size(recalled_bytes));
+        text += &format!("; writes waiting for their stripes: {}\n", Size(waiting_bytes));
+        text
+    }
+
+    fn rows(&self, figures: Option<&Figures>) -> Vec<Vec<String>> {
+        let mut heading = vec!["slot", "member", "state", "read", "written", "errors"];
+        if figures.is_some() {
+            heading.extend(["r_await", "w_await", "under way"]);
+        }
+        let missing = self.missing.iter().map(|slot| (Some(*slot), vec![slot.to_string(), "missing".to_owned()]));
+        let members = self.members.iter().map(|member| {
+            let slot = member.slot.map_or("-".to_owned(), |slot| slot.to_string());
+            let (read, written) = (Size(member.read_bytes).to_string(), Size(member.written_bytes).to_string());
+            let mut row =
+                vec![slot, member.name.clone(), member.state.clone(), read, written, member.errors.to_string()];
+            if let Some((figures, metered)) = figures.and_then(|figures| Some((figures, figures.member(&member.name)?)))
+            {
+                (row[3], row[4]) = (figures.bytes(metered.read.bytes), figures.bytes(metered.write.bytes));
+                row.extend([&metered.read, &metered.write].map(|done| done.mean_nanos().map_or("-".to_owned(), time)));
+                row.push(metered.in_flight.to_string());
+            }
+            (member.slot, row)
+        });
+        let mut rows: Vec<_> = missing.chain(members).collect();
+        rows.sort_by_key(|(slot, _)| slot.unwrap_or(u16::MAX));
+        std::iter::once(heading.into_iter().map(str::to_owned).collect())
+            .chain(rows.into_iter().map(|(_, row)| row))
+            .collect()
+    }
+}

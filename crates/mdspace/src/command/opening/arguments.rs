@@ -1,0 +1,129 @@
+//! Arguments of every command that works on an array's members: which members, and what the user consents to.
+
+use crate::command::opening::mdadm_conf::Config;
+use crate::command::opening::members::{ArrayChoice, ArrayUuid};
+use crate::command::text::failure::Failure;
+use clap::{Args, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Members of an existing array.
+#[derive(Debug, Args)]
+pub(crate) struct MemberArguments {
+    /// The members, in any order: image files, block devices, quoted globs; for `examine`, or with --uuid or --name,
+    /// directories
+    #[arg(value_name = "MEMBER", required = true)]
+    pub(crate) members: Vec<OsString>,
+
+    /// Take only members of the array with this UUID, and skip everything else
+    #[arg(long, value_name = "UUID")]
+    pub(crate) uuid: Option<ArrayUuid>,
+
+    /// Take only members of the array with this name, with or without its host, and skip everything else
+    #[arg(long, conflicts_with = "uuid")]
+    pub(crate) name: Option<String>,
+}
+
+impl MemberArguments {
+    /// The choice of an array, if the user made one.
+    pub(crate) fn choice(&self) -> Option<ArrayChoice> {
+        self.uuid.map(ArrayChoice::Uuid).or_else(|| self.name.clone().map(ArrayChoice::Name))
+    }
+}
+
+/// Members of an array to be assembled.
+#[derive(Debug, Args)]
+pub(crate) struct AssembleArguments {
+    /// The members, in any order: image files, block devices, quoted globs, and with --uuid or --name directories
+    #[arg(value_name = "MEMBER", required_unless_present = "scan")]
+    members: Vec<OsString>,
+
+    /// Take only members of the array with this UUID, and skip everything else
+    #[arg(long, value_name = "UUID", conflicts_with = "scan")]
+    uuid: Option<ArrayUuid>,
+
+    /// Take only members of the array with this name, with or without its host, and skip everything else
+    #[arg(long, conflicts_with_all = ["scan", "uuid"])]
+    name: Option<String>,
+
+    /// Take the array of an ARRAY line in mdadm.conf; MEMBER then names that array: /dev/md/data, data, or its UUID
+    #[arg(long)]
+    scan: bool,
+
+    /// The file to read instead of /etc/mdadm/mdadm.conf
+    #[arg(long, value_name = "FILE", requires = "scan")]
+    config: Option<PathBuf>,
+
+    /// Assemble with stale members (the fewest and freshest that suffice), or although dirty and degraded; warnings
+    /// name what may be lost or wrong. Reading writes nothing
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// How a RAID-0 of unequal members was striped, if its superblocks do not say
+    #[arg(long, value_name = "LAYOUT")]
+    pub(crate) raid0_layout: Option<Raid0Layout>,
+
+    /// The file that holds the array's write-intent bitmap, if it is kept in one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) bitmap: Option<PathBuf>,
+
+    /// Also read blocks that the members' bad-block logs list; they may hold old data. Only for reading
+    #[arg(long)]
+    pub(crate) ignore_bad_blocks: bool,
+}
+
+/// The two ways to stripe a RAID-0 of unequal members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Raid0Layout {
+    /// By Linux before 3.14
+    Original,
+    /// By Linux 3.14 or later
+    Alternate,
+}
+
+impl Raid0Layout {
+    /// md's number.
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Self::Original => 1,
+            Self::Alternate => 2,
+        }
+    }
+}
+
+impl AssembleArguments {
+    /// The members and their bitmap file, from the command line or from mdadm.conf.
+    pub(crate) fn resolve(&self) -> Result<(MemberArguments, Option<PathBuf>), Failure> {
+        if !self.scan {
+            let (members, name) = (self.members.clone(), self.name.clone());
+            return Ok((MemberArguments { members, uuid: self.uuid, name }, self.bitmap.clone()));
+        }
+        let wanted = match &self.members[..] {
+            [] => None,
+            [one] => Some(one.to_string_lossy()),
+            _ => return Err(Failure::refused("--scan takes one array").advise("run one server for each array")),
+        };
+        let config = Config::read(self.config.as_deref())?;
+        let line = config.array(wanted.as_deref())?;
+        let members = MemberArguments { members: config.places(line), uuid: line.uuid, name: None };
+        Ok((members, self.bitmap.clone().or_else(|| line.bitmap.clone())))
+    }
+}
+
+impl AssembleArguments {
+    /// `members` and `bitmap`, with defaults for everything else.
+    pub(crate) fn of(members: &MemberArguments, bitmap: Option<PathBuf>) -> Self {
+        let MemberArguments { members, uuid, name } = members;
+        Self {
+            members: members.clone(),
+            uuid: *uuid,
+            name: name.clone(),
+            scan: false,
+            config: None,
+            force: false,
+            raid0_layout: None,
+            ignore_bad_blocks: false,
+            bitmap,
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! From arguments to an assembled array, with notes about its members on standard error.
+//!
+//! A file that this user may not read could be a member. So it is never counted as something else: a write would make
+//! it stale.
+
+use crate::command::opening::arguments::{AssembleArguments, MemberArguments, Raid0Layout};
+use crate::command::opening::members::{ArrayChoice, ArrayUuid, expand, expand_with_directories};
+use crate::command::text::failure::Failure;
+use crate::command::text::output::tell;
+use crate::command::text::progress::Progress;
+use crate::machine::{Array, Consent, Machine, Purpose};
+use crate::names::name_of;
+use engine::inspect::find_superblock;
+use engine::status::level_name;
+use engine::{BitmapPolicy, Candidate, Offer, Refusal};
+use format::superblock::Superblock;
+use io::{AnyMember, OpenError};
+use std::cell::RefCell;
+use std::path::PathBuf;
+
+/// Resyncs the array if an unclean stop may have left parity or copies inconsistent. If a member is missing for that, a
+/// note says so and the resync remains due; the data can be used meanwhile.
+pub(crate) async fn resync(array: &Array) {
+    if array.status().in_agreement || array.is_read_only() {
+        return;
+    }
+    let shown = RefCell::new(None);
+    let progress = |done: u64, total: u64| {
+        let mut shown = shown.borrow_mut();
+        let (bar, before) = shown.get_or_insert_with(|| (Progress::start("resync", Some(total)), 0));
+        bar.advance(done - *before);
+        *before = done;
+    };
+    if let Err(error) = array.resync(&progress).await {
+        tell!("note: resync: {error}");
+    }
+}
+
+/// The files that arguments select.
+pub(crate) struct Found {
+    /// Paths of the array's members.
+    pub(crate) own: Vec<PathBuf>,
+    /// Files that this user may not read, and that could be members.
+    unknown: Vec<OpenError>,
+}
+
+impl Found {
+    /// Prints a note for each file that cannot be read.
+    pub(crate) fn note_unknown(&self) {
+        for error in &self.unknown {
+            tell!("note: {}: passed over: {}", name_of(error.path()), error.reason());
+        }
+    }
+
+    /// Refuses to write to an array that lacks a member while an unreadable file may be that member: the write would
+    /// make it stale.
+    fn suffices_for(&self, array: &Array) -> Result<(), Failure> {
+        let (missing, Some(first)) = (array.status().missing.len(), self.unknown.first()) else { return Ok(()) };
+        if missing == 0 {
+            return Ok(());
+        }
+        let reason = format!("{}; it may be one of the {missing} missing members", first.reason());
+        Err(Failure::refused(format!("{}: {reason}", name_of(first.path())))
+            .advise("get permission to read it, or name the other members by their paths to continue without it"))
+    }
+}
+
+impl Machine {
+    /// The paths in `arguments`; with `--uuid` or `--name` only the members of that array.
+    pub(crate) async fn find(&self, arguments: &MemberArguments) -> Result<Found, Failure> {
+        let mut found = Found { own: Vec::new(), unknown: Vec::new() };
+        let Some(choice) = arguments.choice() else {
+            return expand(&arguments.members).map(|own| Found { own, ..found });
+        };
+        for path in expand_with_directories(&arguments.members)? {
+            match self.try_open(&path, Purpose::Look) {
+                Ok(candidate) if self.belongs_to(&choice, &candidate).await => found.own.push(path),
+                Err(error) if error.is_permission_denied() => found.unknown.push(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        if found.own.is_empty() {
+            found.note_unknown();
+            return Err(Failure::refused(format!("found no member of array {choice}"))
+                .advise("`mdspace examine` prints which array a member belongs to"));
+        }
+        Ok(found)
+    }
+
+    async fn belongs_to(&self, choice: &ArrayChoice, Candidate { name, member }: &Candidate<AnyMember>) -> bool {
+        let found = find_superblock(name, member, &self.pool).await;
+        found.is_ok_and(|found| choice.is_of(&found.superblock))
+    }
+
+    /// The failure for `paths` that belong to several arrays: it lists the arrays and says how to choose one. `None` if
+    /// they belong to one array.
+    async fn several_arrays(&self, paths: &[PathBuf], refusal: &Refusal) -> Option<Failure> {
+        let mut arrays: Vec<(Superblock, Vec<String>)> = Vec::new();
+        for path in paths {
+            let Ok(Candidate { name, member }) = self.try_open(path, Purpose::Look) else { continue };
+            let Ok(found) = find_superblock(&name, &member, &self.pool).await else { continue };
+            match arrays.iter_mut().find(|(superblock, _)| superblock.set_uuid == found.superblock.set_uuid) {
+                Some((_, members)) => members.push(name),
+                None => arrays.push((found.superblock, vec![name])),
+            }
+        }
+        let (first, others) = arrays.split_first()?;
+        if others.is_empty() {
+            return None;
+        }
+        let described = arrays.iter().map(|(superblock, members)| {
+            let name = String::from_utf8_lossy(superblock.set_name.as_bytes()).escape_default().to_string();
+            let level = level_name(superblock.level);
+            format!("\n  {} \"{name}\" ({level}): {}", ArrayUuid(superblock.set_uuid), members.join(" "))
+        });
+        let described: String = described.collect();
+        let odd = refusal.member.as_deref().unwrap_or("one of the members");
+        let count = arrays.len();
+        let reason = format!(
+            "{odd}: superblock.set_uuid: belongs to another array; these are members of {count} arrays:{described}"
+        );
+        let uuid = ArrayUuid(first.0.set_uuid);
+        Some(
+            Failure::refused(reason)
+                .advise(format!("choose one: --uuid {uuid}, or --name; `mdspace examine` shows them all")),
+        )
+    }
+
+    /// Assembles the array that `arguments` name.
+    pub(crate) async fn assemble(
+        &self,
+        arguments: &AssembleArguments,
+        purpose: Purpose,
+        policy: BitmapPolicy,
+    ) -> Result<Array, Failure> {
+        let (members, bitmap_file) = arguments.resolve()?;
+        let found = self.find(&members).await?;
+        found.note_unknown();
+        let members = self.open_all(&found.own, purpose)?;
+        let file = bitmap_file.as_deref().filter(|_| purpose == Purpose::Write);
+        let bitmap = file.map(|path| self.open_bitmap(path)).transpose()?;
+        let raid0_layout = arguments.raid0_layout.map(Raid0Layout::number);
+        let ignore_bad_blocks = arguments.ignore_bad_blocks;
+        if ignore_bad_blocks && purpose == Purpose::Write {
+            return Err(Failure::refused(
+                "--ignore-bad-blocks: only for reading; a write would trust the blocks that the log lists",
+            )
+            .advise("use it with `mdspace read`, or with `mdspace serve --read-only`"));
+        }
+        let consent = Consent { force: arguments.force, raid0_layout, ignore_bad_blocks };
+        let array = match self.assemble_offer(Offer { members, bitmap }, consent, purpose, policy).await {
+            Ok(array) => array,
+            Err(refusal) if refusal.field.as_deref() == Some("superblock.set_uuid") => {
+                return Err(self.several_arrays(&found.own, &refusal).await.unwrap_or_else(|| refusal.into()));
+            }
+            Err(refusal) => return Err(refusal.into()),
+        };
+        let status = array.status();
+        for left_out in status.left_out {
+            tell!("note: {}: not used: {}", left_out.name, left_out.reason);
+        }
+        for member in status.members.iter().filter(|member| member.disk_error) {
+            tell!("warning: {}: a NAS has set its flag \"disk error\": copy its data soon", member.name);
+        }
+        if ignore_bad_blocks {
+            tell!("warning: bad-block logs are ignored: the blocks that they list may hold old data");
+        }
+        for warning in status.warnings {
+            tell!("warning: {warning}");
+        }
+        if purpose == Purpose::Write {
+            found.suffices_for(&array)?;
+        }
+        Ok(array)
+    }
+}

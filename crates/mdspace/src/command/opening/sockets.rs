@@ -1,0 +1,199 @@
+//! Default places of the sockets of served arrays.
+//!
+//! They are in a directory of the user's own (mode 0700): `$XDG_RUNTIME_DIR/mdspace`; or `/run/user/UID/mdspace`, if
+//! that belongs to the user; or `/run/mdspace` for root; or `/tmp/mdspace-UID`. Commands that talk to a server look
+//! there and in `./mdspace-data`. They use a socket only if it is the only one: the choice between two arrays is the
+//! user's. Servers refuse a directory in which other users can put sockets; commands skip it and say so.
+
+use crate::command::opening::members::ArrayUuid;
+use crate::command::opening::ownership::{check_directory, check_directory_of};
+use crate::command::text::failure::Failure;
+use crate::command::text::output::tell;
+use rustix::process::Uid;
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// Where `mdspace up` keeps its members and sockets, under the current directory.
+pub(crate) const UP_DIRECTORY: &str = "mdspace-data";
+
+/// Ending of every control socket's name.
+const CONTROL_SUFFIX: &str = "control.sock";
+
+/// The two sockets of one served array.
+pub(crate) struct Sockets {
+    /// For NBD clients.
+    pub(crate) nbd: PathBuf,
+    /// For `status` and the other control clients.
+    pub(crate) control: PathBuf,
+}
+
+impl Sockets {
+    /// The sockets of the array `name`, in the user's own directory, which is created if needed.
+    pub(crate) fn of_array(name: &str, uuid: ArrayUuid) -> Result<Self, Failure> {
+        let directory = own_directories().swap_remove(0);
+        make_own(&directory)?;
+        let stem = stem(name, uuid);
+        Ok(Self {
+            nbd: directory.join(format!("{stem}.nbd.sock")),
+            control: directory.join(format!("{stem}.{CONTROL_SUFFIX}")),
+        })
+    }
+
+    /// The sockets of `mdspace up`, in `directory`.
+    pub(crate) fn of_up(directory: &Path) -> Self {
+        Self { nbd: directory.join("nbd.sock"), control: directory.join(CONTROL_SUFFIX) }
+    }
+}
+
+/// The control socket to talk to: `given`, or the only one with a server behind it.
+pub(crate) fn control(given: Option<&Path>) -> Result<PathBuf, Failure> {
+    if let Some(path) = given {
+        return Ok(path.to_owned());
+    }
+    let directories = own_directories().into_iter().chain([UP_DIRECTORY.into()]);
+    choose(directories.flat_map(|directory| answering(&directory)).collect())
+}
+
+/// The only element of `found`.
+fn choose(mut found: Vec<PathBuf>) -> Result<PathBuf, Failure> {
+    match found.len() {
+        0 => Err(Failure::refused("no array of yours is being served here")
+            .advise("start one with `mdspace serve` or `mdspace up`, or name its socket with --control PATH")),
+        1 => Ok(found.remove(0)),
+        several => {
+            let list: Vec<String> = found.iter().map(|path| format!("--control {}", path.display())).collect();
+            Err(Failure::refused(format!("{several} arrays are being served"))
+                .advise(format!("choose one: {}", list.join(", or "))))
+        }
+    }
+}
+
+/// Control sockets in `directory` with a server behind them.
+fn answering(directory: &Path) -> Vec<PathBuf> {
+    match check_directory(directory) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
+        Err(error) => {
+            tell!("note: {}: passed over: {error}; --control PATH names a socket in it", directory.display());
+            return Vec::new();
+        }
+    }
+    let Ok(entries) = directory.read_dir() else { return Vec::new() };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let control = paths.filter(|path| path.to_string_lossy().ends_with(CONTROL_SUFFIX));
+    let mut alive: Vec<PathBuf> = control.filter(|path| UnixStream::connect(path).is_ok()).collect();
+    alive.sort();
+    alive
+}
+
+/// Directories of this user's sockets. A server started now uses the first.
+fn own_directories() -> Vec<PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty());
+    directories_of(rustix::process::getuid(), runtime, Path::new("/run/user"))
+}
+
+/// Socket directories of the user `uid`. The runtime directory that a login creates counts even if the environment does
+/// not name it (under `su`, in a unit). A server started before that login has its sockets in the last directory.
+fn directories_of(uid: Uid, runtime: Option<OsString>, runtimes: &Path) -> Vec<PathBuf> {
+    if let Some(runtime) = runtime {
+        return vec![Path::new(&runtime).join("mdspace")];
+    }
+    if uid.is_root() {
+        return vec![PathBuf::from("/run/mdspace")];
+    }
+    let runtime = runtimes.join(uid.as_raw().to_string());
+    let is_there = check_directory_of(&runtime, uid).is_ok();
+    let last = PathBuf::from(format!("/tmp/mdspace-{}", uid.as_raw()));
+    is_there.then(|| runtime.join("mdspace")).into_iter().chain([last]).collect()
+}
+
+/// Creates `directory`, or accepts an existing one in which no other user can put sockets.
+fn make_own(directory: &Path) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::refused(format!("{}: {error}", directory.display()))
+            .advise("choose where the sockets go with --nbd unix:PATH and --control PATH")
+    };
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    check_directory(directory).map_err(failed)
+}
+
+/// The beginning of the sockets' names: readable, and different for different arrays.
+fn stem(name: &str, uuid: ArrayUuid) -> String {
+    let harmless = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    let name: String = name.chars().map(harmless).collect();
+    let name = name.trim_start_matches('.');
+    let uuid = uuid.to_string();
+    let short = &uuid[..8];
+    if name.is_empty() { short.to_owned() } else { format!("{name}-{short}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UUID: ArrayUuid = ArrayUuid([0xab; 16]);
+
+    #[test]
+    fn a_socket_is_named_after_its_array_with_harmless_letters() {
+        for (name, expected) in [
+            ("data", "data-abababab"),
+            ("host:0", "host_0-abababab"),
+            ("", "abababab"),
+            ("../../etc", "_.._etc-abababab"),
+            ("a/b\n", "a_b_-abababab"),
+        ] {
+            assert_eq!(stem(name, UUID), expected);
+        }
+    }
+
+    #[test]
+    fn a_directory_in_which_others_can_put_sockets_is_skipped() {
+        use std::os::unix::fs::PermissionsExt;
+        let place = tempfile::tempdir().expect("a directory");
+        let (own, link) = (place.path().join("own"), place.path().join("link"));
+        std::fs::create_dir(&own).expect("made");
+        std::os::unix::fs::symlink(&own, &link).expect("linked");
+        let _listener = std::os::unix::net::UnixListener::bind(own.join("a.control.sock")).expect("a socket");
+        let mode = |mode| std::fs::set_permissions(&own, std::fs::Permissions::from_mode(mode)).expect("its mode");
+        for (bits, is_used) in [(0o700, true), (0o755, true), (0o770, false), (0o1777, false)] {
+            mode(bits);
+            assert_eq!(answering(&own).len(), usize::from(is_used), "{bits:o}");
+            assert_eq!(make_own(&own).is_ok(), is_used, "{bits:o}");
+        }
+        mode(0o700);
+        assert!(answering(&link).is_empty() && make_own(&link).is_err(), "the owner of a link can lead it elsewhere");
+        let other = Uid::from_raw(rustix::process::getuid().as_raw() + 1);
+        assert!(check_directory_of(&own, other).is_err_and(|error| error.to_string().contains("not to you")));
+    }
+
+    #[test]
+    fn the_directory_of_a_login_comes_first() {
+        let runtimes = tempfile::tempdir().expect("a directory");
+        let uid = rustix::process::getuid();
+        let user = Uid::from_raw(if uid.is_root() { 4242 } else { uid.as_raw() });
+        let tmp = PathBuf::from(format!("/tmp/mdspace-{}", user.as_raw()));
+        assert_eq!(directories_of(user, None, runtimes.path()), vec![tmp.clone()]);
+        let login = runtimes.path().join(user.as_raw().to_string());
+        std::fs::create_dir(&login).expect("made");
+        // For a test run as root the directory belongs to root and not to the user, so it is not used.
+        let expected = if uid.is_root() { vec![tmp] } else { vec![login.join("mdspace"), tmp] };
+        assert_eq!(directories_of(user, None, runtimes.path()), expected);
+        let given = directories_of(user, Some("/elsewhere".into()), runtimes.path());
+        assert_eq!(given, [PathBuf::from("/elsewhere/mdspace")]);
+        assert_eq!(directories_of(Uid::ROOT, None, runtimes.path()), [PathBuf::from("/run/mdspace")]);
+    }
+
+    #[test]
+    fn a_single_server_is_found_and_of_two_none_is_chosen() {
+        let (a, b) = (PathBuf::from("/run/a.control.sock"), PathBuf::from("/run/b.control.sock"));
+        assert_eq!(choose(vec![a.clone()]).expect("only one"), a);
+        let error = choose(Vec::new()).expect_err("none").to_string();
+        assert!(error.contains("mdspace serve"), "{error}");
+        let error = choose(vec![a, b]).expect_err("two").to_string();
+        assert!(error.contains("--control /run/a.control.sock, or --control /run/b.control.sock"), "{error}");
+    }
+}

@@ -1,0 +1,147 @@
+//! Arguments of `mdspace serve`.
+
+use crate::command::opening::arguments::AssembleArguments;
+use crate::command::server::nbd_address::{NbdAddress, parse_loopback};
+use crate::command::server::settings::parse_stripe_size;
+use clap::{Args, ValueEnum};
+use engine::StripeSize;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// The size of bitmap writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WriteSize {
+    /// The size that each member prefers
+    Preferred,
+    /// As few bytes as possible
+    Exact,
+}
+
+/// When bits of the bitmap are cleared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Clearing {
+    /// While the array is busy, only bits that cost no extra write
+    Sparing,
+    /// As soon as their ranges are idle, as in md
+    Eager,
+}
+
+/// `serve`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mdspace serve a.img b.img c.img                     on a socket in the user's own directory
+  mdspace serve '/dev/sd[b-e]' --nbd tcp:127.0.0.1:10809
+  mdspace serve '*.img' --nbd tcp:192.0.2.7:10809 --tls require --tls-certificates keys --tls-verify-peer
+  mdspace serve '*.img' --vhost-user /run/vm.sock     also as a virtual machine's disk
+  mdspace serve --uuid 3b1c...  /dev/disk/by-id       find members by the array's UUID
+  mdspace serve --scan data                           the array /dev/md/data of mdadm.conf
+
+SIGINT and SIGTERM finish received requests, mark the array clean and end the server.")]
+pub(crate) struct ServeArguments {
+    #[command(flatten)]
+    pub(crate) assemble: AssembleArguments,
+
+    /// Address for NBD clients: unix:PATH or tcp:HOST:PORT; without --tls=require on this machine only
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) nbd: Option<NbdAddress>,
+
+    #[command(flatten)]
+    pub(crate) exports: ExportArguments,
+
+    /// The control socket, for `status` and other commands
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+
+    /// Also serve the page, metrics and control over HTTP on this loopback address, such as 127.0.0.1:9187
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_loopback)]
+    pub(crate) http: Option<SocketAddr>,
+
+    /// File with the token that HTTP clients need for changes; without a token HTTP changes nothing
+    #[arg(long, value_name = "FILE")]
+    pub(crate) http_token_file: Option<PathBuf>,
+
+    /// Size of writes to the write-intent bitmap
+    #[arg(long, value_enum, default_value_t = WriteSize::Preferred)]
+    pub(crate) bitmap_writes: WriteSize,
+
+    /// When bits of the bitmap are cleared
+    #[arg(long, value_enum, default_value_t = Clearing::Sparing)]
+    pub(crate) bitmap_clearing: Clearing,
+
+    /// Write nothing, neither data nor superblocks
+    #[arg(long)]
+    pub(crate) read_only: bool,
+
+    /// Unit of reads and writes in partly changed stripes: 4K to the chunk, or auto for exactly the bytes needed
+    #[arg(long, value_parser = parse_stripe_size, value_name = "auto|SIZE", default_value = "auto")]
+    pub(crate) stripe_size: StripeSize,
+
+    /// Answer writes when the members have them (writethrough), or from memory, as a disk with a volatile cache
+    /// (writeback)
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) cache: CacheMode,
+
+    /// Print the array's status as JSON (docs/json.md), in one line, once clients can connect
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// When `serve` answers a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum CacheMode {
+    #[default]
+    Writethrough,
+    Writeback,
+}
+
+/// The exports of a served array.
+#[derive(Debug, Default, Args)]
+pub(crate) struct ExportArguments {
+    /// TLS for NBD: never, if the client wants it, or always
+    #[cfg(feature = "tls")]
+    #[arg(long, value_enum, default_value_t, requires_if("on", "tls_certificates"))]
+    #[arg(requires_if("require", "tls_certificates"))]
+    pub(crate) tls: TlsMode,
+
+    /// Directory with server-cert.pem and server-key.pem, and with ca-cert.pem for --tls-verify-peer
+    #[cfg(feature = "tls")]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tls_certificates: Option<PathBuf>,
+
+    /// Accept only NBD clients with a certificate that ca-cert.pem signed (and ca-crl.pem does not revoke)
+    #[cfg(feature = "tls")]
+    #[arg(long, requires = "tls_certificates")]
+    pub(crate) tls_verify_peer: bool,
+
+    /// Serve NBD unencrypted to other machines, too: every program that reaches the port can read and write
+    #[arg(long)]
+    pub(crate) allow_plain_tcp: bool,
+
+    /// Also serve a virtual machine's disk (vhost-user-blk) on this socket; may be given several times
+    #[cfg(feature = "vhost-user")]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) vhost_user: Vec<PathBuf>,
+
+    /// Also show the array as the file `array` in this directory (FUSE)
+    #[cfg(feature = "fuse")]
+    #[arg(long, value_name = "MOUNTPOINT")]
+    pub(crate) fuse: Option<PathBuf>,
+
+    /// Also make the array a block device, /dev/ublkb0 or the next, with the kernel's ublk driver; needs root
+    #[arg(long)]
+    pub(crate) ublk: bool,
+}
+
+/// When NBD goes through TLS.
+#[cfg(feature = "tls")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum TlsMode {
+    /// Never
+    #[default]
+    Off,
+    /// If the client wants it
+    On,
+    /// Always
+    Require,
+}

@@ -1,0 +1,128 @@
+//! The server's side of the control socket: its listeners, and the channel for commands to the array's thread.
+//!
+//! The control interface has a thread of its own ([`ControlServer`]). It sends each command to the array's thread and
+//! waits for the reply.
+
+use crate::command::server::arguments::ServeArguments;
+use crate::command::text::failure::Failure;
+use crate::names::name_of;
+use export::control::{ApiError, Command, ControlBackend, ControlServer, Socket, Token};
+use futures_channel::{mpsc, oneshot};
+use serde_json::Value;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+
+/// Mode bits of a token file that let users other than its owner and group read the token, or any other user replace
+/// it.
+const OTHERS_READ_OR_WRITE: u32 = 0o026;
+
+/// The source of the control socket.
+pub(crate) enum ControlSource {
+    /// The server creates it here.
+    Path(PathBuf),
+    /// The service manager opened it.
+    Inherited(UnixListener),
+}
+
+/// The control interface: its socket and, if the user wants it, HTTP on TCP.
+pub(crate) struct Control {
+    pub(crate) source: ControlSource,
+    pub(crate) http: Option<Http>,
+}
+
+/// HTTP on TCP.
+pub(crate) struct Http {
+    listener: TcpListener,
+    /// The token that allows changes; without one HTTP changes nothing.
+    token: Option<Token>,
+}
+
+impl Http {
+    /// Listens on `address`, for requests that change nothing.
+    pub(crate) fn listen(address: SocketAddr) -> Result<Self, Failure> {
+        let listener = TcpListener::bind(address);
+        let listener = listener.map_err(|error| Failure::refused(format!("--http: {address}: {error}")))?;
+        Ok(Self { listener, token: None })
+    }
+
+    /// The listener and the token that `serve` is to use; `None` without HTTP.
+    pub(super) fn of(arguments: &ServeArguments, inherited: Option<TcpListener>) -> Result<Option<Self>, Failure> {
+        let http = match (arguments.http, inherited) {
+            (Some(_), Some(_)) => {
+                return Err(Failure::refused("--http: the service manager passed a socket for HTTP already"));
+            }
+            (Some(address), None) => Self::listen(address)?,
+            (None, Some(listener)) => Self { listener, token: None },
+            (None, None) if arguments.http_token_file.is_some() => {
+                return Err(Failure::refused("--http-token-file: HTTP is off").advise("add --http HOST:PORT"));
+            }
+            (None, None) => return Ok(None),
+        };
+        let token = arguments.http_token_file.as_ref().map(read_token).transpose()?;
+        Ok(Some(Self { token, ..http }))
+    }
+}
+
+fn read_token(path: &PathBuf) -> Result<Token, Failure> {
+    let refused = |reason: String| Failure::refused(format!("--http-token-file: {}: {reason}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
+    if path.metadata().is_ok_and(|metadata| metadata.mode() & OTHERS_READ_OR_WRITE != 0) {
+        let path = name_of(path);
+        tracing::warn!("--http-token-file: {path}: other users can read or change it, and so change the array");
+    }
+    Token::new(text.trim_end()).map_err(refused)
+}
+
+/// Addresses of the control interface, with the port that the system chose.
+pub(super) struct Addresses {
+    pub(super) http: Option<String>,
+    pub(super) control: String,
+}
+
+impl Control {
+    /// Starts to serve it.
+    pub(super) fn start(self, backend: Backend) -> std::io::Result<(ControlServer, Addresses)> {
+        let mut others = Vec::new();
+        let mut http = None;
+        if let Some(Http { listener, token }) = self.http {
+            http = Some(format!("http://{}", listener.local_addr()?));
+            others.push(Socket::Tcp(listener, token));
+        }
+        let (server, control) = match self.source {
+            ControlSource::Path(path) => {
+                let path = std::path::absolute(path)?;
+                (ControlServer::start_with(&path, others, backend)?, path.display().to_string())
+            }
+            ControlSource::Inherited(listener) => {
+                let address = listener.local_addr()?;
+                let path = address.as_pathname().map_or("inherited".to_owned(), |path| path.display().to_string());
+                others.push(Socket::Unix(listener));
+                (ControlServer::start_on(others, backend)?, path)
+            }
+        };
+        Ok((server, Addresses { http, control }))
+    }
+}
+
+/// Takes the reply to a command.
+pub(super) type Reply = oneshot::Sender<Result<Value, ApiError>>;
+
+/// A command from the control thread for the array's thread.
+pub(super) struct Request {
+    pub(super) command: Command,
+    pub(super) reply: Reply,
+}
+
+/// Sends commands of the control thread to the array's thread.
+pub(super) struct Backend(pub(super) mpsc::UnboundedSender<Request>);
+
+impl ControlBackend for Backend {
+    async fn call(&self, command: Command) -> Result<Value, ApiError> {
+        let (reply, replied) = oneshot::channel();
+        let stopping = || ApiError::new(503, "the array is being stopped");
+        self.0.unbounded_send(Request { command, reply }).map_err(|_| stopping())?;
+        replied.await.unwrap_or_else(|oneshot::Canceled| Err(stopping()))
+    }
+}

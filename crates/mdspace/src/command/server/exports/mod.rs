@@ -1,0 +1,150 @@
+//! The exports of a served array: NBD, vhost-user, FUSE and ublk, each in its own file, all open at once.
+//!
+//! The array belongs to one thread. An export with threads of its own sends requests to that thread, and each request
+//! ends there.
+
+#[cfg(feature = "fuse")]
+mod fuse;
+mod nbd;
+#[cfg(feature = "ublk")]
+mod ublk;
+#[cfg(feature = "vhost-user")]
+mod vhost_user;
+
+use crate::command::server::arguments::ExportArguments;
+use crate::command::server::nbd_address::NbdAddress;
+use crate::command::server::volume::Served;
+use crate::command::text::failure::Failure;
+use engine::Clock;
+use futures_util::future::{LocalBoxFuture, join_all, select_all};
+use io::RealClock;
+use io::net::Listener;
+use serde::Serialize;
+use std::time::Duration;
+
+/// Time that clients have to accept their last replies.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+
+/// Advice: alternatives for a block device.
+const OTHER_BLOCK_DEVICES: &str = "use --fuse and a loop device (docs/fuse.md), or --nbd and the kernel's nbd driver";
+
+/// An open export.
+trait OpenExport {
+    /// Its short name.
+    fn kind(&self) -> &'static str;
+
+    /// The address that clients connect to.
+    fn address(&self) -> String;
+
+    /// Current number of clients.
+    fn clients(&self) -> usize;
+
+    /// Completes with the reason when the export cannot continue. The future may be dropped and requested again.
+    fn failed(&mut self) -> LocalBoxFuture<'_, std::io::Error>;
+
+    /// Accepts no more requests, and completes when the received requests are finished. When `grace` completes, clients
+    /// that do not accept their replies are disconnected.
+    fn stop(self: Box<Self>, grace: LocalBoxFuture<'static, ()>) -> LocalBoxFuture<'static, ()>;
+}
+
+/// An export in the array's status. Its fields are a stable interface (docs/json.md).
+#[derive(Debug, Serialize)]
+pub(crate) struct ExportStatus {
+    kind: &'static str,
+    address: String,
+    clients: usize,
+}
+
+/// The source of the NBD socket.
+pub(crate) enum NbdSource {
+    /// The server binds this address.
+    Address(NbdAddress),
+    /// The service manager passed a socket that listens there.
+    Inherited(Listener, NbdAddress),
+}
+
+/// All open exports; NBD is the first.
+pub(crate) struct Exports(Vec<Box<dyn OpenExport>>);
+
+impl Exports {
+    /// Opens NBD at `nbd`, and the exports in `arguments`, for the array `name`.
+    pub(crate) async fn open(
+        name: &str,
+        volume: &Served,
+        nbd: NbdSource,
+        arguments: &ExportArguments,
+    ) -> Result<Self, Failure> {
+        #[cfg(not(feature = "ublk"))]
+        if arguments.ublk {
+            return Err(Failure::refused("--ublk: this build does not include it")
+                .advise(format!("build with `cargo build --features ublk`; or {OTHER_BLOCK_DEVICES}")));
+        }
+        #[cfg(any(feature = "fuse", feature = "vhost-user"))]
+        let refused = |error: std::io::Error| Failure::refused(error.to_string());
+        #[cfg_attr(
+            not(any(feature = "fuse", feature = "ublk", feature = "vhost-user")),
+            expect(unused_mut, reason = "NBD is the only export")
+        )]
+        let mut exports: Vec<Box<dyn OpenExport>> = vec![Box::new(nbd::NbdExport::open(name, volume, nbd, arguments)?)];
+        #[cfg(feature = "vhost-user")]
+        for path in &arguments.vhost_user {
+            exports.push(Box::new(vhost_user::VhostUserExport::open(name, volume, path).map_err(refused)?));
+        }
+        #[cfg(feature = "fuse")]
+        if let Some(mountpoint) = &arguments.fuse {
+            exports.push(Box::new(fuse::FuseExport::open(volume, mountpoint).map_err(refused)?));
+        }
+        // Last: of all exports this is the only one that must be stopped if a later one is refused.
+        #[cfg(feature = "ublk")]
+        if arguments.ublk {
+            exports.push(Box::new(ublk::UblkExport::open(volume).await?));
+        }
+        Ok(Self(exports))
+    }
+
+    /// The NBD URI.
+    pub(crate) fn nbd(&self) -> String {
+        self.0[0].address()
+    }
+
+    /// The status of each export.
+    pub(crate) fn status(&self) -> Vec<ExportStatus> {
+        let status = |export: &dyn OpenExport| ExportStatus {
+            kind: export.kind(),
+            address: export.address(),
+            clients: export.clients(),
+        };
+        self.0.iter().map(|export| status(export.as_ref())).collect()
+    }
+
+    /// Current NBD connections.
+    pub(crate) fn nbd_clients(&self) -> usize {
+        self.0[0].clients()
+    }
+
+    /// Completes with an export's name and the reason when that export cannot continue.
+    pub(crate) async fn failed(&mut self) -> std::io::Error {
+        let failures = self.0.iter_mut().map(|export| {
+            let kind = export.kind();
+            let failed = export.failed();
+            Box::pin(async move { std::io::Error::other(format!("{kind} cannot continue: {}", failed.await)) })
+        });
+        select_all(failures).await.0
+    }
+
+    /// Closes all exports and finishes every received request.
+    pub(crate) async fn stop(self, clock: &RealClock) {
+        let stop = |export: Box<dyn OpenExport>| {
+            let (clock, until) = (clock.clone(), clock.now() + STOP_GRACE);
+            export.stop(Box::pin(async move { clock.sleep_until(until).await }))
+        };
+        join_all(self.0.into_iter().map(stop)).await;
+    }
+}
+
+impl ExportStatus {
+    /// A line of the server's greeting.
+    pub(crate) fn line(&self) -> String {
+        format!("  {:<10} {}\n", self.kind, self.address)
+    }
+}

@@ -1,0 +1,72 @@
+//! Replies to control commands: JSON bodies and refusals.
+
+use crate::command::server::exports::ExportStatus;
+use crate::machine::Array;
+use engine::Refusal;
+use engine::status::Status;
+use export::control::ApiError;
+use serde::Serialize;
+use serde_json::Value;
+
+/// The status of a served array. Its fields are a stable interface (docs/json.md).
+#[derive(Serialize)]
+struct ServedStatus<'a> {
+    #[serde(flatten)]
+    array: Status,
+    served: &'a Served,
+}
+
+/// The part of the status about the server.
+#[derive(Serialize)]
+pub(super) struct Served {
+    /// The NBD URI.
+    pub(super) nbd: String,
+    /// Current NBD connections.
+    pub(super) clients: usize,
+    /// All open exports, NBD among them.
+    pub(super) ways: Vec<ExportStatus>,
+    /// The URL of control, metrics and the page, if HTTP is on.
+    pub(super) http: Option<String>,
+    /// The server's process.
+    pub(super) pid: u32,
+}
+
+/// The reply to `stop`.
+#[derive(Serialize)]
+pub(super) struct Stopped<'a> {
+    pub(super) state: &'a str,
+    pub(super) pid: u32,
+}
+
+/// The result of a command.
+pub(super) enum Answer {
+    /// The array's status.
+    Status,
+    /// This body.
+    Body(Value),
+}
+
+impl Answer {
+    pub(super) fn body(self, array: &Array, served: &Served) -> Value {
+        match self {
+            Self::Status => status(array, served),
+            Self::Body(body) => body,
+        }
+    }
+}
+
+pub(super) fn status(array: &Array, served: &Served) -> Value {
+    json(&ServedStatus { array: array.status(), served })
+}
+
+pub(super) fn json(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).expect("our own types have string keys")
+}
+
+/// `refusal` with the HTTP status `status`; with 500 if something was changed.
+pub(super) fn refused(status: u16, refusal: Refusal) -> ApiError {
+    let status = if refusal.changed.is_some() { 500 } else { status };
+    let reason = refusal.reason_and_changes();
+    let Refusal { member, field, advice, .. } = refusal;
+    ApiError { member, field, advice, ..ApiError::new(status, reason) }
+}

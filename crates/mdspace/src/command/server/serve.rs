@@ -1,0 +1,343 @@
+//! `serve`: runs an array and its exports until a signal or the command `stop` ends it.
+//!
+//! The array belongs to one thread. The control socket has a thread of its own ([`crate::command::server::control`]); its
+//! commands run concurrently on the array's thread ([`crate::command::server::commands`]). Some exports have threads, too
+//! ([`crate::command::server::exports`]).
+//!
+//! The end always has the same order: no new requests, replies to the requests received, a flush, the clean mark, and
+//! only then the message that the server has stopped.
+
+use crate::command::opening::doubt::warn_of_doubtful_zeros;
+use crate::command::opening::members::ArrayUuid;
+use crate::command::opening::sockets::Sockets;
+use crate::command::server::activation::{self, Inherited};
+use crate::command::server::arguments::{CacheMode, Clearing, ExportArguments, ServeArguments, WriteSize};
+use crate::command::server::commands::Commands;
+use crate::command::server::control::{Addresses, Backend, Control, ControlSource, Http, Reply, Request};
+use crate::command::server::exports::{ExportStatus, Exports, NbdSource};
+use crate::command::server::nbd_address::NbdAddress;
+use crate::command::server::replies::{Answer, Served, Stopped, json, status};
+use crate::command::server::saved_scrub::SavedScrub;
+use crate::command::server::volume::Exported;
+use crate::command::text::failure::Failure;
+use crate::command::text::output::{print, tell};
+use crate::command::text::wording::describe;
+use crate::machine::{Arena, Array, Machine, Purpose, run_background};
+use engine::status::Status;
+use engine::{ArrayError, BitmapClearing, BitmapPolicy, BitmapWrites};
+use export::control::{ApiError, Command, ControlServer};
+use export::measure::{Gauges, Measured};
+use futures_channel::mpsc;
+use futures_util::future::{Either, LocalBoxFuture, join, select};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use io::net::Listener;
+use parity::Kernel;
+use serde_json::Value;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::pin::pin;
+use std::rc::Rc;
+
+/// Runs `mdspace serve`.
+pub(crate) fn serve(arguments: &ServeArguments, kernel: Option<&'static Kernel>) -> Result<(), Failure> {
+    let purpose = if arguments.read_only { Purpose::Read } else { Purpose::Write };
+    let machine = Machine::start(kernel, Arena::Large)?;
+    machine.run(async {
+        let array = machine.assemble(&arguments.assemble, purpose, policy_of(arguments)).await?;
+        array.set_stripe_size(arguments.stripe_size)?;
+        warn_of_doubtful_zeros(&array).await;
+        let writeback = (arguments.cache == CacheMode::Writeback).then(|| {
+            let array = array.clone();
+            io::spawn(async move { array.write_back().await })
+        });
+        let status = array.status();
+        let own_sockets = || {
+            let uuid: ArrayUuid = status.uuid.parse().map_err(Failure::refused)?;
+            Sockets::of_array(&status.name, uuid)
+        };
+        let inherited = Inherited::take()?;
+        let nbd = nbd_source(arguments.nbd.as_ref(), inherited.nbd, own_sockets)?;
+        let source = control_source(arguments.control.as_deref(), inherited.control, own_sockets)?;
+        let control = Control { source, http: Http::of(arguments, inherited.http)? };
+        let server = ArrayServer::start(&machine, array, nbd, &arguments.exports, control).await?;
+        print(&server.greeting(arguments.json))?;
+        activation::ready(&server.headline());
+        let served = server.run().await;
+        if let Some(writeback) = writeback {
+            writeback.await; // it ends when the array has stopped
+        }
+        served
+    })
+}
+
+/// The socket for NBD: the user's choice, the service manager's, or one of the user's own directory.
+fn nbd_source(
+    chosen: Option<&NbdAddress>,
+    inherited: Option<(Listener, NbdAddress)>,
+    own_sockets: impl Fn() -> Result<Sockets, Failure>,
+) -> Result<NbdSource, Failure> {
+    match (chosen, inherited) {
+        (Some(_), Some(_)) => Err(Failure::refused("--nbd: the service manager passed a socket for NBD already")),
+        (Some(address), None) => Ok(NbdSource::Address(address.clone())),
+        (None, Some((listener, address))) => Ok(NbdSource::Inherited(listener, address)),
+        (None, None) => Ok(NbdSource::Address(NbdAddress::Unix(own_sockets()?.nbd))),
+    }
+}
+
+/// The control socket: the user's choice, the service manager's, or one of the user's own directory.
+fn control_source(
+    chosen: Option<&Path>,
+    inherited: Option<UnixListener>,
+    own_sockets: impl Fn() -> Result<Sockets, Failure>,
+) -> Result<ControlSource, Failure> {
+    match (chosen, inherited) {
+        (Some(_), Some(_)) => Err(Failure::refused("--control: the service manager passed a control socket already")),
+        (Some(path), None) => Ok(ControlSource::Path(path.to_owned())),
+        (None, Some(listener)) => Ok(ControlSource::Inherited(listener)),
+        (None, None) => Ok(ControlSource::Path(own_sockets()?.control)),
+    }
+}
+
+fn policy_of(arguments: &ServeArguments) -> BitmapPolicy {
+    BitmapPolicy {
+        writes: match arguments.bitmap_writes {
+            WriteSize::Preferred => BitmapWrites::Preferred,
+            WriteSize::Exact => BitmapWrites::Exact,
+        },
+        clearing: match arguments.bitmap_clearing {
+            Clearing::Sparing => BitmapClearing::Sparing,
+            Clearing::Eager => BitmapClearing::Eager,
+        },
+    }
+}
+
+/// What ends the server.
+enum Ending {
+    Signal,
+    /// The command `stop`, which waits for a reply.
+    Command(Reply),
+    /// An export or the control thread failed.
+    Failure(std::io::Error),
+}
+
+/// An array that is being served.
+pub(crate) struct ArrayServer<'a> {
+    commands: Commands<'a>,
+    front: Front,
+    /// Sweeps that are due, the clean mark while the array is idle, and the clearing of bitmap bits. All end when the
+    /// array is stopped.
+    background: io::JoinHandle<()>,
+    control: ControlServer,
+}
+
+/// Everything from which requests, commands and signals arrive.
+struct Front {
+    exports: Exports,
+    addresses: Addresses,
+    commands: mpsc::UnboundedReceiver<Request>,
+    terminated: std::pin::Pin<Box<dyn Future<Output = std::io::Result<io::signal::Signal>>>>,
+}
+
+/// A command with its reply.
+type Done = (Reply, Result<Answer, ApiError>);
+
+/// A running command.
+type Running<'a> = LocalBoxFuture<'a, Done>;
+
+impl<'a> ArrayServer<'a> {
+    /// Opens the exports and the control socket.
+    pub(crate) async fn start(
+        machine: &'a Machine,
+        array: Array,
+        nbd: NbdSource,
+        exports: &ExportArguments,
+        control: Control,
+    ) -> Result<Self, Failure> {
+        // Signals first: a thread started earlier would receive them.
+        let terminated = io::signal::terminated().map_err(|error| Failure::refused(format!("signals: {error}")))?;
+        let refused = |error: std::io::Error| Failure::refused(error.to_string());
+        let gauges = Gauges::new();
+        array.observe(Some(Rc::new(gauges.clone())));
+        let saved = SavedScrub::of(&array)?;
+        let volume = Measured::new(Exported(array.clone()), &gauges);
+        let exports = Exports::open(&array.status().name, &volume, nbd, exports).await?;
+        let (sender, commands) = mpsc::unbounded();
+        let (control, addresses) = match control.start(Backend(sender)) {
+            Ok(started) => started,
+            Err(error) => {
+                // Otherwise a block device would remain.
+                exports.stop(&machine.clock).await;
+                return Err(refused(error));
+            }
+        };
+        let background = io::spawn({
+            let array = array.clone();
+            saved.restore(&array);
+            async move {
+                join(run_background(&array), saved.keep(&array)).await;
+            }
+        });
+        let front = Front { exports, addresses, commands, terminated: Box::pin(terminated) };
+        let commands = Commands::new(machine, array, gauges);
+        Ok(Self { commands, front, background, control })
+    }
+
+    /// The array, and how to connect; as JSON in one line.
+    pub(crate) fn greeting(&self, as_json: bool) -> String {
+        if as_json {
+            return format!("{}\n", status(&self.commands.array, &self.front.served()));
+        }
+        let exports: String = self.front.exports.status().iter().map(ExportStatus::line).collect();
+        let Addresses { http, control } = &self.front.addresses;
+        let http = http.as_ref().map_or(String::new(), |url| format!("  {:<10} {url}/metrics\n", "HTTP"));
+        format!("{}\n{exports}{http}  {:<10} {control}\n", self.headline(), "control")
+    }
+
+    /// The array in one line.
+    fn headline(&self) -> String {
+        let status = self.status();
+        format!("serving {}", describe(&status.name, status.level, status.array_bytes, &status.state))
+    }
+
+    /// The array's status.
+    pub(crate) fn status(&self) -> Status {
+        self.commands.array.status()
+    }
+
+    /// The NBD URI.
+    pub(crate) fn nbd(&self) -> String {
+        self.front.exports.nbd()
+    }
+
+    /// The URL of HTTP, if it is on.
+    pub(crate) fn http(&self) -> Option<&str> {
+        self.front.addresses.http.as_deref()
+    }
+
+    /// Serves until a signal, the command `stop` or a failure ends it.
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        let Self { commands, mut front, background, control } = self;
+        let mut running = FuturesUnordered::new();
+        let ending = front.until_ending(&commands, &mut running).await;
+        activation::stopping();
+        let (served, Front { exports, commands: waiting, .. }) = (front.served(), front);
+        let stop = async {
+            exports.stop(&commands.machine.clock).await;
+            commands.array.stop().await
+        };
+        let stopped = answering(&mut running, |answer| answer.body(&commands.array, &served), stop).await;
+        background.await;
+        // Commands that still wait for a file get the reply that the array is being stopped.
+        drop((waiting, running));
+        let Commands { array, .. } = commands;
+        let status = array.status();
+        drop(array);
+        let result = finish(ending, &stopped, &status);
+        control.stop();
+        result
+    }
+}
+
+impl Front {
+    /// Carries commands out, concurrently, until something ends the server.
+    async fn until_ending<'c>(
+        &mut self,
+        commands: &'c Commands<'_>,
+        running: &mut FuturesUnordered<Running<'c>>,
+    ) -> Ending {
+        enum Event {
+            Ending(Ending),
+            Command(Request),
+            Done(Done),
+        }
+        loop {
+            let event = {
+                let command = pin!(self.commands.next().fuse());
+                let failed = pin!(self.exports.failed());
+                let done = pin!(next(running));
+                match select(self.terminated.as_mut(), select(command, select(failed, done))).await {
+                    Either::Left(_) => Event::Ending(Ending::Signal),
+                    Either::Right((Either::Left((Some(request), _)), _)) => Event::Command(request),
+                    Either::Right((Either::Left((None, _)), _)) => {
+                        Event::Ending(Ending::Failure(std::io::Error::other("the control thread ended")))
+                    }
+                    Either::Right((Either::Right((Either::Left((error, _)), _)), _)) => {
+                        Event::Ending(Ending::Failure(error))
+                    }
+                    Either::Right((Either::Right((Either::Right((done, _)), _)), _)) => Event::Done(done),
+                }
+            };
+            match event {
+                Event::Ending(ending) => return ending,
+                Event::Command(Request { command: Command::Stop, reply }) => return Ending::Command(reply),
+                Event::Command(Request { command, reply }) => {
+                    running.push(Box::pin(async move { (reply, commands.carry_out(command).await) }));
+                }
+                // A client that has gone does not need its reply.
+                Event::Done((reply, done)) => {
+                    drop(reply.send(done.map(|answer| answer.body(&commands.array, &self.served()))));
+                }
+            }
+        }
+    }
+
+    fn served(&self) -> Served {
+        Served {
+            nbd: self.exports.nbd(),
+            clients: self.exports.nbd_clients(),
+            ways: self.exports.status(),
+            http: self.addresses.http.clone(),
+            pid: std::process::id(),
+        }
+    }
+}
+
+/// The next command that completes; pending while no command runs.
+async fn next<F: Future>(running: &mut FuturesUnordered<F>) -> F::Output {
+    match running.next().await {
+        Some(done) => done,
+        None => std::future::pending().await,
+    }
+}
+
+/// Carries out `work`, and replies to the commands that complete meanwhile.
+async fn answering<T>(
+    running: &mut FuturesUnordered<Running<'_>>,
+    body: impl Fn(Answer) -> Value,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = pin!(work);
+    loop {
+        match select(work.as_mut(), pin!(next(running))).await {
+            Either::Left((done, _)) => return done,
+            Either::Right(((reply, done), _)) => drop(reply.send(done.map(&body))),
+        }
+    }
+}
+
+/// Replies to the command that ended the server, and returns the server's own result.
+fn finish(ending: Ending, stopped: &Result<(), ArrayError>, status: &Status) -> Result<(), Failure> {
+    let result = stopped.clone().map_err(|error| {
+        Failure::unwell(format!("the array could not be marked clean: {error}"))
+            .advise("`mdspace examine` shows what is on each member")
+    });
+    match ending {
+        Ending::Signal => {}
+        Ending::Command(reply) => {
+            let body = match stopped {
+                Ok(()) => Ok(json(&Stopped { state: &status.state, pid: std::process::id() })),
+                Err(error) => Err(ApiError::new(500, format!("the array could not be marked clean: {error}"))),
+            };
+            // A client that has gone does not need its reply.
+            drop(reply.send(body));
+        }
+        Ending::Failure(error) => {
+            return result.and(Err(Failure::unwell(format!("{error}"))));
+        }
+    }
+    if result.is_ok() {
+        tell!("stopped, {}", status.state);
+    }
+    result
+}
