@@ -47,7 +47,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Run what shows most mistakes in under a minute, once everything is built.
+    /// Run the checks that find most mistakes, in less than a minute once everything is built
     Quick(Steps),
     /// Run all checks, or the steps named; installs what they need if that is permitted
     Test(Steps),
@@ -55,13 +55,13 @@ enum Chore {
     Long {
         #[command(flatten)]
         steps: Steps,
-        /// How long each step goes on.
+        /// Minutes for each step
         #[arg(long, default_value_t = 60)]
         minutes: u64,
     },
     /// Check the rules of the project that neither the compiler nor clippy checks
     Tidy(tidy::Arguments),
-    /// Run the interop matrix against the real md driver, or some of its cells.
+    /// Run the interop matrix against the real md driver, or some of its cells
     Matrix(matrix::Arguments),
     /// Play simulated histories of arrays, each from its seed
     ///

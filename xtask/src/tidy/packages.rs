@@ -1,8 +1,8 @@
-//! Rules on packages, from `cargo metadata`: which crate may use which, what a crate needs to be published, under what licences
-//! we depend, and on which Rust.
+//! Rules on packages, from `cargo metadata`: the arrows between crates, what a crate needs to be published, and the
+//! licences and Rust versions of dependencies.
 //!
-//! cargo-deny judges licences too, where it is installed (`release.rs`). No package of Debian has it, so CI cannot be sure of it, and
-//! the rule stays here (ARCHITECTURE.md has the reason). Both read the list of licences in deny.toml.
+//! cargo-deny checks licences too, where it is installed (`release.rs`). No package of Debian has it, so CI cannot rely
+//! on it, and the rule stays here (ARCHITECTURE.md has the reason). Both read the list of licences in deny.toml.
 
 use std::process::Command;
 
@@ -29,7 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// The file whose list `allow` names the licences that ask for no more than attribution.
+/// The file whose list `allow` names the licences that require no more than attribution.
 const DENY: &str = include_str!("../../../deny.toml");
 
 /// The permitted licences. An exception to one of them is permitted too, as it only grants more.
@@ -80,7 +80,7 @@ fn check_arrows(name: &str, package: &Value) -> Vec<String> {
         .collect()
 }
 
-/// What keeps `package`, one of ours, from being published, if it is for others.
+/// Violations that keep `package`, which is one of the workspace's, from being published, if it is to be.
 fn check_release(package: &Value, packages: &[Value]) -> Vec<String> {
     let is_published = |package: &Value| package["publish"].is_null();
     if !is_published(package) {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_published_depends_on_what_others_can_have() {
+    fn a_published_package_depends_only_on_published_ones() {
         let ours = |name: &str, publish: Value, dependencies: Value| {
             serde_json::json!({
                 "name": name, "publish": publish, "dependencies": dependencies,
