@@ -45,13 +45,13 @@ const GUEST: &[&str] = &["linux.uml", "mdadm", "modprobe", "cc", "python3"];
 pub(crate) const STEPS: &[Step] = &[
     step("setup", "the programs that the other steps need are installed", &[], setup::run),
     step("fmt", "rustfmt would change nothing", &["rustfmt"], fmt),
-    step("tidy", "the house's own rules hold", &["git"], house_rules),
-    step("dependencies", "what we depend on has licences that allow it, and no advisory", &[], release::dependencies),
-    step("crates", "the crates that are for others can be packaged", &[], release::crates),
+    step("tidy", "the project's own rules hold", &["git"], house_rules),
+    step("dependencies", "dependencies have permitted licences and no advisories", &[], release::dependencies),
+    step("crates", "the published crates can be packaged", &[], release::crates),
     builds(step("readme", "the README's first command works in an empty directory", &["nbdcopy", "nbdinfo"], readme)),
     builds(step("clippy", "clippy and the compiler have no warning", &["cargo-clippy"], clippy)),
-    builds(step("rust-version", "everything compiles with the Rust that is promised", &[], release::rust_version)),
-    builds(step("docs", "the documentation builds, and its links lead somewhere", &[], docs)),
+    builds(step("rust-version", "everything compiles with the oldest supported Rust", &[], release::rust_version)),
+    builds(step("docs", "the documentation of the code builds without broken links", &[], docs)),
     builds(step("tests", "unit, property and black-box tests pass", &[], tests)),
     builds(step("package", "the Debian package is small, and what it installs works", package::NEEDS, debian_package)),
     builds(step("simulator", "the tests of the laboratory and the simulator pass, optimized", &[], simulator)),
@@ -245,7 +245,7 @@ pub(crate) fn house_rules(_: &mut Log) -> Result<Verdict> {
 
 fn clippy(log: &mut Log) -> Result<Verdict> {
     log.run(&mut cargo(release::CLIPPY))?;
-    // Of the whole workspace, so that third parties have the same features and are not looked at again.
+    // Of the whole workspace, so that third parties have the same features and are not checked again.
     let least = ["clippy", "--locked", "--workspace", "--no-default-features"];
     for features in [&["--features", "mdspace/command"] as &[&str], &[]] {
         log.run(cargo(&least).args(features).args(["--", "-D", "warnings"]))?;

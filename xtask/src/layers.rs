@@ -1,8 +1,8 @@
-//! The layers of the tests around the whole test: `cargo xtask quick`, under a minute, and `cargo xtask long`, for hours.
+//! The layers beside the whole test: `cargo xtask quick` takes less than a minute, `cargo xtask long` hours.
 //!
-//! `quick` shows most mistakes while a change is made; it builds in the same profiles as the whole test, so that nothing is built
-//! twice. `long` tries what no other run has tried: fresh histories, a long soak, and fuzzing whose corpus is kept. The whole test is
-//! in [`catalogue`].
+//! `quick` finds most mistakes while a change is made. It builds in the profiles of the whole test, so nothing is built
+//! twice. `long` tries fresh histories, a long soak, and fuzzing with a corpus that is kept. The whole test is in
+//! [`catalogue`].
 
 use std::process::Command;
 
@@ -12,12 +12,12 @@ use crate::catalogue::{self, Scratch, beside, builds, step};
 use crate::steps::{Log, Step, Verdict};
 use crate::{fuzz, root, sim};
 
-/// Which steps a run chooses from, and how long it may take.
+/// The layer that a run takes its steps from, which also limits their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layer {
     Quick,
     Test,
-    /// Each step goes on for so many minutes.
+    /// Each step runs for this many minutes.
     Long(u64),
 }
 
@@ -40,18 +40,18 @@ impl Layer {
     }
 }
 
-/// Under a minute on two processors, when everything is built.
+/// Less than a minute on two processors, once everything is built.
 pub(crate) const QUICK: &[Step] = &[
     step("fmt", "rustfmt would change nothing", &["rustfmt"], catalogue::fmt),
-    step("tidy", "the house's own rules hold", &["git"], catalogue::house_rules),
+    step("tidy", "the project's own rules hold", &["git"], catalogue::house_rules),
     builds(step("check", "every target compiles", &[], check)),
-    builds(step("histories", "500 simulated histories end as they may", &[], sim::few)),
+    builds(step("histories", "500 simulated histories keep all promises", &[], sim::few)),
     builds(step("unit", "unit tests pass; the planner's with smaller stripes", &[], unit)),
 ];
 
-/// For hours: each step goes on for as long as it is told.
+/// For hours: each step runs for the requested time.
 pub(crate) const LONG: &[Step] = &[
-    beside(step("fresh", "histories that no run has lived through end as they may", &[], sim::long)),
+    beside(step("fresh", "fresh histories keep all promises", &[], sim::long)),
     beside(step("fuzz", "no decoder panics on foreign bytes; the corpus is kept and minimized", &["c++"], fuzz::long)),
     beside(step(
         "soak",
@@ -66,7 +66,7 @@ fn check(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(String::new()))
 }
 
-/// Tells tests that try all cases up to a size to try fewer.
+/// Makes tests that try all cases up to a size try fewer.
 const FEWER_CASES: &str = "MDSPACE_FEWER_CASES";
 
 fn unit(log: &mut Log) -> Result<Verdict> {

@@ -47,21 +47,21 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Run what shows most mistakes in under a minute, once everything is built.
+    /// Run the checks that find most mistakes, in less than a minute once everything is built
     Quick(Steps),
-    /// Run everything that is checked, or the steps named; install what they need where that is allowed.
+    /// Run all checks, or the steps named; installs what they need if that is permitted
     Test(Steps),
-    /// Try for hours what no run has tried before: fresh histories, a soak, and fuzzing whose corpus is kept.
+    /// Run for hours: fresh histories, a soak, and fuzzing with a corpus that is kept
     Long {
         #[command(flatten)]
         steps: Steps,
-        /// How long each step goes on.
+        /// Minutes for each step
         #[arg(long, default_value_t = 60)]
         minutes: u64,
     },
-    /// Check the house rules that neither the compiler nor clippy knows.
+    /// Check the rules of the project that neither the compiler nor clippy checks
     Tidy(tidy::Arguments),
-    /// Run the interop matrix against the real md driver, or some of its cells.
+    /// Run the interop matrix against the real md driver, or some of its cells
     Matrix(matrix::Arguments),
     /// Play simulated histories of arrays, each from its seed
     ///
@@ -92,12 +92,12 @@ enum Chore {
     Kernel(KernelArguments),
 }
 
-/// Which steps of a layer are asked for.
+/// The requested steps of a layer.
 #[derive(Args)]
 struct Steps {
-    /// The steps to run, in the list's order; all if none is given.
+    /// Steps to run, in the order of the list; all by default
     steps: Vec<String>,
-    /// List the steps.
+    /// List the steps
     #[arg(long)]
     list: bool,
 }

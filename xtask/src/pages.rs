@@ -9,7 +9,7 @@ use clap::Parser;
 use crate::layers::Layer;
 use crate::{Chore, Cli, mutants, root, steps};
 
-/// The pages, and how many commands each has.
+/// The pages, and the number of commands on each.
 const PAGES: &[(&str, usize)] = &[("docs/testing.md", 15), ("CONTRIBUTING.md", 18), ("README.md", 2)];
 
 /// The commands of a page, without comments after a `#`.

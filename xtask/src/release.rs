@@ -1,7 +1,7 @@
-//! Steps that see to it that a release can be made: packages, the Rust that is promised, and what we depend on.
+//! Steps that check whether a release can be made: packages, the oldest supported Rust, and dependencies.
 //!
-//! None of them passes in silence over what it could not do: the step's line says it. Nothing is published here; docs/releasing.md
-//! says how that is done.
+//! If a step cannot do everything, its line says so. Nothing is published here; docs/releasing.md describes how that is
+//! done.
 
 use std::process::Command;
 
@@ -11,21 +11,21 @@ use crate::catalogue::cargo;
 use crate::steps::{Log, Verdict};
 use crate::{root, setup};
 
-/// The crates that are for others can be packaged. Nothing is built: the other steps build the same sources.
+/// Checks that the published crates can be packaged. Nothing is built, as other steps build the same sources.
 pub(crate) fn crates(log: &mut Log) -> Result<Verdict> {
     let words = ["package", "--locked", "--workspace", "--no-verify", "--allow-dirty"];
-    // By the registry's index as it was read last, if that will do; the network is asked only otherwise.
+    // With the registry's index as last read, if that is enough; otherwise from the network.
     let offline = log.run(cargo(&words).arg("--offline"));
     offline.or_else(|_| log.run(&mut cargo(&words)))?;
     let packaged = log.text()?.lines().filter(|line| line.trim_start().starts_with("Packaging ")).count();
     Ok(Verdict::Passed(format!("{packaged} crates")))
 }
 
-/// What clippy is asked wherever it is asked of everything: the same words, so that what it has found once is not sought again. One of
-/// its warnings is of what the promised Rust does not have yet.
+/// The arguments of clippy for all targets. They are the same everywhere, so that its results are reused. One of its
+/// warnings is about what the oldest supported Rust lacks.
 pub(crate) const CLIPPY: &[&str] = &["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"];
 
-/// Everything compiles with the Rust that Cargo.toml promises.
+/// Checks that everything compiles with the Rust version in Cargo.toml.
 pub(crate) fn rust_version(log: &mut Log) -> Result<Verdict> {
     let promised = env!("CARGO_PKG_RUST_VERSION");
     let listed = Command::new("rustup").args(["toolchain", "list"]).output();
@@ -43,18 +43,18 @@ pub(crate) fn rust_version(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(format!("built by {toolchain}")))
 }
 
-/// The toolchain of this version in what `rustup toolchain list` prints.
+/// The toolchain of this version in the output of `rustup toolchain list`.
 fn toolchain_of<'a>(listed: &'a str, version: &str) -> Option<&'a str> {
     let names = listed.lines().filter_map(|line| line.split(' ').next());
     let of_version = |name: &&str| name.strip_prefix(version).is_some_and(|rest| rest.starts_with(['.', '-']));
     names.into_iter().find(of_version)
 }
 
-/// What cargo-deny says when it cannot have the database of advisories, from the network and here.
+/// What cargo-deny prints when it can get the database of advisories neither from the network nor here.
 const NO_NETWORK: &str = "failed to fetch advisory database";
 const NO_DATABASE: &str = "failed to get HEAD timestamp";
 
-/// Licences and sources of what we depend on, and advisories on it, by cargo-deny where it is installed.
+/// Checks licences, sources and advisories of dependencies by cargo-deny, where it is installed.
 pub(crate) fn dependencies(log: &mut Log) -> Result<Verdict> {
     if !setup::is_there("cargo-deny") {
         return Ok(Verdict::Passed(
@@ -67,7 +67,8 @@ pub(crate) fn dependencies(log: &mut Log) -> Result<Verdict> {
     Ok(Verdict::Passed(format!("licences, bans and sources by cargo-deny; {advisories}")))
 }
 
-/// Looks for advisories, with the database that was fetched last where the network is closed; says which it was.
+/// Looks for advisories; without a network, in the database that was fetched last. Returns a text that says which it
+/// was.
 fn look_up_advisories(log: &mut Log) -> Result<&'static str> {
     let mut ask = |where_from: &[&str]| -> Result<(bool, String)> {
         let mut deny = cargo(&["deny", "--locked"]);

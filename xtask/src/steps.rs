@@ -78,7 +78,7 @@ pub(crate) enum Verdict {
     Skipped(String),
 }
 
-/// Where a step's commands print, and how long they may take.
+/// The log of a step, where its commands print, and the layer, which sets their time limit.
 pub(crate) struct Log {
     path: PathBuf,
     file: File,
@@ -94,12 +94,12 @@ impl Log {
         Ok(Log { path, file, layer })
     }
 
-    /// How long a step goes on that could go on for ever; none but those of the long layer ask.
+    /// Minutes for which a step without an end of its own runs. Only steps of the long layer use it.
     pub(crate) fn minutes(&self) -> u64 {
         if let Layer::Long(minutes) = self.layer { minutes } else { 1 }
     }
 
-    /// How long a command may take: what a step builds besides takes as long as in other layers.
+    /// The time limit of a command in minutes. What a step builds takes as long as in other layers.
     fn command_minutes(&self) -> u64 {
         COMMAND_MINUTES + if let Layer::Long(minutes) = self.layer { minutes } else { 0 }
     }
@@ -172,7 +172,7 @@ struct Score {
 ///
 /// # Errors
 ///
-/// A name that is not in the catalogue. Failures of steps are the exit code's matter.
+/// A name is not in the layer. Failures of steps are in the exit code.
 pub(crate) fn run(layer: Layer, names: &[String]) -> Result<ExitCode> {
     let steps = select(layer, names)?;
     let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
@@ -241,7 +241,7 @@ pub(crate) fn list(layer: Layer) {
     }
 }
 
-/// The steps of these names, in the list's order; all for none.
+/// The steps with these names in the order of the list, or all if there are no names.
 pub(crate) fn select(layer: Layer, names: &[String]) -> Result<Vec<&'static Step>> {
     let known: BTreeSet<&str> = layer.steps().iter().map(|step| step.name).collect();
     if let Some(name) = names.iter().find(|name| !known.contains(name.as_str())) {
@@ -254,7 +254,7 @@ fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
 }
 
-/// Of a failed step's log what tells why and its end, its error, and how to run it again.
+/// The end of a failed step's log and the lines that tell why, its error, and how to run the step again.
 fn failure(name: &str, layer: Layer, log: &Path, error: &anyhow::Error) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

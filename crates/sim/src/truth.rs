@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_sees_what_was_answered_and_perhaps_what_is_under_way() {
+    fn a_reader_sees_answered_writes_and_perhaps_writes_in_flight() {
         let mut truth = Truth::new(1024);
         let first = truth.begin(0, vec![1; 100]);
         truth.answered(first, false);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_flushed_stays_and_hides_what_was_in_doubt() {
+    fn flushed_data_stays_and_hides_earlier_writes_in_doubt() {
         let mut truth = Truth::new(512);
         let lost = truth.begin(0, vec![1; 512]);
         truth.failed(lost);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stable_write_is_settled_over_what_is_in_doubt() {
+    fn a_stable_write_is_settled_over_writes_in_doubt() {
         let mut truth = Truth::new(512);
         let first = truth.begin(0, vec![1; 100]);
         truth.answered(first, false);

@@ -41,7 +41,7 @@ const TREES: &[(&str, &[Row])] = &[
     ),
 ];
 
-/// What is wrong with the folders of all trees. `sources` are the project's Rust files with their paths from the root.
+/// The violations in all trees. `sources` are the project's Rust files with their paths from the root.
 pub(super) fn check(sources: &BTreeMap<String, String>) -> Vec<Violation> {
     TREES.iter().flat_map(|(tree, rows)| folders(tree, rows, sources)).collect()
 }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_arrow_is_seen_in_every_spelling_and_a_right_one_passes() {
+    fn a_wrong_import_is_found_in_every_spelling_and_a_right_one_passes() {
         let crate_root = "crates/a/src";
         for (path, source, expected) in [
             ("crates/a/src/top/x.rs", "use crate::data::y;\nuse crate::{base::z, data};", vec![]),

@@ -1,22 +1,22 @@
-//! Rules of language, so that pages, comments and messages stay plain technical English.
+//! Rules of language, which keep pages, comments and messages in plain technical English.
 //!
-//! - Words: the subject of a sentence is a thing with a name. Of a folder's lines, one in a thousand may have a word that stands
-//!   for a person.
-//! - Wrapping: a line of Markdown has at most 120 columns; tables, code and the targets of links are excepted.
-//! - Sentences: one in a page of Markdown has at most 40 words.
+//! - Words: the subject of a sentence is a thing with a name. At most one line in a thousand of a folder may have a word that
+//!   stands for a person.
+//! - Wrapping: a line of Markdown has at most 120 columns. Tables, code and the targets of links are exempt.
+//! - Sentences: a sentence in a page of Markdown has at most 40 words.
 //!
-//! A folder is a crate's sources, or a directory of pages. Every folder is held to every rule, but for those in [`STILL_TO_COME`]. No
-//! meaning is judged here: that takes a reader.
+//! A folder is the sources of a crate, or a directory of pages. Every rule holds for every folder, apart from those in
+//! [`STILL_TO_COME`]. The rules do not judge meaning, which takes a reader.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::Violation;
 
-/// Words that stand for persons, and are easily written of members, callers and sweeps.
+/// Words that stand for persons, and are easily used of members, callers and sweeps.
 const PERSONS: &[&str] = &["who", "whoever", "nobody", "somebody", "him", "his"];
 
-/// Where such a word is right: of persons by name, and of the user whose name is one of the words.
+/// Contexts in which such a word is right: of persons by name, and of the user `nobody`.
 const ALLOWED: &[&str] = &[
     "a person who",
     "persons who",
@@ -28,16 +28,16 @@ const ALLOWED: &[&str] = &[
     "\"nobody\"",
 ];
 
-/// As many of a thousand lines may have such a word.
+/// At most this many lines in a thousand may have such a word.
 const IN_A_THOUSAND: usize = 1;
 
-/// Columns of a line of Markdown.
+/// Most columns of a line of Markdown.
 const COLUMNS: usize = 120;
 
-/// Words of a sentence.
+/// Most words of a sentence.
 const SENTENCE_WORDS: usize = 40;
 
-/// What a folder can be held to.
+/// The rules that a folder can be held to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rule {
     Words,
@@ -45,8 +45,8 @@ pub(super) enum Rule {
     Sentences,
 }
 
-/// Folders and pages that are not yet held to a rule (issue #24), by the start of their paths. Each leaves this list once it is clean, and
-/// the list goes when it is empty.
+/// Folders and pages for which a rule does not hold yet (issue #24), by the start of their paths. Each leaves this list
+/// once it is clean, and the list goes when it is empty.
 const STILL_TO_COME: &[(Rule, &[&str])] = &[
     (
         Rule::Words,
@@ -64,7 +64,7 @@ const STILL_TO_COME: &[(Rule, &[&str])] = &[
     (Rule::Sentences, &["docs/lab.md"]),
 ];
 
-/// One line or sentence that a rule names.
+/// A line or sentence that breaks a rule.
 #[derive(Debug, PartialEq, Eq)]
 struct Finding {
     path: String,
@@ -72,7 +72,7 @@ struct Finding {
     what: String,
 }
 
-/// What was found in a folder, and in how much.
+/// The findings in a folder, and the extent of what was read.
 #[derive(Default)]
 struct Folder {
     lines: usize,
@@ -80,14 +80,14 @@ struct Folder {
     found: BTreeMap<Rule, Vec<Finding>>,
 }
 
-/// The language of all files that are held to rules.
+/// The language of all files that the rules cover.
 #[derive(Default)]
 pub(super) struct Language {
     folders: BTreeMap<String, Folder>,
 }
 
 impl Language {
-    /// Reads a file at `path`, relative to the root; files of other kinds are none of its business.
+    /// Reads the file at `path`, which is relative to the root; ignores files that no rule covers.
     pub(super) fn read(&mut self, path: &str, contents: &str) {
         let Some(name) = folder(path) else { return };
         let folder = self.folders.entry(name).or_default();
@@ -103,24 +103,24 @@ impl Language {
         }
     }
 
-    /// Whether a rule names anything in the files whose paths start like this.
+    /// Whether a file with this start of its path breaks the rule.
     fn names(&self, rule: Rule, start: &str) -> bool {
         let found = self.folders.values().filter_map(|folder| folder.found.get(&rule)).flatten();
         found.into_iter().any(|finding| finding.path.starts_with(start))
     }
 
-    /// What breaks the rules where they hold.
+    /// The findings where the rules hold.
     pub(super) fn violations(&self) -> Vec<Violation> {
         self.folders.values().flat_map(|folder| folder.broken(false)).collect()
     }
 
-    /// What would break them in folders that are still to come.
+    /// The findings where they do not hold yet.
     pub(super) fn to_come(&self) -> Vec<Violation> {
         self.folders.values().flat_map(|folder| folder.broken(true)).collect()
     }
 }
 
-/// A line for each folder: how it stands; then what may leave [`STILL_TO_COME`].
+/// The figures of each folder, one per line; then the entries that may leave [`STILL_TO_COME`].
 impl fmt::Display for Language {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -150,7 +150,7 @@ impl Folder {
         self.found.entry(rule).or_default().extend(findings);
     }
 
-    /// What breaks the rules: where they hold, or in files that are still to come.
+    /// The findings, either where the rules hold or where they do not hold yet.
     fn broken(&self, to_come: bool) -> Vec<Violation> {
         let mut violations = Vec::new();
         for (&rule, found) in &self.found {
@@ -166,7 +166,7 @@ impl Folder {
         violations
     }
 
-    /// The words of the sentence in the middle.
+    /// The median of the sentences' words.
     fn median(&self) -> usize {
         let mut sentences = self.sentences.clone();
         sentences.sort_unstable();
@@ -179,7 +179,7 @@ fn is_to_come(rule: Rule, path: &str) -> bool {
     lists.flat_map(|(_, starts)| *starts).any(|start| path.starts_with(start))
 }
 
-/// The folder that a file counts to, if its language is looked at.
+/// The folder that a file belongs to, if a rule covers it.
 fn folder(path: &str) -> Option<String> {
     let mut parts = path.split('/');
     match (parts.next()?, parts.next(), parts.next()) {
@@ -190,7 +190,7 @@ fn folder(path: &str) -> Option<String> {
     }
 }
 
-/// Lines with words that stand for persons, where none of the allowed contexts explains them.
+/// Lines with words that stand for persons, outside the allowed contexts.
 fn persons(contents: &str) -> Vec<(usize, String)> {
     let of_line = |line: &str| {
         let mut line = line.to_lowercase();
@@ -204,7 +204,7 @@ fn persons(contents: &str) -> Vec<(usize, String)> {
     (1..).zip(contents.lines()).filter_map(|(number, line)| Some((number, of_line(line)?))).collect()
 }
 
-/// Lines of prose with too many columns, the targets of links not counted.
+/// Lines of prose with too many columns, without the targets of links.
 fn long_lines(page: &str) -> Vec<(usize, String)> {
     let prose = prose(page).filter(|(_, line)| !is_table(line));
     let columns = prose.map(|(number, line)| (number, without_targets(line).chars().count()));
@@ -226,7 +226,7 @@ fn is_table(line: &str) -> bool {
     line.trim_start().starts_with('|')
 }
 
-/// The line without what stands in the parentheses of `[text](target)`, and without bare addresses.
+/// The line without the targets of `[text](target)`, and without bare addresses.
 fn without_targets(line: &str) -> String {
     let mut parts = line.split("](");
     let mut kept = parts.next().unwrap_or_default().to_owned();
@@ -239,17 +239,17 @@ fn without_targets(line: &str) -> String {
 
 /// A sentence of a page.
 struct Sentence {
-    /// Where it begins.
+    /// The number of its first line.
     line: usize,
     words: usize,
     /// Its first words.
     start: String,
 }
 
-/// As many words of a sentence are shown.
+/// The number of words of a sentence that are shown.
 const START_WORDS: usize = 6;
 
-/// The sentences of a page: code, tables and headings have none.
+/// The sentences of a page, without those of code, tables and headings.
 fn sentences(page: &str) -> Vec<Sentence> {
     let mut found = Vec::new();
     let mut paragraph: Vec<(usize, String)> = Vec::new();
@@ -283,7 +283,7 @@ fn without_code(line: &str) -> String {
     parts.collect::<Vec<_>>().join("`")
 }
 
-/// Takes a paragraph apart into sentences.
+/// Splits a paragraph into sentences.
 fn split(paragraph: &mut Vec<(usize, String)>, found: &mut Vec<Sentence>) {
     let words = std::mem::take(paragraph);
     let mut begin = 0;
@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_for_persons_are_seen_as_words_and_where_they_mean_things() {
+    fn words_for_persons_are_found_where_they_stand_for_things() {
         for (line, count) in [
             ("// The member that fails leaves.", 0),
             ("// Who fails leaves.", 1),

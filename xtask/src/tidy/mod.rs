@@ -20,7 +20,7 @@ use crate::root;
 
 use language::Language;
 
-/// One place where a rule is broken.
+/// A violation of a rule.
 #[derive(Debug, PartialEq, Eq)]
 struct Violation {
     /// The file, with the line if there is one.
@@ -34,19 +34,19 @@ impl fmt::Display for Violation {
     }
 }
 
-/// How a check is asked for.
+/// The options of a check.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Also print how the language of each folder stands, and list what folders that are still to come have to change.
+    /// Also print the language figures of each folder, and list what the folders to come have to change
     #[arg(long)]
     language: bool,
 }
 
-/// Checks every rule, and prints what was checked in a few words.
+/// Checks every rule, and prints a short summary.
 ///
 /// # Errors
 ///
-/// All violations, one a line.
+/// All violations, one per line.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let language = read(&source_files()?, |_, _| ());
     if arguments.language {
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Checks every rule; returns what was checked in a few words.
+/// Checks every rule; returns a short summary.
 ///
 /// # Errors
 ///
@@ -88,7 +88,8 @@ pub(crate) fn check() -> Result<String> {
     bail!("{}\n{} violations of the house's rules", lines.join("\n"), lines.len());
 }
 
-/// Reads the language of all files, each of which is handed on; what is no text, or is gone but still in git, is left out.
+/// Reads the language of all files, and passes each to `each`. Files that are not text, and files that are deleted but
+/// still in git's index, are left out.
 fn read(files: &[String], mut each: impl FnMut(&str, String)) -> Language {
     let mut language = Language::default();
     for path in files {
@@ -101,7 +102,7 @@ fn read(files: &[String], mut each: impl FnMut(&str, String)) -> Language {
     language
 }
 
-/// The project's files relative to its root: those in git and those that would be added to it.
+/// The project's files, relative to its root: those in git, and those that `git add` would add.
 fn source_files() -> Result<Vec<String>> {
     let git = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])

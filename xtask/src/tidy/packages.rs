@@ -1,8 +1,8 @@
-//! Rules on packages, from `cargo metadata`: which crate may use which, what a crate needs to be published, under what licences
-//! we depend, and on which Rust.
+//! Rules on packages, from `cargo metadata`: the arrows between crates, what a crate needs to be published, and the
+//! licences and Rust versions of dependencies.
 //!
-//! cargo-deny judges licences too, where it is installed (`release.rs`). No package of Debian has it, so CI cannot be sure of it, and
-//! the rule stays here (ARCHITECTURE.md has the reason). Both read the list of licences in deny.toml.
+//! cargo-deny checks licences too, where it is installed (`release.rs`). No package of Debian has it, so CI cannot rely
+//! on it, and the rule stays here (ARCHITECTURE.md has the reason). Both read the list of licences in deny.toml.
 
 use std::process::Command;
 
@@ -29,10 +29,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// The file whose list `allow` names the licences that ask for no more than attribution.
+/// The file whose list `allow` names the licences that require no more than attribution.
 const DENY: &str = include_str!("../../../deny.toml");
 
-/// The licences that are allowed; an exception to one of them needs no word, as it only adds to what is granted.
+/// The permitted licences. An exception to one of them is permitted too, as it only grants more.
 fn licences() -> impl Iterator<Item = &'static str> {
     let list = DENY.split_once("\nallow = [").and_then(|(_, rest)| rest.split_once(']')).map_or("", |(list, _)| list);
     list.split('"').skip(1).step_by(2).filter(|licence| !licence.contains(" WITH "))
@@ -80,7 +80,7 @@ fn check_arrows(name: &str, package: &Value) -> Vec<String> {
         .collect()
 }
 
-/// What keeps `package`, one of ours, from being published, if it is for others.
+/// Violations that keep `package`, which is one of the workspace's, from being published, if it is to be.
 fn check_release(package: &Value, packages: &[Value]) -> Vec<String> {
     let is_published = |package: &Value| package["publish"].is_null();
     if !is_published(package) {
@@ -89,7 +89,7 @@ fn check_release(package: &Value, packages: &[Value]) -> Vec<String> {
     let described = ["description", "license", "repository"].into_iter().filter(|field| package[field].is_null());
     let mut missing: Vec<String> = described.map(|field| format!("is published without {field}")).collect();
     let dependencies = package["dependencies"].as_array().map_or(&[][..], Vec::as_slice);
-    // Cargo leaves a dependency of tests out of what it packages, if that has no version: so a circle through tests is none.
+    // Cargo drops dependencies of tests without a version from a package, so a cycle through tests does no harm.
     for dependency in dependencies.iter().filter(|d| !d["path"].is_null() && d["kind"] != "dev") {
         let name = dependency["name"].as_str().unwrap_or_default();
         if dependency["req"] == "*" {
@@ -102,7 +102,7 @@ fn check_release(package: &Value, packages: &[Value]) -> Vec<String> {
     missing
 }
 
-/// What is wrong with the Rust that a package of others needs.
+/// A violation by the Rust version that a third party's package needs.
 fn check_rust(needs: Option<&str>) -> Option<String> {
     let numbers =
         |version: &str| version.split('.').take(2).map(|part| part.parse().ok()).collect::<Vec<Option<u32>>>();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_published_depends_on_what_others_can_have() {
+    fn a_published_package_depends_only_on_published_ones() {
         let ours = |name: &str, publish: Value, dependencies: Value| {
             serde_json::json!({
                 "name": name, "publish": publish, "dependencies": dependencies,
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn no_dependency_needs_a_later_rust_than_ours() {
+    fn no_dependency_needs_a_later_rust_than_the_workspace() {
         for (needs, later) in
             [(None, false), (Some("1.56"), false), (Some("1.89.1"), false), (Some("1.999"), true), (Some("2.0"), true)]
         {

@@ -1,5 +1,5 @@
-//! How fast resync and recovery are: when nobody else uses the array, as fast as
-//! the slowest member; under load no slower than the floor that was set.
+//! The speed of resync and recovery: without other load that of the slowest member, under load at least the floor that was
+//! set.
 
 use crate::drive::{Model, models};
 use crate::member::ThreadTime;
@@ -17,10 +17,10 @@ use world::Random;
 
 const SLOTS: u16 = 4;
 
-/// Bytes of each member; what is swept.
+/// Bytes of each member that are swept.
 const COMPONENT_BYTES: u64 = 2 << 30;
 
-/// The floor under load: ten times md's default, which a load of this size would not be seen to press.
+/// The floor of the speed under load: ten times md's default, as this load would not reach the default.
 const FLOOR: u64 = 10_000 << 10;
 
 fn rig(model: Model) -> Rig {
@@ -49,7 +49,7 @@ fn writes(depth: u64, extent: Extent) -> Workload {
     Workload { bytes: 4096, order: Order::Random, jobs: 1, depth, think, within: u64::MAX, extent }
 }
 
-/// An array that was not stopped: everything has to be compared.
+/// An array that was not stopped, so that a resync has to compare everything.
 fn unclean(model: Model) -> Rig {
     let mut rig = rig(model);
     write(&rig, &one_write());
@@ -57,35 +57,35 @@ fn unclean(model: Model) -> Rig {
     rig
 }
 
-/// MB/s of each member, resyncing with nobody else there.
+/// The speed of a resync without other load, in MB/s of each member.
 fn resync(model: Model) -> f64 {
     let rig = unclean(model);
     let clock = rig.world.clock();
     let begun = clock.now();
-    let resynced = rig.world.run(rig.array.resync(&|_, _| {}), || false).expect("nobody stops it");
+    let resynced = rig.world.run(rig.array.resync(&|_, _| {}), || false).expect("the run is not stopped");
     assert!(resynced.expect("no member fails").complete);
     COMPONENT_BYTES as f64 / clock.now().since(begun).as_secs_f64() / 1e6
 }
 
-/// MB/s of each member, recovering onto a spare with nobody else there.
+/// The speed of a recovery onto a spare without other load, in MB/s of each member.
 fn recovery(model: Model) -> f64 {
     let rig = rig(model);
     let (array, clock) = (rig.array.clone(), rig.world.clock());
     let keeper = array.clone();
     rig.world.spawn(async move { keeper.keep_whole().await });
     let recovered = async {
-        array.fail("drive0").await.expect("the level bears it");
+        array.fail("drive0").await.expect("the level survives it");
         let begun = clock.now();
         while array.status().in_sync < SLOTS {
             clock.sleep_until(clock.now() + Duration::from_millis(1)).await;
         }
         clock.now().since(begun)
     };
-    let time = rig.world.run(recovered, || false).expect("nobody stops it");
+    let time = rig.world.run(recovered, || false).expect("the run is not stopped");
     COMPONENT_BYTES as f64 / time.as_secs_f64() / 1e6
 }
 
-/// MB/s of each member, resyncing while 4 KiB are written at random places, 16 at a time; and their IOPS.
+/// The speed of a resync beside random writes of 4 KiB with 16 in flight, in MB/s of each member, and the IOPS of the writes.
 fn resync_under_load(model: Model) -> (f64, f64) {
     let rig = unclean(model);
     let speed = SyncSpeed { min: FLOOR, ..SyncSpeed::default() };
@@ -105,12 +105,12 @@ fn resync_under_load(model: Model) -> (f64, f64) {
     ((done.get() - seen.get()) as f64 / seconds / 1e6, iops)
 }
 
-/// 4 KiB random reads a second of an array without its first member, 32 at a time, and MB/s of each member of a
-/// recovery beside them, at the default throttle.
+/// The IOPS of random reads of 4 KiB from an array without its first member, with 32 in flight; and the speed of a recovery
+/// beside them at the default throttle, in MB/s of each member.
 fn reads_beside_recovery(model: Model, with_recovery: bool) -> (f64, f64) {
     let rig = rig(model);
     let (array, clock) = (&rig.array, rig.world.clock());
-    rig.world.run(array.fail("drive0"), || false).expect("nobody stops it").expect("the level bears it");
+    rig.world.run(array.fail("drive0"), || false).expect("the run is not stopped").expect("the level survives it");
     if with_recovery {
         let keeper = array.clone();
         rig.world.spawn(async move { keeper.keep_whole().await });
@@ -120,7 +120,7 @@ fn reads_beside_recovery(model: Model, with_recovery: bool) -> (f64, f64) {
     let readers = (0..32).map(|_| async {
         while !stop.get() {
             let at = random.borrow_mut().within(0..array.bytes() / 4096) * 4096;
-            array.read(at, array.pool().take(4096)).await.expect("the level bears it");
+            array.read(at, array.pool().take(4096)).await.expect("the level survives it");
             done.set(done.get() + 1);
         }
     });
@@ -132,10 +132,10 @@ fn reads_beside_recovery(model: Model, with_recovery: bool) -> (f64, f64) {
         stop.set(true);
         ((done.get() - before) as f64 / 2.0, (recovered() - at) as f64 / 2.0 / 1e6)
     };
-    rig.world.run(join(observer, join_all(readers)), || false).expect("nobody stops it").0
+    rig.world.run(join(observer, join_all(readers)), || false).expect("the run is not stopped").0
 }
 
-/// Makes the measurement.
+/// Runs the experiment.
 pub(crate) fn run() -> Report {
     let mut figures = Vec::new();
     let mut figure = |workload: &str, setting: String, unit, published, measured| {
