@@ -224,7 +224,7 @@ fn run_step(step: &'static Step, layer: Layer, score: &Mutex<Score>) -> Result<(
         Ok(Verdict::Skipped(reason)) => ("SKIPPED", reason.clone()),
         Err(error) => ("FAILED", failure(step.name, layer, &log.path, error)),
     };
-    println!("{word:7}  {:11} {:>7}  {detail}", step.name, seconds(started.elapsed()));
+    println!("{word:7}  {:12} {:>7}  {detail}", step.name, seconds(started.elapsed()));
     let mut score = score.lock().expect("no worker panicked");
     match result {
         Ok(Verdict::Passed(_)) => score.passed += 1,
@@ -237,7 +237,7 @@ fn run_step(step: &'static Step, layer: Layer, score: &Mutex<Score>) -> Result<(
 /// Prints the names of a layer's steps and what they show.
 pub(crate) fn list(layer: Layer) {
     for step in layer.steps() {
-        println!("{:11}  {}", step.name, step.about);
+        println!("{:12}  {}", step.name, step.about);
     }
 }
 
