@@ -1,20 +1,19 @@
-//! The sweep: one window that moves over all stripes of an array, whatever for.
+//! Sweeps: a window that moves over all stripes of an array, for one of several purposes.
 //!
-//! A sweep has a [`Purpose`]. The purpose says which positions it goes over
-//! and what is done to a window of them; everything else is common: a number of
-//! bytes under way on each member, long transfers, a speed that yields to
-//! requests, a checkpoint in md's own fields of the superblocks, so that
-//! md or this engine goes on from there, and a progress that `status` shows.
+//! The [`Purpose`] says which positions a sweep covers and what it does to a window of them. Everything else
+//! is common: the number of bytes in flight on each member, long transfers, a speed that yields to requests,
+//! checkpoints in md's own superblock fields, and the progress that `status` shows. So md or this engine can
+//! continue an interrupted sweep.
 //!
-//! Positions are md's: component bytes for a recovery, and for a resync of
-//! parity or of RAID-1; array bytes for a resync of RAID-10.
+//! Positions are md's: component bytes for a recovery, and for a resync of parity or of RAID-1; array bytes
+//! for a resync of RAID-10.
 //!
 //! Invariants:
-//! * A window keeps writes off its stripes from its first read to its last
-//!   write; so requests and the sweep never see each other halfway.
-//! * Windows end in order, and a position is believed to be done only when
-//!   all before it are.
-//! * A window that was begun is driven to its end, whatever becomes of others.
+//!
+//! * A window blocks writes to its stripes from its first read to its last write. So neither requests nor the
+//!   sweep see the other's half-done work.
+//! * Windows end in order. A position counts as done only when all positions before it are done.
+//! * A window that was begun is driven to its end, even when another window fails.
 //!
 //! Facts: md(4), `drivers/md/md.c` (`md_do_sync`, `md_check_recovery`).
 
@@ -61,13 +60,13 @@ use std::task::Poll;
 use std::time::Duration;
 use throttle::Throttle;
 
-/// Time between checkpoints, at the most.
+/// The longest time between checkpoints.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Checkpoints in a sweep that is quicker than that: md's.
+/// Checkpoints in a shorter sweep: md's number.
 const CHECKPOINTS: u64 = 16;
 
-/// Time over which a sweep's rate is measured, at the least.
+/// The shortest time over which a sweep's rate is measured.
 const RATE_INTERVAL: Duration = Duration::from_secs(3);
 
 /// What a sweep is for.
@@ -75,18 +74,18 @@ const RATE_INTERVAL: Duration = Duration::from_secs(3);
 pub(crate) enum Purpose {
     /// Copies and parity are brought into agreement after an unclean stop.
     Resync,
-    /// Members that are not current yet get what they should hold.
+    /// Members that are not current get their data.
     Recovery,
-    /// Everything is read and compared.
+    /// Everything is read and compared; nothing is written.
     Check,
-    /// The same, and what is wrong is made right.
+    /// Everything is read and compared, and errors are corrected.
     Repair,
-    /// Checksums that are unknown are learned, where the members agree.
+    /// Unknown checksums are learned, where the members agree.
     Learn,
 }
 
 impl Purpose {
-    /// md's word in `sync_action`.
+    /// md's name in `sync_action`.
     fn action(self) -> &'static str {
         match self {
             Self::Resync => "resync",
@@ -97,7 +96,7 @@ impl Purpose {
         }
     }
 
-    /// In a word.
+    /// The name in log lines.
     fn name(self) -> &'static str {
         match self {
             Self::Recovery => "recovery",
@@ -106,32 +105,34 @@ impl Purpose {
     }
 }
 
-/// A line of the log, as [`Control::tell_begun`].
+/// Logs the end of a sweep; see [`Control::tell_begun`].
 fn tell_over(purpose: Purpose, ending: Ending, failure: Option<&ArrayError>) {
     let name = purpose.name();
     match (purpose, failure, ending) {
         (Purpose::Check | Purpose::Repair, ..) => {}
-        (_, Some(error), _) => tracing::warn!(target: LOG_TARGET, "{name} cannot go on: {}", error.reason),
+        (_, Some(error), _) => tracing::warn!(target: LOG_TARGET, "{name} cannot continue: {}", error.reason),
         (_, None, Ending::Complete) => tracing::info!(target: LOG_TARGET, "{name} is complete"),
-        (_, None, Ending::Interrupted) => tracing::info!(target: LOG_TARGET, "{name} stands still, and goes on later"),
+        (_, None, Ending::Interrupted) => {
+            tracing::info!(target: LOG_TARGET, "{name} is interrupted, and continues later")
+        }
     }
 }
 
-/// The positions that a sweep goes over.
+/// The positions that a sweep covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Course {
-    /// Where what was asked for begins.
+    /// Start of the requested range.
     start: u64,
-    /// What is before this was done by an earlier one.
+    /// Positions before this were done by an earlier sweep.
     from: u64,
     end: u64,
     /// Windows end at multiples of this.
     step: u64,
-    /// What a window is on each member, about.
+    /// Bytes of a window on each member, about.
     member_bytes: u64,
 }
 
-/// A member that is being recovered, or a successor.
+/// A recovering member or a successor, with its slot.
 pub(crate) struct Target<M> {
     pub(crate) slot: Slot,
     pub(crate) device: Rc<Device<M>>,
@@ -143,7 +144,7 @@ impl<M> Clone for Target<M> {
     }
 }
 
-/// What was done, in bytes of positions, and what a scrub found.
+/// Work done, in bytes of positions, and the findings of a scrub.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Tally {
     compared: u64,
@@ -158,23 +159,23 @@ impl AddAssign for Tally {
     }
 }
 
-/// How a sweep ended that did not fail.
+/// How a sweep without a failure ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// It went over everything.
+    /// Everything was covered.
     Complete,
-    /// The array is being stopped, or sweeps are frozen.
+    /// The array is stopping, or sweeps are frozen.
     Interrupted,
 }
 
-/// How far a sweep has come, and what it met.
+/// Progress of a sweep, and its failure.
 struct Way {
     position: Cell<u64>,
-    /// All windows that were begun have ended, and none will be.
+    /// No window is under way, and none will begin.
     is_over: Cell<bool>,
-    /// Raised when either changes.
+    /// Raised when position or `is_over` changes.
     moved: Signal,
-    /// Nothing is begun after this; what is under way ends.
+    /// The first failure. No window begins after it; those under way end.
     failure: RefCell<Option<ArrayError>>,
 }
 
@@ -197,21 +198,21 @@ impl Way {
     }
 }
 
-/// What an array knows of its sweeps.
+/// State and settings of an array's sweeps.
 #[derive(Default)]
 pub(crate) struct Sweeps {
     speed: Cell<SyncSpeed>,
     transfers: Cell<SweepTransfers>,
-    /// Nothing is swept until it is let go again.
+    /// No sweep runs while this is set.
     frozen: Cell<bool>,
     under_way: Cell<Option<UnderWay>>,
-    /// Why the last one could not be finished.
+    /// Why the last sweep failed.
     failure: RefCell<Option<String>>,
-    /// Raised when there may be something new to do.
+    /// Raised when there may be new work.
     pub(crate) changed: Signal,
-    /// The check or repair that is under way, or the last one.
+    /// The check or repair under way, or the last one.
     scrub: RefCell<Option<scrub::Scrub>>,
-    /// Raised when it begins, goes on, stands still or ends.
+    /// Raised when a scrub begins, continues, pauses or ends.
     pub(crate) scrub_changed: Signal,
     learning: learn::Learning,
 }
@@ -223,32 +224,32 @@ struct UnderWay {
     start: u64,
     position: u64,
     end: u64,
-    /// Position and time at which the rate is measured from, and the next such point.
+    /// Position and time that the rate is measured from, and the next such point.
     since: (u64, Moment),
     mark: (u64, Moment),
 }
 
-/// A sweep as its user sees it.
+/// Progress of a sweep, for its user.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SweepStatus {
     /// `resync`, `recover`, `check` or `repair`, as md's `sync_action`; or `learn`, of checksums.
     pub action: String,
-    /// Bytes of each member (of the array for a resync of RAID-10) that are done; of a scrub, of its range.
+    /// Bytes done of each member (of the array for a resync of RAID-10); for a scrub, of its range.
     pub done_bytes: u64,
-    /// Of how many.
+    /// Bytes in all.
     pub total_bytes: u64,
-    /// The same as a percentage.
+    /// Progress in percent.
     pub percent: f64,
-    /// Its rate in the last seconds.
+    /// Rate over the last seconds.
     pub bytes_per_second: u64,
-    /// Time left at that rate.
+    /// Time left at this rate.
     pub seconds_left: Option<u64>,
-    /// A scrub that stands still until it is told to go on.
+    /// Whether this is a scrub that its user paused.
     pub paused: bool,
 }
 
 impl Sweeps {
-    /// A sweep as its user sees it at `now`.
+    /// Progress of the sweep under way at `now`.
     pub(crate) fn status(&self, now: Moment) -> Option<SweepStatus> {
         let UnderWay { purpose, start, position, end, since, .. } = self.under_way.get()?;
         let (done, total) = (position - start, end - start);
@@ -278,7 +279,7 @@ impl Sweeps {
         self.under_way.get().is_none()
     }
 
-    /// Why the last sweep could not be finished, as long as none has been since.
+    /// Why the last sweep failed; cleared by the next one.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failure.borrow().clone()
     }
@@ -291,7 +292,7 @@ impl Sweeps {
     }
 }
 
-/// A sweep is under way while this lives.
+/// Marks a sweep as under way until it is dropped.
 struct Sweeping<'a>(&'a Sweeps);
 
 impl Sweeping<'_> {
@@ -308,11 +309,11 @@ impl Sweeping<'_> {
 impl Drop for Sweeping<'_> {
     fn drop(&mut self) {
         self.0.under_way.set(None);
-        self.0.scrub_changed.raise(); // who keeps the scrub's report waits for all sweeps, when the array is stopped
+        self.0.scrub_changed.raise(); // at a stop, `watch_scrub` waits until no sweep is under way
     }
 }
 
-/// Gives up the turn once; whatever else can go on does so before.
+/// Yields once to the other tasks of the thread.
 async fn others_first() {
     let mut is_over = false;
     poll_fn(|context| {
@@ -327,8 +328,8 @@ async fn others_first() {
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    /// One sweep, from where the last one of its kind got to. `progress` is
-    /// told positions done and the last one.
+    /// Runs one sweep, from where the last one of its kind got to. `progress` is given the position and the
+    /// last one.
     async fn sweep(&self, purpose: Purpose, progress: &dyn Fn(u64, u64)) -> Result<(Ending, Tally), ArrayError> {
         let course = self.course(purpose);
         self.sweeps.failure.take();
@@ -354,7 +355,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// A line of the log; scrubs have their own, as they begin and end more often than a person wants to know.
+    /// Logs the start of a sweep. Scrubs log only their end, as higher priorities interrupt and restart them
+    /// often.
     fn tell_begun(&self, purpose: Purpose, course: Course) {
         let Course { start, from, end, .. } = course;
         let percent = (from - start) as f64 * 100.0 / (end - start).max(1) as f64;
@@ -370,7 +372,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         tracing::info!(target: LOG_TARGET, "{}{whose} begins at {percent:.0} %", purpose.name());
     }
 
-    /// Visits all windows, some at a time. `told` is each position at which all before it are done.
+    /// Visits all windows, several in flight at a time. `told` is called with each position below which all
+    /// is done.
     async fn visit_all(&self, purpose: Purpose, course: Course, way: &Way, told: &dyn Fn(u64)) -> (Ending, Tally) {
         let in_flight_bytes = self.sweeps.transfers.get().in_flight_bytes;
         let depth = (in_flight_bytes / course.member_bytes).max(1) as usize;
@@ -387,7 +390,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                     way.moved.raise();
                     told(end);
                 }
-                Ok(Some(more)) => self.note_findings(more.found), // behind one that is not done
+                Ok(Some(more)) => self.note_findings(more.found), // a later window than one that is not done
                 Ok(None) => ending = Ending::Interrupted,
                 Err(error) => way.block(error),
             }
@@ -397,8 +400,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         (ending, tally)
     }
 
-    /// Keeps how far a sweep has come, now and then, until it is over. Windows go on meanwhile: a flush waits for what
-    /// its member was asked before, so that they would all have ended. Of a scrub its user keeps how far it is.
+    /// Writes checkpoints until the sweep is over. Windows go on meanwhile: a flush waits for earlier
+    /// requests of its member, so all windows would drain otherwise. A scrub has no checkpoint on the
+    /// members; its caller keeps the report.
     async fn keep_checkpoints(&self, purpose: Purpose, course: Course, way: &Way) {
         if matches!(purpose, Purpose::Check | Purpose::Repair | Purpose::Learn) {
             return;
@@ -423,8 +427,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// The first part of a range of positions in which there is something to
-    /// do, in whole blocks, of which a bit may stand for less; it may be cut after `most` bytes.
+    /// The first part of a range with work to do, widened to whole blocks, as a bit may cover less than a
+    /// block. It may be cut after `most` bytes.
     fn next_due(&self, purpose: Purpose, range: Range<u64>, most: u64) -> Option<Range<u64>> {
         let due = match purpose {
             Purpose::Resync => self.next_to_resync(range.clone(), most),
@@ -442,13 +446,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         Some(start.max(range.start)..end.min(range.end))
     }
 
-    /// Ranges of positions to visit, each when the time for it has come; ends
-    /// early when the array is stopped or a window failed.
+    /// The windows to visit, each when the throttle allows it. Ends early when the array is stopped or a
+    /// window failed.
     fn windows<'a>(&'a self, purpose: Purpose, course: Course, way: &'a Way) -> impl Stream<Item = Range<u64>> + 'a {
         let throttle = Throttle::new(self.core.clock.now(), self.core.gate.load());
         stream::unfold((course.from, throttle), move |(at, mut throttle)| async move {
             let due = if at < course.end { self.next_due(purpose, at..course.end, course.step)? } else { return None };
-            // Members that answer at once would let a sweep have the thread, and never be told that requests came.
+            // With members that answer at once, a sweep would otherwise never let requests run.
             others_first().await;
             while let Some(wait) = throttle.wait(self.core.clock.now(), self.core.gate.load()) {
                 if self.is_interrupted(purpose) || !way.is_clear() {
@@ -465,7 +469,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         })
     }
 
-    /// Does what the sweep is for to one window; `None`: the array is being stopped.
+    /// Processes one window; `None` when the array is stopping.
     async fn visit(&self, purpose: Purpose, range: &Range<u64>) -> Result<Option<Tally>, ArrayError> {
         let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(None) };
         match purpose {
@@ -476,7 +480,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// All windows in a range of positions are done, and all before it.
+    /// Records that all windows in a range, and all before it, are done.
     fn advance(&self, purpose: Purpose, range: Range<u64>) {
         match purpose {
             Purpose::Resync => self.resynced_to(range.end),
@@ -500,8 +504,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         far || (now_at > position && self.core.clock.now().since(moment) >= CHECKPOINT_INTERVAL)
     }
 
-    /// A window's length at a level where positions are component bytes:
-    /// whole chunks, or parts of one that is larger.
+    /// A window's length where positions are component bytes: whole chunks, or a part of a chunk that is
+    /// longer.
     fn component_step(&self) -> u64 {
         let SweepTransfers { window_bytes, in_flight_bytes } = self.sweeps.transfers.get();
         let window = self.window_bytes();
@@ -513,7 +517,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// Bytes of each member in a window, about: one transfer, as its user wants it, or as long as any of them gains by.
+    /// Bytes of each member in a window, about: the configured transfer, or the longest that any member gains
+    /// by.
     pub(crate) fn window_bytes(&self) -> u64 {
         if let Some(bytes) = self.sweeps.transfers.get().window_bytes {
             return bytes;
@@ -521,11 +526,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.core.window_bytes()
     }
 
-    /// Says which bytes of the components cannot be had.
+    /// The error for component bytes that the members cannot give.
     fn component_error(&self, range: &Range<u64>, error: Option<&MemberError>) -> ArrayError {
         let cause = error.map(|error| format!(": {error}")).unwrap_or_default();
         let Range { start, end } = range;
-        let reason = format!("bytes {start} to {end} of the components cannot be had from the members left{cause}");
+        let reason =
+            format!("bytes {start} to {end} of the components cannot be read from the remaining members{cause}");
         ArrayError::new(ArrayErrorKind::Io, reason)
     }
 }

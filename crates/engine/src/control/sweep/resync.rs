@@ -1,7 +1,9 @@
-//! Resync: copies and parity brought into agreement after an unclean stop.
+//! Resync: brings copies and parity into agreement after an unclean stop.
 //!
-//! What lies behind the sweep is trusted from then on. With a write-intent
-//! bitmap that can be relied on, only what it names is visited.
+//! Data behind the sweep is trusted at once. With a reliable write-intent bitmap, only the chunks that it
+//! names are visited.
+//!
+//! Facts: `drivers/md/md.c` (`md_do_sync`).
 
 use crate::control::Control;
 use crate::control::sweep::{Course, Ending, Purpose, Tally};
@@ -11,14 +13,14 @@ use crate::seam::member::Member;
 use format::geometry::{Geometry, Level};
 use std::ops::Range;
 
-/// What a resync found and did.
+/// Work done by a resync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Resynced {
     /// Bytes of each member (of the array for RAID-10) that were compared.
     pub compared: u64,
-    /// Bytes among them, in whole stripes or pieces, that had to be mended.
+    /// Bytes among them, in whole stripes or pieces, that were rewritten.
     pub mended: u64,
-    /// Whether the whole array was gone over; false when it was stopped before.
+    /// Whether the whole array was covered; false when the resync was interrupted.
     pub complete: bool,
 }
 
