@@ -1,11 +1,13 @@
-//! Makes an array of members, or says why not.
+//! Assembles an array from members, or says why not.
 //!
-//! The rules are md's: the freshest events win, a member more than one event
-//! behind is left out, the freshest superblock says who is what. Stricter than
-//! md where it would have to guess: members of the same age that disagree,
-//! strangers and duplicates are refused. Members that were used apart are left
-//! out (`split.rs`). Nothing is written here; the first write of the
-//! running array is what marks the members.
+//! The rules are md's. The freshest event count wins, a member more than one event behind is left out, and
+//! the freshest superblock decides every role. Where md would have to guess, this engine refuses: members of
+//! the same age that disagree, members of another array, and duplicates. Members that were used apart are
+//! left out ([`crate::control::split`]).
+//!
+//! Nothing is written here. The first write of the running array marks the members.
+//!
+//! Facts: `drivers/md/md.c` (`super_1_validate`, `analyze_sbs`), mdadm's `Assemble.c`.
 
 use crate::base::buffer::Pool;
 use crate::base::versioned::Growing;
@@ -39,7 +41,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// What an array is assembled of.
+/// The members, and the bitmap file, that an array is assembled from.
 pub struct Offer<M> {
     /// Its members.
     pub members: Vec<Candidate<M>>,
@@ -47,44 +49,45 @@ pub struct Offer<M> {
     pub bitmap: Option<Candidate<M>>,
 }
 
-/// What its user allows and wants.
+/// Settings of an assembly.
 #[derive(Debug, Clone)]
 pub struct AssembleOptions {
-    /// Take what may have lost something, and say so: the fewest and least stale members that an array with too few current ones
-    /// can start with, as mdadm does; a parity array that is both dirty and degraded, where what the missing member held
-    /// may be wrong where a write was under way; an array whose write journal is lost, to be read.
+    /// Accept possible loss, and warn about it. Covers three cases: the fewest and least stale members that
+    /// an array with too few current ones can start with, as in mdadm; a dirty and degraded parity array,
+    /// where the missing member's data may be wrong where a write was under way; and an array whose write
+    /// journal is lost, for reading.
     pub force: bool,
     /// Never write to any member.
     pub read_only: bool,
-    /// Read what the members' bad-block logs say must not be read: for logs that tell of a fault that is no more, such as a
-    /// cable's. What is there may be old. Only with `read_only`, as a write would take the places for sound.
+    /// Read what the members' bad-block logs say must not be read, after a fault that is gone, such as a bad
+    /// cable. The data may be old. Only with `read_only`, as a write would treat the places as sound.
     pub ignore_bad_blocks: bool,
-    /// The layout of a RAID-0 of unequal members that does not say: 1 original, 2 alternate.
+    /// The layout of a RAID-0 of unequal members whose superblock gives none: 1 original, 2 alternate.
     pub raid0_layout: Option<u32>,
-    /// How the write-intent bitmap is kept.
+    /// The policy of the write-intent bitmap.
     pub bitmap: BitmapPolicy,
-    /// When checksums are asked, where the members keep them.
+    /// When checksums are verified, where the members have them.
     pub verify: Verify,
     /// The parity kernel; the best for this processor when `None`.
     pub kernel: Option<&'static parity::Kernel>,
-    /// The unit in which stripes that change in part are moved.
+    /// The unit in which partly written stripes are moved.
     pub stripe_size: StripeSize,
-    /// The most memory, in bytes, for old contents of stripes that are likely to be written again. When `None`, [`CACHE_BYTES`],
-    /// and none for members that are memory themselves.
+    /// The most memory, in bytes, for cached stripes that are likely to be written again. When `None`:
+    /// [`CACHE_BYTES`], or none for members that are memory themselves.
     pub cache_bytes: Option<usize>,
-    /// The most bytes of writes that may wait for others of their stripes.
+    /// The most bytes of writes that may wait for other writes of their stripes.
     pub gather_bytes: u64,
-    /// The most memory, in bytes, for what streams of a degraded array are about to read; 0 for no reading ahead.
+    /// The most memory, in bytes, for read-ahead of sequential streams on a degraded array; 0 turns it off.
     pub read_ahead_bytes: usize,
 }
 
-/// What [`AssembleOptions::read_ahead_bytes`] is by default.
+/// Default of [`AssembleOptions::read_ahead_bytes`].
 const READ_AHEAD_BYTES: usize = 32 << 20;
 
-/// What [`AssembleOptions::gather_bytes`] is by default.
+/// Default of [`AssembleOptions::gather_bytes`].
 const GATHER_BYTES: u64 = 64 << 20;
 
-/// What [`AssembleOptions::cache_bytes`] is by default, where it pays.
+/// Default of [`AssembleOptions::cache_bytes`], where a cache pays.
 pub const CACHE_BYTES: usize = 32 << 20;
 
 impl Default for AssembleOptions {
@@ -197,14 +200,14 @@ impl<M: Member, C: Clock> Control<M, C> {
         record.owed = record.owed.max(election.owed);
         for (index, slot) in &rescue.taken {
             record.set_role(election.numbers[*index].into(), DeviceRole::Active(*slot));
-            let device = slots[slot.index()].as_ref().expect("it was seated");
+            let device = slots[slot.index()].as_ref().expect("a taken member is seated");
             device.is_untold.set(true);
             device.is_forced.set(true);
         }
         record.is_force_owed = options.force && !options.read_only && !warnings.texts.is_empty();
         if intent.is_none() && !mutant!("file-not-left-behind") {
-            // It may have been used with a bitmap in a file, which a round cut short has left one event ahead: that
-            // must not count any more once something is written that it does not know of.
+            // The array may have been used with a bitmap in a file, which an interrupted round has left one
+            // event ahead. That file must become stale once a write happens that it does not know of.
             record.owed = record.owed.max(ROUNDS_TO_LEAVE_BEHIND);
         }
         let successors: Vec<_> = slots.iter().flatten().filter_map(|device| device.successor()).collect();
@@ -269,30 +272,31 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 }
 
-/// Memory for the stripe cache of an array with members of such limits, as [`AssembleOptions::cache_bytes`] has it.
+/// Memory for the stripe cache, as [`AssembleOptions::cache_bytes`] defines it.
 fn cache_bytes<'a>(geometry: &Geometry, wanted: Option<usize>, mut members: impl Iterator<Item = &'a Limits>) -> usize {
-    // Its rows are whole pages of a chunk.
+    // The cache's rows are whole pages of a chunk.
     let has_rows = matches!(geometry, Geometry::Parity(p) if p.chunk_bytes().is_multiple_of(PAGE_BYTES as u64));
     let pays = members.any(|limits| !limits.synchronous);
     let wanted = wanted.unwrap_or(if pays { CACHE_BYTES } else { 0 });
     if has_rows { wanted } else { 0 }
 }
 
-/// What the members' superblocks amount to.
+/// The result of comparing the members' superblocks.
 struct Election {
-    /// Index of the candidate whose word counts.
+    /// Index of the candidate whose superblock counts.
     freshest: usize,
-    /// For each candidate: what it is, or why it is left out.
+    /// For each candidate: its role, or why it is left out.
     seats: Vec<Result<DeviceRole, String>>,
-    /// Rounds until nobody who calls itself active and is not would be taken for it.
+    /// Superblock rounds until every member that wrongly calls itself active is stale.
     owed: u32,
     /// For each candidate: its device number.
     numbers: Vec<u16>,
 }
 
-/// The candidate whose word counts: the newest; of several that with which most are of one shape, so that it is the odd one that is
-/// refused by name; and of these that whom most of its age call active. One that was told first that it
-/// takes another's place, and failed, is called faulty by those who were told next, under the same number.
+/// The candidate whose superblock counts. The order of criteria: newest events; then the shape that most
+/// candidates share, so that the odd one is refused by name; then the support of most candidates of the same
+/// events, which call it active. A member that was told first of its new slot, and then failed, is called
+/// faulty by the members told next, under the same number.
 fn freshest<M>(offered: &[Offered<M>]) -> Option<usize> {
     let superblock = |index: usize| &offered[index].found.superblock;
     let supporters = |index: usize| {
@@ -312,8 +316,8 @@ fn freshest<M>(offered: &[Offered<M>]) -> Option<usize> {
         .max_by_key(|&index| (superblock(index).events, alike(index), supporters(index), std::cmp::Reverse(index)))
 }
 
-/// Members that a growth cut short left an event behind know of it from here on: the kernel, too, goes by the freshest.
-/// The round that brings them level writes it down.
+/// Gives the new size to members that an interrupted growth left one event behind, as the kernel goes by the
+/// freshest too. The round that catches them up writes it.
 fn catch_up<M: Member>(offered: &mut [Offered<M>]) {
     let Some(best) = freshest(offered).map(|index| offered[index].found.superblock.clone()) else { return };
     for Offered { member, found, .. } in offered {
@@ -335,7 +339,7 @@ fn elect<M: Member>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
     let first = &offered[first.expect("there are some")];
     for (index, candidate) in offered.iter().enumerate() {
         if superblock(index).set_uuid != first.found.superblock.set_uuid {
-            let reason = format!("a stranger: it belongs to another array than {}", first.name);
+            let reason = format!("belongs to another array than {}", first.name);
             return Err(Refusal::new(reason).of(&candidate.name).field("superblock.set_uuid"));
         }
         let twin = offered[..index].iter().find(|other| {
@@ -351,7 +355,7 @@ fn elect<M: Member>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
     let best = superblock(freshest);
     let everyone = offered.iter().map(|candidate| (&*candidate.name, &candidate.found.superblock));
     lost_roles::check(everyone, (&offered[freshest].name, best))?;
-    // One that was removed may know of all events but the last, and its number belong to another since.
+    // A removed member may be only one event behind, and its number may belong to another member since.
     let heir_of = |own: &Superblock| {
         offered.iter().find(|other| {
             let other = &other.found.superblock;
@@ -368,7 +372,8 @@ fn elect<M: Member>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
         },
     });
     let seats = seats.collect::<Result<Vec<_>, _>>()?;
-    // Older kernels believe one that is an event behind; and a member may be ahead that was told first of a place.
+    // Older kernels accept a member that is one event behind. And a member may be ahead, if its superblock
+    // was written first.
     let is_active = |role: &DeviceRole| matches!(role, DeviceRole::Active(_));
     let left = |(candidate, seat): (&Offered<M>, &Result<DeviceRole, String>)| {
         let own = &candidate.found.superblock;
@@ -380,8 +385,8 @@ fn elect<M: Member>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
     Ok(Election { freshest, seats, owed: owed.try_into().unwrap_or(ROUNDS_TO_LEAVE_BEHIND), numbers })
 }
 
-/// What `--force` can do for the array; with `force`, the members that it takes are seated. Those that would help and are not
-/// taken get the reason for that.
+/// Finds what `--force` can do for the array. With `force`, the members that it takes are seated. Members
+/// that would help but are not taken get the reason for that.
 fn rescue<M>(offered: &[Offered<M>], election: &mut Election, best: &Superblock, force: bool) -> Rescue {
     let known = |(candidate, seat): (_, &Result<DeviceRole, String>)| {
         let Offered { name, found, .. }: &Offered<M> = candidate;
@@ -403,7 +408,7 @@ fn rescue<M>(offered: &[Offered<M>], election: &mut Election, best: &Superblock,
     rescue
 }
 
-/// What the user has accepted by `--force`, for people.
+/// What the user has accepted by `--force`, in words.
 struct Warnings {
     texts: Vec<String>,
     /// Slots without a current member.
@@ -418,9 +423,10 @@ impl Warnings {
     }
 }
 
-/// Whether a member takes part by its own word alone because it was told of that before the others, and failed, or the power
-/// did: what they were told next has the same number. Members that were used apart call each other faulty; a
-/// spare, which takes no part in anything, nobody calls so, and then whom it calls active is asked about.
+/// Whether a member is active by its own superblock alone because its superblock was written first, and then
+/// a failure or power loss stopped the round. The superblocks written next have the same events. Members that
+/// were used apart call each other faulty. No member calls a spare faulty, since it takes part in nothing; so
+/// for a spare the members that it calls active decide.
 fn was_told_first(own: &Superblock, best: &Superblock) -> bool {
     let is_active = |role: &DeviceRole| matches!(role, DeviceRole::Active(_));
     let is_active_to_own = |(number, _): (usize, &DeviceRole)| own.roles.get(number).is_some_and(is_active);
@@ -434,18 +440,19 @@ fn was_told_first(own: &Superblock, best: &Superblock) -> bool {
     !is_active(&best.role(own.device_number)) && are_together
 }
 
-/// Whether a candidate is a spare by its own word and the array's, and has room for what the array keeps on members since.
+/// Whether a candidate is a spare by its own superblock and the array's, with room for the array's current
+/// bitmap.
 fn is_spare_of<M: Member>(Offered { member, found, .. }: &Offered<M>, best: &Superblock) -> bool {
     let own = &found.superblock;
     let is_called_so = own.own_role() == DeviceRole::Spare && best.role(own.device_number) == DeviceRole::Spare;
     is_called_so && difference(own, best).is_none() && own.with_bitmap(best.bitmap, member.limits().bytes).is_ok()
 }
 
-/// What one candidate is, going by the freshest superblock.
+/// The role of one candidate, by the freshest superblock.
 fn seat_of<M: Member>(candidate: &Offered<M>, best: &Superblock) -> Result<Result<DeviceRole, String>, Refusal> {
     let own = &candidate.found.superblock;
     if is_spare_of(candidate, best) {
-        return Ok(Ok(DeviceRole::Spare)); // nothing of it can be old, so md does not ask for its events either
+        return Ok(Ok(DeviceRole::Spare)); // its data cannot be stale, so md ignores its events too
     }
     let broken = mutant!("stale-member-taken");
     if best.events.saturating_sub(own.events) > 1 && !broken {
@@ -465,14 +472,14 @@ fn seat_of<M: Member>(candidate: &Offered<M>, best: &Superblock) -> Result<Resul
     }
     Ok(match role {
         DeviceRole::Faulty => Err("the other members call it faulty".to_owned()),
-        // Its slot was given to it, but it was not told how much of its data is current.
+        // The slot was given to it, but its superblock does not say yet how much of its data is current.
         DeviceRole::Active(_) if own.own_role() == DeviceRole::Spare => Ok(DeviceRole::Spare),
         DeviceRole::Active(_) if own.own_role() != role => Err("it was about to become active".to_owned()),
         role => Ok(role),
     })
 }
 
-/// The first field of those in which all members must be equal, and these two are not.
+/// The first field that must be equal on all members, and differs between these two.
 pub(crate) fn difference(own: &Superblock, other: &Superblock) -> Option<&'static str> {
     let same = [
         ("superblock.ctime", own.created == other.created),
@@ -486,10 +493,10 @@ pub(crate) fn difference(own: &Superblock, other: &Superblock) -> Option<&'stati
     same.iter().find(|(_, same)| !same).map(|(field, _)| *field)
 }
 
-/// More changes than a member ever sees; leaves room to count on.
+/// More changes than any member ever sees; leaves room to count on.
 const EVENTS_MAX: u64 = u64::MAX / 2;
 
-/// What this engine does not serve, or only reads.
+/// Refuses features that this engine does not support, or only reads.
 fn check_supported(
     name: &str,
     superblock: &Superblock,
@@ -526,7 +533,7 @@ fn check_supported(
     if !superblock.disk_errors.is_empty() && !options.read_only {
         return refuse(
             "superblock.dev_roles",
-            "a NAS has set the flag \"disk error\" of a member, and the kernel's md does not take one that has it",
+            "a NAS has set the flag \"disk error\" of a member, and the kernel's md refuses such a member",
             "copy what it holds with `mdspace read`, or serve it --read-only",
         );
     }
@@ -540,7 +547,7 @@ fn check_supported(
     if superblock.ppl.is_some() && !options.read_only {
         return refuse(
             "superblock.feature_map",
-            "the array has a partial parity log, which this engine does not keep up",
+            "the array has a partial parity log, which this engine does not maintain",
             "serve it --read-only, or let md change it: mdadm --grow --consistency-policy=resync",
         );
     }
@@ -597,7 +604,7 @@ async fn seat<M: Member>(
                     Refusal::new(reason).of(&name).field("superblock.dev_roles")
                 })?;
                 if superblock.replacement {
-                    // One that has everything has yet to take its place.
+                    // A complete successor has yet to take over its slot.
                     let state = if state == DeviceState::InSync {
                         DeviceState::Recovering { current: superblock.component.bytes() }
                     } else {
@@ -608,7 +615,7 @@ async fn seat<M: Member>(
                     continue;
                 }
                 if let Some(other) = seat {
-                    let reason = format!("slot {slot} is {}'s already", other.name);
+                    let reason = format!("slot {slot} already belongs to {}", other.name);
                     return Err(Refusal::new(reason).of(&name).field("superblock.dev_roles"));
                 }
                 *seat = Some(Rc::new(Device::new(name, member, superblock, place, state, bad, surroundings.clone())));
@@ -632,7 +639,7 @@ async fn seat<M: Member>(
                 let reason = format!("slot {slot} has a replacement already");
                 return Err(Refusal::new(reason).of(&successor.name).field("superblock.dev_roles"));
             }
-            // The member that it was to replace is gone: it goes on from where it is.
+            // The member to be replaced is gone: the successor goes on from where it is.
             seat @ None => {
                 successor.superblock.borrow_mut().replacement = false;
                 if successor.superblock.borrow().recovery_offset.is_none() {
@@ -723,7 +730,7 @@ fn advice_for_too_few(first: &str, spares: &[&str], rescue: &Rescue) -> String {
     }
 }
 
-/// Slots without a current member, and who was not taken for one.
+/// Slots without a current member, and the candidates that were left out.
 fn whoever_is_missing(geometry: &Geometry, missing: &dyn Fn(Slot) -> bool, left_out: &[LeftOut]) -> String {
     let slots: Vec<String> =
         (0..geometry.slots()).filter(|&slot| missing(Slot(slot))).map(|slot| slot.to_string()).collect();
@@ -734,8 +741,8 @@ fn those_left_out(left_out: &[LeftOut]) -> String {
     left_out.iter().map(|LeftOut { name, reason }| format!("; {name} was left out: {reason}")).collect()
 }
 
-/// Whether parity and copies can be relied on, and what the array goes back to
-/// saying of that when it is stopped.
+/// Whether parity and copies can be trusted, and the resync position that the array returns to when it is
+/// stopped.
 fn agreement(
     geometry: &Geometry,
     freshest: &Superblock,
@@ -746,7 +753,7 @@ fn agreement(
     if freshest.journal {
         warnings.texts.push(logs::JOURNAL_WARNING.to_owned());
     }
-    // Their superblocks say clean while the journal is in use, too.
+    // With a journal, superblocks say clean while the array is in use.
     let resync = if freshest.journal { Resync::From(Sectors(0)) } else { freshest.resync };
     let is_degraded = !warnings.missing.is_empty();
     match geometry {
@@ -769,15 +776,15 @@ fn agreement(
         }
         Geometry::Parity(_) => Err(Refusal::new(
             "the array is dirty and degraded: where a write was under way when it stopped, \
-             what the missing member held would come out wrong (the write hole)",
+             the missing member's data would be reconstructed wrong (the write hole)",
         )
         .field("superblock.resync_offset")
         .advice("give a current member for each slot, or accept that with --force")),
     }
 }
 
-/// Where a member has bad blocks and parity may be wrong, the array is dirty and degraded: true when its
-/// user has accepted that. `needed` says whether any of a range of components may be in disagreement.
+/// An array with bad blocks where parity may be wrong is dirty and degraded there: true when the user has
+/// accepted that. `needed` says whether any of a component range may disagree.
 fn check_bad_blocks<M: Member>(
     geometry: &Geometry,
     slots: &[Option<Rc<Device<M>>>],
@@ -794,7 +801,7 @@ fn check_bad_blocks<M: Member>(
         let Some(range) = doubtful.find(|range| range.start < range.end && needed(range.clone())) else { continue };
         if options.force {
             warnings.texts.push(format!(
-                "the array is dirty and degraded: where a write was under way when it stopped, what belongs into the bad \
+                "the array is dirty and degraded: where a write was under way when it stopped, the data in the bad \
                  blocks of {} may be wrong (the write hole)",
                 device.name
             ));
@@ -802,7 +809,7 @@ fn check_bad_blocks<M: Member>(
         }
         let reason = format!(
             "the array is dirty and degraded: this member has bad blocks at byte {} of its data; where a write was \
-             under way when the array stopped, what belongs there would come out wrong (the write hole)",
+             under way when the array stopped, the data there would be reconstructed wrong (the write hole)",
             range.start
         );
         return Err(Refusal::new(reason).of(&device.name).field("bad-block log").advice("accept that with --force"));
@@ -810,8 +817,8 @@ fn check_bad_blocks<M: Member>(
     Ok(false)
 }
 
-/// The byte of the array below which all is in agreement, by a resync's checkpoint: down to a whole block, as md stops at
-/// any sector.
+/// The array byte below which all is in agreement, by a resync's checkpoint. It is rounded down to a whole
+/// block, as md stops at any sector.
 fn agreed_below(geometry: &Geometry, resync: Resync, block_bytes: u64) -> u64 {
     let Resync::From(sectors) = resync else { return geometry.array_bytes() };
     let position = sectors.checked_bytes().unwrap_or(u64::MAX);
@@ -823,12 +830,12 @@ fn agreed_below(geometry: &Geometry, resync: Resync, block_bytes: u64) -> u64 {
     at.min(geometry.array_bytes())
 }
 
-/// The component's byte from which on a write may have been under way when the array stopped, so that a successor may
-/// not hold what its member does: only a recovery compares them. `None` after a clean stop.
+/// The component byte from which on a write may have been under way when the array stopped. From there a
+/// successor may differ from its member, and only a recovery compares the two. `None` after a clean stop.
 fn doubtful_from<M: Member>(geometry: &Geometry, resync: Resync, intent: Option<&Intent<M>>) -> Option<u64> {
     let Resync::From(sectors) = resync else { return None };
     if geometry.level() == Level::Raid10 {
-        return Some(0); // its positions, and its bits, are the array's
+        return Some(0); // positions and bitmap bits of RAID-10 are array bytes
     }
     let covered = geometry.used_bytes(Slot(0));
     match intent {
@@ -837,8 +844,8 @@ fn doubtful_from<M: Member>(geometry: &Geometry, resync: Resync, intent: Option<
     }
 }
 
-/// The record to go on from. Devices that are not here are called faulty from
-/// the next change on, so that they are known to be behind when they return.
+/// The record to continue from. Absent devices become faulty with the next change, so that they are stale
+/// when they return.
 fn record<M: Member>(
     freshest: &Superblock,
     resync: Resync,
@@ -858,7 +865,7 @@ fn record<M: Member>(
         }
     }
     for spare in spares {
-        // Even one that was about to get a slot when the power went.
+        // This includes a spare that was about to take a slot when the power failed.
         if let Some(role) = roles.get_mut(usize::from(spare.superblock.borrow().device_number.0)) {
             *role = DeviceRole::Spare;
         }

@@ -174,7 +174,7 @@ fn a_place_of_a_superblock_that_cannot_be_read_or_understood_is_overwritten_only
 
 #[test]
 fn a_member_that_fails_on_the_way_is_named_with_what_was_changed() {
-    for (stage, words) in [(0, "superblocks that members had"), (1, "what was on"), (2, "some members have")] {
+    for (stage, words) in [(0, "old superblocks may be"), (1, "old contents are lost"), (2, "some members have")] {
         let (world, boundaries, members) = blanks();
         let life = async {
             make(recipe(Version::V1_0, OLD, Contents::Consistent), &members, &world).await;
