@@ -142,19 +142,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         clock: C,
     ) -> Result<Rc<Self>, Refusal> {
         let Offer { members, bitmap } = offer;
-        let mut offered = Vec::with_capacity(members.len());
-        for Candidate { name, member } in members {
-            let found = find_superblock(&name, &member, &pool).await?;
-            offered.push(Offered { name, member, found });
-        }
+        let mut offered = find_all(members, &pool).await?;
         catch_up(&mut offered);
         let mut election = elect(&offered)?;
         let surroundings = Surroundings::new(pool.clone());
         let freshest = offered[election.freshest].found.superblock.clone();
-        let journal = offered.iter().find(|offered| offered.found.superblock.own_role() == DeviceRole::Journal);
-        let journal = journal.map(|journal| &*journal.name);
         let freshest_name = offered[election.freshest].name.clone();
-        check_supported(&freshest_name, &freshest, journal, &options)?;
+        check_supported(&freshest_name, &freshest, journal_of(&offered), &options)?;
         let rescue = rescue(&offered, &mut election, &freshest, options.force);
         let (slots, spares, left_out) = seat(offered, &election, &freshest, &options, &pool, &surroundings).await?;
         let geometry = geometry(&freshest, &slots, &left_out, &rescue, &options)?;
@@ -170,20 +164,20 @@ impl<M: Member, C: Clock> Control<M, C> {
         let mut warnings = Warnings::of(&geometry, &rescue, &missing);
         let (resync, agreed) = agreement(&geometry, &freshest, &rescue, &mut warnings, &options)
             .map_err(|refusal| refusal.because(&whoever_is_missing(&geometry, &missing, &left_out)))?;
-        let intent = if options.read_only {
-            None
-        } else {
-            let covered_bytes = match &geometry {
+        let circumstances = Circumstances {
+            freshest: &freshest,
+            covered_bytes: match &geometry {
                 Geometry::Parity(_) => geometry.used_bytes(Slot(0)),
                 Geometry::Mapping(_) => geometry.array_bytes(),
-            };
-            let is_forced = !rescue.taken.is_empty();
-            let circumstances =
-                Circumstances { freshest: &freshest, covered_bytes, agreed, is_forced, policy: options.bitmap };
-            match bitmap {
-                Some(file) => Some(load_file(&circumstances, file, &pool).await?),
-                None => load(&circumstances, &slots, &spares, &pool).await?,
-            }
+            },
+            agreed,
+            is_forced: !rescue.taken.is_empty(),
+            policy: options.bitmap,
+        };
+        let intent = match bitmap {
+            _ if options.read_only => None,
+            Some(file) => Some(load_file(&circumstances, file, &pool).await?),
+            None => load(&circumstances, &slots, &spares, &pool).await?,
         };
         let forced = !agreed && !options.read_only && {
             let needed = |range: Range<u64>| match &intent {
@@ -198,44 +192,63 @@ impl<M: Member, C: Clock> Control<M, C> {
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
         let mut record = record(&freshest, resync, &slots, &spares);
         record.owed = record.owed.max(election.owed);
-        for (index, slot) in &rescue.taken {
-            record.set_role(election.numbers[*index].into(), DeviceRole::Active(*slot));
-            let device = slots[slot.index()].as_ref().expect("a taken member is seated");
-            device.is_untold.set(true);
-            device.is_forced.set(true);
-        }
+        record_taken(&mut record, &rescue, &election, &slots);
         record.is_force_owed = options.force && !options.read_only && !warnings.texts.is_empty();
         if intent.is_none() && !mutant!("file-not-left-behind") {
-            // The array may have been used with a bitmap in a file, which an interrupted round has left one
-            // event ahead. That file must become stale once a write happens that it does not know of.
+            // The array may have been used with a bitmap in a file, which an interrupted round has left one event
+            // ahead. That file must become stale once a write happens that it does not know of.
             record.owed = record.owed.max(ROUNDS_TO_LEAVE_BEHIND);
         }
-        let successors: Vec<_> = slots.iter().flatten().filter_map(|device| device.successor()).collect();
-        let devices = || slots.iter().flatten().chain(&spares).chain(&successors);
-        for device in devices() {
+        let devices = devices_of(&slots, &spares);
+        for device in &devices {
             device.find_checksums(&pool, clock.wall(), options.verify).await;
         }
-        let block_bytes = match devices().any(|device| device.checksums.get().is_some()) {
-            true => largest_block(devices().map(|device| &device.member)).max(BLOCK_BYTES),
-            false => largest_block(devices().map(|device| &device.member)),
-        };
-        let block_bytes =
-            block_bytes
-                .max(noted_block(&freshest).map_err(|reason| {
-                    Refusal::new(reason).of(&freshest_name).field("superblock.logical_block_size")
-                })?);
+        let block_bytes = block_bytes(&devices, &freshest)
+            .map_err(|reason| Refusal::new(reason).of(&freshest_name).field("superblock.logical_block_size"))?;
         let parties =
-            devices().map(|device| (&*device.name, device.member.limits(), device.superblock.borrow().clone()));
+            devices.iter().map(|device| (&*device.name, device.member.limits(), device.superblock.borrow().clone()));
         check_blocks(&geometry, block_bytes, parties, !options.read_only)?;
-        let agreed_below = agreed_below(&geometry, resync, block_bytes);
-        let cache_bytes = cache_bytes(&geometry, options.cache_bytes, devices().map(|device| device.member.limits()));
-        let optimal_bytes = devices().map(|device| device.member.limits().optimal_bytes).max().unwrap_or(0);
+        let forced_members = if rescue.taken.is_empty() { Vec::new() } else { rescue.forced };
+        let origin = Origin { left_out, forced: forced_members, warnings: warnings.texts };
+        let assembled = Assembled {
+            geometry,
+            slots,
+            spares,
+            surroundings,
+            resync,
+            agreed,
+            whole,
+            forced,
+            intent,
+            record,
+            block_bytes,
+            origin,
+        };
+        Ok(Self::start(assembled, &devices, &options, pool, clock))
+    }
+
+    /// Builds the running array.
+    fn start(
+        assembled: Assembled<M>,
+        devices: &[Rc<Device<M>>],
+        options: &AssembleOptions,
+        pool: Pool,
+        clock: C,
+    ) -> Rc<Self> {
+        let Assembled { geometry, block_bytes, .. } = assembled;
+        let limits = || devices.iter().map(|device| device.member.limits());
         let data_options = DataOptions {
             stripe_size: options.stripe_size,
-            cache_bytes,
+            cache_bytes: cache_bytes(&geometry, options.cache_bytes, limits()),
             gather_bytes: options.gather_bytes,
             read_ahead_bytes: options.read_ahead_bytes,
-            optimal_bytes: optimal_bytes.into(),
+            optimal_bytes: limits().map(|limits| limits.optimal_bytes).max().unwrap_or(0).into(),
+        };
+        let health = Health {
+            whole: Cell::new(assembled.whole),
+            agreed: Cell::new(assembled.agreed),
+            agreed_below: Cell::new(agreed_below(&geometry, assembled.resync, block_bytes)),
+            failed: RefCell::new(None),
         };
         let core = Rc::new(Core {
             geometries: Growing::new(geometry),
@@ -243,33 +256,85 @@ impl<M: Member, C: Clock> Control<M, C> {
                 kernel: options.kernel.unwrap_or_else(parity::Kernel::best),
                 read_only: options.read_only,
                 block_bytes,
-                forced,
+                forced: assembled.forced,
             },
             pool,
             clock,
             roster: Roster {
-                slots: RefCell::new(slots),
-                others: RefCell::new(spares),
+                slots: RefCell::new(assembled.slots),
+                others: RefCell::new(assembled.spares),
                 slot_changed: Default::default(),
             },
-            health: Health {
-                whole: Cell::new(whole),
-                agreed: Cell::new(agreed),
-                agreed_below: Cell::new(agreed_below),
-                failed: RefCell::new(None),
-            },
+            health,
             locks: Default::default(),
             gate: Default::default(),
             writers: Default::default(),
-            surroundings,
+            surroundings: assembled.surroundings,
             listener: Default::default(),
         });
-        let metadata = Rc::new(Metadata::new(core.clone(), record, intent));
+        let metadata = Rc::new(Metadata::new(core.clone(), assembled.record, assembled.intent));
         let data = Rc::new(DataPlane::new(core.clone(), metadata.clone(), &data_options));
-        let forced = if rescue.taken.is_empty() { Vec::new() } else { rescue.forced };
-        let origin = Origin { left_out, forced, warnings: warnings.texts };
-        Ok(Self::new(core, metadata, data, options.verify, origin))
+        Self::new(core, metadata, data, options.verify, assembled.origin)
     }
+}
+
+/// What assembly has decided.
+struct Assembled<M: Member> {
+    geometry: Geometry,
+    slots: Vec<Option<Rc<Device<M>>>>,
+    spares: Vec<Rc<Device<M>>>,
+    surroundings: Rc<Surroundings>,
+    resync: Resync,
+    agreed: bool,
+    whole: bool,
+    /// [`ArrayInfo::forced`].
+    forced: bool,
+    intent: Option<Intent<M>>,
+    record: Record,
+    block_bytes: u64,
+    origin: Origin,
+}
+
+/// Finds the superblock of each candidate.
+async fn find_all<M: Member>(members: Vec<Candidate<M>>, pool: &Pool) -> Result<Vec<Offered<M>>, Refusal> {
+    let mut offered = Vec::with_capacity(members.len());
+    for Candidate { name, member } in members {
+        let found = find_superblock(&name, &member, pool).await?;
+        offered.push(Offered { name, member, found });
+    }
+    Ok(offered)
+}
+
+/// The candidate that calls itself the write journal.
+fn journal_of<M>(offered: &[Offered<M>]) -> Option<&str> {
+    let journal = offered.iter().find(|offered| offered.found.superblock.own_role() == DeviceRole::Journal);
+    journal.map(|journal| &*journal.name)
+}
+
+/// Gives the members that `--force` takes their roles, and marks them.
+fn record_taken<M: Member>(record: &mut Record, rescue: &Rescue, election: &Election, slots: &[Option<Rc<Device<M>>>]) {
+    for (index, slot) in &rescue.taken {
+        record.set_role(election.numbers[*index].into(), DeviceRole::Active(*slot));
+        let device = slots[slot.index()].as_ref().expect("a taken member is seated");
+        device.is_untold.set(true);
+        device.is_forced.set(true);
+    }
+}
+
+/// All devices: by slot, then spares, then successors.
+fn devices_of<M: Member>(slots: &[Option<Rc<Device<M>>>], spares: &[Rc<Device<M>>]) -> Vec<Rc<Device<M>>> {
+    let successors = slots.iter().flatten().filter_map(|device| device.successor());
+    slots.iter().flatten().chain(spares).cloned().chain(successors).collect()
+}
+
+/// The unit of the array's transfers: the largest block of any member, of the checksums, and of the superblock.
+///
+/// # Errors
+/// A size in the superblock that no device has.
+fn block_bytes<M: Member>(devices: &[Rc<Device<M>>], freshest: &Superblock) -> Result<u64, String> {
+    let largest = largest_block(devices.iter().map(|device| &device.member));
+    let has_checksums = devices.iter().any(|device| device.checksums.get().is_some());
+    Ok(largest.max(if has_checksums { BLOCK_BYTES } else { 0 }).max(noted_block(freshest)?))
 }
 
 /// Memory for the stripe cache, as [`AssembleOptions::cache_bytes`] defines it.
@@ -589,16 +654,7 @@ async fn seat<M: Member>(
         };
         match role {
             DeviceRole::Active(slot) => {
-                let state = match superblock.recovery_offset {
-                    _ if superblock.recovery_from_bitmap => DeviceState::Recovering { current: 0 },
-                    Some(offset) => DeviceState::Recovering {
-                        current: offset.checked_bytes().ok_or_else(|| {
-                            let reason = format!("{} sectors are beyond any member", offset.0);
-                            Refusal::new(reason).of(&name).field("superblock.recovery_offset")
-                        })?,
-                    },
-                    None => DeviceState::InSync,
-                };
+                let state = state_of(&name, &superblock)?;
                 let seat = slots.get_mut(slot.index()).ok_or_else(|| {
                     let reason = format!("slot {slot} of an array of {}", freshest.raid_disks);
                     Refusal::new(reason).of(&name).field("superblock.dev_roles")
@@ -632,6 +688,30 @@ async fn seat<M: Member>(
             DeviceRole::Faulty => unreachable!("faulty members were left out"),
         }
     }
+    seat_successors(&mut slots, successors)?;
+    Ok((slots, spares, left_out))
+}
+
+/// The state of an active member, by its superblock.
+fn state_of(name: &str, superblock: &Superblock) -> Result<DeviceState, Refusal> {
+    match superblock.recovery_offset {
+        _ if superblock.recovery_from_bitmap => Ok(DeviceState::Recovering { current: 0 }),
+        Some(offset) => match offset.checked_bytes() {
+            Some(current) => Ok(DeviceState::Recovering { current }),
+            None => {
+                let reason = format!("{} sectors are beyond any member", offset.0);
+                Err(Refusal::new(reason).of(name).field("superblock.recovery_offset"))
+            }
+        },
+        None => Ok(DeviceState::InSync),
+    }
+}
+
+/// Puts successors beside the members that they replace, or into empty slots.
+fn seat_successors<M: Member>(
+    slots: &mut [Option<Rc<Device<M>>>],
+    successors: Vec<(Slot, Rc<Device<M>>)>,
+) -> Result<(), Refusal> {
     for (slot, successor) in successors {
         match &mut slots[slot.index()] {
             Some(old) if old.successor().is_none() => drop(old.successor.replace(Some(successor))),
@@ -649,7 +729,7 @@ async fn seat<M: Member>(
             }
         }
     }
-    Ok((slots, spares, left_out))
+    Ok(())
 }
 
 fn geometry<M: Member>(
@@ -852,9 +932,8 @@ fn record<M: Member>(
     slots: &[Option<Rc<Device<M>>>],
     spares: &[Rc<Device<M>>],
 ) -> Record {
-    let successors: Vec<_> = slots.iter().flatten().filter_map(|device| device.successor()).collect();
-    let all = || slots.iter().flatten().chain(spares).chain(&successors);
-    let here: Vec<_> = all().map(|device| device.superblock.borrow().device_number).collect();
+    let devices = devices_of(slots, spares);
+    let here: Vec<_> = devices.iter().map(|device| device.superblock.borrow().device_number).collect();
     let mut roles = freshest.roles.clone();
     let mut owed = 0;
     for (number, role) in roles.iter_mut().enumerate() {
@@ -871,7 +950,7 @@ fn record<M: Member>(
         }
     }
     let is_behind = |device: &Rc<Device<M>>| device.superblock.borrow().events < freshest.events;
-    let uneven = all().any(is_behind);
+    let uneven = devices.iter().any(is_behind);
     let said = || Said { resync: freshest.resync, roles: freshest.roles.clone(), bitmap: freshest.bitmap };
     let uneven = (uneven && !mutant!("uneven-events-grow")).then(said);
     Record {
