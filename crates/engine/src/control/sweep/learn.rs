@@ -7,7 +7,7 @@
 
 use crate::base::notify::Seen;
 use crate::control::Control;
-use crate::control::sweep::{Course, Ending, Purpose, ScrubAction, Tally, others_first};
+use crate::control::sweep::{Ending, Purpose, ScrubAction, SweepRange, Tally, others_first};
 use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
@@ -104,8 +104,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.sweeps.learning.seen.get() != Some(self.sweeps.changed.seen())
     }
 
-    pub(super) fn learning_course(&self) -> Course {
-        Course { start: 0, from: self.sweeps.learning.position.get(), ..self.resync_course() }
+    pub(super) fn learning_range(&self) -> SweepRange {
+        SweepRange { start: 0, from: self.sweeps.learning.position.get(), ..self.resync_range() }
     }
 
     /// The rest of the range from the first window of `step` bytes with unknown blocks, or from a window far

@@ -120,7 +120,7 @@ fn tell_over(purpose: Purpose, ending: Ending, failure: Option<&ArrayError>) {
 
 /// The positions that a sweep covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Course {
+pub(crate) struct SweepRange {
     /// Start of the requested range.
     start: u64,
     /// Positions before this were done by an earlier sweep.
@@ -284,9 +284,9 @@ impl Sweeps {
         self.failure.borrow().clone()
     }
 
-    fn begin(&self, purpose: Purpose, course: Course, now: Moment) -> Sweeping<'_> {
-        let point = (course.from, now);
-        let Course { start, from: position, end, .. } = course;
+    fn begin(&self, purpose: Purpose, sweep_range: SweepRange, now: Moment) -> Sweeping<'_> {
+        let point = (sweep_range.from, now);
+        let SweepRange { start, from: position, end, .. } = sweep_range;
         self.under_way.set(Some(UnderWay { purpose, start, position, end, since: point, mark: point }));
         Sweeping(self)
     }
@@ -331,24 +331,25 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Runs one sweep, from where the last one of its kind got to. `progress` is given the position and the
     /// last one.
     async fn sweep(&self, purpose: Purpose, progress: &dyn Fn(u64, u64)) -> Result<(Ending, Tally), ArrayError> {
-        let course = self.course(purpose);
+        let sweep_range = self.sweep_range(purpose);
         self.sweeps.failure.take();
-        let sweeping = self.sweeps.begin(purpose, course, self.core.clock.now());
-        self.tell_begun(purpose, course);
-        let way = Way::from(course.from);
+        let sweeping = self.sweeps.begin(purpose, sweep_range, self.core.clock.now());
+        self.tell_begun(purpose, sweep_range);
+        let way = Way::from(sweep_range.from);
         let told = |position| {
             sweeping.advance(position, self.core.clock.now());
-            progress(position, course.end);
+            progress(position, sweep_range.end);
         };
         let (swept, ()) =
-            join(self.visit_all(purpose, course, &way, &told), self.keep_checkpoints(purpose, course, &way)).await;
+            join(self.visit_all(purpose, sweep_range, &way, &told), self.keep_checkpoints(purpose, sweep_range, &way))
+                .await;
         let (ending, tally) = swept;
         let failure = way.failure.take();
         tell_over(purpose, ending, failure.as_ref());
         match failure {
             Some(error) => Err(error),
             None if ending == Ending::Complete && !self.is_interrupted(purpose) => {
-                self.advance(purpose, way.position.get()..course.end);
+                self.advance(purpose, way.position.get()..sweep_range.end);
                 Ok((Ending::Complete, tally))
             }
             None => Ok((Ending::Interrupted, tally)),
@@ -357,8 +358,8 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Logs the start of a sweep. Scrubs log only their end, as higher priorities interrupt and restart them
     /// often.
-    fn tell_begun(&self, purpose: Purpose, course: Course) {
-        let Course { start, from, end, .. } = course;
+    fn tell_begun(&self, purpose: Purpose, sweep_range: SweepRange) {
+        let SweepRange { start, from, end, .. } = sweep_range;
         let percent = (from - start) as f64 * 100.0 / (end - start).max(1) as f64;
         let of = |targets: Vec<Target<M>>| {
             let names = targets.iter().map(|target| target.device.name.escape_debug().to_string());
@@ -374,10 +375,16 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Visits all windows, several in flight at a time. `told` is called with each position below which all
     /// is done.
-    async fn visit_all(&self, purpose: Purpose, course: Course, way: &Way, told: &dyn Fn(u64)) -> (Ending, Tally) {
+    async fn visit_all(
+        &self,
+        purpose: Purpose,
+        sweep_range: SweepRange,
+        way: &Way,
+        told: &dyn Fn(u64),
+    ) -> (Ending, Tally) {
         let in_flight_bytes = self.sweeps.transfers.get().in_flight_bytes;
-        let depth = (in_flight_bytes / course.member_bytes).max(1) as usize;
-        let windows = self.windows(purpose, course, way);
+        let depth = (in_flight_bytes / sweep_range.member_bytes).max(1) as usize;
+        let windows = self.windows(purpose, sweep_range, way);
         let mut done = pin!(windows.map(async |range| (range.end, self.visit(purpose, &range).await)).buffered(depth));
         let mut tally = Tally::default();
         let mut ending = Ending::Complete;
@@ -403,13 +410,13 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Writes checkpoints until the sweep is over. Windows go on meanwhile: a flush waits for earlier
     /// requests of its member, so all windows would drain otherwise. A scrub has no checkpoint on the
     /// members; its caller keeps the report.
-    async fn keep_checkpoints(&self, purpose: Purpose, course: Course, way: &Way) {
+    async fn keep_checkpoints(&self, purpose: Purpose, sweep_range: SweepRange, way: &Way) {
         if matches!(purpose, Purpose::Check | Purpose::Repair | Purpose::Learn) {
             return;
         }
-        let mut last = (course.from, self.core.clock.now());
+        let mut last = (sweep_range.from, self.core.clock.now());
         while !way.is_over.get() {
-            if way.is_clear() && self.is_checkpoint_due(course, last, way.position.get()) {
+            if way.is_clear() && self.is_checkpoint_due(sweep_range, last, way.position.get()) {
                 last = (way.position.get(), self.core.clock.now());
                 self.checkpoint().await.unwrap_or_else(|error| way.block(error));
             } else {
@@ -418,12 +425,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    fn course(&self, purpose: Purpose) -> Course {
+    fn sweep_range(&self, purpose: Purpose) -> SweepRange {
         match purpose {
-            Purpose::Resync => self.resync_course(),
-            Purpose::Recovery => self.recovery_course(),
-            Purpose::Check | Purpose::Repair => self.scrub_course(),
-            Purpose::Learn => self.learning_course(),
+            Purpose::Resync => self.resync_range(),
+            Purpose::Recovery => self.recovery_range(),
+            Purpose::Check | Purpose::Repair => self.scrub_range(),
+            Purpose::Learn => self.learning_range(),
         }
     }
 
@@ -448,10 +455,19 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// The windows to visit, each when the throttle allows it. Ends early when the array is stopped or a
     /// window failed.
-    fn windows<'a>(&'a self, purpose: Purpose, course: Course, way: &'a Way) -> impl Stream<Item = Range<u64>> + 'a {
+    fn windows<'a>(
+        &'a self,
+        purpose: Purpose,
+        sweep_range: SweepRange,
+        way: &'a Way,
+    ) -> impl Stream<Item = Range<u64>> + 'a {
         let throttle = Throttle::new(self.core.clock.now(), self.core.gate.load());
-        stream::unfold((course.from, throttle), move |(at, mut throttle)| async move {
-            let due = if at < course.end { self.next_due(purpose, at..course.end, course.step)? } else { return None };
+        stream::unfold((sweep_range.from, throttle), move |(at, mut throttle)| async move {
+            let due = if at < sweep_range.end {
+                self.next_due(purpose, at..sweep_range.end, sweep_range.step)?
+            } else {
+                return None;
+            };
             // With members that answer at once, a sweep would otherwise never let requests run.
             others_first().await;
             while let Some(wait) = throttle.wait(self.core.clock.now(), self.core.gate.load()) {
@@ -463,8 +479,8 @@ impl<M: Member, C: Clock> Control<M, C> {
             if self.is_interrupted(purpose) || !way.is_clear() {
                 return None;
             }
-            throttle.start(self.core.clock.now(), course.member_bytes, self.sweeps.speed.get());
-            let end = ((due.start / course.step + 1) * course.step).min(due.end);
+            throttle.start(self.core.clock.now(), sweep_range.member_bytes, self.sweeps.speed.get());
+            let end = ((due.start / sweep_range.step + 1) * sweep_range.step).min(due.end);
             Some((due.start..end, (end, throttle)))
         })
     }
@@ -498,9 +514,9 @@ impl<M: Member, C: Clock> Control<M, C> {
             || (purpose == Purpose::Learn && self.is_learning_interrupted())
     }
 
-    fn is_checkpoint_due(&self, course: Course, (position, moment): (u64, Moment), now_at: u64) -> bool {
+    fn is_checkpoint_due(&self, sweep_range: SweepRange, (position, moment): (u64, Moment), now_at: u64) -> bool {
         let in_flight_bytes = self.sweeps.transfers.get().in_flight_bytes;
-        let far = now_at - position >= ((course.end - course.from) / CHECKPOINTS).max(in_flight_bytes);
+        let far = now_at - position >= ((sweep_range.end - sweep_range.from) / CHECKPOINTS).max(in_flight_bytes);
         far || (now_at > position && self.core.clock.now().since(moment) >= CHECKPOINT_INTERVAL)
     }
 

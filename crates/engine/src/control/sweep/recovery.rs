@@ -9,7 +9,7 @@
 
 use crate::control::Control;
 use crate::control::sweep::copies::array_range;
-use crate::control::sweep::{Course, Ending, Purpose, Tally, Target};
+use crate::control::sweep::{Ending, Purpose, SweepRange, Tally, Target};
 use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
@@ -63,12 +63,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.targets().into_iter().filter(|target| target.device.in_recovery.get()).collect()
     }
 
-    pub(super) fn recovery_course(&self) -> Course {
+    pub(super) fn recovery_range(&self) -> SweepRange {
         let step = self.component_step();
         let targets = self.targets();
         targets.iter().for_each(|target| target.device.in_recovery.set(true));
         let from = targets.iter().filter_map(|target| current(&target.device)).min().unwrap_or(0);
-        Course { start: 0, from: from / step * step, end: self.core.component_bytes(), step, member_bytes: step }
+        SweepRange { start: 0, from: from / step * step, end: self.core.component_bytes(), step, member_bytes: step }
     }
 
     pub(super) fn next_to_recover(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {

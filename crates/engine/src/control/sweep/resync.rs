@@ -6,7 +6,7 @@
 //! Facts: `drivers/md/md.c` (`md_do_sync`).
 
 use crate::control::Control;
-use crate::control::sweep::{Course, Ending, Purpose, Tally};
+use crate::control::sweep::{Ending, Purpose, SweepRange, Tally};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::Member;
@@ -43,7 +43,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    pub(super) fn resync_course(&self) -> Course {
+    pub(super) fn resync_range(&self) -> SweepRange {
         let from = self.core.position_of(self.core.health.agreed_below.get())
             + mutant!("resync-skips" => self.core.chunk_bytes(), else 0);
         let end = self.core.position_of(self.core.geometry().array_bytes());
@@ -54,11 +54,11 @@ impl<M: Member, C: Clock> Control<M, C> {
                 let window = self.window_bytes();
                 let step = (array_bytes(window) / chunk).max(1) * chunk;
                 let step = if chunk > window { window } else { step };
-                Course { start: 0, from, end, step, member_bytes: window }
+                SweepRange { start: 0, from, end, step, member_bytes: window }
             }
             _ => {
                 let step = self.component_step();
-                Course { start: 0, from, end, step, member_bytes: step }
+                SweepRange { start: 0, from, end, step, member_bytes: step }
             }
         }
     }

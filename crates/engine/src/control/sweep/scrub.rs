@@ -13,7 +13,7 @@
 use crate::base::notify::Seen;
 use crate::control::Control;
 use crate::control::sweep::findings::{FINDINGS_LISTED_MAX, Findings, ScrubAction, ScrubReport, ScrubState};
-use crate::control::sweep::{Course, Ending, Purpose, SweepStatus, UnderWay};
+use crate::control::sweep::{Ending, Purpose, SweepRange, SweepStatus, UnderWay};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::Member;
@@ -354,13 +354,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         !is_running || scrub.as_ref().and_then(|scrub| scrub.seen) != Some(self.sweeps.changed.seen())
     }
 
-    pub(super) fn scrub_course(&self) -> Course {
-        let whole = self.resync_course();
+    pub(super) fn scrub_range(&self) -> SweepRange {
+        let whole = self.resync_range();
         let scrub = self.sweeps.scrub.borrow();
         let report = scrub.as_ref().map(|scrub| &scrub.report);
         let (start, from, end) =
             report.map_or((0, 0, 0), |report| (report.positions.start, report.position, report.positions.end));
-        Course { start, from, end, ..whole }
+        SweepRange { start, from, end, ..whole }
     }
 
     /// Records that all windows up to `position` are done.
