@@ -169,7 +169,7 @@ pub(crate) enum Ending {
 }
 
 /// Progress of a sweep, and its failure.
-struct Way {
+struct Progress {
     position: Cell<u64>,
     /// No window is under way, and none will begin.
     is_over: Cell<bool>,
@@ -179,7 +179,7 @@ struct Way {
     failure: RefCell<Option<ArrayError>>,
 }
 
-impl Way {
+impl Progress {
     fn from(position: u64) -> Self {
         Self {
             position: Cell::new(position),
@@ -335,21 +335,23 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.sweeps.failure.take();
         let sweeping = self.sweeps.begin(purpose, sweep_range, self.core.clock.now());
         self.tell_begun(purpose, sweep_range);
-        let way = Way::from(sweep_range.from);
-        let told = |position| {
+        let reached = Progress::from(sweep_range.from);
+        let report = |position| {
             sweeping.advance(position, self.core.clock.now());
             progress(position, sweep_range.end);
         };
-        let (swept, ()) =
-            join(self.visit_all(purpose, sweep_range, &way, &told), self.keep_checkpoints(purpose, sweep_range, &way))
-                .await;
+        let (swept, ()) = join(
+            self.visit_all(purpose, sweep_range, &reached, &report),
+            self.keep_checkpoints(purpose, sweep_range, &reached),
+        )
+        .await;
         let (ending, tally) = swept;
-        let failure = way.failure.take();
+        let failure = reached.failure.take();
         tell_over(purpose, ending, failure.as_ref());
         match failure {
             Some(error) => Err(error),
             None if ending == Ending::Complete && !self.is_interrupted(purpose) => {
-                self.advance(purpose, way.position.get()..sweep_range.end);
+                self.advance(purpose, reached.position.get()..sweep_range.end);
                 Ok((Ending::Complete, tally))
             }
             None => Ok((Ending::Interrupted, tally)),
@@ -373,54 +375,54 @@ impl<M: Member, C: Clock> Control<M, C> {
         tracing::info!(target: LOG_TARGET, "{}{whose} begins at {percent:.0} %", purpose.name());
     }
 
-    /// Visits all windows, several in flight at a time. `told` is called with each position below which all
+    /// Visits all windows, several in flight at a time. `report` is called with each position below which all
     /// is done.
     async fn visit_all(
         &self,
         purpose: Purpose,
         sweep_range: SweepRange,
-        way: &Way,
-        told: &dyn Fn(u64),
+        reached: &Progress,
+        report: &dyn Fn(u64),
     ) -> (Ending, Tally) {
         let in_flight_bytes = self.sweeps.transfers.get().in_flight_bytes;
         let depth = (in_flight_bytes / sweep_range.member_bytes).max(1) as usize;
-        let windows = self.windows(purpose, sweep_range, way);
+        let windows = self.windows(purpose, sweep_range, reached);
         let mut done = pin!(windows.map(async |range| (range.end, self.visit(purpose, &range).await)).buffered(depth));
         let mut tally = Tally::default();
         let mut ending = Ending::Complete;
         while let Some((end, outcome)) = done.next().await {
             match outcome {
-                Ok(Some(more)) if ending == Ending::Complete && way.is_clear() => {
+                Ok(Some(more)) if ending == Ending::Complete && reached.is_clear() => {
                     self.note_findings(more.found);
                     tally += Tally { found: Findings::default(), ..more };
-                    self.advance(purpose, way.position.replace(end)..end);
-                    way.moved.raise();
-                    told(end);
+                    self.advance(purpose, reached.position.replace(end)..end);
+                    reached.moved.raise();
+                    report(end);
                 }
                 Ok(Some(more)) => self.note_findings(more.found), // a later window than one that is not done
                 Ok(None) => ending = Ending::Interrupted,
-                Err(error) => way.block(error),
+                Err(error) => reached.block(error),
             }
         }
-        way.is_over.set(true);
-        way.moved.raise();
+        reached.is_over.set(true);
+        reached.moved.raise();
         (ending, tally)
     }
 
     /// Writes checkpoints until the sweep is over. Windows go on meanwhile: a flush waits for earlier
     /// requests of its member, so all windows would drain otherwise. A scrub has no checkpoint on the
     /// members; its caller keeps the report.
-    async fn keep_checkpoints(&self, purpose: Purpose, sweep_range: SweepRange, way: &Way) {
+    async fn keep_checkpoints(&self, purpose: Purpose, sweep_range: SweepRange, reached: &Progress) {
         if matches!(purpose, Purpose::Check | Purpose::Repair | Purpose::Learn) {
             return;
         }
         let mut last = (sweep_range.from, self.core.clock.now());
-        while !way.is_over.get() {
-            if way.is_clear() && self.is_checkpoint_due(sweep_range, last, way.position.get()) {
-                last = (way.position.get(), self.core.clock.now());
-                self.checkpoint().await.unwrap_or_else(|error| way.block(error));
+        while !reached.is_over.get() {
+            if reached.is_clear() && self.is_checkpoint_due(sweep_range, last, reached.position.get()) {
+                last = (reached.position.get(), self.core.clock.now());
+                self.checkpoint().await.unwrap_or_else(|error| reached.block(error));
             } else {
-                way.moved.changed_since(way.moved.seen()).await;
+                reached.moved.changed_since(reached.moved.seen()).await;
             }
         }
     }
@@ -459,7 +461,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         &'a self,
         purpose: Purpose,
         sweep_range: SweepRange,
-        way: &'a Way,
+        reached: &'a Progress,
     ) -> impl Stream<Item = Range<u64>> + 'a {
         let throttle = Throttle::new(self.core.clock.now(), self.core.gate.load());
         stream::unfold((sweep_range.from, throttle), move |(at, mut throttle)| async move {
@@ -471,12 +473,12 @@ impl<M: Member, C: Clock> Control<M, C> {
             // With members that answer at once, a sweep would otherwise never let requests run.
             others_first().await;
             while let Some(wait) = throttle.wait(self.core.clock.now(), self.core.gate.load()) {
-                if self.is_interrupted(purpose) || !way.is_clear() {
+                if self.is_interrupted(purpose) || !reached.is_clear() {
                     return None;
                 }
                 self.core.clock.sleep_until(self.core.clock.now() + wait).await;
             }
-            if self.is_interrupted(purpose) || !way.is_clear() {
+            if self.is_interrupted(purpose) || !reached.is_clear() {
                 return None;
             }
             throttle.start(self.core.clock.now(), sweep_range.member_bytes, self.sweeps.speed.get());
