@@ -30,7 +30,7 @@ pub(crate) mod sweep;
 
 use crate::control::assemble::LeftOut;
 use crate::control::forced::Forced;
-use crate::control::read_repair::Healing;
+use crate::control::read_repair::ReadRepair;
 use crate::control::sweep::Sweeps;
 use crate::core::Core;
 use crate::core::listener::Listener;
@@ -51,7 +51,7 @@ pub(crate) struct Control<M: Member, C: Clock> {
     /// When checksums are verified.
     pub(crate) verify: Cell<Verify>,
     pub(crate) sweeps: Sweeps,
-    pub(crate) healing: Healing,
+    pub(crate) read_repair: ReadRepair,
     pub(crate) origin: Origin,
 }
 
@@ -73,8 +73,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         verify: Verify,
         origin: Origin,
     ) -> Rc<Self> {
-        let (sweeps, healing) = (Sweeps::default(), Healing::default());
-        let array = Rc::new(Self { core, metadata, data, verify: Cell::new(verify), sweeps, healing, origin });
+        let (sweeps, read_repair) = (Sweeps::default(), ReadRepair::default());
+        let array = Rc::new(Self { core, metadata, data, verify: Cell::new(verify), sweeps, read_repair, origin });
         let listener: Rc<dyn Listener> = array.clone();
         array
             .core

@@ -41,19 +41,19 @@ use std::rc::Rc;
 const READ_ERRORS_MAX: u32 = 20;
 
 /// Settings of read repair.
-pub(crate) struct Healing {
+pub(crate) struct ReadRepair {
     /// md's `max_corr_read_errors`.
     read_errors_max: Cell<u32>,
 }
 
-impl Default for Healing {
+impl Default for ReadRepair {
     fn default() -> Self {
         Self { read_errors_max: Cell::new(READ_ERRORS_MAX) }
     }
 }
 
 /// The result of the repair of one range.
-enum Mended {
+enum RepairResult {
     Corrected,
     /// A bad block, or a block with a wrong checksum, is good again.
     Restored,
@@ -70,7 +70,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) async fn repair_reads(&self) {
         while !self.core.gate.is_closed() && !self.core.info.read_only && self.core.is_redundant() {
             let seen = self.core.surroundings.hurt.seen();
-            if self.heal_what_was_noted().await.is_err() {
+            if self.repair_noted().await.is_err() {
                 return; // the array takes no more changes
             }
             self.core.surroundings.hurt.changed_since(seen).await;
@@ -79,21 +79,21 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// [`crate::Array::set_read_errors_max`].
     pub(crate) fn set_read_errors_max(&self, count: u32) {
-        self.healing.read_errors_max.set(count);
+        self.read_repair.read_errors_max.set(count);
     }
 
     /// [`crate::Array::read_errors_max`].
     pub(crate) fn read_errors_max(&self) -> u32 {
-        self.healing.read_errors_max.get()
+        self.read_repair.read_errors_max.get()
     }
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    async fn heal_what_was_noted(&self) -> Result<(), ArrayError> {
+    async fn repair_noted(&self) -> Result<(), ArrayError> {
         let mut is_any_corrected = false;
         while let Some((slot, device, range)) = self.next_unread() {
             let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(()) };
-            is_any_corrected |= self.heal_range(slot, &device, range).await?;
+            is_any_corrected |= self.repair_range(slot, &device, range).await?;
         }
         self.core.update_whole();
         let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(()) };
@@ -117,7 +117,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Repairs one noted range. True when a read error was corrected.
-    async fn heal_range(&self, slot: Slot, device: &Rc<Device<M>>, range: Range<u64>) -> Result<bool, ArrayError> {
+    async fn repair_range(&self, slot: Slot, device: &Rc<Device<M>>, range: Range<u64>) -> Result<bool, ArrayError> {
         let is_bad_already = device.bad.touches(&range);
         let mut is_corrupt = false;
         if !is_bad_already {
@@ -137,7 +137,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         } else {
             device.read_errors.add(self.core.clock.now())
         };
-        if errors > self.healing.read_errors_max.get() && self.leaves_for_errors(device, &range).await? {
+        if errors > self.read_repair.read_errors_max.get() && self.leaves_for_errors(device, &range).await? {
             return Ok(false);
         }
         let (mut is_any_corrected, mut parts) = (false, vec![range]);
@@ -151,12 +151,12 @@ impl<M: Member, C: Clock> Control<M, C> {
                 }
                 continue;
             }
-            match self.mend(slot, device, &part).await? {
-                Mended::Corrected => is_any_corrected = true,
-                Mended::NotGiven if part.end - part.start > self.core.info.block_bytes => {
+            match self.repair_row(slot, device, &part).await? {
+                RepairResult::Corrected => is_any_corrected = true,
+                RepairResult::NotGiven if part.end - part.start > self.core.info.block_bytes => {
                     parts.extend(halves(&part, self.core.info.block_bytes));
                 }
-                Mended::NotGiven | Mended::NotNeeded | Mended::Restored | Mended::Refused => {}
+                RepairResult::NotGiven | RepairResult::NotNeeded | RepairResult::Restored | RepairResult::Refused => {}
             }
         }
         Ok(is_any_corrected)
@@ -220,14 +220,19 @@ impl<M: Member, C: Clock> Control<M, C> {
         if !device.is_active() || !are_others_sound || !self.core.survives_without(device) {
             return Ok(false);
         }
-        let reason = format!("more than {} read errors", self.healing.read_errors_max.get());
+        let reason = format!("more than {} read errors", self.read_repair.read_errors_max.get());
         let error = complaint(device, Operation::Read, range, reason);
         self.metadata.leave_behind(vec![(device.clone(), error)]).await.map(|()| true)
     }
 
     /// Repairs one row or a part of it: an unreadable range, or a bad block.
-    async fn mend(&self, slot: Slot, device: &Rc<Device<M>>, range: &Range<u64>) -> Result<Mended, ArrayError> {
-        let Some(_lock) = self.lock_component(slot, range).await else { return Ok(Mended::NotNeeded) };
+    async fn repair_row(
+        &self,
+        slot: Slot,
+        device: &Rc<Device<M>>,
+        range: &Range<u64>,
+    ) -> Result<RepairResult, ArrayError> {
+        let Some(_lock) = self.lock_component(slot, range).await else { return Ok(RepairResult::NotNeeded) };
         self.core.check_unbroken()?;
         let is_there = self.core.device(slot).is_some_and(|seated| Rc::ptr_eq(&seated, device));
         let is_bad = device.bad.touches(range) && device.state.get() == DeviceState::InSync;
@@ -237,26 +242,26 @@ impl<M: Member, C: Clock> Control<M, C> {
         };
         let is_wanted = is_bad || found.is_some();
         if !is_there || !is_wanted {
-            return Ok(Mended::NotNeeded);
+            return Ok(RepairResult::NotNeeded);
         }
-        let Some(right) = self.given_by_others(slot, range).await else { return Ok(Mended::NotGiven) };
+        let Some(right) = self.given_by_others(slot, range).await else { return Ok(RepairResult::NotGiven) };
         match self.rewrite(device, range, right).await {
-            Ok(()) if is_bad => Ok(Mended::Restored),
+            Ok(()) if is_bad => Ok(RepairResult::Restored),
             // The write may have succeeded partly, so the block stays bad.
-            Err(_) if is_bad && device.bad.add(range) => Ok(Mended::Refused),
+            Err(_) if is_bad && device.bad.add(range) => Ok(RepairResult::Refused),
             // The member owes the write; reads come from memory until there is room.
-            Err(error) if error.kind == MemberErrorKind::NoSpace => Ok(Mended::NotNeeded),
+            Err(error) if error.kind == MemberErrorKind::NoSpace => Ok(RepairResult::NotNeeded),
             Ok(()) => {
                 count(&device.healed_bytes, range.end - range.start);
                 if found.is_some_and(|error| error.kind == MemberErrorKind::Corrupt) {
-                    return Ok(Mended::Restored);
+                    return Ok(RepairResult::Restored);
                 }
                 let mut superblock = device.superblock.borrow_mut();
                 let sectors = (range.end - range.start) / SECTOR_BYTES;
                 superblock.corrected_reads = superblock.corrected_reads.saturating_add(sectors as u32);
-                Ok(Mended::Corrected)
+                Ok(RepairResult::Corrected)
             }
-            Err(error) => self.record_refusal(device, range, &error).await.map(|()| Mended::Refused),
+            Err(error) => self.record_refusal(device, range, &error).await.map(|()| RepairResult::Refused),
         }
     }
 

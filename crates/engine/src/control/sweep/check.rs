@@ -105,10 +105,10 @@ impl<M: Member, C: Clock> Control<M, C> {
                 look.suspects.iter().for_each(|suspect| found.add(self.finding(suspect, Outcome::Left)));
             }
             ScrubAction::Repair | ScrubAction::RepairParity => {
-                self.heal(look.suspects, action, &mut found).await?;
+                self.repair_rows(look.suspects, action, &mut found).await?;
             }
         }
-        Ok(Tally { compared: range.end - range.start, mended: 0, found })
+        Ok(Tally { compared: range.end - range.start, rewritten: 0, found })
     }
 
     /// Blocks writes, but not reads, of what a range of positions covers.

@@ -57,7 +57,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                 }
             }
             if wrong.len() > before {
-                tally.mended += piece.bytes;
+                tally.rewritten += piece.bytes;
             }
         }
         self.data.learn_runs(&runs).await; // before the rewrite: a failed write may be done in part

@@ -148,14 +148,14 @@ impl<M> Clone for Target<M> {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Tally {
     compared: u64,
-    mended: u64,
+    rewritten: u64,
     found: Findings,
 }
 
 impl AddAssign for Tally {
     fn add_assign(&mut self, other: Self) {
         self.compared += other.compared;
-        self.mended += other.mended;
+        self.rewritten += other.rewritten;
     }
 }
 

@@ -96,7 +96,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             }
             Geometry::Mapping(mapping) => self.recover_mapped(mapping, range, targets).await?,
         }
-        Ok(Tally { mended: range.end - range.start, ..Tally::default() })
+        Ok(Tally { rewritten: range.end - range.start, ..Tally::default() })
     }
 
     async fn recover_mapped(

@@ -30,7 +30,7 @@ pub(super) struct Fix {
 
 impl<M: Member, C: Clock> Control<M, C> {
     /// Repairs rows as far as `action` allows, and adds the outcome of each to the findings.
-    pub(super) async fn heal(
+    pub(super) async fn repair_rows(
         &self,
         suspects: Vec<Suspect>,
         action: ScrubAction,
@@ -44,12 +44,17 @@ impl<M: Member, C: Clock> Control<M, C> {
                 group.iter().for_each(|suspect| found.add(self.finding(suspect, Outcome::Left)));
                 continue;
             }
-            self.heal_group(group, action, found).await?;
+            self.repair_group(group, action, found).await?;
         }
         Ok(())
     }
 
-    async fn heal_group(&self, group: &[Suspect], action: ScrubAction, found: &mut Findings) -> Result<(), ArrayError> {
+    async fn repair_group(
+        &self,
+        group: &[Suspect],
+        action: ScrubAction,
+        found: &mut Findings,
+    ) -> Result<(), ArrayError> {
         let (first, last) = (&group[0].row, &group[group.len() - 1].row);
         let range = first.at..last.at + last.bytes;
         let _lock = self.keep_all_off(&range).await;

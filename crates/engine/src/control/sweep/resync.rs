@@ -33,12 +33,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         if self.core.health.agreed.get() {
             return Ok(Resynced { complete: true, ..Resynced::default() });
         }
-        let (ending, Tally { compared, mended, .. }) = self.sweep(Purpose::Resync, progress).await?;
+        let (ending, Tally { compared, rewritten, .. }) = self.sweep(Purpose::Resync, progress).await?;
         let complete = ending == Ending::Complete;
         if complete {
             self.metadata.record_agreement().await?;
         }
-        Ok(Resynced { compared, mended, complete })
+        Ok(Resynced { compared, mended: rewritten, complete })
     }
 }
 

@@ -43,7 +43,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             let before = wrong.len();
             self.find_wrong_parity(parity, &stripe, &part, &runs, &mut wrong)?;
             if wrong.len() > before {
-                tally.mended += part.end - part.start;
+                tally.rewritten += part.end - part.start;
             }
         }
         self.data.learn_runs(&runs).await; // before the rewrite: a failed write may be done in part
