@@ -124,10 +124,10 @@ impl<M: Member, C: Clock> Control<M, C> {
             match self.try_again(device, &range).await {
                 Ok(()) => return Ok(false), // a transient error is no medium error
                 Err(error) if error.kind == MemberErrorKind::TimedOut => {
-                    return self.leaves_for_silence(device, &range, error).await.map(|()| false);
+                    return self.eject_silent(device, &range, error).await.map(|()| false);
                 }
                 Err(error) if matches!(error.kind, MemberErrorKind::Short | MemberErrorKind::Gone) => {
-                    return self.leaves_as_another(device, error).await.map(|()| false);
+                    return self.eject_gone(device, error).await.map(|()| false);
                 }
                 Err(error) => is_corrupt = error.kind == MemberErrorKind::Corrupt,
             }
@@ -137,7 +137,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         } else {
             device.read_errors.add(self.core.clock.now())
         };
-        if errors > self.read_repair.read_errors_max.get() && self.leaves_for_errors(device, &range).await? {
+        if errors > self.read_repair.read_errors_max.get() && self.eject_for_errors(device, &range).await? {
             return Ok(false);
         }
         let (mut is_any_corrected, mut parts) = (false, vec![range]);
@@ -185,7 +185,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Ejects a member that gave no answer twice. A member that the array needs is asked again.
-    async fn leaves_for_silence(
+    async fn eject_silent(
         &self,
         device: &Rc<Device<M>>,
         range: &Range<u64>,
@@ -203,7 +203,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Ejects a member that became shorter or is gone: it may return as another device. It is never written
     /// for repair: a file would grow, and its holes would be read as data. A member that the array needs
     /// stays, and fails what is asked of it.
-    async fn leaves_as_another(&self, device: &Rc<Device<M>>, error: MemberError) -> Result<(), ArrayError> {
+    async fn eject_gone(&self, device: &Rc<Device<M>>, error: MemberError) -> Result<(), ArrayError> {
         let _lock = self.metadata.lock.exclusive(0..1).await;
         self.core.check_unbroken()?;
         if device.is_active() && self.core.survives_without(device) {
@@ -213,7 +213,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Ejects a member with too many read errors, if the array can do without it. True when it was ejected.
-    async fn leaves_for_errors(&self, device: &Rc<Device<M>>, range: &Range<u64>) -> Result<bool, ArrayError> {
+    async fn eject_for_errors(&self, device: &Rc<Device<M>>, range: &Range<u64>) -> Result<bool, ArrayError> {
         let _lock = self.metadata.lock.exclusive(0..1).await;
         let is_sound = |other: &Rc<Device<M>>| other.bad.is_empty() || Rc::ptr_eq(other, device);
         let are_others_sound = self.core.roster.slots.borrow().iter().flatten().all(is_sound);
