@@ -63,7 +63,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             for (device, at) in &asked {
                 let row = at.0..at.0 + ROW_BYTES;
                 let ask = async {
-                    if device.is_active() && self.try_again(device, &row).await.is_err() && device.is_silent.get() {
+                    if device.is_active() && self.reread(device, &row).await.is_err() && device.is_silent.get() {
                         device.unanswered.set(Some(*at));
                     }
                 };

@@ -121,7 +121,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let is_bad_already = device.bad.touches(&range);
         let mut is_corrupt = false;
         if !is_bad_already {
-            match self.try_again(device, &range).await {
+            match self.reread(device, &range).await {
                 Ok(()) => return Ok(false), // a transient error is no medium error
                 Err(error) if error.kind == MemberErrorKind::TimedOut => {
                     return self.eject_silent(device, &range, error).await.map(|()| false);
@@ -163,7 +163,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Reads the range again. A member that answers is no longer silent.
-    pub(crate) async fn try_again(&self, device: &Device<M>, range: &Range<u64>) -> Result<(), MemberError> {
+    pub(crate) async fn reread(&self, device: &Device<M>, range: &Range<u64>) -> Result<(), MemberError> {
         let into = self.core.pool.take((range.end - range.start) as usize);
         let (result, _) = device.read_verified(ComponentByte(range.start), into, Why::Sweep).await;
         let is_away = result.as_ref().is_err_and(|error| !error.is_of_medium());
@@ -181,7 +181,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     async fn is_unreadable(&self, device: &Device<M>, range: &Range<u64>) -> bool {
-        self.try_again(device, range).await.is_err()
+        self.reread(device, range).await.is_err()
     }
 
     /// Ejects a member that gave no answer twice. A member that the array needs is asked again.
@@ -221,7 +221,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Ok(false);
         }
         let reason = format!("more than {} read errors", self.read_repair.read_errors_max.get());
-        let error = complaint(device, Operation::Read, range, reason);
+        let error = detected_error(device, Operation::Read, range, reason);
         self.metadata.leave_behind(vec![(device.clone(), error)]).await.map(|()| true)
     }
 
@@ -238,7 +238,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let is_bad = device.bad.touches(range) && device.state.get() == DeviceState::InSync;
         let found = match is_bad || !device.is_readable(range.clone()) {
             true => None,
-            false => self.try_again(device, range).await.err(),
+            false => self.reread(device, range).await.err(),
         };
         let is_wanted = is_bad || found.is_some();
         if !is_there || !is_wanted {
@@ -299,7 +299,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                 device.note_written(at, right.len() as u64, &Ok(()));
                 Ok(())
             }
-            false => Err(complaint(device, Operation::Read, range, "other bytes than were written".to_owned())),
+            false => Err(detected_error(device, Operation::Read, range, "other bytes than were written".to_owned())),
         }
     }
 
@@ -330,7 +330,12 @@ pub(crate) fn halves(range: &Range<u64>, unit: u64) -> [Range<u64>; 2] {
 }
 
 /// A failure that the engine detected, not the member.
-fn complaint<M: Member>(device: &Device<M>, operation: Operation, range: &Range<u64>, reason: String) -> MemberError {
+fn detected_error<M: Member>(
+    device: &Device<M>,
+    operation: Operation,
+    range: &Range<u64>,
+    reason: String,
+) -> MemberError {
     MemberFault {
         kind: MemberErrorKind::Io,
         operation,
