@@ -63,7 +63,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if self.core.info.read_only || !are_all_there || !self.core.health.agreed.get() {
             return Ok(false); // checksums could not be saved, or nothing proves them right
         }
-        let is_complete = !self.keepers().iter().any(|(_, device)| unknown(device) > 0)
+        let is_complete = !self.with_checksums().iter().any(|(_, device)| unknown(device) > 0)
             || matches!(self.sweep(Purpose::Learn, &|_, _| {}).await?, (Ending::Complete, _));
         if is_complete {
             learning.is_over.set(true);
@@ -72,18 +72,18 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Active members with checksums.
-    fn keepers(&self) -> Vec<(Slot, Rc<Device<M>>)> {
+    fn with_checksums(&self) -> Vec<(Slot, Rc<Device<M>>)> {
         let slots = self.core.roster.slots.borrow();
-        let keeper = |(device, slot): (&Option<Rc<Device<M>>>, u16)| {
+        let member = |(device, slot): (&Option<Rc<Device<M>>>, u16)| {
             let device = device.as_ref().filter(|device| device.is_active() && device.checksums.get().is_some())?;
             Some((Slot(slot), device.clone()))
         };
-        slots.iter().zip(0..).filter_map(keeper).collect()
+        slots.iter().zip(0..).filter_map(member).collect()
     }
 
     /// Reads the tables for unknown blocks; false when interrupted.
     async fn survey(&self) -> bool {
-        for (slot, device) in self.keepers() {
+        for (slot, device) in self.with_checksums() {
             let Some(checksums) = device.checksums.get() else { continue };
             checksums.use_bytes(self.core.geometry().used_bytes(slot));
             loop {
