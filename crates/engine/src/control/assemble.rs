@@ -12,7 +12,7 @@
 use crate::base::buffer::Pool;
 use crate::base::versioned::Growing;
 use crate::control::blocks::{check_blocks, largest_block, noted_block};
-use crate::control::forced::{Known, Rescue, slots_text};
+use crate::control::forced::{ForceCandidate, Rescue, slots_text};
 use crate::control::inspect::{Found, find_superblock, read_bad_blocks};
 use crate::control::split::Apart;
 use crate::control::{Control, Origin, forced, logs, lost_roles, split};
@@ -455,7 +455,7 @@ fn elect<M: Member>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
 fn rescue<M>(offered: &[Offered<M>], election: &mut Election, best: &Superblock, force: bool) -> Rescue {
     let known = |(candidate, seat): (_, &Result<DeviceRole, String>)| {
         let Offered { name, found, .. }: &Offered<M> = candidate;
-        Known { name, superblock: &found.superblock, seat: seat.as_ref().ok().copied() }
+        ForceCandidate { name, superblock: &found.superblock, seat: seat.as_ref().ok().copied() }
     };
     let known: Vec<_> = offered.iter().zip(&election.seats).map(known).collect();
     let mut rescue = forced::rescue(&known, best);

@@ -50,14 +50,14 @@ fn duration(seconds: u64) -> String {
 }
 
 /// An offered member, with its seat by the election.
-pub(crate) struct Known<'a> {
+pub(crate) struct ForceCandidate<'a> {
     pub(crate) name: &'a str,
     pub(crate) superblock: &'a Superblock,
     /// Its role in the array; `None` when it is left out.
     pub(crate) seat: Option<DeviceRole>,
 }
 
-impl Known<'_> {
+impl ForceCandidate<'_> {
     fn slot(&self) -> Option<Slot> {
         match self.seat {
             Some(DeviceRole::Active(slot)) => Some(slot),
@@ -88,9 +88,10 @@ pub(crate) struct Rescue {
 }
 
 /// Finds the members that `--force` would take for an array of which `best` is the freshest superblock.
-pub(crate) fn rescue(members: &[Known<'_>], best: &Superblock) -> Rescue {
+pub(crate) fn rescue(members: &[ForceCandidate<'_>], best: &Superblock) -> Rescue {
     let mut rescue = Rescue::default();
-    let current: Vec<Slot> = members.iter().filter(|member| member.is_current()).filter_map(Known::slot).collect();
+    let current: Vec<Slot> =
+        members.iter().filter(|member| member.is_current()).filter_map(ForceCandidate::slot).collect();
     let survives = |present: &[Slot]| survives_with(best, present);
     if survives(&current) {
         return rescue;
@@ -131,9 +132,10 @@ fn survives_with(best: &Superblock, present: &[Slot]) -> bool {
 }
 
 /// Why a stale member with an empty slot is not taken.
-fn objection(own: &Superblock, best: &Superblock, members: &[Known<'_>]) -> Option<String> {
-    let is_known = |other: &&Known<'_>| matches!(own.role(other.superblock.device_number), DeviceRole::Active(_));
-    let number_of = |other: &&Known<'_>| other.superblock.device_number == own.device_number;
+fn objection(own: &Superblock, best: &Superblock, members: &[ForceCandidate<'_>]) -> Option<String> {
+    let is_known =
+        |other: &&ForceCandidate<'_>| matches!(own.role(other.superblock.device_number), DeviceRole::Active(_));
+    let number_of = |other: &&ForceCandidate<'_>| other.superblock.device_number == own.device_number;
     if let Some(stranger) = members.iter().filter(|other| other.is_current()).find(|other| !is_known(other)) {
         let name = stranger.name;
         return Some(format!(
