@@ -79,7 +79,7 @@ pub struct Newcomer<M> {
 }
 
 /// What is written to one member.
-struct Writing<'a, M> {
+struct MemberPlan<'a, M> {
     name: &'a str,
     member: &'a M,
     placement: Placement,
@@ -123,20 +123,20 @@ pub async fn create_announced<M: Member, C: Clock>(
         .chain(spares.iter().enumerate().map(|(index, spare)| (slots.len() + index, spare)))
         .collect();
     check_free(recipe, &newcomers, pool).await?;
-    let writings = plan(recipe, slots, spares, &newcomers, clock)?;
+    let plans = plan_members(recipe, slots, spares, &newcomers, clock)?;
     begin();
     // Otherwise `check_free` has shown that there are none.
     if recipe.overwrite || recipe.contents == Contents::Unknown {
-        for writing in &writings {
-            let forgotten = forget(writing.name, writing.member, pool).await;
+        for plan in &plans {
+            let forgotten = forget(plan.name, plan.member, pool).await;
             forgotten.map_err(|refusal| cut_short(refusal, "old superblocks may be erased, the data is not"))?;
         }
     }
-    let prepared = prepare(recipe, &writings, pool, clock, progress).await;
+    let prepared = prepare(recipe, &plans, pool, clock, progress).await;
     prepared.map_err(|refusal| cut_short(refusal, "the members' old contents are lost, at least in part"))?;
-    for writing in &writings {
-        let written = write_superblock(writing, pool).await;
-        let failed = |error| Refusal::member_error(writing.name, &error);
+    for plan in &plans {
+        let written = write_superblock(plan, pool).await;
+        let failed = |error| Refusal::member_error(plan.name, &error);
         written.map_err(failed).map_err(|refusal| cut_short(refusal, "some members have its superblock"))?;
     }
     Ok(())
@@ -145,21 +145,21 @@ pub async fn create_announced<M: Member, C: Clock>(
 /// Writes everything that the superblocks will vouch for.
 async fn prepare<M: Member, C: Clock>(
     recipe: &Recipe,
-    writings: &[Writing<'_, M>],
+    plans: &[MemberPlan<'_, M>],
     pool: &Pool,
     clock: &C,
     progress: &dyn Fn(u64, u64),
 ) -> Result<(), Refusal> {
     if needs_zeroes(recipe) {
-        zero(writings, pool, progress).await?;
+        zero(plans, pool, progress).await?;
     }
-    for writing in writings {
-        let written = write_logs(recipe, writing, pool).await;
-        written.map_err(|error| Refusal::member_error(writing.name, &error))?;
+    for plan in plans {
+        let written = write_logs(recipe, plan, pool).await;
+        written.map_err(|error| Refusal::member_error(plan.name, &error))?;
     }
     if recipe.integrity {
-        for writing in writings {
-            write_checksums(recipe, writing, pool, clock.wall()).await?;
+        for plan in plans {
+            write_checksums(recipe, plan, pool, clock.wall()).await?;
         }
     }
     Ok(())
@@ -205,13 +205,13 @@ async fn check_free<M: Member>(
 }
 
 /// Computes and checks everything that will be written.
-fn plan<'a, M: Member, C: Clock>(
+fn plan_members<'a, M: Member, C: Clock>(
     recipe: &Recipe,
     slots: &[Option<Newcomer<M>>],
     spares: &[Newcomer<M>],
     newcomers: &[(usize, &'a Newcomer<M>)],
     clock: &C,
-) -> Result<Vec<Writing<'a, M>>, Refusal> {
+) -> Result<Vec<MemberPlan<'a, M>>, Refusal> {
     let Some((_, first)) = newcomers.first() else {
         return Err(Refusal::new("no member was given"));
     };
@@ -251,7 +251,7 @@ fn plan<'a, M: Member, C: Clock>(
         resync: if needs_resync(recipe) { Resync::From(Sectors(0)) } else { Resync::Clean },
         logical_block_bytes: recipe.logical_block_bytes,
     };
-    let mut writings = Vec::with_capacity(newcomers.len());
+    let mut plans = Vec::with_capacity(newcomers.len());
     for ((number, newcomer), placement) in newcomers.iter().zip(placements) {
         let Candidate { name, member } = &newcomer.candidate;
         let number = DeviceNumber(*number as u16);
@@ -261,10 +261,10 @@ fn plan<'a, M: Member, C: Clock>(
         if recipe.integrity {
             Layout::of(&superblock).map_err(|defect| Refusal::defect(name, defect))?;
         }
-        writings.push(Writing { name, member, placement, superblock });
+        plans.push(MemberPlan { name, member, placement, superblock });
     }
-    check_geometry(slots, &writings)?;
-    Ok(writings)
+    check_geometry(slots, &plans)?;
+    Ok(plans)
 }
 
 fn roles<M>(slots: &[Option<Newcomer<M>>], spares: usize) -> Vec<DeviceRole> {
@@ -276,12 +276,12 @@ fn roles<M>(slots: &[Option<Newcomer<M>>], spares: usize) -> Vec<DeviceRole> {
 }
 
 /// Refuses an array that could not be assembled.
-fn check_geometry<M: Member>(slots: &[Option<Newcomer<M>>], writings: &[Writing<'_, M>]) -> Result<(), Refusal> {
-    let first = &writings[0];
-    let mut members = writings.iter();
+fn check_geometry<M: Member>(slots: &[Option<Newcomer<M>>], plans: &[MemberPlan<'_, M>]) -> Result<(), Refusal> {
+    let first = &plans[0];
+    let mut members = plans.iter();
     let data_bytes: Vec<u64> = slots
         .iter()
-        .map(|slot| slot.as_ref().and_then(|_| members.next()).map_or(0, |writing| writing.superblock.data_bytes()))
+        .map(|slot| slot.as_ref().and_then(|_| members.next()).map_or(0, |plan| plan.superblock.data_bytes()))
         .collect();
     let missing = |slot: Slot| slots[slot.index()].is_none();
     let none_missing = slots.iter().all(Option::is_some);
@@ -293,8 +293,8 @@ fn check_geometry<M: Member>(slots: &[Option<Newcomer<M>>], writings: &[Writing<
     if !survives(&geometry, &missing) {
         return Err(Refusal::new("too many members are missing for this level"));
     }
-    let parties = writings.iter().map(|writing| (writing.name, writing.member.limits(), writing.superblock.clone()));
-    check_blocks(&geometry, largest_block(writings.iter().map(|writing| writing.member)), parties, true)
+    let parties = plans.iter().map(|plan| (plan.name, plan.member.limits(), plan.superblock.clone()));
+    check_blocks(&geometry, largest_block(plans.iter().map(|plan| plan.member)), parties, true)
 }
 
 /// Erases superblocks of another array, of any version: they must not outlive its data.
@@ -314,7 +314,7 @@ pub(crate) async fn forget<M: Member>(name: &str, member: &M, pool: &Pool) -> Re
     member.flush().await.map_err(failed)
 }
 
-/// Writes zeros where a superblock could not be read, and reads again: writing makes most bad sectors
+/// Writes zeros where a superblock could not be read, and reads again: plan makes most bad sectors
 /// readable.
 async fn rewritten<M: Member>(
     name: &str,
@@ -329,27 +329,27 @@ async fn rewritten<M: Member>(
 }
 
 /// Fills the data areas with zeros, on all members in parallel.
-async fn zero<M: Member>(writings: &[Writing<'_, M>], pool: &Pool, progress: &dyn Fn(u64, u64)) -> Result<(), Refusal> {
+async fn zero<M: Member>(plans: &[MemberPlan<'_, M>], pool: &Pool, progress: &dyn Fn(u64, u64)) -> Result<(), Refusal> {
     /// Long enough to keep a disk busy, short enough to keep progress visible.
     const STEP_BYTES: u64 = 4 << 20;
-    let active = || writings.iter().filter(|writing| matches!(writing.superblock.own_role(), DeviceRole::Active(_)));
-    let total = active().map(|writing| writing.superblock.data_bytes()).sum();
+    let active = || plans.iter().filter(|plan| matches!(plan.superblock.own_role(), DeviceRole::Active(_)));
+    let total = active().map(|plan| plan.superblock.data_bytes()).sum();
     let zeroes = pool.zeroed(STEP_BYTES as usize).freeze();
     let done = Cell::new(0);
-    let fills = active().map(|writing| {
+    let fills = active().map(|plan| {
         let (zeroes, done) = (&zeroes, &done);
         async move {
-            let (start, bytes) = (writing.superblock.data_at().0, writing.superblock.data_bytes());
+            let (start, bytes) = (plan.superblock.data_at().0, plan.superblock.data_bytes());
             for offset in (0..bytes).step_by(STEP_BYTES as usize) {
                 let length = (bytes - offset).min(STEP_BYTES);
                 let at = MemberByte(start + offset);
-                let zeroed = match writing.member.write_zeroes(at, length).await {
+                let zeroed = match plan.member.write_zeroes(at, length).await {
                     Err(error) if error.kind == MemberErrorKind::Unsupported => {
-                        writing.member.write(at, zeroes.slice(0..length as usize)).await
+                        plan.member.write(at, zeroes.slice(0..length as usize)).await
                     }
                     other => other,
                 };
-                zeroed.map_err(|error| Refusal::member_error(writing.name, &error))?;
+                zeroed.map_err(|error| Refusal::member_error(plan.name, &error))?;
                 done.set(done.get() + length);
                 progress(done.get(), total);
             }
@@ -361,8 +361,8 @@ async fn zero<M: Member>(writings: &[Writing<'_, M>], pool: &Pool, progress: &dy
 }
 
 /// Writes bitmap and bad-block log, and flushes: afterwards the superblock may vouch for them.
-async fn write_logs<M: Member>(recipe: &Recipe, writing: &Writing<'_, M>, pool: &Pool) -> Result<(), MemberError> {
-    let Writing { member, placement, superblock, .. } = writing;
+async fn write_logs<M: Member>(recipe: &Recipe, plan: &MemberPlan<'_, M>, pool: &Pool) -> Result<(), MemberError> {
+    let MemberPlan { member, placement, superblock, .. } = plan;
     if let (Some(bitmap), Some(at)) = (&placement.bitmap, superblock.bitmap_at()) {
         let bits = if needs_resync(recipe) { 0xff } else { 0 };
         let mut image = vec![bits; bitmap.bytes as usize];
@@ -386,11 +386,11 @@ const PAGES_MAX: u64 = 4096;
 /// Writes the checksum area. On a small member that was zeroed, all checksums are known at once.
 async fn write_checksums<M: Member>(
     recipe: &Recipe,
-    writing: &Writing<'_, M>,
+    plan: &MemberPlan<'_, M>,
     pool: &Pool,
     now: Duration,
 ) -> Result<(), Refusal> {
-    let Writing { name, member, superblock, .. } = writing;
+    let MemberPlan { name, member, superblock, .. } = plan;
     let layout = Layout::of(superblock).map_err(|defect| Refusal::defect(name, defect))?;
     let is_active = matches!(superblock.own_role(), DeviceRole::Active(_));
     let are_zeros = recipe.contents == Contents::Zeros || (needs_zeroes(recipe) && is_active);
@@ -401,8 +401,8 @@ async fn write_checksums<M: Member>(
     made.await.map_err(|error| Refusal::member_error(name, &error))
 }
 
-async fn write_superblock<M: Member>(writing: &Writing<'_, M>, pool: &Pool) -> Result<(), MemberError> {
-    let superblock = &writing.superblock;
-    write_bytes(writing.member, pool, superblock.super_at(), &superblock.encode()).await?;
-    writing.member.flush().await
+async fn write_superblock<M: Member>(plan: &MemberPlan<'_, M>, pool: &Pool) -> Result<(), MemberError> {
+    let superblock = &plan.superblock;
+    write_bytes(plan.member, pool, superblock.super_at(), &superblock.encode()).await?;
+    plan.member.flush().await
 }
