@@ -128,8 +128,8 @@ pub async fn create_announced<M: Member, C: Clock>(
     // Otherwise `check_free` has shown that there are none.
     if recipe.overwrite || recipe.contents == Contents::Unknown {
         for plan in &plans {
-            let forgotten = forget(plan.name, plan.member, pool).await;
-            forgotten.map_err(|refusal| cut_short(refusal, "old superblocks may be erased, the data is not"))?;
+            let erased = erase_superblocks(plan.name, plan.member, pool).await;
+            erased.map_err(|refusal| cut_short(refusal, "old superblocks may be erased, the data is not"))?;
         }
     }
     let prepared = prepare(recipe, &plans, pool, clock, progress).await;
@@ -298,7 +298,7 @@ fn check_geometry<M: Member>(slots: &[Option<Newcomer<M>>], plans: &[MemberPlan<
 }
 
 /// Erases superblocks of another array, of any version: they must not outlive its data.
-pub(crate) async fn forget<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<(), Refusal> {
+pub(crate) async fn erase_superblocks<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<(), Refusal> {
     let member_bytes = member.limits().bytes;
     let failed = |error| Refusal::member_error(name, &error);
     for (version, at) in places(member_bytes) {

@@ -16,7 +16,7 @@ use crate::base::gate::Inside;
 use crate::control::Control;
 use crate::control::assemble::difference;
 use crate::control::blocks::check_blocks;
-use crate::control::create::forget;
+use crate::control::create::erase_superblocks;
 use crate::control::inspect::{Found, find_claim, find_superblock, read_bad_blocks};
 use crate::control::split::used_without;
 use crate::device::{Device, DeviceState, Return, place_bytes};
@@ -146,7 +146,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     async fn overwrite(&self, candidate: Candidate<M>, superblock: Superblock) -> Result<Rc<Device<M>>, Refusal> {
         let Candidate { name, member } = candidate;
         let failed = |error: MemberError| Refusal::member_error(&name, &error);
-        forget(&name, &member, &self.core.pool).await?;
+        erase_superblocks(&name, &member, &self.core.pool).await?;
         write_empty_log(&member, &self.core.pool, &superblock).await.map_err(failed)?;
         let place = vec![0; place_bytes(superblock.super_at(), member.limits().bytes)].into();
         let (surroundings, state) = (self.core.surroundings.clone(), DeviceState::Spare);
