@@ -105,8 +105,8 @@ impl Purpose {
     }
 }
 
-/// Logs the end of a sweep; see [`Control::tell_begun`].
-fn tell_over(purpose: Purpose, ending: Ending, failure: Option<&ArrayError>) {
+/// Logs the end of a sweep; see [`Control::log_begin`].
+fn log_end(purpose: Purpose, ending: Ending, failure: Option<&ArrayError>) {
     let name = purpose.name();
     match (purpose, failure, ending) {
         (Purpose::Check | Purpose::Repair, ..) => {}
@@ -334,7 +334,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let sweep_range = self.sweep_range(purpose);
         self.sweeps.failure.take();
         let sweeping = self.sweeps.begin(purpose, sweep_range, self.core.clock.now());
-        self.tell_begun(purpose, sweep_range);
+        self.log_begin(purpose, sweep_range);
         let reached = Progress::from(sweep_range.from);
         let report = |position| {
             sweeping.advance(position, self.core.clock.now());
@@ -347,7 +347,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         .await;
         let (ending, tally) = swept;
         let failure = reached.failure.take();
-        tell_over(purpose, ending, failure.as_ref());
+        log_end(purpose, ending, failure.as_ref());
         match failure {
             Some(error) => Err(error),
             None if ending == Ending::Complete && !self.is_interrupted(purpose) => {
@@ -360,7 +360,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Logs the start of a sweep. Scrubs log only their end, as higher priorities interrupt and restart them
     /// often.
-    fn tell_begun(&self, purpose: Purpose, sweep_range: SweepRange) {
+    fn log_begin(&self, purpose: Purpose, sweep_range: SweepRange) {
         let SweepRange { start, from, end, .. } = sweep_range;
         let percent = (from - start) as f64 * 100.0 / (end - start).max(1) as f64;
         let of = |targets: Vec<Target<M>>| {

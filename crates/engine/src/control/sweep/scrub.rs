@@ -108,7 +108,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             if is_one {
                 report.state = to;
                 if to == ScrubState::Cancelled {
-                    tell_end(report);
+                    log_scrub_end(report);
                 }
             }
             is_one
@@ -199,7 +199,7 @@ impl super::Sweeps {
             let mut scrub = self.scrub.borrow_mut();
             let Some(scrub) = scrub.as_mut().filter(|scrub| !scrub.report.state.is_over()) else { return };
             (scrub.report.state, scrub.report.failure) = (ScrubState::Failed, Some(reason.to_owned()));
-            tell_end(&scrub.report);
+            log_scrub_end(&scrub.report);
         }
         self.scrub_changed.raise();
         self.changed.raise();
@@ -220,7 +220,7 @@ impl super::Sweeps {
 }
 
 /// Logs the end of a scrub.
-fn tell_end(report: &ScrubReport) {
+fn log_scrub_end(report: &ScrubReport) {
     let (what, counts) = (report.action.name(), &report.found.counts);
     let (found, left) = (counts.found(), counts.left());
     match (&report.failure, report.state) {
@@ -320,7 +320,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                     report.position = report.positions.end;
                     if is_running(report) {
                         report.state = ScrubState::Complete;
-                        tell_end(report);
+                        log_scrub_end(report);
                     }
                 });
             }
@@ -338,7 +338,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                     }
                     report.state = ScrubState::Failed;
                     report.failure = Some(error.reason.clone());
-                    tell_end(report);
+                    log_scrub_end(report);
                 });
             }
         }
