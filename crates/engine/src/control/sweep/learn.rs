@@ -7,7 +7,7 @@
 
 use crate::base::notify::Seen;
 use crate::control::Control;
-use crate::control::sweep::{Ending, Purpose, ScrubAction, SweepRange, Tally, others_first};
+use crate::control::sweep::{Ending, Purpose, ScrubAction, SweepRange, Tally, yield_now};
 use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
@@ -94,7 +94,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                 if !checksums.survey(&device.member).await {
                     break;
                 }
-                others_first().await;
+                yield_now().await;
             }
         }
         true

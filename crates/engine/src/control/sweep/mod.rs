@@ -314,7 +314,7 @@ impl Drop for Sweeping<'_> {
 }
 
 /// Yields once to the other tasks of the thread.
-async fn others_first() {
+async fn yield_now() {
     let mut is_over = false;
     poll_fn(|context| {
         if is_over {
@@ -471,7 +471,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                 return None;
             };
             // With members that answer at once, a sweep would otherwise never let requests run.
-            others_first().await;
+            yield_now().await;
             while let Some(wait) = throttle.wait(self.core.clock.now(), self.core.gate.load()) {
                 if self.is_interrupted(purpose) || !reached.is_clear() {
                     return None;
