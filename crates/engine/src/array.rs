@@ -182,7 +182,7 @@ impl<M: Member, C: Clock> Array<M, C> {
     /// Runs `work` on an array without [`Array::keep_whole`], and meanwhile abandons operations that exceed the
     /// member timeout.
     pub async fn in_time<T>(&self, work: impl Future<Output = T>) -> T {
-        self.0.watched(work).await
+        self.0.with_timeouts(work).await
     }
 
     /// Finishes requests under way, flushes, and marks the array clean. Later requests are refused. A failed

@@ -28,7 +28,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Abandons overdue operations, until the array is stopped.
-    pub(crate) async fn give_up_in_time(&self) {
+    pub(crate) async fn enforce_timeouts(&self) {
         while !self
             .core
             .gate
@@ -40,7 +40,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Does the same for as long as `work` takes.
-    pub(crate) async fn watched<T>(&self, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn with_timeouts<T>(&self, work: impl Future<Output = T>) -> T {
         let watch = async {
             loop {
                 self.core.clock.sleep_until(self.core.clock.now() + self.tick_length()).await;
@@ -55,7 +55,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Probes members that gave a check no answer, until they answer or are ejected for another reason. A
     /// check itself ejects no member. Runs until the array is stopped.
-    pub(crate) async fn ask_the_silent(&self) {
+    pub(crate) async fn probe_silent_members(&self) {
         while !self.core.gate.is_closed() {
             let seen = self.core.surroundings.unanswered.seen();
             let unanswered = |device: &Rc<Device<M>>| Some((device.clone(), device.unanswered.take()?));

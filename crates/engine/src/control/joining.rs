@@ -54,7 +54,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             let bad = read_bad_blocks(&name, &member, &found.superblock, &self.core.pool).await?;
             Ok((found, bad))
         };
-        let (Found { superblock, place }, bad) = self.in_newcomers_time(&name, look).await?;
+        let (Found { superblock, place }, bad) = self.within_timeout(&name, look).await?;
         let _lock = self.metadata.lock.exclusive(0..1).await;
         self.check_absent(&name)?;
         let place_to_return = self.check_return(&name, &superblock)?;
@@ -71,7 +71,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             device.find_checksums(&self.core.pool, self.core.clock.wall(), self.verify.get()).await;
             Ok(())
         };
-        self.in_newcomers_time(&device.name, known).await?;
+        self.within_timeout(&device.name, known).await?;
         self.metadata.leave_unknown_behind().await.map_err(|error| error.refusal().of(&device.name))?;
         self.metadata.note_named(&named);
         self.core.roster.others.borrow_mut().push(device.clone());
@@ -112,7 +112,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) async fn check_unused(&self, candidate: &Candidate<M>, overwrite: bool) -> Result<(), Refusal> {
         let Candidate { name, member } = candidate;
         let look = async { Ok(find_claim(name, member, &self.core.pool).await) };
-        match self.in_newcomers_time(name, look).await? {
+        match self.within_timeout(name, look).await? {
             _ if overwrite => Ok(()),
             Ok(None) => Ok(()),
             Ok(Some(superblock)) => Err(self.used(name, &superblock)),
@@ -131,7 +131,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let superblock = self.superblock_of_newcomer(&name, &member, device_uuid)?;
         self.check_newcomer(&name, &member, &superblock)?;
         let called = name.clone();
-        let begun = self.in_newcomers_time(&called, self.overwrite(Candidate { name, member }, superblock)).await;
+        let begun = self.within_timeout(&called, self.overwrite(Candidate { name, member }, superblock)).await;
         let device = begun.map_err(|refusal| {
             refusal
                 .after("it is not a member; its old superblocks may be erased")

@@ -23,7 +23,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     ///
     /// # Errors
     /// Those of `work`; a timeout; a stop of the array.
-    pub(crate) async fn in_newcomers_time<T>(
+    pub(crate) async fn within_timeout<T>(
         &self,
         name: &str,
         work: impl Future<Output = Result<T, Refusal>>,

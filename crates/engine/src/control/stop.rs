@@ -39,7 +39,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::stop`].
     pub(crate) async fn stop(&self) -> Result<(), ArrayError> {
-        self.watched(self.finish()).await
+        self.with_timeouts(self.finish()).await
     }
 
     async fn finish(&self) -> Result<(), ArrayError> {

@@ -14,7 +14,7 @@ use futures_util::future::{join, join4};
 impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::keep_whole`].
     pub(crate) async fn keep_whole(&self) {
-        let watch = join(self.give_up_in_time(), self.ask_the_silent());
+        let watch = join(self.enforce_timeouts(), self.probe_silent_members());
         join4(self.keep_recovered(), self.repair_reads(), watch, self.pay_now_and_then()).await;
     }
 
