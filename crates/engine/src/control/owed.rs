@@ -15,7 +15,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 impl<M: Member, C: Clock> Control<M, C> {
     /// Retries the writes that members owe, until the array is stopped.
-    pub(crate) async fn pay_now_and_then(&self) {
+    pub(crate) async fn retry_owed_writes(&self) {
         let mut was_owing = false;
         while !self.core.gate.is_closed() {
             let seen = self.core.surroundings.owing.seen();

@@ -15,7 +15,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::keep_whole`].
     pub(crate) async fn keep_whole(&self) {
         let watch = join(self.enforce_timeouts(), self.probe_silent_members());
-        join4(self.keep_recovered(), self.repair_reads(), watch, self.pay_now_and_then()).await;
+        join4(self.keep_recovered(), self.repair_reads(), watch, self.retry_owed_writes()).await;
     }
 
     async fn keep_recovered(&self) {
