@@ -187,7 +187,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             check_bad_blocks(&geometry, &slots, resync, &needed, &mut warnings, &options)?
         };
         if let Some(from) = doubtful_from(&geometry, freshest.resync, intent.as_ref()) {
-            slots.iter().flatten().filter_map(|device| device.successor()).for_each(|device| device.goes_back_to(from));
+            slots.iter().flatten().filter_map(|device| device.successor()).for_each(|device| device.revert_to(from));
         }
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
         let mut record = record(&freshest, resync, &slots, &spares);

@@ -52,8 +52,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         let _lock = self.metadata.lock.exclusive(0..1).await;
         let (slot, old) = self.replaceable(old)?;
         let spare = self.prepare_spare(new, device_uuid).await?;
-        let appointed = self.appoint(slot, &old, spare).await;
-        appointed.map_err(|refusal| refusal.after("the new member was written to, and is a spare at most"))
+        let begun = self.begin_replacement(slot, &old, spare).await;
+        begun.map_err(|refusal| refusal.after("the new member was written to, and is a spare at most"))
     }
 
     /// [`crate::Array::replace_with_spare`].
@@ -66,13 +66,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         if spare.state.get() != DeviceState::Spare {
             return Err(Refusal::new("not a spare").of(&spare.name).advice("`mdspace status` shows what it is"));
         }
-        self.appoint(slot, &old, spare).await
+        self.begin_replacement(slot, &old, spare).await
     }
 }
 
 impl<M: Member> Device<M> {
     /// Of a successor: from this byte of the component on, it may differ from its member.
-    pub(crate) fn goes_back_to(&self, from: u64) {
+    pub(crate) fn revert_to(&self, from: u64) {
         let DeviceState::Recovering { current } = self.state.get() else { return };
         let current = mutant!("successor-not-compared" => current, else current.min(from / ROW_BYTES * ROW_BYTES));
         self.state.set(DeviceState::Recovering { current });
@@ -131,11 +131,11 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Makes a spare the successor. The caller holds the metadata lock.
-    async fn appoint(&self, slot: Slot, old: &Rc<Device<M>>, spare: Rc<Device<M>>) -> Result<(), Refusal> {
+    async fn begin_replacement(&self, slot: Slot, old: &Rc<Device<M>>, spare: Rc<Device<M>>) -> Result<(), Refusal> {
         let refused = |error: ArrayError| error.refusal().of(&spare.name);
-        self.check_appointment(slot, old, &spare)?;
+        self.check_replacement(slot, old, &spare)?;
         self.metadata.leave_unknown_behind().await.map_err(refused)?;
-        let still = self.check_appointment(slot, old, &spare); // either may have failed meanwhile
+        let still = self.check_replacement(slot, old, &spare); // either may have failed meanwhile
         still.map_err(|refusal| refusal.after("superblocks were rewritten without a change"))?;
         if let Err(error) = self.metadata.write_whole_bitmap(&spare).await {
             let failed = Refusal::member_error(&spare.name, &error);
@@ -164,7 +164,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(())
     }
 
-    fn check_appointment(&self, slot: Slot, old: &Rc<Device<M>>, spare: &Device<M>) -> Result<(), Refusal> {
+    fn check_replacement(&self, slot: Slot, old: &Rc<Device<M>>, spare: &Device<M>) -> Result<(), Refusal> {
         self.replaceable(&old.name)?;
         match self.fits(spare, slot) {
             true => Ok(()),
@@ -243,18 +243,23 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Completes replacements one after the other: of two at once, each could be called current by the other
     /// alone. The caller holds the metadata lock, and has flushed.
-    pub(crate) async fn change_places(&self, ready: Vec<(Slot, Rc<Device<M>>)>) -> Result<(), ArrayError> {
+    pub(crate) async fn complete_replacements(&self, ready: Vec<(Slot, Rc<Device<M>>)>) -> Result<(), ArrayError> {
         for (slot, successor) in ready {
             let is_its = |old: &Rc<Device<M>>| old.successor().is_some_and(|own| Rc::ptr_eq(&own, &successor));
             if let Some(old) = self.core.device(slot).filter(is_its) {
-                self.change_place(slot, old, successor).await?;
+                self.complete_replacement(slot, old, successor).await?;
             }
         }
         Ok(())
     }
 
     /// Reads of the old member go on: until this moment all its data is right.
-    async fn change_place(&self, slot: Slot, old: Rc<Device<M>>, successor: Rc<Device<M>>) -> Result<(), ArrayError> {
+    async fn complete_replacement(
+        &self,
+        slot: Slot,
+        old: Rc<Device<M>>,
+        successor: Rc<Device<M>>,
+    ) -> Result<(), ArrayError> {
         {
             let mut superblock = successor.superblock.borrow_mut();
             superblock.recovery_offset = None;

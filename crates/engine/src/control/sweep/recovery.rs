@@ -189,7 +189,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         match successors.is_empty() {
             true => self.metadata.publish().await,
             false => {
-                self.change_places(successors.into_iter().map(|target| (target.slot, target.device)).collect()).await
+                self.complete_replacements(successors.into_iter().map(|target| (target.slot, target.device)).collect())
+                    .await
             }
         }
     }
