@@ -13,7 +13,7 @@
 //! superblocks.
 
 use crate::control::Control;
-use crate::control::grow::unwell;
+use crate::control::grow::as_io_error;
 use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
@@ -55,10 +55,10 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) async fn set_copies(&self, wanted: u16) -> Result<(), ArrayError> {
         let _held = self.hold_writes().await?;
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        if !self.check_copies(wanted).map_err(unwell)? {
+        if !self.check_copies(wanted).map_err(as_io_error)? {
             return Ok(());
         }
-        let geometry = self.geometry_of_copies(wanted).map_err(unwell)?;
+        let geometry = self.geometry_of_copies(wanted).map_err(as_io_error)?;
         self.metadata.leave_unknown_behind().await?; // an absent member must be stale before its slot is reused
         while let Some((from, to)) = self.next_move(wanted) {
             self.change_slot(from, to);

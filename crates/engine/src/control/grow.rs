@@ -89,9 +89,9 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) async fn grow(&self, growth: Growth) -> Result<(), ArrayError> {
         let _held = self.hold_writes().await?;
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        let Some(plan) = self.plan(Some(growth.component_bytes())).map_err(unwell)? else { return Ok(()) };
+        let Some(plan) = self.plan(Some(growth.component_bytes())).map_err(as_io_error)? else { return Ok(()) };
         if plan.bitmap.is_some() && !mutant!("growth-with-old-bits") {
-            self.metadata.let_go_of_bitmap().await.map_err(unwell)?;
+            self.metadata.let_go_of_bitmap().await.map_err(as_io_error)?;
         }
         for (device, planned) in &plan.planned {
             let mut superblock = device.superblock.borrow_mut();
@@ -104,14 +104,14 @@ impl<M: Member, C: Clock> Control<M, C> {
         if self.core.devices().len() != plan.planned.len() {
             return Err(ArrayError::new(ArrayErrorKind::Io, "a member failed, and the array did not grow"));
         }
-        self.tell_of_component(&plan, self.core.resync_offset(self.core.geometry().array_bytes())).await?;
-        self.begin_to_offer(plan.geometry);
+        self.publish_component(&plan, self.core.resync_offset(self.core.geometry().array_bytes())).await?;
+        self.offer_growth(plan.geometry);
         Ok(())
     }
 }
 
 /// Turns a refusal after the plan into an I/O error.
-pub(crate) fn unwell(refusal: Refusal) -> ArrayError {
+pub(crate) fn as_io_error(refusal: Refusal) -> ArrayError {
     ArrayError::new(ArrayErrorKind::Io, refusal.to_string())
 }
 
@@ -119,7 +119,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Blocks new writes, waits for those under way, and marks the array clean. Until then no write waits
     /// longer than another write takes. Afterwards the superblocks equal those of a stopped array.
     pub(crate) async fn hold_writes(&self) -> Result<Held<'_>, ArrayError> {
-        let inside = self.metadata.enter_to_change().map_err(unwell)?;
+        let inside = self.metadata.enter_to_change().map_err(as_io_error)?;
         let writes = self.core.locks.exclusive(0..mutant!("growth-amid-writes" => 0, else u64::MAX));
         self.data.gathering.close_all(); // coalesced writes go out
         let held = Held { _inside: inside, _writes: writes.await };
@@ -144,7 +144,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Err(Refusal::new(reason).of(&least.0.name).field("superblock.size"));
         }
         if component < now {
-            return Err(self.is_smaller(now, component));
+            return Err(self.shrink_refusal(now, component));
         }
         // A superblock behind the data has to move when its member was made longer, or it is not found again.
         let moves = |(device, _): &Planned<M>| device.superblock.borrow().is_left_behind(device.member.limits().bytes);
@@ -269,7 +269,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Publishes the new component size; the array agrees as far as `resync` says. The caller holds the
     /// metadata lock, and keeps writes off.
-    pub(crate) async fn tell_of_component(&self, plan: &Plan<M>, resync: Resync) -> Result<(), ArrayError> {
+    pub(crate) async fn publish_component(&self, plan: &Plan<M>, resync: Resync) -> Result<(), ArrayError> {
         for (device, planned) in &plan.planned {
             let mut superblock = device.superblock.borrow_mut();
             (superblock.component, superblock.resync) = (planned.component, resync);
@@ -281,13 +281,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         };
         match &plan.bitmap {
             None => self.metadata.publish().await,
-            Some(bitmap) => self.metadata.put_new_bitmap(bitmap, agreed).await.map_err(unwell),
+            Some(bitmap) => self.metadata.put_new_bitmap(bitmap, agreed).await.map_err(as_io_error),
         }
     }
 
     /// Offers the new size, once all members have it. `agreed` is cleared before the geometry changes: a
     /// resync that began in between would end at once, and call the whole array agreed.
-    fn begin_to_offer(&self, geometry: Geometry) {
+    fn offer_growth(&self, geometry: Geometry) {
         self.core.health.agreed_below.set(self.core.geometry().array_bytes());
         self.core.health.agreed.set(mutant!("growth-in-agreement"));
         self.core.geometries.grow(geometry);

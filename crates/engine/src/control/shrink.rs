@@ -10,7 +10,7 @@
 //! Facts: `update_size` in `drivers/md/md.c`, `raid5_resize`, `raid1_resize` and `raid10_resize`.
 
 use crate::control::Control;
-use crate::control::grow::{Growth, Plan, unwell};
+use crate::control::grow::{Growth, Plan, as_io_error};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::Member;
@@ -28,14 +28,14 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) async fn shrink(&self, shrinking: Growth) -> Result<(), ArrayError> {
         self.stop().await?;
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        let Some(plan) = self.plan_to_shrink(shrinking.component_bytes()).map_err(unwell)? else { return Ok(()) };
+        let Some(plan) = self.plan_to_shrink(shrinking.component_bytes()).map_err(as_io_error)? else { return Ok(()) };
         if plan.bitmap.is_some() {
-            self.metadata.let_go_of_bitmap().await.map_err(unwell)?;
+            self.metadata.let_go_of_bitmap().await.map_err(as_io_error)?;
         }
         if self.core.devices().len() != plan.planned.len() {
             return Err(ArrayError::new(ArrayErrorKind::Io, "a member failed, and the array did not shrink"));
         }
-        self.tell_of_component(&plan, Resync::Clean).await?;
+        self.publish_component(&plan, Resync::Clean).await?;
         self.core.geometries.grow(plan.geometry);
         Ok(())
     }
@@ -65,7 +65,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// The refusal to shrink an array when growth was asked for.
-    pub(crate) fn is_smaller(&self, now: Sectors, component: Sectors) -> Refusal {
+    pub(crate) fn shrink_refusal(&self, now: Sectors, component: Sectors) -> Refusal {
         let reason = format!("{} bytes of each member are in use, more than {}", now.bytes(), component.bytes());
         let refusal = Refusal::new(reason).field("superblock.size");
         let devices = self.core.devices();
