@@ -163,7 +163,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let mut warnings = Warnings::of(&geometry, &rescue, &missing);
         let (resync, agreed) = agreement(&geometry, &freshest, &rescue, &mut warnings, &options)
-            .map_err(|refusal| refusal.because(&whoever_is_missing(&geometry, &missing, &left_out)))?;
+            .map_err(|refusal| refusal.because(&missing_text(&geometry, &missing, &left_out)))?;
         let circumstances = Circumstances {
             freshest: &freshest,
             covered_bytes: match &geometry {
@@ -746,7 +746,7 @@ fn geometry<M: Member>(
             (0..freshest.raid_disks).map(Slot).filter(|slot| slots[slot.index()].is_none()).collect();
         let is = if missing.len() == 1 { "is" } else { "are" };
         let mut reason = format!("{} {is} missing, and this level has no redundancy", slots_text(&missing));
-        reason.push_str(&those_left_out(left_out));
+        reason.push_str(&left_out_text(left_out));
         return Err(Refusal::new(reason).advice(advice_for_too_few("give all members", &[], rescue)));
     }
     let mut shape = freshest.shape(&slots.iter().map(data_bytes).collect::<Vec<_>>());
@@ -791,7 +791,7 @@ fn too_few(
     spares: &[&str],
     rescue: &Rescue,
 ) -> Refusal {
-    let mut details = whoever_is_missing(geometry, missing, left_out);
+    let mut details = missing_text(geometry, missing, left_out);
     if let Some(note) = lost_roles::note(spares) {
         details.push_str(&format!("; {note}"));
     }
@@ -811,13 +811,13 @@ fn advice_for_too_few(first: &str, spares: &[&str], rescue: &Rescue) -> String {
 }
 
 /// Slots without a current member, and the candidates that were left out.
-fn whoever_is_missing(geometry: &Geometry, missing: &dyn Fn(Slot) -> bool, left_out: &[LeftOut]) -> String {
+fn missing_text(geometry: &Geometry, missing: &dyn Fn(Slot) -> bool, left_out: &[LeftOut]) -> String {
     let slots: Vec<String> =
         (0..geometry.slots()).filter(|&slot| missing(Slot(slot))).map(|slot| slot.to_string()).collect();
-    format!("of {} slots, missing: {}{}", geometry.slots(), slots.join(", "), those_left_out(left_out))
+    format!("of {} slots, missing: {}{}", geometry.slots(), slots.join(", "), left_out_text(left_out))
 }
 
-fn those_left_out(left_out: &[LeftOut]) -> String {
+fn left_out_text(left_out: &[LeftOut]) -> String {
     left_out.iter().map(|LeftOut { name, reason }| format!("; {name} was left out: {reason}")).collect()
 }
 
