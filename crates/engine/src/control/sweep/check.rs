@@ -66,14 +66,14 @@ type Solved<'a> = dyn Fn(usize, &[usize]) -> Option<Vec<u8>> + 'a;
 
 /// The result of comparing a window.
 #[derive(Default)]
-pub(super) struct Look {
+pub(super) struct Comparison {
     pub(super) suspects: Vec<Suspect>,
     pub(super) mismatch_cnt: u64,
     /// Blocks that all members gave and agree on: slot, component byte and contents.
     sound: Vec<(Slot, u64, Block)>,
 }
 
-impl Look {
+impl Comparison {
     /// Blocks that all members gave and agree on: slot, component byte and contents.
     pub(super) fn sound(&self) -> &[(Slot, u64, Block)] {
         &self.sound
@@ -85,27 +85,27 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(super) async fn scrub_window(&self, range: &Range<u64>) -> Result<Tally, ArrayError> {
         let action = self.scrub_action();
         let mut found = Findings::default();
-        let look = {
+        let comparison = {
             let _lock = self.keep_writes_off(range).await;
-            let look = self.look(range, ScrubAction::Check).await;
+            let comparison = self.compare(range, ScrubAction::Check).await;
             match action {
                 ScrubAction::Check if !mutant!("check-learns") => {
-                    found.counts.unknown = self.data.count_unknown(&look.sound).await
+                    found.counts.unknown = self.data.count_unknown(&comparison.sound).await
                 }
-                ScrubAction::Check => found.counts.learned = self.data.learn_parts(&look.sound).await,
+                ScrubAction::Check => found.counts.learned = self.data.learn_parts(&comparison.sound).await,
                 ScrubAction::Repair | ScrubAction::RepairParity => {
-                    found.counts.learned = self.data.learn_parts(&look.sound).await;
+                    found.counts.learned = self.data.learn_parts(&comparison.sound).await;
                 }
             }
-            look
+            comparison
         };
-        found.counts.mismatch_cnt = look.mismatch_cnt;
+        found.counts.mismatch_cnt = comparison.mismatch_cnt;
         match action {
             ScrubAction::Check => {
-                look.suspects.iter().for_each(|suspect| found.add(self.finding(suspect, Outcome::Left)));
+                comparison.suspects.iter().for_each(|suspect| found.add(self.finding(suspect, Outcome::Left)));
             }
             ScrubAction::Repair | ScrubAction::RepairParity => {
-                self.repair_rows(look.suspects, action, &mut found).await?;
+                self.repair_rows(comparison.suspects, action, &mut found).await?;
             }
         }
         Ok(Tally { compared: range.end - range.start, rewritten: 0, found })
@@ -138,8 +138,8 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Reads and judges a range of positions. When `action` repairs, the result includes the writes for that.
     /// The caller keeps writes off.
-    pub(super) async fn look(&self, range: &Range<u64>, action: ScrubAction) -> Look {
-        let mut look = Look::default();
+    pub(super) async fn compare(&self, range: &Range<u64>, action: ScrubAction) -> Comparison {
+        let mut comparison = Comparison::default();
         match self.core.geometry() {
             Geometry::Parity(parity) => {
                 let run = |slot| Run { slot: Slot(slot), range: range.clone() };
@@ -148,16 +148,16 @@ impl<M: Member, C: Clock> Control<M, C> {
                     match self.sound_stripe(parity, &stripe, &part, &runs) {
                         Some(blocks) if self.has_checksums() => {
                             let slots = roles(parity).map(|role| slot_of(&stripe, role));
-                            look.sound.extend(slots.zip(blocks).map(|(slot, block)| (slot, part.start, block)));
+                            comparison.sound.extend(slots.zip(blocks).map(|(slot, block)| (slot, part.start, block)));
                         }
                         Some(_) => {}
-                        None => self.look_at_stripe(parity, &stripe, &part, &runs, action, &mut look),
+                        None => self.judge_stripe(parity, &stripe, &part, &runs, action, &mut comparison),
                     }
                 }
             }
-            Geometry::Mapping(mapping) => self.look_at_copies(mapping, range, action, &mut look).await,
+            Geometry::Mapping(mapping) => self.compare_copies(mapping, range, action, &mut comparison).await,
         }
-        look
+        comparison
     }
 
     /// Reads all that can be read: of a failed transfer, smaller and smaller parts. No byte is read twice.
@@ -217,26 +217,32 @@ impl<M: Member, C: Clock> Control<M, C> {
         is_sound.then_some(blocks)
     }
 
-    fn look_at_stripe(
+    fn judge_stripe(
         &self,
         parity: &Parity,
         stripe: &Stripe,
         part: &Range<u64>,
         runs: &Runs,
         action: ScrubAction,
-        look: &mut Look,
+        comparison: &mut Comparison,
     ) {
         for at in (part.start..part.end).step_by(ROW_BYTES as usize) {
             let bytes = ROW_BYTES.min(part.end - at);
             let places = roles(parity).map(|role| (slot_of(stripe, role), at)).collect();
             let row = Row { stripe: Some(*stripe), at, bytes, places };
-            if !self.judge(row, runs, action, look) {
-                look.mismatch_cnt += ROW_BYTES / SECTOR_BYTES;
+            if !self.judge(row, runs, action, comparison) {
+                comparison.mismatch_cnt += ROW_BYTES / SECTOR_BYTES;
             }
         }
     }
 
-    async fn look_at_copies(&self, mapping: &Mapping, range: &Range<u64>, action: ScrubAction, look: &mut Look) {
+    async fn compare_copies(
+        &self,
+        mapping: &Mapping,
+        range: &Range<u64>,
+        action: ScrubAction,
+        comparison: &mut Comparison,
+    ) {
         let pieces: Vec<_> = mapping.pieces(ArrayByte(range.start), range.end - range.start).collect();
         let run = |(slot, at): (Slot, u64), bytes| Run { slot, range: at..at + bytes };
         let copies =
@@ -254,7 +260,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                     places: piece.copies.iter().map(|&(slot, start)| (slot, start.0 + (at - piece.at.0))).collect(),
                 };
                 let end = ends(at);
-                look.mismatch_cnt += self.look_at_unit(&row, at..end, &runs, action, look);
+                comparison.mismatch_cnt += self.compare_unit(&row, at..end, &runs, action, comparison);
                 at = end;
             }
         }
@@ -268,16 +274,16 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Compares one unit of copies; returns what it adds to md's count.
-    fn look_at_unit(
+    fn compare_unit(
         &self,
         row: &dyn Fn(u64, u64) -> Row,
         range: Range<u64>,
         runs: &Runs,
         action: ScrubAction,
-        look: &mut Look,
+        comparison: &mut Comparison,
     ) -> u64 {
         let whole = row(range.start, range.end);
-        let blocks = self.hear(&whole, runs);
+        let blocks = self.blocks_of(&whole, runs);
         let mut read = blocks.iter().flatten();
         let first = read.next();
         let different = read.filter(|block| first.is_none_or(|first| first[..] != block[..])).count() as u64;
@@ -290,17 +296,17 @@ impl<M: Member, C: Clock> Control<M, C> {
         let unlike = different + refuted.saturating_sub(u64::from(first.is_none()));
         if different == 0 && blocks.len() > 1 && blocks.iter().all(Option::is_some) && self.has_checksums() {
             let places = whole.places.iter().zip(blocks.into_iter().flatten());
-            look.sound.extend(places.map(|(&(slot, at), block)| (slot, at, block)));
+            comparison.sound.extend(places.map(|(&(slot, at), block)| (slot, at, block)));
         } else if different > 0 || blocks.iter().any(Option::is_none) {
             for at in (range.start..range.end).step_by(ROW_BYTES as usize) {
-                self.judge(row(at, range.end.min(at + ROW_BYTES)), runs, action, look);
+                self.judge(row(at, range.end.min(at + ROW_BYTES)), runs, action, comparison);
             }
         }
         unlike * (whole.bytes / SECTOR_BYTES)
     }
 
     /// The blocks read of each place of a row.
-    fn hear(&self, row: &Row, runs: &Runs) -> SmallVec<[Option<Block>; 8]> {
+    fn blocks_of(&self, row: &Row, runs: &Runs) -> SmallVec<[Option<Block>; 8]> {
         row.places.iter().map(|&(slot, at)| runs.get(slot, &(at..at + row.bytes))).collect()
     }
 
@@ -326,8 +332,8 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Judges a row. Returns whether it agrees as far as md would see; a block with a checksum mismatch does
     /// not.
-    fn judge(&self, row: Row, runs: &Runs, action: ScrubAction, look: &mut Look) -> bool {
-        let blocks = self.hear(&row, runs);
+    fn judge(&self, row: Row, runs: &Runs, action: ScrubAction, comparison: &mut Comparison) -> bool {
+        let blocks = self.blocks_of(&row, runs);
         let witnesses: SmallVec<[Witness<'_>; 32]> = row
             .places
             .iter()
@@ -356,7 +362,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             }
         };
         if verdict != Verdict::Sound {
-            look.suspects.push(Suspect { row, verdict, present, fixes });
+            comparison.suspects.push(Suspect { row, verdict, present, fixes });
         }
         agrees
     }

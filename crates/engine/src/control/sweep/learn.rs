@@ -146,8 +146,8 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Tally::default();
         }
         let _lock = self.keep_writes_off(range).await;
-        let look = self.look(range, ScrubAction::Check).await;
-        self.data.learn_parts(look.sound()).await;
+        let comparison = self.compare(range, ScrubAction::Check).await;
+        self.data.learn_parts(comparison.sound()).await;
         Tally::default()
     }
 }

@@ -58,7 +58,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let (first, last) = (&group[0].row, &group[group.len() - 1].row);
         let range = first.at..last.at + last.bytes;
         let _lock = self.keep_all_off(&range).await;
-        let again = self.look(&range, action).await.suspects;
+        let again = self.compare(&range, action).await.suspects;
         for gone in group.iter().filter(|before| again.iter().all(|suspect| suspect.row != before.row)) {
             found.add(self.finding(gone, Outcome::Gone));
         }
