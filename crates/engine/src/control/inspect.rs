@@ -28,7 +28,7 @@ pub struct Found {
 /// # Errors
 /// When there is no superblock, or none is valid: then the refusal names the field.
 pub async fn find_superblock<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<Found, Refusal> {
-    match look(name, member, pool).await {
+    match search(name, member, pool).await {
         (Some(found), _) => Ok(found),
         (None, Some(refusal)) => Err(refusal),
         (None, None) => Err(none(name, find_signature(name, member, pool).await.ok().flatten())),
@@ -59,7 +59,7 @@ pub(crate) async fn find_claim_of_md<M: Member>(
     member: &M,
     pool: &Pool,
 ) -> Result<Option<Superblock>, Refusal> {
-    match look(name, member, pool).await {
+    match search(name, member, pool).await {
         (Some(found), _) => Ok(Some(found.superblock)),
         (None, None) => Ok(None),
         (None, Some(refusal)) => Err(refusal.advice(
@@ -105,7 +105,7 @@ async fn find_signature<M: Member>(name: &str, member: &M, pool: &Pool) -> Resul
 }
 
 /// The superblock that counts, and the first error at any of the places.
-async fn look<M: Member>(name: &str, member: &M, pool: &Pool) -> (Option<Found>, Option<Refusal>) {
+async fn search<M: Member>(name: &str, member: &M, pool: &Pool) -> (Option<Found>, Option<Refusal>) {
     let member_bytes = member.limits().bytes;
     let mut found: Option<Found> = None;
     let mut refusal = None;
