@@ -314,7 +314,7 @@ pub(crate) async fn erase_superblocks<M: Member>(name: &str, member: &M, pool: &
     member.flush().await.map_err(failed)
 }
 
-/// Writes zeros where a superblock could not be read, and reads again: plan makes most bad sectors
+/// Writes zeros where a superblock could not be read, and reads again: writing makes most bad sectors
 /// readable.
 async fn rewritten<M: Member>(
     name: &str,

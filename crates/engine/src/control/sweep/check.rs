@@ -117,7 +117,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.core.locks.shared(covered).await
     }
 
-    /// Keeps everybody else off it.
+    /// Blocks all other reads and writes of a range of positions.
     pub(super) async fn keep_all_off(&self, range: &Range<u64>) -> RangeGuard<'_> {
         let covered = self.locked_by(range);
         self.core.locks.exclusive(covered).await
