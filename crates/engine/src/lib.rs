@@ -1,10 +1,19 @@
-//! The RAID engine: what an array does, over members and a clock that are
-//! given to it.
+//! The RAID engine: what an array does, over abstract members and an abstract clock.
 //!
-//! It owns the two seams [`Member`] and [`Clock`]. It knows no file, thread,
-//! runtime, clock or source of randomness: straight-line `async` code that
-//! runs on one thread and is driven by whoever polls it, real rings and virtual
-//! time alike.
+//! It defines the two seams [`Member`] and [`Clock`], which its users implement. It knows no file, thread,
+//! runtime, system clock or source of randomness. It is straight-line `async` code on one thread, and runs
+//! the same on real rings and in virtual time.
+//!
+//! The folders, from the bottom:
+//!
+//! * `base`: buffers, locks and signals, without RAID.
+//! * `seam`: what users implement or read.
+//! * `plan`: which reads and writes a request needs; pure.
+//! * `device`: one member in use.
+//! * `core`: what all parts share.
+//! * `data` serves requests, `metadata` writes superblocks and bitmap; neither calls the other.
+//! * `control`: everything else about an array.
+//! * `array`: the facade.
 #![deny(unsafe_code)] // allowed in `buffer` and `at_once`
 
 #[macro_use]

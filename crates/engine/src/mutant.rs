@@ -1,10 +1,10 @@
-//! Hooks for mutants: engines that are broken on purpose, each in one place, to show that the tests notice.
+//! Mutant hooks: engines that are broken on purpose, each in one place, to show that the tests notice.
 //!
-//! `mutant!("name")` is `false`, and costs nothing, unless the build sets `--cfg mutants`. Such a build holds all mutants, and
-//! the environment variable `MDSPACE_MUTANT` names the one that the process is. Each name occurs once in the engine.
-//! What each breaks, and what catches it, is listed in xtask/src/mutants/table.rs.
+//! `mutant!("name")` is `false`, and costs nothing, unless the build sets `--cfg mutants`. Such a build holds
+//! all mutants, and the environment variable `MDSPACE_MUTANT` selects the active one. Each name occurs once
+//! in the engine. xtask/src/mutants/table.rs lists what each mutant breaks, and which test catches it.
 
-/// Whether this process is the mutant of that name; or one of two values by that.
+/// Whether this process runs the named mutant; or one of two values by that.
 macro_rules! mutant {
     ($name:literal) => {
         cfg!(mutants) && $crate::mutant::is($name)
@@ -14,7 +14,7 @@ macro_rules! mutant {
     };
 }
 
-/// Whether the environment names this mutant.
+/// Whether the environment selects this mutant.
 #[cfg(mutants)]
 pub(crate) fn is(name: &str) -> bool {
     static MUTANT: std::sync::LazyLock<Option<String>> =
@@ -22,7 +22,7 @@ pub(crate) fn is(name: &str) -> bool {
     MUTANT.as_deref() == Some(name)
 }
 
-/// No build but the mutants' own asks the environment.
+/// Builds without `--cfg mutants` never read the environment.
 #[cfg(not(mutants))]
 pub(crate) const fn is(_name: &str) -> bool {
     false

@@ -1,4 +1,4 @@
-//! What a pool takes of the machine; apart from the crate, whose sources know no files.
+//! How much machine memory a pool takes. A test of its own, as the crate itself uses no files.
 
 use mdspace_engine::Pool;
 use mdspace_engine::buffer::ALIGNMENT;

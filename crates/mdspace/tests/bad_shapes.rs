@@ -142,14 +142,14 @@ fn unusable(field: &'static str) -> Answer {
     (2, vec![DAMAGED, field])
 }
 
-/// The superblock still belongs to an array.
+/// The superblock may still belong to an array.
 fn claimed(_: Shape) -> Answer {
     (2, vec![DAMAGED, "superblock.magic: belongs to an array already", "--force"])
 }
 
 /// The superblock may belong to an array.
 fn doubtful(field: &'static str) -> Answer {
-    (2, vec![DAMAGED, field, "it may be an array's all the same", "--force"])
+    (2, vec![DAMAGED, field, "it may still belong to an array", "--force"])
 }
 
 fn done(_: Shape) -> Answer {

@@ -245,7 +245,7 @@ fn an_array_with_a_successor_on_its_way_is_refused_by_the_successors_name() {
         member.write_all_at(superblock, 4096).expect("it can be written");
     }
     for asked in ["--size max", "--raid-devices 3"] {
-        refused(&here, &members, asked, &["new.img: is on the way to replace another member"]);
+        refused(&here, &members, asked, &["new.img: is replacing another member"]);
     }
 }
 

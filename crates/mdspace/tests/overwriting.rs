@@ -280,7 +280,7 @@ fn a_member_that_fails_while_an_array_is_made_is_not_well_and_what_was_changed_i
     let output = limited(&here, 4096, line).stdin(Stdio::null()).output().expect("bash starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    for words in ["error: long: write of", "; the array is not whole: ", "next: give another member", "--force"] {
+    for words in ["error: long: write of", "; the array is incomplete: ", "next: give another member", "--force"] {
         assert!(said.contains(words), "{said}");
     }
     assert!(here.contents(&["short"])[0].iter().any(|byte| *byte != 0), "the first member was written to");

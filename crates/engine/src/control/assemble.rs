@@ -1,16 +1,18 @@
-//! Makes an array of members, or says why not.
+//! Assembles an array from members, or says why not.
 //!
-//! The rules are md's: the freshest events win, a member more than one event
-//! behind is left out, the freshest superblock says who is what. Stricter than
-//! md where it would have to guess: members of the same age that disagree,
-//! strangers and duplicates are refused. Members that were used apart are left
-//! out (`split.rs`). Nothing is written here; the first write of the
-//! running array is what marks the members.
+//! The rules are md's. The freshest event count wins, a member more than one event behind is left out, and
+//! the freshest superblock decides every role. Where md would have to guess, this engine refuses: members of
+//! the same age that disagree, members of another array, and duplicates. Members that were used apart are
+//! left out ([`crate::control::split`]).
+//!
+//! Nothing is written here. The first write of the running array marks the members.
+//!
+//! Facts: `drivers/md/md.c` (`super_1_validate`, `analyze_sbs`), mdadm's `Assemble.c`.
 
 use crate::base::buffer::Pool;
 use crate::base::versioned::Growing;
 use crate::control::blocks::{check_blocks, largest_block, noted_block};
-use crate::control::forced::{Known, Rescue, slots_text};
+use crate::control::forced::{ForceCandidate, Rescue, slots_text};
 use crate::control::inspect::{Found, find_superblock, read_bad_blocks};
 use crate::control::split::Apart;
 use crate::control::{Control, Origin, forced, logs, lost_roles, split};
@@ -39,7 +41,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// What an array is assembled of.
+/// The members, and the bitmap file, that an array is assembled from.
 pub struct Offer<M> {
     /// Its members.
     pub members: Vec<Candidate<M>>,
@@ -47,44 +49,45 @@ pub struct Offer<M> {
     pub bitmap: Option<Candidate<M>>,
 }
 
-/// What its user allows and wants.
+/// Settings of an assembly.
 #[derive(Debug, Clone)]
 pub struct AssembleOptions {
-    /// Take what may have lost something, and say so: the fewest and least stale members that an array with too few current ones
-    /// can start with, as mdadm does; a parity array that is both dirty and degraded, where what the missing member held
-    /// may be wrong where a write was under way; an array whose write journal is lost, to be read.
+    /// Accept possible loss, and warn about it. Covers three cases: the fewest and least stale members that
+    /// an array with too few current ones can start with, as in mdadm; a dirty and degraded parity array,
+    /// where the missing member's data may be wrong where a write was under way; and an array whose write
+    /// journal is lost, for reading.
     pub force: bool,
     /// Never write to any member.
     pub read_only: bool,
-    /// Read what the members' bad-block logs say must not be read: for logs that tell of a fault that is no more, such as a
-    /// cable's. What is there may be old. Only with `read_only`, as a write would take the places for sound.
+    /// Read what the members' bad-block logs say must not be read, after a fault that is gone, such as a bad
+    /// cable. The data may be old. Only with `read_only`, as a write would treat the places as sound.
     pub ignore_bad_blocks: bool,
-    /// The layout of a RAID-0 of unequal members that does not say: 1 original, 2 alternate.
+    /// The layout of a RAID-0 of unequal members whose superblock gives none: 1 original, 2 alternate.
     pub raid0_layout: Option<u32>,
-    /// How the write-intent bitmap is kept.
+    /// The policy of the write-intent bitmap.
     pub bitmap: BitmapPolicy,
-    /// When checksums are asked, where the members keep them.
+    /// When checksums are verified, where the members have them.
     pub verify: Verify,
     /// The parity kernel; the best for this processor when `None`.
     pub kernel: Option<&'static parity::Kernel>,
-    /// The unit in which stripes that change in part are moved.
+    /// The unit in which partly written stripes are moved.
     pub stripe_size: StripeSize,
-    /// The most memory, in bytes, for old contents of stripes that are likely to be written again. When `None`, [`CACHE_BYTES`],
-    /// and none for members that are memory themselves.
+    /// The most memory, in bytes, for cached stripes that are likely to be written again. When `None`:
+    /// [`CACHE_BYTES`], or none for members that are memory themselves.
     pub cache_bytes: Option<usize>,
-    /// The most bytes of writes that may wait for others of their stripes.
+    /// The most bytes of writes that may wait for other writes of their stripes.
     pub gather_bytes: u64,
-    /// The most memory, in bytes, for what streams of a degraded array are about to read; 0 for no reading ahead.
+    /// The most memory, in bytes, for read-ahead of sequential streams on a degraded array; 0 turns it off.
     pub read_ahead_bytes: usize,
 }
 
-/// What [`AssembleOptions::read_ahead_bytes`] is by default.
+/// Default of [`AssembleOptions::read_ahead_bytes`].
 const READ_AHEAD_BYTES: usize = 32 << 20;
 
-/// What [`AssembleOptions::gather_bytes`] is by default.
+/// Default of [`AssembleOptions::gather_bytes`].
 const GATHER_BYTES: u64 = 64 << 20;
 
-/// What [`AssembleOptions::cache_bytes`] is by default, where it pays.
+/// Default of [`AssembleOptions::cache_bytes`], where a cache pays.
 pub const CACHE_BYTES: usize = 32 << 20;
 
 impl Default for AssembleOptions {
@@ -139,19 +142,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         clock: C,
     ) -> Result<Rc<Self>, Refusal> {
         let Offer { members, bitmap } = offer;
-        let mut offered = Vec::with_capacity(members.len());
-        for Candidate { name, member } in members {
-            let found = find_superblock(&name, &member, &pool).await?;
-            offered.push(Offered { name, member, found });
-        }
+        let mut offered = find_all(members, &pool).await?;
         catch_up(&mut offered);
         let mut election = elect(&offered)?;
         let surroundings = Surroundings::new(pool.clone());
         let freshest = offered[election.freshest].found.superblock.clone();
-        let journal = offered.iter().find(|offered| offered.found.superblock.own_role() == DeviceRole::Journal);
-        let journal = journal.map(|journal| &*journal.name);
         let freshest_name = offered[election.freshest].name.clone();
-        check_supported(&freshest_name, &freshest, journal, &options)?;
+        check_supported(&freshest_name, &freshest, journal_of(&offered), &options)?;
         let rescue = rescue(&offered, &mut election, &freshest, options.force);
         let (slots, spares, left_out) = seat(offered, &election, &freshest, &options, &pool, &surroundings).await?;
         let geometry = geometry(&freshest, &slots, &left_out, &rescue, &options)?;
@@ -166,18 +163,18 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let mut warnings = Warnings::of(&geometry, &rescue, &missing);
         let (resync, agreed) = agreement(&geometry, &freshest, &rescue, &mut warnings, &options)
-            .map_err(|refusal| refusal.because(&whoever_is_missing(&geometry, &missing, &left_out)))?;
-        let intent = if options.read_only {
-            None
-        } else {
-            let covered_bytes = geometry.sync_bytes();
-            let is_forced = !rescue.taken.is_empty();
-            let circumstances =
-                Circumstances { freshest: &freshest, covered_bytes, agreed, is_forced, policy: options.bitmap };
-            match bitmap {
-                Some(file) => Some(load_file(&circumstances, file, &pool).await?),
-                None => load(&circumstances, &slots, &spares, &pool).await?,
-            }
+            .map_err(|refusal| refusal.because(&missing_text(&geometry, &missing, &left_out)))?;
+        let circumstances = Circumstances {
+            freshest: &freshest,
+            covered_bytes: geometry.sync_bytes(),
+            agreed,
+            is_forced: !rescue.taken.is_empty(),
+            policy: options.bitmap,
+        };
+        let intent = match bitmap {
+            _ if options.read_only => None,
+            Some(file) => Some(load_file(&circumstances, file, &pool).await?),
+            None => load(&circumstances, &slots, &spares, &pool).await?,
         };
         let forced = !agreed && !options.read_only && {
             let needed = |range: Range<u64>| match &intent {
@@ -187,49 +184,68 @@ impl<M: Member, C: Clock> Control<M, C> {
             check_bad_blocks(&geometry, &slots, resync, &needed, &mut warnings, &options)?
         };
         if let Some(from) = doubtful_from(&geometry, freshest.resync, intent.as_ref()) {
-            slots.iter().flatten().filter_map(|device| device.successor()).for_each(|device| device.goes_back_to(from));
+            slots.iter().flatten().filter_map(|device| device.successor()).for_each(|device| device.revert_to(from));
         }
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
         let mut record = record(&freshest, resync, &slots, &spares);
         record.owed = record.owed.max(election.owed);
-        for (index, slot) in &rescue.taken {
-            record.set_role(election.numbers[*index].into(), DeviceRole::Active(*slot));
-            let device = slots[slot.index()].as_ref().expect("it was seated");
-            device.is_untold.set(true);
-            device.is_forced.set(true);
-        }
+        record_taken(&mut record, &rescue, &election, &slots);
         record.is_force_owed = options.force && !options.read_only && !warnings.texts.is_empty();
         if intent.is_none() && !mutant!("file-not-left-behind") {
-            // It may have been used with a bitmap in a file, which a round cut short has left one event ahead: that
-            // must not count any more once something is written that it does not know of.
+            // The array may have been used with a bitmap in a file, which an interrupted round has left one event
+            // ahead. That file must become stale once a write happens that it does not know of.
             record.owed = record.owed.max(ROUNDS_TO_LEAVE_BEHIND);
         }
-        let successors: Vec<_> = slots.iter().flatten().filter_map(|device| device.successor()).collect();
-        let devices = || slots.iter().flatten().chain(&spares).chain(&successors);
-        for device in devices() {
+        let devices = devices_of(&slots, &spares);
+        for device in &devices {
             device.find_checksums(&pool, clock.wall(), options.verify).await;
         }
-        let block_bytes = match devices().any(|device| device.checksums.get().is_some()) {
-            true => largest_block(devices().map(|device| &device.member)).max(BLOCK_BYTES),
-            false => largest_block(devices().map(|device| &device.member)),
-        };
-        let block_bytes =
-            block_bytes
-                .max(noted_block(&freshest).map_err(|reason| {
-                    Refusal::new(reason).of(&freshest_name).field("superblock.logical_block_size")
-                })?);
+        let block_bytes = block_bytes(&devices, &freshest)
+            .map_err(|reason| Refusal::new(reason).of(&freshest_name).field("superblock.logical_block_size"))?;
         let parties =
-            devices().map(|device| (&*device.name, device.member.limits(), device.superblock.borrow().clone()));
+            devices.iter().map(|device| (&*device.name, device.member.limits(), device.superblock.borrow().clone()));
         check_blocks(&geometry, block_bytes, parties, !options.read_only)?;
-        let agreed_below = agreed_below(&geometry, resync, block_bytes);
-        let cache_bytes = cache_bytes(&geometry, options.cache_bytes, devices().map(|device| device.member.limits()));
-        let optimal_bytes = devices().map(|device| device.member.limits().optimal_bytes).max().unwrap_or(0);
+        let forced_members = if rescue.taken.is_empty() { Vec::new() } else { rescue.forced };
+        let origin = Origin { left_out, forced: forced_members, warnings: warnings.texts };
+        let assembled = Assembled {
+            geometry,
+            slots,
+            spares,
+            surroundings,
+            resync,
+            agreed,
+            whole,
+            forced,
+            intent,
+            record,
+            block_bytes,
+            origin,
+        };
+        Ok(Self::start(assembled, &devices, &options, pool, clock))
+    }
+
+    /// Builds the running array.
+    fn start(
+        assembled: Assembled<M>,
+        devices: &[Rc<Device<M>>],
+        options: &AssembleOptions,
+        pool: Pool,
+        clock: C,
+    ) -> Rc<Self> {
+        let Assembled { geometry, block_bytes, .. } = assembled;
+        let limits = || devices.iter().map(|device| device.member.limits());
         let data_options = DataOptions {
             stripe_size: options.stripe_size,
-            cache_bytes,
+            cache_bytes: cache_bytes(&geometry, options.cache_bytes, limits()),
             gather_bytes: options.gather_bytes,
             read_ahead_bytes: options.read_ahead_bytes,
-            optimal_bytes: optimal_bytes.into(),
+            optimal_bytes: limits().map(|limits| limits.optimal_bytes).max().unwrap_or(0).into(),
+        };
+        let health = Health {
+            whole: Cell::new(assembled.whole),
+            agreed: Cell::new(assembled.agreed),
+            agreed_below: Cell::new(agreed_below(&geometry, assembled.resync, block_bytes)),
+            failed: RefCell::new(None),
         };
         let core = Rc::new(Core {
             geometries: Growing::new(geometry),
@@ -237,59 +253,112 @@ impl<M: Member, C: Clock> Control<M, C> {
                 kernel: options.kernel.unwrap_or_else(parity::Kernel::best),
                 read_only: options.read_only,
                 block_bytes,
-                forced,
+                forced: assembled.forced,
             },
             pool,
             clock,
             roster: Roster {
-                slots: RefCell::new(slots),
-                others: RefCell::new(spares),
+                slots: RefCell::new(assembled.slots),
+                others: RefCell::new(assembled.spares),
                 slot_changed: Default::default(),
             },
-            health: Health {
-                whole: Cell::new(whole),
-                agreed: Cell::new(agreed),
-                agreed_below: Cell::new(agreed_below),
-                failed: RefCell::new(None),
-            },
+            health,
             locks: Default::default(),
             gate: Default::default(),
             writers: Default::default(),
-            surroundings,
+            surroundings: assembled.surroundings,
             listener: Default::default(),
         });
-        let metadata = Rc::new(Metadata::new(core.clone(), record, intent));
+        let metadata = Rc::new(Metadata::new(core.clone(), assembled.record, assembled.intent));
         let data = Rc::new(DataPlane::new(core.clone(), metadata.clone(), &data_options));
-        let forced = if rescue.taken.is_empty() { Vec::new() } else { rescue.forced };
-        let origin = Origin { left_out, forced, warnings: warnings.texts };
-        Ok(Self::new(core, metadata, data, options.verify, origin))
+        Self::new(core, metadata, data, options.verify, assembled.origin)
     }
 }
 
-/// Memory for the stripe cache of an array with members of such limits, as [`AssembleOptions::cache_bytes`] has it.
+/// What assembly has decided.
+struct Assembled<M: Member> {
+    geometry: Geometry,
+    slots: Vec<Option<Rc<Device<M>>>>,
+    spares: Vec<Rc<Device<M>>>,
+    surroundings: Rc<Surroundings>,
+    resync: Resync,
+    agreed: bool,
+    whole: bool,
+    /// [`ArrayInfo::forced`].
+    forced: bool,
+    intent: Option<Intent<M>>,
+    record: Record,
+    block_bytes: u64,
+    origin: Origin,
+}
+
+/// Finds the superblock of each candidate.
+async fn find_all<M: Member>(members: Vec<Candidate<M>>, pool: &Pool) -> Result<Vec<Offered<M>>, Refusal> {
+    let mut offered = Vec::with_capacity(members.len());
+    for Candidate { name, member } in members {
+        let found = find_superblock(&name, &member, pool).await?;
+        offered.push(Offered { name, member, found });
+    }
+    Ok(offered)
+}
+
+/// The candidate that calls itself the write journal.
+fn journal_of<M>(offered: &[Offered<M>]) -> Option<&str> {
+    let journal = offered.iter().find(|offered| offered.found.superblock.own_role() == DeviceRole::Journal);
+    journal.map(|journal| &*journal.name)
+}
+
+/// Gives the members that `--force` takes their roles, and marks them.
+fn record_taken<M: Member>(record: &mut Record, rescue: &Rescue, election: &Election, slots: &[Option<Rc<Device<M>>>]) {
+    for (index, slot) in &rescue.taken {
+        record.set_role(election.numbers[*index].into(), DeviceRole::Active(*slot));
+        let device = slots[slot.index()].as_ref().expect("a taken member is seated");
+        device.is_untold.set(true);
+        device.is_forced.set(true);
+    }
+}
+
+/// All devices: by slot, then spares, then successors.
+fn devices_of<M: Member>(slots: &[Option<Rc<Device<M>>>], spares: &[Rc<Device<M>>]) -> Vec<Rc<Device<M>>> {
+    let successors = slots.iter().flatten().filter_map(|device| device.successor());
+    slots.iter().flatten().chain(spares).cloned().chain(successors).collect()
+}
+
+/// The unit of the array's transfers: the largest block of any member, of the checksums, and of the superblock.
+///
+/// # Errors
+/// A size in the superblock that no device has.
+fn block_bytes<M: Member>(devices: &[Rc<Device<M>>], freshest: &Superblock) -> Result<u64, String> {
+    let largest = largest_block(devices.iter().map(|device| &device.member));
+    let has_checksums = devices.iter().any(|device| device.checksums.get().is_some());
+    Ok(largest.max(if has_checksums { BLOCK_BYTES } else { 0 }).max(noted_block(freshest)?))
+}
+
+/// Memory for the stripe cache, as [`AssembleOptions::cache_bytes`] defines it.
 fn cache_bytes<'a>(geometry: &Geometry, wanted: Option<usize>, mut members: impl Iterator<Item = &'a Limits>) -> usize {
-    // Its rows are whole pages of a chunk.
+    // The cache's rows are whole pages of a chunk.
     let has_rows = matches!(geometry, Geometry::Parity(p) if p.chunk_bytes().is_multiple_of(PAGE_BYTES as u64));
     let pays = members.any(|limits| !limits.synchronous);
     let wanted = wanted.unwrap_or(if pays { CACHE_BYTES } else { 0 });
     if has_rows { wanted } else { 0 }
 }
 
-/// What the members' superblocks amount to.
+/// The result of comparing the members' superblocks.
 struct Election {
-    /// Index of the candidate whose word counts.
+    /// Index of the candidate whose superblock counts.
     freshest: usize,
-    /// For each candidate: what it is, or why it is left out.
+    /// For each candidate: its role, or why it is left out.
     seats: Vec<Result<DeviceRole, String>>,
-    /// Rounds until nobody who calls itself active and is not would be taken for it.
+    /// Superblock rounds until every member that wrongly calls itself active is stale.
     owed: u32,
     /// For each candidate: its device number.
     numbers: Vec<u16>,
 }
 
-/// The candidate whose word counts: the newest; of several that with which most are of one shape, so that it is the odd one that is
-/// refused by name; and of these that whom most of its age call active. One that was told first that it
-/// takes another's place, and failed, is called faulty by those who were told next, under the same number.
+/// The candidate whose superblock counts. The order of criteria: newest events; then the shape that most
+/// candidates share, so that the odd one is refused by name; then the support of most candidates of the same
+/// events, which call it active. A member that was told first of its new slot, and then failed, is called
+/// faulty by the members told next, under the same number.
 fn freshest<M>(offered: &[Offered<M>]) -> Option<usize> {
     let superblock = |index: usize| &offered[index].found.superblock;
     let supporters = |index: usize| {
@@ -309,8 +378,8 @@ fn freshest<M>(offered: &[Offered<M>]) -> Option<usize> {
         .max_by_key(|&index| (superblock(index).events, alike(index), supporters(index), std::cmp::Reverse(index)))
 }
 
-/// Members that a growth cut short left an event behind know of it from here on: the kernel, too, goes by the freshest.
-/// The round that brings them level writes it down.
+/// Gives the new size to members that an interrupted growth left one event behind, as the kernel goes by the
+/// freshest too. The round that catches them up writes it.
 fn catch_up<M: Member>(offered: &mut [Offered<M>]) {
     let Some(best) = freshest(offered).map(|index| offered[index].found.superblock.clone()) else { return };
     for Offered { member, found, .. } in offered {
@@ -332,7 +401,7 @@ fn elect<M: Member>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
     let first = &offered[first.expect("there are some")];
     for (index, candidate) in offered.iter().enumerate() {
         if superblock(index).set_uuid != first.found.superblock.set_uuid {
-            let reason = format!("a stranger: it belongs to another array than {}", first.name);
+            let reason = format!("belongs to another array than {}", first.name);
             return Err(Refusal::new(reason).of(&candidate.name).field("superblock.set_uuid"));
         }
         let twin = offered[..index].iter().find(|other| {
@@ -348,7 +417,7 @@ fn elect<M: Member>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
     let best = superblock(freshest);
     let everyone = offered.iter().map(|candidate| (&*candidate.name, &candidate.found.superblock));
     lost_roles::check(everyone, (&offered[freshest].name, best))?;
-    // One that was removed may know of all events but the last, and its number belong to another since.
+    // A removed member may be only one event behind, and its number may belong to another member since.
     let heir_of = |own: &Superblock| {
         offered.iter().find(|other| {
             let other = &other.found.superblock;
@@ -365,7 +434,8 @@ fn elect<M: Member>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
         },
     });
     let seats = seats.collect::<Result<Vec<_>, _>>()?;
-    // Older kernels believe one that is an event behind; and a member may be ahead that was told first of a place.
+    // Older kernels accept a member that is one event behind. And a member may be ahead, if its superblock
+    // was written first.
     let is_active = |role: &DeviceRole| matches!(role, DeviceRole::Active(_));
     let left = |(candidate, seat): (&Offered<M>, &Result<DeviceRole, String>)| {
         let own = &candidate.found.superblock;
@@ -377,12 +447,12 @@ fn elect<M: Member>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
     Ok(Election { freshest, seats, owed: owed.try_into().unwrap_or(ROUNDS_TO_LEAVE_BEHIND), numbers })
 }
 
-/// What `--force` can do for the array; with `force`, the members that it takes are seated. Those that would help and are not
-/// taken get the reason for that.
+/// Finds what `--force` can do for the array. With `force`, the members that it takes are seated. Members
+/// that would help but are not taken get the reason for that.
 fn rescue<M>(offered: &[Offered<M>], election: &mut Election, best: &Superblock, force: bool) -> Rescue {
     let known = |(candidate, seat): (_, &Result<DeviceRole, String>)| {
         let Offered { name, found, .. }: &Offered<M> = candidate;
-        Known { name, superblock: &found.superblock, seat: seat.as_ref().ok().copied() }
+        ForceCandidate { name, superblock: &found.superblock, seat: seat.as_ref().ok().copied() }
     };
     let known: Vec<_> = offered.iter().zip(&election.seats).map(known).collect();
     let mut rescue = forced::rescue(&known, best);
@@ -400,7 +470,7 @@ fn rescue<M>(offered: &[Offered<M>], election: &mut Election, best: &Superblock,
     rescue
 }
 
-/// What the user has accepted by `--force`, for people.
+/// What the user has accepted by `--force`, in words.
 struct Warnings {
     texts: Vec<String>,
     /// Slots without a current member.
@@ -415,9 +485,10 @@ impl Warnings {
     }
 }
 
-/// Whether a member takes part by its own word alone because it was told of that before the others, and failed, or the power
-/// did: what they were told next has the same number. Members that were used apart call each other faulty; a
-/// spare, which takes no part in anything, nobody calls so, and then whom it calls active is asked about.
+/// Whether a member is active by its own superblock alone because its superblock was written first, and then
+/// a failure or power loss stopped the round. The superblocks written next have the same events. Members that
+/// were used apart call each other faulty. No member calls a spare faulty, since it takes part in nothing; so
+/// for a spare the members that it calls active decide.
 fn was_told_first(own: &Superblock, best: &Superblock) -> bool {
     let is_active = |role: &DeviceRole| matches!(role, DeviceRole::Active(_));
     let is_active_to_own = |(number, _): (usize, &DeviceRole)| own.roles.get(number).is_some_and(is_active);
@@ -431,18 +502,19 @@ fn was_told_first(own: &Superblock, best: &Superblock) -> bool {
     !is_active(&best.role(own.device_number)) && are_together
 }
 
-/// Whether a candidate is a spare by its own word and the array's, and has room for what the array keeps on members since.
+/// Whether a candidate is a spare by its own superblock and the array's, with room for the array's current
+/// bitmap.
 fn is_spare_of<M: Member>(Offered { member, found, .. }: &Offered<M>, best: &Superblock) -> bool {
     let own = &found.superblock;
     let is_called_so = own.own_role() == DeviceRole::Spare && best.role(own.device_number) == DeviceRole::Spare;
     is_called_so && difference(own, best).is_none() && own.with_bitmap(best.bitmap, member.limits().bytes).is_ok()
 }
 
-/// What one candidate is, going by the freshest superblock.
+/// The role of one candidate, by the freshest superblock.
 fn seat_of<M: Member>(candidate: &Offered<M>, best: &Superblock) -> Result<Result<DeviceRole, String>, Refusal> {
     let own = &candidate.found.superblock;
     if is_spare_of(candidate, best) {
-        return Ok(Ok(DeviceRole::Spare)); // nothing of it can be old, so md does not ask for its events either
+        return Ok(Ok(DeviceRole::Spare)); // its data cannot be stale, so md ignores its events too
     }
     let broken = mutant!("stale-member-taken");
     if best.events.saturating_sub(own.events) > 1 && !broken {
@@ -462,14 +534,14 @@ fn seat_of<M: Member>(candidate: &Offered<M>, best: &Superblock) -> Result<Resul
     }
     Ok(match role {
         DeviceRole::Faulty => Err("the other members call it faulty".to_owned()),
-        // Its slot was given to it, but it was not told how much of its data is current.
+        // The slot was given to it, but its superblock does not say yet how much of its data is current.
         DeviceRole::Active(_) if own.own_role() == DeviceRole::Spare => Ok(DeviceRole::Spare),
         DeviceRole::Active(_) if own.own_role() != role => Err("it was about to become active".to_owned()),
         role => Ok(role),
     })
 }
 
-/// The first field of those in which all members must be equal, and these two are not.
+/// The first field that must be equal on all members, and differs between these two.
 pub(crate) fn difference(own: &Superblock, other: &Superblock) -> Option<&'static str> {
     let same = [
         ("superblock.ctime", own.created == other.created),
@@ -483,10 +555,10 @@ pub(crate) fn difference(own: &Superblock, other: &Superblock) -> Option<&'stati
     same.iter().find(|(_, same)| !same).map(|(field, _)| *field)
 }
 
-/// More changes than a member ever sees; leaves room to count on.
+/// More changes than any member ever sees; leaves room to count on.
 const EVENTS_MAX: u64 = u64::MAX / 2;
 
-/// What this engine does not serve, or only reads.
+/// Refuses features that this engine does not support, or only reads.
 fn check_supported(
     name: &str,
     superblock: &Superblock,
@@ -523,7 +595,7 @@ fn check_supported(
     if !superblock.disk_errors.is_empty() && !options.read_only {
         return refuse(
             "superblock.dev_roles",
-            "a NAS has set the flag \"disk error\" of a member, and the kernel's md does not take one that has it",
+            "a NAS has set the flag \"disk error\" of a member, and the kernel's md refuses such a member",
             "copy what it holds with `mdspace read`, or serve it --read-only",
         );
     }
@@ -537,7 +609,7 @@ fn check_supported(
     if superblock.ppl.is_some() && !options.read_only {
         return refuse(
             "superblock.feature_map",
-            "the array has a partial parity log, which this engine does not keep up",
+            "the array has a partial parity log, which this engine does not maintain",
             "serve it --read-only, or let md change it: mdadm --grow --consistency-policy=resync",
         );
     }
@@ -579,22 +651,13 @@ async fn seat<M: Member>(
         };
         match role {
             DeviceRole::Active(slot) => {
-                let state = match superblock.recovery_offset {
-                    _ if superblock.recovery_from_bitmap => DeviceState::Recovering { current: 0 },
-                    Some(offset) => DeviceState::Recovering {
-                        current: offset.checked_bytes().ok_or_else(|| {
-                            let reason = format!("{} sectors are beyond any member", offset.0);
-                            Refusal::new(reason).of(&name).field("superblock.recovery_offset")
-                        })?,
-                    },
-                    None => DeviceState::InSync,
-                };
+                let state = state_of(&name, &superblock)?;
                 let seat = slots.get_mut(slot.index()).ok_or_else(|| {
                     let reason = format!("slot {slot} of an array of {}", freshest.raid_disks);
                     Refusal::new(reason).of(&name).field("superblock.dev_roles")
                 })?;
                 if superblock.replacement {
-                    // One that has everything has yet to take its place.
+                    // A complete successor has yet to take over its slot.
                     let state = if state == DeviceState::InSync {
                         DeviceState::Recovering { current: superblock.component.bytes() }
                     } else {
@@ -605,7 +668,7 @@ async fn seat<M: Member>(
                     continue;
                 }
                 if let Some(other) = seat {
-                    let reason = format!("slot {slot} is {}'s already", other.name);
+                    let reason = format!("slot {slot} already belongs to {}", other.name);
                     return Err(Refusal::new(reason).of(&name).field("superblock.dev_roles"));
                 }
                 *seat = Some(Rc::new(Device::new(name, member, superblock, place, state, bad, surroundings.clone())));
@@ -622,6 +685,30 @@ async fn seat<M: Member>(
             DeviceRole::Faulty => unreachable!("faulty members were left out"),
         }
     }
+    seat_successors(&mut slots, successors)?;
+    Ok((slots, spares, left_out))
+}
+
+/// The state of an active member, by its superblock.
+fn state_of(name: &str, superblock: &Superblock) -> Result<DeviceState, Refusal> {
+    match superblock.recovery_offset {
+        _ if superblock.recovery_from_bitmap => Ok(DeviceState::Recovering { current: 0 }),
+        Some(offset) => match offset.checked_bytes() {
+            Some(current) => Ok(DeviceState::Recovering { current }),
+            None => {
+                let reason = format!("{} sectors are beyond any member", offset.0);
+                Err(Refusal::new(reason).of(name).field("superblock.recovery_offset"))
+            }
+        },
+        None => Ok(DeviceState::InSync),
+    }
+}
+
+/// Puts successors beside the members that they replace, or into empty slots.
+fn seat_successors<M: Member>(
+    slots: &mut [Option<Rc<Device<M>>>],
+    successors: Vec<(Slot, Rc<Device<M>>)>,
+) -> Result<(), Refusal> {
     for (slot, successor) in successors {
         match &mut slots[slot.index()] {
             Some(old) if old.successor().is_none() => drop(old.successor.replace(Some(successor))),
@@ -629,7 +716,7 @@ async fn seat<M: Member>(
                 let reason = format!("slot {slot} has a replacement already");
                 return Err(Refusal::new(reason).of(&successor.name).field("superblock.dev_roles"));
             }
-            // The member that it was to replace is gone: it goes on from where it is.
+            // The member to be replaced is gone: the successor goes on from where it is.
             seat @ None => {
                 successor.superblock.borrow_mut().replacement = false;
                 if successor.superblock.borrow().recovery_offset.is_none() {
@@ -639,7 +726,7 @@ async fn seat<M: Member>(
             }
         }
     }
-    Ok((slots, spares, left_out))
+    Ok(())
 }
 
 fn geometry<M: Member>(
@@ -656,7 +743,7 @@ fn geometry<M: Member>(
             (0..freshest.raid_disks).map(Slot).filter(|slot| slots[slot.index()].is_none()).collect();
         let is = if missing.len() == 1 { "is" } else { "are" };
         let mut reason = format!("{} {is} missing, and this level has no redundancy", slots_text(&missing));
-        reason.push_str(&those_left_out(left_out));
+        reason.push_str(&left_out_text(left_out));
         return Err(Refusal::new(reason).advice(advice_for_too_few("give all members", &[], rescue)));
     }
     let mut shape = freshest.shape(&slots.iter().map(data_bytes).collect::<Vec<_>>());
@@ -701,7 +788,7 @@ fn too_few(
     spares: &[&str],
     rescue: &Rescue,
 ) -> Refusal {
-    let mut details = whoever_is_missing(geometry, missing, left_out);
+    let mut details = missing_text(geometry, missing, left_out);
     if let Some(note) = lost_roles::note(spares) {
         details.push_str(&format!("; {note}"));
     }
@@ -720,19 +807,19 @@ fn advice_for_too_few(first: &str, spares: &[&str], rescue: &Rescue) -> String {
     }
 }
 
-/// Slots without a current member, and who was not taken for one.
-fn whoever_is_missing(geometry: &Geometry, missing: &dyn Fn(Slot) -> bool, left_out: &[LeftOut]) -> String {
+/// Slots without a current member, and the candidates that were left out.
+fn missing_text(geometry: &Geometry, missing: &dyn Fn(Slot) -> bool, left_out: &[LeftOut]) -> String {
     let slots: Vec<String> =
         (0..geometry.slots()).filter(|&slot| missing(Slot(slot))).map(|slot| slot.to_string()).collect();
-    format!("of {} slots, missing: {}{}", geometry.slots(), slots.join(", "), those_left_out(left_out))
+    format!("of {} slots, missing: {}{}", geometry.slots(), slots.join(", "), left_out_text(left_out))
 }
 
-fn those_left_out(left_out: &[LeftOut]) -> String {
+fn left_out_text(left_out: &[LeftOut]) -> String {
     left_out.iter().map(|LeftOut { name, reason }| format!("; {name} was left out: {reason}")).collect()
 }
 
-/// Whether parity and copies can be relied on, and what the array goes back to
-/// saying of that when it is stopped.
+/// Whether parity and copies can be trusted, and the resync position that the array returns to when it is
+/// stopped.
 fn agreement(
     geometry: &Geometry,
     freshest: &Superblock,
@@ -743,7 +830,7 @@ fn agreement(
     if freshest.journal {
         warnings.texts.push(logs::JOURNAL_WARNING.to_owned());
     }
-    // Their superblocks say clean while the journal is in use, too.
+    // With a journal, superblocks say clean while the array is in use.
     let resync = if freshest.journal { Resync::From(Sectors(0)) } else { freshest.resync };
     let is_degraded = !warnings.missing.is_empty();
     match geometry {
@@ -766,15 +853,15 @@ fn agreement(
         }
         Geometry::Parity(_) => Err(Refusal::new(
             "the array is dirty and degraded: where a write was under way when it stopped, \
-             what the missing member held would come out wrong (the write hole)",
+             the missing member's data would be reconstructed wrong (the write hole)",
         )
         .field("superblock.resync_offset")
         .advice("give a current member for each slot, or accept that with --force")),
     }
 }
 
-/// Where a member has bad blocks and parity may be wrong, the array is dirty and degraded: true when its
-/// user has accepted that. `needed` says whether any of a range of components may be in disagreement.
+/// An array with bad blocks where parity may be wrong is dirty and degraded there: true when the user has
+/// accepted that. `needed` says whether any of a component range may disagree.
 fn check_bad_blocks<M: Member>(
     geometry: &Geometry,
     slots: &[Option<Rc<Device<M>>>],
@@ -791,7 +878,7 @@ fn check_bad_blocks<M: Member>(
         let Some(range) = doubtful.find(|range| range.start < range.end && needed(range.clone())) else { continue };
         if options.force {
             warnings.texts.push(format!(
-                "the array is dirty and degraded: where a write was under way when it stopped, what belongs into the bad \
+                "the array is dirty and degraded: where a write was under way when it stopped, the data in the bad \
                  blocks of {} may be wrong (the write hole)",
                 device.name
             ));
@@ -799,7 +886,7 @@ fn check_bad_blocks<M: Member>(
         }
         let reason = format!(
             "the array is dirty and degraded: this member has bad blocks at byte {} of its data; where a write was \
-             under way when the array stopped, what belongs there would come out wrong (the write hole)",
+             under way when the array stopped, the data there would be reconstructed wrong (the write hole)",
             range.start
         );
         return Err(Refusal::new(reason).of(&device.name).field("bad-block log").advice("accept that with --force"));
@@ -807,8 +894,8 @@ fn check_bad_blocks<M: Member>(
     Ok(false)
 }
 
-/// The byte of the array below which all is in agreement, by a resync's checkpoint: down to a whole block, as md stops at
-/// any sector.
+/// The array byte below which all is in agreement, by a resync's checkpoint. It is rounded down to a whole
+/// block, as md stops at any sector.
 fn agreed_below(geometry: &Geometry, resync: Resync, block_bytes: u64) -> u64 {
     let Resync::From(sectors) = resync else { return geometry.array_bytes() };
     let position = sectors.checked_bytes().unwrap_or(u64::MAX);
@@ -820,12 +907,12 @@ fn agreed_below(geometry: &Geometry, resync: Resync, block_bytes: u64) -> u64 {
     }
 }
 
-/// The component's byte from which on a write may have been under way when the array stopped, so that a successor may
-/// not hold what its member does: only a recovery compares them. `None` after a clean stop.
+/// The component byte from which on a write may have been under way when the array stopped. From there a
+/// successor may differ from its member, and only a recovery compares the two. `None` after a clean stop.
 fn doubtful_from<M: Member>(geometry: &Geometry, resync: Resync, intent: Option<&Intent<M>>) -> Option<u64> {
     let Resync::From(sectors) = resync else { return None };
     if geometry.level() == Level::Raid10 {
-        return Some(0); // its positions, and its bits, are the array's
+        return Some(0); // positions and bitmap bits of RAID-10 are array bytes
     }
     let covered = geometry.used_bytes(Slot(0));
     match intent {
@@ -834,17 +921,16 @@ fn doubtful_from<M: Member>(geometry: &Geometry, resync: Resync, intent: Option<
     }
 }
 
-/// The record to go on from. Devices that are not here are called faulty from
-/// the next change on, so that they are known to be behind when they return.
+/// The record to continue from. Absent devices become faulty with the next change, so that they are stale
+/// when they return.
 fn record<M: Member>(
     freshest: &Superblock,
     resync: Resync,
     slots: &[Option<Rc<Device<M>>>],
     spares: &[Rc<Device<M>>],
 ) -> Record {
-    let successors: Vec<_> = slots.iter().flatten().filter_map(|device| device.successor()).collect();
-    let all = || slots.iter().flatten().chain(spares).chain(&successors);
-    let here: Vec<_> = all().map(|device| device.superblock.borrow().device_number).collect();
+    let devices = devices_of(slots, spares);
+    let here: Vec<_> = devices.iter().map(|device| device.superblock.borrow().device_number).collect();
     let mut roles = freshest.roles.clone();
     let mut owed = 0;
     for (number, role) in roles.iter_mut().enumerate() {
@@ -855,13 +941,13 @@ fn record<M: Member>(
         }
     }
     for spare in spares {
-        // Even one that was about to get a slot when the power went.
+        // This includes a spare that was about to take a slot when the power failed.
         if let Some(role) = roles.get_mut(usize::from(spare.superblock.borrow().device_number.0)) {
             *role = DeviceRole::Spare;
         }
     }
     let is_behind = |device: &Rc<Device<M>>| device.superblock.borrow().events < freshest.events;
-    let uneven = all().any(is_behind);
+    let uneven = devices.iter().any(is_behind);
     let said = || Said { resync: freshest.resync, roles: freshest.roles.clone(), bitmap: freshest.bitmap };
     let uneven = (uneven && !mutant!("uneven-events-grow")).then(said);
     Record {

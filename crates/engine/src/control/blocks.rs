@@ -1,10 +1,12 @@
-//! Whether an array's parts fall on the logical blocks of its members, so that
-//! every transfer can be made in whole ones.
+//! Checks that an array's parts fall on the logical blocks of its members, so that every transfer is of whole
+//! blocks.
 //!
-//! An image made on 512-byte blocks may come to lie on a device of 4096. Then
-//! data that begins or ends within a block cannot be written without what
-//! shares the block, and a superblock that shares one with the bitmap would
-//! overwrite it. Such arrays are refused.
+//! An image made on 512-byte blocks may be moved to a device with blocks of 4096 bytes. Data that begins or
+//! ends within a block then needs a read-modify-write of the block, and a superblock that shares a block with
+//! the bitmap would overwrite it. Such arrays are refused.
+//!
+//! It is pure: sizes in, a refusal out. Facts: the members' limits, and `logical_block_size` of the
+//! superblock (Linux 6.19).
 
 use crate::seam::error::Refusal;
 use crate::seam::member::{Limits, Member};
@@ -14,15 +16,15 @@ use format::superblock::{PLACE_BYTES, Superblock};
 /// A member's name, limits and superblock.
 pub(crate) type Party<'a> = (&'a str, &'a Limits, Superblock);
 
-/// The unit of all transfers of data: the largest logical block of any member.
+/// The unit of all data transfers: the largest logical block of any member.
 pub(crate) fn largest_block<'a, M: Member>(members: impl Iterator<Item = &'a M>) -> u64 {
     members.map(|member| u64::from(member.limits().logical_block_bytes)).max().unwrap_or(512).max(512)
 }
 
-/// The logical block of the array as its superblock notes it, in bytes; 1 where it does not.
+/// The array's logical block as its superblock gives it, in bytes; 1 where it gives none.
 ///
 /// # Errors
-/// A size that no device has: Linux 6.19 takes powers of two from 512 bytes to a page.
+/// A size that Linux refuses: it takes powers of two from 512 bytes to a page.
 pub(crate) fn noted_block(superblock: &Superblock) -> Result<u64, String> {
     match superblock.logical_block_bytes {
         0 => Ok(1),
@@ -31,8 +33,8 @@ pub(crate) fn noted_block(superblock: &Superblock) -> Result<u64, String> {
     }
 }
 
-/// Refuses what does not fall on `block_bytes`, the largest block; of
-/// metadata, on the member's own. Metadata counts only when it is to be written.
+/// Refuses data that does not fall on `block_bytes`, the largest block, and metadata that does not fall on
+/// the member's own. Metadata is checked only when it will be written.
 pub(crate) fn check_blocks<'a>(
     geometry: &Geometry,
     block_bytes: u64,
@@ -65,7 +67,7 @@ pub(crate) fn check_blocks<'a>(
     Ok(())
 }
 
-/// Where the array's data passes from one member to the next.
+/// The unit after which the array's data goes on at the next member.
 fn joint(superblock: &Superblock) -> u64 {
     let chunk = superblock.chunk.bytes();
     match superblock.level {

@@ -1,4 +1,6 @@
-//! What an array does with its members' checksums as a whole.
+//! What concerns the checksums of an array as a whole: adding them, settings, status, and closing regions.
+//!
+//! The checksums of one member, and their format on disk, are in [`crate::device::checksums`].
 
 use crate::base::join::join_all;
 use crate::control::Control;
@@ -19,17 +21,18 @@ use std::rc::Rc;
 pub struct ChecksumStatus {
     /// Members that keep them.
     pub members: u16,
-    /// Of these, on how many they counted when the array was started: nobody had written without them.
+    /// Members whose checksums were valid when the array was started: no other software had written without
+    /// them.
     pub current: u16,
-    /// When they are asked: `always`, or `scrub` for sweeps alone.
+    /// When they are verified: `always`, or `scrub` for sweeps alone.
     pub verify: &'static str,
-    /// Blocks that were found wrong since the array was started, each counted once until it is written again.
+    /// Blocks with a checksum mismatch since the array was started, each counted once until it is rewritten.
     pub wrong: u64,
-    /// Bytes of these members that no checksum is known of: what is read there is not verified. Learned beside the requests,
-    /// where the members agree.
+    /// Bytes of these members without a known checksum: reads there are not verified. They are learned in the
+    /// background, where the members agree.
     pub unknown_bytes: u64,
-    /// Bytes of which it is not known yet whether a checksum is: their pages of the table were not looked at since the array
-    /// was started.
+    /// Bytes whose table pages were not read since the array was started, so that it is not known whether
+    /// they have checksums.
     pub uncounted_bytes: u64,
 }
 
@@ -84,7 +87,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 }
 
-/// Where a failure to close regions is said to be.
+/// The place reported for a failure to close regions.
 const PLACE: (MemberByte, u64) = (MemberByte(0), 0);
 
 impl<M: Member, C: Clock> Control<M, C> {
@@ -102,7 +105,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         (!kept.is_empty()).then_some(status)
     }
 
-    /// Where there is room for checksums on a device that has none.
+    /// Finds the room for checksums on a device without any.
     async fn room_on(&self, device: &Device<M>) -> Result<Layout, Refusal> {
         let superblock = device.superblock.borrow().clone();
         let refused = |defect| Refusal::defect(&device.name, defect).advice(self.how_to_make_room());
@@ -113,7 +116,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(layout)
     }
 
-    /// What gives every member the room for checksums.
+    /// Advice that gives every member the room for checksums.
     fn how_to_make_room(&self) -> String {
         let devices = self.core.devices();
         let superblock = devices[0].superblock.borrow().clone();
@@ -140,7 +143,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.core.devices().iter().any(|device| device.checksums.get().is_some())
     }
 
-    /// Puts checksums that know nothing on a newcomer, if the others have them.
+    /// Writes an empty checksum area to a new member, if the others have checksums.
     pub(crate) async fn give_checksums(&self, device: &Device<M>) -> Result<(), Refusal> {
         if !self.has_checksums() {
             return Ok(());
@@ -154,7 +157,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(())
     }
 
-    /// Brings what is known of regions to the members. One that fails this leaves the array.
+    /// Closes regions: writes the known checksums to the members. A member that fails this is ejected.
     pub(crate) async fn close_checksums(&self, closing: Closing) -> Result<(), ArrayError> {
         if self.core.info.read_only || !self.has_checksums() {
             return Ok(());

@@ -1,17 +1,19 @@
-//! More copies or fewer of a RAID-1: its number of slots.
+//! Changes the number of copies of a RAID-1, that is its number of slots.
 //!
-//! More: the new slots are empty, and filled as any empty slot is. Fewer: slots are given up that are empty, as in md; a
-//! member that is in one moves to an empty one that stays, each in a round of its own and told first itself. So no two members
-//! are ever in one slot, and whoever is one round behind has a place in the array. The number follows in the last round;
-//! those that were not told take it from the others (`catch_up` in `assemble`).
+//! More copies: the new slots are empty, and filled as any empty slot is. Fewer copies: only empty slots are
+//! removed, as in md. A member in a slot to be removed moves to an empty slot that stays, in a round of its
+//! own, and its superblock is written first. So no two members are ever in one slot, and a member that is one
+//! round behind still has a place in the array. The new number follows in the last round; members that missed
+//! it take it from the others (`catch_up` in `assemble`).
 //!
-//! Writes are held back meanwhile, as they are where an array grows ([`crate::control::grow`]). Reads are not: who looks for a
-//! copy in a slot that there is no more takes another.
+//! Writes are held back meanwhile, as when an array grows ([`crate::control::grow`]). Reads are not: a read
+//! that looks for a copy in a removed slot takes another copy.
 //!
-//! Facts: `raid1_reshape` in `drivers/md/raid1.c`; for where members are by their own superblocks, `super_1_validate`.
+//! Facts: `raid1_reshape` in `drivers/md/raid1.c`; `super_1_validate` for the slots by the members' own
+//! superblocks.
 
 use crate::control::Control;
-use crate::control::grow::unwell;
+use crate::control::grow::as_io_error;
 use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
@@ -53,11 +55,11 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) async fn set_copies(&self, wanted: u16) -> Result<(), ArrayError> {
         let _held = self.hold_writes().await?;
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        if !self.check_copies(wanted).map_err(unwell)? {
+        if !self.check_copies(wanted).map_err(as_io_error)? {
             return Ok(());
         }
-        let geometry = self.geometry_of_copies(wanted).map_err(unwell)?;
-        self.metadata.leave_unknown_behind().await?; // whoever is absent, before his slot is another's
+        let geometry = self.geometry_of_copies(wanted).map_err(as_io_error)?;
+        self.metadata.leave_unknown_behind().await?; // an absent member must be stale before its slot is reused
         while let Some((from, to)) = self.next_move(wanted) {
             self.change_slot(from, to);
             self.metadata.publish().await?;
@@ -74,7 +76,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 type Slotted<M> = Option<Rc<Device<M>>>;
 
 impl<M: Member, C: Clock> Control<M, C> {
-    /// A member in a slot that is given up, and an empty one that stays.
+    /// A member in a slot that will be removed, and an empty slot that stays.
     fn next_move(&self, wanted: u16) -> Option<(Slot, Slot)> {
         let slots = self.core.roster.slots.borrow();
         let from = (usize::from(wanted)..slots.len()).find(|&slot| slots[slot].is_some())?;
@@ -90,17 +92,17 @@ impl<M: Member, C: Clock> Control<M, C> {
         Geometry::new(&superblock.shape(&[])).map_err(|defect| Refusal::defect(&first.name, defect))
     }
 
-    /// The members know of it: slots that are new are empty, and so are those that go.
+    /// Takes the new number of slots, once all members have it. New slots are empty, and so are removed ones.
     fn take_copies(&self, geometry: Geometry) {
         self.core.roster.slots.borrow_mut().resize_with(geometry.slots().into(), || None);
         self.core.geometries.grow(geometry);
         self.core.update_whole();
-        self.sweeps.changed.raise(); // a spare may fill one
+        self.sweeps.changed.raise(); // a spare may fill a new slot
     }
 
     fn change_slot(&self, from: Slot, to: Slot) {
         let mut slots = self.core.roster.slots.borrow_mut();
-        let device = slots[from.index()].take().expect("a member is there");
+        let device = slots[from.index()].take().expect("the slot has a member");
         device.is_untold.set(true);
         let number = device.superblock.borrow().device_number.0;
         self.metadata.record.borrow_mut().set_role(number.into(), DeviceRole::Active(to));

@@ -1,10 +1,10 @@
-//! Makes a new array: metadata where mdadm would put it, and contents that
-//! agree.
+//! Creates an array: places metadata where mdadm would, and makes the members' contents agree.
 //!
-//! Everything is checked before the first byte is written. Superblocks that
-//! members bring along go first, of every version and from all of them, and the new ones are written last, so that a
-//! creation cut short leaves no array, neither the new one nor one whose data
-//! is gone.
+//! Everything is checked before the first byte is written. Old superblocks, of every version and on every
+//! member, are erased first; the new ones are written last. So a creation cut short leaves no array: neither
+//! the new one, nor an old one whose data is gone.
+//!
+//! Facts: mdadm's `Create.c` and `super1.c` for the layout ([`mod@format`] has them).
 
 use crate::base::buffer::Pool;
 use crate::base::join::join_all;
@@ -26,7 +26,7 @@ use format::units::{DeviceNumber, MemberByte, SECTOR_BYTES, Sectors, Slot};
 use std::cell::Cell;
 use std::time::Duration;
 
-/// What to make.
+/// The array to create.
 #[derive(Debug, Clone)]
 pub struct Recipe {
     /// Metadata format: 1.0, 1.1 or 1.2.
@@ -39,21 +39,22 @@ pub struct Recipe {
     pub chunk_bytes: u64,
     /// The array's name.
     pub name: String,
-    /// Where data begins on each member, in bytes; as mdadm chooses when `None`.
+    /// Where data begins on each member, in bytes; mdadm's choice when `None`.
     pub data_offset_bytes: Option<u64>,
-    /// Bytes used of each member; as much as the shortest allows when `None`.
+    /// Bytes used of each member; when `None`, as many as the smallest member allows.
     pub component_bytes: Option<u64>,
     /// The write-intent bitmap.
     pub bitmap: BitmapChoice,
     /// Identity of the array.
     pub set_uuid: [u8; 16],
-    /// What the members hold.
+    /// What the members hold before.
     pub contents: Contents,
     /// Keep checksums of every block.
     pub integrity: bool,
-    /// Take members that carry a superblock already, or something that may be one.
+    /// Accept members that carry a superblock or another known signature.
     pub overwrite: bool,
-    /// Bytes in a logical block, as Linux 6.19 notes it; 0 for none. Older kernels refuse an array that notes one.
+    /// Bytes in a logical block, a field of Linux 6.19; 0 for none. Older kernels refuse an array that sets
+    /// it.
     pub logical_block_bytes: u32,
 }
 
@@ -89,12 +90,12 @@ pub enum Contents {
     Zeros,
     /// Copies and parity agree: the user says so (`--assume-clean`).
     Consistent,
-    /// Anything. Parity levels are filled with zeros, whose parity is zero;
-    /// levels 1 and 10 are marked for a resync, which keeps the first copy.
+    /// Anything. Parity levels are filled with zeros, whose parity is zero; levels 1 and 10 are marked for a
+    /// resync from the first copy.
     Unknown,
 }
 
-/// A member to be, under its name, with the identity it gets.
+/// A new member, and the identity that it gets.
 pub struct Newcomer<M> {
     /// The member.
     pub candidate: Candidate<M>,
@@ -102,20 +103,20 @@ pub struct Newcomer<M> {
     pub device_uuid: [u8; 16],
 }
 
-/// One member's part of the work.
-struct Writing<'a, M> {
+/// What is written to one member.
+struct MemberPlan<'a, M> {
     name: &'a str,
     member: &'a M,
     placement: Placement,
     superblock: Superblock,
 }
 
-/// Makes an array of `slots` (`None`: missing) and `spares`. `progress` is
-/// told bytes done and bytes in all.
+/// Creates an array of `slots` (`None`: missing) and `spares`. `progress` is given bytes done and bytes in
+/// all.
 ///
 /// # Errors
-/// A [`Refusal`] with nothing written; or, when a member failed while it was
-/// written to, one that says what had been changed ([`Refusal::changed`]).
+/// A [`Refusal`] with nothing written. When a member fails during creation, the refusal says what was changed
+/// ([`Refusal::changed`]).
 pub async fn create<M: Member, C: Clock>(
     recipe: &Recipe,
     slots: &[Option<Newcomer<M>>],
@@ -127,7 +128,7 @@ pub async fn create<M: Member, C: Clock>(
     create_announced(recipe, slots, spares, pool, clock, progress, &|| {}).await
 }
 
-/// As [`create`], and `begin` is called once nothing is refused any more, before the first byte is written.
+/// As [`create`]. `begin` is called after the last check, before the first byte is written.
 ///
 /// # Errors
 /// As [`create`].
@@ -147,53 +148,52 @@ pub async fn create_announced<M: Member, C: Clock>(
         .chain(spares.iter().enumerate().map(|(index, spare)| (slots.len() + index, spare)))
         .collect();
     check_free(recipe, &newcomers, pool).await?;
-    let writings = plan(recipe, slots, spares, &newcomers, clock)?;
+    let plans = plan_members(recipe, slots, spares, &newcomers, clock)?;
     begin();
-    // Of others `check_free` has seen that they have none.
+    // Otherwise `check_free` has shown that there are none.
     if recipe.overwrite || recipe.contents == Contents::Unknown {
-        for writing in &writings {
-            let forgotten = forget(writing.name, writing.member, pool).await;
-            forgotten
-                .map_err(|refusal| cut_short(refusal, "superblocks that members had may be gone, their data is not"))?;
+        for plan in &plans {
+            let erased = erase_superblocks(plan.name, plan.member, pool).await;
+            erased.map_err(|refusal| cut_short(refusal, "old superblocks may be erased, the data is not"))?;
         }
     }
-    let prepared = prepare(recipe, &writings, pool, clock, progress).await;
-    prepared.map_err(|refusal| cut_short(refusal, "what was on the members is gone, in parts at least"))?;
-    for writing in &writings {
-        let written = write_superblock(writing, pool).await;
-        let failed = |error| Refusal::member_error(writing.name, &error);
+    let prepared = prepare(recipe, &plans, pool, clock, progress).await;
+    prepared.map_err(|refusal| cut_short(refusal, "the members' old contents are lost, at least in part"))?;
+    for plan in &plans {
+        let written = write_superblock(plan, pool).await;
+        let failed = |error| Refusal::member_error(plan.name, &error);
         written.map_err(failed).map_err(|refusal| cut_short(refusal, "some members have its superblock"))?;
     }
     Ok(())
 }
 
-/// Everything that the superblocks will vouch for.
+/// Writes everything that the superblocks will vouch for.
 async fn prepare<M: Member, C: Clock>(
     recipe: &Recipe,
-    writings: &[Writing<'_, M>],
+    plans: &[MemberPlan<'_, M>],
     pool: &Pool,
     clock: &C,
     progress: &dyn Fn(u64, u64),
 ) -> Result<(), Refusal> {
     if needs_zeroes(recipe) {
-        zero(writings, pool, progress).await?;
+        zero(plans, pool, progress).await?;
     }
-    for writing in writings {
-        let written = write_logs(recipe, writing, pool).await;
-        written.map_err(|error| Refusal::member_error(writing.name, &error))?;
+    for plan in plans {
+        let written = write_logs(recipe, plan, pool).await;
+        written.map_err(|error| Refusal::member_error(plan.name, &error))?;
     }
     if recipe.integrity {
-        for writing in writings {
-            write_checksums(recipe, writing, pool, clock.wall()).await?;
+        for plan in plans {
+            write_checksums(recipe, plan, pool, clock.wall()).await?;
         }
     }
     Ok(())
 }
 
-/// A member failed, and the array is not made.
+/// A member failed, so the array is not created.
 fn cut_short(refusal: Refusal, changed: &str) -> Refusal {
     refusal
-        .after(format!("the array is not whole: {changed}"))
+        .after(format!("the array is incomplete: {changed}"))
         .or_advice("give another member in place of this one, and make the array again, with --force")
 }
 
@@ -229,16 +229,16 @@ async fn check_free<M: Member>(
     Ok(())
 }
 
-/// Works out and checks everything that will be written.
-fn plan<'a, M: Member, C: Clock>(
+/// Computes and checks everything that will be written.
+fn plan_members<'a, M: Member, C: Clock>(
     recipe: &Recipe,
     slots: &[Option<Newcomer<M>>],
     spares: &[Newcomer<M>],
     newcomers: &[(usize, &'a Newcomer<M>)],
     clock: &C,
-) -> Result<Vec<Writing<'a, M>>, Refusal> {
+) -> Result<Vec<MemberPlan<'a, M>>, Refusal> {
     let Some((_, first)) = newcomers.first() else {
-        return Err(Refusal::new("no member is there to make an array of"));
+        return Err(Refusal::new("no member was given"));
     };
     let refuse = |defect| Refusal::defect(&first.candidate.name, defect);
     let raid_disks = u16::try_from(slots.len()).map_err(|_| Refusal::new("too many members"))?;
@@ -276,7 +276,7 @@ fn plan<'a, M: Member, C: Clock>(
         resync: if needs_resync(recipe) { Resync::From(Sectors(0)) } else { Resync::Clean },
         logical_block_bytes: recipe.logical_block_bytes,
     };
-    let mut writings = Vec::with_capacity(newcomers.len());
+    let mut plans = Vec::with_capacity(newcomers.len());
     for ((number, newcomer), placement) in newcomers.iter().zip(placements) {
         let Candidate { name, member } = &newcomer.candidate;
         let number = DeviceNumber(*number as u16);
@@ -286,10 +286,10 @@ fn plan<'a, M: Member, C: Clock>(
         if recipe.integrity {
             Layout::of(&superblock).map_err(|defect| Refusal::defect(name, defect))?;
         }
-        writings.push(Writing { name, member, placement, superblock });
+        plans.push(MemberPlan { name, member, placement, superblock });
     }
-    check_geometry(slots, &writings)?;
-    Ok(writings)
+    check_geometry(slots, &plans)?;
+    Ok(plans)
 }
 
 fn roles<M>(slots: &[Option<Newcomer<M>>], spares: usize) -> Vec<DeviceRole> {
@@ -300,13 +300,13 @@ fn roles<M>(slots: &[Option<Newcomer<M>>], spares: usize) -> Vec<DeviceRole> {
     slots.iter().enumerate().map(role).chain(std::iter::repeat_n(DeviceRole::Spare, spares)).collect()
 }
 
-/// The array must be one that can be assembled.
-fn check_geometry<M: Member>(slots: &[Option<Newcomer<M>>], writings: &[Writing<'_, M>]) -> Result<(), Refusal> {
-    let first = &writings[0];
-    let mut members = writings.iter();
+/// Refuses an array that could not be assembled.
+fn check_geometry<M: Member>(slots: &[Option<Newcomer<M>>], plans: &[MemberPlan<'_, M>]) -> Result<(), Refusal> {
+    let first = &plans[0];
+    let mut members = plans.iter();
     let data_bytes: Vec<u64> = slots
         .iter()
-        .map(|slot| slot.as_ref().and_then(|_| members.next()).map_or(0, |writing| writing.superblock.data_bytes()))
+        .map(|slot| slot.as_ref().and_then(|_| members.next()).map_or(0, |plan| plan.superblock.data_bytes()))
         .collect();
     let missing = |slot: Slot| slots[slot.index()].is_none();
     let none_missing = slots.iter().all(Option::is_some);
@@ -318,12 +318,12 @@ fn check_geometry<M: Member>(slots: &[Option<Newcomer<M>>], writings: &[Writing<
     if !survives(&geometry, &missing) {
         return Err(Refusal::new("too many members are missing for this level"));
     }
-    let parties = writings.iter().map(|writing| (writing.name, writing.member.limits(), writing.superblock.clone()));
-    check_blocks(&geometry, largest_block(writings.iter().map(|writing| writing.member)), parties, true)
+    let parties = plans.iter().map(|plan| (plan.name, plan.member.limits(), plan.superblock.clone()));
+    check_blocks(&geometry, largest_block(plans.iter().map(|plan| plan.member)), parties, true)
 }
 
-/// Takes away the superblocks of another array, of any version: they must not outlive its data.
-pub(crate) async fn forget<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<(), Refusal> {
+/// Erases superblocks of another array, of any version: they must not outlive its data.
+pub(crate) async fn erase_superblocks<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<(), Refusal> {
     let member_bytes = member.limits().bytes;
     let failed = |error| Refusal::member_error(name, &error);
     for (version, at) in places(member_bytes) {
@@ -339,7 +339,8 @@ pub(crate) async fn forget<M: Member>(name: &str, member: &M, pool: &Pool) -> Re
     member.flush().await.map_err(failed)
 }
 
-/// A place that could not be read, after zeros were written there: a medium that is well otherwise can be read again.
+/// Writes zeros where a superblock could not be read, and reads again: writing makes most bad sectors
+/// readable.
 async fn rewritten<M: Member>(
     name: &str,
     member: &M,
@@ -352,28 +353,28 @@ async fn rewritten<M: Member>(
     read_bytes(member, pool, at, bytes as u64).await.map_err(|why| Refusal::new(why).of(name))
 }
 
-/// Fills the data areas with zeros, all members at once.
-async fn zero<M: Member>(writings: &[Writing<'_, M>], pool: &Pool, progress: &dyn Fn(u64, u64)) -> Result<(), Refusal> {
-    /// A transfer that keeps a disk busy and progress visible.
+/// Fills the data areas with zeros, on all members in parallel.
+async fn zero<M: Member>(plans: &[MemberPlan<'_, M>], pool: &Pool, progress: &dyn Fn(u64, u64)) -> Result<(), Refusal> {
+    /// Long enough to keep a disk busy, short enough to keep progress visible.
     const STEP_BYTES: u64 = 4 << 20;
-    let active = || writings.iter().filter(|writing| matches!(writing.superblock.own_role(), DeviceRole::Active(_)));
-    let total = active().map(|writing| writing.superblock.data_bytes()).sum();
+    let active = || plans.iter().filter(|plan| matches!(plan.superblock.own_role(), DeviceRole::Active(_)));
+    let total = active().map(|plan| plan.superblock.data_bytes()).sum();
     let zeroes = pool.zeroed(STEP_BYTES as usize).freeze();
     let done = Cell::new(0);
-    let fills = active().map(|writing| {
+    let fills = active().map(|plan| {
         let (zeroes, done) = (&zeroes, &done);
         async move {
-            let (start, bytes) = (writing.superblock.data_at().0, writing.superblock.data_bytes());
+            let (start, bytes) = (plan.superblock.data_at().0, plan.superblock.data_bytes());
             for offset in (0..bytes).step_by(STEP_BYTES as usize) {
                 let length = (bytes - offset).min(STEP_BYTES);
                 let at = MemberByte(start + offset);
-                let zeroed = match writing.member.write_zeroes(at, length).await {
+                let zeroed = match plan.member.write_zeroes(at, length).await {
                     Err(error) if error.kind == MemberErrorKind::Unsupported => {
-                        writing.member.write(at, zeroes.slice(0..length as usize)).await
+                        plan.member.write(at, zeroes.slice(0..length as usize)).await
                     }
                     other => other,
                 };
-                zeroed.map_err(|error| Refusal::member_error(writing.name, &error))?;
+                zeroed.map_err(|error| Refusal::member_error(plan.name, &error))?;
                 done.set(done.get() + length);
                 progress(done.get(), total);
             }
@@ -384,9 +385,9 @@ async fn zero<M: Member>(writings: &[Writing<'_, M>], pool: &Pool, progress: &dy
     join_all(fills).await.into_iter().collect()
 }
 
-/// Everything that a superblock vouches for is on stable storage afterwards.
-async fn write_logs<M: Member>(recipe: &Recipe, writing: &Writing<'_, M>, pool: &Pool) -> Result<(), MemberError> {
-    let Writing { member, placement, superblock, .. } = writing;
+/// Writes bitmap and bad-block log, and flushes: afterwards the superblock may vouch for them.
+async fn write_logs<M: Member>(recipe: &Recipe, plan: &MemberPlan<'_, M>, pool: &Pool) -> Result<(), MemberError> {
+    let MemberPlan { member, placement, superblock, .. } = plan;
     if let (Some(bitmap), Some(at)) = (&placement.bitmap, superblock.bitmap_at()) {
         let bits = if needs_resync(recipe) { 0xff } else { 0 };
         let mut image = vec![bits; bitmap.bytes as usize];
@@ -402,18 +403,19 @@ async fn write_logs<M: Member>(recipe: &Recipe, writing: &Writing<'_, M>, pool: 
     member.flush().await
 }
 
-/// Pages of checksums that are written before the array is there: 16 MiB, those of a member of 16 GiB. More of them would be
-/// waited for; they are written when they are learned, and what lies in their places is of no header's seed and epoch.
+/// Pages of checksums written during creation: 16 MiB, those of a member of 16 GiB. The caller would wait for
+/// more; pages beyond are written when they are learned. Stale bytes in their places match no header's seed
+/// and epoch.
 const PAGES_MAX: u64 = 4096;
 
-/// Checksums that know what is known: of small members that were filled with zeros, everything.
+/// Writes the checksum area. On a small member that was zeroed, all checksums are known at once.
 async fn write_checksums<M: Member>(
     recipe: &Recipe,
-    writing: &Writing<'_, M>,
+    plan: &MemberPlan<'_, M>,
     pool: &Pool,
     now: Duration,
 ) -> Result<(), Refusal> {
-    let Writing { name, member, superblock, .. } = writing;
+    let MemberPlan { name, member, superblock, .. } = plan;
     let layout = Layout::of(superblock).map_err(|defect| Refusal::defect(name, defect))?;
     let is_active = matches!(superblock.own_role(), DeviceRole::Active(_));
     let are_zeros = recipe.contents == Contents::Zeros || (needs_zeroes(recipe) && is_active);
@@ -424,8 +426,8 @@ async fn write_checksums<M: Member>(
     made.await.map_err(|error| Refusal::member_error(name, &error))
 }
 
-async fn write_superblock<M: Member>(writing: &Writing<'_, M>, pool: &Pool) -> Result<(), MemberError> {
-    let superblock = &writing.superblock;
-    write_bytes(writing.member, pool, superblock.super_at(), &superblock.encode()).await?;
-    writing.member.flush().await
+async fn write_superblock<M: Member>(plan: &MemberPlan<'_, M>, pool: &Pool) -> Result<(), MemberError> {
+    let superblock = &plan.superblock;
+    write_bytes(plan.member, pool, superblock.super_at(), &superblock.encode()).await?;
+    plan.member.flush().await
 }

@@ -1,7 +1,7 @@
-//! What one member's logs and reshape look like from outside: plain values, serializable, for `examine`. Their fields are a
-//! stable interface (`docs/json.md`).
+//! What `examine` shows of one member's bitmap, bad-block log and reshape: plain, serializable values. Their
+//! fields are a stable interface (`docs/json.md`).
 //!
-//! Only reads. A log that cannot be read is left out: assembly names it and says why.
+//! It only reads. A log that cannot be read is left out: assembly names it and says why.
 
 use crate::base::buffer::Pool;
 use crate::control::inspect::{Found, read_bad_blocks};
@@ -13,7 +13,7 @@ use format::superblock::Reshape;
 use format::units::Sectors;
 use serde::Serialize;
 
-/// What stands in a member's write-intent bitmap.
+/// The contents of a member's write-intent bitmap.
 #[derive(Debug, Clone, Serialize)]
 pub struct BitmapExamined {
     /// Chunks noted as written to.
@@ -22,29 +22,30 @@ pub struct BitmapExamined {
     pub bits: u64,
     /// Bytes that a bit stands for.
     pub chunk_bytes: u64,
-    /// The count of metadata changes up to which it is kept.
+    /// The event count up to which the bitmap is current.
     pub events: u64,
 }
 
-/// What stands in a member's bad-block log.
+/// The contents of a member's bad-block log.
 #[derive(Debug, Clone, Serialize)]
 pub struct BadBlocksExamined {
-    /// Places.
+    /// Ranges in the log.
     pub ranges: usize,
-    /// Bytes in all of them.
+    /// Their bytes.
     pub bytes: u64,
 }
 
-/// How far a reshape has come, and what the array is to be.
+/// How far a reshape has come, and the shape that it leads to.
 #[derive(Debug, Clone, Serialize)]
 pub struct ReshapeExamined {
-    /// Bytes of the array that have the new shape; those before this one, or behind it where it runs backwards.
+    /// Position in the array: bytes before it have the new shape, or those behind it when the reshape runs
+    /// backwards.
     pub position_bytes: u64,
     /// Whether it runs from the end to the start.
     pub backwards: bool,
-    /// `raid6`; md's number where it is no level of md's own.
+    /// `raid6`; or md's number, where md has no name for it.
     pub new_level: String,
-    /// Slots that it adds; negative where it takes some away.
+    /// Slots that it adds; negative where it removes some.
     pub delta_disks: i32,
     /// The layout's code.
     pub new_layout: u32,
@@ -68,8 +69,7 @@ impl ReshapeExamined {
 }
 
 impl Examination {
-    /// The same, with what the member's bitmap and bad-block log hold. What cannot be read of them is left out: assembly
-    /// says why.
+    /// Adds what the member's bitmap and bad-block log hold. A log that cannot be read is left out.
     pub async fn with_logs<M: Member>(mut self, member: &M, found: &Found, pool: &Pool) -> Self {
         let (name, superblock) = (self.name.clone(), &found.superblock);
         if let Ok(Some((header, image))) = read_bitmap(&name, member, superblock, pool).await {

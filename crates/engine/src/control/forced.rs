@@ -1,11 +1,14 @@
-//! Which stale members `--force` takes, when an array has too few current ones: a pure choice, and what it puts at risk.
+//! Chooses which stale members `--force` takes when an array has too few current ones, and says what that
+//! puts at risk.
 //!
-//! The rule is mdadm's (`force_array` in its `Assemble.c`): of the members that fell behind, the freshest first, and with
-//! it all others of the same events, until the array can start. Stricter than mdadm in two points. A member whose own
-//! superblock does not call the current members active was used apart from them, and is never taken. Where copies are
-//! kept, no member is taken that the array can do without: its old copies would stand beside current ones.
+//! The rule is mdadm's (`force_array` in its `Assemble.c`): the freshest of the stale members first, together
+//! with all others of the same events, until the array can start. Two points are stricter than in mdadm. A
+//! member whose own superblock does not call the current members active was used apart from them, and is
+//! never taken. And where the level keeps copies, no member is taken that the array can do without: its old
+//! copies would stand beside current ones.
 //!
-//! Never reads or writes a member; the superblocks are written by [`crate::metadata::superblocks`] as soon as the array is used.
+//! It is pure, and never reads or writes a member. [`crate::metadata::superblocks`] writes the superblocks as
+//! soon as the array is used.
 
 use crate::control::assemble::difference;
 use format::geometry::{Geometry, Level};
@@ -19,7 +22,7 @@ use std::fmt;
 pub struct Forced {
     /// Its name: a path.
     pub name: String,
-    /// The slot that it had when it fell behind, and has again.
+    /// Its slot when it fell behind; it takes the same slot again.
     pub slot: u16,
     /// Events that it lacks.
     pub events_behind: u64,
@@ -46,15 +49,15 @@ fn duration(seconds: u64) -> String {
     }
 }
 
-/// A member that was offered, with what the election made of it.
-pub(crate) struct Known<'a> {
+/// An offered member, with its seat by the election.
+pub(crate) struct ForceCandidate<'a> {
     pub(crate) name: &'a str,
     pub(crate) superblock: &'a Superblock,
-    /// What it takes part as; `None` when it is left out.
+    /// Its role in the array; `None` when it is left out.
     pub(crate) seat: Option<DeviceRole>,
 }
 
-impl Known<'_> {
+impl ForceCandidate<'_> {
     fn slot(&self) -> Option<Slot> {
         match self.seat {
             Some(DeviceRole::Active(slot)) => Some(slot),
@@ -75,18 +78,20 @@ fn is_complete(superblock: &Superblock) -> bool {
 /// What `--force` can do for an array.
 #[derive(Debug, Default)]
 pub(crate) struct Rescue {
-    /// The members to take, by index, each with its slot. Empty when the array needs none, or these would not do.
+    /// The members to take, by index, each with its slot. Empty when the array needs none, or when they would
+    /// not be enough.
     pub(crate) taken: Vec<(usize, Slot)>,
-    /// The same, for people.
+    /// The same, for the status.
     pub(crate) forced: Vec<Forced>,
     /// Members that would help and are not taken, by index, each with the reason.
     pub(crate) refused: Vec<(usize, String)>,
 }
 
 /// Finds the members that `--force` would take for an array of which `best` is the freshest superblock.
-pub(crate) fn rescue(members: &[Known<'_>], best: &Superblock) -> Rescue {
+pub(crate) fn rescue(members: &[ForceCandidate<'_>], best: &Superblock) -> Rescue {
     let mut rescue = Rescue::default();
-    let current: Vec<Slot> = members.iter().filter(|member| member.is_current()).filter_map(Known::slot).collect();
+    let current: Vec<Slot> =
+        members.iter().filter(|member| member.is_current()).filter_map(ForceCandidate::slot).collect();
     let survives = |present: &[Slot]| survives_with(best, present);
     if survives(&current) {
         return rescue;
@@ -121,15 +126,16 @@ fn survives_with(best: &Superblock, present: &[Slot]) -> bool {
     if matches!(best.level, Level::Linear | Level::Raid0) {
         return (0..best.raid_disks).all(|slot| present.contains(&Slot(slot)));
     }
-    // A shape that is wrong is refused by name later on.
+    // A wrong shape is refused by name later.
     Geometry::new(&best.shape(&[]))
         .is_ok_and(|geometry| crate::core::health::survives(&geometry, &|slot| !present.contains(&slot)))
 }
 
-/// What speaks against a stale member that has an empty slot.
-fn objection(own: &Superblock, best: &Superblock, members: &[Known<'_>]) -> Option<String> {
-    let is_known = |other: &&Known<'_>| matches!(own.role(other.superblock.device_number), DeviceRole::Active(_));
-    let number_of = |other: &&Known<'_>| other.superblock.device_number == own.device_number;
+/// Why a stale member with an empty slot is not taken.
+fn objection(own: &Superblock, best: &Superblock, members: &[ForceCandidate<'_>]) -> Option<String> {
+    let is_known =
+        |other: &&ForceCandidate<'_>| matches!(own.role(other.superblock.device_number), DeviceRole::Active(_));
+    let number_of = |other: &&ForceCandidate<'_>| other.superblock.device_number == own.device_number;
     if let Some(stranger) = members.iter().filter(|other| other.is_current()).find(|other| !is_known(other)) {
         let name = stranger.name;
         return Some(format!(
@@ -159,8 +165,9 @@ struct Stale {
     events: u64,
 }
 
-/// The members to take beside those in the slots `current`: the freshest, with all of its events, until the array survives;
-/// nothing where it never does, or where two of the same events claim one slot: no superblock decides between these.
+/// Chooses the members to take beside those in the slots `current`: the freshest, with all of the same
+/// events, until the array survives. Takes none where the array never survives, or where two of the same
+/// events claim one slot: no superblock decides between these.
 fn choose(stale: &[Stale], current: &[Slot], keeps_copies: bool, survives: &dyn Fn(&[Slot]) -> bool) -> Vec<Stale> {
     let mut rest = stale.to_vec();
     let mut present = current.to_vec();
@@ -177,7 +184,8 @@ fn choose(stale: &[Stale], current: &[Slot], keeps_copies: bool, survives: &dyn 
         }
         rest = older.into_iter().filter(|member| !present.contains(&member.slot)).collect();
     }
-    // With parity a second one of the same events is better than what a half-written stripe would give in its place.
+    // With parity, a second member of the same events is better than what a half-written stripe would give in
+    // its place.
     if keeps_copies {
         for index in (0..taken.len()).rev() {
             let without = taken.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, member)| member.slot);
@@ -189,7 +197,8 @@ fn choose(stale: &[Stale], current: &[Slot], keeps_copies: bool, survives: &dyn 
     taken
 }
 
-/// What was forced, in words: `members` were taken, the slots `missing` are still without a current one.
+/// The warning about what was forced: `members` were taken, and the slots `missing` still have no current
+/// member.
 pub(crate) fn warning(members: &[Forced], level: Level, missing: &[Slot]) -> String {
     let has_parity = matches!(level, Level::Raid4 | Level::Raid5 | Level::Raid6);
     let held = match missing {
@@ -200,7 +209,7 @@ pub(crate) fn warning(members: &[Forced], level: Level, missing: &[Slot]) -> Str
     format!("taken by --force: {}: what was written in that time may be lost{held}", list(members))
 }
 
-/// What `--force` would take, for a refusal without it.
+/// Names what `--force` would take, for a refusal without it.
 pub(crate) fn offer(members: &[Forced]) -> Option<String> {
     let first = members.first()?;
     let others = members.len() > 1;
@@ -222,14 +231,15 @@ pub(crate) fn slots_text(slots: &[Slot]) -> String {
 mod tests {
     use super::*;
 
-    /// How many slots without a current member a level bears, or for RAID-10 the pairs of near copies.
+    /// What a level survives: a number of slots without a current member or, for RAID-10, one of each pair of
+    /// near copies.
     #[derive(Clone, Copy)]
     enum Bears {
         Lost(usize),
         OneOfEachPair,
     }
 
-    /// The indices that are taken, of stale members given as (slot, events).
+    /// The indices of the members taken, of stale members given as (slot, events).
     fn taken(bears: Bears, slots: u16, current: &[u16], stale: &[(u16, u64)]) -> Vec<usize> {
         let current: Vec<Slot> = current.iter().map(|&slot| Slot(slot)).collect();
         let stale: Vec<Stale> = stale

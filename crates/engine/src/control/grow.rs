@@ -1,20 +1,24 @@
-//! An array that grows where it stands: more of each member is used.
+//! Grows a running array: more of each member is used.
 //!
-//! First it is planned, and nothing is written: [`crate::Array::plan_growth`]. Then [`crate::Array::grow`] holds writes back, marks the array
-//! clean, and plans once more, as much may have happened since. From there on it makes no difference whether the array is
-//! in use or was just assembled: what the members say is the same. They are told in three rounds of
-//! superblocks, each of which leaves an array behind at whatever write the power goes:
+//! [`crate::Array::plan_growth`] plans and writes nothing. [`crate::Array::grow`] holds writes back, marks
+//! the array clean, and plans again, as the array may have changed since. From there on a running array and
+//! one just assembled have the same superblocks. Three rounds of superblocks follow. A power loss at any
+//! write leaves a consistent array:
 //!
-//! 1. The bitmap is removed: its bits are of the old shape, and members with bits of two shapes are no array.
-//! 2. Data areas are as long as the members allow now: the kernel takes no superblock whose `size` exceeds its `data_size`.
-//!    Of 1.0 the superblocks move to the new end. The old ones cannot be found there since the members are longer.
-//! 3. The new size, in agreement up to the old one, together with a bitmap of the new shape whose bits are set from there
-//!    on. Members that were not told are one event behind, and follow the others (`catch_up` in `assemble`).
+//! 1. The bitmap is removed. Its bits are of the old shape, and members with bits of two shapes are no array.
+//! 2. Data areas become as long as the members allow: the kernel refuses a superblock whose `size` exceeds
+//!    its `data_size`. Superblocks of version 1.0 move to the new end. The old ones cannot be found there,
+//!    since the members are longer.
+//! 3. The new size is set, in agreement up to the old size, together with a bitmap of the new shape whose
+//!    bits are set from there on. Members that missed this round are one event behind, and follow the others
+//!    (`catch_up` in `assemble`).
 //!
-//! Then the array itself has the new geometry, and whoever waited goes on. Reads never wait: all that was there is where it was.
-//! No data is written. What the new part needs is an ordinary resync, by whoever serves the array, now or next, md or this engine.
+//! Then the array takes the new geometry, and the writes that waited go on. Reads never wait, as no data
+//! moves. No data is written. The new part needs an ordinary resync, by this engine or by md, now or after
+//! the next start.
 //!
-//! Facts: `update_size` in `drivers/md/md.c`, `raid5_resize`, `raid1_resize` and `raid10_resize`; `md_bitmap_resize`.
+//! Facts: `update_size` in `drivers/md/md.c`, `raid5_resize`, `raid1_resize` and `raid10_resize`;
+//! `md_bitmap_resize`.
 
 use crate::base::gate::Inside;
 use crate::base::range_lock::RangeGuard;
@@ -28,7 +32,7 @@ use format::geometry::{Geometry, Level};
 use format::superblock::Resync;
 use format::units::{SECTOR_BYTES, Sectors};
 
-/// A change of size that was found possible.
+/// A change of size that was planned and found possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Growth {
     component: Sectors,
@@ -51,7 +55,7 @@ impl Growth {
     }
 }
 
-/// What it takes to carry one out.
+/// The superblocks, bitmap and geometry of a change of size.
 pub(crate) struct Plan<M> {
     pub(crate) component: Sectors,
     pub(crate) planned: Vec<Planned<M>>,
@@ -59,7 +63,7 @@ pub(crate) struct Plan<M> {
     pub(crate) geometry: Geometry,
 }
 
-/// Nobody writes while this lives.
+/// Keeps all writes out of the array until it is dropped.
 pub(crate) struct Held<'a> {
     _inside: Inside<'a>,
     _writes: RangeGuard<'a>,
@@ -85,9 +89,9 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) async fn grow(&self, growth: Growth) -> Result<(), ArrayError> {
         let _held = self.hold_writes().await?;
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        let Some(plan) = self.plan(Some(growth.component_bytes())).map_err(unwell)? else { return Ok(()) };
+        let Some(plan) = self.plan(Some(growth.component_bytes())).map_err(as_io_error)? else { return Ok(()) };
         if plan.bitmap.is_some() && !mutant!("growth-with-old-bits") {
-            self.metadata.let_go_of_bitmap().await.map_err(unwell)?;
+            self.metadata.let_go_of_bitmap().await.map_err(as_io_error)?;
         }
         for (device, planned) in &plan.planned {
             let mut superblock = device.superblock.borrow_mut();
@@ -100,30 +104,30 @@ impl<M: Member, C: Clock> Control<M, C> {
         if self.core.devices().len() != plan.planned.len() {
             return Err(ArrayError::new(ArrayErrorKind::Io, "a member failed, and the array did not grow"));
         }
-        self.tell_of_component(&plan, self.core.resync_offset(self.core.geometry().array_bytes())).await?;
-        self.begin_to_offer(plan.geometry);
+        self.publish_component(&plan, self.core.resync_offset(self.core.geometry().array_bytes())).await?;
+        self.offer_growth(plan.geometry);
         Ok(())
     }
 }
 
-/// A refusal that came after the plan.
-pub(crate) fn unwell(refusal: Refusal) -> ArrayError {
+/// Turns a refusal after the plan into an I/O error.
+pub(crate) fn as_io_error(refusal: Refusal) -> ArrayError {
     ArrayError::new(ArrayErrorKind::Io, refusal.to_string())
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    /// Has writes wait, those that were begun end, and the array marked clean. Until then nothing is held back for
-    /// longer than a write takes; afterwards the members say what those of an array say that was stopped.
+    /// Blocks new writes, waits for those under way, and marks the array clean. Until then no write waits
+    /// longer than another write takes. Afterwards the superblocks equal those of a stopped array.
     pub(crate) async fn hold_writes(&self) -> Result<Held<'_>, ArrayError> {
-        let inside = self.metadata.enter_to_change().map_err(unwell)?;
+        let inside = self.metadata.enter_to_change().map_err(as_io_error)?;
         let writes = self.core.locks.exclusive(0..mutant!("growth-amid-writes" => 0, else u64::MAX));
-        self.data.gathering.close_all(); // what is kept back is written out
+        self.data.gathering.close_all(); // coalesced writes go out
         let held = Held { _inside: inside, _writes: writes.await };
         self.metadata.flush_and_mark_clean(|| true).await?;
         Ok(held)
     }
 
-    /// As [`crate::Array::plan_growth`].
+    /// Plans as [`crate::Array::plan_growth`] does.
     fn plan(&self, wanted: Option<u64>) -> Result<Option<Plan<M>>, Refusal> {
         self.check_kind()?;
         self.core.devices().iter().for_each(|device| device.member.measure());
@@ -140,9 +144,9 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Err(Refusal::new(reason).of(&least.0.name).field("superblock.size"));
         }
         if component < now {
-            return Err(self.is_smaller(now, component));
+            return Err(self.shrink_refusal(now, component));
         }
-        // Superblocks behind the data of members that were made longer have to move to be found again.
+        // A superblock behind the data has to move when its member was made longer, or it is not found again.
         let moves = |(device, _): &Planned<M>| device.superblock.borrow().is_left_behind(device.member.limits().bytes);
         if component == now && !roomy.iter().any(moves) {
             return Ok(None);
@@ -150,7 +154,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.plan_component(component, roomy).map(Some)
     }
 
-    /// Level, layout and format let the component size change.
+    /// Checks that level, layout and metadata format let the component size change.
     pub(crate) fn check_kind(&self) -> Result<(), Refusal> {
         let devices = self.core.devices();
         let first = devices.first().expect("a running array has a member");
@@ -164,7 +168,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         })
     }
 
-    /// A member that was made longer, whose superblock is to be found at its end; and how long it was, about.
+    /// A member that was made longer and whose superblock is searched at its end; with its old length, about.
     fn left_behind(&self) -> Option<(String, u64)> {
         self.core.devices().into_iter().find_map(|device| {
             device.member.measure();
@@ -174,26 +178,27 @@ impl<M: Member, C: Clock> Control<M, C> {
         })
     }
 
-    /// Everything is in agreement and in use, and nothing is in the way.
+    /// Checks that the array is clean, complete and in agreement, with no bad blocks and no checksums.
     fn check_state(&self) -> Result<(), Refusal> {
         self.check_at_rest()?;
         if !self.core.health.agreed.get() || self.metadata.record.borrow().resync != Resync::Clean {
-            return Err(Refusal::new("the array was not stopped cleanly, or not brought into agreement")
+            return Err(Refusal::new("the array was not stopped cleanly, or is not in agreement")
                 .field("superblock.resync_offset")
                 .advice("`mdspace serve` resyncs it first"));
         }
-        // First, for rows that a member cannot give make an array that is not whole, though no member is missing.
+        // Asked before `whole`: bad blocks make an array that is not whole, though no member is missing.
         if let Some(device) = self.core.devices().iter().find(|device| !device.bad.is_empty()) {
             let refusal = Refusal::new("names bad blocks: those rows have less redundancy already");
             return Err(refusal.of(&device.name).field("bad-block log").advice("replace this member first"));
         }
         if !self.core.health.whole.get() {
-            let refusal = Refusal::new("the array is degraded: its size changes with every member there and current");
+            let refusal =
+                Refusal::new("the array is degraded: its size can change only with every member present and current");
             return Err(refusal.advice("give the missing member, or `mdspace add` one, first"));
         }
         for device in &self.core.devices() {
             if device.checksums.get().is_some() {
-                let refusal = Refusal::new("keeps checksums, whose place follows from the component size");
+                let refusal = Refusal::new("keeps checksums, whose place depends on the component size");
                 return Err(refusal.of(&device.name).field("superblock.size").advice(
                     "the kernel does it without them (mdadm --grow --size); `mdspace set integrity=on` begins anew",
                 ));
@@ -202,15 +207,16 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(())
     }
 
-    /// Nobody is on the way to become another's successor, and there is no bitmap that is not grown with the array.
+    /// Checks that no replacement is under way, and that no bitmap is in a file: such a bitmap does not grow
+    /// with the array.
     pub(crate) fn check_at_rest(&self) -> Result<(), Refusal> {
         if self.core.info.read_only {
             return Err(Refusal::new("the array is read-only"));
         }
         self.core.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
         if let Some((_, successor)) = self.core.successors().first() {
-            let refusal = Refusal::new("is on the way to replace another member").of(&successor.name);
-            return Err(refusal.advice("`mdspace serve` ends that first"));
+            let refusal = Refusal::new("is replacing another member").of(&successor.name);
+            return Err(refusal.advice("`mdspace serve` completes that first"));
         }
         match self.metadata.intent() {
             Some(intent) if !intent.is_on_members() => Err(Refusal::new("the array's bitmap is in a file")
@@ -219,7 +225,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// All devices' superblocks without a bitmap.
+    /// All superblocks, without a bitmap.
     pub(crate) fn without_bitmap(&self) -> Result<Vec<Planned<M>>, Refusal> {
         let bare = self.core.devices().into_iter().map(|device| {
             let superblock = device.superblock.borrow().with_bitmap(None, device.member.limits().bytes);
@@ -229,7 +235,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         bare.collect()
     }
 
-    /// The same with their data areas as long as can be.
+    /// The same, with data areas as long as the members allow.
     fn with_all_room(&self) -> Result<Vec<Planned<M>>, Refusal> {
         let roomy = self.without_bitmap()?.into_iter().map(|(device, superblock)| {
             let superblock = superblock.with_all_room(device.member.limits().bytes);
@@ -239,7 +245,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         roomy.collect()
     }
 
-    /// What it takes for these superblocks, which name no bitmap, to have that component size.
+    /// Plans the change of these superblocks, which name no bitmap, to that component size.
     pub(crate) fn plan_component(&self, component: Sectors, bare: Vec<Planned<M>>) -> Result<Plan<M>, Refusal> {
         self.check_state()?;
         let changed = bare.into_iter().map(|(device, superblock)| {
@@ -261,9 +267,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(Plan { component, planned, bitmap, geometry })
     }
 
-    /// The round in which the component size changes, and the array agrees as far as `resync` says. The caller holds the
-    /// metadata lock, and nobody writes.
-    pub(crate) async fn tell_of_component(&self, plan: &Plan<M>, resync: Resync) -> Result<(), ArrayError> {
+    /// Publishes the new component size; the array agrees as far as `resync` says. The caller holds the
+    /// metadata lock, and keeps writes off.
+    pub(crate) async fn publish_component(&self, plan: &Plan<M>, resync: Resync) -> Result<(), ArrayError> {
         for (device, planned) in &plan.planned {
             let mut superblock = device.superblock.borrow_mut();
             (superblock.component, superblock.resync) = (planned.component, resync);
@@ -275,13 +281,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         };
         match &plan.bitmap {
             None => self.metadata.publish().await,
-            Some(bitmap) => self.metadata.put_new_bitmap(bitmap, agreed).await.map_err(unwell),
+            Some(bitmap) => self.metadata.put_new_bitmap(bitmap, agreed).await.map_err(as_io_error),
         }
     }
 
-    /// All members know: so may everybody else, at one go. A resync that began before the geometry is the new one
-    /// would end at once, and call it all agreed.
-    fn begin_to_offer(&self, geometry: Geometry) {
+    /// Offers the new size, once all members have it. `agreed` is cleared before the geometry changes: a
+    /// resync that began in between would end at once, and call the whole array agreed.
+    fn offer_growth(&self, geometry: Geometry) {
         self.core.health.agreed_below.set(self.core.geometry().array_bytes());
         self.core.health.agreed.set(mutant!("growth-in-agreement"));
         self.core.geometries.grow(geometry);

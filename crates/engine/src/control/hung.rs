@@ -1,4 +1,7 @@
-//! Members that do not answer: operations are given up in time, and members asked again.
+//! Members that do not answer: operations are abandoned after the member timeout, and silent members are
+//! probed.
+//!
+//! Facts: measured; md itself has no such timeout and relies on that of the block layer.
 
 use crate::control::Control;
 use crate::device::Device;
@@ -24,8 +27,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// Gives up what members do not answer in time, until the array is stopped.
-    pub(crate) async fn give_up_in_time(&self) {
+    /// Abandons overdue operations, until the array is stopped.
+    pub(crate) async fn enforce_timeouts(&self) {
         while !self
             .core
             .gate
@@ -36,8 +39,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// As [`Control::give_up_in_time`], for as long as `work` takes.
-    pub(crate) async fn watched<T>(&self, work: impl Future<Output = T>) -> T {
+    /// Does the same for as long as `work` takes.
+    pub(crate) async fn with_timeouts<T>(&self, work: impl Future<Output = T>) -> T {
         let watch = async {
             loop {
                 self.core.clock.sleep_until(self.core.clock.now() + self.tick_length()).await;
@@ -46,13 +49,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         };
         match futures_util::future::select(pin!(work), pin!(watch)).await {
             futures_util::future::Either::Left((done, _)) => done,
-            futures_util::future::Either::Right(((), _)) => unreachable!("it has no end"),
+            futures_util::future::Either::Right(((), _)) => unreachable!("the timer loop never ends"),
         }
     }
 
-    /// Asks members that gave a check no answer, until they answer or leave for another reason: a check makes no member
-    /// leave. Until the array is stopped.
-    pub(crate) async fn ask_the_silent(&self) {
+    /// Probes members that gave a check no answer, until they answer or are ejected for another reason. A
+    /// check itself ejects no member. Runs until the array is stopped.
+    pub(crate) async fn probe_silent_members(&self) {
         while !self.core.gate.is_closed() {
             let seen = self.core.surroundings.unanswered.seen();
             let unanswered = |device: &Rc<Device<M>>| Some((device.clone(), device.unanswered.take()?));
@@ -60,12 +63,12 @@ impl<M: Member, C: Clock> Control<M, C> {
             for (device, at) in &asked {
                 let row = at.0..at.0 + ROW_BYTES;
                 let ask = async {
-                    if device.is_active() && self.try_again(device, &row).await.is_err() && device.is_silent.get() {
+                    if device.is_active() && self.reread(device, &row).await.is_err() && device.is_silent.get() {
                         device.unanswered.set(Some(*at));
                     }
                 };
                 if self.core.gate.closes_before(ask).await {
-                    return; // a stop does not wait for it
+                    return; // a stop does not wait for the probe
                 }
             }
             let wait = self.core.clock.sleep_until(self.core.clock.now() + self.tick_length() * TICKS as u32);
@@ -86,7 +89,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let now = self.core.surroundings.tick.get() + 1;
         self.core.surroundings.tick.set(now);
-        // Also those that have left: one that was replaced may still be answering.
+        // Members that have left are included: a replaced member may still have reads under way.
         for device in self.core.members() {
             if device.under_way.give_up_before(now) {
                 tracing::warn!("{}: no answer in time", device.name);

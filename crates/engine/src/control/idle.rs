@@ -1,4 +1,9 @@
-//! An array that nothing is written to for a while: it is marked clean, and bits and open regions are cleared.
+//! Idle work: marks the array clean when nothing was written for a while, clears bitmap bits, and closes idle
+//! checksum regions.
+//!
+//! It never answers requests. Where writes go on, the array stays dirty and the bits stay set.
+//!
+//! Facts: md's safe mode (`safemode_delay` in md(4)) and `bitmap_daemon_work` in `drivers/md/md-bitmap.c`.
 
 use crate::control::Control;
 use crate::device::checksums::Closing;
@@ -19,7 +24,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             let was_dirty = self.metadata.record.borrow().dirty;
             let is_over = match was_dirty {
                 true => self.core.gate.closes_before(self.core.clock.sleep_until(self.core.clock.now() + delay)).await,
-                // Until then nothing wakes.
+                // A clean array needs no timer: the next dirty mark wakes this task.
                 false => self.core.gate.closes_before(self.metadata.marked_dirty.changed_since(seen)).await,
             };
             let is_idle = || {
@@ -31,7 +36,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             let has_failed =
                 |result: Result<(), ArrayError>| result.is_err_and(|error| error.kind != ArrayErrorKind::NoSpace);
             if is_over || (was_dirty && is_idle() && has_failed(self.metadata.flush_and_mark_clean(is_idle).await)) {
-                return; // or broken: it stays dirty
+                return; // a failed array stays dirty
             }
         }
     }
@@ -51,7 +56,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                 || has_failed(self.close_checksums(Closing::Idle).await)
                 || has_failed(self.metadata.clear_idle_bits().await)
             {
-                return; // stopped, or broken: then the bits stay
+                return; // stopped or failed: the bits stay
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Reads what md left on one member: superblock, bitmap, bad-block log.
 //!
-//! Never writes. Decoding is [`mod@format`]'s; this finds the places and fetches
-//! the bytes, in the units that the member takes.
+//! It never writes. [`mod@format`] decodes; this file finds the places and fetches the bytes, in the units
+//! that the member takes.
 
 use crate::base::buffer::Pool;
 use crate::control::status::uuid_text;
@@ -14,33 +14,33 @@ use format::superblock::{Superblock, Version, decode, places};
 use format::units::{MemberByte, SECTOR_BYTES};
 use std::ops::Range;
 
-/// A member's superblock and the bytes around it.
+/// A member's superblock, and the bytes at its place.
 #[derive(Debug, Clone)]
 pub struct Found {
     /// The superblock that counts.
     pub superblock: Superblock,
-    /// What stands at its place, up to 4096 bytes.
+    /// The bytes at its place, up to 4096.
     pub place: Box<[u8]>,
 }
 
-/// Finds the superblock of `member`: of two valid ones the later made, as mdadm chooses.
+/// Finds the superblock of `member`. Of two valid ones the later created one counts, as in mdadm.
 ///
 /// # Errors
-/// When there is none, or none that can be accepted: then the field is named.
+/// When there is no superblock, or none is valid: then the refusal names the field.
 pub async fn find_superblock<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<Found, Refusal> {
-    match look(name, member, pool).await {
+    match search(name, member, pool).await {
         (Some(found), _) => Ok(found),
         (None, Some(refusal)) => Err(refusal),
         (None, None) => Err(none(name, find_signature(name, member, pool).await.ok().flatten())),
     }
 }
 
-/// The superblock of a member that is to be overwritten, if there is one.
+/// The superblock of a member that is about to be overwritten, if there is one.
 ///
 /// # Errors
-/// When something there begins as a superblock does and cannot be used, or a place cannot be read: it may be of an
-/// array whose driver is newer, or whose member can be mended. And when it holds what is somebody else's, by
-/// [`format::signature`].
+/// When a superblock begins there but is not valid, or a place cannot be read: the array may need a newer
+/// driver, or the member may be repairable. Also when the member holds other data that [`format::signature`]
+/// knows.
 pub(crate) async fn find_claim<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<Option<Superblock>, Refusal> {
     if let Some(superblock) = find_claim_of_md(name, member, pool).await? {
         return Ok(Some(superblock));
@@ -53,42 +53,41 @@ pub(crate) async fn find_claim<M: Member>(name: &str, member: &M, pool: &Pool) -
     }
 }
 
-/// As [`find_claim`], of a member that holds nothing but zeros by the word of the caller who made it: a superblock alone is
-/// looked for.
+/// As [`find_claim`], for a member that holds only zeros, as the caller says. Only superblocks are searched.
 pub(crate) async fn find_claim_of_md<M: Member>(
     name: &str,
     member: &M,
     pool: &Pool,
 ) -> Result<Option<Superblock>, Refusal> {
-    match look(name, member, pool).await {
+    match search(name, member, pool).await {
         (Some(found), _) => Ok(Some(found.superblock)),
         (None, None) => Ok(None),
         (None, Some(refusal)) => Err(refusal.advice(
-            "it may be an array's all the same: `mdspace examine` shows what is there; --force takes it as if it were empty",
+            "it may still belong to an array: `mdspace examine` shows what is there; --force takes it as if it were empty",
         )),
     }
 }
 
-/// What would be lost if `member` were overwritten, in words that go behind "holds"; `None` when nothing is known.
-/// Never fails: of what cannot be read, that is said.
+/// Describes what an overwrite of `member` would lose, in words that follow "holds"; `None` when nothing is
+/// known. It never fails: what cannot be read is described as such.
 pub async fn what_it_holds<M: Member>(name: &str, member: &M, pool: &Pool) -> Option<String> {
     match find_claim(name, member, pool).await {
         Ok(None) => None,
         Ok(Some(superblock)) => Some(format!("a member of the array {}", uuid_text(&superblock.set_uuid))),
         Err(_) => match find_signature(name, member, pool).await {
             Ok(found) => Some(found.map_or("what may be a superblock", |found| found.what).to_owned()),
-            Err(refusal) => Some(format!("what cannot be told: {}", refusal.reason)),
+            Err(refusal) => Some(format!("unknown contents: {}", refusal.reason)),
         },
     }
 }
 
-/// What others than md have left on `member`.
+/// Finds what software other than md has left on `member`.
 ///
 /// # Errors
 /// When a part of it cannot be read.
 async fn find_signature<M: Member>(name: &str, member: &M, pool: &Pool) -> Result<Option<Signature>, Refusal> {
     let Limits { bytes: member_bytes, logical_block_bytes, .. } = *member.limits();
-    // A part of a block at the end of a file cannot be read by itself; no signature is expected there.
+    // A partial block at the end of a file cannot be read by itself. No signature is expected there.
     let whole = member_bytes / u64::from(logical_block_bytes) * u64::from(logical_block_bytes);
     let mut parts = Vec::new();
     for window in windows(member_bytes) {
@@ -96,7 +95,7 @@ async fn find_signature<M: Member>(name: &str, member: &M, pool: &Pool) -> Resul
             Refusal::new(reason)
                 .of(name)
                 .field("signatures")
-                .advice("what is there cannot be told; give another member; --force takes it as if it were empty")
+                .advice("its contents are unknown; give another member; --force takes it as if it were empty")
         };
         let bytes = window.end.min(whole).saturating_sub(window.start);
         let part = read_bytes(member, pool, MemberByte(window.start), bytes).await;
@@ -105,8 +104,8 @@ async fn find_signature<M: Member>(name: &str, member: &M, pool: &Pool) -> Resul
     Ok(recognize(member_bytes, &parts))
 }
 
-/// The superblock that counts, and the first thing that is wrong at any of the places.
-async fn look<M: Member>(name: &str, member: &M, pool: &Pool) -> (Option<Found>, Option<Refusal>) {
+/// The superblock that counts, and the first error at any of the places.
+async fn search<M: Member>(name: &str, member: &M, pool: &Pool) -> (Option<Found>, Option<Refusal>) {
     let member_bytes = member.limits().bytes;
     let mut found: Option<Found> = None;
     let mut refusal = None;
@@ -115,7 +114,7 @@ async fn look<M: Member>(name: &str, member: &M, pool: &Pool) -> (Option<Found>,
         let place = match read_bytes(member, pool, at, bytes).await {
             Ok(place) => place,
             Err(reason) => {
-                // A bad sector where another version would be is no harm.
+                // A bad sector where another version's superblock would be does no harm.
                 refusal.get_or_insert_with(|| Refusal::new(reason).of(name).field("superblock"));
                 continue;
             }
@@ -139,7 +138,7 @@ fn damaged(name: &str, version: Version, defect: format::Defect) -> Refusal {
     Refusal::defect(name, defect).advice(format!("its {version} superblock cannot be used; leave this member out"))
 }
 
-/// There is no superblock on a member, but this, if anything is known.
+/// The refusal for a member without a superblock; it names other data that was recognized.
 fn none(name: &str, other: Option<Signature>) -> Refusal {
     let none = "no md superblock is on it, of version 0.90, 1.0, 1.1 or 1.2";
     let refuse = |reason: String| Refusal::new(reason).of(name).field("superblock.magic");
@@ -152,10 +151,10 @@ fn none(name: &str, other: Option<Signature>) -> Refusal {
     }
 }
 
-/// The ranges of its bytes that a member's bad-block log names.
+/// The ranges of data bytes in a member's bad-block log.
 ///
 /// # Errors
-/// When it cannot be read or decoded.
+/// When the log cannot be read or decoded.
 pub(crate) async fn read_bad_blocks<M: Member>(
     name: &str,
     member: &M,

@@ -1,25 +1,22 @@
-//! Members that join a running array: new ones, ones that were away, and
-//! spares that take a slot.
+//! Members that join a running array: new members, returning members, and spares that take a slot.
 //!
-//! A device that takes a slot is active from then on, and written to
-//! everywhere, but current nowhere: its recovery offset is 0. Its own
-//! superblock says so, on stable storage, before any other calls it active;
-//! so whatever a loss of power leaves, nobody takes it for current.
+//! A device that takes a slot is active from then on. All writes reach it, but none of its data is current:
+//! its recovery offset is 0. Its own superblock says so, on stable storage, before any other superblock calls
+//! it active. So after a power loss at any moment no assembly takes it for current.
 //!
-//! One that was away may take its old slot again and lack only what the
-//! write-intent bitmap names: when it left no earlier than at
-//! `events_cleared`, before which bits may have been cleared. Stricter than
-//! md, which goes by that alone: one that was used without the others is
-//! refused ([`crate::control::split`]), and what its own bitmap names is recovered too.
+//! A returning member may take its old slot again and lack only what the write-intent bitmap names. The
+//! condition is that it left no earlier than at `events_cleared`, before which bits may have been cleared.
+//! That is md's whole rule; this engine is stricter. It refuses a member that was used without the others
+//! ([`crate::control::split`]), and also recovers what the member's own bitmap names.
 //!
-//! Facts: `drivers/md/md.c` (`super_1_validate`, `remove_and_add_spares`),
-//! mdadm's `Manage.c` for what is asked before.
+//! Facts: `drivers/md/md.c` (`super_1_validate`, `remove_and_add_spares`), mdadm's `Manage.c` for the checks
+//! before.
 
 use crate::base::gate::Inside;
 use crate::control::Control;
 use crate::control::assemble::difference;
 use crate::control::blocks::check_blocks;
-use crate::control::create::forget;
+use crate::control::create::erase_superblocks;
 use crate::control::inspect::{Found, find_claim, find_superblock, read_bad_blocks};
 use crate::control::split::used_without;
 use crate::device::{Device, DeviceState, Return, place_bytes};
@@ -57,12 +54,12 @@ impl<M: Member, C: Clock> Control<M, C> {
             let bad = read_bad_blocks(&name, &member, &found.superblock, &self.core.pool).await?;
             Ok((found, bad))
         };
-        let (Found { superblock, place }, bad) = self.in_newcomers_time(&name, look).await?;
+        let (Found { superblock, place }, bad) = self.within_timeout(&name, look).await?;
         let _lock = self.metadata.lock.exclusive(0..1).await;
         self.check_absent(&name)?;
         let place_to_return = self.check_return(&name, &superblock)?;
         let named = Named::by(&name, &member, &superblock, &self.core.pool).await;
-        // One that left in the round that told of the bitmap does not know where it is.
+        // A member that left in the round that added the bitmap does not know where it is.
         let superblock = superblock
             .with_bitmap(self.any_superblock().bitmap, member.limits().bytes)
             .map_err(|defect| Refusal::defect(&name, defect))?;
@@ -74,7 +71,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             device.find_checksums(&self.core.pool, self.core.clock.wall(), self.verify.get()).await;
             Ok(())
         };
-        self.in_newcomers_time(&device.name, known).await?;
+        self.within_timeout(&device.name, known).await?;
         self.metadata.leave_unknown_behind().await.map_err(|error| error.refusal().of(&device.name))?;
         self.metadata.note_named(&named);
         self.core.roster.others.borrow_mut().push(device.clone());
@@ -83,7 +80,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 }
 
 impl<M: Member> Device<M> {
-    /// Whether it still belongs to the array, once that is to be on its superblock.
+    /// Checks that the device still belongs to the array after its superblock was written.
     pub(crate) fn check_joined(&self) -> Result<(), Refusal> {
         match self.state.get() {
             DeviceState::Faulty => Err(Refusal::new("failed while its superblock was written")
@@ -105,7 +102,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             return refuse("this level has no redundancy to recover a member from", "make a larger array, and copy");
         }
         if self.any_superblock().version == Version::V0_90 {
-            return refuse("members of metadata 0.90 are kept up, but not added", "let md add it");
+            return refuse("members with metadata 0.90 are maintained, but not added", "let md add it");
         }
         self.check_absent(name)?;
         self.core.check_unbroken().map_err(|error| Refusal::new(error.reason).of(name))?;
@@ -115,7 +112,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) async fn check_unused(&self, candidate: &Candidate<M>, overwrite: bool) -> Result<(), Refusal> {
         let Candidate { name, member } = candidate;
         let look = async { Ok(find_claim(name, member, &self.core.pool).await) };
-        match self.in_newcomers_time(name, look).await? {
+        match self.within_timeout(name, look).await? {
             _ if overwrite => Ok(()),
             Ok(None) => Ok(()),
             Ok(Some(superblock)) => Err(self.used(name, &superblock)),
@@ -123,7 +120,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// A new spare, of which no superblock says anything yet. The caller holds the metadata lock.
+    /// Prepares a new spare that no superblock names yet. The caller holds the metadata lock.
     pub(crate) async fn prepare_spare(
         &self,
         candidate: Candidate<M>,
@@ -134,10 +131,10 @@ impl<M: Member, C: Clock> Control<M, C> {
         let superblock = self.superblock_of_newcomer(&name, &member, device_uuid)?;
         self.check_newcomer(&name, &member, &superblock)?;
         let called = name.clone();
-        let begun = self.in_newcomers_time(&called, self.overwrite(Candidate { name, member }, superblock)).await;
+        let begun = self.within_timeout(&called, self.overwrite(Candidate { name, member }, superblock)).await;
         let device = begun.map_err(|refusal| {
             refusal
-                .after("it is not a member, though superblocks that it had may be gone")
+                .after("it is not a member; its old superblocks may be erased")
                 .or_advice("give another one, or this one again with --force")
         })?;
         self.metadata.leave_unknown_behind().await.map_err(|error| error.refusal().of(&device.name))?;
@@ -145,11 +142,11 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(device)
     }
 
-    /// Puts all that a member has on a newcomer, but for the superblock itself.
+    /// Writes everything but the superblock to a new member.
     async fn overwrite(&self, candidate: Candidate<M>, superblock: Superblock) -> Result<Rc<Device<M>>, Refusal> {
         let Candidate { name, member } = candidate;
         let failed = |error: MemberError| Refusal::member_error(&name, &error);
-        forget(&name, &member, &self.core.pool).await?;
+        erase_superblocks(&name, &member, &self.core.pool).await?;
         write_empty_log(&member, &self.core.pool, &superblock).await.map_err(failed)?;
         let place = vec![0; place_bytes(superblock.super_at(), member.limits().bytes)].into();
         let (surroundings, state) = (self.core.surroundings.clone(), DeviceState::Spare);
@@ -159,7 +156,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(device)
     }
 
-    /// Asked again under the metadata lock: it may be joining twice.
+    /// Checked again under the metadata lock: two requests may add the same member.
     fn check_absent(&self, name: &str) -> Result<(), Refusal> {
         match self.core.members().iter().any(|device| device.name == name) {
             true => {
@@ -170,7 +167,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// A superblock for whatever all members agree on.
+    /// Some member's superblock, for the fields in which all agree.
     fn any_superblock(&self) -> Superblock {
         let slots = self.core.roster.slots.borrow();
         let device = slots.iter().flatten().next().expect("a running array has a member");
@@ -186,8 +183,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         Refusal::new(reason).of(name).field("superblock.magic").advice(advice)
     }
 
-    /// A number for a newcomer: one that nobody had or, when superblocks have no room for more of these, one of a device that is
-    /// gone, as md does; whoever had that is left behind before it is given away. Lower ones were given to slots when the array was made.
+    /// A device number for a new member: an unused one or, when superblocks have no room for more, the number
+    /// of a device that is gone, as md does. The caller makes the absent holder of that number stale before.
+    /// Numbers below the slot count belong to the slots of the creation.
     fn free_number(&self) -> Option<u16> {
         let members = self.core.members();
         let room = members.iter().map(|device| device.superblock.borrow().devices_max()).min()?;
@@ -209,7 +207,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         })
     }
 
-    /// Its parts fall on its blocks, and the array's data fits.
+    /// Checks that the new member's parts fall on its blocks, and that the array's data fits.
     fn check_newcomer(&self, name: &str, member: &M, superblock: &Superblock) -> Result<(), Refusal> {
         let limits = member.limits();
         if u64::from(limits.logical_block_bytes) > self.core.info.block_bytes {
@@ -231,7 +229,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         check_blocks(self.core.geometry(), self.core.info.block_bytes, std::iter::once(party), true)
     }
 
-    /// Whether a member that was away may take its slot again and lack only what the bitmap names.
+    /// Checks whether a returning member may take its slot again and lack only what the bitmap names.
     fn check_return(&self, name: &str, own: &Superblock) -> Result<Return, Refusal> {
         let refuse = |field: &str, reason: String| {
             let advice = "`mdspace add --force` makes a new member of it, which is recovered whole";
@@ -263,8 +261,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         let in_use: Vec<_> = in_use.map(|device| (&*device.name, device.superblock.borrow())).collect();
         if let Some(other) = used_without(own, in_use.iter().map(|(name, superblock)| (*name, &**superblock))) {
             let reason = format!(
-                "was used without the array's other members: it does not know {other} as one. What was written to it \
-                 since then is on it alone, and no bitmap of the array's names that"
+                "was used without the array's other members: it does not know {other} as one. Its \
+                 writes since then are on it alone, and the array's bitmap does not name them"
             );
             return refuse("superblock.dev_roles", reason);
         }
@@ -283,12 +281,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// Takes a device in that is a spare so far. The caller holds the metadata lock.
+    /// Adds a spare to the array. The caller holds the metadata lock.
     async fn join(&self, device: Rc<Device<M>>) -> Result<(), Refusal> {
         self.core.watch(&device.name, &device.member);
         let number = usize::from(device.superblock.borrow().device_number.0);
         self.metadata.record.borrow_mut().set_role(number, DeviceRole::Spare);
-        // A sweep under way goes on with the targets that it has.
+        // A sweep under way keeps the targets that it began with.
         let joined = if self.sweeps.is_idle() { self.seat_spares().await } else { self.metadata.publish().await };
         self.sweeps.changed.raise();
         joined.map_err(|error| error.refusal().of(&device.name))?;
@@ -299,7 +297,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(())
     }
 
-    /// Gives every empty slot to a spare that fits, as far as there are any.
+    /// Gives every empty slot to a spare that fits.
     pub(crate) async fn fill_slots(&self) -> Result<(), ArrayError> {
         let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(()) };
         if !self.core.is_redundant() || self.next_to_seat().is_none() {
@@ -310,8 +308,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.seat_spares().await
     }
 
-    /// One after the other: of two in one round each could be called active by the other before it says how far
-    /// it is. The caller holds the metadata lock.
+    /// Seats spares one after the other: of two in one round, each could be called active by the other before
+    /// it says how far it is current. The caller holds the metadata lock.
     async fn seat_spares(&self) -> Result<(), ArrayError> {
         self.metadata.leave_unknown_behind().await?;
         let mut is_published = false;
@@ -328,7 +326,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         if is_published { Ok(()) } else { self.metadata.publish().await }
     }
 
-    /// An empty slot and the spare for it: the one that had it, or the one with the lowest number.
+    /// An empty slot, and a spare for it: the returning member that had it, or the spare with the lowest
+    /// number.
     fn next_to_seat(&self) -> Option<(Rc<Device<M>>, Slot)> {
         let slots = self.core.roster.slots.borrow();
         let others = self.core.roster.others.borrow();
@@ -343,8 +342,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         })
     }
 
-    /// Whether a device is a spare that can take a slot. 0.90 has no recovery
-    /// offset: there a recovery is left to md.
+    /// Whether a device is a spare that can take the slot. Version 0.90 has no recovery offset; recovery
+    /// there is left to md.
     pub(crate) fn fits(&self, device: &Device<M>, slot: Slot) -> bool {
         let superblock = device.superblock.borrow();
         let room = device.member.limits().bytes.saturating_sub(device.data_at);
@@ -354,11 +353,11 @@ impl<M: Member, C: Clock> Control<M, C> {
             && superblock.bitmap.is_some() == self.metadata.intent().is_some_and(|intent| intent.is_on_members())
     }
 
-    /// The caller holds the metadata lock, and publishes.
+    /// Puts a spare into a slot. The caller holds the metadata lock, and publishes.
     fn seat(&self, device: Rc<Device<M>>, slot: Slot) {
         let cleared = self.metadata.intent().map(|intent| intent.events_cleared());
         let by_bitmap = device.returns_to.take().is_some_and(|place| {
-            // Asked anew: it may have waited while others were recovered, and bits cleared.
+            // Checked again: bits may have been cleared while the spare waited for other recoveries.
             place.slot == slot && cleared.is_some_and(|cleared| place.events >= cleared)
         });
         self.core.roster.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
@@ -377,7 +376,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 }
 
-/// A bad-block log without entries, where there is room for one.
+/// Writes an empty bad-block log, where there is room for one.
 async fn write_empty_log<M: Member>(
     member: &M,
     pool: &crate::base::buffer::Pool,

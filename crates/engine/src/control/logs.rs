@@ -1,17 +1,20 @@
-//! Arrays whose unfinished writes are in a log of md's, which this engine does not replay: a write journal, and the partial
-//! parity log of RAID-5. Decides what may still be done with such an array; reads and writes nothing.
+//! Decides what may be done with arrays whose unfinished writes are in a log of md's that this engine does
+//! not replay: a write journal, or the partial parity log of RAID-5. Reads and writes nothing.
 //!
-//! * A journal that is there holds data and parity that the members may lack: refused. One that is lost leaves members
-//!   whose superblocks call the array clean whether it was stopped or lost its power; mdadm refuses that without
-//!   `--force`, and starts it read-only with it. So does this engine.
-//! * A partial parity log makes a dirty and degraded array whole, and nothing else does: refused, forced or not.
+//! * A journal that is present holds data and parity that the members may lack: refused. When the journal is
+//!   lost, the members' superblocks call the array clean even after a power loss. mdadm refuses such an array
+//!   without `--force`, and starts it read-only with it. So does this engine.
+//! * A dirty and degraded array with a partial parity log can be repaired by that log alone: refused, even
+//!   with `force`.
 //!
-//! Facts: the real driver and mdadm; `super_1_sync` in `drivers/md/md.c` (`MD_JOURNAL_CLEAN`), `Assemble.c` of mdadm.
+//! Facts: measured on the kernel and mdadm; `super_1_sync` in `drivers/md/md.c` (`MD_JOURNAL_CLEAN`),
+//! `Assemble.c` of mdadm.
 
 use crate::control::assemble::AssembleOptions;
 use crate::seam::error::Refusal;
 
-/// Whether an array with a write journal may be used; `journal` is the member that calls itself the journal, if it was given.
+/// Checks whether an array with a write journal may be used. `journal` is the member that calls itself the
+/// journal, if one was given.
 pub(crate) fn check_journal(name: &str, journal: Option<&str>, options: &AssembleOptions) -> Result<(), Refusal> {
     let refuse = |member: &str, reason: &str, advice: &str| {
         Err(Refusal::new(reason).of(member).field("superblock.feature_map").advice(advice))
@@ -42,11 +45,11 @@ pub(crate) fn check_journal(name: &str, journal: Option<&str>, options: &Assembl
     Ok(())
 }
 
-/// What is said of an array that is read without its journal.
+/// The warning for an array that is read without its journal.
 pub(crate) const JOURNAL_WARNING: &str = "the write journal is not given: writes that it alone held are lost, the last \
     ones may be there in part, and the array is read-only";
 
-/// A dirty and degraded array with a partial parity log.
+/// The refusal of a dirty and degraded array with a partial parity log.
 pub(crate) fn needs_its_ppl() -> Refusal {
     Refusal::new(
         "the array is dirty and degraded, and what the missing member held is right only once the partial parity log was \

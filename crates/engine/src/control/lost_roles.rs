@@ -1,23 +1,23 @@
-//! Members that call themselves spares, though they may hold an array's data: what can be said of them, and done.
+//! Members that call themselves spares although they may hold an array's data: words the refusals.
 //!
-//! A member that was added again (`mdadm --add`) where it should have been assembled says from then on that it is a spare.
-//! Its data may be all there, but no superblock says any more in which slot. md starts nothing of such members, not even
-//! with `--force`. This only words the refusals; it never reads or writes a member.
+//! A member that was added (`mdadm --add`) when it should have been assembled says from then on that it is a
+//! spare. Its data may be intact, but no superblock says in which slot. md does not start such members, not
+//! even with `--force`. This file never reads or writes a member.
 
 use crate::control::forced::slots_text;
 use crate::seam::error::Refusal;
 use format::superblock::{DeviceRole, Superblock};
 use format::units::Slot;
 
-/// What can be done where members lost their roles.
+/// The advice where members lost their roles.
 pub(crate) const ADVICE: &str = "where the other members are enough, leave such members out; otherwise add and recover nothing, as \
     their data may be intact: on copies of all members, `mdspace create --assume-clean --force` with the same shape and order \
     makes the superblocks anew (docs/rescue.md)";
 
-/// Refuses members that call themselves spares while `best`, of the same age, calls them active.
+/// Refuses members that call themselves spares while `best`, at the same event count, calls them active.
 ///
 /// # Errors
-/// When there are any: all of them, with the slots that `best` gives them.
+/// When there are such members. The refusal names all of them, with the slots that `best` gives them.
 pub(crate) fn check<'a>(
     members: impl Iterator<Item = (&'a str, &'a Superblock)>,
     (name, best): (&str, &Superblock),
@@ -44,7 +44,7 @@ pub(crate) fn check<'a>(
     Err(Refusal::new(reason).of(*first).field("superblock.dev_roles").advice(ADVICE))
 }
 
-/// Of an array with too few members: the spares that it has may have been members.
+/// For an array with too few members: its spares may have been members.
 pub(crate) fn note(spares: &[&str]) -> Option<String> {
     match spares {
         [] => None,

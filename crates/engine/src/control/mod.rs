@@ -1,4 +1,8 @@
-//! All that is decided about an array beside its requests: assembly, creation, membership, growth, sweeps, read repair.
+//! Control: everything about an array that is not a request. Assembly, creation, membership, change of size,
+//! sweeps and read repair.
+//!
+//! It calls the data path and the metadata; neither calls it. The core reaches it as a [`Listener`], for
+//! events alone.
 
 pub mod assemble;
 pub(crate) mod blocks;
@@ -26,7 +30,7 @@ pub(crate) mod sweep;
 
 use crate::control::assemble::LeftOut;
 use crate::control::forced::Forced;
-use crate::control::read_repair::Healing;
+use crate::control::read_repair::ReadRepair;
 use crate::control::sweep::Sweeps;
 use crate::core::Core;
 use crate::core::listener::Listener;
@@ -39,7 +43,7 @@ use crate::seam::report::MemberChange;
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
-/// A running array: its data path and metadata, and all that happens beside its requests.
+/// A running array: its core, data path and metadata, and the state of its background work.
 pub(crate) struct Control<M: Member, C: Clock> {
     pub(crate) core: Rc<Core<M, C>>,
     pub(crate) metadata: Rc<Metadata<M, C>>,
@@ -47,7 +51,7 @@ pub(crate) struct Control<M: Member, C: Clock> {
     /// When checksums are verified.
     pub(crate) verify: Cell<Verify>,
     pub(crate) sweeps: Sweeps,
-    pub(crate) healing: Healing,
+    pub(crate) read_repair: ReadRepair,
     pub(crate) origin: Origin,
 }
 
@@ -55,9 +59,9 @@ pub(crate) struct Control<M: Member, C: Clock> {
 pub(crate) struct Origin {
     /// Members that were offered and do not take part.
     pub(crate) left_out: Vec<LeftOut>,
-    /// Stale members that the user made the array take.
+    /// Stale members that were assembled by force.
     pub(crate) forced: Vec<Forced>,
-    /// What the user has accepted by force: what may be lost or wrong.
+    /// What `force` has accepted: what may be lost or wrong.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -69,10 +73,14 @@ impl<M: Member, C: Clock> Control<M, C> {
         verify: Verify,
         origin: Origin,
     ) -> Rc<Self> {
-        let (sweeps, healing) = (Sweeps::default(), Healing::default());
-        let array = Rc::new(Self { core, metadata, data, verify: Cell::new(verify), sweeps, healing, origin });
+        let (sweeps, read_repair) = (Sweeps::default(), ReadRepair::default());
+        let array = Rc::new(Self { core, metadata, data, verify: Cell::new(verify), sweeps, read_repair, origin });
         let listener: Rc<dyn Listener> = array.clone();
-        array.core.listener.set(Rc::downgrade(&listener)).unwrap_or_else(|_: Weak<_>| unreachable!("it is new"));
+        array
+            .core
+            .listener
+            .set(Rc::downgrade(&listener))
+            .unwrap_or_else(|_: Weak<_>| unreachable!("the listener is set once"));
         array
     }
 }

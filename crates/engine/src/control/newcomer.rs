@@ -1,11 +1,13 @@
-//! What is asked of a member before the array takes it in: bounded, as there is no need to wait for it.
+//! Bounds the time of everything that is asked of a member before it joins.
 //!
-//! A file that is offered may lie on a disk or file system that hangs. Nothing of the array depends on it yet, so the
-//! array gives it up after the time that a member has for one operation ([`crate::device::timeout`]), or at once when the array is
-//! stopped, and the refusal says so. All that is asked of a newcomer at a time is a handful of short transfers. Where
-//! members may take as long as they like, a newcomer may not: other changes of the array wait meanwhile.
+//! A file that is offered may lie on a disk or file system that hangs. Nothing of the array depends on it
+//! yet. So the array gives up after the time that a member has for one operation
+//! ([`crate::device::timeout`]), or at once when the array is stopped; the refusal says which. Each attempt
+//! is a handful of short transfers. The bound holds even where the member timeout is off, because other
+//! changes of the array wait meanwhile.
 //!
-//! What is given up goes on at the member, with its memory ([`crate::base::buffer`]); nobody waits for it.
+//! An abandoned transfer goes on at the member, and keeps its memory ([`crate::base::buffer`]); no task waits
+//! for it.
 
 use crate::control::Control;
 use crate::device::timeout::PATIENCE;
@@ -16,11 +18,12 @@ use futures_util::future::{Either, select};
 use std::pin::pin;
 
 impl<M: Member, C: Clock> Control<M, C> {
-    /// Carries out `work` on a newcomer called `name`, which changes nothing of the array, unless it takes too long.
+    /// Carries out `work` on a new member called `name`, within the timeout. `work` must not change the
+    /// array.
     ///
     /// # Errors
-    /// Those of `work`; and when it was given up.
-    pub(crate) async fn in_newcomers_time<T>(
+    /// Those of `work`; a timeout; a stop of the array.
+    pub(crate) async fn within_timeout<T>(
         &self,
         name: &str,
         work: impl Future<Output = Result<T, Refusal>>,
@@ -36,10 +39,10 @@ impl<M: Member, C: Clock> Control<M, C> {
         };
         let refusal = match select(pin!(work), pin!(end)).await {
             Either::Left((done, _)) => return done,
-            Either::Right((true, _)) => Refusal::new("given up, as the array is being stopped"),
+            Either::Right((true, _)) => Refusal::new("abandoned, as the array is stopping"),
             Either::Right((false, _)) => {
                 Refusal::new(format!("no answer within {} s, the member-timeout", patience.as_secs_f64()))
-                    .advice("see to its disk or file system, which may hang, or give another one")
+                    .advice("check its disk or file system, which may hang, or give another member")
             }
         };
         Err(refusal.of(name))

@@ -1,25 +1,25 @@
-//! Read errors put right: what a member could not be read at is worked out from
-//! the others, written back and read again.
+//! Read repair: what a member could not read is reconstructed from the others, written back and read again.
 //!
-//! Whoever meets the error goes round it and is answered; the member notes the
-//! range, and this works through what was noted, beside the requests and sweeps
-//! ([`crate::Array::keep_whole`]). Large ranges are halved until what fails is found.
+//! The request that met the error is answered from the other members, and the member notes the range. Read
+//! repair works through the noted ranges beside requests and sweeps ([`crate::Array::keep_whole`]). It halves
+//! large ranges until it finds what fails.
 //!
-//! * Under the lock of the stripe, or of the array's bytes; so nobody writes there meanwhile.
-//! * Never with bytes that may be wrong: not by parity that is not trusted. What
-//!   nobody can give is left as it is.
-//! * So are bad blocks restored that a long write left, where only a part of it failed.
-//! * Never a member that became shorter or is gone: that leaves, if the array can do without it.
-//! * What the member refuses becomes a bad block of it ([`crate::device::bad_blocks`]); where that cannot
-//!   be, the member leaves, if the array can do without it.
-//! * A member with too many errors of its medium leaves: more than md's `max_corr_read_errors`,
-//!   each hour since the last one halving their number. A block that is not what its checksum says is no such error: the
-//!   medium gave what it has.
+//! * It holds the lock of the stripe, or of the array's bytes, so no request writes there meanwhile.
+//! * It never writes bytes that may be wrong, for instance from parity that is not trusted. What the others
+//!   cannot give stays as it is.
+//! * It also restores bad blocks that a long write left, where only a part of that write failed.
+//! * It never writes to a member that became shorter or is gone. Such a member is ejected, if the array can
+//!   do without it.
+//! * What the member refuses to keep becomes a bad block ([`crate::device::bad_blocks`]). Where that is not
+//!   possible, the member is ejected, if the array can do without it.
+//! * A member with too many medium errors is ejected: more than md's `max_corr_read_errors`, a count that
+//!   halves with each hour since the last error. A checksum mismatch is no medium error, as the medium gave
+//!   what it has.
 //! * A check notes nothing: what it finds stays as it is ([`crate::control::sweep`]).
 //!
-//! Facts: `drivers/md/raid1.c` and `raid10.c` (`fix_read_error`,
-//! `check_decay_read_errors`), `raid5.c` (`raid5_end_read_request`, which allows 256 and
-//! does not forget; here all levels have level 10's rule); md(4).
+//! Facts: `drivers/md/raid1.c` and `raid10.c` (`fix_read_error`, `check_decay_read_errors`), `raid5.c`
+//! (`raid5_end_read_request`, which allows 256 errors without decay; here all levels have the rule of
+//! RAID-10); md(4).
 
 use crate::base::buffer::Block;
 use crate::base::range_lock::RangeGuard;
@@ -37,40 +37,40 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// md's `max_corr_read_errors`, as long as nobody sets it.
+/// The default of md's `max_corr_read_errors`.
 const READ_ERRORS_MAX: u32 = 20;
 
-/// How an array heals.
-pub(crate) struct Healing {
+/// Settings of read repair.
+pub(crate) struct ReadRepair {
     /// md's `max_corr_read_errors`.
     read_errors_max: Cell<u32>,
 }
 
-impl Default for Healing {
+impl Default for ReadRepair {
     fn default() -> Self {
         Self { read_errors_max: Cell::new(READ_ERRORS_MAX) }
     }
 }
 
-/// What became of a range that could not be read.
-enum Mended {
+/// The result of the repair of one range.
+enum RepairResult {
     Corrected,
-    /// A bad block, or a block that was not what its checksum says, is good again.
+    /// A bad block, or a block with a wrong checksum, is good again.
     Restored,
-    /// It can be read after all, or does not matter any more.
+    /// The range can be read now, or no longer matters.
     NotNeeded,
-    /// The others cannot give it, at least not all of it.
+    /// The others cannot give the range, or not all of it.
     NotGiven,
-    /// The member cannot be read there for good.
+    /// The member cannot be read there, and does not keep what is written.
     Refused,
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    /// Puts right what could not be read, until the array is stopped.
+    /// Repairs what could not be read, until the array is stopped.
     pub(crate) async fn repair_reads(&self) {
         while !self.core.gate.is_closed() && !self.core.info.read_only && self.core.is_redundant() {
             let seen = self.core.surroundings.hurt.seen();
-            if self.heal_what_was_noted().await.is_err() {
+            if self.repair_noted().await.is_err() {
                 return; // the array takes no more changes
             }
             self.core.surroundings.hurt.changed_since(seen).await;
@@ -79,21 +79,21 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// [`crate::Array::set_read_errors_max`].
     pub(crate) fn set_read_errors_max(&self, count: u32) {
-        self.healing.read_errors_max.set(count);
+        self.read_repair.read_errors_max.set(count);
     }
 
     /// [`crate::Array::read_errors_max`].
     pub(crate) fn read_errors_max(&self) -> u32 {
-        self.healing.read_errors_max.get()
+        self.read_repair.read_errors_max.get()
     }
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    async fn heal_what_was_noted(&self) -> Result<(), ArrayError> {
+    async fn repair_noted(&self) -> Result<(), ArrayError> {
         let mut is_any_corrected = false;
         while let Some((slot, device, range)) = self.next_unread() {
             let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(()) };
-            is_any_corrected |= self.heal_range(slot, &device, range).await?;
+            is_any_corrected |= self.repair_range(slot, &device, range).await?;
         }
         self.core.update_whole();
         let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(()) };
@@ -106,7 +106,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if is_news() { self.metadata.publish().await } else { Ok(()) }
     }
 
-    /// What a member with a slot could not be read at.
+    /// Takes a noted range from an active member.
     fn next_unread(&self) -> Option<(Slot, Rc<Device<M>>, Range<u64>)> {
         let slots = self.core.roster.slots.borrow();
         slots.iter().zip(0..).find_map(|(device, slot)| {
@@ -116,18 +116,18 @@ impl<M: Member, C: Clock> Control<M, C> {
         })
     }
 
-    /// True when something was put right.
-    async fn heal_range(&self, slot: Slot, device: &Rc<Device<M>>, range: Range<u64>) -> Result<bool, ArrayError> {
+    /// Repairs one noted range. True when a read error was corrected.
+    async fn repair_range(&self, slot: Slot, device: &Rc<Device<M>>, range: Range<u64>) -> Result<bool, ArrayError> {
         let is_bad_already = device.bad.touches(&range);
         let mut is_corrupt = false;
         if !is_bad_already {
-            match self.try_again(device, &range).await {
-                Ok(()) => return Ok(false), // an error that is gone, or was put right meanwhile, is none of the medium
+            match self.reread(device, &range).await {
+                Ok(()) => return Ok(false), // a transient error is no medium error
                 Err(error) if error.kind == MemberErrorKind::TimedOut => {
-                    return self.leaves_for_silence(device, &range, error).await.map(|()| false);
+                    return self.eject_silent(device, &range, error).await.map(|()| false);
                 }
                 Err(error) if matches!(error.kind, MemberErrorKind::Short | MemberErrorKind::Gone) => {
-                    return self.leaves_as_another(device, error).await.map(|()| false);
+                    return self.eject_gone(device, error).await.map(|()| false);
                 }
                 Err(error) => is_corrupt = error.kind == MemberErrorKind::Corrupt,
             }
@@ -137,7 +137,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         } else {
             device.read_errors.add(self.core.clock.now())
         };
-        if errors > self.healing.read_errors_max.get() && self.leaves_for_errors(device, &range).await? {
+        if errors > self.read_repair.read_errors_max.get() && self.eject_for_errors(device, &range).await? {
             return Ok(false);
         }
         let (mut is_any_corrected, mut parts) = (false, vec![range]);
@@ -151,19 +151,19 @@ impl<M: Member, C: Clock> Control<M, C> {
                 }
                 continue;
             }
-            match self.mend(slot, device, &part).await? {
-                Mended::Corrected => is_any_corrected = true,
-                Mended::NotGiven if part.end - part.start > self.core.info.block_bytes => {
+            match self.repair_row(slot, device, &part).await? {
+                RepairResult::Corrected => is_any_corrected = true,
+                RepairResult::NotGiven if part.end - part.start > self.core.info.block_bytes => {
                     parts.extend(halves(&part, self.core.info.block_bytes));
                 }
-                Mended::NotGiven | Mended::NotNeeded | Mended::Restored | Mended::Refused => {}
+                RepairResult::NotGiven | RepairResult::NotNeeded | RepairResult::Restored | RepairResult::Refused => {}
             }
         }
         Ok(is_any_corrected)
     }
 
-    /// Whether a member can be read there now. One that answers is not silent.
-    pub(crate) async fn try_again(&self, device: &Device<M>, range: &Range<u64>) -> Result<(), MemberError> {
+    /// Reads the range again. A member that answers is no longer silent.
+    pub(crate) async fn reread(&self, device: &Device<M>, range: &Range<u64>) -> Result<(), MemberError> {
         let into = self.core.pool.take((range.end - range.start) as usize);
         let (result, _) = device.read_verified(ComponentByte(range.start), into, Why::Sweep).await;
         let is_away = result.as_ref().is_err_and(|error| !error.is_of_medium());
@@ -175,17 +175,17 @@ impl<M: Member, C: Clock> Control<M, C> {
             self.core.update_whole();
         }
         if was_away && !is_away {
-            self.sweeps.changed.raise(); // what could not go on without it can
+            self.sweeps.changed.raise(); // a sweep that needs this member can go on
         }
         result
     }
 
     async fn is_unreadable(&self, device: &Device<M>, range: &Range<u64>) -> bool {
-        self.try_again(device, range).await.is_err()
+        self.reread(device, range).await.is_err()
     }
 
-    /// A member that gave no answer twice has failed; one that is needed is asked again.
-    async fn leaves_for_silence(
+    /// Ejects a member that gave no answer twice. A member that the array needs is asked again.
+    async fn eject_silent(
         &self,
         device: &Rc<Device<M>>,
         range: &Range<u64>,
@@ -200,9 +200,10 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(())
     }
 
-    /// A member that ends too soon is not what it was, and one that is gone may come back so. It is never written to be healed: a
-    /// file would grow, and its holes would be read as data. One that is needed stays, and fails what is asked of it.
-    async fn leaves_as_another(&self, device: &Rc<Device<M>>, error: MemberError) -> Result<(), ArrayError> {
+    /// Ejects a member that became shorter or is gone: it may return as another device. It is never written
+    /// for repair: a file would grow, and its holes would be read as data. A member that the array needs
+    /// stays, and fails what is asked of it.
+    async fn eject_gone(&self, device: &Rc<Device<M>>, error: MemberError) -> Result<(), ArrayError> {
         let _lock = self.metadata.lock.exclusive(0..1).await;
         self.core.check_unbroken()?;
         if device.is_active() && self.core.survives_without(device) {
@@ -211,55 +212,60 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(())
     }
 
-    /// Too many read errors: true when the member had to leave, as the array can do without it.
-    async fn leaves_for_errors(&self, device: &Rc<Device<M>>, range: &Range<u64>) -> Result<bool, ArrayError> {
+    /// Ejects a member with too many read errors, if the array can do without it. True when it was ejected.
+    async fn eject_for_errors(&self, device: &Rc<Device<M>>, range: &Range<u64>) -> Result<bool, ArrayError> {
         let _lock = self.metadata.lock.exclusive(0..1).await;
         let is_sound = |other: &Rc<Device<M>>| other.bad.is_empty() || Rc::ptr_eq(other, device);
         let are_others_sound = self.core.roster.slots.borrow().iter().flatten().all(is_sound);
         if !device.is_active() || !are_others_sound || !self.core.survives_without(device) {
             return Ok(false);
         }
-        let reason = format!("more than {} read errors", self.healing.read_errors_max.get());
-        let error = complaint(device, Operation::Read, range, reason);
+        let reason = format!("more than {} read errors", self.read_repair.read_errors_max.get());
+        let error = detected_error(device, Operation::Read, range, reason);
         self.metadata.leave_behind(vec![(device.clone(), error)]).await.map(|()| true)
     }
 
-    /// Puts one row right, or a part of it: one that cannot be read, or a bad block.
-    async fn mend(&self, slot: Slot, device: &Rc<Device<M>>, range: &Range<u64>) -> Result<Mended, ArrayError> {
-        let Some(_lock) = self.lock_component(slot, range).await else { return Ok(Mended::NotNeeded) };
+    /// Repairs one row or a part of it: an unreadable range, or a bad block.
+    async fn repair_row(
+        &self,
+        slot: Slot,
+        device: &Rc<Device<M>>,
+        range: &Range<u64>,
+    ) -> Result<RepairResult, ArrayError> {
+        let Some(_lock) = self.lock_component(slot, range).await else { return Ok(RepairResult::NotNeeded) };
         self.core.check_unbroken()?;
         let is_there = self.core.device(slot).is_some_and(|seated| Rc::ptr_eq(&seated, device));
         let is_bad = device.bad.touches(range) && device.state.get() == DeviceState::InSync;
         let found = match is_bad || !device.is_readable(range.clone()) {
             true => None,
-            false => self.try_again(device, range).await.err(),
+            false => self.reread(device, range).await.err(),
         };
         let is_wanted = is_bad || found.is_some();
         if !is_there || !is_wanted {
-            return Ok(Mended::NotNeeded);
+            return Ok(RepairResult::NotNeeded);
         }
-        let Some(right) = self.given_by_others(slot, range).await else { return Ok(Mended::NotGiven) };
+        let Some(right) = self.given_by_others(slot, range).await else { return Ok(RepairResult::NotGiven) };
         match self.rewrite(device, range, right).await {
-            Ok(()) if is_bad => Ok(Mended::Restored),
-            // It may have been written, and not be there.
-            Err(_) if is_bad && device.bad.add(range) => Ok(Mended::Refused),
-            // It is owed, and read from memory until there is room.
-            Err(error) if error.kind == MemberErrorKind::NoSpace => Ok(Mended::NotNeeded),
+            Ok(()) if is_bad => Ok(RepairResult::Restored),
+            // The write may have succeeded partly, so the block stays bad.
+            Err(_) if is_bad && device.bad.add(range) => Ok(RepairResult::Refused),
+            // The member owes the write; reads come from memory until there is room.
+            Err(error) if error.kind == MemberErrorKind::NoSpace => Ok(RepairResult::NotNeeded),
             Ok(()) => {
                 count(&device.healed_bytes, range.end - range.start);
                 if found.is_some_and(|error| error.kind == MemberErrorKind::Corrupt) {
-                    return Ok(Mended::Restored);
+                    return Ok(RepairResult::Restored);
                 }
                 let mut superblock = device.superblock.borrow_mut();
                 let sectors = (range.end - range.start) / SECTOR_BYTES;
                 superblock.corrected_reads = superblock.corrected_reads.saturating_add(sectors as u32);
-                Ok(Mended::Corrected)
+                Ok(RepairResult::Corrected)
             }
-            Err(error) => self.record_refusal(device, range, &error).await.map(|()| Mended::Refused),
+            Err(error) => self.record_refusal(device, range, &error).await.map(|()| RepairResult::Refused),
         }
     }
 
-    /// Keeps writes off what a range of one member, in one row, depends on.
+    /// Locks what a range of one member, within one row, depends on.
     async fn lock_component(&self, slot: Slot, range: &Range<u64>) -> Option<RangeGuard<'_>> {
         match self.core.geometry() {
             Geometry::Parity(parity) => Some(self.data.lock_stripes(parity, range).await),
@@ -270,7 +276,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// What a member should hold, as the others have it, if they can give it for certain.
+    /// What a member should hold, reconstructed from the others, if that is certain.
     pub(crate) async fn given_by_others(&self, slot: Slot, range: &Range<u64>) -> Option<Block> {
         match self.core.geometry() {
             Geometry::Parity(parity) => {
@@ -282,7 +288,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// Writes it, and reads it again; a bad block is one until that has gone well.
+    /// Writes the range, and reads it back. A bad block stays bad until both have succeeded.
     async fn rewrite(&self, device: &Device<M>, range: &Range<u64>, right: Block) -> Result<(), MemberError> {
         let at = ComponentByte(range.start);
         device.write_on_trial(at, right.clone(), Why::Sweep).await?;
@@ -293,11 +299,11 @@ impl<M: Member, C: Clock> Control<M, C> {
                 device.note_written(at, right.len() as u64, &Ok(()));
                 Ok(())
             }
-            false => Err(complaint(device, Operation::Read, range, "other bytes than were written".to_owned())),
+            false => Err(detected_error(device, Operation::Read, range, "other bytes than were written".to_owned())),
         }
     }
 
-    /// A member cannot be read at `range`, and keeps nothing that is written there.
+    /// Records that a member cannot be read at `range` and does not keep what is written there.
     async fn record_refusal(
         &self,
         device: &Rc<Device<M>>,
@@ -316,15 +322,20 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 }
 
-/// Both parts of a range that is longer than `unit`, the second first.
+/// Both parts of a range that is longer than `unit`, the second part first.
 pub(crate) fn halves(range: &Range<u64>, unit: u64) -> [Range<u64>; 2] {
     let middle = range.start + (range.end - range.start) / 2;
     let middle = (middle / unit * unit).max((range.start / unit + 1) * unit);
     [middle.min(range.end)..range.end, range.start..middle.min(range.end)]
 }
 
-/// A member's failure that it did not say itself.
-fn complaint<M: Member>(device: &Device<M>, operation: Operation, range: &Range<u64>, reason: String) -> MemberError {
+/// A failure that the engine detected, not the member.
+fn detected_error<M: Member>(
+    device: &Device<M>,
+    operation: Operation,
+    range: &Range<u64>,
+    reason: String,
+) -> MemberError {
     MemberFault {
         kind: MemberErrorKind::Io,
         operation,

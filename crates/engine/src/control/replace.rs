@@ -1,16 +1,18 @@
-//! A living member is replaced: another one becomes its *successor*, gets
-//! everything that is written to it, and is filled by the recovery sweep with what it holds; then it takes
-//! its place. Until then the array is as redundant as it was.
+//! Hot replacement: a working member is replaced by another, with no loss of redundancy meanwhile. The new
+//! member is the *successor*. It gets every write of its member, the recovery sweep fills it, and then it
+//! takes over the slot.
 //!
-//! * What is read for it is read from the member itself; from the others only what that cannot give.
-//! * A successor's superblock says that it is one, and how far it is (md's feature bits 16 and 2),
-//!   before any other names it.
-//! * The change of places is one write: the successor's superblock, that calls itself current
-//!   and the old member faulty, on stable storage before any other is written. Until
-//!   all others have followed both get what is written.
-//! * After an unclean stop it is filled anew from where writes may have been under way: one of both may have them.
-//! * When the old member fails, the successor takes its place as far as it has come, and is recovered
-//!   from the others. When the successor fails, nothing is lost.
+//! * The sweep reads the successor's data from the member itself. It reads the others only for what that
+//!   member cannot give.
+//! * The successor's superblock says that it is a replacement, and how far it is current (md's feature bits
+//!   16 and 2), before any other superblock names it.
+//! * One write decides the takeover: the successor's superblock calls itself current and the old member
+//!   faulty. It is on stable storage before any other superblock is written. Until all others have followed,
+//!   both members get all writes.
+//! * After an unclean stop the successor is refilled from where writes may have been under way, as only one
+//!   of the two may have them.
+//! * When the old member fails, the successor takes its slot as far as it is current, and is recovered from
+//!   the others. When the successor fails, nothing is lost.
 //!
 //! Facts: md(4), `drivers/md/md.c` (`super_1_sync`), `raid5.c` (`raid5_spare_active`, `raid5_remove_disk`).
 
@@ -32,7 +34,7 @@ use futures_util::future::join;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Zeros written at a time to a successor that knows no better way.
+/// Zeros written at a time to a successor without a better way to zero.
 const ZEROS_BYTES: u64 = 1 << 20;
 
 impl<M: Member, C: Clock> Control<M, C> {
@@ -50,8 +52,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         let _lock = self.metadata.lock.exclusive(0..1).await;
         let (slot, old) = self.replaceable(old)?;
         let spare = self.prepare_spare(new, device_uuid).await?;
-        let appointed = self.appoint(slot, &old, spare).await;
-        appointed.map_err(|refusal| refusal.after("the new member was written to, and is a spare at most"))
+        let begun = self.begin_replacement(slot, &old, spare).await;
+        begun.map_err(|refusal| refusal.after("the new member was written to, and is a spare at most"))
     }
 
     /// [`crate::Array::replace_with_spare`].
@@ -64,26 +66,26 @@ impl<M: Member, C: Clock> Control<M, C> {
         if spare.state.get() != DeviceState::Spare {
             return Err(Refusal::new("not a spare").of(&spare.name).advice("`mdspace status` shows what it is"));
         }
-        self.appoint(slot, &old, spare).await
+        self.begin_replacement(slot, &old, spare).await
     }
 }
 
 impl<M: Member> Device<M> {
-    /// Of a successor: what it holds from this byte of the component on may not be what its member does.
-    pub(crate) fn goes_back_to(&self, from: u64) {
+    /// Of a successor: from this byte of the component on, it may differ from its member.
+    pub(crate) fn revert_to(&self, from: u64) {
         let DeviceState::Recovering { current } = self.state.get() else { return };
         let current = mutant!("successor-not-compared" => current, else current.min(from / ROW_BYTES * ROW_BYTES));
         self.state.set(DeviceState::Recovering { current });
         self.superblock.borrow_mut().recovery_offset = Some(Sectors(current / SECTOR_BYTES));
     }
 
-    /// Who is to take its place.
+    /// The successor of this member, if there is one.
     pub(crate) fn successor(&self) -> Option<Rc<Device<M>>> {
         self.successor.borrow().clone()
     }
 
-    /// Does to a successor what is done to this member. If that fails, it leaves before the request is answered
-    /// ([`Control::settle`]).
+    /// Repeats on the successor what is done to this member. A successor that fails is ejected before the
+    /// request is answered.
     pub(crate) async fn with_successor(
         &self,
         own: impl Future<Output = Result<(), MemberError>>,
@@ -98,7 +100,7 @@ impl<M: Member> Device<M> {
         own
     }
 
-    /// Zeroes a range of a successor by the best of its ways.
+    /// Zeroes a range of a successor: by the zeroing command, or else by writing zeros.
     pub(crate) async fn zero_own(&self, at: ComponentByte, bytes: u64) -> Result<(), MemberError> {
         match self.write_zeroes_own(at, bytes).await {
             Err(error) if error.kind == MemberErrorKind::Unsupported => {}
@@ -114,7 +116,7 @@ impl<M: Member> Device<M> {
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    /// A member that can be replaced now.
+    /// Finds a member that can be replaced now.
     fn replaceable(&self, name: &str) -> Result<(Slot, Rc<Device<M>>), Refusal> {
         let old = self.core.find(name)?;
         let refuse = |reason: &str, advice: &str| Err(Refusal::new(reason).of(&old.name).advice(advice));
@@ -128,13 +130,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok((slot, old))
     }
 
-    /// A spare becomes a successor. The caller holds the metadata lock.
-    async fn appoint(&self, slot: Slot, old: &Rc<Device<M>>, spare: Rc<Device<M>>) -> Result<(), Refusal> {
+    /// Makes a spare the successor. The caller holds the metadata lock.
+    async fn begin_replacement(&self, slot: Slot, old: &Rc<Device<M>>, spare: Rc<Device<M>>) -> Result<(), Refusal> {
         let refused = |error: ArrayError| error.refusal().of(&spare.name);
-        self.check_appointment(slot, old, &spare)?;
+        self.check_replacement(slot, old, &spare)?;
         self.metadata.leave_unknown_behind().await.map_err(refused)?;
-        let still = self.check_appointment(slot, old, &spare); // either may have failed meanwhile
-        still.map_err(|refusal| refusal.after("superblocks were written, which say nothing new"))?;
+        let still = self.check_replacement(slot, old, &spare); // either may have failed meanwhile
+        still.map_err(|refusal| refusal.after("superblocks were rewritten without a change"))?;
         if let Err(error) = self.metadata.write_whole_bitmap(&spare).await {
             let failed = Refusal::member_error(&spare.name, &error);
             self.metadata.leave_behind(vec![(spare.clone(), error)]).await.map_err(refused)?;
@@ -162,7 +164,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(())
     }
 
-    fn check_appointment(&self, slot: Slot, old: &Rc<Device<M>>, spare: &Device<M>) -> Result<(), Refusal> {
+    fn check_replacement(&self, slot: Slot, old: &Rc<Device<M>>, spare: &Device<M>) -> Result<(), Refusal> {
         self.replaceable(&old.name)?;
         match self.fits(spare, slot) {
             true => Ok(()),
@@ -170,7 +172,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// Writes to successors what `range` of the members is, whose places they are to take. The caller keeps writes off.
+    /// Copies `range` of the members to their successors. The caller keeps writes off.
     pub(crate) async fn copy_to_successors(&self, range: &Range<u64>, targets: &[Target<M>]) -> Result<(), ArrayError> {
         for target in targets {
             let Some(old) = self.core.device(target.slot) else { continue };
@@ -189,8 +191,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(())
     }
 
-    /// What a member holds in `range`, by itself or, where it cannot say, by the others. What is left out,
-    /// as nobody can give it, is a bad block of the target.
+    /// Reads `range` of a member: from the member itself or, where that fails, from the others. What neither
+    /// can give is left out, and becomes a bad block of the target.
     async fn contents_of(
         &self,
         target: &Target<M>,
@@ -231,7 +233,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(blocks)
     }
 
-    /// RAID-10 leaves places unused.
+    /// Whether data lies there: RAID-10 leaves some places unused.
     fn holds_anything(&self, slot: Slot, range: &Range<u64>) -> bool {
         match self.core.geometry() {
             Geometry::Parity(_) => true,
@@ -239,20 +241,25 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// Successors that have everything take their places, one after the other: two at once could each be called
-    /// current by the other alone. The caller holds the metadata lock, and has flushed.
-    pub(crate) async fn change_places(&self, ready: Vec<(Slot, Rc<Device<M>>)>) -> Result<(), ArrayError> {
+    /// Completes replacements one after the other: of two at once, each could be called current by the other
+    /// alone. The caller holds the metadata lock, and has flushed.
+    pub(crate) async fn complete_replacements(&self, ready: Vec<(Slot, Rc<Device<M>>)>) -> Result<(), ArrayError> {
         for (slot, successor) in ready {
             let is_its = |old: &Rc<Device<M>>| old.successor().is_some_and(|own| Rc::ptr_eq(&own, &successor));
             if let Some(old) = self.core.device(slot).filter(is_its) {
-                self.change_place(slot, old, successor).await?;
+                self.complete_replacement(slot, old, successor).await?;
             }
         }
         Ok(())
     }
 
-    /// What the old member was asked to read goes on: until this moment all that it has is right.
-    async fn change_place(&self, slot: Slot, old: Rc<Device<M>>, successor: Rc<Device<M>>) -> Result<(), ArrayError> {
+    /// Reads of the old member go on: until this moment all its data is right.
+    async fn complete_replacement(
+        &self,
+        slot: Slot,
+        old: Rc<Device<M>>,
+        successor: Rc<Device<M>>,
+    ) -> Result<(), ArrayError> {
         {
             let mut superblock = successor.superblock.borrow_mut();
             superblock.recovery_offset = None;
@@ -267,7 +274,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             record.owed = record.owed.max(ROUNDS_TO_LEAVE_BEHIND);
         }
         let published = self.metadata.publish().await;
-        // Unless the successor failed meanwhile, or the member did.
+        // Neither the successor nor the member must have failed meanwhile.
         if old.is_leaving.take() && successor.state.get() == DeviceState::InSync {
             old.successor.take();
             old.state.set(DeviceState::Faulty);

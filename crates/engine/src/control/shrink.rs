@@ -1,15 +1,16 @@
-//! An array that is made smaller: less of each member is used, and what lay behind its new end is lost.
+//! Shrinks an array: less of each member is used, and what lay behind the new end is lost.
 //!
-//! The array is stopped first, so nobody who uses one ever sees it shrink. Then its members are told, in two rounds of
-//! superblocks that are those of [`crate::control::grow`]: the bitmap is removed, whose bits are of the old shape; then they have the new
-//! size, together with a bitmap of the new shape. Wherever the power goes it is an array of the old size or of the
-//! new one, and members that were not told follow the others (`catch_up` in `assemble`). No data is
-//! written: what stays is where it was and in agreement as it was, and what is lost is on the members still.
+//! The array is stopped first, so no user of a running array sees it shrink. Then two rounds of superblocks
+//! follow, as in [`crate::control::grow`]: the bitmap is removed, as its bits are of the old shape; then the
+//! new size is set, together with a bitmap of the new shape. A power loss at any write leaves an array of the
+//! old size or of the new one, and members that missed a round follow the others (`catch_up` in `assemble`).
+//! No data is written: the remaining data stays in place and in agreement, and the lost data still lies on
+//! the members.
 //!
 //! Facts: `update_size` in `drivers/md/md.c`, `raid5_resize`, `raid1_resize` and `raid10_resize`.
 
 use crate::control::Control;
-use crate::control::grow::{Growth, Plan, unwell};
+use crate::control::grow::{Growth, Plan, as_io_error};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::Member;
@@ -27,21 +28,22 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) async fn shrink(&self, shrinking: Growth) -> Result<(), ArrayError> {
         self.stop().await?;
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        let Some(plan) = self.plan_to_shrink(shrinking.component_bytes()).map_err(unwell)? else { return Ok(()) };
+        let Some(plan) = self.plan_to_shrink(shrinking.component_bytes()).map_err(as_io_error)? else { return Ok(()) };
         if plan.bitmap.is_some() {
-            self.metadata.let_go_of_bitmap().await.map_err(unwell)?;
+            self.metadata.let_go_of_bitmap().await.map_err(as_io_error)?;
         }
         if self.core.devices().len() != plan.planned.len() {
             return Err(ArrayError::new(ArrayErrorKind::Io, "a member failed, and the array did not shrink"));
         }
-        self.tell_of_component(&plan, Resync::Clean).await?;
+        self.publish_component(&plan, Resync::Clean).await?;
         self.core.geometries.grow(plan.geometry);
         Ok(())
     }
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    /// As [`crate::Array::plan_shrinking`]. Nothing is rounded, as that would cut off more than was asked for.
+    /// Plans as [`crate::Array::plan_shrinking`] does. The size is never rounded, as that would cut off more
+    /// than was asked for.
     fn plan_to_shrink(&self, wanted: u64) -> Result<Option<Plan<M>>, Refusal> {
         self.check_kind()?;
         let bare = self.without_bitmap()?;
@@ -56,14 +58,14 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Err(refuse(reason).advice("without --shrink the array grows to that"));
         }
         if component.bytes() != wanted || wanted == 0 {
-            let refusal = refuse(format!("{wanted} bytes are no size that can be used of each member"));
+            let refusal = refuse(format!("{wanted} bytes of each member are not a possible size"));
             return Err(refusal.advice(format!("the next smaller one is {}", component.bytes())));
         }
         self.plan_component(component, bare).map(Some)
     }
 
-    /// The refusal to make the array smaller unasked.
-    pub(crate) fn is_smaller(&self, now: Sectors, component: Sectors) -> Refusal {
+    /// The refusal to shrink an array when growth was asked for.
+    pub(crate) fn shrink_refusal(&self, now: Sectors, component: Sectors) -> Refusal {
         let reason = format!("{} bytes of each member are in use, more than {}", now.bytes(), component.bytes());
         let refusal = Refusal::new(reason).field("superblock.size");
         let devices = self.core.devices();
@@ -76,7 +78,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                 component.bytes(),
                 geometry.array_bytes(),
             )),
-            Err(_) => refusal.advice("less than a chunk of each member is no array"),
+            Err(_) => refusal.advice("an array needs at least one chunk of each member"),
         }
     }
 }

@@ -1,20 +1,23 @@
-//! Members that were used apart: each half of an array went on without the other, and each may hold what the other lacks.
+//! Detects members that were used apart: each half of an array went on without the other, and each may hold
+//! what the other lacks.
 //!
-//! Pure: superblocks in, a verdict out. What a superblock says of a member that was absent when an array was started
-//! depends on the writer: Linux calls it a spare (0xffff, in 0.90 faulty and removed), this engine faulty (0xfffe). So
-//! neither word tells a half from a spare that holds nothing. The absent member's own superblock does: one that merely
-//! stayed away still calls those that went on active; one that was used without them does not. mdadm goes by the same.
+//! It is pure: superblocks in, a verdict out. What a superblock says of a member that was absent at the start
+//! of an array depends on the writer. Linux calls it a spare (0xffff; in 0.90 faulty and removed), this
+//! engine calls it faulty (0xfffe). So neither word tells a half from a spare without data. The absent
+//! member's own superblock does. A member that merely stayed away still calls the others active; a member
+//! that was used without them does not. mdadm uses the same rule.
 //!
-//! The word that counts is that of the *anchor*: the freshest member that is active and current by its own superblock.
-//! A spare, or a member that was given its slot just now, may be ahead of all others for a moment, and be unknown to them.
+//! The reference is the *anchor*: the freshest member that is active and current by its own superblock. A
+//! spare, or a member that just took a slot, may be ahead of all others for a moment, and unknown to them.
 //!
-//! A member that was used apart is never seated, as a spare least of all: a recovery would go over its data. How far
-//! its events are from the array's makes no difference, as each half counts its own.
+//! A member that was used apart is never seated, least of all as a spare: a recovery would overwrite its
+//! data. The distance of its events from the array's makes no difference, as each half counts its own.
 //!
-//! In 0.90 a member that was recovered gets another number in the round that calls it active. Where power goes in that round,
-//! the others seem to be used apart, to mdadm too: they are left out, and nothing of them is lost.
+//! In 0.90 a recovered member gets another number in the round that calls it active. After a power loss in
+//! that round the others seem to be used apart, to mdadm as well. They are left out, and their data stays.
 //!
-//! Facts: mdadm's `Assemble.c` ("ignoring %s as it reports %s as failed"), `super_1_sync` and `super_90_sync` in `md.c`.
+//! Facts: mdadm's `Assemble.c` ("ignoring %s as it reports %s as failed"), `super_1_sync` and `super_90_sync`
+//! in `md.c`.
 
 use crate::seam::error::Refusal;
 use format::geometry::Level;
@@ -27,7 +30,7 @@ pub(crate) struct Apart<'a> {
     anchor: &'a Superblock,
 }
 
-/// What a device is, for a person.
+/// A role in words.
 pub(crate) fn in_words(role: DeviceRole) -> String {
     match role {
         DeviceRole::Active(slot) => format!("the member in slot {slot}"),
@@ -37,14 +40,15 @@ pub(crate) fn in_words(role: DeviceRole) -> String {
     }
 }
 
-/// Whether a superblock calls its own member active and current. All others heard that it is active in an earlier round.
+/// Whether a superblock calls its own member active and current. All others learned in an earlier round that
+/// the member is active.
 fn is_settled(superblock: &Superblock) -> bool {
     let is_underway = superblock.replacement || superblock.recovery_from_bitmap || superblock.recovery_offset.is_some();
     matches!(superblock.own_role(), DeviceRole::Active(_)) && !is_underway
 }
 
-/// The member by which others are asked whether they were used apart: the freshest, or if that is not settled, the
-/// freshest settled one that it knows. `None` when there is none: then nothing can be told.
+/// The member that others are compared with: the freshest or, if that is not settled, the freshest settled
+/// one that it knows. `None` when there is none; then no split can be detected.
 pub(crate) fn anchor<'a>(superblocks: impl Iterator<Item = &'a Superblock> + Clone, freshest: usize) -> Option<usize> {
     let best = superblocks.clone().nth(freshest)?;
     if is_settled(best) || mutant!("told-first-is-apart") {
@@ -58,16 +62,17 @@ pub(crate) fn anchor<'a>(superblocks: impl Iterator<Item = &'a Superblock> + Clo
 }
 
 impl<'a> Apart<'a> {
-    /// Whether the member of `own` was used without the anchor. One that calls itself a spare holds nothing that could be lost.
+    /// Whether the member of `own` was used without the anchor. A member that calls itself a spare holds
+    /// nothing that could be lost.
     pub(crate) fn find(own: &'a Superblock, anchor_name: &'a str, anchor: &'a Superblock) -> Option<Self> {
         let is_active = matches!(own.own_role(), DeviceRole::Active(_));
         (is_active && !knows(own, anchor) && !mutant!("half-is-a-spare")).then_some(Self { own, anchor_name, anchor })
     }
 
-    /// Why it is left out, and what its owner can do.
+    /// Why the member is left out, and what the user can do.
     ///
     /// # Errors
-    /// When neither is the later one: then the array is refused.
+    /// When neither half is later: then the array is refused.
     pub(crate) fn reason(&self, name: &str) -> Result<String, Refusal> {
         let Self { own, anchor_name, anchor } = self;
         if own.events >= anchor.events {
@@ -89,22 +94,23 @@ impl<'a> Apart<'a> {
     }
 }
 
-/// Whether `own` calls the member of `other` what that calls itself.
+/// Whether `own` gives the member of `other` the role that `other` gives itself.
 fn knows(own: &Superblock, other: &Superblock) -> bool {
     own.role(other.device_number) == other.own_role() || has_moved(own, other)
 }
 
-/// Whether the member of `other` was told first that it has another slot, as a RAID-1 gives up slots ([`crate::control::copies`]). It
-/// knows that of `own` still, which a member that was used apart does not.
+/// Whether the member of `other` has moved to another slot, and its own superblock was written first, as when
+/// a RAID-1 removes slots ([`crate::control::copies`]). It still knows the member of `own`, which a member
+/// that was used apart does not.
 fn has_moved(own: &Superblock, other: &Superblock) -> bool {
     let is_active = |role: DeviceRole| matches!(role, DeviceRole::Active(_));
     let are_both_active = is_active(own.role(other.device_number)) && is_active(other.own_role());
     own.level == Level::Raid1 && are_both_active && other.role(own.device_number) == own.own_role()
 }
 
-/// Of an array's members in use, the one because of which another that was away cannot return by a bitmap: that one was
-/// used without it, perhaps. It knows one of them at least, or it comes from another half. Beyond that it may call a spare
-/// whatever has joined since it left: such a member has none of the numbers that slots were made with.
+/// Finds the member in use that prevents a return by bitmap: the returning member may have been used without
+/// it. A returning member knows at least one member in use, or it comes from another half. It may call
+/// members that joined since then spares: these have none of the numbers of the creation.
 pub(crate) fn used_without<'a>(
     own: &Superblock,
     in_use: impl Iterator<Item = (&'a str, &'a Superblock)> + Clone,
@@ -128,8 +134,8 @@ mod tests {
 
     const MEMBER_BYTES: u64 = 8 << 20;
 
-    /// The superblock of `number` in an array of `slots`, at `events`, that knows the `active` numbers in the slots of
-    /// these numbers, and calls all others `absent`.
+    /// The superblock of `number` in an array of `slots`, at `events`. It knows the `active` numbers, each in
+    /// the slot of its number, and calls all others `absent`.
     fn superblock(
         level: Level,
         slots: u16,
@@ -167,7 +173,8 @@ mod tests {
         made
     }
 
-    /// Of the members' superblocks, as [`crate::control::assemble`] asks it: which are apart from the anchor, and refused.
+    /// For each superblock, as [`crate::control::assemble`] asks: whether it is apart from the anchor, and
+    /// whether that refuses the array.
     fn verdicts(superblocks: &[Superblock], freshest: usize) -> Vec<Option<bool>> {
         let anchor = &superblocks[anchor(superblocks.iter(), freshest).expect("there is one")];
         let verdict = |own| Apart::find(own, "anchor", anchor).map(|apart| apart.reason("it").is_err());
@@ -220,14 +227,14 @@ mod tests {
     fn spares_and_members_told_first_make_no_halves() {
         let raid6 =
             |number, events, active: &[u16]| superblock(Level::Raid6, 4, number, events, active, DeviceRole::Spare);
-        // Number 3 got its slot an event before the others hear of it.
+        // Number 3 got its slot one event before the others learn of it.
         let mut told_first = raid6(3, 20, &[0, 1, 2, 3]);
         told_first.recovery_offset = Some(Sectors(0));
         let old = |number| raid6(number, 19, &[0, 1, 2]);
         assert_eq!(verdicts(&[told_first.clone(), old(0), old(1), old(2)], 0), [None; 4]);
-        // A spare that heard of a round before the others.
+        // A spare whose superblock was written first in a round.
         assert_eq!(verdicts(&[raid6(3, 20, &[0, 1, 2]), old(0), old(1), old(2)], 0), [None; 4]);
-        // And the other way round: told of its slot first, while the others went on without it.
+        // The reverse: number 3 was written first, and the others went on without it.
         let later = |number| raid6(number, 20, &[0, 1, 2]);
         assert_eq!(verdicts(&[later(0), later(1), later(2), told_first], 0), [None; 4]);
     }

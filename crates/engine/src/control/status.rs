@@ -1,6 +1,7 @@
-//! What a running array and a member on its own look like from outside:
-//! plain values, serializable. Their fields are a stable interface
-//! (`docs/json.md`).
+//! Shows a running array, and a member on its own: plain, serializable values. Their fields are a stable
+//! interface (`docs/json.md`).
+//!
+//! It only reads. Facts: the superblocks, and the counters of the running array.
 
 use crate::control::Control;
 use crate::control::assemble::LeftOut;
@@ -31,35 +32,37 @@ pub struct Status {
     pub metadata: String,
     /// `raid5`
     pub level: &'static str,
-    /// mdadm's word for the layout, where the level has a choice.
+    /// mdadm's name of the layout, where the level has a choice.
     pub layout: Option<String>,
     /// Bytes in a chunk; 0 where the level has none.
     pub chunk_bytes: u64,
-    /// The fixed unit in which stripes that change in part are moved; none when exactly what is needed is.
+    /// The fixed unit in which partly written stripes are moved; none when exactly the needed bytes are
+    /// moved.
     pub stripe_size_bytes: Option<u32>,
     /// Bytes that the array offers.
     pub array_bytes: u64,
     /// Bytes used of each member; 0 for linear and RAID-0.
     pub component_bytes: u64,
-    /// When it was made, in seconds since 1970.
+    /// Creation time, in seconds since 1970.
     pub created: u64,
-    /// When its superblocks were last written.
+    /// Time of the last superblock update, in seconds since 1970.
     pub updated: u64,
     /// Number of slots.
     pub raid_disks: u16,
-    /// Slots whose member is current everywhere.
+    /// Slots with a member that is current everywhere.
     pub in_sync: u16,
-    /// `clean`, `active` (marked dirty), `degraded` added behind a comma; `broken` when it takes no writes.
+    /// `clean` or `active` (marked dirty), with `, degraded` appended; `broken` when the array takes no
+    /// writes.
     pub state: String,
-    /// Why it is broken.
+    /// Why the array is broken.
     pub broken: Option<String>,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// md's count of metadata changes.
+    /// md's event count: changes of the metadata.
     pub events: u64,
     /// Whether parity and copies agree everywhere; false until a resync is done.
     pub in_agreement: bool,
-    /// What is swept: `idle`, `resync`, `recover`, or `frozen`, as md's `sync_action`.
+    /// The sweep under way: `idle`, `resync`, `recover`, or `frozen`, as md's `sync_action`.
     pub sync_action: &'static str,
     /// How far the sweep under way has come.
     pub sweep: Option<SweepStatus>,
@@ -69,7 +72,7 @@ pub struct Status {
     pub bitmap: Option<BitmapStatus>,
     /// Checksums, when any member keeps them.
     pub checksums: Option<ChecksumStatus>,
-    /// Memory that helps writes.
+    /// Memory that speeds up writes.
     pub cache: CacheStatus,
     /// The parity kernel in use.
     pub kernel: &'static str,
@@ -81,7 +84,7 @@ pub struct Status {
     pub left_out: Vec<LeftOut>,
     /// Stale members that `--force` took since the array was started.
     pub forced: Vec<Forced>,
-    /// What was accepted by `--force` when the array was started: what may be lost or wrong.
+    /// What `--force` accepted when the array was started: what may be lost or wrong.
     pub warnings: Vec<String>,
 }
 
@@ -104,25 +107,26 @@ pub struct MemberStatus {
     pub writes: u64,
     /// Their bytes.
     pub written_bytes: u64,
-    /// Transfers that failed. A sweep or healing that looks again at a place counts nothing, and neither do wrong blocks.
+    /// Transfers that failed. Retries by a sweep or by read repair are not counted, and neither are wrong
+    /// blocks.
     pub errors: u64,
-    /// Blocks of 4 KiB that were not what their checksums say, each counted once until it is written again.
+    /// Blocks of 4 KiB with a checksum mismatch, each counted once until it is rewritten.
     pub corrupt_blocks: u64,
-    /// Bytes that could not be read or were wrong, and that healing wrote anew since the array was started.
+    /// Bytes that could not be read or were wrong, and that were rewritten since the array was started.
     pub healed_bytes: u64,
-    /// Bytes in which a read failed or found a wrong block, and that healing has not come to yet.
+    /// Bytes in which a read failed or found a wrong block, and that still wait for read repair.
     pub to_heal_bytes: u64,
-    /// Sectors that could not be read and were put right, since the member was added.
+    /// Sectors that could not be read and were corrected, since the member was added.
     pub corrected_sectors: u32,
-    /// Bytes of its data that must not be read: its bad blocks.
+    /// Bytes of its data in its bad-block log: they must not be read.
     pub bad_bytes: u64,
-    /// Whether a NAS's kernel has set its flag "disk error" for it.
+    /// Whether a NAS kernel has set its flag "disk error" for this member.
     pub disk_error: bool,
-    /// Bytes that were to be written to it and that it has no room for: they are in memory alone until it has.
+    /// Bytes that the member has no room for: they are in memory alone until it has.
     pub owed_bytes: u64,
 }
 
-/// What is written on one member.
+/// The metadata on one member.
 #[derive(Debug, Clone, Serialize)]
 pub struct Examination {
     /// Its name: a path.
@@ -135,7 +139,7 @@ pub struct Examination {
     pub array_uuid: String,
     /// Name of the array.
     pub array_name: String,
-    /// Identity of the member; 0.90 has none.
+    /// Identity of the member; version 0.90 has none.
     pub device_uuid: Option<String>,
     /// Seconds since 1970.
     pub created: u64,
@@ -157,35 +161,35 @@ pub struct Examination {
     pub data_at: u64,
     /// Bytes of data that fit.
     pub data_bytes: u64,
-    /// md's count of metadata changes.
+    /// md's event count: changes of the metadata.
     pub events: u64,
     /// `clean`, or from which byte of the components copies and parity may disagree.
     pub state: String,
     /// Its index in the table of roles.
     pub device_number: u16,
-    /// What it calls itself: `active 2`, `spare`, `faulty`, `journal`.
+    /// Its own role: `active 2`, `spare`, `faulty`, `journal`.
     pub role: String,
-    /// What it calls the slots: `A` active, `.` missing.
+    /// The slots by this superblock: `A` active, `.` missing.
     pub array_state: String,
     /// Features by name.
     pub features: Vec<&'static str>,
     /// Where the bitmap is.
     pub bitmap_at: Option<u64>,
-    /// What the bitmap says, where there is one and it can be read.
+    /// The contents of the bitmap, where there is one and it can be read.
     pub bitmap: Option<BitmapExamined>,
     /// Where the bad-block log is.
     pub bad_blocks_at: Option<u64>,
-    /// Places that the log names, and their bytes; `None` where there is no log, or it cannot be read.
+    /// The contents of the log; `None` where there is no log, or it cannot be read.
     pub bad_blocks: Option<BadBlocksExamined>,
-    /// Read only where no other member can serve.
+    /// The member is read only where no other can serve.
     pub write_mostly: bool,
-    /// Requests to it fail fast instead of being retried.
+    /// Requests to the member fail fast instead of being retried.
     pub failfast: bool,
-    /// Bytes in a logical block of the array; 0 where the superblock does not note it.
+    /// Bytes in a logical block of the array; 0 where the superblock gives none.
     pub logical_block_bytes: u32,
     /// The reshape under way.
     pub reshape: Option<ReshapeExamined>,
-    /// Whether a NAS's kernel has set its flag "disk error" for this member.
+    /// Whether a NAS kernel has set its flag "disk error" for this member.
     pub disk_error: bool,
 }
 
@@ -209,7 +213,7 @@ pub fn level_name(level: Level) -> &'static str {
 }
 
 impl Examination {
-    /// Of what was found on a member.
+    /// Describes what was found on a member.
     pub fn of(name: &str, member_bytes: u64, found: &Found) -> Self {
         let superblock = &found.superblock;
         let features = superblock.features();
@@ -353,7 +357,7 @@ fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStat
         slot,
         device_number: device.superblock.borrow().device_number.0,
         state: match device.state.get() {
-            // Nobody is to count on it before its superblock says so.
+            // A member is shown as in sync only once its superblock says so.
             DeviceState::InSync
                 if device.in_recovery.get() && device.is_untold.get() && !mutant!("in-sync-too-soon") =>
             {

@@ -1,4 +1,6 @@
-//! The end of a running array.
+//! Stops a running array: drains requests and writeback, saves sweep positions, and marks the array clean.
+//!
+//! An array that failed stays marked dirty. Writes lost in writeback are reported, never hidden.
 
 use crate::control::Control;
 use crate::device::checksums::Closing;
@@ -7,7 +9,7 @@ use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
 
 impl<M: Member, C: Clock> Control<M, C> {
-    /// Lets nobody in any more, and ends what is under way.
+    /// Refuses new requests, waits for those under way, and writes out what is held in memory.
     pub(crate) async fn drain(&self) -> Result<(), ArrayError> {
         self.sweeps.changed.raise();
         self.core.surroundings.hurt.raise();
@@ -22,7 +24,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.data.write_out_all().await
     }
 
-    /// After the last write: everything flushed, then the mark taken back, and the bits.
+    /// Marks the array clean: a flush first, then the superblocks, then the bitmap bits.
     pub(crate) async fn mark_clean(&self) -> Result<(), ArrayError> {
         if self.core.info.read_only {
             return Ok(());
@@ -37,13 +39,13 @@ impl<M: Member, C: Clock> Control<M, C> {
 impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::stop`].
     pub(crate) async fn stop(&self) -> Result<(), ArrayError> {
-        self.watched(self.finish()).await
+        self.with_timeouts(self.finish()).await
     }
 
     async fn finish(&self) -> Result<(), ArrayError> {
         let drained = self.drain().await;
         if drained.is_err() {
-            self.core.check_unbroken()?; // otherwise it is clean, without what was lost
+            self.core.check_unbroken()?; // a healthy array is still marked clean, without the lost writes
         }
         if self.core.owes_any() {
             self.data.pay().await?;

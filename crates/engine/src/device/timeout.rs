@@ -3,7 +3,7 @@
 //!
 //! The clock is not asked for each operation. What does not end at once is listed with
 //! the tick at which it began; a tick is a part of the bound, and whoever keeps the
-//! array lets them pass ([`Inner::give_up_in_time`]). With nobody to do so, or without a bound, nothing is given up.
+//! array lets them pass ([`Inner::enforce_timeouts`]). With nobody to do so, or without a bound, nothing is given up.
 //!
 //! * What is given up goes on at the member, with its memory ([`crate::base::buffer`]); nobody waits for it.
 //! * A member that gave no answer is not asked for data that others have, until it has given one

@@ -168,7 +168,7 @@ fn an_unreadable_or_unknown_superblock_is_overwritten_only_when_asked() {
 
 #[test]
 fn the_refusal_names_a_member_that_fails_during_creation_and_what_was_changed() {
-    for (stage, words) in [(0, "superblocks that members had"), (1, "what was on"), (2, "some members have")] {
+    for (stage, words) in [(0, "old superblocks may be"), (1, "old contents are lost"), (2, "some members have")] {
         let (world, boundaries, members) = blanks();
         let life = async {
             make(recipe(Version::V1_0, OLD, Contents::Consistent), &members, &world).await;

@@ -1,17 +1,16 @@
-//! A scrub's windows: everything of the members is read once and compared.
+//! Scrub windows: all members' data is read once and compared.
 //!
-//! A window in which all members were read and agree is compared in long parts.
-//! What does not agree, or could not be read, is looked at row by row (4 KiB of
-//! each member), and each row's [`Verdict`] explained. Writes are kept off meanwhile;
-//! reads are not. Healing is `repair`'s part: a check writes no byte of any member, has nothing healed, learns no
-//! checksum, and makes no member leave, whatever it finds.
+//! A window in which all members were read and agree is compared in long parts. Other windows are judged row
+//! by row (4 KiB of each member), and each row gets a [`Verdict`]. Writes are blocked meanwhile; reads are
+//! not. Repairs are in `repair`. A check writes no byte to any member, starts no read repair, learns no
+//! checksum, and ejects no member, whatever it finds.
 //!
-//! Counted as md counts: at levels with parity 8 sectors for a row that does not
-//! obey the equations left; of copies a unit of 64 KiB (or a chunk, or a chunk of
-//! the bitmap, when that is less) for each copy that differs from the first.
+//! Mismatches are counted as md counts them. At levels with parity: 8 sectors for a row that violates any of
+//! the available equations. For copies: one unit for each copy that differs from the first, where a unit is
+//! 64 KiB, or a chunk or a bitmap chunk when that is less.
 //!
-//! Facts: `drivers/md/raid5.c` (`handle_parity_checks5`, `handle_parity_checks6`),
-//! `raid1.c` (`process_checks`), `raid10.c` (`sync_request_write`).
+//! Facts: `drivers/md/raid5.c` (`handle_parity_checks5`, `handle_parity_checks6`), `raid1.c`
+//! (`process_checks`), `raid10.c` (`sync_request_write`).
 
 use crate::base::buffer::Block;
 use crate::base::range_lock::RangeGuard;
@@ -31,13 +30,13 @@ use format::units::{ArrayByte, ComponentByte, SECTOR_BYTES, Slot};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// What is judged at a time, of each member.
+/// Bytes of each member that are judged at a time.
 pub(super) const ROW_BYTES: u64 = 4096;
 
-/// What is compared at a time while all is well: it stays in the processor's cache.
+/// Bytes compared at a time in the common case: they fit the processor's cache.
 const PART_BYTES: u64 = 64 << 10;
 
-/// What is read again of a transfer that failed, to find what can be had of it.
+/// Sizes of the parts in which a failed transfer is read again.
 const RETRY_BYTES: [u64; 2] = [64 << 10, ROW_BYTES];
 
 /// Bytes of several members that belong together: at most [`ROW_BYTES`] of each.
@@ -45,86 +44,86 @@ const RETRY_BYTES: [u64; 2] = [64 << 10, ROW_BYTES];
 pub(super) struct Row {
     /// Its stripe, at levels with parity.
     pub(super) stripe: Option<Stripe>,
-    /// Where it begins: a position of the sweep.
+    /// Its first position.
     pub(super) at: u64,
     pub(super) bytes: u64,
     /// Slot and component byte of each witness: data, P, Q in order; or the copies.
     pub(super) places: SmallVec<[(Slot, u64); 8]>,
 }
 
-/// A row in which something is wrong.
+/// A row with a mismatch or a failed read.
 pub(super) struct Suspect {
     pub(super) row: Row,
     pub(super) verdict: Verdict,
-    /// Who was there to be asked.
+    /// Which of its members were present.
     pub(super) present: SmallVec<[bool; 8]>,
-    /// What would make it right.
+    /// The writes that would correct it.
     pub(super) fixes: Vec<Fix>,
 }
 
-/// What a block of a row should be, by its index, from the others without those that are wrong.
+/// Reconstructs a block of a row, by its index, from the blocks that are not listed as wrong.
 type Solved<'a> = dyn Fn(usize, &[usize]) -> Option<Vec<u8>> + 'a;
 
-/// What a look at a window found.
+/// The result of comparing a window.
 #[derive(Default)]
-pub(super) struct Look {
+pub(super) struct Comparison {
     pub(super) suspects: Vec<Suspect>,
     pub(super) mismatch_cnt: u64,
-    /// What all members gave and agree on: slot, component byte and contents.
+    /// Blocks that all members gave and agree on: slot, component byte and contents.
     sound: Vec<(Slot, u64, Block)>,
 }
 
-impl Look {
-    /// What all members gave and agree on: slot, component byte and contents.
+impl Comparison {
+    /// Blocks that all members gave and agree on: slot, component byte and contents.
     pub(super) fn sound(&self) -> &[(Slot, u64, Block)] {
         &self.sound
     }
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    /// Compares a window of positions, and heals what the scrub is to heal.
+    /// Compares a window of positions, and repairs what the scrub's action repairs.
     pub(super) async fn scrub_window(&self, range: &Range<u64>) -> Result<Tally, ArrayError> {
         let action = self.scrub_action();
         let mut found = Findings::default();
-        let look = {
+        let comparison = {
             let _lock = self.keep_writes_off(range).await;
-            let look = self.look(range, ScrubAction::Check).await;
+            let comparison = self.compare(range, ScrubAction::Check).await;
             match action {
                 ScrubAction::Check if !mutant!("check-learns") => {
-                    found.counts.unknown = self.data.count_unknown(&look.sound).await
+                    found.counts.unknown = self.data.count_unknown(&comparison.sound).await
                 }
-                ScrubAction::Check => found.counts.learned = self.data.learn_parts(&look.sound).await,
+                ScrubAction::Check => found.counts.learned = self.data.learn_parts(&comparison.sound).await,
                 ScrubAction::Repair | ScrubAction::RepairParity => {
-                    found.counts.learned = self.data.learn_parts(&look.sound).await;
+                    found.counts.learned = self.data.learn_parts(&comparison.sound).await;
                 }
             }
-            look
+            comparison
         };
-        found.counts.mismatch_cnt = look.mismatch_cnt;
+        found.counts.mismatch_cnt = comparison.mismatch_cnt;
         match action {
             ScrubAction::Check => {
-                look.suspects.iter().for_each(|suspect| found.add(self.finding(suspect, Outcome::Left)));
+                comparison.suspects.iter().for_each(|suspect| found.add(self.finding(suspect, Outcome::Left)));
             }
             ScrubAction::Repair | ScrubAction::RepairParity => {
-                self.heal(look.suspects, action, &mut found).await?;
+                self.repair_rows(comparison.suspects, action, &mut found).await?;
             }
         }
-        Ok(Tally { compared: range.end - range.start, mended: 0, found })
+        Ok(Tally { compared: range.end - range.start, rewritten: 0, found })
     }
 
-    /// Keeps writes, not reads, off what a range of positions covers.
+    /// Blocks writes, but not reads, of what a range of positions covers.
     pub(super) async fn keep_writes_off(&self, range: &Range<u64>) -> RangeGuard<'_> {
         let covered = self.locked_by(range);
         self.core.locks.shared(covered).await
     }
 
-    /// Keeps everybody else off it.
+    /// Blocks all other reads and writes of a range of positions.
     pub(super) async fn keep_all_off(&self, range: &Range<u64>) -> RangeGuard<'_> {
         let covered = self.locked_by(range);
         self.core.locks.exclusive(covered).await
     }
 
-    /// What to lock for a range of positions; writes that are gathered there are let go.
+    /// The range to lock for a range of positions. Coalesced writes there are sent out.
     fn locked_by(&self, range: &Range<u64>) -> Range<u64> {
         match self.core.geometry() {
             Geometry::Parity(parity) => {
@@ -137,10 +136,10 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// Reads a range of positions and judges it; for an action that heals, with what would heal it.
+    /// Reads and judges a range of positions. When `action` repairs, the result includes the writes for that.
     /// The caller keeps writes off.
-    pub(super) async fn look(&self, range: &Range<u64>, action: ScrubAction) -> Look {
-        let mut look = Look::default();
+    pub(super) async fn compare(&self, range: &Range<u64>, action: ScrubAction) -> Comparison {
+        let mut comparison = Comparison::default();
         match self.core.geometry() {
             Geometry::Parity(parity) => {
                 let run = |slot| Run { slot: Slot(slot), range: range.clone() };
@@ -149,20 +148,19 @@ impl<M: Member, C: Clock> Control<M, C> {
                     match self.sound_stripe(parity, &stripe, &part, &runs) {
                         Some(blocks) if self.has_checksums() => {
                             let slots = roles(parity).map(|role| slot_of(&stripe, role));
-                            look.sound.extend(slots.zip(blocks).map(|(slot, block)| (slot, part.start, block)));
+                            comparison.sound.extend(slots.zip(blocks).map(|(slot, block)| (slot, part.start, block)));
                         }
                         Some(_) => {}
-                        None => self.look_at_stripe(parity, &stripe, &part, &runs, action, &mut look),
+                        None => self.judge_stripe(parity, &stripe, &part, &runs, action, &mut comparison),
                     }
                 }
             }
-            Geometry::Mapping(mapping) => self.look_at_copies(mapping, range, action, &mut look).await,
+            Geometry::Mapping(mapping) => self.compare_copies(mapping, range, action, &mut comparison).await,
         }
-        look
+        comparison
     }
 
-    /// Reads what can be read: of a transfer that fails, smaller and smaller parts. No byte
-    /// that was read is read again.
+    /// Reads all that can be read: of a failed transfer, smaller and smaller parts. No byte is read twice.
     async fn read_thoroughly(&self, runs: Vec<Run>) -> Runs {
         let unread = if self.scrub_action() == ScrubAction::Check && !mutant!("check-heals") {
             Unread::Left
@@ -179,7 +177,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         read
     }
 
-    /// The parts of `runs` that can be asked for, in parts of at most so many bytes.
+    /// The readable parts of `runs`, in parts of at most `bytes_max` bytes.
     fn readable(&self, runs: Vec<Run>, bytes_max: Option<u64>) -> Vec<Run> {
         let mut parts = Vec::new();
         for Run { slot, range } in runs {
@@ -198,7 +196,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         parts
     }
 
-    /// All of one stripe's part, in the order of the roles, if it was read and agrees; else it is looked at closely.
+    /// All blocks of a part of one stripe, in the order of the roles, if all were read and agree.
     fn sound_stripe(
         &self,
         parity: &Parity,
@@ -219,26 +217,32 @@ impl<M: Member, C: Clock> Control<M, C> {
         is_sound.then_some(blocks)
     }
 
-    fn look_at_stripe(
+    fn judge_stripe(
         &self,
         parity: &Parity,
         stripe: &Stripe,
         part: &Range<u64>,
         runs: &Runs,
         action: ScrubAction,
-        look: &mut Look,
+        comparison: &mut Comparison,
     ) {
         for at in (part.start..part.end).step_by(ROW_BYTES as usize) {
             let bytes = ROW_BYTES.min(part.end - at);
             let places = roles(parity).map(|role| (slot_of(stripe, role), at)).collect();
             let row = Row { stripe: Some(*stripe), at, bytes, places };
-            if !self.judge(row, runs, action, look) {
-                look.mismatch_cnt += ROW_BYTES / SECTOR_BYTES;
+            if !self.judge(row, runs, action, comparison) {
+                comparison.mismatch_cnt += ROW_BYTES / SECTOR_BYTES;
             }
         }
     }
 
-    async fn look_at_copies(&self, mapping: &Mapping, range: &Range<u64>, action: ScrubAction, look: &mut Look) {
+    async fn compare_copies(
+        &self,
+        mapping: &Mapping,
+        range: &Range<u64>,
+        action: ScrubAction,
+        comparison: &mut Comparison,
+    ) {
         let pieces: Vec<_> = mapping.pieces(ArrayByte(range.start), range.end - range.start).collect();
         let run = |(slot, at): (Slot, u64), bytes| Run { slot, range: at..at + bytes };
         let copies =
@@ -256,34 +260,34 @@ impl<M: Member, C: Clock> Control<M, C> {
                     places: piece.copies.iter().map(|&(slot, start)| (slot, start.0 + (at - piece.at.0))).collect(),
                 };
                 let end = ends(at);
-                look.mismatch_cnt += self.look_at_unit(&row, at..end, &runs, action, look);
+                comparison.mismatch_cnt += self.compare_unit(&row, at..end, &runs, action, comparison);
                 at = end;
             }
         }
     }
 
-    /// What md compares at a time.
+    /// The unit in which md compares copies.
     fn copies_unit(&self, mapping: &Mapping) -> u64 {
         let of_bitmap = self.metadata.intent().map_or(u64::MAX, |intent| intent.status().chunk_bytes);
         let chunk = if mapping.chunk_bytes() == 0 { u64::MAX } else { mapping.chunk_bytes() };
         COPIES_UNIT_BYTES.min(chunk).min(of_bitmap)
     }
 
-    /// Looks at one unit of copies; what it adds to md's count.
-    fn look_at_unit(
+    /// Compares one unit of copies; returns what it adds to md's count.
+    fn compare_unit(
         &self,
         row: &dyn Fn(u64, u64) -> Row,
         range: Range<u64>,
         runs: &Runs,
         action: ScrubAction,
-        look: &mut Look,
+        comparison: &mut Comparison,
     ) -> u64 {
         let whole = row(range.start, range.end);
-        let blocks = self.hear(&whole, runs);
+        let blocks = self.blocks_of(&whole, runs);
         let mut read = blocks.iter().flatten();
         let first = read.next();
         let different = read.filter(|block| first.is_none_or(|first| first[..] != block[..])).count() as u64;
-        // What is not what its checksum says is another than the rest: md, which reads it, finds that.
+        // A checksum mismatch counts as a differing copy: md, which can read the block, finds it.
         let is_refuted = |&(&(slot, at), block): &(&(Slot, u64), &Option<Block>)| {
             let error = || runs.error(slot, &(at..at + whole.bytes)).map(|error| error.kind);
             block.is_none() && error() == Some(MemberErrorKind::Corrupt)
@@ -292,21 +296,22 @@ impl<M: Member, C: Clock> Control<M, C> {
         let unlike = different + refuted.saturating_sub(u64::from(first.is_none()));
         if different == 0 && blocks.len() > 1 && blocks.iter().all(Option::is_some) && self.has_checksums() {
             let places = whole.places.iter().zip(blocks.into_iter().flatten());
-            look.sound.extend(places.map(|(&(slot, at), block)| (slot, at, block)));
+            comparison.sound.extend(places.map(|(&(slot, at), block)| (slot, at, block)));
         } else if different > 0 || blocks.iter().any(Option::is_none) {
             for at in (range.start..range.end).step_by(ROW_BYTES as usize) {
-                self.judge(row(at, range.end.min(at + ROW_BYTES)), runs, action, look);
+                self.judge(row(at, range.end.min(at + ROW_BYTES)), runs, action, comparison);
             }
         }
         unlike * (whole.bytes / SECTOR_BYTES)
     }
 
-    /// What was read of each place of a row.
-    fn hear(&self, row: &Row, runs: &Runs) -> SmallVec<[Option<Block>; 8]> {
+    /// The blocks read of each place of a row.
+    fn blocks_of(&self, row: &Row, runs: &Runs) -> SmallVec<[Option<Block>; 8]> {
         row.places.iter().map(|&(slot, at)| runs.get(slot, &(at..at + row.bytes))).collect()
     }
 
-    /// What a block is as a witness. The one place that knows more of a block than its bytes.
+    /// The evidence that a block gives. This is the only place that adds to a block's bytes what else is
+    /// known of it.
     fn witness<'a>(&self, slot: Slot, range: &Range<u64>, block: Option<&'a Block>, runs: &Runs) -> Witness<'a> {
         let device = self.core.device(slot);
         if let Some(block) = block {
@@ -325,9 +330,10 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// Judges a row; whether what is there agrees, as far as md would see: a block that is not what its checksum says does not.
-    fn judge(&self, row: Row, runs: &Runs, action: ScrubAction, look: &mut Look) -> bool {
-        let blocks = self.hear(&row, runs);
+    /// Judges a row. Returns whether it agrees as far as md would see; a block with a checksum mismatch does
+    /// not.
+    fn judge(&self, row: Row, runs: &Runs, action: ScrubAction, comparison: &mut Comparison) -> bool {
+        let blocks = self.blocks_of(&row, runs);
         let witnesses: SmallVec<[Witness<'_>; 32]> = row
             .places
             .iter()
@@ -335,7 +341,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             .map(|(&(slot, at), block)| self.witness(slot, &(at..at + row.bytes), block.as_ref(), runs))
             .collect();
         let present = witnesses.iter().map(|witness| *witness != Witness::Absent).collect();
-        // Where nothing is left to compare with, md compares nothing.
+        // With nothing left to compare, md compares nothing.
         let absent = witnesses.iter().filter(|witness| **witness == Witness::Absent).count();
         let is_compared = |parity: &Parity| absent < usize::from(parity.slots() - parity.data_chunks());
         let is_refuted = witnesses.contains(&Witness::Refuted(None));
@@ -356,13 +362,13 @@ impl<M: Member, C: Clock> Control<M, C> {
             }
         };
         if verdict != Verdict::Sound {
-            look.suspects.push(Suspect { row, verdict, present, fixes });
+            comparison.suspects.push(Suspect { row, verdict, present, fixes });
         }
         agrees
     }
 
-    /// Where the others make of a wrong block what its own checksum contradicts, one of them is wrong too, and
-    /// nothing says what it should be.
+    /// Changes a verdict when the reconstructed block does not match its own checksum. Then another block is
+    /// wrong too, and the row is lost.
     fn unless_contradicted(&self, row: &Row, verdict: Verdict, solved: &Solved<'_>) -> Verdict {
         let Verdict::Wrong { who, .. } = &verdict else { return verdict };
         let is_contradicted = |&index: &usize| {
@@ -373,7 +379,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if contradicted.is_empty() { verdict } else { Verdict::Lost { who: contradicted } }
     }
 
-    /// A row's finding, for a person.
+    /// The finding that describes a row.
     pub(super) fn finding(&self, suspect: &Suspect, outcome: Outcome) -> Finding {
         let Suspect { row, verdict, present, .. } = suspect;
         let (verdict, who) = match verdict {
@@ -408,7 +414,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// The bytes of the array that the witnesses of a row hold of which `is_meant` is true.
+    /// The array bytes of the data blocks of a row for which `is_meant` is true.
     fn array_parts(&self, row: &Row, is_meant: &dyn Fn(&usize) -> bool) -> Vec<ArrayPart> {
         match (&row.stripe, self.core.geometry()) {
             (Some(stripe), Geometry::Parity(parity)) => {
@@ -423,7 +429,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 }
 
 impl Runs {
-    /// Takes out what failed and is longer than `bytes`, to be tried in parts.
+    /// Removes failed transfers that are longer than `bytes`, to be tried in parts.
     fn take_failed(&mut self, bytes: u64) -> Vec<Run> {
         let is_to_retry = |(run, read): &mut (Run, Result<Block, Option<MemberError>>)| {
             matches!(read, Err(Some(_))) && run.range.end - run.range.start > bytes

@@ -1,10 +1,11 @@
-//! A sweep's windows at the levels with copies, 1 and 10: what lies contiguous
-//! on a member is one transfer.
+//! Sweep windows at the levels with copies, 1 and 10: bytes that are contiguous on a member are one transfer.
 //!
-//! Where copies differ the first that can be read counts, in md's order; one of a member that was taken by force while stale
-//! only where there is no other. A
-//! resync goes over the array, a recovery over the component of the members
-//! that are recovered, as md has it.
+//! Where copies differ, the first readable copy counts, in md's order. A copy on a member that was forced
+//! while stale counts only where there is no other.
+//!
+//! As in md, a resync runs over array bytes, and a recovery over the component of the recovered members.
+//!
+//! Facts: `raid1.c` (`process_checks`), `raid10.c` (`raid10_sync_request`).
 
 use crate::base::buffer::Block;
 use crate::control::Control;
@@ -20,14 +21,14 @@ use format::units::{ArrayByte, ComponentByte, Slot};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A piece to be recovered: where it is read, and where it goes.
+/// A piece to recover, and where it is written.
 pub(super) struct Copy {
     piece: Piece,
     targets: Vec<(Slot, ComponentByte)>,
 }
 
 impl Copy {
-    /// The part of the array that it is of.
+    /// The array bytes of this piece.
     pub(super) fn held(&self) -> Range<u64> {
         self.piece.at.0..self.piece.at.0 + self.piece.bytes
     }
@@ -38,7 +39,7 @@ fn run((slot, at): (Slot, ComponentByte), bytes: u64) -> Run {
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    /// Makes all copies of `range` of the array what the first one is.
+    /// Rewrites all copies of an array range that differ from the first.
     pub(super) async fn resync_copies(&self, mapping: &Mapping, range: &Range<u64>) -> Result<Tally, ArrayError> {
         let pieces: Vec<Piece> = mapping.pieces(ArrayByte(range.start), range.end - range.start).collect();
         let runs = pieces.iter().flat_map(|piece| piece.copies.iter().map(|&copy| run(copy, piece.bytes)));
@@ -56,10 +57,10 @@ impl<M: Member, C: Clock> Control<M, C> {
                 }
             }
             if wrong.len() > before {
-                tally.mended += piece.bytes;
+                tally.rewritten += piece.bytes;
             }
         }
-        self.data.learn_runs(&runs).await; // before it is written over: a write that fails may be done in part
+        self.data.learn_runs(&runs).await; // before the rewrite: a failed write may be done in part
         self.data.write_runs(wrong).await?;
         if mutant!("learned-too-late") {
             self.data.learn_runs(&runs).await;
@@ -67,7 +68,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(tally)
     }
 
-    /// The first copy that was read; where all runs failed, whatever can still be had of the piece.
+    /// The first copy that was read; when all transfers failed, the piece as the data path can read it.
     async fn first_copy(&self, mapping: &Mapping, piece: &Piece, runs: &Runs) -> Result<Block, ArrayError> {
         let read = |&(slot, at): &(Slot, ComponentByte)| runs.get(slot, &run((slot, at), piece.bytes).range);
         let mut copies = piece.copies.clone();
@@ -89,12 +90,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.core.device(run.slot).is_some_and(|device| device.is_readable(run.range.clone()))
     }
 
-    /// Whether a recovery is still to come by there.
+    /// Whether a recovery has not reached the range yet.
     fn is_yet_to_recover(&self, slot: Slot, at: ComponentByte, bytes: u64) -> bool {
         self.core.device(slot).is_some_and(|device| device.is_recovering(at.0 + bytes))
     }
 
-    /// What `targets` hold in `range` of their components.
+    /// The pieces that `targets` hold in `range` of their components.
     pub(super) fn copies_held(&self, mapping: &Mapping, range: &Range<u64>, targets: &[Target<M>]) -> Vec<Copy> {
         let mut copies: BTreeMap<u64, Copy> = BTreeMap::new();
         for target in targets {
@@ -116,8 +117,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         copies.into_values().collect()
     }
 
-    /// Writes to the targets what the other copies hold. Which copy that is
-    /// goes by `turn`. What no copy gives becomes bad blocks of the targets. The caller keeps writes off.
+    /// Copies pieces to the targets. `turn` selects the source copy. What no copy gives becomes bad blocks of
+    /// the targets. The caller keeps writes off.
     pub(super) async fn recover_copies(
         &self,
         copies: &[Copy],
@@ -137,7 +138,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.data.write_runs(blocks).await
     }
 
-    /// Adds what can be had of `part` of a piece to `blocks`, in rows and blocks where not all of it can.
+    /// Adds the readable blocks of `part` of a piece to `blocks`, row by row and block by block where it
+    /// cannot be read as a whole.
     async fn recover_in_parts(
         &self,
         copy: &Copy,
@@ -166,7 +168,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(())
     }
 
-    /// What `slot` should hold in `range`, which is of one piece, as another copy has it.
+    /// What `slot` should hold in `range`, which lies in one piece, read from another copy.
     pub(crate) async fn other_copy(&self, mapping: &Mapping, range: &Range<u64>, slot: Slot) -> Option<Block> {
         let mut piece = mapping.piece_at(mapping.held(slot, ComponentByte(range.start))?);
         piece.bytes = piece.bytes.min(range.end - range.start);
@@ -176,7 +178,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.sure_copy(&piece, own, &is_taken).await
     }
 
-    /// A piece from a copy that its checksums do not contradict, whatever the setting, and that `is_taken`.
+    /// Reads a piece from a copy whose checksums match, whatever the verify setting, and which `is_taken`
+    /// accepts.
     async fn sure_copy(&self, piece: &Piece, mut tried: Copies, is_taken: &dyn Fn(&[u8]) -> bool) -> Option<Block> {
         let mut into = self.core.pool.take(piece.bytes as usize);
         while let Some((slot, at)) = self.data.best_copy(piece, piece.bytes, &tried) {
@@ -190,8 +193,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         None
     }
 
-    /// Where to read a piece: from the current copies in turn, or the first
-    /// while copies may differ.
+    /// The copy to read a piece from: the current copies in turn, or the first while copies may differ.
     fn source(&self, piece: &Piece, turn: u64) -> Option<(Slot, ComponentByte)> {
         let is_current = |&&copy: &&(Slot, ComponentByte)| self.is_current(&run(copy, piece.bytes));
         let mut current: Copies = piece.copies.iter().filter(is_current).copied().collect();
@@ -201,7 +203,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 }
 
-/// The part of the array that `copies` lie in; nothing when there are none.
+/// The array range that covers `copies`; `None` when there are none.
 pub(super) fn array_range(copies: &[Copy]) -> Option<Range<u64>> {
     let start = copies.first()?.piece.at.0;
     let end = copies.iter().map(|copy| copy.held().end).max()?;

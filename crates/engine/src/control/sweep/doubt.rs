@@ -1,11 +1,12 @@
-//! Long zeros on a member that the others contradict: what a copying program could not read, and left as a hole.
+//! Detects long runs of zeros on a member that the other members contradict: holes where a copying program
+//! could not read.
 //!
-//! An image of a failing disk has zeros where the disk could not be read, and nothing on it tells them from data. Parity
-//! and copies do. This looks at a bounded part of the array: around places that the caller knows (holes of an image's
-//! file), and at windows spread evenly over the members; of a small array at all of it. It finds what is long, and proves
-//! nothing about the rest.
+//! An image of a failing disk has zeros where the disk could not be read, and the image alone does not tell
+//! them from data. Parity and copies do. The search covers a bounded part of the array: places that the
+//! caller knows (holes of an image's file), and windows spread evenly over the members; a small array is
+//! searched whole. It finds long runs, and proves nothing about the rest.
 //!
-//! It only reads, past the counters and the healing, and says nothing where parity or copies need not agree.
+//! It only reads, past counters and read repair, and skips places where parity or copies need not agree.
 
 use crate::base::buffer::Block;
 use crate::base::join::join_all;
@@ -20,14 +21,15 @@ use format::units::{ArrayByte, ComponentByte, Slot};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// What is looked at in one place, of each member.
+/// Bytes of each member in one window.
 const WINDOW_BYTES: u64 = 64 << 10;
 
-/// How many windows, and bytes of all members, a look reads at the most; an array that is no larger is looked at whole.
+/// The most windows, and bytes of all members, that a search reads. An array no larger than that is searched
+/// whole.
 const WINDOWS_MAX: u64 = 128;
 const BYTES_MAX: u64 = 96 << 20;
 
-/// How many zeros are long: shorter ones may be data that a loss of power left behind.
+/// The shortest run reported: shorter ones may be data that a power loss left behind.
 const ZEROS_MIN: u64 = 2 * ROW_BYTES;
 
 static ZEROS: [u8; ROW_BYTES as usize] = [0; ROW_BYTES as usize];
@@ -35,20 +37,20 @@ static ZEROS: [u8; ROW_BYTES as usize] = [0; ROW_BYTES as usize];
 /// Zeros on a member that the other members contradict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DoubtfulZeros {
-    /// The member; where several have zeros at this place, each of those that it may be.
+    /// The member; where several have zeros at this place, all of them.
     pub members: Vec<String>,
-    /// Where they begin, on the first of these, in bytes.
+    /// The first byte, on the first of these members.
     pub at: u64,
-    /// How many bytes of them were seen.
+    /// Bytes of zeros that were seen.
     pub bytes: u64,
 }
 
-/// Bytes of several members that belong together.
+/// Bytes of several members that belong to one stripe or piece.
 struct Group {
     stripe: Option<Stripe>,
-    /// The array's byte behind it, and behind all that its parity is of.
+    /// The array byte behind the group and all that its parity covers.
     array_end: u64,
-    /// Of each of the places.
+    /// Bytes at each place.
     bytes: u64,
     /// Slot and component byte: data, P, Q in order; or the copies.
     places: SmallVec<[(Slot, u64); 8]>,
@@ -73,7 +75,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    /// Windows to look at, by their number: in order, each once.
+    /// Numbers of the windows to read, in order, each once.
     fn windows_to_look_at(&self, holes: &[(String, Range<u64>)]) -> Vec<u64> {
         let end = match self.core.geometry() {
             Geometry::Parity(parity) => parity.stripes() * parity.chunk_bytes(),
@@ -99,7 +101,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         windows
     }
 
-    /// The first, the middle and the last window of a hole that are within the data of the member.
+    /// The first, the middle and the last window of a hole, within the member's data.
     fn windows_of_hole(&self, name: &str, hole: &Range<u64>) -> Vec<u64> {
         let Some((slot, data_at)) = (0..self.core.geometry().slots()).map(Slot).find_map(|slot| {
             let device = self.core.device(slot).filter(|device| device.name == name)?;
@@ -119,7 +121,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         [start, start + (end - start) / 2, end - 1].into_iter().filter_map(window).collect()
     }
 
-    /// What belongs together in each of the windows.
+    /// The groups in each of the windows.
     fn groups(&self, windows: &[u64]) -> Vec<Group> {
         let range = |window: &u64| window * WINDOW_BYTES..(window + 1) * WINDOW_BYTES;
         match self.core.geometry() {
@@ -133,7 +135,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// What one group has of doubtful zeros, in rows.
+    /// The doubtful zeros of one group, in rows.
     async fn doubts_in(&self, group: &Group) -> Vec<DoubtfulZeros> {
         if !self.core.is_agreed(group.array_end) {
             return Vec::new();
@@ -144,7 +146,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             let (result, buffer) = device.member.read(device.absolute(ComponentByte(at)), into, Why::Sweep).await;
             result.ok().map(|()| buffer.freeze())
         });
-        // With a member absent nothing is left to contradict, or not to be told from the others.
+        // With a member absent, nothing contradicts the zeros, or nothing says which member is wrong.
         let blocks: Option<Vec<Block>> = join_all(reads).await.into_iter().collect();
         let Some(blocks) = blocks.filter(|blocks| !self.agrees(group, blocks)) else { return Vec::new() };
         let rows = (0..group.bytes).step_by(ROW_BYTES as usize);
@@ -168,7 +170,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         })
     }
 
-    /// Whether parity is that of the data, or all copies are equal.
+    /// Whether parity matches the data, or all copies are equal.
     fn agrees(&self, group: &Group, blocks: &[Block]) -> bool {
         match (self.core.geometry(), &group.stripe) {
             (Geometry::Parity(parity), Some(stripe)) => {
@@ -204,7 +206,7 @@ fn groups_of_copies(mapping: &Mapping, range: Range<u64>) -> Vec<Group> {
     pieces.map(group).collect()
 }
 
-/// At most `wanted` of `count` numbers, evenly spread, the first and the last among them.
+/// At most `wanted` of `count` numbers, evenly spread, including the first and the last.
 fn spread(count: u64, wanted: u64) -> impl Iterator<Item = u64> {
     let steps = wanted.min(count);
     (0..steps).map(move |step| {

@@ -1,31 +1,31 @@
-//! What a scrub found: each mismatch explained, and counts of all of them.
+//! The report of a scrub: each mismatch explained, and counts of all of them.
 //!
-//! The report is a plain value: it is shown, printed as JSON (`docs/json.md`),
-//! and kept by whoever serves the array so that a scrub goes on after a restart.
+//! The report is a plain value. It is shown and printed as JSON (`docs/json.md`), and the server keeps it so
+//! that a scrub continues after a restart.
 
 use crate::plan::diagnose::Evidence;
 use crate::seam::report::MemberChange;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// Findings that a report lists; the others are counted.
+/// The most findings that a report lists; others are only counted.
 pub const FINDINGS_LISTED_MAX: usize = 1000;
 
 /// What a scrub does about what it finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScrubAction {
-    /// Nothing: no byte is written, and no member leaves for what is found.
+    /// Nothing: no byte is written, and no member is ejected for a finding.
     Check,
-    /// Blocks that are wrong for certain are made what they should be.
+    /// Blocks that are certainly wrong are corrected.
     Repair,
-    /// The same; and where nobody can say who is wrong, md's choice: parity is made anew
-    /// from the data, the first copy is put over the others.
+    /// The same. Undecidable rows get md's choice: parity is recomputed from the data, and the first copy
+    /// overwrites the others.
     RepairParity,
 }
 
 impl ScrubAction {
-    /// In a word or two.
+    /// The name in log lines.
     pub fn name(self) -> &'static str {
         match self {
             Self::Check => "check",
@@ -35,56 +35,56 @@ impl ScrubAction {
     }
 }
 
-/// How a scrub is getting on.
+/// The state of a scrub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScrubState {
-    /// To be begun, or gone on with, as soon as nothing more urgent is due.
+    /// Waiting to begin or to continue until nothing more urgent is due.
     Waiting,
     /// Under way.
     Running,
-    /// Until its user lets it go on.
+    /// Paused by its user.
     Paused,
-    /// It went over everything.
+    /// It covered the whole range.
     Complete,
-    /// Given up by its user.
+    /// Cancelled by its user.
     Cancelled,
-    /// Given up, because the array is no longer fit for it.
+    /// Failed, as the array can no longer be scrubbed.
     Failed,
 }
 
 impl ScrubState {
-    /// Whether there is nothing left to do.
+    /// Whether the scrub has ended.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Complete | Self::Cancelled | Self::Failed)
     }
 }
 
-/// Why a finding is one.
+/// The verdict on a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingVerdict {
     /// The members named are wrong.
     Decided(Evidence),
-    /// One of the members named is wrong, or several, and nothing says which.
+    /// One or several of the members named are wrong, and nothing says which.
     Undecidable,
-    /// The members named cannot be read or are wrong, and the others cannot make that good.
+    /// The members named cannot be read or are wrong, and the others cannot reconstruct their data.
     Lost,
 }
 
-/// What was done about it.
+/// What was done about a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Nothing: it was looked for only, or nothing can be done for certain.
+    /// Nothing: the action was a check, or no repair is certain.
     Left,
     /// The blocks were written, and read back right.
     Healed,
-    /// Parity, or all copies but the first, were written over, as md does.
+    /// Parity, or all copies but the first, were overwritten, as md does.
     Rewritten,
-    /// A write of somebody else's came first, and made it good.
+    /// A request's write came first and corrected it.
     Gone,
-    /// It was tried, and the blocks still read wrong or their member failed.
+    /// A repair was tried; the blocks still read wrong, or their member failed.
     Failed,
 }
 
@@ -95,11 +95,11 @@ pub struct MemberPart {
     pub name: String,
     /// Its slot.
     pub slot: u16,
-    /// What it holds there: `data`, `p`, `q` or `copy`.
+    /// The role of these bytes: `data`, `p`, `q` or `copy`.
     pub role: String,
     /// The first byte, counted from the start of the member.
     pub member_at: u64,
-    /// How many.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
@@ -108,29 +108,29 @@ pub struct MemberPart {
 pub struct ArrayPart {
     /// The first byte.
     pub at: u64,
-    /// How many.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
-/// One mismatch, or several that follow each other and have all in common.
+/// One mismatch, or several adjacent ones that are alike.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// The number of its stripe, at levels with parity.
     pub stripe: Option<u64>,
-    /// Who is wrong.
+    /// The verdict.
     pub verdict: FindingVerdict,
     /// What was done.
     pub outcome: Outcome,
-    /// The members that are wrong; of what is undecidable, all that may be.
+    /// The wrong members; for an undecidable finding, all that may be wrong.
     pub members: Vec<MemberPart>,
-    /// The bytes of the array that are wrong, or may be: none where parity is.
+    /// The array bytes that are wrong or may be; none where parity is wrong.
     pub array: Vec<ArrayPart>,
     /// Rows of 4 KiB on each member.
     pub rows: u64,
 }
 
 impl Finding {
-    /// Takes `next` in, if it is the same thing going on.
+    /// Merges `next` into this finding, if it continues it.
     fn joins(&mut self, next: &Finding) -> bool {
         let is_same = (self.stripe, self.verdict, self.outcome) == (next.stripe, next.verdict, next.outcome)
             && self.members.len() == next.members.len()
@@ -157,46 +157,46 @@ pub struct MemberCount {
     pub name: String,
     /// Its slot.
     pub slot: u16,
-    /// Blocks of 4 KiB that are wrong for certain.
+    /// Blocks of 4 KiB that are certainly wrong.
     pub blocks: u64,
 }
 
-/// Findings in all. Rows are 4 KiB on each member.
+/// Counts of findings. A row is 4 KiB on each member.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ScrubCounts {
-    /// What md's file of that name would say: sectors, in md's units.
+    /// The value of md's `mismatch_cnt`: sectors, counted in md's units.
     pub mismatch_cnt: u64,
-    /// Blocks whose checksums were not known, and are now: of a repair.
+    /// Blocks whose unknown checksums a repair learned.
     #[serde(default)]
     pub learned: u64,
-    /// Blocks that agree with the others and whose checksums are not known: of a check, which learns none.
+    /// Blocks that agree with the others and have no known checksum. A check counts them, and learns none.
     #[serde(default)]
     pub unknown: u64,
-    /// Rows in which somebody is wrong and known.
+    /// Rows in which the wrong members are identified.
     pub decided: u64,
-    /// Rows in which somebody is wrong, and nobody can say who.
+    /// Rows in which members disagree and nothing says which is wrong.
     pub undecidable: u64,
-    /// Rows in which the members left cannot make good what is wrong.
+    /// Rows that the remaining members cannot correct.
     pub lost: u64,
-    /// Of all these, rows that were healed.
+    /// Of all these, rows that were repaired.
     pub healed: u64,
-    /// Rows in which parity, or copies, were written over, as md does.
+    /// Rows in which parity or copies were overwritten, as md does.
     pub rewritten: u64,
-    /// Rows that were wrong and are not any more, by somebody else's write.
+    /// Rows that a request's write corrected first.
     pub gone: u64,
-    /// Rows where healing was tried in vain.
+    /// Rows whose repair failed.
     pub failed: u64,
     /// Wrong blocks by member.
     pub members: Vec<MemberCount>,
 }
 
 impl ScrubCounts {
-    /// Rows in which anything was found.
+    /// Rows with any finding.
     pub fn found(&self) -> u64 {
         self.decided + self.undecidable + self.lost
     }
 
-    /// Rows that are as they were found: not well.
+    /// Rows that are still as they were found.
     pub fn left(&self) -> u64 {
         self.found() - self.healed - self.rewritten - self.gone
     }
@@ -249,11 +249,11 @@ impl ScrubCounts {
 /// Findings, in the order of the sweep.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Findings {
-    /// Of all.
+    /// Counts of all findings.
     pub counts: ScrubCounts,
-    /// The first of them.
+    /// The first findings.
     pub findings: Vec<Finding>,
-    /// How many more there were.
+    /// Number of findings that are not listed.
     pub findings_omitted: u64,
 }
 
@@ -273,7 +273,7 @@ impl Findings {
         }
     }
 
-    /// Takes in what was found behind.
+    /// Appends findings of a later window.
     pub(crate) fn absorb(&mut self, more: Findings) {
         self.counts.absorb(&more.counts);
         self.findings_omitted += more.findings_omitted;
@@ -281,25 +281,25 @@ impl Findings {
     }
 }
 
-/// A scrub that was asked for: how far it is, and what it found.
+/// The report of a requested scrub: progress and findings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubReport {
-    /// What it does about what it finds.
+    /// What the scrub does about findings.
     pub action: ScrubAction,
-    /// Whether it is over.
+    /// The state of the scrub.
     pub state: ScrubState,
     /// Why it failed.
     pub failure: Option<String>,
-    /// The bytes of the array that it goes over.
+    /// The array bytes that it covers.
     pub array: Range<u64>,
     /// The same as positions: bytes of each member; of the array for RAID-10.
     pub positions: Range<u64>,
     /// All below this is done.
     pub position: u64,
-    /// What it found.
+    /// The findings.
     #[serde(flatten)]
     pub found: Findings,
-    /// What became of members since it began: the first of these changes, in their order.
+    /// Changes of members since the scrub began: the first ones, in order.
     #[serde(default)]
     pub changes: Vec<MemberChange>,
 }
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_on_is_one_finding_and_what_is_too_much_is_counted() {
+    fn adjacent_mismatches_are_one_finding_and_those_over_the_limit_are_counted() {
         const DECIDED: FindingVerdict = FindingVerdict::Decided(Evidence::Parity);
         let mut findings = Findings::default();
         [0, 1, 2, 5].into_iter().for_each(|row| findings.add(finding(row, DECIDED)));

@@ -1,13 +1,13 @@
-//! Checksums that are unknown are learned beside the requests: after a loss of power, after others have used the array, after
-//! checksums were given to it.
+//! Learns unknown checksums in the background: after a power loss, after other software used the array, and
+//! after checksums were added.
 //!
-//! First the tables are gone over for what is unknown, which costs a thousandth of the data to read. Then what that is of is
-//! compared as a check does, and where all members agree it is taken in; nothing else is done about what is found. Whoever keeps
-//! the array whole does this when nothing else is due, once, and again when members were recovered.
+//! First the tables are read for unknown blocks, which costs a thousandth of the data. Then the unknown
+//! blocks are compared as in a check. Where all members agree, the checksum is taken; mismatches are left to
+//! a scrub. The sweep runs when nothing else is due: once after the start, and again after a recovery.
 
 use crate::base::notify::Seen;
 use crate::control::Control;
-use crate::control::sweep::{Course, Ending, Purpose, ScrubAction, Tally, others_first};
+use crate::control::sweep::{Ending, Purpose, ScrubAction, SweepRange, Tally, yield_now};
 use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
@@ -18,20 +18,20 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Windows in which nothing is unknown that are passed over at a time.
+/// Windows without unknown blocks that are skipped in one step.
 const WINDOWS_PASSED: u64 = 1024;
 
-/// How far checksums were learned.
+/// Progress of learning.
 #[derive(Default)]
 pub(super) struct Learning {
     position: Cell<u64>,
     is_over: Cell<bool>,
-    /// What had changed in the array when it last went on.
+    /// The state of `Sweeps::changed` when learning last went on.
     seen: Cell<Option<Seen>>,
 }
 
 impl Learning {
-    /// There may be more to learn.
+    /// Starts over, as there may be more to learn.
     pub(super) fn begin_anew(&self) {
         self.position.set(0);
         self.is_over.set(false);
@@ -43,7 +43,7 @@ impl Learning {
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    /// Goes on learning, until all is or something else is to be looked at. True when there may be more to do.
+    /// Continues until all is learned or other work may be due. True when there may be more to do.
     pub(super) async fn learn_checksums(&self) -> Result<bool, ArrayError> {
         let learning = &self.sweeps.learning;
         if learning.is_over.get() || !self.has_checksums() {
@@ -61,9 +61,9 @@ impl<M: Member, C: Clock> Control<M, C> {
             .iter()
             .all(|device| device.as_ref().is_some_and(|device| device.state.get() == DeviceState::InSync));
         if self.core.info.read_only || !are_all_there || !self.core.health.agreed.get() {
-            return Ok(false); // what is learned could not be kept, or nothing says that it is right
+            return Ok(false); // checksums could not be saved, or nothing proves them right
         }
-        let is_complete = !self.keepers().iter().any(|(_, device)| unknown(device) > 0)
+        let is_complete = !self.with_checksums().iter().any(|(_, device)| unknown(device) > 0)
             || matches!(self.sweep(Purpose::Learn, &|_, _| {}).await?, (Ending::Complete, _));
         if is_complete {
             learning.is_over.set(true);
@@ -71,19 +71,19 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(true)
     }
 
-    /// Members that keep checksums.
-    fn keepers(&self) -> Vec<(Slot, Rc<Device<M>>)> {
+    /// Active members with checksums.
+    fn with_checksums(&self) -> Vec<(Slot, Rc<Device<M>>)> {
         let slots = self.core.roster.slots.borrow();
-        let keeper = |(device, slot): (&Option<Rc<Device<M>>>, u16)| {
+        let member = |(device, slot): (&Option<Rc<Device<M>>>, u16)| {
             let device = device.as_ref().filter(|device| device.is_active() && device.checksums.get().is_some())?;
             Some((Slot(slot), device.clone()))
         };
-        slots.iter().zip(0..).filter_map(keeper).collect()
+        slots.iter().zip(0..).filter_map(member).collect()
     }
 
-    /// Looks through the tables for what is unknown; false when it was interrupted.
+    /// Reads the tables for unknown blocks; false when interrupted.
     async fn survey(&self) -> bool {
-        for (slot, device) in self.keepers() {
+        for (slot, device) in self.with_checksums() {
             let Some(checksums) = device.checksums.get() else { continue };
             checksums.use_bytes(self.core.geometry().used_bytes(slot));
             loop {
@@ -94,7 +94,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                 if !checksums.survey(&device.member).await {
                     break;
                 }
-                others_first().await;
+                yield_now().await;
             }
         }
         true
@@ -104,11 +104,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.sweeps.learning.seen.get() != Some(self.sweeps.changed.seen())
     }
 
-    pub(super) fn learning_course(&self) -> Course {
-        Course { start: 0, from: self.sweeps.learning.position.get(), ..self.resync_course() }
+    pub(super) fn learning_range(&self) -> SweepRange {
+        SweepRange { start: 0, from: self.sweeps.learning.position.get(), ..self.resync_range() }
     }
 
-    /// The first window of so many bytes in which something may be unknown, or one that is far enough on.
+    /// The rest of the range from the first window of `step` bytes with unknown blocks, or from a window far
+    /// enough on.
     pub(super) fn next_to_learn(&self, range: Range<u64>, step: u64) -> Option<Range<u64>> {
         let mut at = range.start;
         for _ in 0..WINDOWS_PASSED {
@@ -124,7 +125,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         (at < range.end).then_some(at..range.end)
     }
 
-    /// Whether something may be unknown in a range of positions.
+    /// Whether a range of positions may hold unknown blocks.
     fn is_any_unknown(&self, range: &Range<u64>) -> bool {
         let is_unknown = |slot: Slot, bytes: &Range<u64>| {
             let slots = self.core.roster.slots.borrow();
@@ -139,14 +140,14 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// Takes in what all members of a window agree on.
+    /// Learns the checksums of blocks on which all members of a window agree.
     pub(super) async fn learn_window(&self, range: &Range<u64>) -> Tally {
         if !self.is_any_unknown(range) {
             return Tally::default();
         }
         let _lock = self.keep_writes_off(range).await;
-        let look = self.look(range, ScrubAction::Check).await;
-        self.data.learn_parts(look.sound()).await;
+        let comparison = self.compare(range, ScrubAction::Check).await;
+        self.data.learn_parts(comparison.sound()).await;
         Tally::default()
     }
 }

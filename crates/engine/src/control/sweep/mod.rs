@@ -1,20 +1,19 @@
-//! The sweep: one window that moves over all stripes of an array, whatever for.
+//! Sweeps: a window that moves over all stripes of an array, for one of several purposes.
 //!
-//! A sweep has a [`Purpose`]. The purpose says which positions it goes over
-//! and what is done to a window of them; everything else is common: a number of
-//! bytes under way on each member, long transfers, a speed that yields to
-//! requests, a checkpoint in md's own fields of the superblocks, so that
-//! md or this engine goes on from there, and a progress that `status` shows.
+//! The [`Purpose`] says which positions a sweep covers and what it does to a window of them. Everything else
+//! is common: the number of bytes in flight on each member, long transfers, a speed that yields to requests,
+//! checkpoints in md's own superblock fields, and the progress that `status` shows. So md or this engine can
+//! continue an interrupted sweep.
 //!
-//! Positions are md's: component bytes for a recovery, and for a resync of
-//! parity or of RAID-1; array bytes for a resync of RAID-10.
+//! Positions are md's: component bytes for a recovery, and for a resync of parity or of RAID-1; array bytes
+//! for a resync of RAID-10.
 //!
 //! Invariants:
-//! * A window keeps writes off its stripes from its first read to its last
-//!   write; so requests and the sweep never see each other halfway.
-//! * Windows end in order, and a position is believed to be done only when
-//!   all before it are.
-//! * A window that was begun is driven to its end, whatever becomes of others.
+//!
+//! * A window blocks writes to its stripes from its first read to its last write. So neither requests nor the
+//!   sweep see the other's half-done work.
+//! * Windows end in order. A position counts as done only when all positions before it are done.
+//! * A window that was begun is driven to its end, even when another window fails.
 //!
 //! Facts: md(4), `drivers/md/md.c` (`md_do_sync`, `md_check_recovery`).
 
@@ -22,11 +21,11 @@ mod check;
 mod copies;
 pub(crate) mod doubt;
 pub(crate) mod findings;
-mod keeper;
 mod learn;
 mod recovery;
 mod repair;
 pub(crate) mod resync;
+mod schedule;
 pub(crate) mod scrub;
 mod stripes;
 pub(crate) mod throttle;
@@ -61,13 +60,13 @@ use std::task::Poll;
 use std::time::Duration;
 use throttle::Throttle;
 
-/// Time between checkpoints, at the most.
+/// The longest time between checkpoints.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Checkpoints in a sweep that is quicker than that: md's.
+/// Checkpoints in a shorter sweep: md's number.
 const CHECKPOINTS: u64 = 16;
 
-/// Time over which a sweep's rate is measured, at the least.
+/// The shortest time over which a sweep's rate is measured.
 const RATE_INTERVAL: Duration = Duration::from_secs(3);
 
 /// What a sweep is for.
@@ -75,18 +74,18 @@ const RATE_INTERVAL: Duration = Duration::from_secs(3);
 pub(crate) enum Purpose {
     /// Copies and parity are brought into agreement after an unclean stop.
     Resync,
-    /// Members that are not current yet get what they should hold.
+    /// Members that are not current get their data.
     Recovery,
-    /// Everything is read and compared.
+    /// Everything is read and compared; nothing is written.
     Check,
-    /// The same, and what is wrong is made right.
+    /// Everything is read and compared, and errors are corrected.
     Repair,
-    /// Checksums that are unknown are learned, where the members agree.
+    /// Unknown checksums are learned, where the members agree.
     Learn,
 }
 
 impl Purpose {
-    /// md's word in `sync_action`.
+    /// md's name in `sync_action`.
     fn action(self) -> &'static str {
         match self {
             Self::Resync => "resync",
@@ -97,7 +96,7 @@ impl Purpose {
         }
     }
 
-    /// In a word.
+    /// The name in log lines.
     fn name(self) -> &'static str {
         match self {
             Self::Recovery => "recovery",
@@ -106,32 +105,34 @@ impl Purpose {
     }
 }
 
-/// A line of the log, as [`Control::tell_begun`].
-fn tell_over(purpose: Purpose, ending: Ending, failure: Option<&ArrayError>) {
+/// Logs the end of a sweep; see [`Control::log_begin`].
+fn log_end(purpose: Purpose, ending: Ending, failure: Option<&ArrayError>) {
     let name = purpose.name();
     match (purpose, failure, ending) {
         (Purpose::Check | Purpose::Repair, ..) => {}
-        (_, Some(error), _) => tracing::warn!(target: LOG_TARGET, "{name} cannot go on: {}", error.reason),
+        (_, Some(error), _) => tracing::warn!(target: LOG_TARGET, "{name} cannot continue: {}", error.reason),
         (_, None, Ending::Complete) => tracing::info!(target: LOG_TARGET, "{name} is complete"),
-        (_, None, Ending::Interrupted) => tracing::info!(target: LOG_TARGET, "{name} stands still, and goes on later"),
+        (_, None, Ending::Interrupted) => {
+            tracing::info!(target: LOG_TARGET, "{name} is interrupted, and continues later")
+        }
     }
 }
 
-/// The positions that a sweep goes over.
+/// The positions that a sweep covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Course {
-    /// Where what was asked for begins.
+pub(crate) struct SweepRange {
+    /// Start of the requested range.
     start: u64,
-    /// What is before this was done by an earlier one.
+    /// Positions before this were done by an earlier sweep.
     from: u64,
     end: u64,
     /// Windows end at multiples of this.
     step: u64,
-    /// What a window is on each member, about.
+    /// Bytes of a window on each member, about.
     member_bytes: u64,
 }
 
-/// A member that is being recovered, or a successor.
+/// A recovering member or a successor, with its slot.
 pub(crate) struct Target<M> {
     pub(crate) slot: Slot,
     pub(crate) device: Rc<Device<M>>,
@@ -143,42 +144,42 @@ impl<M> Clone for Target<M> {
     }
 }
 
-/// What was done, in bytes of positions, and what a scrub found.
+/// Work done, in bytes of positions, and the findings of a scrub.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Tally {
     compared: u64,
-    mended: u64,
+    rewritten: u64,
     found: Findings,
 }
 
 impl AddAssign for Tally {
     fn add_assign(&mut self, other: Self) {
         self.compared += other.compared;
-        self.mended += other.mended;
+        self.rewritten += other.rewritten;
     }
 }
 
-/// How a sweep ended that did not fail.
+/// How a sweep without a failure ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// It went over everything.
+    /// Everything was covered.
     Complete,
-    /// The array is being stopped, or sweeps are frozen.
+    /// The array is stopping, or sweeps are frozen.
     Interrupted,
 }
 
-/// How far a sweep has come, and what it met.
-struct Way {
+/// Progress of a sweep, and its failure.
+struct Progress {
     position: Cell<u64>,
-    /// All windows that were begun have ended, and none will be.
+    /// No window is under way, and none will begin.
     is_over: Cell<bool>,
-    /// Raised when either changes.
+    /// Raised when position or `is_over` changes.
     moved: Signal,
-    /// Nothing is begun after this; what is under way ends.
+    /// The first failure. No window begins after it; those under way end.
     failure: RefCell<Option<ArrayError>>,
 }
 
-impl Way {
+impl Progress {
     fn from(position: u64) -> Self {
         Self {
             position: Cell::new(position),
@@ -197,21 +198,21 @@ impl Way {
     }
 }
 
-/// What an array knows of its sweeps.
+/// State and settings of an array's sweeps.
 #[derive(Default)]
 pub(crate) struct Sweeps {
     speed: Cell<SyncSpeed>,
     transfers: Cell<SweepTransfers>,
-    /// Nothing is swept until it is let go again.
+    /// No sweep runs while this is set.
     frozen: Cell<bool>,
     under_way: Cell<Option<UnderWay>>,
-    /// Why the last one could not be finished.
+    /// Why the last sweep failed.
     failure: RefCell<Option<String>>,
-    /// Raised when there may be something new to do.
+    /// Raised when there may be new work.
     pub(crate) changed: Signal,
-    /// The check or repair that is under way, or the last one.
+    /// The check or repair under way, or the last one.
     scrub: RefCell<Option<scrub::Scrub>>,
-    /// Raised when it begins, goes on, stands still or ends.
+    /// Raised when a scrub begins, continues, pauses or ends.
     pub(crate) scrub_changed: Signal,
     learning: learn::Learning,
 }
@@ -223,32 +224,32 @@ struct UnderWay {
     start: u64,
     position: u64,
     end: u64,
-    /// Position and time at which the rate is measured from, and the next such point.
+    /// Position and time that the rate is measured from, and the next such point.
     since: (u64, Moment),
     mark: (u64, Moment),
 }
 
-/// A sweep as its user sees it.
+/// Progress of a sweep, for its user.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SweepStatus {
     /// `resync`, `recover`, `check` or `repair`, as md's `sync_action`; or `learn`, of checksums.
     pub action: String,
-    /// Bytes of each member (of the array for a resync of RAID-10) that are done; of a scrub, of its range.
+    /// Bytes done of each member (of the array for a resync of RAID-10); for a scrub, of its range.
     pub done_bytes: u64,
-    /// Of how many.
+    /// Bytes in all.
     pub total_bytes: u64,
-    /// The same as a percentage.
+    /// Progress in percent.
     pub percent: f64,
-    /// Its rate in the last seconds.
+    /// Rate over the last seconds.
     pub bytes_per_second: u64,
-    /// Time left at that rate.
+    /// Time left at this rate.
     pub seconds_left: Option<u64>,
-    /// A scrub that stands still until it is told to go on.
+    /// Whether this is a scrub that its user paused.
     pub paused: bool,
 }
 
 impl Sweeps {
-    /// A sweep as its user sees it at `now`.
+    /// Progress of the sweep under way at `now`.
     pub(crate) fn status(&self, now: Moment) -> Option<SweepStatus> {
         let UnderWay { purpose, start, position, end, since, .. } = self.under_way.get()?;
         let (done, total) = (position - start, end - start);
@@ -278,20 +279,20 @@ impl Sweeps {
         self.under_way.get().is_none()
     }
 
-    /// Why the last sweep could not be finished, as long as none has been since.
+    /// Why the last sweep failed; cleared by the next one.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failure.borrow().clone()
     }
 
-    fn begin(&self, purpose: Purpose, course: Course, now: Moment) -> Sweeping<'_> {
-        let point = (course.from, now);
-        let Course { start, from: position, end, .. } = course;
+    fn begin(&self, purpose: Purpose, sweep_range: SweepRange, now: Moment) -> Sweeping<'_> {
+        let point = (sweep_range.from, now);
+        let SweepRange { start, from: position, end, .. } = sweep_range;
         self.under_way.set(Some(UnderWay { purpose, start, position, end, since: point, mark: point }));
         Sweeping(self)
     }
 }
 
-/// A sweep is under way while this lives.
+/// Marks a sweep as under way until it is dropped.
 struct Sweeping<'a>(&'a Sweeps);
 
 impl Sweeping<'_> {
@@ -308,12 +309,12 @@ impl Sweeping<'_> {
 impl Drop for Sweeping<'_> {
     fn drop(&mut self) {
         self.0.under_way.set(None);
-        self.0.scrub_changed.raise(); // who keeps the scrub's report waits for all sweeps, when the array is stopped
+        self.0.scrub_changed.raise(); // at a stop, `watch_scrub` waits until no sweep is under way
     }
 }
 
-/// Gives up the turn once; whatever else can go on does so before.
-async fn others_first() {
+/// Yields once to the other tasks of the thread.
+async fn yield_now() {
     let mut is_over = false;
     poll_fn(|context| {
         if is_over {
@@ -327,36 +328,40 @@ async fn others_first() {
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    /// One sweep, from where the last one of its kind got to. `progress` is
-    /// told positions done and the last one.
+    /// Runs one sweep, from where the last one of its kind got to. `progress` is given the position and the
+    /// last one.
     async fn sweep(&self, purpose: Purpose, progress: &dyn Fn(u64, u64)) -> Result<(Ending, Tally), ArrayError> {
-        let course = self.course(purpose);
+        let sweep_range = self.sweep_range(purpose);
         self.sweeps.failure.take();
-        let sweeping = self.sweeps.begin(purpose, course, self.core.clock.now());
-        self.tell_begun(purpose, course);
-        let way = Way::from(course.from);
-        let told = |position| {
+        let sweeping = self.sweeps.begin(purpose, sweep_range, self.core.clock.now());
+        self.log_begin(purpose, sweep_range);
+        let reached = Progress::from(sweep_range.from);
+        let report = |position| {
             sweeping.advance(position, self.core.clock.now());
-            progress(position, course.end);
+            progress(position, sweep_range.end);
         };
-        let (swept, ()) =
-            join(self.visit_all(purpose, course, &way, &told), self.keep_checkpoints(purpose, course, &way)).await;
+        let (swept, ()) = join(
+            self.visit_all(purpose, sweep_range, &reached, &report),
+            self.keep_checkpoints(purpose, sweep_range, &reached),
+        )
+        .await;
         let (ending, tally) = swept;
-        let failure = way.failure.take();
-        tell_over(purpose, ending, failure.as_ref());
+        let failure = reached.failure.take();
+        log_end(purpose, ending, failure.as_ref());
         match failure {
             Some(error) => Err(error),
             None if ending == Ending::Complete && !self.is_interrupted(purpose) => {
-                self.advance(purpose, way.position.get()..course.end);
+                self.advance(purpose, reached.position.get()..sweep_range.end);
                 Ok((Ending::Complete, tally))
             }
             None => Ok((Ending::Interrupted, tally)),
         }
     }
 
-    /// A line of the log; scrubs have their own, as they begin and end more often than a person wants to know.
-    fn tell_begun(&self, purpose: Purpose, course: Course) {
-        let Course { start, from, end, .. } = course;
+    /// Logs the start of a sweep. Scrubs log only their end, as higher priorities interrupt and restart them
+    /// often.
+    fn log_begin(&self, purpose: Purpose, sweep_range: SweepRange) {
+        let SweepRange { start, from, end, .. } = sweep_range;
         let percent = (from - start) as f64 * 100.0 / (end - start).max(1) as f64;
         let of = |targets: Vec<Target<M>>| {
             let names = targets.iter().map(|target| target.device.name.escape_debug().to_string());
@@ -370,61 +375,69 @@ impl<M: Member, C: Clock> Control<M, C> {
         tracing::info!(target: LOG_TARGET, "{}{whose} begins at {percent:.0} %", purpose.name());
     }
 
-    /// Visits all windows, some at a time. `told` is each position at which all before it are done.
-    async fn visit_all(&self, purpose: Purpose, course: Course, way: &Way, told: &dyn Fn(u64)) -> (Ending, Tally) {
+    /// Visits all windows, several in flight at a time. `report` is called with each position below which all
+    /// is done.
+    async fn visit_all(
+        &self,
+        purpose: Purpose,
+        sweep_range: SweepRange,
+        reached: &Progress,
+        report: &dyn Fn(u64),
+    ) -> (Ending, Tally) {
         let in_flight_bytes = self.sweeps.transfers.get().in_flight_bytes;
-        let depth = (in_flight_bytes / course.member_bytes).max(1) as usize;
-        let windows = self.windows(purpose, course, way);
+        let depth = (in_flight_bytes / sweep_range.member_bytes).max(1) as usize;
+        let windows = self.windows(purpose, sweep_range, reached);
         let mut done = pin!(windows.map(async |range| (range.end, self.visit(purpose, &range).await)).buffered(depth));
         let mut tally = Tally::default();
         let mut ending = Ending::Complete;
         while let Some((end, outcome)) = done.next().await {
             match outcome {
-                Ok(Some(more)) if ending == Ending::Complete && way.is_clear() => {
+                Ok(Some(more)) if ending == Ending::Complete && reached.is_clear() => {
                     self.note_findings(more.found);
                     tally += Tally { found: Findings::default(), ..more };
-                    self.advance(purpose, way.position.replace(end)..end);
-                    way.moved.raise();
-                    told(end);
+                    self.advance(purpose, reached.position.replace(end)..end);
+                    reached.moved.raise();
+                    report(end);
                 }
-                Ok(Some(more)) => self.note_findings(more.found), // behind one that is not done
+                Ok(Some(more)) => self.note_findings(more.found), // a later window than one that is not done
                 Ok(None) => ending = Ending::Interrupted,
-                Err(error) => way.block(error),
+                Err(error) => reached.block(error),
             }
         }
-        way.is_over.set(true);
-        way.moved.raise();
+        reached.is_over.set(true);
+        reached.moved.raise();
         (ending, tally)
     }
 
-    /// Keeps how far a sweep has come, now and then, until it is over. Windows go on meanwhile: a flush waits for what
-    /// its member was asked before, so that they would all have ended. Of a scrub its user keeps how far it is.
-    async fn keep_checkpoints(&self, purpose: Purpose, course: Course, way: &Way) {
+    /// Writes checkpoints until the sweep is over. Windows go on meanwhile: a flush waits for earlier
+    /// requests of its member, so all windows would drain otherwise. A scrub has no checkpoint on the
+    /// members; its caller keeps the report.
+    async fn keep_checkpoints(&self, purpose: Purpose, sweep_range: SweepRange, reached: &Progress) {
         if matches!(purpose, Purpose::Check | Purpose::Repair | Purpose::Learn) {
             return;
         }
-        let mut last = (course.from, self.core.clock.now());
-        while !way.is_over.get() {
-            if way.is_clear() && self.is_checkpoint_due(course, last, way.position.get()) {
-                last = (way.position.get(), self.core.clock.now());
-                self.checkpoint().await.unwrap_or_else(|error| way.block(error));
+        let mut last = (sweep_range.from, self.core.clock.now());
+        while !reached.is_over.get() {
+            if reached.is_clear() && self.is_checkpoint_due(sweep_range, last, reached.position.get()) {
+                last = (reached.position.get(), self.core.clock.now());
+                self.checkpoint().await.unwrap_or_else(|error| reached.block(error));
             } else {
-                way.moved.changed_since(way.moved.seen()).await;
+                reached.moved.changed_since(reached.moved.seen()).await;
             }
         }
     }
 
-    fn course(&self, purpose: Purpose) -> Course {
+    fn sweep_range(&self, purpose: Purpose) -> SweepRange {
         match purpose {
-            Purpose::Resync => self.resync_course(),
-            Purpose::Recovery => self.recovery_course(),
-            Purpose::Check | Purpose::Repair => self.scrub_course(),
-            Purpose::Learn => self.learning_course(),
+            Purpose::Resync => self.resync_range(),
+            Purpose::Recovery => self.recovery_range(),
+            Purpose::Check | Purpose::Repair => self.scrub_range(),
+            Purpose::Learn => self.learning_range(),
         }
     }
 
-    /// The first part of a range of positions in which there is something to
-    /// do, in whole blocks, of which a bit may stand for less; it may be cut after `most` bytes.
+    /// The first part of a range with work to do, widened to whole blocks, as a bit may cover less than a
+    /// block. It may be cut after `most` bytes.
     fn next_due(&self, purpose: Purpose, range: Range<u64>, most: u64) -> Option<Range<u64>> {
         let due = match purpose {
             Purpose::Resync => self.next_to_resync(range.clone(), most),
@@ -442,30 +455,39 @@ impl<M: Member, C: Clock> Control<M, C> {
         Some(start.max(range.start)..end.min(range.end))
     }
 
-    /// Ranges of positions to visit, each when the time for it has come; ends
-    /// early when the array is stopped or a window failed.
-    fn windows<'a>(&'a self, purpose: Purpose, course: Course, way: &'a Way) -> impl Stream<Item = Range<u64>> + 'a {
+    /// The windows to visit, each when the throttle allows it. Ends early when the array is stopped or a
+    /// window failed.
+    fn windows<'a>(
+        &'a self,
+        purpose: Purpose,
+        sweep_range: SweepRange,
+        reached: &'a Progress,
+    ) -> impl Stream<Item = Range<u64>> + 'a {
         let throttle = Throttle::new(self.core.clock.now(), self.core.gate.load());
-        stream::unfold((course.from, throttle), move |(at, mut throttle)| async move {
-            let due = if at < course.end { self.next_due(purpose, at..course.end, course.step)? } else { return None };
-            // Members that answer at once would let a sweep have the thread, and never be told that requests came.
-            others_first().await;
+        stream::unfold((sweep_range.from, throttle), move |(at, mut throttle)| async move {
+            let due = if at < sweep_range.end {
+                self.next_due(purpose, at..sweep_range.end, sweep_range.step)?
+            } else {
+                return None;
+            };
+            // With members that answer at once, a sweep would otherwise never let requests run.
+            yield_now().await;
             while let Some(wait) = throttle.wait(self.core.clock.now(), self.core.gate.load()) {
-                if self.is_interrupted(purpose) || !way.is_clear() {
+                if self.is_interrupted(purpose) || !reached.is_clear() {
                     return None;
                 }
                 self.core.clock.sleep_until(self.core.clock.now() + wait).await;
             }
-            if self.is_interrupted(purpose) || !way.is_clear() {
+            if self.is_interrupted(purpose) || !reached.is_clear() {
                 return None;
             }
-            throttle.start(self.core.clock.now(), course.member_bytes, self.sweeps.speed.get());
-            let end = ((due.start / course.step + 1) * course.step).min(due.end);
+            throttle.start(self.core.clock.now(), sweep_range.member_bytes, self.sweeps.speed.get());
+            let end = ((due.start / sweep_range.step + 1) * sweep_range.step).min(due.end);
             Some((due.start..end, (end, throttle)))
         })
     }
 
-    /// Does what the sweep is for to one window; `None`: the array is being stopped.
+    /// Processes one window; `None` when the array is stopping.
     async fn visit(&self, purpose: Purpose, range: &Range<u64>) -> Result<Option<Tally>, ArrayError> {
         let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(None) };
         match purpose {
@@ -476,7 +498,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// All windows in a range of positions are done, and all before it.
+    /// Records that all windows in a range, and all before it, are done.
     fn advance(&self, purpose: Purpose, range: Range<u64>) {
         match purpose {
             Purpose::Resync => self.resynced_to(range.end),
@@ -494,14 +516,14 @@ impl<M: Member, C: Clock> Control<M, C> {
             || (purpose == Purpose::Learn && self.is_learning_interrupted())
     }
 
-    fn is_checkpoint_due(&self, course: Course, (position, moment): (u64, Moment), now_at: u64) -> bool {
+    fn is_checkpoint_due(&self, sweep_range: SweepRange, (position, moment): (u64, Moment), now_at: u64) -> bool {
         let in_flight_bytes = self.sweeps.transfers.get().in_flight_bytes;
-        let far = now_at - position >= ((course.end - course.from) / CHECKPOINTS).max(in_flight_bytes);
+        let far = now_at - position >= ((sweep_range.end - sweep_range.from) / CHECKPOINTS).max(in_flight_bytes);
         far || (now_at > position && self.core.clock.now().since(moment) >= CHECKPOINT_INTERVAL)
     }
 
-    /// A window's length at a level where positions are component bytes:
-    /// whole chunks, or parts of one that is larger.
+    /// A window's length where positions are component bytes: whole chunks, or a part of a chunk that is
+    /// longer.
     fn component_step(&self) -> u64 {
         let SweepTransfers { window_bytes, in_flight_bytes } = self.sweeps.transfers.get();
         let window = self.window_bytes();
@@ -513,7 +535,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// Bytes of each member in a window, about: one transfer, as its user wants it, or as long as any of them gains by.
+    /// Bytes of each member in a window, about: the configured transfer, or the longest that any member gains
+    /// by.
     pub(crate) fn window_bytes(&self) -> u64 {
         if let Some(bytes) = self.sweeps.transfers.get().window_bytes {
             return bytes;
@@ -521,11 +544,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.core.window_bytes()
     }
 
-    /// Says which bytes of the components cannot be had.
+    /// The error for component bytes that the members cannot give.
     fn component_error(&self, range: &Range<u64>, error: Option<&MemberError>) -> ArrayError {
         let cause = error.map(|error| format!(": {error}")).unwrap_or_default();
         let Range { start, end } = range;
-        let reason = format!("bytes {start} to {end} of the components cannot be had from the members left{cause}");
+        let reason =
+            format!("bytes {start} to {end} of the components cannot be read from the remaining members{cause}");
         ArrayError::new(ArrayErrorKind::Io, reason)
     }
 }

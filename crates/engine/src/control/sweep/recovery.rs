@@ -1,14 +1,15 @@
-//! Recovery: members that have a slot, but not yet what belongs there, get it
-//! from the others; as many at once as there are, and successors ([`crate::control::replace`]) with them.
+//! Recovery: rebuilds members that have a slot but not its data from the others. One sweep rebuilds all such
+//! members at once, and fills successors ([`crate::control::replace`]) with them.
 //!
-//! Requests write to such a member everywhere, and read from it what lies
-//! behind the sweep. A member that was away and came back gets only what the
-//! write-intent bitmap names. The checkpoint is each member's own recovery
-//! offset (`recovery_offset` in its superblock).
+//! Requests write to a recovering member everywhere, and read from it what lies behind the sweep. A returning
+//! member gets only what the write-intent bitmap names. The checkpoint is each member's own `recovery_offset`
+//! in its superblock.
+//!
+//! Facts: `md_do_sync` and `super_1_sync` in `drivers/md/md.c`.
 
 use crate::control::Control;
 use crate::control::sweep::copies::array_range;
-use crate::control::sweep::{Course, Ending, Purpose, Tally, Target};
+use crate::control::sweep::{Ending, Purpose, SweepRange, Tally, Target};
 use crate::device::{Device, DeviceState};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
@@ -36,7 +37,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 }
 
-/// How far a recovering device is current.
+/// The byte up to which a recovering device is current.
 fn current<M: Member>(device: &Device<M>) -> Option<u64> {
     match device.state.get() {
         DeviceState::Recovering { current } => Some(current),
@@ -45,7 +46,7 @@ fn current<M: Member>(device: &Device<M>) -> Option<u64> {
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    /// The members that are being recovered.
+    /// The members to recover, with successors.
     pub(super) fn targets(&self) -> Vec<Target<M>> {
         let slots = self.core.roster.slots.borrow();
         let recovering = slots.iter().enumerate().filter_map(|(slot, device)| {
@@ -56,24 +57,24 @@ impl<M: Member, C: Clock> Control<M, C> {
         recovering.chain(successors).collect()
     }
 
-    /// A sweep's targets are those that it began with. One that is seated while a window is under way
-    /// would be called current there, and had nothing of it: it waits for the next sweep.
+    /// The targets that the sweep began with. A member seated during a window would be called current there
+    /// without its data; it waits for the next sweep.
     fn targets_of_sweep(&self) -> Vec<Target<M>> {
         self.targets().into_iter().filter(|target| target.device.in_recovery.get()).collect()
     }
 
-    pub(super) fn recovery_course(&self) -> Course {
+    pub(super) fn recovery_range(&self) -> SweepRange {
         let step = self.component_step();
         let targets = self.targets();
         targets.iter().for_each(|target| target.device.in_recovery.set(true));
         let from = targets.iter().filter_map(|target| current(&target.device)).min().unwrap_or(0);
-        Course { start: 0, from: from / step * step, end: self.core.component_bytes(), step, member_bytes: step }
+        SweepRange { start: 0, from: from / step * step, end: self.core.component_bytes(), step, member_bytes: step }
     }
 
     pub(super) fn next_to_recover(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
         let by_bitmap = self.targets_of_sweep().iter().all(|target| target.is_by_bitmap());
         match self.metadata.intent() {
-            // Of RAID-10 the bitmap covers the array, and each window asks for itself.
+            // The bitmap of RAID-10 covers array bytes, so each window checks it by itself.
             Some(intent) if by_bitmap && self.core.geometry().level() != Level::Raid10 => intent.next_set(range, most),
             _ => Some(range),
         }
@@ -95,7 +96,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             }
             Geometry::Mapping(mapping) => self.recover_mapped(mapping, range, targets).await?,
         }
-        Ok(Tally { mended: range.end - range.start, ..Tally::default() })
+        Ok(Tally { rewritten: range.end - range.start, ..Tally::default() })
     }
 
     async fn recover_mapped(
@@ -118,8 +119,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.recover_copies(&copies, &targets, turn).await
     }
 
-    /// Whether a target lacks anything in a range of what the bitmap covers, and has not left meanwhile.
-    /// Asked with the range locked: a write sets its bit before it begins.
+    /// Whether a target lacks data in a range that the bitmap covers, and is still recovering. The range must
+    /// be locked: a write sets its bit before it begins.
     fn is_due(&self, target: &Target<M>, covered: &Range<u64>) -> bool {
         if current(&target.device).is_none() {
             return false;
@@ -130,13 +131,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// Nobody can give what belongs in `range` of the targets: they have bad blocks there (md's way
-    /// to go on), in their logs before their recovery offset passes them.
+    /// Records that `range` of the targets cannot be reconstructed. The targets get bad blocks there (md's
+    /// way to go on); their logs are written before their recovery offset passes the range.
     pub(crate) fn record_lost(&self, range: &Range<u64>, targets: &[Target<M>]) -> Result<(), ArrayError> {
-        // A member that may be back with what belongs there is waited for.
+        // A silent or absent member may still return with this data, so the recovery waits.
         let is_away = |device: &&Rc<Device<M>>| device.is_away.get() || device.is_silent.get();
         if let Some(device) = self.core.roster.slots.borrow().iter().flatten().find(is_away) {
-            device.unread.borrow_mut().add(range.clone()); // to be asked again
+            device.unread.borrow_mut().add(range.clone()); // to be read again
             self.core.surroundings.hurt.raise();
             return Err(self.component_error(range, None));
         }
@@ -145,12 +146,15 @@ impl<M: Member, C: Clock> Control<M, C> {
                 return Err(self.component_error(range, None));
             }
             let Range { start, end } = range;
-            tracing::warn!("{}: bytes {start} to {end} of its data cannot be had, and are bad blocks", device.name);
+            tracing::warn!(
+                "{}: bytes {start} to {end} of its data cannot be reconstructed, and become bad blocks",
+                device.name
+            );
         }
         Ok(())
     }
 
-    /// What was recovered is current, of members that have all before it.
+    /// Advances the members that are current up to the start of `range`.
     pub(super) fn recovered_in(&self, range: Range<u64>) {
         for Target { device, .. } in self.targets_of_sweep() {
             match device.state.get() {
@@ -162,7 +166,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// After a recovery: what was recovered is current, and the superblocks say so.
+    /// After a recovery: makes the members current, and writes that to the superblocks.
     async fn record_recovery(&self) -> Result<(), ArrayError> {
         let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(()) };
         if !mutant!("recovery-unflushed") {
@@ -185,12 +189,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         match successors.is_empty() {
             true => self.metadata.publish().await,
             false => {
-                self.change_places(successors.into_iter().map(|target| (target.slot, target.device)).collect()).await
+                self.complete_replacements(successors.into_iter().map(|target| (target.slot, target.device)).collect())
+                    .await
             }
         }
     }
 
-    /// Saves how far the sweeps have come, so that they go on from there.
+    /// Saves the positions of the sweeps, so that they continue from there.
     pub(crate) async fn checkpoint(&self) -> Result<(), ArrayError> {
         let reached: Vec<(Rc<Device<M>>, Option<u64>)> =
             self.targets().into_iter().map(|target| (target.device.clone(), current(&target.device))).collect();

@@ -1,9 +1,10 @@
-//! What a scrub does about what it found, when it is to heal.
+//! Repairs what a scrub found, as far as its action allows.
 //!
-//! A row is healed only after its window was looked at, under a lock that keeps
-//! everybody else off its stripe, and after it was read and judged once more: what
-//! somebody wrote meanwhile counts. What was written is read back. A row that
-//! nobody can decide stays untouched, unless its user asked for md's choice.
+//! A row is repaired only under a lock that blocks reads and writes of its stripe. Under that lock it is read
+//! and judged again, as a request may have written meanwhile. Repaired blocks are read back. An undecidable
+//! row stays untouched, unless the user asked for md's choice.
+//!
+//! Facts: md's choice is that of `raid5.c` (`handle_parity_checks5`) and `raid1.c` (`process_checks`).
 
 use crate::base::buffer::Block;
 use crate::control::Control;
@@ -18,18 +19,18 @@ use format::geometry::Geometry;
 use format::units::Slot;
 use std::ops::Range;
 
-/// A block to be written.
+/// A block to be rewritten.
 #[derive(Clone)]
 pub(super) struct Fix {
     slot: Slot,
-    /// Where on its component.
+    /// Component byte.
     at: u64,
     block: Block,
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    /// Heals rows that were found, as far as `action` allows; says what became of each.
-    pub(super) async fn heal(
+    /// Repairs rows as far as `action` allows, and adds the outcome of each to the findings.
+    pub(super) async fn repair_rows(
         &self,
         suspects: Vec<Suspect>,
         action: ScrubAction,
@@ -43,16 +44,21 @@ impl<M: Member, C: Clock> Control<M, C> {
                 group.iter().for_each(|suspect| found.add(self.finding(suspect, Outcome::Left)));
                 continue;
             }
-            self.heal_group(group, action, found).await?;
+            self.repair_group(group, action, found).await?;
         }
         Ok(())
     }
 
-    async fn heal_group(&self, group: &[Suspect], action: ScrubAction, found: &mut Findings) -> Result<(), ArrayError> {
+    async fn repair_group(
+        &self,
+        group: &[Suspect],
+        action: ScrubAction,
+        found: &mut Findings,
+    ) -> Result<(), ArrayError> {
         let (first, last) = (&group[0].row, &group[group.len() - 1].row);
         let range = first.at..last.at + last.bytes;
         let _lock = self.keep_all_off(&range).await;
-        let again = self.look(&range, action).await.suspects;
+        let again = self.compare(&range, action).await.suspects;
         for gone in group.iter().filter(|before| again.iter().all(|suspect| suspect.row != before.row)) {
             found.add(self.finding(gone, Outcome::Gone));
         }
@@ -67,7 +73,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(())
     }
 
-    /// Writes as a request does: the array is marked first, and what the cache knows of it is forgotten.
+    /// Writes as a request does: the array is marked dirty first, and the cached stripes are dropped.
     async fn write_fixes(&self, range: &Range<u64>, fixes: Vec<Fix>) -> Result<(), ArrayError> {
         let covered = match self.core.geometry() {
             Geometry::Parity(parity) => {
@@ -82,7 +88,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.data.marked(&covered, self.data.write_runs(writes)).await
     }
 
-    /// What became of a row: read back, where it was written.
+    /// The outcome of a row; written blocks are read back.
     async fn outcome(&self, suspect: &Suspect) -> Outcome {
         if suspect.fixes.is_empty() {
             return Outcome::Left;
@@ -97,7 +103,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// What makes a row of a stripe right, as far as `action` allows.
+    /// The writes that correct a row of a stripe, as far as `action` allows.
     pub(super) fn fixes_of_stripe(
         &self,
         row: &Row,
@@ -111,14 +117,14 @@ impl<M: Member, C: Clock> Control<M, C> {
         let data = judged.exponents.len();
         let (who, without): (Vec<usize>, Vec<usize>) = match verdict {
             Verdict::Wrong { who, .. } => (who.to_vec(), who.to_vec()),
-            // md's choice: parity is what the data says.
+            // md's choice: parity is recomputed from the data.
             _ if judged.witnesses[..data].iter().all(|witness| witness.bytes().is_some()) => {
                 let parities: Vec<usize> = (data..judged.witnesses.len()).collect();
                 let is_there = |index: &usize| judged.witnesses[*index] != Witness::Absent;
                 (parities.iter().copied().filter(is_there).collect(), parities)
             }
             _ => match missing_beside_both_parities(&judged.witnesses, data) {
-                // And where a member is missing, its data is what P says, and Q what all of that does.
+                // With a data member missing: its data follows from P, and Q from all the data.
                 Some(missing) => (vec![data + 1], vec![missing, data + 1]),
                 None => return Vec::new(),
             },
@@ -131,7 +137,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         who.into_iter().map(fix).collect::<Option<_>>().unwrap_or_default()
     }
 
-    /// What makes copies right, as far as `action` allows.
+    /// The writes that correct copies, as far as `action` allows.
     pub(super) fn fixes_of_copies(
         &self,
         row: &Row,
@@ -154,14 +160,14 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 }
 
-/// The only one of the data chunks whose member is missing, where all else, both parities too, was read.
+/// The only data chunk with a missing member, where all other chunks and both parities were read.
 fn missing_beside_both_parities(witnesses: &[Witness<'_>], data: usize) -> Option<usize> {
     let mut unread = (0..witnesses.len()).filter(|&index| witnesses[index].bytes().is_none());
     let missing = unread.next().filter(|&index| index < data && witnesses[index] == Witness::Absent)?;
     (unread.next().is_none() && witnesses.len() == data + 2).then_some(missing)
 }
 
-/// Whether `action` does anything about such a verdict.
+/// Whether `action` repairs such a verdict.
 fn is_curable(verdict: &Verdict, action: ScrubAction) -> bool {
     match (action, verdict) {
         (ScrubAction::Check, _) | (_, Verdict::Sound | Verdict::Lost { .. }) => false,

@@ -1,24 +1,26 @@
-//! Resync: copies and parity brought into agreement after an unclean stop.
+//! Resync: brings copies and parity into agreement after an unclean stop.
 //!
-//! What lies behind the sweep is trusted from then on. With a write-intent
-//! bitmap that can be relied on, only what it names is visited.
+//! Data behind the sweep is trusted at once. With a reliable write-intent bitmap, only the chunks that it
+//! names are visited.
+//!
+//! Facts: `drivers/md/md.c` (`md_do_sync`).
 
 use crate::control::Control;
-use crate::control::sweep::{Course, Ending, Purpose, Tally};
+use crate::control::sweep::{Ending, Purpose, SweepRange, Tally};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::Member;
 use format::geometry::{Geometry, Level};
 use std::ops::Range;
 
-/// What a resync found and did.
+/// Work done by a resync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Resynced {
     /// Bytes of each member (of the array for RAID-10) that were compared.
     pub compared: u64,
-    /// Bytes among them, in whole stripes or pieces, that had to be mended.
+    /// Bytes among them, in whole stripes or pieces, that were rewritten.
     pub mended: u64,
-    /// Whether the whole array was gone over; false when it was stopped before.
+    /// Whether the whole array was covered; false when the resync was interrupted.
     pub complete: bool,
 }
 
@@ -31,17 +33,17 @@ impl<M: Member, C: Clock> Control<M, C> {
         if self.core.health.agreed.get() {
             return Ok(Resynced { complete: true, ..Resynced::default() });
         }
-        let (ending, Tally { compared, mended, .. }) = self.sweep(Purpose::Resync, progress).await?;
+        let (ending, Tally { compared, rewritten, .. }) = self.sweep(Purpose::Resync, progress).await?;
         let complete = ending == Ending::Complete;
         if complete {
             self.metadata.record_agreement().await?;
         }
-        Ok(Resynced { compared, mended, complete })
+        Ok(Resynced { compared, mended: rewritten, complete })
     }
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    pub(super) fn resync_course(&self) -> Course {
+    pub(super) fn resync_range(&self) -> SweepRange {
         let from = self.core.geometry().sync_position(self.core.health.agreed_below.get())
             + mutant!("resync-skips" => self.core.chunk_bytes(), else 0);
         let end = self.core.geometry().sync_position(self.core.geometry().array_bytes());
@@ -52,11 +54,11 @@ impl<M: Member, C: Clock> Control<M, C> {
                 let window = self.window_bytes();
                 let step = (array_bytes(window) / chunk).max(1) * chunk;
                 let step = if chunk > window { window } else { step };
-                Course { start: 0, from, end, step, member_bytes: window }
+                SweepRange { start: 0, from, end, step, member_bytes: window }
             }
             _ => {
                 let step = self.component_step();
-                Course { start: 0, from, end, step, member_bytes: step }
+                SweepRange { start: 0, from, end, step, member_bytes: step }
             }
         }
     }

@@ -1,17 +1,19 @@
-//! Scrubs: who asks for one, how far it is, and when it goes on.
+//! Scrubs: begin, pause, cancel and continue a check or repair.
 //!
-//! A scrub is kept as its report: what was asked, how far it is and what it
-//! found. Whoever serves the array runs it with [`crate::Array::keep_whole`], after
-//! recovery and resync, which interrupt it when they become due; an array that
-//! is not served, with [`crate::Array::scrub`]. md has no field for where a check or
-//! repair stands, on no member (`resync_min` is the driver's memory alone); so
-//! the report is handed out at every checkpoint for its user to keep
-//! ([`crate::Array::watch_scrub`]), and one that is handed in goes on from there.
+//! A scrub is kept as its report: the request, the position and the findings. [`crate::Array::keep_whole`]
+//! runs it after recovery and resync, which interrupt it when they become due. Without `keep_whole`,
+//! [`crate::Array::scrub`] runs it.
+//!
+//! md has no superblock field for the position of a check or repair (`resync_min` is only in the driver's
+//! memory). So [`crate::Array::watch_scrub`] hands the report out at every checkpoint for its caller to save,
+//! and [`crate::Array::restore_scrub`] continues from a saved report.
+//!
+//! Facts: `sync_action` in md(4); `action_store` in `drivers/md/md.c`.
 
 use crate::base::notify::Seen;
 use crate::control::Control;
 use crate::control::sweep::findings::{FINDINGS_LISTED_MAX, Findings, ScrubAction, ScrubReport, ScrubState};
-use crate::control::sweep::{Course, Ending, Purpose, SweepStatus, UnderWay};
+use crate::control::sweep::{Ending, Purpose, SweepRange, SweepStatus, UnderWay};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::Member;
@@ -19,22 +21,22 @@ use crate::seam::report::{LOG_TARGET, MemberChange};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Units of md's count for copies: what it compares at a time.
+/// The unit of md's count for copies: what it compares at a time.
 pub(super) const COPIES_UNIT_BYTES: u64 = 64 << 10;
 
-/// A scrub to be begun.
+/// A request for a scrub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScrubRequest {
-    /// What to do about what is found.
+    /// What to do about findings.
     pub action: ScrubAction,
-    /// The bytes of the array to go over, widened to whole stripes; all when `None`.
+    /// The array bytes to cover, widened to whole stripes; all when `None`.
     pub range: Option<Range<u64>>,
 }
 
-/// A scrub, and whether it stands still for others.
+/// A scrub, and the state in which it last went on.
 pub(crate) struct Scrub {
     report: ScrubReport,
-    /// What had changed in the array when it last went on.
+    /// The state of `Sweeps::changed` when it last went on.
     seen: Option<Seen>,
 }
 
@@ -44,13 +46,14 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.check_scrub(request.action)?;
         let is_over = self.sweeps.scrub.borrow().as_ref().is_none_or(|scrub| scrub.report.state.is_over());
         if !is_over || self.sweeps.is_scrubbing() {
-            let advice = "cancel it first, or let it go on if it is paused";
+            let advice = "cancel it first, or continue it if it is paused";
             return Err(Refusal::new("a check or repair is under way").field("sync_action").advice(advice));
         }
         let array_bytes = self.core.geometry().array_bytes();
         let array = request.range.clone().unwrap_or(0..array_bytes);
         if array.is_empty() || array.end > array_bytes {
-            let reason = format!("bytes {} to {} are not a part of the array's {array_bytes}", array.start, array.end);
+            let reason =
+                format!("bytes {} to {} are not within the array's {array_bytes} bytes", array.start, array.end);
             return Err(Refusal::new(reason).field("range"));
         }
         let positions = self.scrub_positions(&array);
@@ -105,7 +108,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             if is_one {
                 report.state = to;
                 if to == ScrubState::Cancelled {
-                    tell_end(report);
+                    log_scrub_end(report);
                 }
             }
             is_one
@@ -137,7 +140,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::scrub`].
     pub(crate) async fn scrub(&self, progress: &dyn Fn(u64, u64)) -> Result<(), ArrayError> {
         if !self.core.health.agreed.get() {
-            let reason = "the array was not stopped cleanly: what differs may be for want of a resync";
+            let reason = "the array was not stopped cleanly: differences may be due to the missing resync";
             return Err(ArrayError::new(ArrayErrorKind::Io, reason));
         }
         while self.is_scrub_due() && !self.core.gate.is_closed() {
@@ -173,7 +176,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 }
 
 impl super::Sweeps {
-    /// The scrub that its user has paused.
+    /// The status of a paused scrub.
     pub(crate) fn paused(&self) -> Option<SweepStatus> {
         let scrub = self.scrub.borrow();
         let report = &scrub.as_ref().filter(|scrub| scrub.report.state == ScrubState::Paused)?.report;
@@ -190,19 +193,19 @@ impl super::Sweeps {
         })
     }
 
-    /// Ends a scrub that is not over, as it cannot go on.
+    /// Fails a scrub that is not over, as it cannot go on.
     pub(crate) fn give_up_scrub(&self, reason: &str) {
         {
             let mut scrub = self.scrub.borrow_mut();
             let Some(scrub) = scrub.as_mut().filter(|scrub| !scrub.report.state.is_over()) else { return };
             (scrub.report.state, scrub.report.failure) = (ScrubState::Failed, Some(reason.to_owned()));
-            tell_end(&scrub.report);
+            log_scrub_end(&scrub.report);
         }
         self.scrub_changed.raise();
         self.changed.raise();
     }
 
-    /// Adds to the report of a scrub that is not over what became of a member.
+    /// Adds a member's change to the report of a scrub that is not over.
     pub(crate) fn note_change(&self, change: &MemberChange) {
         let mut scrub = self.scrub.borrow_mut();
         let report = scrub.as_mut().map(|scrub| &mut scrub.report).filter(|report| !report.state.is_over());
@@ -216,17 +219,17 @@ impl super::Sweeps {
     }
 }
 
-/// A line of the log about a scrub that is over.
-fn tell_end(report: &ScrubReport) {
+/// Logs the end of a scrub.
+fn log_scrub_end(report: &ScrubReport) {
     let (what, counts) = (report.action.name(), &report.found.counts);
     let (found, left) = (counts.found(), counts.left());
     match (&report.failure, report.state) {
-        (Some(reason), _) => tracing::warn!(target: LOG_TARGET, "{what} given up: {reason}"),
+        (Some(reason), _) => tracing::warn!(target: LOG_TARGET, "{what} failed: {reason}"),
         (None, ScrubState::Cancelled) => {
             tracing::info!(target: LOG_TARGET, "{what} cancelled; {found} rows found wrong")
         }
         (None, _) if found > 0 => {
-            tracing::warn!(target: LOG_TARGET, "{what} complete: {found} rows of 4 KiB found wrong, {left} are left so");
+            tracing::warn!(target: LOG_TARGET, "{what} complete: {found} rows of 4 KiB found wrong, {left} not corrected");
         }
         (None, _) => tracing::info!(target: LOG_TARGET, "{what} complete: all that was compared agrees"),
     }
@@ -274,7 +277,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         Some(result)
     }
 
-    /// Whole stripes, or units, that hold a range of the array.
+    /// The whole stripes, or units of copies, that hold a range of the array.
     fn scrub_positions(&self, array: &Range<u64>) -> Range<u64> {
         match self.core.geometry() {
             format::geometry::Geometry::Parity(_) => self.core.geometry().sync_range(array),
@@ -290,13 +293,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.sweeps.scrub.borrow().as_ref().is_some_and(|scrub| is_due(scrub.report.state))
     }
 
-    /// What the scrub under way is to do.
+    /// The action of the scrub under way.
     pub(super) fn scrub_action(&self) -> ScrubAction {
         self.sweeps.scrub.borrow().as_ref().map_or(ScrubAction::Check, |scrub| scrub.report.action)
     }
 
-    /// Goes on with the scrub that is due, until it is over or something else
-    /// is to be looked at. True when there may be more to do.
+    /// Continues the due scrub until it is over or other work may be due. True when there may be more to do.
     pub(super) async fn go_on_with_scrub(&self, progress: &dyn Fn(u64, u64)) -> Result<bool, ArrayError> {
         let seen = self.sweeps.changed.seen();
         if let Some(scrub) = self.sweeps.scrub.borrow_mut().as_mut() {
@@ -318,7 +320,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                     report.position = report.positions.end;
                     if is_running(report) {
                         report.state = ScrubState::Complete;
-                        tell_end(report);
+                        log_scrub_end(report);
                     }
                 });
             }
@@ -332,11 +334,11 @@ impl<M: Member, C: Clock> Control<M, C> {
             Err(error) => {
                 self.update_scrub(|report| {
                     if report.state.is_over() {
-                        return; // given up already, with the reason
+                        return; // already failed, with the reason
                     }
                     report.state = ScrubState::Failed;
                     report.failure = Some(error.reason.clone());
-                    tell_end(report);
+                    log_scrub_end(report);
                 });
             }
         }
@@ -344,28 +346,30 @@ impl<M: Member, C: Clock> Control<M, C> {
         swept.map(|_| self.is_scrub_due())
     }
 
-    /// Whether the scrub under way has to stand still: its user wants it to, or something may be more urgent.
+    /// Whether the scrub under way must stop for now: its user paused or cancelled it, or other work may be
+    /// more urgent.
     pub(super) fn is_scrub_interrupted(&self) -> bool {
         let scrub = self.sweeps.scrub.borrow();
         let is_running = scrub.as_ref().is_some_and(|scrub| scrub.report.state == ScrubState::Running);
         !is_running || scrub.as_ref().and_then(|scrub| scrub.seen) != Some(self.sweeps.changed.seen())
     }
 
-    pub(super) fn scrub_course(&self) -> Course {
-        let whole = self.resync_course();
+    pub(super) fn scrub_range(&self) -> SweepRange {
+        let whole = self.resync_range();
         let scrub = self.sweeps.scrub.borrow();
         let report = scrub.as_ref().map(|scrub| &scrub.report);
         let (start, from, end) =
             report.map_or((0, 0, 0), |report| (report.positions.start, report.position, report.positions.end));
-        Course { start, from, end, ..whole }
+        SweepRange { start, from, end, ..whole }
     }
 
-    /// All windows up to `position` are done.
+    /// Records that all windows up to `position` are done.
     pub(super) fn scrubbed_to(&self, position: u64) {
         self.update_scrub(|report| report.position = position);
     }
 
-    /// What a window found, whether or not those before it are done: what was healed must not go unsaid.
+    /// Adds a window's findings to the report, even if earlier windows are not done: repairs must be
+    /// reported.
     pub(super) fn note_findings(&self, found: Findings) {
         self.update_scrub(|report| report.found.absorb(found));
     }

@@ -1,11 +1,11 @@
-//! A sweep's windows at the levels with parity: many stripes at once, one long
-//! transfer on each member.
+//! Sweep windows at the levels with parity: many stripes at once, one long transfer on each member.
 //!
-//! A window's position is a component position, the same on all members. Data
-//! is taken to be right and parity is remade from it (md's rule); what a
-//! recovering member should hold follows from as many of the others as a
-//! stripe has data chunks. A window in which a member cannot be read is gone over once
-//! more by stripes, rows and blocks, so that little depends on what is lost.
+//! A window's position is a component position, the same on all members. A resync takes data as right and
+//! recomputes parity from it (md's rule). The data of a recovering member follows from as many other members
+//! as a stripe has data chunks. A window with a failed read is processed again by stripes, rows and blocks,
+//! so that little depends on what is lost.
+//!
+//! Facts: `drivers/md/raid5.c` (`handle_parity_checks5`, `handle_parity_checks6`).
 
 use crate::base::buffer::Block;
 use crate::control::Control;
@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 use std::ops::Range;
 
 impl<M: Member, C: Clock> Control<M, C> {
-    /// Remakes the parity of `range` from its data, where it is wrong.
+    /// Recomputes the parity of `range` from its data, and rewrites it where it is wrong.
     pub(super) async fn resync_stripes(&self, parity: &Parity, range: &Range<u64>) -> Result<Tally, ArrayError> {
         let whole: Vec<Run> = (0..parity.slots()).map(|slot| Run { slot: Slot(slot), range: range.clone() }).collect();
         let runs = self.data.read_runs(whole).await;
@@ -43,15 +43,15 @@ impl<M: Member, C: Clock> Control<M, C> {
             let before = wrong.len();
             self.find_wrong_parity(parity, &stripe, &part, &runs, &mut wrong)?;
             if wrong.len() > before {
-                tally.mended += part.end - part.start;
+                tally.rewritten += part.end - part.start;
             }
         }
-        self.data.learn_runs(&runs).await; // before it is written over: a write that fails may be done in part
+        self.data.learn_runs(&runs).await; // before the rewrite: a failed write may be done in part
         self.data.write_runs(wrong).await?;
         Ok(tally)
     }
 
-    /// Adds what the parity of one stripe should be, where it is not.
+    /// Adds the right parity of one stripe to `wrong`, where it differs.
     fn find_wrong_parity(
         &self,
         parity: &Parity,
@@ -64,7 +64,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let data: Option<SmallVec<[Block; 32]>> =
             (0..parity.data_chunks()).map(|index| read(Role::Data(index))).collect();
         let Some(data) = data else {
-            // Accepted as it is, where its user said so.
+            // The user has accepted such parity by force.
             return if self.core.info.forced { Ok(()) } else { Err(self.unreadable(part, runs)) };
         };
         let right = self.parity_of(parity, stripe, &data);
@@ -79,7 +79,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(())
     }
 
-    /// P, and Q where there is one, of a stripe's data in order.
+    /// P, and Q where the level has it, of a stripe's data in order.
     pub(super) fn parity_of(&self, parity: &Parity, stripe: &Stripe, data: &[Block]) -> SmallVec<[Block; 2]> {
         let bytes = data[0].len();
         let mut p = self.core.pool.take(bytes);
@@ -102,8 +102,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         SmallVec::from_iter([p.freeze(), q.freeze()])
     }
 
-    /// Writes to `targets` what `range` of them should hold. What the others cannot give, however
-    /// finely they are asked, becomes bad blocks of the targets.
+    /// Reconstructs `range` of `targets` and writes it. Blocks that the others cannot give become bad blocks
+    /// of the targets.
     pub(super) async fn recover_stripes(
         &self,
         parity: &Parity,
@@ -122,7 +122,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                 return self.data.write_runs(blocks).await;
             }
             if range.end - range.start > parity.chunk_bytes() {
-                break; // little depends on what failed
+                break; // smaller parts depend less on what failed
             }
         }
         let parts = self.finer(parity, range);
@@ -135,7 +135,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(())
     }
 
-    /// The parts in which to try again what failed as a whole: stripes, then rows, then blocks.
+    /// The parts in which a failed range is tried again: stripes, then rows, then blocks.
     fn finer(&self, parity: &Parity, range: &Range<u64>) -> Vec<Range<u64>> {
         let units = [parity.chunk_bytes(), ROW_BYTES, self.core.info.block_bytes];
         match units.into_iter().find(|unit| range.end - range.start > *unit) {
@@ -146,7 +146,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// The members cannot give what `range` needs.
+    /// The error when the members cannot give what `range` needs.
     fn unreadable(&self, range: &Range<u64>, runs: &Runs) -> ArrayError {
         let error: Option<&MemberError> = runs.failed().find_map(|(_, error)| error);
         self.component_error(range, error)

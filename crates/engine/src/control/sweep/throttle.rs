@@ -1,30 +1,32 @@
-//! How fast a sweep may go: md's `sync_speed_min` and `sync_speed_max`.
+//! Limits the speed of a sweep: md's `sync_speed_min` and `sync_speed_max`.
 //!
-//! While requests are under way, or were a moment ago, the sweep yields: it
-//! starts a window only as often as the floor asks. Otherwise it goes as fast as
-//! the members do, or the ceiling lets it. Pure: told the time and the load.
+//! While requests are under way, or were a moment ago, the sweep yields: it starts windows only at the
+//! minimum speed. Otherwise it runs as fast as the members allow, up to the maximum. It is pure: the caller
+//! passes the time and the load.
+//!
+//! Facts: md(4), `md_do_sync` and `is_mddev_idle` in `drivers/md/md.c`.
 
 use crate::base::gate::Load;
 use crate::seam::clock::Moment;
 use std::time::Duration;
 
-/// For how long after the last request the array does not yet count as quiet.
+/// The time after the last request for which the array still counts as busy.
 const QUIET: Duration = Duration::from_millis(10);
 
-/// How often the load is looked at while a window waits.
+/// The interval at which a waiting window checks the load.
 pub(crate) const LOOK: Duration = Duration::from_millis(5);
 
 /// Bounds of a sweep's speed, in bytes per second on each member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SyncSpeed {
-    /// Kept up even while requests are served. Not zero.
+    /// Kept even while requests are served. Not zero.
     pub min: u64,
-    /// Never exceeded, unless `min` is more; `None`: what the members can do.
+    /// Never exceeded, unless `min` is higher; `None`: what the members can do.
     pub max: Option<u64>,
 }
 
 impl Default for SyncSpeed {
-    /// md's floor, and no ceiling.
+    /// md's minimum, and no maximum.
     fn default() -> Self {
         Self { min: 1000 << 10, max: None }
     }
@@ -32,11 +34,11 @@ impl Default for SyncSpeed {
 
 /// The pace of one sweep.
 pub(super) struct Throttle {
-    /// When the next window is due by the floor, and by the ceiling.
+    /// When the next window is due by the minimum, and by the maximum.
     floor: Moment,
     ceiling: Moment,
     begun: u64,
-    /// When a request was last seen.
+    /// Time of the last request seen.
     last_request: Option<Moment>,
 }
 
@@ -45,7 +47,7 @@ impl Throttle {
         Self { floor: now, ceiling: now, begun: load.begun, last_request: None }
     }
 
-    /// How long to wait before asking again; `None`: the next window may start.
+    /// Time to wait before the next call; `None`: the next window may start.
     pub(super) fn wait(&mut self, now: Moment, load: Load) -> Option<Duration> {
         if load.is_busy || load.begun != self.begun {
             self.begun = load.begun;
@@ -67,8 +69,8 @@ impl Throttle {
     }
 }
 
-/// When the window after one of `bytes` that starts now is due at `rate`. One
-/// that is late is made up for, by no more than itself.
+/// When the window after one of `bytes` that starts now is due at `rate`. Lateness is made up for, up to the
+/// duration of one window.
 fn next(due: Moment, now: Moment, bytes: u64, rate: u64) -> Moment {
     let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
     let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
@@ -83,7 +85,7 @@ mod tests {
     const WINDOW: u64 = 512 << 10;
     const QUIET_LOAD: Load = Load { begun: 7, is_busy: false };
 
-    /// Windows started in a second, under a load that depends on the time.
+    /// Windows started per second, under a load that depends on the time.
     fn started(speed: SyncSpeed, load: impl Fn(Moment) -> Load) -> u64 {
         let mut now = Moment::default();
         let mut throttle = Throttle::new(now, QUIET_LOAD);
@@ -94,7 +96,7 @@ mod tests {
                 None => {
                     throttle.start(now, WINDOW, speed);
                     windows += 1;
-                    now = now + Duration::from_micros(100); // what the members take
+                    now = now + Duration::from_micros(100); // the members' time
                 }
             }
         }
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_goes_as_fast_as_members_and_ceiling_let_it_and_keeps_its_floor() {
+    fn a_sweep_runs_at_the_speed_of_members_or_maximum_and_keeps_its_minimum() {
         let busy = |_| Load { begun: 8, is_busy: true };
         let quiet = |_| QUIET_LOAD;
         let speed = |min, max: Option<u64>| SyncSpeed { min: min * WINDOW, max: max.map(|max| max * WINDOW) };
@@ -119,8 +121,8 @@ mod tests {
     }
 
     #[test]
-    fn requests_now_and_then_slow_a_sweep_only_while_they_are_there() {
-        // One that takes a millisecond, every 100.
+    fn occasional_requests_slow_a_sweep_only_while_they_are_under_way() {
+        // A request of one millisecond, every 100 ms.
         let load = |now: Moment| {
             let number = now.nanos / 100_000_000;
             Load { begun: number, is_busy: now.nanos % 100_000_000 < 1_000_000 }

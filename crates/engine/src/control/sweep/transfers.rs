@@ -1,21 +1,23 @@
-//! How long a sweep's transfers are, and how much of each member it has under way.
+//! Settings of a sweep's transfers: their length, and the bytes in flight on each member.
 //!
-//! Pure: what may be set. What it comes to for an array's chunks and members is the sweep's matter.
-//! Facts: what a published scrub lost without long transfers and without enough of them (docs/lab.md, E5).
+//! It is pure, and only checks the settings. The sweep applies them to an array's chunks and members.
+//!
+//! Facts: measured; what a published scrub lost without long transfers and without enough of them in flight
+//! (docs/lab.md, E5).
 
 use crate::seam::error::Refusal;
 use std::ops::RangeInclusive;
 
-/// Of transfers, and of what is under way: a row of blocks at the least, and what 32 members' buffers bear at the most.
+/// Bounds of both settings: at least a row of blocks, and at most what the buffers of 32 members can hold.
 const BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 /// How a sweep moves the bytes of members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SweepTransfers {
-    /// Bytes of a transfer, about: neighbouring ones are merged up to this. `None`: 512 KiB, or less where no member gains by
-    /// so much; whole chunks where these are longer.
+    /// Bytes of a transfer, about: neighbouring transfers are merged up to this. `None`: 512 KiB, or less
+    /// where no member gains by so much; whole chunks where these are longer.
     pub window_bytes: Option<u64>,
-    /// Bytes of each member that are under way at a time; at least a transfer is.
+    /// Bytes in flight on each member; at least one transfer is.
     pub in_flight_bytes: u64,
 }
 
@@ -26,10 +28,10 @@ impl Default for SweepTransfers {
 }
 
 impl SweepTransfers {
-    /// Powers of two of at least 4 KiB, of which none is more than 64 MiB.
+    /// Checks that all sizes are powers of two from 4 KiB to 64 MiB.
     ///
     /// # Errors
-    /// Which of them is none.
+    /// Names the setting that is not.
     pub fn check(self) -> Result<Self, Refusal> {
         let fields = [("sweep-window", self.window_bytes), ("sweep-in-flight", Some(self.in_flight_bytes))];
         for (field, bytes) in fields.into_iter().filter_map(|(field, bytes)| Some((field, bytes?))) {

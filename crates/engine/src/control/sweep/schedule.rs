@@ -1,8 +1,8 @@
-//! Who starts sweeps: whoever serves an array runs [`crate::Array::keep_whole`] beside
-//! the requests, and everything that is due is done, one sweep after another.
+//! Schedules sweeps: [`crate::Array::keep_whole`] runs beside the requests and does one due sweep after
+//! another.
 //!
-//! md's order: spares take empty slots, then recovery, then resync; then what
-//! its user asked for. Last, checksums that are unknown are learned.
+//! The order is md's: spares take empty slots, then recovery, then resync, then the requested scrub. Last,
+//! unknown checksums are learned.
 
 use crate::control::Control;
 use crate::control::sweep::{SweepStatus, SweepTransfers, SyncSpeed};
@@ -14,12 +14,12 @@ use futures_util::future::{join, join4};
 impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::keep_whole`].
     pub(crate) async fn keep_whole(&self) {
-        let watch = join(self.give_up_in_time(), self.ask_the_silent());
-        join4(self.keep_recovered(), self.repair_reads(), watch, self.pay_now_and_then()).await;
+        let watch = join(self.enforce_timeouts(), self.probe_silent_members());
+        join4(self.keep_recovered(), self.repair_reads(), watch, self.retry_owed_writes()).await;
     }
 
     async fn keep_recovered(&self) {
-        // What fails here has broken the array, which says so.
+        // A failure here has failed the array, and the status shows it.
         drop(self.metadata.tell_forced().await);
         while !self.core.gate.is_closed() {
             let seen = self.sweeps.changed.seen();
@@ -28,8 +28,8 @@ impl<M: Member, C: Clock> Control<M, C> {
             *self.sweeps.failure.borrow_mut() = done.err().map(|error| error.reason);
             let failure = self.sweeps.failure();
             if let Some(reason) = failure.filter(|_| self.sweeps.changed.seen() == seen) {
-                // Until something changes it would wait, and for ever where nothing does.
-                self.sweeps.give_up_scrub(&format!("what comes first cannot go on: {reason}"));
+                // The scrub would wait until something changes, possibly for ever.
+                self.sweeps.give_up_scrub(&format!("more urgent work failed: {reason}"));
             }
             if !is_more {
                 self.sweeps.changed.changed_since(seen).await;
@@ -37,7 +37,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// True when there may be more to do.
+    /// Does the most urgent work. True when there may be more.
     async fn do_what_is_due(&self) -> Result<bool, ArrayError> {
         if self.sweeps.frozen.get() {
             return Ok(false);
@@ -52,7 +52,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         self.fill_slots().await?;
         if !self.targets().is_empty() {
-            self.sweeps.learning.begin_anew(); // there is more to compare with
+            self.sweeps.learning.begin_anew(); // a recovered member gives more to compare
             return self.recover(&|_, _| {}).await.map(|_| true);
         }
         if !self.core.health.agreed.get() {
@@ -64,7 +64,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::set_sync_speed`].
     pub(crate) fn set_sync_speed(&self, speed: SyncSpeed) -> Result<(), Refusal> {
         if speed.min == 0 {
-            return Err(Refusal::new("a sweep that may stand still never ends").field("sync-speed-min"));
+            return Err(Refusal::new("with a minimum speed of zero a sweep may never end").field("sync-speed-min"));
         }
         self.sweeps.speed.set(speed);
         Ok(())
@@ -94,7 +94,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 }
 
 impl<M: Member, C: Clock> Control<M, C> {
-    /// The sweep that is under way, or the scrub that stands still.
+    /// The sweep under way, or the paused scrub.
     pub(crate) fn sweep_status(&self) -> Option<SweepStatus> {
         self.sweeps.status(self.core.clock.now()).or_else(|| self.sweeps.paused())
     }
