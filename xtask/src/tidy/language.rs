@@ -48,7 +48,7 @@ pub(super) enum Rule {
 /// Folders and pages for which a rule does not hold yet (issue #24), by the start of their paths. Each leaves this list
 /// once it is clean, and the list goes when it is empty.
 const STILL_TO_COME: &[(Rule, &[&str])] = &[
-    (Rule::Words, &["crates/engine/", "crates/lab/", "crates/parity/", "crates/sim/", "docs/lab.md"]),
+    (Rule::Words, &["crates/engine/", "crates/lab/", "docs/lab.md"]),
     (Rule::Wrapping, &["docs/lab.md"]),
     (Rule::Sentences, &["docs/lab.md"]),
 ];
