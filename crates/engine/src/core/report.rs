@@ -1,4 +1,4 @@
-//! Changes of membership, told in the log and to the listener of the array.
+//! Reports changes of membership, in the log and to the array's listener.
 
 use crate::core::Core;
 use crate::core::listener::Listener;
@@ -10,12 +10,12 @@ use format::units::Slot;
 use std::rc::Rc;
 
 impl<M: Member, C: Clock> Core<M, C> {
-    /// What hears of events, once assembly is done.
+    /// The listener for events; `None` until assembly is done.
     pub(crate) fn listener(&self) -> Option<Rc<dyn Listener>> {
         self.listener.get()?.upgrade()
     }
 
-    /// Tells of a change, in the log and in the report of a scrub.
+    /// Reports a change in the log and in the report of a running scrub.
     pub(crate) fn tell(&self, device: &Device<M>, slot: Option<Slot>, change: ChangeKind, reason: Option<&str>) {
         let told = self.note_change(device, slot, change, reason);
         match change {
@@ -24,7 +24,7 @@ impl<M: Member, C: Clock> Core<M, C> {
         }
     }
 
-    /// Tells of a change that the log has already, in the report of a scrub alone.
+    /// Reports a change in the report of a running scrub only; the caller has logged it.
     pub(crate) fn note_change(
         &self,
         device: &Device<M>,

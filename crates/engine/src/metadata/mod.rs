@@ -1,4 +1,6 @@
-//! What members say of the array: superblocks and the write-intent bitmap, and the order in which they change.
+//! The array's metadata on the members: superblocks and the write-intent bitmap, and the order in which they change.
+//!
+//! The data path reaches it only through [`crate::core::authority::Authority`]. It never reads or writes data.
 
 pub(crate) mod bitmap;
 pub(crate) mod superblocks;
@@ -16,9 +18,11 @@ use std::rc::Rc;
 /// Superblocks and bitmap of an array.
 pub(crate) struct Metadata<M: Member, C: Clock> {
     pub(crate) core: Rc<Core<M, C>>,
+    /// The fields that all superblocks share.
     pub(crate) record: RefCell<Record>,
     /// Raised when the array is marked dirty.
     pub(crate) marked_dirty: Signal,
+    /// The write-intent bitmap, when the array has one.
     pub(crate) intent: RefCell<Option<Rc<Intent<M>>>>,
     /// Held while superblocks or bitmaps are written.
     pub(crate) lock: RangeLocks,

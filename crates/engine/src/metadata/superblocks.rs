@@ -1,11 +1,12 @@
-//! What the superblocks say: dirty and clean, who belongs, who failed.
+//! What the superblocks say: dirty or clean, which members belong, which have failed.
 //!
-//! Every change goes through [`Metadata::publish`]: bitmap header, then
-//! superblocks, on all members that are left, flushed, before whoever caused
-//! it goes on, and before any other write is answered that already reckons with it.
-//! Events move by two when a member stays behind, because one behind is still
-//! accepted (by md, and by `assemble`); in two rounds, so that a loss of power
-//! in between leaves no two of the others more than one apart.
+//! Every change goes through [`Metadata::publish`]. It writes the bitmap headers, then the superblocks of all
+//! remaining members, and flushes them. Only then does the operation that caused the change go on, and only then is
+//! any write answered that depends on it.
+//!
+//! Events advance by two when a member is ejected: md and `assemble` still accept a superblock that is one event
+//! behind. They advance in two rounds, so that a power failure in between leaves no two of the other members more
+//! than one event apart. Source: `super_1_validate` and `md_update_sb` in `drivers/md/md.c`.
 
 use crate::base::join::join_all;
 use crate::core::authority::Authority;
@@ -27,26 +28,26 @@ pub(crate) struct Record {
     pub(crate) events: u64,
     /// The events at assembly.
     pub(crate) found: u64,
-    /// Whether the members are to be marked dirty; [`Self::owed`] says whether they are.
+    /// Whether the members are to be marked dirty. [`Self::owed`] tells whether they already are.
     pub(crate) dirty: bool,
-    /// How far the array was in agreement when it was assembled; what it goes
-    /// back to when it is stopped.
+    /// How far the array agreed when it was assembled. A clean stop writes this back.
     pub(crate) resync: Resync,
-    /// By device number.
+    /// The roles of the devices, by device number.
     pub(crate) roles: Vec<DeviceRole>,
-    /// Rounds of superblocks to be written, each with the next events, until
-    /// they say on stable storage what this record says.
+    /// Rounds of superblocks that are still to be written, each with the next events. At zero, the superblocks on
+    /// stable storage match this record.
     pub(crate) owed: u32,
-    /// What the freshest members say, while others are still one event behind them.
+    /// What the newest superblocks say, while other members are still one event behind them.
     pub(crate) uneven: Option<Said>,
-    /// What members said when they were assembled may still be in their volatile caches alone: it is flushed before
-    /// anything is written that builds on it, or a loss of power would leave one further behind than is accepted.
+    /// What assembly read may still be in volatile caches only. It is flushed before anything is written that builds
+    /// on it: a power failure could otherwise leave a member further behind than is accepted.
     pub(crate) is_flush_owed: bool,
-    /// The array was assembled by force, and its superblocks do not say so yet: as they are, it would be refused again.
+    /// The array was assembled by force, and its superblocks do not show that yet. As they are, the next assembly
+    /// would refuse the array.
     pub(crate) is_force_owed: bool,
 }
 
-/// What superblocks of one age say.
+/// What the superblocks with the same events say.
 pub(crate) struct Said {
     pub(crate) resync: Resync,
     pub(crate) roles: Vec<DeviceRole>,
@@ -54,7 +55,7 @@ pub(crate) struct Said {
 }
 
 impl Record {
-    /// Says what a device is. Numbers that were never listed are spares.
+    /// Sets the role of a device number. Numbers that were never listed are spares.
     pub(crate) fn set_role(&mut self, number: usize, role: DeviceRole) {
         if self.roles.len() <= number {
             self.roles.resize(number + 1, DeviceRole::Spare);
@@ -63,19 +64,20 @@ impl Record {
     }
 }
 
-/// Rounds that leave a member behind for good.
+/// Rounds after which an ejected member is rejected for good.
 pub(crate) const ROUNDS_TO_LEAVE_BEHIND: u32 = 2;
 
-/// Rounds that leave behind who was not there at assembly: a round cut short may have told him alone of the next event.
+/// Rounds after which a device that was absent at assembly is rejected. An interrupted round may have written the
+/// next event to that device only.
 pub(crate) const ROUNDS_TO_LEAVE_ABSENT: u32 = ROUNDS_TO_LEAVE_BEHIND + 1;
 
 impl<M: Member, C: Clock> Metadata<M, C> {
-    /// Before the first write: every member says that the array is in use.
+    /// Marks the array dirty on every member, before the first write.
     pub(crate) async fn mark_dirty(&self) -> Result<(), ArrayError> {
         if self.is_marked_dirty() || !self.core.is_redundant() {
             return Ok(());
         }
-        // Boxed: seldom, and every write's future would have to hold it.
+        // Boxed: it runs seldom, and every write's future would have to hold it.
         Box::pin(async {
             let _lock = self.lock.exclusive(0..1).await;
             self.core.check_unbroken()?;
@@ -94,21 +96,21 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         .await
     }
 
-    /// On stable storage, with everything else that the record says.
+    /// Whether the dirty mark, and everything else in the record, is on stable storage.
     fn is_marked_dirty(&self) -> bool {
         let record = self.record.borrow();
         record.dirty && record.owed == 0
     }
 
-    /// After data was written or flushed without the members that have left:
-    /// the superblocks must say that they have, or these would be believed
-    /// after a loss of power.
+    /// Called after data was written or flushed without members that have left. The superblocks must say that those
+    /// have left; after a power failure they would otherwise count as current.
     pub(crate) async fn settle(&self) -> Result<(), ArrayError> {
         if self.core.surroundings.is_successor_lost.get() {
             let _lock = self.lock.exclusive(0..1).await;
             self.leave_behind(self.core.failed_successors()).await?;
         }
-        // What an earlier user wrote, and nobody flushed, is flushed without those who are absent now.
+        // This flush covers data that an earlier user left unflushed. Members that are absent now do not get that
+        // data.
         let is_absent_owed = || {
             let record = self.record.borrow();
             record.owed > 0 && record.resync != Resync::Clean
@@ -127,8 +129,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         .await
     }
 
-    /// After an assembly by force: the superblocks say what the array is from now on, whether or not it is written to. md
-    /// does the same when it starts such an array.
+    /// Records an assembly by force in the superblocks, whether or not the array is written to. md does the same when
+    /// it starts such an array.
     pub(crate) async fn tell_forced(&self) -> Result<(), ArrayError> {
         let is_owed = || self.record.borrow().is_force_owed;
         if !is_owed() {
@@ -139,7 +141,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if is_owed() { self.publish().await } else { Ok(()) }
     }
 
-    /// After a resync: copies and parity agree, and the superblocks may say so.
+    /// Records the end of a resync: copies and parity agree.
     pub(crate) async fn record_agreement(&self) -> Result<(), ArrayError> {
         self.flush_devices().await?;
         let _lock = self.lock.exclusive(0..1).await;
@@ -153,7 +155,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.publish().await
     }
 
-    /// `at_rest` is asked after the flush whether anything was written since.
+    /// Marks the array clean, unless it was written to since. `at_rest` is asked after the flush whether there were
+    /// no writes.
     pub(crate) async fn flush_and_mark_clean(&self, at_rest: impl Fn() -> bool) -> Result<(), ArrayError> {
         let agreed_below = self.core.health.agreed_below.get();
         if !mutant!("clean-without-flush") {
@@ -170,11 +173,12 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if agreed_below > 0 && !self.core.health.agreed.get() {
             self.record.borrow_mut().resync = self.core.resync_offset(agreed_below);
         }
-        // From here on a write that begins waits for the lock and marks the array dirty anew.
+        // From here on, a new write waits for the lock and marks the array dirty again.
         self.record.borrow_mut().dirty = false;
         self.publish().await
     }
 
+    /// Flushes every device and ejects those that fail.
     pub(crate) async fn flush_devices(&self) -> Result<(), ArrayError> {
         let devices = self.core.devices();
         let flushes = join_all(devices.iter().map(|device| device.flush(Why::Data))).await;
@@ -183,12 +187,13 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.core.check_unbroken()
     }
 
-    /// A member failed a write: what it lacks now is a bad block of it, or it leaves the array; the
-    /// superblocks say so before this returns. One that had no room for data has not failed: it owes that ([`crate::control::owed`]).
+    /// Records a member's failed write. What the member lacks becomes a bad block, or the member is ejected; the
+    /// superblocks say so before this returns. A member without room for data has not failed: it owes the data
+    /// ([`crate::control::owed`]).
     ///
     /// # Errors
-    /// `NoSpace`, with nothing recorded, when a member had no room. When the array cannot do without it; then it takes no more writes, and
-    /// the superblocks stay as they are, dirty.
+    /// `NoSpace`, with nothing recorded, when the member had no room. `Io` when the array cannot do without the
+    /// member: then the array takes no more writes, and its superblocks stay as they are, dirty.
     pub(crate) async fn record_failure(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
         if self.core.is_redundant() && self.core.is_owed(device, error) {
             return Err(ArrayError::new(ArrayErrorKind::NoSpace, format!("{}: no room: {error}", device.name)));
@@ -206,8 +211,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.leave_behind(vec![(device.clone(), error.clone())]).await
     }
 
-    /// Makes members that failed leave; the others say so before this returns.
-    /// The caller holds the metadata lock.
+    /// Ejects members that failed. The other members' superblocks say so before this returns. The caller holds the
+    /// metadata lock.
     pub(crate) async fn leave_behind(&self, failures: Failures<M>) -> Result<(), ArrayError> {
         self.expel_all(failures)?;
         self.core.check_unbroken()?;
@@ -255,13 +260,13 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let mut slots = self.core.roster.slots.borrow_mut();
         if let Some(slot) = slots.iter_mut().find(|slot| slot.as_ref().is_some_and(|d| Rc::ptr_eq(d, device))) {
             device.is_leaving.set(false);
-            // As far as it has come.
+            // The successor takes the slot, with what it has recovered so far.
             *slot = device.successor.take();
             if let Some(successor) = &*slot {
                 successor.superblock.borrow_mut().replacement = false;
                 self.core.roster.slot_changed.raise();
             }
-            // Unless it lacks what was written.
+            // A successor that failed a write does not take the slot.
             if let Some(successor) = slot.take_if(|successor| successor.failure.borrow().is_some()) {
                 successor.state.set(DeviceState::Faulty);
                 self.record
@@ -285,8 +290,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         record.owed = mutant!("one-round" => 1, else ROUNDS_TO_LEAVE_BEHIND);
     }
 
-    /// Before a number or a slot is given to a device: whoever left before is two events behind by then,
-    /// and so will be, with the next, who is unknown and was told alone that it is his. The caller holds the metadata lock.
+    /// Ejects absent devices for good, before a device number or slot is assigned. A device that left earlier is then
+    /// two events behind. So is, after the next round, an absent device that an interrupted round told of its new
+    /// slot. The caller holds the metadata lock.
     pub(crate) async fn leave_unknown_behind(&self) -> Result<(), ArrayError> {
         if mutant!("unknown-not-left-behind") {
             return Ok(());
@@ -300,18 +306,17 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if owed > 0 { self.publish().await } else { Ok(()) }
     }
 
-    /// Writes the record to every device that is left, with new events. A
-    /// device that fails this leaves as well, and the rest is told.
-    /// The caller holds the metadata lock.
+    /// Writes the record to every remaining device, with new events. A device that fails this is ejected, and another
+    /// round tells the others. The caller holds the metadata lock.
     ///
-    /// To be driven to its end: a round dropped halfway has reached some of the
-    /// devices and not others, and one more would leave them two events apart.
-    /// So after that the array takes no more changes.
+    /// The future must run to its end. A round that is dropped halfway has reached some devices and not others; one
+    /// more round would leave them two events apart. So after that the array takes no more changes.
     pub(crate) async fn publish(&self) -> Result<(), ArrayError> {
         self.core.to_the_end(self.write_rounds()).await
     }
 
-    /// A bitmap for which a member has no room is not written, and nothing that follows it; the rounds stay owed.
+    /// Writes rounds until none is owed. If a member has no room for the bitmap, neither the bitmap nor the
+    /// superblocks are written, and the rounds stay owed.
     async fn write_rounds(&self) -> Result<(), ArrayError> {
         {
             let mut record = self.record.borrow_mut();
@@ -329,10 +334,15 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         Ok(())
     }
 
-    /// One round: bitmap headers, then superblocks. First those of members that have changed: one that was given
-    /// a slot knows how far it is before any other calls it active, and one that has become current says so
-    /// before any other does without it, or without a member that it stands in for. Then those of other members that are not
-    /// current, and of successors. Events move on only with the superblocks, which all that do not fail then have.
+    /// Writes one round: bitmap headers, then superblocks in this order.
+    ///
+    /// 1. Members whose own state changed. A member that was given a slot records how far it has recovered before any
+    ///    other member lists it as active. A member that became current says so before others rely on it.
+    /// 2. Members that are not current, and successors.
+    /// 3. The others; last of all a member whose successor failed while it took over. The successor's superblock may
+    ///    claim the slot already, and this member must not be the only one to contradict it.
+    ///
+    /// The events advance only with the superblocks, which every member then has unless it fails.
     async fn write_round(&self) -> Result<Failures<M>, ArrayError> {
         let failures = self.flush_what_was_found().await;
         if !failures.is_empty() {
@@ -354,7 +364,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let is_seated = |device: &&Rc<Device<M>>| matches!(device.state.get(), DeviceState::Recovering { .. });
         debug_assert!(
             changed.iter().filter(is_seated).count() <= 1,
-            "one would be called active by another before it says how far it is"
+            "another member would list a recovering member as active before that one records its position"
         );
         let successors = self.core.successors();
         let is_first = |device: &Rc<Device<M>>| {
@@ -366,7 +376,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         for devices in [changed, first] {
             let failures = self.write_superblocks(devices).await;
             if !failures.is_empty() {
-                self.record.borrow_mut().events = events - 1; // what the rest is told next comes right behind what it knows
+                // The next round is then one event ahead of what the other members have.
+                self.record.borrow_mut().events = events - 1;
                 return Ok(failures);
             }
         }
@@ -389,7 +400,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         devices.into_iter().zip(results).filter_map(outcome).collect()
     }
 
-    /// Superblocks and bits as they were read: written by an earlier user, perhaps, who was killed before the flush.
+    /// Flushes the superblocks and bits that assembly read: an earlier user may have been killed before it flushed
+    /// them.
     async fn flush_what_was_found(&self) -> Failures<M> {
         if !std::mem::take(&mut self.record.borrow_mut().is_flush_owed) {
             return Vec::new();
@@ -399,17 +411,18 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         devices.into_iter().zip(flushes).filter_map(|(device, result)| Some((device, result.err()?))).collect()
     }
 
-    /// Members that a round cut short left one event behind are told first what the others say already:
-    /// another round, cut short as well, would leave them two behind.
+    /// Brings members that an interrupted round left one event behind up to what the others say. Another interrupted
+    /// round would otherwise leave them two events behind.
     async fn bring_level(&self) -> Failures<M> {
         let events = self.record.borrow().events;
         let Some(said) = self.record.borrow_mut().uneven.take() else { return Vec::new() };
         let is_behind = |device: &Rc<Device<M>>| {
             let own = device.superblock.borrow();
-            // A spare that was about to become active must not be called so before it says how far it is.
+            // A spare that was becoming active must not be listed as active before it records how far it has
+            // recovered.
             let role = said.roles.get(usize::from(own.device_number.0));
             let is_told = role.is_none_or(|role| *role == own.own_role());
-            // One that has changed since is told first of that, which the others do not know yet.
+            // A member that changed since then gets its own change first, which the others do not know yet.
             own.events < events && is_told && (mutant!("level-before-told") || !device.is_untold.get())
         };
         let devices: Vec<_> = self.core.devices().into_iter().filter(is_behind).collect();
@@ -423,7 +436,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let writes = devices.iter().map(async |device| {
             let bitmap = device.superblock.borrow().bitmap;
             let result = device.write_superblock(level(device), &self.core.pool).await;
-            // One that is being added or removed just now is for the next events to tell of.
+            // A bitmap that is being added or removed right now is published with the next events.
             device.superblock.borrow_mut().bitmap = bitmap;
             result
         });
@@ -431,19 +444,21 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         devices.into_iter().zip(results).filter_map(|(device, result)| Some((device, result.err()?))).collect()
     }
 
+    /// The superblock that a device is to have with the record as it is now.
     fn superblock_of(&self, device: &Device<M>) -> Superblock {
         let record = self.record.borrow();
         let mut superblock = device.superblock.borrow().clone();
         superblock.events = record.events;
         superblock.resync = match record.dirty {
             true => Resync::From(Sectors(0)),
-            // Who is to be left behind is so in the last round alone, and what was resynced was without him.
+            // An ejected member is rejected only after the last round, and the resync ran without that member.
             false if record.owed > 1 && !mutant!("clean-before-left-behind") => superblock.resync,
             false => record.resync,
         };
         superblock.roles.clone_from(&record.roles);
         let wall = self.core.clock.wall();
-        // The kernel writes no microseconds: by them a keeper of checksums knows its own superblocks.
+        // The kernel writes no microseconds. By them, mdspace recognizes its own superblocks where it keeps
+        // checksums.
         superblock.updated = Timestamp { seconds: wall.as_secs(), micros: wall.subsec_micros().max(1) };
         superblock
     }
@@ -495,7 +510,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
-    /// A device leaves that is a successor: the member keeps its place.
+    /// Drops the successor of a member, if `device` is one. The member keeps its slot.
     pub(crate) fn dismiss(&self, device: &Rc<Device<M>>) {
         let slots = self.core.roster.slots.borrow();
         let is_its = |old: &&Rc<Device<M>>| old.successor().is_some_and(|successor| Rc::ptr_eq(&successor, device));
@@ -510,7 +525,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.core.roster.others.borrow_mut().push(device.clone());
     }
 
-    /// Failures to write bits, of which those for want of room alone are an error of whoever asked: they wait.
+    /// Separates failures for want of room from others. If a member only lacks room for the bitmap, the request fails
+    /// and can be tried again; no member is ejected.
     pub(crate) fn without_room(failures: Failures<M>) -> Result<Failures<M>, ArrayError> {
         match &failures[..] {
             [(device, error), ..] if failures.iter().all(|(_, error)| error.kind == MemberErrorKind::NoSpace) => {
@@ -521,7 +537,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
     }
 
-    /// Records every one of these failures. Whoever asked is told of the gravest: that there is no room only where nothing else is.
+    /// Records each of these failures. Returns the gravest error: `NoSpace` only if there is no other.
     pub(crate) async fn record_failures(&self, failures: Failures<M>) -> Result<(), ArrayError> {
         let mut outcome = Ok(());
         for (device, error) in failures {
