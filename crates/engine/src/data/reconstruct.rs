@@ -1,9 +1,8 @@
-//! Reads of a stripe that parity takes part in: every member byte that is needed
-//! is read once, whether it was asked for, serves to work out what is lost, or both.
+//! Reads of a stripe that involve parity. Every needed byte of a member is read once, whether it was requested,
+//! serves reconstruction, or both.
 //!
-//! What is asked for is read straight into its place, and serves the arithmetic
-//! from there; only what nobody asked for takes memory besides. Nothing here
-//! locks: the caller sees to it that data and parity are of one moment.
+//! Requested bytes are read straight into their place and serve the arithmetic from there. Only bytes that were not
+//! requested take extra memory. Nothing here locks: the caller ensures that data and parity are of the same moment.
 
 use crate::base::buffer::{Buffer, Pool};
 use crate::base::join::join_all;
@@ -25,7 +24,7 @@ use std::rc::Rc;
 /// A chunk that could not be read, and the error if there was one.
 pub(crate) type Failed = (Role, Option<MemberError>);
 
-/// A member transfer that is over.
+/// A member transfer that has ended.
 pub(crate) struct Done {
     result: Result<(), Failed>,
     /// The pieces that it filled.
@@ -38,7 +37,7 @@ struct Piece {
     column: usize,
     role: Role,
     within: Range<u32>,
-    /// Away while it is being filled.
+    /// `None` while a transfer fills it.
     buffer: Option<Buffer>,
 }
 
@@ -46,13 +45,13 @@ struct Piece {
 pub(crate) struct Reading {
     stripe: Stripe,
     plan: Plan,
-    /// What is asked for, in order; then what is needed besides.
+    /// The requested pieces, in order; then those that are needed besides.
     pieces: Vec<Piece>,
     asked: usize,
 }
 
 impl Reading {
-    /// Cuts `into`, which is for `spans`, into the plan's pieces.
+    /// Cuts `into`, the buffer for `spans`, into the plan's pieces.
     pub(crate) fn new(pool: &Pool, stripe: Stripe, spans: &[Span], plan: Plan, mut into: Buffer) -> Self {
         let uses: u32 = plan.columns.iter().map(|column| column.uses.len()).sum();
         let mut pieces = Vec::with_capacity(spans.len() + uses as usize);
@@ -66,7 +65,7 @@ impl Reading {
             }
         }
         let asked = pieces.len();
-        // A chunk that is read in whole units may have been asked for in a part of a column only.
+        // With whole units, only a part of a column may have been requested of a chunk.
         let besides = |column: &Column| {
             let covers =
                 |span: &&Span| span.within.start <= column.within.start && column.within.end <= span.within.end;
@@ -83,12 +82,12 @@ impl Reading {
         Self { stripe, plan, pieces, asked }
     }
 
-    /// Memory that it takes, in bytes.
+    /// Memory that the pieces take, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.pieces.iter().map(|piece| piece.within.len()).sum()
     }
 
-    /// Takes the buffers of a transfer's pieces away, in the order in which the member has them.
+    /// Takes the buffers of a transfer's pieces, in the order of their bytes on the member.
     fn take_pieces(&mut self, transfer: &Transfer) -> (SmallVec<[usize; 3]>, Vec<Buffer>) {
         let is_its = |piece: &Piece| {
             piece.role == transfer.role
@@ -102,8 +101,8 @@ impl Reading {
         (own, buffers)
     }
 
-    /// Takes the transfers' outcomes; works out what is lost when all are well,
-    /// else says which chunk failed first.
+    /// Takes the results of all transfers. Reconstructs what is lost if all succeeded; otherwise returns the first
+    /// chunk that failed.
     pub(crate) fn finish(&mut self, kernel: &Kernel, parity: &Parity, done: Vec<Done>) -> Result<(), Failed> {
         let mut outcome = Ok(());
         for Done { result, pieces, buffers } in done {
@@ -134,16 +133,16 @@ impl Reading {
         self.pieces[index].buffer = Some(target);
     }
 
-    /// What was read of a chunk.
+    /// The bytes that were read of a chunk.
     fn contents(&self, column: usize, role: Role, within: &Range<u32>) -> &[u8] {
         let covers = |piece: &Piece| piece.within.start <= within.start && within.end <= piece.within.end;
         let is_it = |piece: &&Piece| piece.column == column && piece.role == role && covers(piece);
         let piece = self.pieces.iter().find(is_it).expect("the plan reads what it solves from");
-        let buffer = piece.buffer.as_ref().expect("it was read");
+        let buffer = piece.buffer.as_ref().expect("the transfer has ended");
         &buffer[(within.start - piece.within.start) as usize..(within.end - piece.within.start) as usize]
     }
 
-    /// The caller's buffer again.
+    /// Returns the caller's buffer.
     pub(crate) fn into_buffer(self) -> Buffer {
         let mut parts = self.pieces.into_iter().take(self.asked).filter_map(|piece| piece.buffer);
         let mut whole = parts.next().expect("something is asked for");
@@ -153,8 +152,8 @@ impl Reading {
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// The member transfers of a reading, which owns nothing of the array: they
-    /// may be left alone once they have begun.
+    /// The member transfers of a reading. The future borrows nothing from the array, so it may outlive this call once
+    /// begun.
     pub(crate) fn member_reads(&self, reading: &mut Reading) -> impl Future<Output = Vec<Done>> + use<M, C, A> {
         let transfers = std::mem::take(&mut reading.plan.reads);
         let reads = transfers.into_iter().map(|transfer| {
@@ -166,7 +165,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         join_all(reads.collect::<Vec<_>>())
     }
 
-    /// Reads what the plan says and works out the rest. Under the stripe's lock.
+    /// Reads what the plan says and reconstructs the rest. The caller holds the stripe's lock.
     pub(crate) async fn read_and_solve(&self, parity: &Parity, mut reading: Reading) -> (Result<(), Failed>, Buffer) {
         for transfer in std::mem::take(&mut reading.plan.recalls) {
             let (pieces, buffers) = reading.take_pieces(&transfer);
@@ -185,8 +184,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         (result, reading.into_buffer())
     }
 
-    /// What was worked out is held against the checksums of what should be there; where they contradict it,
-    /// other members are asked in the place of each that was.
+    /// Compares reconstructed data with the checksums of what the members should hold. On a mismatch, the data is
+    /// reconstructed from other members instead.
     async fn check_solved(&self, parity: &Parity, reading: &mut Reading) -> Result<(), Failed> {
         for index in 0..reading.asked {
             let is_solved = reading.is_solved(&reading.pieces[index]);
@@ -204,8 +203,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         Ok(())
     }
 
-    /// The parity to do without where one is enough: the one whose member has more
-    /// to do, and in turn, a round of stripes each, where both have the same.
+    /// The parity that can be spared if one is enough: the one on the busier member. If both are equally busy they
+    /// alternate, one round of stripes each.
     pub(crate) fn spared_parity(&self, parity: &Parity, stripe: &Stripe, unreadable: Symbols) -> Option<Role> {
         let both = Symbols::of(Role::P).with(Role::Q);
         let lost = unreadable.minus(both).len();
@@ -263,7 +262,7 @@ mod tests {
         }
     }
 
-    /// What a stripe's chunks hold, by definition.
+    /// The contents of a stripe's chunks, by definition.
     fn contents(stripe: &Stripe, role: Role, at: u32) -> u8 {
         let data = |index: u16| (at.wrapping_mul(u32::from(index) * 2 + 7) >> 5) as u8 ^ index as u8;
         match role {
@@ -294,9 +293,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is lost, in memory though it is lost, and read in larger units than it is asked for.
+        /// Whatever is lost, partly cached, and read in larger units than requested.
         #[test]
-        fn what_is_read_and_worked_out_is_what_is_there(
+        fn reads_and_reconstruction_return_the_stripes_contents(
             spans in some_spans(),
             lost in some_roles(2),
             in_memory in prop::collection::vec(some_roles(usize::from(SLOTS)), (CHUNK / PAGE) as usize),

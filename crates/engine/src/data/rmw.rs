@@ -1,10 +1,8 @@
-//! Read-modify-write of one piece of one chunk: what most small writes of an
-//! array come to in which every member is there.
+//! Read-modify-write of one piece of one chunk: most small writes on an array with all members present.
 //!
-//! The planner says when ([`modifies`]). What is done is what any other plan of
-//! it would do to the members, the cache and the superblocks; but two or three
-//! pieces of the same length, data and the parity over it, need no lists. A read
-//! that fails is no verdict: the caller plans around the member.
+//! The planner decides when this applies ([`modifies`]). Its effect on members, cache and superblocks is that of any
+//! other plan. But two or three pieces of equal length, data and its parity, need no lists. If a read fails, the
+//! caller makes a plan without that member.
 
 use crate::base::buffer::{Block, Buffer};
 use crate::base::join::at_once;
@@ -26,7 +24,7 @@ pub(crate) struct Modification<'a> {
     stripe: Stripe,
     span: Span,
     new: &'a Block,
-    /// Those of the pieces whose old contents are in memory.
+    /// The pieces whose old contents are in the cache.
     here: Symbols,
 }
 
@@ -35,14 +33,14 @@ impl Modification<'_> {
         Transfer { role, within: self.span.within.clone() }
     }
 
-    /// What changes with it, data first.
+    /// The chunks that change, data first.
     fn roles(&self, parity: &Parity) -> impl Iterator<Item = Role> + use<> {
         [Role::Data(self.span.data), Role::P, Role::Q].into_iter().take(1 + usize::from(parity.parities()))
     }
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// What patches of a stripe ask for, where it is this and nothing else.
+    /// The modification that patches of a stripe amount to; `None` if they are anything else.
     pub(crate) fn modification<'a>(
         &self,
         parity: &Parity,
@@ -67,10 +65,10 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         Some(Modification { stripe, span, new: block, here })
     }
 
-    /// Carries it out; the caller keeps others off the stripe.
+    /// Carries it out. The caller keeps other writes off the stripe.
     ///
     /// # Errors
-    /// What could not be read, with nothing written.
+    /// The chunk that could not be read; then nothing was written.
     pub(crate) async fn modify(
         &self,
         parity: &Parity,

@@ -1,4 +1,4 @@
-//! The cache against the plainest oracle: what the members hold, byte by byte.
+//! Tests the cache against the plainest model: what the members hold, byte by byte.
 
 use super::*;
 use proptest::prelude::*;
@@ -8,26 +8,26 @@ const CHUNK_BYTES: u32 = (CHUNK_ROWS as usize * PAGE_BYTES) as u32;
 const STRIPES: u64 = 6;
 const ROLES: [Role; 4] = [Role::Data(0), Role::Data(1), Role::P, Role::Q];
 
-/// One write of a stripe: a range of one data chunk, and of each parity.
+/// One write to a stripe: a range of one data chunk, and the same range of each parity.
 #[derive(Debug, Clone)]
 struct Write {
     stripe: u64,
     data: u16,
-    /// In units of 512 bytes, as members have it.
+    /// In units of 512 bytes, as on members.
     within: Range<u32>,
     outcome: Outcome,
-    /// What is read of the stripe's old contents besides.
+    /// Whether old contents of the other chunk are read as well.
     reads_other: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Outcome {
     Done,
-    /// Q's member is not there: it is neither written nor learned.
+    /// Q's member is missing: Q is neither written nor cached.
     DoneWithoutQ,
-    /// The members changed, or a part of them, and nobody was told.
+    /// The members changed in part, and the cache does not learn of it.
     Abandoned,
-    /// A member left, or a resync went over the stripe.
+    /// A member left, or a resync rewrote the stripe.
     Cleared,
 }
 
@@ -82,7 +82,7 @@ fn base(stripe: u64) -> Row {
     Row(stripe * CHUNK_ROWS)
 }
 
-/// Everything that the cache serves is what the members hold, and its sums are right.
+/// Asserts that everything the cache serves is what the members hold, and that its counts are right.
 fn check(cache: &mut StripeCache, members: &Members) {
     let mut pages = 0;
     for stripe in 0..STRIPES {
@@ -131,7 +131,7 @@ proptest! {
     }
 }
 
-/// Writes one page of data chunk 0, and P; true when its old contents were both there.
+/// Writes one page of data chunk 0, and P. Returns whether both old contents were cached.
 fn write_page(cache: &mut StripeCache, row: u64) -> bool {
     let (base, within) = (Row(row), 0..PAGE_BYTES as u32);
     let known = cache.known(base, &within);
@@ -150,7 +150,7 @@ fn cache() -> StripeCache {
     StripeCache::new(ROWS_HELD as usize * 2 * PAGE_BYTES)
 }
 
-/// Rows far from each other, as a number's `index`th.
+/// Numbers of rows that are far from each other.
 fn scattered(index: u64) -> u64 {
     index * 1_000_003 + 17
 }

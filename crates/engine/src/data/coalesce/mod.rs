@@ -1,29 +1,26 @@
-//! Gathering: how writes to parity levels become full stripes without a hint.
+//! Coalescing: how writes to parity levels become full stripes without a hint from the caller.
 //!
-//! A write is cut at the stripes' edges. Whole stripes go on as they are. A
-//! part of a stripe joins the *entry* of that stripe, where there is one that
-//! still takes in others; so all that comes before the members are touched
-//! becomes one write. An entry is closed, and its data written, as soon as
+//! A write is cut at the edges of stripes. Whole stripes are written as they are. A part of a stripe joins the
+//! *entry* of that stripe, if there is one that still accepts writes. So all that arrives before the members are
+//! touched becomes one write. An entry is closed, and its data written, as soon as one of these holds:
 //!
-//! * its stripe is full, or all is there that can come; or
-//! * nobody of a stream is in it who can expect more (see [`streams`]); an
-//!   isolated write waits for nothing but those who come in the same instant; or
-//! * all that its stream has under way waits, and nothing has come for [`PATIENCE`]; or
-//!   the stream has gone past it, or is none after all; or a write that is of no stream has joined; or
-//! * too much is being gathered, something is flushed, the array is stopped,
-//!   or somebody else wants the stripe.
+//! * Its stripe is full, or everything that can come is there.
+//! * No write in it belongs to a stream that can bring more (see [`streams`]). An isolated write waits only for
+//!   writes of the same instant.
+//! * All that its stream has under way waits, and nothing has come for [`PATIENCE`].
+//! * The stream has passed it or turned out not to be one, or a write of no stream has joined.
+//! * Too much is waiting, a flush was requested, the array is stopped, or another request wants the stripe.
 //!
 //! Invariants:
-//! * A write is answered when all its parts are on the members; with
-//!   [`writeback`], when the array keeps them.
-//! * An entry asks for its stripe's lock when it is made, and is closed before
-//!   anybody else asks for it: so what overlaps is written in the order asked.
-//!   Within an entry the later write covers the earlier one.
-//! * A caller that is dropped takes nothing from others: the work is shared
-//!   (see [`entry`]).
-//! * Neighbouring full stripes are written together if their locks are held
-//!   anyway: nobody waits for one lock while holding another that was asked for
-//!   later. So there is no deadlock.
+//!
+//! * A write is answered when all its parts are on the members; with [`writeback`], when the array holds them in
+//!   memory.
+//! * An entry requests its stripe's lock when it is made. It is closed before any other task requests that lock. So
+//!   overlapping writes are carried out in the order requested. Within an entry, the later write covers the earlier
+//!   one.
+//! * Dropping one caller takes nothing from the others: the task is shared (see [`entry`]).
+//! * Neighbouring full stripes are written together if their locks are held anyway. No task waits for a lock while it
+//!   holds another that was requested later. So there is no deadlock.
 
 mod entry;
 mod front;
@@ -53,18 +50,17 @@ use std::time::Duration;
 use streams::{Arrival, StreamKey, Streams};
 use writeback::{AGE_MAX, Kept};
 
-/// How long a stream's writes wait once nothing else of it is under way: some
-/// times what a client takes to send its next request.
+/// How long a stream's writes wait once nothing else of it is under way: a few times what a client needs to send its
+/// next request.
 const PATIENCE: Duration = Duration::from_millis(3);
 
 /// The longest that a write waits in an entry, whatever else is under way.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// The most bytes in one transfer of neighbouring stripes, unless the member
-/// prefers more.
+/// The most bytes in one transfer of neighbouring stripes, unless the member prefers more.
 const TRANSFER_BYTES: u64 = 1 << 20;
 
-/// What is being gathered in an array. Empty for levels without parity.
+/// The writes of an array that are being coalesced. Empty for levels without parity.
 pub(crate) struct Gathering {
     /// Entries that are not started yet, in the order of their locks.
     entries: RefCell<Vec<Rc<Entry>>>,
@@ -72,16 +68,17 @@ pub(crate) struct Gathering {
     requests: Cell<RequestId>,
     /// Bytes in entries that are not closed.
     open_bytes: Cell<u64>,
-    /// The most of these.
+    /// The most bytes in entries that are not closed.
     bytes_max: u64,
     /// The most stripes written together.
     stripes_max: u64,
     kept: Kept,
 }
 
+/// Which write joins which entry, and when entries are closed.
 impl Gathering {
-    /// For an array of this shape, whose members prefer transfers of up to
-    /// `optimal_bytes`. At the most `bytes_max` wait.
+    /// For an array of this geometry, whose members prefer transfers of up to `optimal_bytes`. At most `bytes_max`
+    /// wait.
     pub(crate) fn new(geometry: &Geometry, optimal_bytes: u64, bytes_max: u64) -> Self {
         let (stripe, chunk) = match geometry {
             Geometry::Parity(parity) => (parity.stripe_bytes(), parity.chunk_bytes()),
@@ -103,7 +100,7 @@ impl Gathering {
         self.stripes_max
     }
 
-    /// Bytes that are in memory and that nobody writes yet, or that were answered.
+    /// Bytes that wait in memory for more of their stripe, or that were answered and are not written yet.
     pub(crate) fn waiting_bytes(&self) -> u64 {
         let entries = self.entries.borrow();
         let waits = |entry: &&Rc<Entry>| entry.phase.get() == Phase::Gathering && !entry.kept.get();
@@ -114,7 +111,7 @@ impl Gathering {
         self.requests.replace(self.requests.get() + 1)
     }
 
-    /// Lets nobody join an entry that touches `stripes`.
+    /// Closes the entries that touch `stripes`.
     pub(crate) fn close_within(&self, stripes: &Range<u64>) {
         for entry in &*self.entries.borrow() {
             if entry.stripes.start < stripes.end && stripes.start < entry.stripes.end {
@@ -123,7 +120,7 @@ impl Gathering {
         }
     }
 
-    /// Lets nobody wait any longer.
+    /// Closes all entries, so that nothing waits any longer.
     pub(crate) fn close_all(&self) {
         self.entries.borrow().iter().for_each(|entry| self.close(entry));
     }
@@ -141,7 +138,7 @@ impl Gathering {
         self.entries.borrow().iter().rev().find(is_open).cloned()
     }
 
-    /// Puts `patch` into an entry that is open; closes it when it is complete.
+    /// Puts `patch` into an open entry, and closes the entry when it is complete.
     fn add(&self, entry: &Entry, patch: Patch) {
         let bytes = {
             let mut patches = entry.patches.borrow_mut();
@@ -168,7 +165,7 @@ impl Gathering {
         entry.phase.get() == Phase::Gathering && entry.stream.get().is_some_and(is_patient)
     }
 
-    /// Closes what a stream has left behind: it brings no more of that.
+    /// Closes the entries that a stream has passed: it will bring no more of their stripes.
     fn close_passed(&self, stream: StreamKey) {
         let entries = self.entries.borrow();
         let is_its = |entry: &&Rc<Entry>| entry.stream.get() == Some(stream) && !entry.kept.get();
@@ -179,7 +176,7 @@ impl Gathering {
         }
     }
 
-    /// Closes the oldest entries until what is left is within bounds.
+    /// Closes the oldest entries until the rest is within bounds.
     fn keep_within_budget(&self) {
         for entry in &*self.entries.borrow() {
             if self.open_bytes.get() <= self.bytes_max {
@@ -189,8 +186,8 @@ impl Gathering {
         }
     }
 
-    /// Takes an entry out, with the full stripes that follow it and are ready:
-    /// their locks and data. `stripe_bytes` is the length of one.
+    /// Starts an entry, together with the full stripes that follow it and are ready. Returns their locks and data.
+    /// `stripe_bytes` is the length of a stripe.
     fn start(&self, entry: &Rc<Entry>, stripe_bytes: u64) -> Batch {
         self.close(entry);
         entry.phase.set(Phase::Started);
@@ -199,7 +196,7 @@ impl Gathering {
         let is_full =
             |entry: &Entry| entry.patches.borrow().bytes() == (entry.stripes.end - entry.stripes.start) * stripe_bytes;
         let lock = |entry: &Entry| entry.lock.take().expect("an entry keeps its lock until it is started");
-        // What is kept has to be seen by reads until the members have it.
+        // Reads must see answered data until the members have it.
         let patches = |entry: &Entry| match entry.kept.get() {
             true => entry.patches.borrow().clone(),
             false => entry.patches.take(),
@@ -231,7 +228,7 @@ impl Gathering {
         batch
     }
 
-    /// Nobody is to find the entry any more.
+    /// Removes the entry, so that no write finds it any more.
     fn take_out(&self, entry: &Rc<Entry>) {
         let mut entries = self.entries.borrow_mut();
         if let Some(place) = entries.iter().position(|other| Rc::ptr_eq(other, entry)) {
@@ -239,14 +236,14 @@ impl Gathering {
         }
     }
 
-    /// As [`Gathering::start`] for an entry with a single caller, who is to
-    /// write it; unless somebody has joined, others hold the lock, or more can come.
+    /// As [`Gathering::start`], for an entry whose single caller is to write it. `None` if another caller has joined,
+    /// the lock is not granted, or more can come.
     fn start_alone(&self, entry: &Rc<Entry>, stripe_bytes: u64) -> Option<Batch> {
         let is_held = entry.lock.borrow().as_ref().is_some_and(Asked::is_granted);
         (is_held && !self.is_waited_for(entry) && !entry.has_work()).then(|| self.start(entry, stripe_bytes))
     }
 
-    /// A caller is gone; true when it was the last, and its data goes nowhere.
+    /// Removes a caller. Returns true if it was the last; then the data is dropped.
     fn leave(&self, entry: &Rc<Entry>, request: RequestId) -> bool {
         let is_over = entry.leave(request);
         if is_over {
@@ -257,7 +254,7 @@ impl Gathering {
         is_over
     }
 
-    /// Whether all unanswered requests of a stream wait in entries: its own, or those of another stream.
+    /// Whether all unanswered requests of a stream wait in entries, its own or those of other streams.
     fn is_stuck(&self, stream: StreamKey, unanswered: u32) -> bool {
         let mut waiting = Vec::new();
         let (entries, streams) = (self.entries.borrow(), self.streams.borrow());
@@ -279,12 +276,12 @@ struct Batch {
     locks: SmallVec<[Asked; 1]>,
 }
 
-/// A request's wait for all its parts. The write goes on without it as long as
-/// any other has a part in it.
+/// A request's wait for all its parts. If the request is dropped, the write goes on as long as another request has a
+/// part in it.
 pub(crate) struct Answer<'a> {
     gathering: &'a Gathering,
     request: RequestId,
-    /// `None` when it only waits for others.
+    /// `None` if the request only waits for other writes.
     arrival: Option<Arrival>,
     bytes: u64,
     entries: SmallVec<[Rc<Entry>; 1]>,
@@ -297,7 +294,7 @@ impl<'a> Answer<'a> {
         Self { gathering, request, arrival, bytes, entries: SmallVec::new(), outcome: Ok(()) }
     }
 
-    /// The one entry that waits for this request alone and has no work yet.
+    /// The one entry that waits for this request only and has no task yet.
     fn only_caller(&self) -> Option<Rc<Entry>> {
         self.entries.first().filter(|entry| !entry.has_work()).cloned()
     }
@@ -337,8 +334,7 @@ impl Drop for Answer<'_> {
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// Writes `from`, not empty, at `at` of an array with parity, along with
-    /// others that fill its stripes.
+    /// Writes `from`, not empty, at `at` of an array with parity, together with other writes that fill its stripes.
     pub(crate) async fn gather(
         self: &Rc<Self>,
         parity: &Parity,
@@ -347,12 +343,12 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         durability: Durability,
     ) -> Outcome {
         if self.gathering.kept.is_on() && !mutant!("broken-array-answers") {
-            self.core.check_unbroken()?; // what is answered from memory would be told of that too late
+            self.core.check_unbroken()?; // a write answered from memory would report the failure too late
         }
         let mut answer = self.join_entries(parity, at, from, durability);
         if let Some(entry) = answer.only_caller() {
-            // The short way of most small writes: when nobody has joined after
-            // this turn, the caller does the work itself, and nothing is shared.
+            // The fast path of most small writes. If no other write has joined after this turn, the caller carries
+            // out the write itself, and nothing is shared.
             let_others_go_first().await;
             if let Some(batch) = self.gathering.start_alone(&entry, parity.stripe_bytes()) {
                 answer.entries.clear();
@@ -363,8 +359,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         answer.await
     }
 
-    /// Puts every part of a write into an entry. All but a single part that
-    /// begins an entry of its own are given their work.
+    /// Puts every part of a write into an entry. Each entry is given its task, except for a single part that begins
+    /// an entry of its own.
     fn join_entries(self: &Rc<Self>, parity: &Parity, at: u64, from: Block, durability: Durability) -> Answer<'_> {
         let gathering = &self.gathering;
         let stripe_bytes = parity.stripe_bytes();
@@ -380,7 +376,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         while let Some(part) = rest.take_front(front_bytes(&rest, stripe_bytes)) {
             let stripes = part.at / stripe_bytes..part.end().div_ceil(stripe_bytes);
             let is_part = (part.block.len() as u64) < stripe_bytes;
-            // For the first part it was looked up above.
+            // The entry for the first part was looked up above.
             let joined = found.take().unwrap_or_else(|| gathering.open_entry(stripes.start)).filter(|_| is_part);
             let is_single = joined.is_none() && is_part && !is_answered && part.block.len() as u64 == bytes;
             let entry = joined.unwrap_or_else(|| self.new_entry(stripes));
@@ -393,7 +389,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             } else {
                 entry.add_caller(answer.request, Some(arrival));
             }
-            // Who is of no stream does not wait for one.
+            // A write of no stream does not wait for one.
             let is_held_up = stream.is_none() && !is_answered && gathering.is_waited_for(&entry);
             gathering.add(&entry, part);
             if !is_part || durability == Durability::Stable || is_held_up {
@@ -421,9 +417,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         entry
     }
 
-    /// Gives an entry its work, if it has none yet: from now on any of its
-    /// callers may drive it. One that another has carried out meanwhile needs none, and would hold it, and the
-    /// array with it, for ever.
+    /// Gives an entry its task, if it needs one: from now on any of its callers may drive it. An entry that another
+    /// one has written meanwhile needs no task. The task would hold the entry, and with it the array, for ever.
     fn share(self: &Rc<Self>, entry: &Rc<Entry>) {
         let is_waiting = matches!(entry.phase.get(), Phase::Gathering | Phase::Closed);
         if (is_waiting || mutant!("done-and-given-work")) && !entry.has_work() {
@@ -432,7 +427,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 }
 
-/// How much of it goes into one entry: up to its first stripe's end, or all its whole stripes.
+/// How much of it goes into one entry: up to the end of its first stripe, or all its whole stripes.
 fn front_bytes(rest: &Patch, stripe_bytes: u64) -> u64 {
     let bytes = rest.block.len() as u64;
     if rest.at.is_multiple_of(stripe_bytes) && bytes >= stripe_bytes {
@@ -441,7 +436,7 @@ fn front_bytes(rest: &Patch, stripe_bytes: u64) -> u64 {
     bytes.min(stripe_bytes - rest.at % stripe_bytes)
 }
 
-/// Lets everybody else run who can.
+/// Lets all other tasks that are ready run first.
 pub(super) async fn let_others_go_first() {
     let mut have_gone = false;
     poll_fn(|context| {
@@ -454,9 +449,11 @@ pub(super) async fn let_others_go_first() {
     .await;
 }
 
-/// An entry's work, from its making to its end.
+/// An entry's task, from its start to its end.
 async fn carry_out<M: Member, C: Clock, A: Authority<M>>(data: Rc<DataPlane<M, C, A>>, entry: Rc<Entry>) -> Outcome {
-    let Geometry::Parity(parity) = data.core.geometry() else { unreachable!("only parity is gathered for") };
+    let Geometry::Parity(parity) = data.core.geometry() else {
+        unreachable!("only levels with parity coalesce writes")
+    };
     let _writing = data.core.writers.begin();
     let_others_go_first().await;
     entry.locked().await;
@@ -466,7 +463,7 @@ async fn carry_out<M: Member, C: Clock, A: Authority<M>>(data: Rc<DataPlane<M, C
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// Waits until the entry is closed or nothing more is to be expected.
+    /// Waits until the entry is closed or no more writes can be expected.
     async fn wait_for_company(&self, entry: &Entry) {
         if entry.kept.get() {
             let (closed, old) =
@@ -512,10 +509,10 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         written
     }
 
-    /// The marks that come before and after, and what is written between them.
+    /// Writes stripes, between the marks that come before and after.
     async fn write_marked(&self, parity: &Parity, stripes: Range<u64>, is_full: bool, patches: &Patchwork) -> Outcome {
         self.core.check_unbroken()?;
-        // What was answered is not owed by any member before it is written to one.
+        // Data that was answered is owed by no member before it is written to one.
         let is_answered = self.gathering.kept.is_on();
         let lost = |error: ArrayError| match is_answered {
             true => ArrayError::new(ArrayErrorKind::Io, error.reason),
@@ -523,7 +520,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         };
         let _intended = self.authority.mark_write(&patches.range()).await.map_err(lost)?;
         match is_full {
-            // Boxed: it moves a lot, and small writes' futures would have to hold it.
+            // Boxed: it holds a lot, and the futures of small writes would have to hold it as well.
             true => Box::pin(self.write_full_stripes(parity, stripes, patches.patches())).await?,
             false => self.write_part(parity, stripes.start, patches.patches()).await?,
         }

@@ -1,17 +1,19 @@
-//! Writeback: writes answered from memory, as by a disk with a volatile cache.
+//! Writeback: writes are answered from memory, as by a disk with a volatile cache.
 //!
-//! While [`crate::Array::write_back`] runs, an ordinary write is answered as soon as
-//! its data is in entries, and these are *kept*: by the array, until the members
-//! have the data. So a stream of one request at a time becomes full stripes too.
+//! While [`crate::Array::write_back`] runs, an ordinary write is answered as soon as its data is in entries. The
+//! array *keeps* these entries until the members have the data. So a stream with one request at a time becomes full
+//! stripes as well.
 //!
 //! Invariants:
-//! * What was answered before a flush began is on stable storage when it ends.
-//! * A read sees what was answered before it began, on the members or not.
-//! * No more is kept than may be gathered, but for what is being answered;
-//!   whoever writes beyond waits until the oldest of it is written.
-//! * What a member has no room for is owed ([`crate::control::owed`]), and read; a flush fails until it is paid.
-//! * What cannot be written otherwise is lost: no read of it succeeds, as the members hold what was there before, and no
-//!   flush, until it was written over. All else goes on, as it does where a request is answered by its own failure.
+//!
+//! * What was answered before a flush began is on stable storage when the flush ends.
+//! * A read sees everything that was answered before it began, on the members or not.
+//! * The memory for kept data is bounded, apart from requests that are just being answered. A write beyond the bound
+//!   waits until the oldest data is written.
+//! * What a member has no room for is owed ([`crate::control::owed`]), and can be read. A flush fails until it is
+//!   paid.
+//! * Data that cannot be written for another reason is lost. Reads of it and flushes fail until it is written again,
+//!   as the members still hold what was there before. All else goes on.
 
 use crate::base::buffer::Buffer;
 use crate::base::range_set::Ranges;
@@ -32,22 +34,22 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// How long data may be kept that nobody adds to or asks to be flushed.
+/// How long data is kept that no write adds to and no flush asks for.
 pub(super) const AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Entries that hold data which was answered and that the members may not have.
+/// Entries whose data was answered, and may not be on the members.
 #[derive(Default)]
 pub(super) struct Kept {
     /// Whether writes are answered from memory.
     is_on: Cell<bool>,
     /// In the order of their locks, each with the array's own request for it.
     entries: RefCell<Vec<(Rc<Entry>, RequestId)>>,
-    /// Those that nobody drives yet.
+    /// Entries that the writeback task does not drive yet.
     fresh: RefCell<Vec<(Rc<Entry>, RequestId)>>,
     bytes: Cell<u64>,
-    /// What was answered and could not be written.
+    /// Ranges that were answered and could not be written.
     lost: RefCell<Ranges>,
-    /// Members had no room for some of it since they last owed nothing ([`crate::control::owed`]).
+    /// Members had no room for some of the data, and have not paid it since ([`crate::control::owed`]).
     is_owed: Cell<bool>,
     keeper: RefCell<Option<Waker>>,
 }
@@ -57,12 +59,12 @@ impl Kept {
         self.is_on.get()
     }
 
-    /// Accounts for `more` bytes in a kept entry, and for `less` that they cover.
+    /// Counts `more` bytes in a kept entry, and takes off the `less` bytes that they cover.
     pub(super) fn count(&self, more: u64, less: u64) {
         self.bytes.set(self.bytes.get() + more - less);
     }
 
-    /// Bytes that were answered and that the members may not have.
+    /// Bytes that were answered and may not be on the members.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.get()
     }
@@ -75,7 +77,7 @@ impl Kept {
 }
 
 impl Gathering {
-    /// The array waits for this entry, in place of those who were answered.
+    /// Has the array wait for this entry in place of the requests that were answered.
     pub(super) fn keep(&self, entry: &Rc<Entry>) {
         if entry.kept.replace(true) {
             return;
@@ -88,7 +90,7 @@ impl Gathering {
         self.kept.wake();
     }
 
-    /// Whether a read may have to look at what is kept.
+    /// Whether reads have to look at kept data.
     pub(crate) fn keeps_any(&self) -> bool {
         !self.kept.entries.borrow().is_empty() || !self.kept.lost.borrow().is_empty()
     }
@@ -103,8 +105,8 @@ impl Gathering {
             || self.kept.entries.borrow().iter().any(|(entry, _)| has_failed(entry))
     }
 
-    /// The entries that keep data of a range which the members may not have, and where: in whole
-    /// blocks, as a write that joins one later is not to be seen in a part of a block.
+    /// The entries that keep data of a range which the members may not have, and where. The ranges are whole blocks:
+    /// a write that joins an entry later must not be seen in a part of a block.
     fn keepers_of(&self, at: u64, bytes: u64, block_bytes: u64) -> Vec<(Rc<Entry>, Vec<Range<u64>>)> {
         let entries = self.kept.entries.borrow();
         let in_blocks = |patch: Patch| {
@@ -120,7 +122,7 @@ impl Gathering {
         entries.iter().filter(|(entry, _)| !entry.is_done()).filter_map(keeper).collect()
     }
 
-    /// What is kept of a range, the later behind the earlier.
+    /// The kept data of a range, later data after earlier.
     fn kept_of(&self, at: u64, bytes: u64) -> Vec<Patch> {
         let range = at..at + bytes;
         let entries = self.kept.entries.borrow();
@@ -142,24 +144,25 @@ impl Gathering {
         answer
     }
 
+    /// Stops keeping an entry.
     fn let_go(&self, entry: &Rc<Entry>) {
         self.kept.count(0, entry.patches.borrow().bytes());
         self.kept.entries.borrow_mut().retain(|(other, _)| !Rc::ptr_eq(other, entry));
     }
 
-    /// A range holds what was answered last: what was lost there does not matter any more.
+    /// Called when a range was written again: what was lost there does not matter any more.
     pub(crate) fn written_over(&self, range: &Range<u64>) {
         if !self.kept.lost.borrow().is_empty() {
             self.kept.lost.borrow_mut().remove(range);
         }
     }
 
-    /// What was answered and lost, if that is so of anything.
+    /// The first range that was answered and lost, if any.
     fn first_lost(&self) -> Option<Range<u64>> {
         self.kept.lost.borrow().iter().next().cloned()
     }
 
-    /// The keeper looks whether it can end.
+    /// Wakes the writeback task, so that it checks whether it can end.
     pub(crate) fn wake_keeper(&self) {
         self.kept.wake();
     }
@@ -221,7 +224,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
     }
 
-    /// Fails while members owe what was answered from memory: it is not durable.
+    /// Fails while members owe data that was answered from memory: it is not durable.
     pub(crate) async fn check_kept_are_paid(&self) -> Result<(), ArrayError> {
         if !self.gathering.kept.is_owed.get() || mutant!("owed-is-flushed") {
             return Ok(());
@@ -234,7 +237,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         self.authority.flush_devices().await
     }
 
-    /// Data that was answered is not on the members.
+    /// Records that data which was answered could not be written.
     fn lose(&self, entry: &Entry, reason: &str) {
         for patch in entry.patches.borrow().patches() {
             let range = patch.at..patch.end();
@@ -243,7 +246,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
     }
 
-    /// Fails while something is lost that was answered: no flush can say that all of that is safe.
+    /// Fails while any answered data is lost: a flush cannot claim that all of it is safe.
     pub(crate) fn check_nothing_lost(&self) -> Result<(), ArrayError> {
         match self.gathering.first_lost() {
             None => Ok(()),
@@ -254,28 +257,29 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
     }
 
-    /// Returns when all that was answered is on the members.
+    /// Returns when everything that was answered is on the members.
     pub(crate) async fn write_out_all(&self) -> Result<(), ArrayError> {
         self.gathering.close_all();
         self.gathering.kept_are_written(usize::MAX).await
     }
 
-    /// Returns when no more is kept than may be.
+    /// Waits until kept data is within its bound.
     pub(crate) async fn keep_within_memory(&self) {
         while self.gathering.kept.bytes.get() > self.gathering.bytes_max {
-            // Another's failure is not this one's: who flushes and who reads there are told.
+            // This request does not report the failure of another. Flushes and reads of that range do.
             let _ = self.gathering.kept_are_written(1).await;
-            // Its keeper lets it go when it is run.
+            // The writeback task releases the entry when it runs next.
             super::let_others_go_first().await;
         }
     }
 
-    /// Reads what the members have, and puts on top what is kept.
+    /// Reads from the members, and puts kept data on top.
     pub(crate) async fn read_with_kept(&self, at: u64, into: Buffer) -> Result<Buffer, ArrayError> {
         let bytes = into.len() as u64;
         let mut keepers = self.gathering.keepers_of(at, bytes, self.core.info.block_bytes);
         let mut into = self.read_any(at, into).await?;
-        // What was written out meanwhile, and perhaps over, the members had in time for this read or not.
+        // If an entry was written out meanwhile, the read may have missed its data on the members. So its ranges are
+        // read again.
         while let Some(index) =
             keepers.iter().position(|(entry, _)| entry.is_done() && !mutant!("read-of-what-is-written-out"))
         {
@@ -286,7 +290,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             }
         }
         if self.gathering.has_lost(at, bytes) {
-            return Err(ArrayError::new(ArrayErrorKind::Io, "what was written here was answered and then lost"));
+            return Err(ArrayError::new(ArrayErrorKind::Io, "a write here was answered from memory and then lost"));
         }
         for patch in self.gathering.kept_of(at, bytes) {
             into[(patch.at - at) as usize..(patch.end() - at) as usize].copy_from_slice(&patch.block);
