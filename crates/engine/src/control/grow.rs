@@ -1,18 +1,20 @@
 //! An array that grows where it stands: more of each member is used.
 //!
-//! First it is planned, and nothing is written: [`crate::Array::plan_growth`]. Then [`crate::Array::grow`] holds writes back, marks the array
-//! clean, and plans once more, as much may have happened since. From there on it makes no difference whether the array is
-//! in use or was just assembled: what the members say is the same. They are told in three rounds of
-//! superblocks, each of which leaves an array behind at whatever write the power goes:
+//! First it is planned, and nothing is written: [`crate::Array::plan_growth`]. Then [`crate::Array::grow`] holds
+//! writes back, marks the array clean, and plans once more, as much may have happened since. From there on it makes
+//! no difference whether the array is in use or was just assembled: what the members say is the same. They are told
+//! in three rounds of superblocks, each of which leaves an array behind at whatever write the power goes:
 //!
 //! 1. The bitmap is removed: its bits are of the old shape, and members with bits of two shapes are no array.
-//! 2. Data areas are as long as the members allow now: the kernel takes no superblock whose `size` exceeds its `data_size`.
-//!    Of 1.0 the superblocks move to the new end. The old ones cannot be found there since the members are longer.
-//! 3. The new size, in agreement up to the old one, together with a bitmap of the new shape whose bits are set from there
-//!    on. Members that were not told are one event behind, and follow the others (`catch_up` in `assemble`).
+//! 2. Data areas are as long as the members allow now: the kernel takes no superblock whose `size` exceeds its
+//!    `data_size`. Of 1.0 the superblocks move to the new end. The old ones cannot be found there since the members
+//!    are longer.
+//! 3. The new size, in agreement up to the old one, together with a bitmap of the new shape whose bits are set from
+//!    there on. Members that were not told are one event behind, and follow the others (`catch_up` in `assemble`).
 //!
-//! Then the array itself has the new geometry, and whoever waited goes on. Reads never wait: all that was there is where it was.
-//! No data is written. What the new part needs is an ordinary resync, by whoever serves the array, now or next, md or this engine.
+//! Then the array itself has the new geometry, and whoever waited goes on. Reads never wait: all that was there is
+//! where it was. No data is written. What the new part needs is an ordinary resync, by whoever serves the array, now
+//! or next, md or this engine.
 //!
 //! Facts: `update_size` in `drivers/md/md.c`, `raid5_resize`, `raid1_resize` and `raid10_resize`; `md_bitmap_resize`.
 
@@ -117,7 +119,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) async fn hold_writes(&self) -> Result<Held<'_>, ArrayError> {
         let inside = self.metadata.enter_to_change().map_err(unwell)?;
         let writes = self.core.locks.exclusive(0..mutant!("growth-amid-writes" => 0, else u64::MAX));
-        self.data.gathering.close_all(); // what is kept back is written out
+        self.data.coalescer.close_all(); // what is kept back is written out
         let held = Held { _inside: inside, _writes: writes.await };
         self.metadata.flush_and_mark_clean(|| true).await?;
         Ok(held)
@@ -261,8 +263,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(Plan { component, planned, bitmap, geometry })
     }
 
-    /// The round in which the component size changes, and the array agrees as far as `resync` says. The caller holds the
-    /// metadata lock, and nobody writes.
+    /// The round in which the component size changes, and the array agrees as far as `resync` says. The caller holds
+    /// the metadata lock, and nobody writes.
     pub(crate) async fn tell_of_component(&self, plan: &Plan<M>, resync: Resync) -> Result<(), ArrayError> {
         for (device, planned) in &plan.planned {
             let mut superblock = device.superblock.borrow_mut();

@@ -104,7 +104,8 @@ pub struct MemberStatus {
     pub writes: u64,
     /// Their bytes.
     pub written_bytes: u64,
-    /// Transfers that failed. A sweep or healing that looks again at a place counts nothing, and neither do wrong blocks.
+    /// Transfers that failed. A sweep or healing that looks again at a place counts nothing, and neither do wrong
+    /// blocks.
     pub errors: u64,
     /// Blocks of 4 KiB that were not what their checksums say, each counted once until it is written again.
     pub corrupt_blocks: u64,
@@ -318,7 +319,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             bitmap: self.metadata.intent().map(|intent| intent.status()),
             checksums: self.checksum_status(),
             cache: CacheStatus {
-                waiting_bytes: self.data.gathering.waiting_bytes(),
+                waiting_bytes: self.data.coalescer.waiting_bytes(),
                 ..self.data.cache.borrow().status()
             },
             kernel: self.core.info.kernel.name(),

@@ -13,12 +13,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.core.surroundings.hurt.raise();
         self.core.surroundings.unanswered.raise();
         self.core.surroundings.owing.raise();
-        self.data.gathering.close_all();
+        self.data.coalescer.close_all();
         self.core.gate.close().await;
         self.sweeps.scrub_changed.raise();
         self.core.surroundings.owing.raise();
         self.data.read_ahead.clear();
-        self.data.gathering.wake_keeper();
+        self.data.coalescer.wake_keeper();
         self.data.write_out_all().await
     }
 

@@ -30,7 +30,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         stripes: Range<u64>,
         patches: &[Patch],
     ) -> Result<(), ArrayError> {
-        let together = self.gathering.stripes_max();
+        let together = self.coalescer.stripes_max();
         let mut data = Rope { blocks: patches.iter().map(|patch| &patch.block), rest: None };
         let mut writes = Vec::new();
         for first in stripes.clone().step_by(together as usize) {

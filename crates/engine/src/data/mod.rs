@@ -25,7 +25,7 @@ pub(crate) mod zeros;
 use crate::core::Core;
 use crate::core::authority::Authority;
 use crate::data::cache::StripeCache;
-use crate::data::coalesce::Gathering;
+use crate::data::coalesce::Coalescer;
 use crate::data::read_ahead::ReadAhead;
 use crate::data::stripe_size::StripeSize;
 use crate::seam::clock::Clock;
@@ -45,7 +45,7 @@ pub(crate) struct DataPlane<M: Member, C: Clock, A: Authority<M>> {
     /// Stripes that streams are about to read.
     pub(crate) read_ahead: ReadAhead,
     /// Writes that wait to be coalesced into full stripes.
-    pub(crate) gathering: Gathering,
+    pub(crate) coalescer: Coalescer,
 }
 
 /// The data path's memory, and the unit in which it moves stripes.
@@ -62,7 +62,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     pub(crate) fn new(core: Rc<Core<M, C>>, authority: Rc<A>, options: &DataOptions) -> Self {
         let geometry = core.geometry();
         Self {
-            gathering: Gathering::new(geometry, options.optimal_bytes, options.gather_bytes),
+            coalescer: Coalescer::new(geometry, options.optimal_bytes, options.gather_bytes),
             read_ahead: ReadAhead::new(geometry, options.read_ahead_bytes),
             stripe_size: Cell::new(options.stripe_size),
             cache: RefCell::new(StripeCache::new(options.cache_bytes)),

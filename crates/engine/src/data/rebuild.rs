@@ -147,7 +147,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     ) -> crate::base::range_lock::RangeGuard<'_> {
         let chunk = parity.chunk_bytes();
         let stripes = range.start / chunk..range.end.div_ceil(chunk);
-        self.gathering.close_within(&stripes);
+        self.coalescer.close_within(&stripes);
         self.core.locks.exclusive(mutant!("sweep-not-locked" => stripes.start..stripes.start, else stripes)).await
     }
 }

@@ -42,7 +42,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Reads into memory that members accept, and copies from there.
     pub(crate) async fn read_elsewhere(&self, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
         let other = self.core.pool.take(into.len());
-        let other = if self.gathering.keeps_any() {
+        let other = if self.coalescer.keeps_any() {
             self.read_with_kept(at, other).await
         } else {
             self.read_any(at, other).await
@@ -192,7 +192,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 Found::UnderWay(buffer) => return Box::pin(self.read_any(at, buffer)).await,
             };
         }
-        if self.gathering.keeps_any() && !mutant!("kept-not-read") {
+        if self.coalescer.keeps_any() && !mutant!("kept-not-read") {
             return Box::pin(self.read_with_kept(at, into)).await;
         }
         let now = self.read_now(at, &mut into);
@@ -223,8 +223,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         match self.core.geometry() {
             Geometry::Parity(parity) => {
                 let range = at..at + from.len() as u64;
-                self.gather(parity, at, from, durability).await?;
-                self.gathering.written_over(&range);
+                self.coalesce(parity, at, from, durability).await?;
+                self.coalescer.written_over(&range);
                 self.keep_within_memory().await;
             }
             Geometry::Mapping(mapping) => match self.write_now(at, &from) {

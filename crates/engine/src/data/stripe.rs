@@ -170,7 +170,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             let (result, buffer) = if !share.spans.iter().any(is_lost) {
                 self.read_directly(&share, into).await
             } else if locked == Locked::No && lock.is_none() {
-                self.gathering.close_within(&(number..number + 1));
+                self.coalescer.close_within(&(number..number + 1));
                 lock = Some(self.core.locks.shared(number..number + 1).await);
                 continue; // the array may have changed meanwhile
             } else {

@@ -142,7 +142,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             Geometry::Mapping(_) => self.core.locks.exclusive(range.clone()).await,
             Geometry::Parity(parity) => {
                 let stripes = range.start / parity.stripe_bytes()..range.end / parity.stripe_bytes();
-                self.gathering.close_within(&stripes);
+                self.coalescer.close_within(&stripes);
                 self.core.locks.exclusive(stripes).await
             }
         }

@@ -130,7 +130,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             Geometry::Parity(parity) => {
                 let chunk = parity.chunk_bytes();
                 let stripes = range.start / chunk..range.end.div_ceil(chunk);
-                self.data.gathering.close_within(&stripes);
+                self.data.coalescer.close_within(&stripes);
                 stripes
             }
             Geometry::Mapping(_) => range.clone(),
@@ -325,7 +325,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
     }
 
-    /// Judges a row; whether what is there agrees, as far as md would see: a block that is not what its checksum says does not.
+    /// Judges a row; whether what is there agrees, as far as md would see: a block that is not what its checksum says
+    /// does not.
     fn judge(&self, row: Row, runs: &Runs, action: ScrubAction, look: &mut Look) -> bool {
         let blocks = self.hear(&row, runs);
         let witnesses: SmallVec<[Witness<'_>; 32]> = row

@@ -26,7 +26,7 @@ pub(super) type RequestId = u64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Other writes may join.
-    Gathering,
+    Open,
     /// No more writes may join.
     Closed,
     /// Its stripes are being written, by itself or by the entry that carries it.
@@ -69,7 +69,7 @@ impl Entry {
     pub(super) fn new(stripes: Range<u64>, lock: Asked) -> Self {
         Self {
             stripes,
-            phase: Cell::new(Phase::Gathering),
+            phase: Cell::new(Phase::Open),
             patches: RefCell::default(),
             stream: Cell::new(None),
             kept: Cell::new(false),
@@ -126,7 +126,7 @@ impl Entry {
 
     /// Lets no more writes join.
     pub(super) fn close(&self) {
-        if self.phase.get() == Phase::Gathering {
+        if self.phase.get() == Phase::Open {
             self.phase.set(Phase::Closed);
             if let Some(waker) = self.closing.take() {
                 waker.wake();
@@ -146,7 +146,7 @@ impl Entry {
     /// Waits until the entry is closed.
     pub(super) async fn closed(&self) {
         poll_fn(|context| {
-            if self.phase.get() != Phase::Gathering {
+            if self.phase.get() != Phase::Open {
                 return Poll::Ready(());
             }
             self.closing.replace(Some(context.waker().clone()));

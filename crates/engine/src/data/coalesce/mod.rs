@@ -61,7 +61,7 @@ const WAIT_MAX: Duration = Duration::from_millis(500);
 const TRANSFER_BYTES: u64 = 1 << 20;
 
 /// The writes of an array that are being coalesced. Empty for levels without parity.
-pub(crate) struct Gathering {
+pub(crate) struct Coalescer {
     /// Entries that are not started yet, in the order of their locks.
     entries: RefCell<Vec<Rc<Entry>>>,
     streams: RefCell<Streams>,
@@ -76,7 +76,7 @@ pub(crate) struct Gathering {
 }
 
 /// Which write joins which entry, and when entries are closed.
-impl Gathering {
+impl Coalescer {
     /// For an array of this geometry, whose members prefer transfers of up to `optimal_bytes`. At most `bytes_max`
     /// wait.
     pub(crate) fn new(geometry: &Geometry, optimal_bytes: u64, bytes_max: u64) -> Self {
@@ -103,7 +103,7 @@ impl Gathering {
     /// Bytes that wait in memory for more of their stripe, or that were answered and are not written yet.
     pub(crate) fn waiting_bytes(&self) -> u64 {
         let entries = self.entries.borrow();
-        let waits = |entry: &&Rc<Entry>| entry.phase.get() == Phase::Gathering && !entry.kept.get();
+        let waits = |entry: &&Rc<Entry>| entry.phase.get() == Phase::Open && !entry.kept.get();
         entries.iter().filter(waits).map(|entry| entry.patches.borrow().bytes()).sum::<u64>() + self.kept.bytes()
     }
 
@@ -126,7 +126,7 @@ impl Gathering {
     }
 
     fn close(&self, entry: &Entry) {
-        if entry.phase.get() == Phase::Gathering {
+        if entry.phase.get() == Phase::Open {
             self.open_bytes.set(self.open_bytes.get() - entry.patches.borrow().bytes());
             entry.close();
         }
@@ -134,7 +134,7 @@ impl Gathering {
 
     /// The entry that a part of `stripe` may join.
     fn open_entry(&self, stripe: u64) -> Option<Rc<Entry>> {
-        let is_open = |entry: &&Rc<Entry>| entry.stripes.start == stripe && entry.phase.get() == Phase::Gathering;
+        let is_open = |entry: &&Rc<Entry>| entry.stripes.start == stripe && entry.phase.get() == Phase::Open;
         self.entries.borrow().iter().rev().find(is_open).cloned()
     }
 
@@ -162,14 +162,14 @@ impl Gathering {
     /// Whether an entry waits for more of its stream.
     fn is_waited_for(&self, entry: &Entry) -> bool {
         let is_patient = |stream| self.streams.borrow_mut().is_patient(stream);
-        entry.phase.get() == Phase::Gathering && entry.stream.get().is_some_and(is_patient)
+        entry.phase.get() == Phase::Open && entry.stream.get().is_some_and(is_patient)
     }
 
     /// Closes the entries that a stream has passed: it will bring no more of their stripes.
     fn close_passed(&self, stream: StreamKey) {
         let entries = self.entries.borrow();
         let is_its = |entry: &&Rc<Entry>| entry.stream.get() == Some(stream) && !entry.kept.get();
-        for entry in entries.iter().filter(is_its).filter(|entry| entry.phase.get() == Phase::Gathering) {
+        for entry in entries.iter().filter(is_its).filter(|entry| entry.phase.get() == Phase::Open) {
             if !self.streams.borrow_mut().is_to_come(stream, entry.stripes.start) {
                 self.close(entry);
             }
@@ -236,7 +236,7 @@ impl Gathering {
         }
     }
 
-    /// As [`Gathering::start`], for an entry whose single caller is to write it. `None` if another caller has joined,
+    /// As [`Coalescer::start`], for an entry whose single caller is to write it. `None` if another caller has joined,
     /// the lock is not granted, or more can come.
     fn start_alone(&self, entry: &Rc<Entry>, stripe_bytes: u64) -> Option<Batch> {
         let is_held = entry.lock.borrow().as_ref().is_some_and(Asked::is_granted);
@@ -259,8 +259,8 @@ impl Gathering {
         let mut waiting = Vec::new();
         let (entries, streams) = (self.entries.borrow(), self.streams.borrow());
         let is_its = |arrival| streams.stream_of(arrival) == Some(stream);
-        let gathers = |entry: &&Rc<Entry>| entry.phase.get() == Phase::Gathering;
-        entries.iter().filter(gathers).for_each(|entry| entry.list_requests(is_its, &mut waiting));
+        let is_open = |entry: &&Rc<Entry>| entry.phase.get() == Phase::Open;
+        entries.iter().filter(is_open).for_each(|entry| entry.list_requests(is_its, &mut waiting));
         waiting.sort_unstable();
         waiting.dedup();
         waiting.len() >= unanswered as usize
@@ -279,7 +279,7 @@ struct Batch {
 /// A request's wait for all its parts. If the request is dropped, the write goes on as long as another request has a
 /// part in it.
 pub(crate) struct Answer<'a> {
-    gathering: &'a Gathering,
+    coalescer: &'a Coalescer,
     request: RequestId,
     /// `None` if the request only waits for other writes.
     arrival: Option<Arrival>,
@@ -289,9 +289,9 @@ pub(crate) struct Answer<'a> {
 }
 
 impl<'a> Answer<'a> {
-    fn new(gathering: &'a Gathering, arrival: Option<Arrival>, bytes: u64) -> Self {
-        let request = gathering.new_request();
-        Self { gathering, request, arrival, bytes, entries: SmallVec::new(), outcome: Ok(()) }
+    fn new(coalescer: &'a Coalescer, arrival: Option<Arrival>, bytes: u64) -> Self {
+        let request = coalescer.new_request();
+        Self { coalescer, request, arrival, bytes, entries: SmallVec::new(), outcome: Ok(()) }
     }
 
     /// The one entry that waits for this request only and has no task yet.
@@ -325,24 +325,24 @@ impl Future for Answer<'_> {
 impl Drop for Answer<'_> {
     fn drop(&mut self) {
         if let Some(arrival) = self.arrival {
-            self.gathering.streams.borrow_mut().answer(arrival, self.bytes);
+            self.coalescer.streams.borrow_mut().answer(arrival, self.bytes);
         }
         for entry in &self.entries {
-            self.gathering.leave(entry, self.request);
+            self.coalescer.leave(entry, self.request);
         }
     }
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Writes `from`, not empty, at `at` of an array with parity, together with other writes that fill its stripes.
-    pub(crate) async fn gather(
+    pub(crate) async fn coalesce(
         self: &Rc<Self>,
         parity: &Parity,
         at: u64,
         from: Block,
         durability: Durability,
     ) -> Outcome {
-        if self.gathering.kept.is_on() && !mutant!("broken-array-answers") {
+        if self.coalescer.kept.is_on() && !mutant!("broken-array-answers") {
             self.core.check_unbroken()?; // a write answered from memory would report the failure too late
         }
         let mut answer = self.join_entries(parity, at, from, durability);
@@ -350,7 +350,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             // The fast path of most small writes. If no other write has joined after this turn, the caller carries
             // out the write itself, and nothing is shared.
             let_others_go_first().await;
-            if let Some(batch) = self.gathering.start_alone(&entry, parity.stripe_bytes()) {
+            if let Some(batch) = self.coalescer.start_alone(&entry, parity.stripe_bytes()) {
                 answer.entries.clear();
                 return self.write_batch(parity, batch).await;
             }
@@ -362,22 +362,22 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Puts every part of a write into an entry. Each entry is given its task, except for a single part that begins
     /// an entry of its own.
     fn join_entries(self: &Rc<Self>, parity: &Parity, at: u64, from: Block, durability: Durability) -> Answer<'_> {
-        let gathering = &self.gathering;
+        let coalescer = &self.coalescer;
         let stripe_bytes = parity.stripe_bytes();
         let bytes = from.len() as u64;
-        let gathered = gathering.open_entry(at / stripe_bytes);
-        let gathered_from = gathered.as_ref().map(|entry| entry.patches.borrow().range().start);
-        let arrival = gathering.streams.borrow_mut().arrive(at, bytes, gathered_from);
+        let waiting = coalescer.open_entry(at / stripe_bytes);
+        let waiting_from = waiting.as_ref().map(|entry| entry.patches.borrow().range().start);
+        let arrival = coalescer.streams.borrow_mut().arrive(at, bytes, waiting_from);
         let stream = arrival.stream();
-        let is_answered = gathering.kept.is_on() && durability == Durability::Ordinary;
-        let mut answer = Answer::new(gathering, Some(arrival), bytes);
+        let is_answered = coalescer.kept.is_on() && durability == Durability::Ordinary;
+        let mut answer = Answer::new(coalescer, Some(arrival), bytes);
         let mut rest = Patch { at, block: from };
-        let mut found = Some(gathered);
+        let mut found = Some(waiting);
         while let Some(part) = rest.take_front(front_bytes(&rest, stripe_bytes)) {
             let stripes = part.at / stripe_bytes..part.end().div_ceil(stripe_bytes);
             let is_part = (part.block.len() as u64) < stripe_bytes;
             // The entry for the first part was looked up above.
-            let joined = found.take().unwrap_or_else(|| gathering.open_entry(stripes.start)).filter(|_| is_part);
+            let joined = found.take().unwrap_or_else(|| coalescer.open_entry(stripes.start)).filter(|_| is_part);
             let is_single = joined.is_none() && is_part && !is_answered && part.block.len() as u64 == bytes;
             let entry = joined.unwrap_or_else(|| self.new_entry(stripes));
             entry.stream.set(stream.or(entry.stream.get()));
@@ -385,42 +385,42 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 self.share(&entry);
             }
             if is_answered {
-                gathering.keep(&entry);
+                coalescer.keep(&entry);
             } else {
                 entry.add_caller(answer.request, Some(arrival));
             }
             // A write of no stream does not wait for one.
-            let is_held_up = stream.is_none() && !is_answered && gathering.is_waited_for(&entry);
-            gathering.add(&entry, part);
+            let is_held_up = stream.is_none() && !is_answered && coalescer.is_waited_for(&entry);
+            coalescer.add(&entry, part);
             if !is_part || durability == Durability::Stable || is_held_up {
-                gathering.close(&entry);
+                coalescer.close(&entry);
             }
             if !is_answered {
                 answer.entries.push(entry);
             }
         }
         if let Some(stream) = stream {
-            gathering.close_passed(stream);
+            coalescer.close_passed(stream);
         }
-        gathering.keep_within_budget();
+        coalescer.keep_within_budget();
         answer
     }
 
     fn new_entry(&self, stripes: Range<u64>) -> Rc<Entry> {
-        let gathering = &self.gathering;
-        gathering.close_within(&stripes);
+        let coalescer = &self.coalescer;
+        coalescer.close_within(&stripes);
         let entry = Rc::new(Entry::new(
             stripes.clone(),
             self.core.locks.ask(mutant!("stripe-not-locked" => stripes.start..stripes.start, else stripes)),
         ));
-        gathering.entries.borrow_mut().push(entry.clone());
+        coalescer.entries.borrow_mut().push(entry.clone());
         entry
     }
 
     /// Gives an entry its task, if it needs one: from now on any of its callers may drive it. An entry that another
     /// one has written meanwhile needs no task. The task would hold the entry, and with it the array, for ever.
     fn share(self: &Rc<Self>, entry: &Rc<Entry>) {
-        let is_waiting = matches!(entry.phase.get(), Phase::Gathering | Phase::Closed);
+        let is_waiting = matches!(entry.phase.get(), Phase::Open | Phase::Closed);
         if (is_waiting || mutant!("done-and-given-work")) && !entry.has_work() {
             entry.set_work(carry_out(self.clone(), entry.clone()));
         }
@@ -458,7 +458,7 @@ async fn carry_out<M: Member, C: Clock, A: Authority<M>>(data: Rc<DataPlane<M, C
     let_others_go_first().await;
     entry.locked().await;
     data.wait_for_company(&entry).await;
-    let batch = data.gathering.start(&entry, parity.stripe_bytes());
+    let batch = data.coalescer.start(&entry, parity.stripe_bytes());
     data.write_batch(parity, batch).await
 }
 
@@ -471,12 +471,12 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             select(closed, old).await;
             return;
         }
-        let is_patient = |stream| self.gathering.streams.borrow_mut().is_patient(stream);
+        let is_patient = |stream| self.coalescer.streams.borrow_mut().is_patient(stream);
         let Some(stream) = entry.stream.get().filter(|stream| is_patient(*stream)) else { return };
-        if entry.phase.get() != Phase::Gathering {
+        if entry.phase.get() != Phase::Open {
             return;
         }
-        let activity = || self.gathering.streams.borrow_mut().activity(stream);
+        let activity = || self.coalescer.streams.borrow_mut().activity(stream);
         let (mut seen, _) = activity();
         let mut now = self.core.clock.now();
         let end = now + WAIT_MAX;
@@ -490,8 +490,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             if !is_patient(stream) {
                 return;
             }
-            if events == seen && self.gathering.is_stuck(stream, unanswered) || now >= end {
-                return self.gathering.streams.borrow_mut().waited_in_vain(stream);
+            if events == seen && self.coalescer.is_stuck(stream, unanswered) || now >= end {
+                return self.coalescer.streams.borrow_mut().waited_in_vain(stream);
             }
             seen = events;
         }
@@ -513,7 +513,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     async fn write_marked(&self, parity: &Parity, stripes: Range<u64>, is_full: bool, patches: &Patchwork) -> Outcome {
         self.core.check_unbroken()?;
         // Data that was answered is owed by no member before it is written to one.
-        let is_answered = self.gathering.kept.is_on();
+        let is_answered = self.coalescer.kept.is_on();
         let lost = |error: ArrayError| match is_answered {
             true => ArrayError::new(ArrayErrorKind::Io, error.reason),
             false => error,

@@ -115,9 +115,9 @@ impl Streams {
         Self { stripe_bytes, arrivals: 0, streams: Vec::new(), singles: Vec::new(), next_single: 0, ends: [0; 256] }
     }
 
-    /// Records a write of `bytes` at `at`, and returns the stream that it belongs to. `gathered_from` is where the
+    /// Records a write of `bytes` at `at`, and returns the stream that it belongs to. `waiting_from` is where the
     /// waiting data of its stripe begins.
-    pub(crate) fn arrive(&mut self, at: u64, bytes: u64, gathered_from: Option<u64>) -> Arrival {
+    pub(crate) fn arrive(&mut self, at: u64, bytes: u64, waiting_from: Option<u64>) -> Arrival {
         self.arrivals += 1;
         let write = at..at + bytes;
         let (index, place) = match self.continued(&write) {
@@ -125,7 +125,7 @@ impl Streams {
             None => {
                 self.contradict(&write);
                 match self.single_before(at) {
-                    Some(first) => (self.begin(first, gathered_from.map_or(at, |from| from.min(at))), Place::Next),
+                    Some(first) => (self.begin(first, waiting_from.map_or(at, |from| from.min(at))), Place::Next),
                     None => return self.remember(write.end, bytes),
                 }
             }

@@ -21,7 +21,7 @@ use crate::base::write_set::Patch;
 use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::data::coalesce::entry::{Entry, RequestId};
-use crate::data::coalesce::{Answer, Gathering};
+use crate::data::coalesce::{Answer, Coalescer};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::Member;
@@ -76,7 +76,7 @@ impl Kept {
     }
 }
 
-impl Gathering {
+impl Coalescer {
     /// Has the array wait for this entry in place of the requests that were answered.
     pub(super) fn keep(&self, entry: &Rc<Entry>) {
         if entry.kept.replace(true) {
@@ -173,16 +173,16 @@ struct Keeping<'a, M: Member, C: Clock, A: Authority<M>>(&'a DataPlane<M, C, A>)
 
 impl<M: Member, C: Clock, A: Authority<M>> Drop for Keeping<'_, M, C, A> {
     fn drop(&mut self) {
-        let gathering = &self.0.gathering;
-        gathering.kept.is_on.set(false);
-        gathering.kept.fresh.take();
-        for (entry, request) in gathering.kept.entries.take() {
-            if !entry.is_done() && gathering.leave(&entry, request) {
+        let coalescer = &self.0.coalescer;
+        coalescer.kept.is_on.set(false);
+        coalescer.kept.fresh.take();
+        for (entry, request) in coalescer.kept.entries.take() {
+            if !entry.is_done() && coalescer.leave(&entry, request) {
                 self.0.lose(&entry, "writeback was abandoned");
                 self.0.core.give_out(|| "data that was answered was abandoned".to_owned());
             }
         }
-        gathering.kept.bytes.set(0);
+        coalescer.kept.bytes.set(0);
     }
 }
 
@@ -192,7 +192,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         if self.core.info.read_only || matches!(self.core.geometry(), Geometry::Mapping(_)) {
             return;
         }
-        let kept = &self.gathering.kept;
+        let kept = &self.coalescer.kept;
         kept.is_on.set(true);
         let _keeping = Keeping(self);
         let mut writes = FuturesUnordered::new();
@@ -214,26 +214,26 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Drives one entry to its end.
     async fn write_out(&self, entry: Rc<Entry>, request: RequestId) {
         let outcome = poll_fn(|context| entry.poll(request, context)).await;
-        self.gathering.let_go(&entry);
+        self.coalescer.let_go(&entry);
         match outcome {
-            Err(error) if error.kind == ArrayErrorKind::NoSpace => self.gathering.kept.is_owed.set(true),
+            Err(error) if error.kind == ArrayErrorKind::NoSpace => self.coalescer.kept.is_owed.set(true),
             Err(error) => self.lose(&entry, &error.reason),
             Ok(()) => entry.patches.borrow().patches().iter().for_each(|patch| {
-                self.gathering.written_over(&(patch.at..patch.end()));
+                self.coalescer.written_over(&(patch.at..patch.end()));
             }),
         }
     }
 
     /// Fails while members owe data that was answered from memory: it is not durable.
     pub(crate) async fn check_kept_are_paid(&self) -> Result<(), ArrayError> {
-        if !self.gathering.kept.is_owed.get() || mutant!("owed-is-flushed") {
+        if !self.coalescer.kept.is_owed.get() || mutant!("owed-is-flushed") {
             return Ok(());
         }
         self.pay().await?;
         if self.core.owes_any() {
             return Err(self.core.no_room());
         }
-        self.gathering.kept.is_owed.set(false);
+        self.coalescer.kept.is_owed.set(false);
         self.authority.flush_devices().await
     }
 
@@ -242,13 +242,13 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         for patch in entry.patches.borrow().patches() {
             let range = patch.at..patch.end();
             tracing::error!("bytes {} to {} were answered and could not be written: {reason}", range.start, range.end);
-            self.gathering.kept.lost.borrow_mut().add(range);
+            self.coalescer.kept.lost.borrow_mut().add(range);
         }
     }
 
     /// Fails while any answered data is lost: a flush cannot claim that all of it is safe.
     pub(crate) fn check_nothing_lost(&self) -> Result<(), ArrayError> {
-        match self.gathering.first_lost() {
+        match self.coalescer.first_lost() {
             None => Ok(()),
             Some(Range { start, end }) => {
                 let reason = format!("bytes {start} to {end} were answered and could not be written; write them again");
@@ -259,15 +259,15 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// Returns when everything that was answered is on the members.
     pub(crate) async fn write_out_all(&self) -> Result<(), ArrayError> {
-        self.gathering.close_all();
-        self.gathering.kept_are_written(usize::MAX).await
+        self.coalescer.close_all();
+        self.coalescer.kept_are_written(usize::MAX).await
     }
 
     /// Waits until kept data is within its bound.
     pub(crate) async fn keep_within_memory(&self) {
-        while self.gathering.kept.bytes.get() > self.gathering.bytes_max {
+        while self.coalescer.kept.bytes.get() > self.coalescer.bytes_max {
             // This request does not report the failure of another. Flushes and reads of that range do.
-            let _ = self.gathering.kept_are_written(1).await;
+            let _ = self.coalescer.kept_are_written(1).await;
             // The writeback task releases the entry when it runs next.
             super::let_others_go_first().await;
         }
@@ -276,7 +276,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Reads from the members, and puts kept data on top.
     pub(crate) async fn read_with_kept(&self, at: u64, into: Buffer) -> Result<Buffer, ArrayError> {
         let bytes = into.len() as u64;
-        let mut keepers = self.gathering.keepers_of(at, bytes, self.core.info.block_bytes);
+        let mut keepers = self.coalescer.keepers_of(at, bytes, self.core.info.block_bytes);
         let mut into = self.read_any(at, into).await?;
         // If an entry was written out meanwhile, the read may have missed its data on the members. So its ranges are
         // read again.
@@ -289,10 +289,10 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 into[(range.start - at) as usize..(range.end - at) as usize].copy_from_slice(&again);
             }
         }
-        if self.gathering.has_lost(at, bytes) {
+        if self.coalescer.has_lost(at, bytes) {
             return Err(ArrayError::new(ArrayErrorKind::Io, "a write here was answered from memory and then lost"));
         }
-        for patch in self.gathering.kept_of(at, bytes) {
+        for patch in self.coalescer.kept_of(at, bytes) {
             into[(patch.at - at) as usize..(patch.end() - at) as usize].copy_from_slice(&patch.block);
         }
         Ok(into)
