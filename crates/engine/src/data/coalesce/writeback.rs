@@ -1,8 +1,8 @@
 //! Writeback: writes are answered from memory, as by a disk with a volatile cache.
 //!
-//! While [`crate::Array::write_back`] runs, an ordinary write is answered as soon as its data is in entries. The
-//! array *keeps* these entries until the members have the data. So a stream with one request at a time becomes full
-//! stripes as well.
+//! While [`crate::Array::write_back`] runs, an ordinary write is answered as soon as its data is in stripe writes.
+//! The array *keeps* these stripe writes until the members have the data. So a stream with one request at a time
+//! becomes full stripes as well.
 //!
 //! Invariants:
 //!
@@ -20,7 +20,7 @@ use crate::base::range_set::Ranges;
 use crate::base::write_set::Patch;
 use crate::core::authority::Authority;
 use crate::data::DataPlane;
-use crate::data::coalesce::entry::{Entry, RequestId};
+use crate::data::coalesce::stripe_write::{RequestId, StripeWrite};
 use crate::data::coalesce::{Answer, Coalescer};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
@@ -37,15 +37,15 @@ use std::time::Duration;
 /// How long data is kept that no write adds to and no flush asks for.
 pub(super) const AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Entries whose data was answered, and may not be on the members.
+/// Stripe writes whose data was answered, and may not be on the members.
 #[derive(Default)]
 pub(super) struct Kept {
     /// Whether writes are answered from memory.
     is_on: Cell<bool>,
     /// In the order of their locks, each with the array's own request for it.
-    entries: RefCell<Vec<(Rc<Entry>, RequestId)>>,
-    /// Entries that the writeback task does not drive yet.
-    fresh: RefCell<Vec<(Rc<Entry>, RequestId)>>,
+    writes: RefCell<Vec<(Rc<StripeWrite>, RequestId)>>,
+    /// Stripe writes that the writeback task does not drive yet.
+    fresh: RefCell<Vec<(Rc<StripeWrite>, RequestId)>>,
     bytes: Cell<u64>,
     /// Ranges that were answered and could not be written.
     lost: RefCell<Ranges>,
@@ -59,7 +59,7 @@ impl Kept {
         self.is_on.get()
     }
 
-    /// Counts `more` bytes in a kept entry, and takes off the `less` bytes that they cover.
+    /// Counts `more` bytes in a kept stripe write, and takes off the `less` bytes that they cover.
     pub(super) fn count(&self, more: u64, less: u64) {
         self.bytes.set(self.bytes.get() + more - less);
     }
@@ -77,77 +77,77 @@ impl Kept {
 }
 
 impl Coalescer {
-    /// Has the array wait for this entry in place of the requests that were answered.
-    pub(super) fn keep(&self, entry: &Rc<Entry>) {
-        if entry.kept.replace(true) {
+    /// Has the array wait for this stripe write in place of the requests that were answered.
+    pub(super) fn keep(&self, write: &Rc<StripeWrite>) {
+        if write.kept.replace(true) {
             return;
         }
         let request = self.new_request();
-        entry.add_caller(request, None);
-        self.kept.count(entry.patches.borrow().bytes(), 0);
-        self.kept.entries.borrow_mut().push((entry.clone(), request));
-        self.kept.fresh.borrow_mut().push((entry.clone(), request));
+        write.add_caller(request, None);
+        self.kept.count(write.patches.borrow().bytes(), 0);
+        self.kept.writes.borrow_mut().push((write.clone(), request));
+        self.kept.fresh.borrow_mut().push((write.clone(), request));
         self.kept.wake();
     }
 
     /// Whether reads have to look at kept data.
     pub(crate) fn keeps_any(&self) -> bool {
-        !self.kept.entries.borrow().is_empty() || !self.kept.lost.borrow().is_empty()
+        !self.kept.writes.borrow().is_empty() || !self.kept.lost.borrow().is_empty()
     }
 
     /// Whether any of a range was answered and lost.
     fn has_lost(&self, at: u64, bytes: u64) -> bool {
         let is_here = |start: u64, end: u64| start < at + bytes && at < end;
-        let has_failed = |entry: &Entry| {
-            entry.has_failed() && entry.patches.borrow().patches().iter().any(|patch| is_here(patch.at, patch.end()))
+        let has_failed = |write: &StripeWrite| {
+            write.has_failed() && write.patches.borrow().patches().iter().any(|patch| is_here(patch.at, patch.end()))
         };
         self.kept.lost.borrow().touches(&(at..at + bytes))
-            || self.kept.entries.borrow().iter().any(|(entry, _)| has_failed(entry))
+            || self.kept.writes.borrow().iter().any(|(write, _)| has_failed(write))
     }
 
-    /// The entries that keep data of a range which the members may not have, and where. The ranges are whole blocks:
-    /// a write that joins an entry later must not be seen in a part of a block.
-    fn keepers_of(&self, at: u64, bytes: u64, block_bytes: u64) -> Vec<(Rc<Entry>, Vec<Range<u64>>)> {
-        let entries = self.kept.entries.borrow();
+    /// The stripe writes that keep data of a range which the members may not have, and where. The ranges are whole
+    /// blocks: a write that joins a stripe write later must not be seen in a part of a block.
+    fn keepers_of(&self, at: u64, bytes: u64, block_bytes: u64) -> Vec<(Rc<StripeWrite>, Vec<Range<u64>>)> {
+        let writes = self.kept.writes.borrow();
         let in_blocks = |patch: Patch| {
             let (start, end) = (patch.at / block_bytes * block_bytes, patch.end().next_multiple_of(block_bytes));
             start.max(at)..end.min(at + bytes)
         };
-        let keeper = |(entry, _): &(Rc<Entry>, RequestId)| {
-            let patches = entry.patches.borrow();
+        let keeper = |(write, _): &(Rc<StripeWrite>, RequestId)| {
+            let patches = write.patches.borrow();
             let kept = patches.patches().iter().filter_map(|patch| patch.within(at..at + bytes));
             let ranges: Vec<_> = kept.map(in_blocks).collect();
-            (!ranges.is_empty()).then(|| (entry.clone(), ranges))
+            (!ranges.is_empty()).then(|| (write.clone(), ranges))
         };
-        entries.iter().filter(|(entry, _)| !entry.is_done()).filter_map(keeper).collect()
+        writes.iter().filter(|(write, _)| !write.is_done()).filter_map(keeper).collect()
     }
 
     /// The kept data of a range, later data after earlier.
     fn kept_of(&self, at: u64, bytes: u64) -> Vec<Patch> {
         let range = at..at + bytes;
-        let entries = self.kept.entries.borrow();
+        let writes = self.kept.writes.borrow();
         let mut patches = Vec::new();
-        for (entry, _) in entries.iter().filter(|(entry, _)| !entry.is_done()) {
-            patches.extend(entry.patches.borrow().patches().iter().filter_map(|patch| patch.within(range.clone())));
+        for (write, _) in writes.iter().filter(|(write, _)| !write.is_done()) {
+            patches.extend(write.patches.borrow().patches().iter().filter_map(|patch| patch.within(range.clone())));
         }
         patches
     }
 
-    /// Waits for the first `count` of the kept entries.
+    /// Waits for the first `count` of the kept stripe writes.
     fn kept_are_written(&self, count: usize) -> Answer<'_> {
         let mut answer = Answer::new(self, None, 0);
-        for (entry, _) in self.kept.entries.borrow().iter().take(count) {
-            self.close(entry);
-            entry.add_caller(answer.request, None);
-            answer.entries.push(entry.clone());
+        for (write, _) in self.kept.writes.borrow().iter().take(count) {
+            self.close(write);
+            write.add_caller(answer.request, None);
+            answer.writes.push(write.clone());
         }
         answer
     }
 
-    /// Stops keeping an entry.
-    fn let_go(&self, entry: &Rc<Entry>) {
-        self.kept.count(0, entry.patches.borrow().bytes());
-        self.kept.entries.borrow_mut().retain(|(other, _)| !Rc::ptr_eq(other, entry));
+    /// Stops keeping a stripe write.
+    fn let_go(&self, write: &Rc<StripeWrite>) {
+        self.kept.count(0, write.patches.borrow().bytes());
+        self.kept.writes.borrow_mut().retain(|(other, _)| !Rc::ptr_eq(other, write));
     }
 
     /// Called when a range was written again: what was lost there does not matter any more.
@@ -176,9 +176,9 @@ impl<M: Member, C: Clock, A: Authority<M>> Drop for Keeping<'_, M, C, A> {
         let coalescer = &self.0.coalescer;
         coalescer.kept.is_on.set(false);
         coalescer.kept.fresh.take();
-        for (entry, request) in coalescer.kept.entries.take() {
-            if !entry.is_done() && coalescer.leave(&entry, request) {
-                self.0.lose(&entry, "writeback was abandoned");
+        for (write, request) in coalescer.kept.writes.take() {
+            if !write.is_done() && coalescer.leave(&write, request) {
+                self.0.lose(&write, "writeback was abandoned");
                 self.0.core.give_out(|| "data that was answered was abandoned".to_owned());
             }
         }
@@ -195,11 +195,11 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let kept = &self.coalescer.kept;
         kept.is_on.set(true);
         let _keeping = Keeping(self);
-        let mut writes = FuturesUnordered::new();
+        let mut tasks = FuturesUnordered::new();
         let turn = |context: &mut Context<'_>| loop {
             kept.keeper.replace(Some(context.waker().clone()));
-            writes.extend(kept.fresh.take().into_iter().map(|(entry, request)| self.write_out(entry, request)));
-            match writes.poll_next_unpin(context) {
+            tasks.extend(kept.fresh.take().into_iter().map(|(write, request)| self.write_out(write, request)));
+            match tasks.poll_next_unpin(context) {
                 Poll::Ready(Some(())) => {}
                 Poll::Ready(None) if self.core.gate.is_closed() => return Poll::Ready(()),
                 _ if kept.fresh.borrow().is_empty() => return Poll::Pending,
@@ -211,14 +211,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// Drives one entry to its end.
-    async fn write_out(&self, entry: Rc<Entry>, request: RequestId) {
-        let outcome = poll_fn(|context| entry.poll(request, context)).await;
-        self.coalescer.let_go(&entry);
+    /// Drives one stripe write to its end.
+    async fn write_out(&self, write: Rc<StripeWrite>, request: RequestId) {
+        let outcome = poll_fn(|context| write.poll(request, context)).await;
+        self.coalescer.let_go(&write);
         match outcome {
             Err(error) if error.kind == ArrayErrorKind::NoSpace => self.coalescer.kept.is_owed.set(true),
-            Err(error) => self.lose(&entry, &error.reason),
-            Ok(()) => entry.patches.borrow().patches().iter().for_each(|patch| {
+            Err(error) => self.lose(&write, &error.reason),
+            Ok(()) => write.patches.borrow().patches().iter().for_each(|patch| {
                 self.coalescer.written_over(&(patch.at..patch.end()));
             }),
         }
@@ -238,8 +238,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Records that data which was answered could not be written.
-    fn lose(&self, entry: &Entry, reason: &str) {
-        for patch in entry.patches.borrow().patches() {
+    fn lose(&self, write: &StripeWrite, reason: &str) {
+        for patch in write.patches.borrow().patches() {
             let range = patch.at..patch.end();
             tracing::error!("bytes {} to {} were answered and could not be written: {reason}", range.start, range.end);
             self.coalescer.kept.lost.borrow_mut().add(range);
@@ -268,7 +268,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         while self.coalescer.kept.bytes.get() > self.coalescer.bytes_max {
             // This request does not report the failure of another. Flushes and reads of that range do.
             let _ = self.coalescer.kept_are_written(1).await;
-            // The writeback task releases the entry when it runs next.
+            // The writeback task releases the stripe write when it runs next.
             super::let_others_go_first().await;
         }
     }
@@ -278,10 +278,10 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let bytes = into.len() as u64;
         let mut keepers = self.coalescer.keepers_of(at, bytes, self.core.info.block_bytes);
         let mut into = self.read_any(at, into).await?;
-        // If an entry was written out meanwhile, the read may have missed its data on the members. So its ranges are
-        // read again.
+        // If a stripe write was written out meanwhile, the read may have missed its data on the members. So its
+        // ranges are read again.
         while let Some(index) =
-            keepers.iter().position(|(entry, _)| entry.is_done() && !mutant!("read-of-what-is-written-out"))
+            keepers.iter().position(|(write, _)| write.is_done() && !mutant!("read-of-what-is-written-out"))
         {
             for range in keepers.swap_remove(index).1 {
                 let again = self.core.pool.take((range.end - range.start) as usize);

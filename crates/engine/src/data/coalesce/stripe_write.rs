@@ -1,8 +1,8 @@
 //! Writes that wait for each other, and the task that carries them out.
 //!
 //! The task belongs to all its callers. One of them, the driver, polls it; when the driver is dropped, another caller
-//! goes on. Only when all callers are gone is the task dropped as well. An entry with a single caller needs no task:
-//! that caller writes it.
+//! goes on. Only when all callers are gone is the task dropped as well. A stripe write with a single caller needs no
+//! task: that caller writes it.
 
 use crate::base::range_lock::Asked;
 use crate::base::write_set::Patchwork;
@@ -17,25 +17,25 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 /// The result of a write.
-pub(super) type Outcome = Result<(), ArrayError>;
+pub(super) type WriteResult = Result<(), ArrayError>;
 
 /// Names a request among all requests of an array.
 pub(super) type RequestId = u64;
 
-/// How far an entry has come.
+/// How far a stripe write has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Other writes may join.
     Open,
     /// No more writes may join.
     Closed,
-    /// Its stripes are being written, by itself or by the entry that carries it.
+    /// Its stripes are being written, by itself or by the stripe write that carries it.
     Started,
     /// All members have its data, or it failed.
     Done,
 }
 
-/// A request that waits for an entry.
+/// A request that waits for a stripe write.
 struct Caller {
     request: RequestId,
     /// `None` for a caller that only waits for other writes.
@@ -44,7 +44,7 @@ struct Caller {
 }
 
 /// Writes to one stripe, or to a run of full stripes.
-pub(super) struct Entry {
+pub(super) struct StripeWrite {
     pub(super) stripes: Range<u64>,
     pub(super) phase: Cell<Phase>,
     pub(super) patches: RefCell<Patchwork>,
@@ -52,20 +52,20 @@ pub(super) struct Entry {
     pub(super) stream: Cell<Option<StreamKey>>,
     /// Whether the array itself waits for it, because its writes were answered already.
     pub(super) kept: Cell<bool>,
-    /// Requested when the entry was made, so that later requests for the lock wait for it.
+    /// Requested when the stripe write was made, so that later requests for the lock wait for it.
     pub(super) lock: RefCell<Option<Asked>>,
-    /// Wakes the task, which waits until the entry is closed.
+    /// Wakes the task, which waits until the stripe write is closed.
     closing: RefCell<Option<Waker>>,
-    work: RefCell<Option<Pin<Box<dyn Future<Output = Outcome>>>>>,
+    work: RefCell<Option<Pin<Box<dyn Future<Output = WriteResult>>>>>,
     callers: RefCell<SmallVec<[Caller; 1]>>,
     /// The request that polls the task.
     driver: Cell<Option<RequestId>>,
-    outcome: RefCell<Option<Outcome>>,
-    /// The entry that writes this one's data together with its own.
-    carrier: RefCell<Option<Rc<Entry>>>,
+    outcome: RefCell<Option<WriteResult>>,
+    /// The stripe write that writes this one's data together with its own.
+    carrier: RefCell<Option<Rc<StripeWrite>>>,
 }
 
-impl Entry {
+impl StripeWrite {
     pub(super) fn new(stripes: Range<u64>, lock: Asked) -> Self {
         Self {
             stripes,
@@ -83,12 +83,12 @@ impl Entry {
         }
     }
 
-    /// Gives the entry its task, which is dropped when all callers are.
-    pub(super) fn set_work(&self, work: impl Future<Output = Outcome> + 'static) {
+    /// Gives the stripe write its task, which is dropped when all callers are.
+    pub(super) fn set_work(&self, work: impl Future<Output = WriteResult> + 'static) {
         *self.work.borrow_mut() = Some(Box::pin(work));
     }
 
-    /// Whether the entry has a task. Must not be called while the task is polled.
+    /// Whether the stripe write has a task. Must not be called while the task is polled.
     pub(super) fn has_work(&self) -> bool {
         self.work.borrow().is_some()
     }
@@ -117,10 +117,10 @@ impl Entry {
         self.carrier.borrow().as_ref().map_or(self.phase.get(), |carrier| carrier.phase.get()) == Phase::Done
     }
 
-    /// Whether its data could not be written. Known only for entries that were answered. Data that members had no
+    /// Whether its data could not be written. Known only for stripe writes that were answered. Data that members had no
     /// room for is owed, and can be read.
     pub(super) fn has_failed(&self) -> bool {
-        let failed = |entry: &Entry| matches!(&*entry.outcome.borrow(), Some(Err(error)) if error.kind != ArrayErrorKind::NoSpace);
+        let failed = |write: &StripeWrite| matches!(&*write.outcome.borrow(), Some(Err(error)) if error.kind != ArrayErrorKind::NoSpace);
         self.carrier.borrow().as_ref().map_or_else(|| failed(self), |carrier| failed(carrier))
     }
 
@@ -134,16 +134,16 @@ impl Entry {
         }
     }
 
-    /// Waits until the entry's stripes are locked for it.
+    /// Waits until the stripe write's stripes are locked for it.
     pub(super) async fn locked(&self) {
         poll_fn(|context| match &*self.lock.borrow() {
             Some(lock) => lock.poll_granted(context),
-            None => unreachable!("an entry has its lock until it is started"),
+            None => unreachable!("a stripe write has its lock until it is started"),
         })
         .await;
     }
 
-    /// Waits until the entry is closed.
+    /// Waits until the stripe write is closed.
     pub(super) async fn closed(&self) {
         poll_fn(|context| {
             if self.phase.get() != Phase::Open {
@@ -155,8 +155,8 @@ impl Entry {
         .await;
     }
 
-    /// Takes over the callers of `other`, whose data this entry writes.
-    pub(super) fn carry(self: &Rc<Self>, other: &Entry) {
+    /// Takes over the callers of `other`, whose data this stripe write writes.
+    pub(super) fn carry(self: &Rc<Self>, other: &StripeWrite) {
         other.phase.set(Phase::Started);
         other.work.take();
         self.callers.borrow_mut().extend(other.callers.take());
@@ -164,7 +164,7 @@ impl Entry {
     }
 
     /// Drives the task, or waits for the caller that does.
-    pub(super) fn poll(self: &Rc<Self>, request: RequestId, context: &mut Context<'_>) -> Poll<Outcome> {
+    pub(super) fn poll(self: &Rc<Self>, request: RequestId, context: &mut Context<'_>) -> Poll<WriteResult> {
         if let Some(carrier) = &*self.carrier.borrow() {
             return carrier.poll(request, context);
         }
@@ -178,7 +178,7 @@ impl Entry {
             return Poll::Pending;
         }
         self.driver.set(Some(request));
-        let mut work = self.work.take().expect("an entry without outcome has its task");
+        let mut work = self.work.take().expect("a stripe write without outcome has its task");
         match work.as_mut().poll(context) {
             Poll::Ready(outcome) => {
                 self.phase.set(Phase::Done);
@@ -193,7 +193,7 @@ impl Entry {
         }
     }
 
-    fn finish(&self, driver: RequestId, outcome: &Outcome) {
+    fn finish(&self, driver: RequestId, outcome: &WriteResult) {
         let callers = self.callers.take();
         if callers.len() > 1 || self.kept.get() {
             self.outcome.replace(Some(outcome.clone()));
