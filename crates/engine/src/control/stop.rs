@@ -18,7 +18,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.sweeps.scrub_changed.raise();
         self.core.surroundings.owing.raise();
         self.data.read_ahead.clear();
-        self.data.coalescer.wake_keeper();
+        self.data.coalescer.wake_writeback();
         self.data.write_out_all().await
     }
 

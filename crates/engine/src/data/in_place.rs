@@ -25,7 +25,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     #[inline(never)]
     pub(crate) fn read_degraded(&self, at: u64, into: Buffer) -> Found {
         let Geometry::Parity(parity) = self.core.geometry() else { return Found::Nothing(into) };
-        let is_kept = self.coalescer.keeps_any();
+        let is_kept = self.coalescer.has_dirty();
         if !self.is_in_place() {
             self.look_ahead(parity, at, into.len() as u64);
             return if is_kept { Found::Nothing(into) } else { self.read_ahead.serve(at, into) };

@@ -42,8 +42,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Reads into memory that members accept, and copies from there.
     pub(crate) async fn read_elsewhere(&self, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
         let other = self.core.pool.take(into.len());
-        let other = if self.coalescer.keeps_any() {
-            self.read_with_kept(at, other).await
+        let other = if self.coalescer.has_dirty() {
+            self.read_with_dirty(at, other).await
         } else {
             self.read_any(at, other).await
         };
@@ -192,8 +192,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 Found::UnderWay(buffer) => return Box::pin(self.read_any(at, buffer)).await,
             };
         }
-        if self.coalescer.keeps_any() && !mutant!("kept-not-read") {
-            return Box::pin(self.read_with_kept(at, into)).await;
+        if self.coalescer.has_dirty() && !mutant!("kept-not-read") {
+            return Box::pin(self.read_with_dirty(at, into)).await;
         }
         let now = self.read_now(at, &mut into);
         if let Some(Ok(())) = now {
@@ -225,7 +225,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 let range = at..at + from.len() as u64;
                 self.coalesce(parity, at, from, durability).await?;
                 self.coalescer.written_over(&range);
-                self.keep_within_memory().await;
+                self.limit_dirty().await;
             }
             Geometry::Mapping(mapping) => match self.write_now(at, &from) {
                 Some(written) => written?,
@@ -247,7 +247,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             self.write_out_all().await?;
         }
         self.flush_members().await?;
-        self.check_kept_are_paid().await?;
+        self.check_dirty_is_paid().await?;
         self.check_nothing_lost()
     }
 }

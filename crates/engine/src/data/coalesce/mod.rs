@@ -48,7 +48,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use streams::{Arrival, StreamKey, Streams};
 use stripe_write::{Phase, RequestId, StripeWrite, WriteResult};
-use writeback::{AGE_MAX, Kept};
+use writeback::{AGE_MAX, DirtySet};
 
 /// How long a stream's writes wait once nothing else of it is under way: a few times what a client needs to send its
 /// next request.
@@ -72,7 +72,7 @@ pub(crate) struct Coalescer {
     bytes_max: u64,
     /// The most stripes written together.
     stripes_max: u64,
-    kept: Kept,
+    dirty: DirtySet,
 }
 
 /// Which write joins which stripe write, and when stripe writes are closed.
@@ -89,7 +89,7 @@ impl Coalescer {
             streams: RefCell::new(Streams::new(stripe)),
             requests: Cell::new(0),
             open_bytes: Cell::new(0),
-            kept: Kept::default(),
+            dirty: DirtySet::default(),
             bytes_max,
             stripes_max: (optimal_bytes.max(TRANSFER_BYTES) / chunk).max(1),
         }
@@ -103,8 +103,8 @@ impl Coalescer {
     /// Bytes that wait in memory for more of their stripe, or that were answered and are not written yet.
     pub(crate) fn waiting_bytes(&self) -> u64 {
         let writes = self.writes.borrow();
-        let waits = |write: &&Rc<StripeWrite>| write.phase.get() == Phase::Open && !write.kept.get();
-        writes.iter().filter(waits).map(|write| write.patches.borrow().bytes()).sum::<u64>() + self.kept.bytes()
+        let waits = |write: &&Rc<StripeWrite>| write.phase.get() == Phase::Open && !write.dirty.get();
+        writes.iter().filter(waits).map(|write| write.patches.borrow().bytes()).sum::<u64>() + self.dirty.bytes()
     }
 
     fn new_request(&self) -> RequestId {
@@ -145,8 +145,8 @@ impl Coalescer {
             let before = patches.bytes();
             patches.put(patch);
             self.open_bytes.set(self.open_bytes.get() + patches.bytes() - before);
-            if write.kept.get() {
-                self.kept.count(patches.bytes(), before);
+            if write.dirty.get() {
+                self.dirty.count(patches.bytes(), before);
             }
             patches.bytes()
         };
@@ -168,7 +168,7 @@ impl Coalescer {
     /// Closes the stripe writes that a stream has passed: it will bring no more of their stripes.
     fn close_passed(&self, stream: StreamKey) {
         let writes = self.writes.borrow();
-        let is_its = |write: &&Rc<StripeWrite>| write.stream.get() == Some(stream) && !write.kept.get();
+        let is_its = |write: &&Rc<StripeWrite>| write.stream.get() == Some(stream) && !write.dirty.get();
         for write in writes.iter().filter(is_its).filter(|write| write.phase.get() == Phase::Open) {
             if !self.streams.borrow_mut().is_to_come(stream, write.stripes.start) {
                 self.close(write);
@@ -177,7 +177,7 @@ impl Coalescer {
     }
 
     /// Closes the oldest stripe writes until the rest is within bounds.
-    fn keep_within_budget(&self) {
+    fn limit_open(&self) {
         for write in &*self.writes.borrow() {
             if self.open_bytes.get() <= self.bytes_max {
                 return;
@@ -198,7 +198,7 @@ impl Coalescer {
         };
         let lock = |write: &StripeWrite| write.lock.take().expect("a stripe write keeps its lock until it is started");
         // Reads must see answered data until the members have it.
-        let patches = |write: &StripeWrite| match write.kept.get() {
+        let patches = |write: &StripeWrite| match write.dirty.get() {
             true => write.patches.borrow().clone(),
             false => write.patches.take(),
         };
@@ -343,7 +343,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         from: Block,
         durability: Durability,
     ) -> WriteResult {
-        if self.coalescer.kept.is_on() && !mutant!("broken-array-answers") {
+        if self.coalescer.dirty.is_on() && !mutant!("broken-array-answers") {
             self.core.check_unbroken()?; // a write answered from memory would report the failure too late
         }
         let mut answer = self.join_writes(parity, at, from, durability);
@@ -370,7 +370,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let waiting_from = waiting.as_ref().map(|write| write.patches.borrow().range().start);
         let arrival = coalescer.streams.borrow_mut().arrive(at, bytes, waiting_from);
         let stream = arrival.stream();
-        let is_answered = coalescer.kept.is_on() && durability == Durability::Ordinary;
+        let is_answered = coalescer.dirty.is_on() && durability == Durability::Ordinary;
         let mut answer = Answer::new(coalescer, Some(arrival), bytes);
         let mut rest = Patch { at, block: from };
         let mut found = Some(waiting);
@@ -386,7 +386,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 self.share(&write);
             }
             if is_answered {
-                coalescer.keep(&write);
+                coalescer.add_dirty(&write);
             } else {
                 write.add_caller(answer.request, Some(arrival));
             }
@@ -403,7 +403,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         if let Some(stream) = stream {
             coalescer.close_passed(stream);
         }
-        coalescer.keep_within_budget();
+        coalescer.limit_open();
         answer
     }
 
@@ -470,7 +470,7 @@ async fn carry_out<M: Member, C: Clock, A: Authority<M>>(
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Waits until the stripe write is closed or no more writes can be expected.
     async fn wait_for_company(&self, write: &StripeWrite) {
-        if write.kept.get() {
+        if write.dirty.get() {
             let (closed, old) =
                 (pin!(write.closed()), pin!(self.core.clock.sleep_until(self.core.clock.now() + AGE_MAX)));
             select(closed, old).await;
@@ -524,7 +524,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     ) -> WriteResult {
         self.core.check_unbroken()?;
         // Data that was answered is owed by no member before it is written to one.
-        let is_answered = self.coalescer.kept.is_on();
+        let is_answered = self.coalescer.dirty.is_on();
         let lost = |error: ArrayError| match is_answered {
             true => ArrayError::new(ArrayErrorKind::Io, error.reason),
             false => error,

@@ -51,7 +51,7 @@ pub(super) struct StripeWrite {
     /// The stream that fills it.
     pub(super) stream: Cell<Option<StreamKey>>,
     /// Whether the array itself waits for it, because its writes were answered already.
-    pub(super) kept: Cell<bool>,
+    pub(super) dirty: Cell<bool>,
     /// Requested when the stripe write was made, so that later requests for the lock wait for it.
     pub(super) lock: RefCell<Option<Asked>>,
     /// Wakes the task, which waits until the stripe write is closed.
@@ -72,7 +72,7 @@ impl StripeWrite {
             phase: Cell::new(Phase::Open),
             patches: RefCell::default(),
             stream: Cell::new(None),
-            kept: Cell::new(false),
+            dirty: Cell::new(false),
             lock: RefCell::new(Some(lock)),
             closing: RefCell::default(),
             work: RefCell::default(),
@@ -195,7 +195,7 @@ impl StripeWrite {
 
     fn finish(&self, driver: RequestId, outcome: &WriteResult) {
         let callers = self.callers.take();
-        if callers.len() > 1 || self.kept.get() {
+        if callers.len() > 1 || self.dirty.get() {
             self.outcome.replace(Some(outcome.clone()));
         }
         let others = callers.into_iter().filter(|caller| caller.request != driver);

@@ -8,7 +8,7 @@
 //!
 //! * What was answered before a flush began is on stable storage when the flush ends.
 //! * A read sees everything that was answered before it began, on the members or not.
-//! * The memory for kept data is bounded, apart from requests that are just being answered. A write beyond the bound
+//! * The memory for dirty data is bounded, apart from requests that are just being answered. A write beyond the bound
 //!   waits until the oldest data is written.
 //! * What a member has no room for is owed ([`crate::control::owed`]), and can be read. A flush fails until it is
 //!   paid.
@@ -39,7 +39,7 @@ pub(super) const AGE_MAX: Duration = Duration::from_secs(1);
 
 /// Stripe writes whose data was answered, and may not be on the members.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct DirtySet {
     /// Whether writes are answered from memory.
     is_on: Cell<bool>,
     /// In the order of their locks, each with the array's own request for it.
@@ -51,15 +51,15 @@ pub(super) struct Kept {
     lost: RefCell<Ranges>,
     /// Members had no room for some of the data, and have not paid it since ([`crate::control::owed`]).
     is_owed: Cell<bool>,
-    keeper: RefCell<Option<Waker>>,
+    task_waker: RefCell<Option<Waker>>,
 }
 
-impl Kept {
+impl DirtySet {
     pub(super) fn is_on(&self) -> bool {
         self.is_on.get()
     }
 
-    /// Counts `more` bytes in a kept stripe write, and takes off the `less` bytes that they cover.
+    /// Counts `more` bytes in a dirty stripe write, and takes off the `less` bytes that they cover.
     pub(super) fn count(&self, more: u64, less: u64) {
         self.bytes.set(self.bytes.get() + more - less);
     }
@@ -70,7 +70,7 @@ impl Kept {
     }
 
     fn wake(&self) {
-        if let Some(waker) = self.keeper.take() {
+        if let Some(waker) = self.task_waker.take() {
             waker.wake();
         }
     }
@@ -78,21 +78,21 @@ impl Kept {
 
 impl Coalescer {
     /// Has the array wait for this stripe write in place of the requests that were answered.
-    pub(super) fn keep(&self, write: &Rc<StripeWrite>) {
-        if write.kept.replace(true) {
+    pub(super) fn add_dirty(&self, write: &Rc<StripeWrite>) {
+        if write.dirty.replace(true) {
             return;
         }
         let request = self.new_request();
         write.add_caller(request, None);
-        self.kept.count(write.patches.borrow().bytes(), 0);
-        self.kept.writes.borrow_mut().push((write.clone(), request));
-        self.kept.fresh.borrow_mut().push((write.clone(), request));
-        self.kept.wake();
+        self.dirty.count(write.patches.borrow().bytes(), 0);
+        self.dirty.writes.borrow_mut().push((write.clone(), request));
+        self.dirty.fresh.borrow_mut().push((write.clone(), request));
+        self.dirty.wake();
     }
 
-    /// Whether reads have to look at kept data.
-    pub(crate) fn keeps_any(&self) -> bool {
-        !self.kept.writes.borrow().is_empty() || !self.kept.lost.borrow().is_empty()
+    /// Whether reads have to look at dirty data.
+    pub(crate) fn has_dirty(&self) -> bool {
+        !self.dirty.writes.borrow().is_empty() || !self.dirty.lost.borrow().is_empty()
     }
 
     /// Whether any of a range was answered and lost.
@@ -101,31 +101,31 @@ impl Coalescer {
         let has_failed = |write: &StripeWrite| {
             write.has_failed() && write.patches.borrow().patches().iter().any(|patch| is_here(patch.at, patch.end()))
         };
-        self.kept.lost.borrow().touches(&(at..at + bytes))
-            || self.kept.writes.borrow().iter().any(|(write, _)| has_failed(write))
+        self.dirty.lost.borrow().touches(&(at..at + bytes))
+            || self.dirty.writes.borrow().iter().any(|(write, _)| has_failed(write))
     }
 
     /// The stripe writes that keep data of a range which the members may not have, and where. The ranges are whole
     /// blocks: a write that joins a stripe write later must not be seen in a part of a block.
-    fn keepers_of(&self, at: u64, bytes: u64, block_bytes: u64) -> Vec<(Rc<StripeWrite>, Vec<Range<u64>>)> {
-        let writes = self.kept.writes.borrow();
+    fn dirty_writes_in(&self, at: u64, bytes: u64, block_bytes: u64) -> Vec<(Rc<StripeWrite>, Vec<Range<u64>>)> {
+        let writes = self.dirty.writes.borrow();
         let in_blocks = |patch: Patch| {
             let (start, end) = (patch.at / block_bytes * block_bytes, patch.end().next_multiple_of(block_bytes));
             start.max(at)..end.min(at + bytes)
         };
-        let keeper = |(write, _): &(Rc<StripeWrite>, RequestId)| {
+        let in_range = |(write, _): &(Rc<StripeWrite>, RequestId)| {
             let patches = write.patches.borrow();
-            let kept = patches.patches().iter().filter_map(|patch| patch.within(at..at + bytes));
-            let ranges: Vec<_> = kept.map(in_blocks).collect();
+            let dirty = patches.patches().iter().filter_map(|patch| patch.within(at..at + bytes));
+            let ranges: Vec<_> = dirty.map(in_blocks).collect();
             (!ranges.is_empty()).then(|| (write.clone(), ranges))
         };
-        writes.iter().filter(|(write, _)| !write.is_done()).filter_map(keeper).collect()
+        writes.iter().filter(|(write, _)| !write.is_done()).filter_map(in_range).collect()
     }
 
-    /// The kept data of a range, later data after earlier.
-    fn kept_of(&self, at: u64, bytes: u64) -> Vec<Patch> {
+    /// The dirty data of a range, later data after earlier.
+    fn dirty_in(&self, at: u64, bytes: u64) -> Vec<Patch> {
         let range = at..at + bytes;
-        let writes = self.kept.writes.borrow();
+        let writes = self.dirty.writes.borrow();
         let mut patches = Vec::new();
         for (write, _) in writes.iter().filter(|(write, _)| !write.is_done()) {
             patches.extend(write.patches.borrow().patches().iter().filter_map(|patch| patch.within(range.clone())));
@@ -133,10 +133,10 @@ impl Coalescer {
         patches
     }
 
-    /// Waits for the first `count` of the kept stripe writes.
-    fn kept_are_written(&self, count: usize) -> Answer<'_> {
+    /// Waits for the first `count` of the dirty stripe writes.
+    fn dirty_is_written(&self, count: usize) -> Answer<'_> {
         let mut answer = Answer::new(self, None, 0);
-        for (write, _) in self.kept.writes.borrow().iter().take(count) {
+        for (write, _) in self.dirty.writes.borrow().iter().take(count) {
             self.close(write);
             write.add_caller(answer.request, None);
             answer.writes.push(write.clone());
@@ -145,44 +145,44 @@ impl Coalescer {
     }
 
     /// Stops keeping a stripe write.
-    fn let_go(&self, write: &Rc<StripeWrite>) {
-        self.kept.count(0, write.patches.borrow().bytes());
-        self.kept.writes.borrow_mut().retain(|(other, _)| !Rc::ptr_eq(other, write));
+    fn release(&self, write: &Rc<StripeWrite>) {
+        self.dirty.count(0, write.patches.borrow().bytes());
+        self.dirty.writes.borrow_mut().retain(|(other, _)| !Rc::ptr_eq(other, write));
     }
 
     /// Called when a range was written again: what was lost there does not matter any more.
     pub(crate) fn written_over(&self, range: &Range<u64>) {
-        if !self.kept.lost.borrow().is_empty() {
-            self.kept.lost.borrow_mut().remove(range);
+        if !self.dirty.lost.borrow().is_empty() {
+            self.dirty.lost.borrow_mut().remove(range);
         }
     }
 
     /// The first range that was answered and lost, if any.
     fn first_lost(&self) -> Option<Range<u64>> {
-        self.kept.lost.borrow().iter().next().cloned()
+        self.dirty.lost.borrow().iter().next().cloned()
     }
 
     /// Wakes the writeback task, so that it checks whether it can end.
-    pub(crate) fn wake_keeper(&self) {
-        self.kept.wake();
+    pub(crate) fn wake_writeback(&self) {
+        self.dirty.wake();
     }
 }
 
 /// Turns writeback off when it is dropped.
-struct Keeping<'a, M: Member, C: Clock, A: Authority<M>>(&'a DataPlane<M, C, A>);
+struct WritebackGuard<'a, M: Member, C: Clock, A: Authority<M>>(&'a DataPlane<M, C, A>);
 
-impl<M: Member, C: Clock, A: Authority<M>> Drop for Keeping<'_, M, C, A> {
+impl<M: Member, C: Clock, A: Authority<M>> Drop for WritebackGuard<'_, M, C, A> {
     fn drop(&mut self) {
         let coalescer = &self.0.coalescer;
-        coalescer.kept.is_on.set(false);
-        coalescer.kept.fresh.take();
-        for (write, request) in coalescer.kept.writes.take() {
+        coalescer.dirty.is_on.set(false);
+        coalescer.dirty.fresh.take();
+        for (write, request) in coalescer.dirty.writes.take() {
             if !write.is_done() && coalescer.leave(&write, request) {
                 self.0.lose(&write, "writeback was abandoned");
                 self.0.core.give_out(|| "data that was answered was abandoned".to_owned());
             }
         }
-        coalescer.kept.bytes.set(0);
+        coalescer.dirty.bytes.set(0);
     }
 }
 
@@ -192,17 +192,17 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         if self.core.info.read_only || matches!(self.core.geometry(), Geometry::Mapping(_)) {
             return;
         }
-        let kept = &self.coalescer.kept;
-        kept.is_on.set(true);
-        let _keeping = Keeping(self);
+        let dirty = &self.coalescer.dirty;
+        dirty.is_on.set(true);
+        let _guard = WritebackGuard(self);
         let mut tasks = FuturesUnordered::new();
         let turn = |context: &mut Context<'_>| loop {
-            kept.keeper.replace(Some(context.waker().clone()));
-            tasks.extend(kept.fresh.take().into_iter().map(|(write, request)| self.write_out(write, request)));
+            dirty.task_waker.replace(Some(context.waker().clone()));
+            tasks.extend(dirty.fresh.take().into_iter().map(|(write, request)| self.write_out(write, request)));
             match tasks.poll_next_unpin(context) {
                 Poll::Ready(Some(())) => {}
                 Poll::Ready(None) if self.core.gate.is_closed() => return Poll::Ready(()),
-                _ if kept.fresh.borrow().is_empty() => return Poll::Pending,
+                _ if dirty.fresh.borrow().is_empty() => return Poll::Pending,
                 _ => {}
             }
         };
@@ -214,9 +214,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Drives one stripe write to its end.
     async fn write_out(&self, write: Rc<StripeWrite>, request: RequestId) {
         let outcome = poll_fn(|context| write.poll(request, context)).await;
-        self.coalescer.let_go(&write);
+        self.coalescer.release(&write);
         match outcome {
-            Err(error) if error.kind == ArrayErrorKind::NoSpace => self.coalescer.kept.is_owed.set(true),
+            Err(error) if error.kind == ArrayErrorKind::NoSpace => self.coalescer.dirty.is_owed.set(true),
             Err(error) => self.lose(&write, &error.reason),
             Ok(()) => write.patches.borrow().patches().iter().for_each(|patch| {
                 self.coalescer.written_over(&(patch.at..patch.end()));
@@ -225,15 +225,15 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Fails while members owe data that was answered from memory: it is not durable.
-    pub(crate) async fn check_kept_are_paid(&self) -> Result<(), ArrayError> {
-        if !self.coalescer.kept.is_owed.get() || mutant!("owed-is-flushed") {
+    pub(crate) async fn check_dirty_is_paid(&self) -> Result<(), ArrayError> {
+        if !self.coalescer.dirty.is_owed.get() || mutant!("owed-is-flushed") {
             return Ok(());
         }
         self.pay().await?;
         if self.core.owes_any() {
             return Err(self.core.no_room());
         }
-        self.coalescer.kept.is_owed.set(false);
+        self.coalescer.dirty.is_owed.set(false);
         self.authority.flush_devices().await
     }
 
@@ -242,7 +242,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         for patch in write.patches.borrow().patches() {
             let range = patch.at..patch.end();
             tracing::error!("bytes {} to {} were answered and could not be written: {reason}", range.start, range.end);
-            self.coalescer.kept.lost.borrow_mut().add(range);
+            self.coalescer.dirty.lost.borrow_mut().add(range);
         }
     }
 
@@ -260,39 +260,39 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Returns when everything that was answered is on the members.
     pub(crate) async fn write_out_all(&self) -> Result<(), ArrayError> {
         self.coalescer.close_all();
-        self.coalescer.kept_are_written(usize::MAX).await
+        self.coalescer.dirty_is_written(usize::MAX).await
     }
 
-    /// Waits until kept data is within its bound.
-    pub(crate) async fn keep_within_memory(&self) {
-        while self.coalescer.kept.bytes.get() > self.coalescer.bytes_max {
+    /// Waits until dirty data is within its bound.
+    pub(crate) async fn limit_dirty(&self) {
+        while self.coalescer.dirty.bytes.get() > self.coalescer.bytes_max {
             // This request does not report the failure of another. Flushes and reads of that range do.
-            let _ = self.coalescer.kept_are_written(1).await;
+            let _ = self.coalescer.dirty_is_written(1).await;
             // The writeback task releases the stripe write when it runs next.
             super::let_others_go_first().await;
         }
     }
 
-    /// Reads from the members, and puts kept data on top.
-    pub(crate) async fn read_with_kept(&self, at: u64, into: Buffer) -> Result<Buffer, ArrayError> {
+    /// Reads from the members, and puts dirty data on top.
+    pub(crate) async fn read_with_dirty(&self, at: u64, into: Buffer) -> Result<Buffer, ArrayError> {
         let bytes = into.len() as u64;
-        let mut keepers = self.coalescer.keepers_of(at, bytes, self.core.info.block_bytes);
+        let mut dirty_writes = self.coalescer.dirty_writes_in(at, bytes, self.core.info.block_bytes);
         let mut into = self.read_any(at, into).await?;
         // If a stripe write was written out meanwhile, the read may have missed its data on the members. So its
         // ranges are read again.
         while let Some(index) =
-            keepers.iter().position(|(write, _)| write.is_done() && !mutant!("read-of-what-is-written-out"))
+            dirty_writes.iter().position(|(write, _)| write.is_done() && !mutant!("read-of-what-is-written-out"))
         {
-            for range in keepers.swap_remove(index).1 {
+            for range in dirty_writes.swap_remove(index).1 {
                 let again = self.core.pool.take((range.end - range.start) as usize);
-                let again = Box::pin(self.read_with_kept(range.start, again)).await?;
+                let again = Box::pin(self.read_with_dirty(range.start, again)).await?;
                 into[(range.start - at) as usize..(range.end - at) as usize].copy_from_slice(&again);
             }
         }
         if self.coalescer.has_lost(at, bytes) {
             return Err(ArrayError::new(ArrayErrorKind::Io, "a write here was answered from memory and then lost"));
         }
-        for patch in self.coalescer.kept_of(at, bytes) {
+        for patch in self.coalescer.dirty_in(at, bytes) {
             into[(patch.at - at) as usize..(patch.end() - at) as usize].copy_from_slice(&patch.block);
         }
         Ok(into)
