@@ -42,52 +42,52 @@ pub(crate) fn hull<'a>(ranges: impl Iterator<Item = &'a Range<u32>> + Clone) -> 
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// What the cache holds of a stripe, in the rows of `spans`.
-    pub(crate) fn known(&self, stripe: &Stripe, spans: &[Span], kept: &[Span]) -> SmallVec<[Transfer; 4]> {
+    pub(crate) fn cached(&self, stripe: &Stripe, spans: &[Span], kept: &[Span]) -> SmallVec<[Transfer; 4]> {
         let cache = self.cache.borrow();
         if cache.is_empty() {
             return SmallVec::new();
         }
-        cache.known(base(stripe), &hull(spans.iter().chain(kept).map(|span| &span.within)))
+        cache.lookup(base(stripe), &hull(spans.iter().chain(kept).map(|span| &span.within)))
     }
 
     /// Copies what the cache holds.
-    pub(crate) fn recall(&self, stripe: &Stripe, transfers: &[Transfer]) -> Vec<(Transfer, Block)> {
+    pub(crate) fn copy_cached(&self, stripe: &Stripe, transfers: &[Transfer]) -> Vec<(Transfer, Block)> {
         let copy = |transfer: &Transfer| {
             let mut into = self.core.pool.take((transfer.within.end - transfer.within.start) as usize);
-            self.recall_into(stripe, transfer, &mut into);
+            self.copy_cached_into(stripe, transfer, &mut into);
             (transfer.clone(), into.freeze())
         };
         transfers.iter().map(copy).collect()
     }
 
     /// Copies what the cache holds into its place.
-    pub(crate) fn recall_into(&self, stripe: &Stripe, transfer: &Transfer, into: &mut [u8]) {
-        self.cache.borrow_mut().recall(base(stripe), transfer, into);
+    pub(crate) fn copy_cached_into(&self, stripe: &Stripe, transfer: &Transfer, into: &mut [u8]) {
+        self.cache.borrow_mut().get(base(stripe), transfer, into);
     }
 
     /// Drops what is about to change on the members.
-    pub(crate) fn forget<'a>(&self, stripe: &Stripe, changes: impl Iterator<Item = &'a Transfer> + Clone) {
+    pub(crate) fn invalidate<'a>(&self, stripe: &Stripe, changes: impl Iterator<Item = &'a Transfer> + Clone) {
         if !mutant!("ahead-not-forgotten") {
-            self.read_ahead.forget(stripe.number()..stripe.number() + 1);
+            self.read_ahead.invalidate(stripe.number()..stripe.number() + 1);
         }
         if !mutant!("cache-not-told") {
-            self.cache.borrow_mut().forget(base(stripe), changes);
+            self.cache.borrow_mut().invalidate(base(stripe), changes);
         }
     }
 
     /// Drops whole stripes that are about to change.
-    pub(crate) fn forget_stripes(&self, parity: &Parity, stripes: Range<u64>) {
-        self.read_ahead.forget(stripes.clone());
+    pub(crate) fn invalidate_stripes(&self, parity: &Parity, stripes: Range<u64>) {
+        self.read_ahead.invalidate(stripes.clone());
         let mut cache = self.cache.borrow_mut();
         if !cache.is_empty() && !mutant!("cache-not-told-of-stripes") {
             let rows = parity.chunk_bytes() / PAGE_BYTES as u64;
-            cache.forget_rows(Row(stripes.start * rows)..Row(stripes.end * rows));
+            cache.invalidate_rows(Row(stripes.start * rows)..Row(stripes.end * rows));
         }
     }
 
     /// Called when a request for `spans` succeeded. Caches what the stripe's members hold now, if that is likely to
     /// pay. Where contents overlap, the later ones count.
-    pub(crate) fn learn<'a>(
+    pub(crate) fn cache_contents<'a>(
         &self,
         parity: &Parity,
         stripe: &Stripe,
@@ -97,12 +97,12 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let Some(first) = spans.first() else { return };
         let cache = &mut *self.cache.borrow_mut();
         let before = row_before(stripe, parity.chunk_bytes(), first);
-        if !cache.admits(base(stripe), &hull(spans.iter().map(|span| &span.within)), before) {
+        if !cache.admit(base(stripe), &hull(spans.iter().map(|span| &span.within)), before) {
             return;
         }
         for (transfer, block) in contents {
             if stripe.slot_of(transfer.role).is_some_and(|slot| self.core.device(slot).is_some()) {
-                cache.learn(base(stripe), transfer, block);
+                cache.insert(base(stripe), transfer, block);
             }
         }
     }

@@ -59,7 +59,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         stripes: Range<u64>,
         data: &mut Rope<'a, impl Iterator<Item = &'a Block>>,
     ) -> Vec<Vec<Block>> {
-        self.forget_stripes(parity, stripes.clone());
+        self.invalidate_stripes(parity, stripes.clone());
         let mut members: Vec<_> = (0..parity.slots()).map(|_| Vec::new()).collect();
         for stripe in stripes.map(|number| parity.stripe(number)) {
             let mut add = |role, block| {

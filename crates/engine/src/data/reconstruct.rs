@@ -172,7 +172,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             for (index, mut buffer) in pieces.into_iter().zip(buffers) {
                 let piece = &mut reading.pieces[index];
                 let part = Transfer { role: piece.role, within: piece.within.clone() };
-                self.recall_into(&reading.stripe, &part, &mut buffer);
+                self.copy_cached_into(&reading.stripe, &part, &mut buffer);
                 piece.buffer = Some(buffer);
             }
         }

@@ -60,7 +60,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             return None;
         }
         let (stripe, span) = (parity.stripe(number), Span { data: data as u16, within: start as u32..end as u32 });
-        let cached = self.known(&stripe, std::slice::from_ref(&span), &[]);
+        let cached = self.cached(&stripe, std::slice::from_ref(&span), &[]);
         let here = modifies(code(parity), &span, &cached)?;
         Some(Modification { stripe, span, new: block, here })
     }
@@ -87,7 +87,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             );
             pieces.push((change.transfer(role), after.freeze()));
         }
-        self.forget(stripe, pieces.iter().map(|(piece, _)| piece));
+        self.invalidate(stripe, pieces.iter().map(|(piece, _)| piece));
         let writes = pieces.iter().filter_map(|(piece, block)| {
             let device = self.device_of(stripe, piece.role)?;
             Some(async move {
@@ -99,7 +99,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let failures = at_once(writes).await.flatten().collect();
         let written = self.leave_failed(failures).await;
         if written.is_ok() {
-            self.learn(parity, stripe, std::slice::from_ref(span), pieces.iter());
+            self.cache_contents(parity, stripe, std::slice::from_ref(span), pieces.iter());
         }
         Ok(written)
     }
@@ -107,7 +107,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     async fn old_piece(&self, change: &Modification<'_>, role: Role) -> Result<Buffer, Failed> {
         let mut into = self.core.pool.take(change.new.len());
         if change.here.contains(role) {
-            self.recall_into(&change.stripe, &change.transfer(role), &mut into);
+            self.copy_cached_into(&change.stripe, &change.transfer(role), &mut into);
             return Ok(into);
         }
         let device = self.device_of(&change.stripe, role).ok_or((role, None))?;

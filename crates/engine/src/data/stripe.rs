@@ -174,7 +174,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 lock = Some(self.core.locks.shared(number..number + 1).await);
                 continue; // the array may have changed meanwhile
             } else {
-                let known = self.known(&share.stripe, &share.spans, &[]);
+                let known = self.cached(&share.stripe, &share.spans, &[]);
                 let spans = in_units_where_lost(&share.spans, self.stripe_size_bytes(), health.unreadable);
                 let Ok(plan) = plan_read(code(parity), &spans, &known, &health) else {
                     if let Some(unit) = self.finer_unit(&share.spans) {
@@ -316,7 +316,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// Everything that a plan uses, from the cache and from the members.
     async fn old_contents(&self, stripe: &Stripe, plan: &Plan, why: Why) -> Result<Contents, Failed> {
-        let recalled = self.recall(stripe, &plan.recalls);
+        let recalled = self.copy_cached(stripe, &plan.recalls);
         let mut old = self.read_transfers(stripe, &plan.reads, why).await?;
         old.extend(recalled);
         Ok(old)
@@ -370,7 +370,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 (places, failed) = (self.core.roster.slot_changed.seen(), Symbols::EMPTY);
             }
             let health = self.health(parity, &share.stripe, self.touched(parity, &share.spans), failed);
-            let known = if is_whole { Default::default() } else { self.known(&share.stripe, &share.spans, &kept) };
+            let known = if is_whole { Default::default() } else { self.cached(&share.stripe, &share.spans, &kept) };
             let Ok(plan) = plan_write(code(parity), &share.spans, &kept, &known, &health) else {
                 if let Some(unit) = self.finer_unit(&share.spans) {
                     return Box::pin(self.write_in_rows(parity, number, unit, patches)).await;
@@ -421,7 +421,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 matches!(old.role, Role::Data(_)) && !new.iter().any(|(new, _)| new.covers(old.role, &old.within))
             };
             let data = old.iter().filter(|(transfer, _)| counts(transfer));
-            self.learn(parity, &share.stripe, &share.spans, data.chain(new).chain(&parities));
+            self.cache_contents(parity, &share.stripe, &share.spans, data.chain(new).chain(&parities));
         }
         Ok(())
     }
@@ -434,7 +434,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         transfers: &[Transfer],
         blocks: impl Fn(&Transfer) -> Pieces,
     ) -> Result<(), ArrayError> {
-        self.forget(stripe, transfers.iter());
+        self.invalidate(stripe, transfers.iter());
         let writes = transfers.iter().filter_map(|transfer| {
             let device = self.device_of(stripe, transfer.role)?;
             let (at, blocks) = (component(stripe, transfer.within.start), blocks(transfer));

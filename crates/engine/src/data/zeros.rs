@@ -173,7 +173,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     fn extents_of_stripes(&self, parity: &Parity, range: &Range<u64>) -> Vec<Extent<M>> {
         let (width, chunk) = (parity.stripe_bytes(), parity.chunk_bytes());
         let (first, last) = (range.start / width, range.end / width);
-        self.forget_stripes(parity, first..last);
+        self.invalidate_stripes(parity, first..last);
         let at = ComponentByte(first * chunk);
         let devices = (0..parity.slots()).filter_map(|slot| self.core.device(Slot(slot)));
         devices.map(|device| Extent { device, at, bytes: (last - first) * chunk }).collect()

@@ -72,7 +72,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             if read(role).is_none_or(|found| found[..] != right[..]) {
                 let start = (part.start - stripe.component().0) as u32;
                 let change = Transfer { role, within: start..start + right.len() as u32 };
-                self.data.forget(stripe, std::iter::once(&change));
+                self.data.invalidate(stripe, std::iter::once(&change));
                 wrong.push((slot_of(stripe, role), part.start, right));
             }
         }

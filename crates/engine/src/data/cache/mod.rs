@@ -5,9 +5,9 @@
 //! chunks whose contents are known. The cache never reads or writes a member, and nothing depends on it: without it
 //! there are only more reads.
 //!
-//! No stale byte is ever served. Code that is about to change the members calls [`StripeCache::forget`] first, under
-//! the stripe's exclusive lock. It calls [`StripeCache::learn`] when the change has succeeded. After a change that
-//! was abandoned or failed, the contents are simply missing. Parity is dropped with any data of its row.
+//! No stale byte is ever served. Code that is about to change the members calls [`StripeCache::invalidate`] first,
+//! under the stripe's exclusive lock. It calls [`StripeCache::insert`] when the change has succeeded. After a change
+//! that was abandoned or failed, the contents are simply missing. Parity is dropped with any data of its row.
 //!
 //! What is cached, and for how long:
 //!
@@ -134,7 +134,7 @@ impl StripeCache {
     }
 
     /// What is held of a stripe with first row `base`, in `within` of its chunks.
-    pub(crate) fn known(&self, base: Row, within: &Range<u32>) -> SmallVec<[Transfer; 4]> {
+    pub(crate) fn lookup(&self, base: Row, within: &Range<u32>) -> SmallVec<[Transfer; 4]> {
         let mut known = SmallVec::<[Transfer; 4]>::new();
         if self.is_empty() {
             return known;
@@ -153,11 +153,11 @@ impl StripeCache {
         known
     }
 
-    /// Copies contents that [`StripeCache::known`] listed.
+    /// Copies contents that [`StripeCache::lookup`] listed.
     ///
     /// # Panics
     /// If the contents are not held.
-    pub(crate) fn recall(&mut self, base: Row, transfer: &Transfer, into: &mut [u8]) {
+    pub(crate) fn get(&mut self, base: Row, transfer: &Transfer, into: &mut [u8]) {
         self.recalled += into.len() as u64;
         for piece in pieces(base, transfer.within.start, into.len()) {
             let line = self.lines.get_mut(&piece.row).expect("a listed row has its line");
@@ -168,7 +168,7 @@ impl StripeCache {
     }
 
     /// Drops what is about to change in a stripe. Parity changes with any data.
-    pub(crate) fn forget<'a>(&mut self, base: Row, changes: impl Iterator<Item = &'a Transfer> + Clone) {
+    pub(crate) fn invalidate<'a>(&mut self, base: Row, changes: impl Iterator<Item = &'a Transfer> + Clone) {
         if self.is_empty() {
             return;
         }
@@ -189,7 +189,7 @@ impl StripeCache {
     }
 
     /// Drops whole rows that are about to change.
-    pub(crate) fn forget_rows(&mut self, rows: Range<Row>) {
+    pub(crate) fn invalidate_rows(&mut self, rows: Range<Row>) {
         let mut drop_all = |line: &mut Line| {
             let gone = line.drop_pages(&mut self.free, |_| true);
             self.held -= gone;
@@ -208,22 +208,22 @@ impl StripeCache {
     }
 
     /// Records that a stripe's `within` was just used. Returns whether its contents are worth caching
-    /// ([`StripeCache::learn`]). `before` is the row that ends where the request begins.
-    pub(crate) fn admits(&mut self, base: Row, within: &Range<u32>, before: Option<Row>) -> bool {
+    /// ([`StripeCache::insert`]). `before` is the row that ends where the request begins.
+    pub(crate) fn admit(&mut self, base: Row, within: &Range<u32>, before: Option<Row>) -> bool {
         if self.pages_max == 0 {
             return false;
         }
         let continues = before.is_some_and(|before| self.is_remembered(before));
         let mut any = false;
         for row in rows_of(rows(base, within)) {
-            any |= self.admit(row, continues);
+            any |= self.admit_row(row, continues);
             self.remember(row);
         }
         any
     }
 
     /// Caches what a stripe's members hold now, as far as it was admitted.
-    pub(crate) fn learn(&mut self, base: Row, transfer: &Transfer, contents: &[u8]) {
+    pub(crate) fn insert(&mut self, base: Row, transfer: &Transfer, contents: &[u8]) {
         for piece in pieces(base, transfer.within.start, contents.len()) {
             self.put(transfer.role, &piece, &contents[piece.part.clone()]);
         }
@@ -238,7 +238,7 @@ impl StripeCache {
     }
 
     /// Makes an empty line for a row that is worth caching. Returns whether the row has a line.
-    fn admit(&mut self, row: Row, continues: bool) -> bool {
+    fn admit_row(&mut self, row: Row, continues: bool) -> bool {
         if self.lines.contains_key(&row) {
             return true;
         }

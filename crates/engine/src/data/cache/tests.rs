@@ -86,9 +86,9 @@ fn base(stripe: u64) -> Row {
 fn check(cache: &mut StripeCache, members: &Members) {
     let mut pages = 0;
     for stripe in 0..STRIPES {
-        for transfer in cache.known(base(stripe), &(0..CHUNK_BYTES)) {
+        for transfer in cache.lookup(base(stripe), &(0..CHUNK_BYTES)) {
             let mut found = vec![0; transfer.within.len()];
-            cache.recall(base(stripe), &transfer, &mut found);
+            cache.get(base(stripe), &transfer, &mut found);
             assert!(found == members.contents(stripe, &transfer), "stripe {stripe} {transfer:?} is stale");
             pages += found.len() / PAGE_BYTES;
         }
@@ -113,7 +113,7 @@ proptest! {
                 let other = transfer(Role::Data(1 - data));
                 known.push((other.clone(), members.contents(stripe, &other)));
             }
-            cache.forget(base(stripe), changes.iter().take(if outcome == Outcome::DoneWithoutQ { 2 } else { 3 }));
+            cache.invalidate(base(stripe), changes.iter().take(if outcome == Outcome::DoneWithoutQ { 2 } else { 3 }));
             changes.iter().for_each(|change| members.change(stripe, change));
             match outcome {
                 Outcome::Abandoned => changes.clear(),
@@ -123,8 +123,8 @@ proptest! {
             }
             known.extend(changes.iter().map(|change| (change.clone(), members.contents(stripe, change))));
             let before = if within.start == 0 { base(stripe).0.checked_sub(1).map(Row) } else { None };
-            if !changes.is_empty() && cache.admits(base(stripe), &within, before) {
-                known.iter().for_each(|(transfer, bytes)| cache.learn(base(stripe), transfer, bytes));
+            if !changes.is_empty() && cache.admit(base(stripe), &within, before) {
+                known.iter().for_each(|(transfer, bytes)| cache.insert(base(stripe), transfer, bytes));
             }
             check(&mut cache, &members);
         }
@@ -134,12 +134,12 @@ proptest! {
 /// Writes one page of data chunk 0, and P. Returns whether both old contents were cached.
 fn write_page(cache: &mut StripeCache, row: u64) -> bool {
     let (base, within) = (Row(row), 0..PAGE_BYTES as u32);
-    let known = cache.known(base, &within);
-    known.iter().for_each(|transfer| cache.recall(base, transfer, &mut [0; PAGE_BYTES]));
+    let known = cache.lookup(base, &within);
+    known.iter().for_each(|transfer| cache.get(base, transfer, &mut [0; PAGE_BYTES]));
     let changes = [Role::Data(0), Role::P].map(|role| Transfer { role, within: within.clone() });
-    cache.forget(base, changes.iter());
-    if cache.admits(base, &within, row.checked_sub(1).map(Row)) {
-        changes.iter().for_each(|change| cache.learn(base, change, &[1; PAGE_BYTES]));
+    cache.invalidate(base, changes.iter());
+    if cache.admit(base, &within, row.checked_sub(1).map(Row)) {
+        changes.iter().for_each(|change| cache.insert(base, change, &[1; PAGE_BYTES]));
     }
     known.len() == 2
 }
