@@ -62,23 +62,23 @@ pub(crate) fn merged(mut runs: Vec<Run>) -> Vec<Run> {
 
 /// What happens to a range that could not be read, or had a wrong checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unread {
+pub(crate) enum OnReadError {
     /// Read repair restores it, besides the requests.
-    Healed,
+    Repair,
     /// Read repair restores errors of the medium. The caller repairs wrong checksums itself.
-    HealedOfMedium,
+    RepairMedium,
     /// It stays as it is, and its errors do not eject the member.
-    Left,
+    Leave,
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Reads all runs at once, where they are current. Read repair restores what fails.
     pub(crate) async fn read_runs(&self, runs: Vec<Run>) -> Runs {
-        self.read_runs_as(runs, Unread::Healed).await
+        self.read_runs_as(runs, OnReadError::Repair).await
     }
 
-    /// As [`Self::read_runs`]; `unread` says what happens to what fails.
-    pub(crate) async fn read_runs_as(&self, runs: Vec<Run>, unread: Unread) -> Runs {
+    /// As [`Self::read_runs`]; `on_error` says what happens to what fails.
+    pub(crate) async fn read_runs_as(&self, runs: Vec<Run>, on_error: OnReadError) -> Runs {
         let reads = runs.iter().map(async |run| {
             let device =
                 self.core.device(run.slot).filter(|device| device.is_readable(run.range.clone())).ok_or(None)?;
@@ -86,14 +86,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             let (at, bytes) = (ComponentByte(run.range.start), into.len() as u64);
             let (result, buffer) = device.read_verified(at, into, Why::Sweep).await;
             let kind = result.as_ref().err().map(|error| error.kind);
-            match unread {
-                Unread::Left if kind == Some(MemberErrorKind::TimedOut) => {
+            match on_error {
+                OnReadError::Leave if kind == Some(MemberErrorKind::TimedOut) => {
                     device.unanswered.set(Some(at));
                     self.core.surroundings.unanswered.raise();
                 }
-                Unread::Left => {}
-                Unread::HealedOfMedium if kind == Some(MemberErrorKind::Corrupt) => {}
-                Unread::Healed | Unread::HealedOfMedium => device.note_unread(at, bytes, &result),
+                OnReadError::Leave => {}
+                OnReadError::RepairMedium if kind == Some(MemberErrorKind::Corrupt) => {}
+                OnReadError::Repair | OnReadError::RepairMedium => device.note_unread(at, bytes, &result),
             }
             result.map(|()| buffer.freeze()).map_err(Some)
         });
@@ -102,15 +102,15 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Records checksums of blocks that have none yet, from contents that agree.
-    pub(crate) async fn learn_runs(&self, runs: &Runs) {
+    pub(crate) async fn record_checksums(&self, runs: &Runs) {
         let read =
             runs.0.iter().filter_map(|(run, read)| Some((run.slot, run.range.start, read.as_ref().ok()?.clone())));
-        self.learn_parts(&read.collect::<Vec<_>>()).await;
+        self.record_checksums_of(&read.collect::<Vec<_>>()).await;
     }
 
-    /// As [`Self::learn_runs`], for parts: slot, component byte and contents of each. Returns how many blocks had no
-    /// checksum.
-    pub(crate) async fn learn_parts(&self, parts: &[(Slot, u64, Block)]) -> u64 {
+    /// As [`Self::record_checksums`], for parts: slot, component byte and contents of each. Returns how many blocks
+    /// had no checksum.
+    pub(crate) async fn record_checksums_of(&self, parts: &[(Slot, u64, Block)]) -> u64 {
         let learning = parts.iter().filter_map(|(slot, at, block)| {
             let device = self.core.device(*slot)?;
             Some(async move { device.learn(ComponentByte(*at), block).await })
@@ -119,7 +119,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// How many blocks of the parts have no checksum, on members that keep checksums.
-    pub(crate) async fn count_unknown(&self, parts: &[(Slot, u64, Block)]) -> u64 {
+    pub(crate) async fn count_without_checksum(&self, parts: &[(Slot, u64, Block)]) -> u64 {
         let counts = parts.iter().filter_map(|(slot, at, block)| {
             let (device, bytes) = (self.core.device(*slot)?, block.len() as u64);
             Some(async move { device.unknown_blocks(ComponentByte(*at), bytes).await })

@@ -21,7 +21,7 @@ use crate::control::sweep::findings::{ArrayPart, Finding, FindingVerdict, Findin
 use crate::control::sweep::repair::Fix;
 use crate::control::sweep::scrub::COPIES_UNIT_BYTES;
 use crate::data::rebuild::{by_stripe, exponents, roles, slot_of};
-use crate::data::runs::{Run, Runs, Unread, merged};
+use crate::data::runs::{OnReadError, Run, Runs, merged};
 use crate::plan::diagnose::{Indices, StripeRow, Verdict, Witness, judge_copies, truth};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
@@ -91,11 +91,11 @@ impl<M: Member, C: Clock> Control<M, C> {
             let look = self.look(range, ScrubAction::Check).await;
             match action {
                 ScrubAction::Check if !mutant!("check-learns") => {
-                    found.counts.unknown = self.data.count_unknown(&look.sound).await
+                    found.counts.unknown = self.data.count_without_checksum(&look.sound).await
                 }
-                ScrubAction::Check => found.counts.learned = self.data.learn_parts(&look.sound).await,
+                ScrubAction::Check => found.counts.learned = self.data.record_checksums_of(&look.sound).await,
                 ScrubAction::Repair | ScrubAction::RepairParity => {
-                    found.counts.learned = self.data.learn_parts(&look.sound).await;
+                    found.counts.learned = self.data.record_checksums_of(&look.sound).await;
                 }
             }
             look
@@ -165,9 +165,9 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// that was read is read again.
     async fn read_thoroughly(&self, runs: Vec<Run>) -> Runs {
         let unread = if self.scrub_action() == ScrubAction::Check && !mutant!("check-heals") {
-            Unread::Left
+            OnReadError::Leave
         } else {
-            Unread::HealedOfMedium
+            OnReadError::RepairMedium
         };
         let mut read = self.data.read_runs_as(self.readable(runs, None), unread).await;
         for bytes in RETRY_BYTES {

@@ -1,10 +1,9 @@
 //! A sweep's windows at the levels with copies, 1 and 10: what lies contiguous
 //! on a member is one transfer.
 //!
-//! Where copies differ the first that can be read counts, in md's order; one of a member that was taken by force while stale
-//! only where there is no other. A
-//! resync goes over the array, a recovery over the component of the members
-//! that are recovered, as md has it.
+//! Where copies differ the first that can be read counts, in md's order; one of a member that was taken by force
+//! while stale only where there is no other. A resync goes over the array, a recovery over the component of the
+//! members that are recovered, as md has it.
 
 use crate::base::buffer::Block;
 use crate::control::Control;
@@ -59,10 +58,10 @@ impl<M: Member, C: Clock> Control<M, C> {
                 tally.mended += piece.bytes;
             }
         }
-        self.data.learn_runs(&runs).await; // before it is written over: a write that fails may be done in part
+        self.data.record_checksums(&runs).await; // before it is written over: a write that fails may be done in part
         self.data.write_runs(wrong).await?;
         if mutant!("learned-too-late") {
-            self.data.learn_runs(&runs).await;
+            self.data.record_checksums(&runs).await;
         }
         Ok(tally)
     }

@@ -1,9 +1,10 @@
-//! Checksums that are unknown are learned beside the requests: after a loss of power, after others have used the array, after
-//! checksums were given to it.
+//! Checksums that are unknown are learned beside the requests: after a loss of power, after others have used the
+//! array, after checksums were given to it.
 //!
-//! First the tables are gone over for what is unknown, which costs a thousandth of the data to read. Then what that is of is
-//! compared as a check does, and where all members agree it is taken in; nothing else is done about what is found. Whoever keeps
-//! the array whole does this when nothing else is due, once, and again when members were recovered.
+//! First the tables are gone over for what is unknown, which costs a thousandth of the data to read. Then what that
+//! is of is compared as a check does, and where all members agree it is taken in; nothing else is done about what is
+//! found. Whoever keeps the array whole does this when nothing else is due, once, and again when members were
+//! recovered.
 
 use crate::base::notify::Seen;
 use crate::control::Control;
@@ -146,7 +147,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let _lock = self.keep_writes_off(range).await;
         let look = self.look(range, ScrubAction::Check).await;
-        self.data.learn_parts(look.sound()).await;
+        self.data.record_checksums_of(look.sound()).await;
         Tally::default()
     }
 }

@@ -46,7 +46,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                 tally.mended += part.end - part.start;
             }
         }
-        self.data.learn_runs(&runs).await; // before it is written over: a write that fails may be done in part
+        self.data.record_checksums(&runs).await; // before it is written over: a write that fails may be done in part
         self.data.write_runs(wrong).await?;
         Ok(tally)
     }
