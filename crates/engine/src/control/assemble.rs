@@ -26,7 +26,7 @@ use crate::device::{Device, DeviceState};
 use crate::metadata::Metadata;
 use crate::metadata::bitmap::load::{Circumstances, load, load_file};
 use crate::metadata::bitmap::{BitmapPolicy, Intent};
-use crate::metadata::superblocks::{ROUNDS_TO_LEAVE_ABSENT, ROUNDS_TO_LEAVE_BEHIND, Record, Said};
+use crate::metadata::superblocks::{ROUNDS_TO_EJECT, ROUNDS_TO_EJECT_ABSENT, Record, Said};
 use crate::plan::planner::DATA_CHUNKS_MAX;
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
@@ -50,14 +50,16 @@ pub struct Offer<M> {
 /// What its user allows and wants.
 #[derive(Debug, Clone)]
 pub struct AssembleOptions {
-    /// Take what may have lost something, and say so: the fewest and least stale members that an array with too few current ones
-    /// can start with, as mdadm does; a parity array that is both dirty and degraded, where what the missing member held
-    /// may be wrong where a write was under way; an array whose write journal is lost, to be read.
+    /// Take what may have lost something, and say so: the fewest and least stale members that an array with too few
+    /// current ones can start with, as mdadm does; a parity array that is both dirty and degraded, where what the
+    /// missing member held may be wrong where a write was under way; an array whose write journal is lost, to be
+    /// read.
     pub force: bool,
     /// Never write to any member.
     pub read_only: bool,
-    /// Read what the members' bad-block logs say must not be read: for logs that tell of a fault that is no more, such as a
-    /// cable's. What is there may be old. Only with `read_only`, as a write would take the places for sound.
+    /// Read what the members' bad-block logs say must not be read: for logs that tell of a fault that is no more,
+    /// such as a cable's. What is there may be old. Only with `read_only`, as a write would take the places for
+    /// sound.
     pub ignore_bad_blocks: bool,
     /// The layout of a RAID-0 of unequal members that does not say: 1 original, 2 alternate.
     pub raid0_layout: Option<u32>,
@@ -69,8 +71,8 @@ pub struct AssembleOptions {
     pub kernel: Option<&'static parity::Kernel>,
     /// The unit in which stripes that change in part are moved.
     pub stripe_size: StripeSize,
-    /// The most memory, in bytes, for old contents of stripes that are likely to be written again. When `None`, [`CACHE_BYTES`],
-    /// and none for members that are memory themselves.
+    /// The most memory, in bytes, for old contents of stripes that are likely to be written again. When `None`,
+    /// [`CACHE_BYTES`], and none for members that are memory themselves.
     pub cache_bytes: Option<usize>,
     /// The most bytes of writes that may wait for others of their stripes.
     pub gather_bytes: u64,
@@ -205,7 +207,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if intent.is_none() && !mutant!("file-not-left-behind") {
             // It may have been used with a bitmap in a file, which a round cut short has left one event ahead: that
             // must not count any more once something is written that it does not know of.
-            record.owed = record.owed.max(ROUNDS_TO_LEAVE_BEHIND);
+            record.owed = record.owed.max(ROUNDS_TO_EJECT);
         }
         let successors: Vec<_> = slots.iter().flatten().filter_map(|device| device.successor()).collect();
         let devices = || slots.iter().flatten().chain(&spares).chain(&successors);
@@ -290,9 +292,9 @@ struct Election {
     numbers: Vec<u16>,
 }
 
-/// The candidate whose word counts: the newest; of several that with which most are of one shape, so that it is the odd one that is
-/// refused by name; and of these that whom most of its age call active. One that was told first that it
-/// takes another's place, and failed, is called faulty by those who were told next, under the same number.
+/// The candidate whose word counts: the newest; of several that with which most are of one shape, so that it is the
+/// odd one that is refused by name; and of these that whom most of its age call active. One that was told first that
+/// it takes another's place, and failed, is called faulty by those who were told next, under the same number.
 fn freshest<M>(offered: &[Offered<M>]) -> Option<usize> {
     let superblock = |index: usize| &offered[index].found.superblock;
     let supporters = |index: usize| {
@@ -373,15 +375,15 @@ fn elect<M: Member>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
     let left = |(candidate, seat): (&Offered<M>, &Result<DeviceRole, String>)| {
         let own = &candidate.found.superblock;
         let claims = is_active(&own.own_role()) && !seat.as_ref().is_ok_and(is_active);
-        claims.then(|| own.events.saturating_add(ROUNDS_TO_LEAVE_BEHIND.into()).saturating_sub(best.events))
+        claims.then(|| own.events.saturating_add(ROUNDS_TO_EJECT.into()).saturating_sub(best.events))
     };
     let owed = offered.iter().zip(&seats).filter_map(left).max().unwrap_or(0);
     let numbers = offered.iter().map(|candidate| candidate.found.superblock.device_number.0).collect();
-    Ok(Election { freshest, seats, owed: owed.try_into().unwrap_or(ROUNDS_TO_LEAVE_BEHIND), numbers })
+    Ok(Election { freshest, seats, owed: owed.try_into().unwrap_or(ROUNDS_TO_EJECT), numbers })
 }
 
-/// What `--force` can do for the array; with `force`, the members that it takes are seated. Those that would help and are not
-/// taken get the reason for that.
+/// What `--force` can do for the array; with `force`, the members that it takes are seated. Those that would help and
+/// are not taken get the reason for that.
 fn rescue<M>(offered: &[Offered<M>], election: &mut Election, best: &Superblock, force: bool) -> Rescue {
     let known = |(candidate, seat): (_, &Result<DeviceRole, String>)| {
         let Offered { name, found, .. }: &Offered<M> = candidate;
@@ -418,9 +420,9 @@ impl Warnings {
     }
 }
 
-/// Whether a member takes part by its own word alone because it was told of that before the others, and failed, or the power
-/// did: what they were told next has the same number. Members that were used apart call each other faulty; a
-/// spare, which takes no part in anything, nobody calls so, and then whom it calls active is asked about.
+/// Whether a member takes part by its own word alone because it was told of that before the others, and failed, or
+/// the power did: what they were told next has the same number. Members that were used apart call each other faulty;
+/// a spare, which takes no part in anything, nobody calls so, and then whom it calls active is asked about.
 fn was_told_first(own: &Superblock, best: &Superblock) -> bool {
     let is_active = |role: &DeviceRole| matches!(role, DeviceRole::Active(_));
     let is_active_to_own = |(number, _): (usize, &DeviceRole)| own.roles.get(number).is_some_and(is_active);
@@ -434,7 +436,8 @@ fn was_told_first(own: &Superblock, best: &Superblock) -> bool {
     !is_active(&best.role(own.device_number)) && are_together
 }
 
-/// Whether a candidate is a spare by its own word and the array's, and has room for what the array keeps on members since.
+/// Whether a candidate is a spare by its own word and the array's, and has room for what the array keeps on members
+/// since.
 fn is_spare_of<M: Member>(Offered { member, found, .. }: &Offered<M>, best: &Superblock) -> bool {
     let own = &found.superblock;
     let is_called_so = own.own_role() == DeviceRole::Spare && best.role(own.device_number) == DeviceRole::Spare;
@@ -810,8 +813,8 @@ fn check_bad_blocks<M: Member>(
     Ok(false)
 }
 
-/// The byte of the array below which all is in agreement, by a resync's checkpoint: down to a whole block, as md stops at
-/// any sector.
+/// The byte of the array below which all is in agreement, by a resync's checkpoint: down to a whole block, as md
+/// stops at any sector.
 fn agreed_below(geometry: &Geometry, resync: Resync, block_bytes: u64) -> u64 {
     let Resync::From(sectors) = resync else { return geometry.array_bytes() };
     let position = sectors.checked_bytes().unwrap_or(u64::MAX);
@@ -854,7 +857,7 @@ fn record<M: Member>(
         let is_here = here.iter().any(|device| usize::from(device.0) == number);
         if !is_here && matches!(role, DeviceRole::Active(_)) {
             *role = DeviceRole::Faulty;
-            owed = mutant!("absent-told-alone" => ROUNDS_TO_LEAVE_BEHIND, else ROUNDS_TO_LEAVE_ABSENT);
+            owed = mutant!("absent-told-alone" => ROUNDS_TO_EJECT, else ROUNDS_TO_EJECT_ABSENT);
         }
     }
     for spare in spares {

@@ -1,12 +1,12 @@
 //! More copies or fewer of a RAID-1: its number of slots.
 //!
-//! More: the new slots are empty, and filled as any empty slot is. Fewer: slots are given up that are empty, as in md; a
-//! member that is in one moves to an empty one that stays, each in a round of its own and told first itself. So no two members
-//! are ever in one slot, and whoever is one round behind has a place in the array. The number follows in the last round;
-//! those that were not told take it from the others (`catch_up` in `assemble`).
+//! More: the new slots are empty, and filled as any empty slot is. Fewer: slots are given up that are empty, as in
+//! md; a member that is in one moves to an empty one that stays, each in a round of its own and told first itself. So
+//! no two members are ever in one slot, and whoever is one round behind has a place in the array. The number follows
+//! in the last round; those that were not told take it from the others (`catch_up` in `assemble`).
 //!
-//! Writes are held back meanwhile, as they are where an array grows ([`crate::control::grow`]). Reads are not: who looks for a
-//! copy in a slot that there is no more takes another.
+//! Writes are held back meanwhile, as they are where an array grows ([`crate::control::grow`]). Reads are not: who
+//! looks for a copy in a slot that there is no more takes another.
 //!
 //! Facts: `raid1_reshape` in `drivers/md/raid1.c`; for where members are by their own superblocks, `super_1_validate`.
 
@@ -57,7 +57,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Ok(());
         }
         let geometry = self.geometry_of_copies(wanted).map_err(unwell)?;
-        self.metadata.leave_unknown_behind().await?; // whoever is absent, before his slot is another's
+        self.metadata.eject_absent().await?; // whoever is absent, before his slot is another's
         while let Some((from, to)) = self.next_move(wanted) {
             self.change_slot(from, to);
             self.metadata.publish().await?;

@@ -209,7 +209,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if self.core.info.read_only {
             return Err(Refusal::new("the array is read-only"));
         }
-        self.core.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
+        self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
         if let Some((_, successor)) = self.core.successors().first() {
             let refusal = Refusal::new("is on the way to replace another member").of(&successor.name);
             return Err(refusal.advice("`mdspace serve` ends that first"));

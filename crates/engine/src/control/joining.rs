@@ -75,7 +75,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             Ok(())
         };
         self.in_newcomers_time(&device.name, known).await?;
-        self.metadata.leave_unknown_behind().await.map_err(|error| error.refusal().of(&device.name))?;
+        self.metadata.eject_absent().await.map_err(|error| error.refusal().of(&device.name))?;
         self.metadata.note_named(&named);
         self.core.roster.others.borrow_mut().push(device.clone());
         self.join(device).await
@@ -108,7 +108,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             return refuse("members of metadata 0.90 are kept up, but not added", "let md add it");
         }
         self.check_absent(name)?;
-        self.core.check_unbroken().map_err(|error| Refusal::new(error.reason).of(name))?;
+        self.core.check_not_failed().map_err(|error| Refusal::new(error.reason).of(name))?;
         self.core.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))
     }
 
@@ -140,7 +140,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                 .after("it is not a member, though superblocks that it had may be gone")
                 .or_advice("give another one, or this one again with --force")
         })?;
-        self.metadata.leave_unknown_behind().await.map_err(|error| error.refusal().of(&device.name))?;
+        self.metadata.eject_absent().await.map_err(|error| error.refusal().of(&device.name))?;
         self.core.roster.others.borrow_mut().push(device.clone());
         Ok(device)
     }
@@ -186,8 +186,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         Refusal::new(reason).of(name).field("superblock.magic").advice(advice)
     }
 
-    /// A number for a newcomer: one that nobody had or, when superblocks have no room for more of these, one of a device that is
-    /// gone, as md does; whoever had that is left behind before it is given away. Lower ones were given to slots when the array was made.
+    /// A number for a newcomer: one that nobody had or, when superblocks have no room for more of these, one of a
+    /// device that is gone, as md does; whoever had that is left behind before it is given away. Lower ones were
+    /// given to slots when the array was made.
     fn free_number(&self) -> Option<u16> {
         let members = self.core.members();
         let room = members.iter().map(|device| device.superblock.borrow().devices_max()).min()?;
@@ -306,14 +307,14 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Ok(());
         }
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         self.seat_spares().await
     }
 
     /// One after the other: of two in one round each could be called active by the other before it says how far
     /// it is. The caller holds the metadata lock.
     async fn seat_spares(&self) -> Result<(), ArrayError> {
-        self.metadata.leave_unknown_behind().await?;
+        self.metadata.eject_absent().await?;
         let mut is_published = false;
         while let Some((device, slot)) = self.next_to_seat() {
             match mutant!("bitmap-not-carried" => Ok(()), else self.metadata.write_whole_bitmap(&device).await) {
@@ -322,7 +323,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                     self.metadata.publish().await?;
                     is_published = true;
                 }
-                Err(error) => self.metadata.leave_behind(vec![(device, error)]).await?,
+                Err(error) => self.metadata.eject(vec![(device, error)]).await?,
             }
         }
         if is_published { Ok(()) } else { self.metadata.publish().await }

@@ -12,9 +12,9 @@
 //! * Never a member that became shorter or is gone: that leaves, if the array can do without it.
 //! * What the member refuses becomes a bad block of it ([`crate::device::bad_blocks`]); where that cannot
 //!   be, the member leaves, if the array can do without it.
-//! * A member with too many errors of its medium leaves: more than md's `max_corr_read_errors`,
-//!   each hour since the last one halving their number. A block that is not what its checksum says is no such error: the
-//!   medium gave what it has.
+//! * A member with too many errors of its medium leaves: more than md's `max_corr_read_errors`, each hour since the
+//!   last one halving their number. A block that is not what its checksum says is no such error: the medium gave what
+//!   it has.
 //! * A check notes nothing: what it finds stays as it is ([`crate::control::sweep`]).
 //!
 //! Facts: `drivers/md/raid1.c` and `raid10.c` (`fix_read_error`,
@@ -102,7 +102,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Ok(());
         }
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         if is_news() { self.metadata.publish().await } else { Ok(()) }
     }
 
@@ -192,21 +192,22 @@ impl<M: Member, C: Clock> Control<M, C> {
         error: MemberError,
     ) -> Result<(), ArrayError> {
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         if device.is_active() && self.core.survives_without(device) {
-            return self.metadata.leave_behind(vec![(device.clone(), error)]).await;
+            return self.metadata.eject(vec![(device.clone(), error)]).await;
         }
         device.unread.borrow_mut().add(range.clone());
         Ok(())
     }
 
-    /// A member that ends too soon is not what it was, and one that is gone may come back so. It is never written to be healed: a
-    /// file would grow, and its holes would be read as data. One that is needed stays, and fails what is asked of it.
+    /// A member that ends too soon is not what it was, and one that is gone may come back so. It is never written to
+    /// be healed: a file would grow, and its holes would be read as data. One that is needed stays, and fails what is
+    /// asked of it.
     async fn leaves_as_another(&self, device: &Rc<Device<M>>, error: MemberError) -> Result<(), ArrayError> {
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         if device.is_active() && self.core.survives_without(device) {
-            return self.metadata.leave_behind(vec![(device.clone(), error)]).await;
+            return self.metadata.eject(vec![(device.clone(), error)]).await;
         }
         Ok(())
     }
@@ -221,13 +222,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let reason = format!("more than {} read errors", self.healing.read_errors_max.get());
         let error = complaint(device, Operation::Read, range, reason);
-        self.metadata.leave_behind(vec![(device.clone(), error)]).await.map(|()| true)
+        self.metadata.eject(vec![(device.clone(), error)]).await.map(|()| true)
     }
 
     /// Puts one row right, or a part of it: one that cannot be read, or a bad block.
     async fn mend(&self, slot: Slot, device: &Rc<Device<M>>, range: &Range<u64>) -> Result<Mended, ArrayError> {
         let Some(_lock) = self.lock_component(slot, range).await else { return Ok(Mended::NotNeeded) };
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         let is_there = self.core.device(slot).is_some_and(|seated| Rc::ptr_eq(&seated, device));
         let is_bad = device.bad.touches(range) && device.state.get() == DeviceState::InSync;
         let found = match is_bad || !device.is_readable(range.clone()) {
@@ -305,12 +306,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         error: &MemberError,
     ) -> Result<(), ArrayError> {
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        self.core.check_unbroken()?;
-        if self.core.goes_on_without(device, range) && self.core.becomes_bad(device, range, error) {
+        self.core.check_not_failed()?;
+        if self.core.others_can_supply(device, range) && self.core.add_bad_blocks(device, range, error) {
             return self.metadata.publish().await;
         }
         match self.core.survives_without(device) {
-            true => self.metadata.leave_behind(vec![(device.clone(), error.clone())]).await,
+            true => self.metadata.eject(vec![(device.clone(), error.clone())]).await,
             false => Ok(()),
         }
     }

@@ -43,7 +43,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     async fn finish(&self) -> Result<(), ArrayError> {
         let drained = self.drain().await;
         if drained.is_err() {
-            self.core.check_unbroken()?; // otherwise it is clean, without what was lost
+            self.core.check_not_failed()?; // otherwise it is clean, without what was lost
         }
         if self.core.owes_any() {
             self.data.pay().await?;

@@ -32,7 +32,7 @@ impl<M: Member, C: Clock> Core<M, C> {
 
     /// Whether an error says that the member has no room for data. Such a member stays in the array and owes the
     /// data. A successor does not owe: it is given up.
-    pub(crate) fn is_owed(&self, device: &Device<M>, error: &MemberError) -> bool {
+    pub(crate) fn is_out_of_room(&self, device: &Device<M>, error: &MemberError) -> bool {
         let is_change = matches!(error.operation, Operation::Write | Operation::WriteZeroes | Operation::Discard);
         error.kind == MemberErrorKind::NoSpace
             && is_change

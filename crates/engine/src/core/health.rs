@@ -42,7 +42,7 @@ pub(crate) fn survives(geometry: &Geometry, missing: &dyn Fn(format::units::Slot
 
 impl<M: Member, C: Clock> Core<M, C> {
     /// Fails when the array takes no more writes.
-    pub(crate) fn check_unbroken(&self) -> Result<(), ArrayError> {
+    pub(crate) fn check_not_failed(&self) -> Result<(), ArrayError> {
         match &*self.health.failed.borrow() {
             None => Ok(()),
             Some(reason) => Err(ArrayError::new(ArrayErrorKind::Io, format!("the array takes no writes: {reason}"))),
@@ -50,7 +50,7 @@ impl<M: Member, C: Clock> Core<M, C> {
     }
 
     /// From now on the array takes no more writes.
-    pub(crate) fn give_out(&self, reason: impl FnOnce() -> String) {
+    pub(crate) fn fail_array(&self, reason: impl FnOnce() -> String) {
         let reason = self.health.failed.borrow_mut().get_or_insert_with(reason).clone();
         if !mutant!("scrub-outlives-array") {
             self.listener().inspect(|listener| listener.array_failed(&reason));
@@ -65,11 +65,11 @@ impl<M: Member, C: Clock> Core<M, C> {
     }
 
     /// Fails the array, because a member that it needs has failed. From now on the array takes no more writes.
-    pub(crate) fn break_off(&self, device: &Device<M>, error: &MemberError) -> ArrayError {
+    pub(crate) fn fail_without(&self, device: &Device<M>, error: &MemberError) -> ArrayError {
         let reason = format!("{} failed, and too few members are left: {error}", device.name);
         if self.health.failed.borrow().is_none() {
             tracing::error!("{reason}; the array takes no more writes");
-            self.give_out(|| reason.clone());
+            self.fail_array(|| reason.clone());
         }
         ArrayError::new(ArrayErrorKind::Io, reason)
     }
@@ -96,13 +96,13 @@ impl<M: Member, C: Clock> Core<M, C> {
     }
 
     /// Whether the other members can supply all that a member holds in `range`.
-    pub(crate) fn goes_on_without(&self, device: &Rc<Device<M>>, range: &Range<u64>) -> bool {
+    pub(crate) fn others_can_supply(&self, device: &Rc<Device<M>>, range: &Range<u64>) -> bool {
         let Some(slot) = self.slot_of_device(device) else { return true };
         match self.geometry() {
             Geometry::Parity(parity) => {
                 self.health.agreed.get()
                     && self.evenly_readable(range).iter().all(|part| {
-                        let is_lost = |&other: &Slot| other == slot || !self.gives(other, part);
+                        let is_lost = |&other: &Slot| other == slot || !self.can_supply(other, part);
                         parity.survives((0..parity.slots()).map(Slot).filter(is_lost).count() as u16)
                     })
             }
@@ -115,10 +115,10 @@ impl<M: Member, C: Clock> Core<M, C> {
                         // Copies with bad blocks are checked one row at a time.
                         let rows = (0..bytes).step_by(ROW_BYTES as usize).map(|row| (row, ROW_BYTES.min(bytes - row)));
                         let is_given = |(row, bytes): (u64, u64)| {
-                            let gives = |&(other, at): &(Slot, ComponentByte)| {
-                                other != slot && self.gives(other, &(at.0 + row..at.0 + row + bytes))
+                            let can_supply = |&(other, at): &(Slot, ComponentByte)| {
+                                other != slot && self.can_supply(other, &(at.0 + row..at.0 + row + bytes))
                             };
-                            piece.copies.iter().any(gives)
+                            piece.copies.iter().any(can_supply)
                         };
                         if !rows.into_iter().all(is_given) {
                             return false;
@@ -132,7 +132,7 @@ impl<M: Member, C: Clock> Core<M, C> {
     }
 
     /// Whether the member in `slot` can supply `range`.
-    pub(crate) fn gives(&self, slot: Slot, range: &Range<u64>) -> bool {
+    pub(crate) fn can_supply(&self, slot: Slot, range: &Range<u64>) -> bool {
         self.device(slot).is_some_and(|device| device.is_readable(range.clone()))
     }
 
@@ -154,7 +154,7 @@ impl<M: Member, C: Clock> Core<M, C> {
 
     /// Adds a range to a member's bad blocks. Only errors of the medium become bad blocks, and only while the log has
     /// room. The caller holds the metadata lock, and publishes afterwards.
-    pub(crate) fn becomes_bad(&self, device: &Rc<Device<M>>, range: &Range<u64>, error: &MemberError) -> bool {
+    pub(crate) fn add_bad_blocks(&self, device: &Rc<Device<M>>, range: &Range<u64>, error: &MemberError) -> bool {
         let is_kept = error.is_of_medium() && device.state.get() == DeviceState::InSync;
         if !is_kept || !device.bad.add(range) {
             return false;

@@ -56,7 +56,7 @@ impl<M: Member, C: Clock> Halfway<'_, M, C> {
 
 impl<M: Member, C: Clock> Drop for Halfway<'_, M, C> {
     fn drop(&mut self) {
-        self.0.give_out(|| "a change was abandoned halfway".to_owned());
+        self.0.fail_array(|| "a change was abandoned halfway".to_owned());
     }
 }
 

@@ -119,8 +119,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let (slot, place, length) = self.slot_of(at, &(at..at + bytes))?;
         let slots = self.core.roster.slots.borrow();
         let device = in_slot(&slots, slot).filter(|device| device.is_active() && bytes <= length)?;
-        if let Err(broken) = self.core.check_unbroken() {
-            return Some(Err(broken));
+        if let Err(failed) = self.core.check_not_failed() {
+            return Some(Err(failed));
         }
         let result = device.write_now(place, from)?;
         Some(result.map_err(|error| self.core.io_error(at, bytes, Some(&error))))
@@ -136,7 +136,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     ) -> Result<(), ArrayError> {
         let bytes = from.len() as u64;
         let _lock = self.core.locks.exclusive(at..at + bytes).await;
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         device.write_one(position, from, Why::Data).await.map_err(|error| self.core.io_error(at, bytes, Some(&error)))
     }
 

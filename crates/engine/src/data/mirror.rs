@@ -144,7 +144,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         match failures.first() {
             Some((_, error)) if !self.core.is_redundant() => Err(self.core.io_error(at, bytes, Some(error))),
             _ if mutant!("copy-error-ignored") => Ok(()),
-            _ => self.leave_failed(failures).await,
+            _ => self.eject_failed(failures).await,
         }
     }
 

@@ -107,7 +107,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         range: &Range<u64>,
         write: impl Future<Output = Result<(), ArrayError>>,
     ) -> Result<(), ArrayError> {
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         let _intended = self.authority.mark_write(range).await?;
         write.await?;
         self.authority.settle().await

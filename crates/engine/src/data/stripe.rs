@@ -444,11 +444,11 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             })
         });
         let failures = at_once(writes).await.flatten().collect();
-        self.leave_failed(failures).await
+        self.eject_failed(failures).await
     }
 
     /// Ejects members that failed a write.
-    pub(crate) async fn leave_failed(&self, failures: Failures<M>) -> Result<(), ArrayError> {
+    pub(crate) async fn eject_failed(&self, failures: Failures<M>) -> Result<(), ArrayError> {
         if failures.is_empty() || mutant!("write-error-ignored") {
             Ok(())
         } else {

@@ -208,7 +208,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let batches = (start..end).step_by(BATCH_BYTES as usize);
         for range in batches.map(|start| start..(start + BATCH_BYTES).min(end)) {
             let _lock = self.core.locks.exclusive(range.clone()).await;
-            self.core.check_unbroken()?;
+            self.core.check_not_failed()?;
             let extents = self.extents_of_pieces(mapping, &range);
             let able = extents.iter().filter(|extent| extent.device.member.limits().discards);
             for result in join_all(able.map(|extent| extent.device.discard(extent.at, extent.bytes))).await {

@@ -65,11 +65,11 @@ impl Record {
 }
 
 /// Rounds after which an ejected member is rejected for good.
-pub(crate) const ROUNDS_TO_LEAVE_BEHIND: u32 = 2;
+pub(crate) const ROUNDS_TO_EJECT: u32 = 2;
 
 /// Rounds after which a device that was absent at assembly is rejected. An interrupted round may have written the
 /// next event to that device only.
-pub(crate) const ROUNDS_TO_LEAVE_ABSENT: u32 = ROUNDS_TO_LEAVE_BEHIND + 1;
+pub(crate) const ROUNDS_TO_EJECT_ABSENT: u32 = ROUNDS_TO_EJECT + 1;
 
 impl<M: Member, C: Clock> Metadata<M, C> {
     /// Marks the array dirty on every member, before the first write.
@@ -80,7 +80,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         // Boxed: it runs seldom, and every write's future would have to hold it.
         Box::pin(async {
             let _lock = self.lock.exclusive(0..1).await;
-            self.core.check_unbroken()?;
+            self.core.check_not_failed()?;
             if self.is_marked_dirty() {
                 return Ok(());
             }
@@ -107,7 +107,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     pub(crate) async fn settle(&self) -> Result<(), ArrayError> {
         if self.core.surroundings.is_successor_lost.get() {
             let _lock = self.lock.exclusive(0..1).await;
-            self.leave_behind(self.core.failed_successors()).await?;
+            self.eject(self.core.failed_successors()).await?;
         }
         // This flush covers data that an earlier user left unflushed. Members that are absent now do not get that
         // data.
@@ -123,7 +123,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
         Box::pin(async {
             let _lock = self.lock.exclusive(0..1).await;
-            self.core.check_unbroken()?;
+            self.core.check_not_failed()?;
             if is_absent_owed() { self.publish().await } else { Ok(()) }
         })
         .await
@@ -137,7 +137,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             return Ok(());
         }
         let _lock = self.lock.exclusive(0..1).await;
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         if is_owed() { self.publish().await } else { Ok(()) }
     }
 
@@ -145,7 +145,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     pub(crate) async fn record_agreement(&self) -> Result<(), ArrayError> {
         self.flush_devices().await?;
         let _lock = self.lock.exclusive(0..1).await;
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         self.core.health.agreed.set(true);
         self.core.roster.slots.borrow().iter().flatten().for_each(|device| device.is_forced.set(false));
         self.record.borrow_mut().resync = Resync::Clean;
@@ -163,7 +163,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             self.flush_devices().await?;
         }
         let _lock = self.lock.exclusive(0..1).await;
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         if self.core.owes_any() && self.record.borrow().dirty && !mutant!("clean-while-owing") {
             return Err(self.core.no_room());
         }
@@ -184,7 +184,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let flushes = join_all(devices.iter().map(|device| device.flush(Why::Data))).await;
         let failed = devices.into_iter().zip(flushes).filter_map(|(device, result)| Some((device, result.err()?)));
         self.record_failures(failed.collect()).await?;
-        self.core.check_unbroken()
+        self.core.check_not_failed()
     }
 
     /// Records a member's failed write. What the member lacks becomes a bad block, or the member is ejected; the
@@ -195,27 +195,27 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     /// `NoSpace`, with nothing recorded, when the member had no room. `Io` when the array cannot do without the
     /// member: then the array takes no more writes, and its superblocks stay as they are, dirty.
     pub(crate) async fn record_failure(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
-        if self.core.is_redundant() && self.core.is_owed(device, error) {
+        if self.core.is_redundant() && self.core.is_out_of_room(device, error) {
             return Err(ArrayError::new(ArrayErrorKind::NoSpace, format!("{}: no room: {error}", device.name)));
         }
         let _lock = self.lock.exclusive(0..1).await;
         if let Some(range) = self.core.data_of(device, error).filter(|_| device.state.get() == DeviceState::InSync) {
-            self.core.check_unbroken()?;
-            if !self.core.goes_on_without(device, &range) {
-                return Err(self.core.break_off(device, error));
+            self.core.check_not_failed()?;
+            if !self.core.others_can_supply(device, &range) {
+                return Err(self.core.fail_without(device, error));
             }
-            if self.core.becomes_bad(device, &range, error) {
+            if self.core.add_bad_blocks(device, &range, error) {
                 return self.publish().await;
             }
         }
-        self.leave_behind(vec![(device.clone(), error.clone())]).await
+        self.eject(vec![(device.clone(), error.clone())]).await
     }
 
     /// Ejects members that failed. The other members' superblocks say so before this returns. The caller holds the
     /// metadata lock.
-    pub(crate) async fn leave_behind(&self, failures: Failures<M>) -> Result<(), ArrayError> {
-        self.expel_all(failures)?;
-        self.core.check_unbroken()?;
+    pub(crate) async fn eject(&self, failures: Failures<M>) -> Result<(), ArrayError> {
+        self.take_out_all(failures)?;
+        self.core.check_not_failed()?;
         if self.record.borrow().owed > 0 && !mutant!("answered-before-recorded") {
             self.publish().await
         } else {
@@ -223,7 +223,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
     }
 
-    fn expel_all(&self, failures: Failures<M>) -> Result<(), ArrayError> {
+    fn take_out_all(&self, failures: Failures<M>) -> Result<(), ArrayError> {
         for (device, error) in failures {
             match device.state.get() {
                 DeviceState::Spare => {
@@ -231,16 +231,16 @@ impl<M: Member, C: Clock> Metadata<M, C> {
                     self.core.tell(&device, None, ChangeKind::Left, Some(&error.to_string()));
                 }
                 DeviceState::Faulty => {}
-                DeviceState::InSync | DeviceState::Recovering { .. } => self.expel(&device, &error)?,
+                DeviceState::InSync | DeviceState::Recovering { .. } => self.take_out(&device, &error)?,
             }
         }
         Ok(())
     }
 
     /// Takes a device out of its slot, if the array survives that.
-    fn expel(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
+    fn take_out(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
         if !self.core.survives_without(device) {
-            return Err(self.core.break_off(device, error));
+            return Err(self.core.fail_without(device, error));
         }
         let slot = self.core.slot_of_device(device);
         self.set_faulty(device);
@@ -287,19 +287,19 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if let Some(role) = record.roles.get_mut(number) {
             *role = DeviceRole::Faulty;
         }
-        record.owed = mutant!("one-round" => 1, else ROUNDS_TO_LEAVE_BEHIND);
+        record.owed = mutant!("one-round" => 1, else ROUNDS_TO_EJECT);
     }
 
     /// Ejects absent devices for good, before a device number or slot is assigned. A device that left earlier is then
     /// two events behind. So is, after the next round, an absent device that an interrupted round told of its new
     /// slot. The caller holds the metadata lock.
-    pub(crate) async fn leave_unknown_behind(&self) -> Result<(), ArrayError> {
+    pub(crate) async fn eject_absent(&self) -> Result<(), ArrayError> {
         if mutant!("unknown-not-left-behind") {
             return Ok(());
         }
         let owed = {
             let mut record = self.record.borrow_mut();
-            let least = record.found + u64::from(ROUNDS_TO_LEAVE_ABSENT - 1);
+            let least = record.found + u64::from(ROUNDS_TO_EJECT_ABSENT - 1);
             record.owed = record.owed.max(least.saturating_sub(record.events) as u32);
             record.owed
         };
@@ -323,12 +323,12 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             record.owed = record.owed.max(1);
         }
         while self.record.borrow().owed > 0 {
-            self.expel_all(self.core.failed_successors())?;
+            self.take_out_all(self.core.failed_successors())?;
             let failures = self.write_round().await?;
             if failures.is_empty() {
                 self.record.borrow_mut().owed -= 1;
             }
-            self.expel_all(failures)?;
+            self.take_out_all(failures)?;
         }
         self.record.borrow_mut().is_force_owed = false;
         Ok(())
@@ -473,7 +473,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let device = self.core.find(member)?;
         let _inside = self.core.gate.enter().ok_or_else(|| Refusal::new("the array is stopped"))?;
         let _lock = self.lock.exclusive(0..1).await;
-        self.core.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
+        self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
         if device.state.get() == DeviceState::Faulty {
             return Ok(());
         }
@@ -504,7 +504,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         {
             return Ok(());
         }
-        self.record.borrow_mut().owed = ROUNDS_TO_LEAVE_BEHIND;
+        self.record.borrow_mut().owed = ROUNDS_TO_EJECT;
         self.publish().await.map_err(|error| error.refusal().of(&device.name))
     }
 }

@@ -42,7 +42,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if self.sweeps.frozen.get() {
             return Ok(false);
         }
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         if self.core.info.read_only {
             return if self.is_scrub_due() {
                 self.go_on_with_scrub(&|_, _| {}).await

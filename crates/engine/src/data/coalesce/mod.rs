@@ -344,7 +344,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         durability: Durability,
     ) -> WriteResult {
         if self.coalescer.dirty.is_on() && !mutant!("broken-array-answers") {
-            self.core.check_unbroken()?; // a write answered from memory would report the failure too late
+            self.core.check_not_failed()?; // a write answered from memory would report the failure too late
         }
         let mut answer = self.join_writes(parity, at, from, durability);
         if let Some(write) = answer.only_caller() {
@@ -522,7 +522,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         is_full: bool,
         patches: &Patchwork,
     ) -> WriteResult {
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         // Data that was answered is owed by no member before it is written to one.
         let is_answered = self.coalescer.dirty.is_on();
         let lost = |error: ArrayError| match is_answered {

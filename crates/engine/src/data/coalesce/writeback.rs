@@ -179,7 +179,7 @@ impl<M: Member, C: Clock, A: Authority<M>> Drop for WritebackGuard<'_, M, C, A> 
         for (write, request) in coalescer.dirty.writes.take() {
             if !write.is_done() && coalescer.leave(&write, request) {
                 self.0.lose(&write, "writeback was abandoned");
-                self.0.core.give_out(|| "data that was answered was abandoned".to_owned());
+                self.0.core.fail_array(|| "data that was answered was abandoned".to_owned());
             }
         }
         coalescer.dirty.bytes.set(0);

@@ -202,7 +202,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             let everything = intent.bits.borrow().everything();
             self.write_pages(&intent, &everything, Flush::Yes).await
         };
-        self.leave_behind(failures).await.map_err(ArrayError::refusal)?;
+        self.eject(failures).await.map_err(ArrayError::refusal)?;
         self.publish_change().await?;
         match intent.retired.get() {
             true => {
@@ -267,7 +267,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if self.core.info.read_only {
             return Err(Refusal::new("the array is read-only"));
         }
-        self.core.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
+        self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
         self.core.gate.enter().ok_or_else(|| Refusal::new("the array is stopped"))
     }
 

@@ -107,7 +107,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     async fn clear(&self, intent: &Intent<M>, periods: usize, most: u64, flush: Flush) -> Result<(), ArrayError> {
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         let is_kept = intent.vouched.get() && !intent.retired.get();
         if !self.may_clear() || !is_kept || !intent.bits.borrow().has_idle(periods) {
             return Ok(());
@@ -125,7 +125,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             bits.round(pages)
         };
         let failures = Self::without_room(self.write_pages(intent, &round, flush).await)?;
-        self.leave_behind(failures).await
+        self.eject(failures).await
     }
 
     /// An ejected member is at least two events behind: [`crate::metadata::superblocks`].
@@ -146,6 +146,6 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if failures.is_empty() {
             intent.cleared_everywhere.set(events);
         }
-        self.leave_behind(Self::without_room(failures)?).await
+        self.eject(Self::without_room(failures)?).await
     }
 }

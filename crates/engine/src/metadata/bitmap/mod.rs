@@ -30,7 +30,7 @@ use crate::base::buffer::Block;
 use crate::base::join::join_all;
 use crate::device::{Device, Failures};
 use crate::metadata::Metadata;
-use crate::metadata::superblocks::ROUNDS_TO_LEAVE_BEHIND;
+use crate::metadata::superblocks::ROUNDS_TO_EJECT;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Candidate, Limits, Member, MemberError, Operation};
@@ -278,10 +278,10 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             if intent.retired.get() {
                 break;
             }
-            self.core.check_unbroken()?;
+            self.core.check_not_failed()?;
             let round = intent.bits.borrow_mut().take_round(None);
             let failures = Self::without_room(self.write_round_of_bits(intent, round).await)?;
-            self.leave_behind(failures).await?;
+            self.eject(failures).await?;
         }
         Ok(())
     }
@@ -359,7 +359,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         intent.retired.set(true);
         self.intent.take();
         let mut record = self.record.borrow_mut();
-        record.owed = record.owed.max(ROUNDS_TO_LEAVE_BEHIND);
+        record.owed = record.owed.max(ROUNDS_TO_EJECT);
     }
 
     /// One write for each page and member, all at once.
