@@ -26,7 +26,7 @@ use crate::device::{Device, DeviceState};
 use crate::metadata::Metadata;
 use crate::metadata::bitmap::load::{Circumstances, load, load_file};
 use crate::metadata::bitmap::{BitmapPolicy, Intent};
-use crate::metadata::superblocks::{ROUNDS_TO_EJECT, ROUNDS_TO_EJECT_ABSENT, Record, Said};
+use crate::metadata::superblocks::{ROUNDS_TO_EJECT, ROUNDS_TO_EJECT_ABSENT, Record, SharedFields};
 use crate::plan::planner::DATA_CHUNKS_MAX;
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
@@ -196,18 +196,18 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
         let mut record = record(&freshest, resync, &slots, &spares);
-        record.owed = record.owed.max(election.owed);
+        record.rounds_pending = record.rounds_pending.max(election.owed);
         for (index, slot) in &rescue.taken {
             record.set_role(election.numbers[*index].into(), DeviceRole::Active(*slot));
             let device = slots[slot.index()].as_ref().expect("it was seated");
             device.is_untold.set(true);
             device.is_forced.set(true);
         }
-        record.is_force_owed = options.force && !options.read_only && !warnings.texts.is_empty();
+        record.is_force_pending = options.force && !options.read_only && !warnings.texts.is_empty();
         if intent.is_none() && !mutant!("file-not-left-behind") {
             // It may have been used with a bitmap in a file, which a round cut short has left one event ahead: that
             // must not count any more once something is written that it does not know of.
-            record.owed = record.owed.max(ROUNDS_TO_EJECT);
+            record.rounds_pending = record.rounds_pending.max(ROUNDS_TO_EJECT);
         }
         let successors: Vec<_> = slots.iter().flatten().filter_map(|device| device.successor()).collect();
         let devices = || slots.iter().flatten().chain(&spares).chain(&successors);
@@ -867,18 +867,18 @@ fn record<M: Member>(
         }
     }
     let is_behind = |device: &Rc<Device<M>>| device.superblock.borrow().events < freshest.events;
-    let uneven = all().any(is_behind);
-    let said = || Said { resync: freshest.resync, roles: freshest.roles.clone(), bitmap: freshest.bitmap };
-    let uneven = (uneven && !mutant!("uneven-events-grow")).then(said);
+    let lagging = all().any(is_behind);
+    let shared = || SharedFields { resync: freshest.resync, roles: freshest.roles.clone(), bitmap: freshest.bitmap };
+    let lagging = (lagging && !mutant!("uneven-events-grow")).then(shared);
     Record {
         events: freshest.events,
-        found: freshest.events,
+        events_found: freshest.events,
         dirty: false,
         resync,
         roles,
-        owed,
-        uneven,
-        is_flush_owed: !mutant!("found-unflushed"),
-        is_force_owed: false,
+        rounds_pending: owed,
+        lagging,
+        is_flush_pending: !mutant!("found-unflushed"),
+        is_force_pending: false,
     }
 }

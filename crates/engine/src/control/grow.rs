@@ -76,7 +76,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::end_growth`].
     pub(crate) async fn end_growth(&self) -> Result<bool, ArrayError> {
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        let is_uneven = !self.core.info.read_only && self.metadata.record.borrow().uneven.is_some();
+        let is_uneven = !self.core.info.read_only && self.metadata.record.borrow().lagging.is_some();
         if is_uneven {
             self.metadata.publish().await?;
         }
@@ -89,7 +89,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let _lock = self.metadata.lock.exclusive(0..1).await;
         let Some(plan) = self.plan(Some(growth.component_bytes())).map_err(unwell)? else { return Ok(()) };
         if plan.bitmap.is_some() && !mutant!("growth-with-old-bits") {
-            self.metadata.let_go_of_bitmap().await.map_err(unwell)?;
+            self.metadata.drop_bitmap().await.map_err(unwell)?;
         }
         for (device, planned) in &plan.planned {
             let mut superblock = device.superblock.borrow_mut();

@@ -264,7 +264,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         {
             let mut record = self.metadata.record.borrow_mut();
             record.set_role(old.superblock.borrow().device_number.0.into(), DeviceRole::Faulty);
-            record.owed = record.owed.max(ROUNDS_TO_EJECT);
+            record.rounds_pending = record.rounds_pending.max(ROUNDS_TO_EJECT);
         }
         let published = self.metadata.publish().await;
         // Unless the successor failed meanwhile, or the member did.

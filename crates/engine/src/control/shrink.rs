@@ -1,10 +1,10 @@
 //! An array that is made smaller: less of each member is used, and what lay behind its new end is lost.
 //!
-//! The array is stopped first, so nobody who uses one ever sees it shrink. Then its members are told, in two rounds of
-//! superblocks that are those of [`crate::control::grow`]: the bitmap is removed, whose bits are of the old shape; then they have the new
-//! size, together with a bitmap of the new shape. Wherever the power goes it is an array of the old size or of the
-//! new one, and members that were not told follow the others (`catch_up` in `assemble`). No data is
-//! written: what stays is where it was and in agreement as it was, and what is lost is on the members still.
+//! The array is stopped first, so nobody who uses one ever sees it shrink. Then its members are told, in two rounds
+//! of superblocks that are those of [`crate::control::grow`]: the bitmap is removed, whose bits are of the old shape;
+//! then they have the new size, together with a bitmap of the new shape. Wherever the power goes it is an array of
+//! the old size or of the new one, and members that were not told follow the others (`catch_up` in `assemble`). No
+//! data is written: what stays is where it was and in agreement as it was, and what is lost is on the members still.
 //!
 //! Facts: `update_size` in `drivers/md/md.c`, `raid5_resize`, `raid1_resize` and `raid10_resize`.
 
@@ -29,7 +29,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let _lock = self.metadata.lock.exclusive(0..1).await;
         let Some(plan) = self.plan_to_shrink(shrinking.component_bytes()).map_err(unwell)? else { return Ok(()) };
         if plan.bitmap.is_some() {
-            self.metadata.let_go_of_bitmap().await.map_err(unwell)?;
+            self.metadata.drop_bitmap().await.map_err(unwell)?;
         }
         if self.core.devices().len() != plan.planned.len() {
             return Err(ArrayError::new(ArrayErrorKind::Io, "a member failed, and the array did not shrink"));

@@ -51,7 +51,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if !self.core.info.read_only {
             self.checkpoint().await?;
         }
-        self.metadata.tell_forced().await?;
+        self.metadata.record_forced().await?;
         self.mark_clean().await?;
         drained.and_then(|()| self.data.check_nothing_lost())
     }

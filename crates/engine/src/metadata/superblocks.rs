@@ -27,8 +27,8 @@ use std::rc::Rc;
 pub(crate) struct Record {
     pub(crate) events: u64,
     /// The events at assembly.
-    pub(crate) found: u64,
-    /// Whether the members are to be marked dirty. [`Self::owed`] tells whether they already are.
+    pub(crate) events_found: u64,
+    /// Whether the members are to be marked dirty. [`Self::rounds_pending`] tells whether they already are.
     pub(crate) dirty: bool,
     /// How far the array agreed when it was assembled. A clean stop writes this back.
     pub(crate) resync: Resync,
@@ -36,19 +36,19 @@ pub(crate) struct Record {
     pub(crate) roles: Vec<DeviceRole>,
     /// Rounds of superblocks that are still to be written, each with the next events. At zero, the superblocks on
     /// stable storage match this record.
-    pub(crate) owed: u32,
+    pub(crate) rounds_pending: u32,
     /// What the newest superblocks say, while other members are still one event behind them.
-    pub(crate) uneven: Option<Said>,
+    pub(crate) lagging: Option<SharedFields>,
     /// What assembly read may still be in volatile caches only. It is flushed before anything is written that builds
     /// on it: a power failure could otherwise leave a member further behind than is accepted.
-    pub(crate) is_flush_owed: bool,
+    pub(crate) is_flush_pending: bool,
     /// The array was assembled by force, and its superblocks do not show that yet. As they are, the next assembly
     /// would refuse the array.
-    pub(crate) is_force_owed: bool,
+    pub(crate) is_force_pending: bool,
 }
 
 /// What the superblocks with the same events say.
-pub(crate) struct Said {
+pub(crate) struct SharedFields {
     pub(crate) resync: Resync,
     pub(crate) roles: Vec<DeviceRole>,
     pub(crate) bitmap: Option<BitmapPlace>,
@@ -99,7 +99,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     /// Whether the dirty mark, and everything else in the record, is on stable storage.
     fn is_marked_dirty(&self) -> bool {
         let record = self.record.borrow();
-        record.dirty && record.owed == 0
+        record.dirty && record.rounds_pending == 0
     }
 
     /// Called after data was written or flushed without members that have left. The superblocks must say that those
@@ -111,34 +111,34 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
         // This flush covers data that an earlier user left unflushed. Members that are absent now do not get that
         // data.
-        let is_absent_owed = || {
+        let is_absent_pending = || {
             let record = self.record.borrow();
-            record.owed > 0 && record.resync != Resync::Clean
+            record.rounds_pending > 0 && record.resync != Resync::Clean
         };
         if self.record.borrow().dirty {
             return self.mark_dirty().await;
         }
-        if !self.core.is_redundant() || !is_absent_owed() || mutant!("flush-without-absent") {
+        if !self.core.is_redundant() || !is_absent_pending() || mutant!("flush-without-absent") {
             return Ok(());
         }
         Box::pin(async {
             let _lock = self.lock.exclusive(0..1).await;
             self.core.check_not_failed()?;
-            if is_absent_owed() { self.publish().await } else { Ok(()) }
+            if is_absent_pending() { self.publish().await } else { Ok(()) }
         })
         .await
     }
 
     /// Records an assembly by force in the superblocks, whether or not the array is written to. md does the same when
     /// it starts such an array.
-    pub(crate) async fn tell_forced(&self) -> Result<(), ArrayError> {
-        let is_owed = || self.record.borrow().is_force_owed;
-        if !is_owed() {
+    pub(crate) async fn record_forced(&self) -> Result<(), ArrayError> {
+        let is_pending = || self.record.borrow().is_force_pending;
+        if !is_pending() {
             return Ok(());
         }
         let _lock = self.lock.exclusive(0..1).await;
         self.core.check_not_failed()?;
-        if is_owed() { self.publish().await } else { Ok(()) }
+        if is_pending() { self.publish().await } else { Ok(()) }
     }
 
     /// Records the end of a resync: copies and parity agree.
@@ -216,7 +216,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     pub(crate) async fn eject(&self, failures: Failures<M>) -> Result<(), ArrayError> {
         self.take_out_all(failures)?;
         self.core.check_not_failed()?;
-        if self.record.borrow().owed > 0 && !mutant!("answered-before-recorded") {
+        if self.record.borrow().rounds_pending > 0 && !mutant!("answered-before-recorded") {
             self.publish().await
         } else {
             Ok(())
@@ -256,7 +256,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.core.surroundings.owing.raise();
         device.under_way.give_up();
         self.core.listener().inspect(|listener| listener.slots_changed());
-        self.dismiss(device);
+        self.drop_successor(device);
         let mut slots = self.core.roster.slots.borrow_mut();
         if let Some(slot) = slots.iter_mut().find(|slot| slot.as_ref().is_some_and(|d| Rc::ptr_eq(d, device))) {
             device.is_leaving.set(false);
@@ -287,7 +287,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if let Some(role) = record.roles.get_mut(number) {
             *role = DeviceRole::Faulty;
         }
-        record.owed = mutant!("one-round" => 1, else ROUNDS_TO_EJECT);
+        record.rounds_pending = mutant!("one-round" => 1, else ROUNDS_TO_EJECT);
     }
 
     /// Ejects absent devices for good, before a device number or slot is assigned. A device that left earlier is then
@@ -299,9 +299,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
         let owed = {
             let mut record = self.record.borrow_mut();
-            let least = record.found + u64::from(ROUNDS_TO_EJECT_ABSENT - 1);
-            record.owed = record.owed.max(least.saturating_sub(record.events) as u32);
-            record.owed
+            let least = record.events_found + u64::from(ROUNDS_TO_EJECT_ABSENT - 1);
+            record.rounds_pending = record.rounds_pending.max(least.saturating_sub(record.events) as u32);
+            record.rounds_pending
         };
         if owed > 0 { self.publish().await } else { Ok(()) }
     }
@@ -320,17 +320,17 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     async fn write_rounds(&self) -> Result<(), ArrayError> {
         {
             let mut record = self.record.borrow_mut();
-            record.owed = record.owed.max(1);
+            record.rounds_pending = record.rounds_pending.max(1);
         }
-        while self.record.borrow().owed > 0 {
+        while self.record.borrow().rounds_pending > 0 {
             self.take_out_all(self.core.failed_successors())?;
             let failures = self.write_round().await?;
             if failures.is_empty() {
-                self.record.borrow_mut().owed -= 1;
+                self.record.borrow_mut().rounds_pending -= 1;
             }
             self.take_out_all(failures)?;
         }
-        self.record.borrow_mut().is_force_owed = false;
+        self.record.borrow_mut().is_force_pending = false;
         Ok(())
     }
 
@@ -344,11 +344,11 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     ///
     /// The events advance only with the superblocks, which every member then has unless it fails.
     async fn write_round(&self) -> Result<Failures<M>, ArrayError> {
-        let failures = self.flush_what_was_found().await;
+        let failures = self.flush_found().await;
         if !failures.is_empty() {
             return Ok(failures);
         }
-        let failures = self.bring_level().await;
+        let failures = self.catch_up().await;
         if !failures.is_empty() {
             return Ok(failures);
         }
@@ -402,8 +402,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Flushes the superblocks and bits that assembly read: an earlier user may have been killed before it flushed
     /// them.
-    async fn flush_what_was_found(&self) -> Failures<M> {
-        if !std::mem::take(&mut self.record.borrow_mut().is_flush_owed) {
+    async fn flush_found(&self) -> Failures<M> {
+        if !std::mem::take(&mut self.record.borrow_mut().is_flush_pending) {
             return Vec::new();
         }
         let devices = self.core.devices();
@@ -413,14 +413,14 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Brings members that an interrupted round left one event behind up to what the others say. Another interrupted
     /// round would otherwise leave them two events behind.
-    async fn bring_level(&self) -> Failures<M> {
+    async fn catch_up(&self) -> Failures<M> {
         let events = self.record.borrow().events;
-        let Some(said) = self.record.borrow_mut().uneven.take() else { return Vec::new() };
+        let Some(shared) = self.record.borrow_mut().lagging.take() else { return Vec::new() };
         let is_behind = |device: &Rc<Device<M>>| {
             let own = device.superblock.borrow();
             // A spare that was becoming active must not be listed as active before it records how far it has
             // recovered.
-            let role = said.roles.get(usize::from(own.device_number.0));
+            let role = shared.roles.get(usize::from(own.device_number.0));
             let is_told = role.is_none_or(|role| *role == own.own_role());
             // A member that changed since then gets its own change first, which the others do not know yet.
             own.events < events && is_told && (mutant!("level-before-told") || !device.is_untold.get())
@@ -428,9 +428,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let devices: Vec<_> = self.core.devices().into_iter().filter(is_behind).collect();
         let level = |device: &Rc<Device<M>>| {
             let mut superblock = device.superblock.borrow().clone();
-            (superblock.events, superblock.resync) = (events, said.resync);
-            superblock.roles.clone_from(&said.roles);
-            superblock.bitmap = said.bitmap;
+            (superblock.events, superblock.resync) = (events, shared.resync);
+            superblock.roles.clone_from(&shared.roles);
+            superblock.bitmap = shared.bitmap;
             superblock
         };
         let writes = devices.iter().map(async |device| {
@@ -452,7 +452,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         superblock.resync = match record.dirty {
             true => Resync::From(Sectors(0)),
             // An ejected member is rejected only after the last round, and the resync ran without that member.
-            false if record.owed > 1 && !mutant!("clean-before-left-behind") => superblock.resync,
+            false if record.rounds_pending > 1 && !mutant!("clean-before-left-behind") => superblock.resync,
             false => record.resync,
         };
         superblock.roles.clone_from(&record.roles);
@@ -504,14 +504,14 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         {
             return Ok(());
         }
-        self.record.borrow_mut().owed = ROUNDS_TO_EJECT;
+        self.record.borrow_mut().rounds_pending = ROUNDS_TO_EJECT;
         self.publish().await.map_err(|error| error.refusal().of(&device.name))
     }
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
     /// Drops the successor of a member, if `device` is one. The member keeps its slot.
-    pub(crate) fn dismiss(&self, device: &Rc<Device<M>>) {
+    pub(crate) fn drop_successor(&self, device: &Rc<Device<M>>) {
         let slots = self.core.roster.slots.borrow();
         let is_its = |old: &&Rc<Device<M>>| old.successor().is_some_and(|successor| Rc::ptr_eq(&successor, device));
         let place = slots.iter().zip(0..).find_map(|(old, slot)| Some((old.as_ref().filter(is_its)?, slot)));

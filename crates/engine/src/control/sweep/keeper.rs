@@ -20,7 +20,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     async fn keep_recovered(&self) {
         // What fails here has broken the array, which says so.
-        drop(self.metadata.tell_forced().await);
+        drop(self.metadata.record_forced().await);
         while !self.core.gate.is_closed() {
             let seen = self.sweeps.changed.seen();
             let done = self.do_what_is_due().await;

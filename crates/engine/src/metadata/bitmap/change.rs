@@ -74,13 +74,13 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     pub(crate) async fn remove_bitmap(&self) -> Result<(), Refusal> {
         let _inside = self.enter_to_change()?;
         let _lock = self.lock.exclusive(0..1).await;
-        self.let_go_of_bitmap().await
+        self.drop_bitmap().await
     }
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
     /// As [`crate::Array::remove_bitmap`]. The caller holds the metadata lock.
-    pub(crate) async fn let_go_of_bitmap(&self) -> Result<(), Refusal> {
+    pub(crate) async fn drop_bitmap(&self) -> Result<(), Refusal> {
         let Some(intent) = self.intent() else { return Ok(()) };
         self.disown_file(&intent).await;
         intent.retired.set(true);
@@ -183,9 +183,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             let record = self.record.borrow();
             // The events of the next round, and no later. If the array goes on without the file, no superblock
             // follows it, and the file must not count.
-            header.events = record.events + mutant!("file-ahead" => u64::from(record.owed.max(1)), else 1);
+            header.events = record.events + mutant!("file-ahead" => u64::from(record.rounds_pending.max(1)), else 1);
             // Members that are absent now are shut out: they are at least two events behind this.
-            header.events_cleared = record.events + u64::from(record.owed.max(1));
+            header.events_cleared = record.events + u64::from(record.rounds_pending.max(1));
         }
         let room = match &home {
             Home::Members => self.name_bitmap(SUPER_BYTES as u64 + header.bits().div_ceil(8))?,

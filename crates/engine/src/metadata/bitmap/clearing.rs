@@ -67,7 +67,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     fn may_clear(&self) -> bool {
         self.core.health.whole.get()
             && (self.core.health.agreed.get() || mutant!("bits-of-disagreement-cleared"))
-            && self.record.borrow().owed == 0
+            && self.record.borrow().rounds_pending == 0
             && !self.core.owes_any()
     }
 

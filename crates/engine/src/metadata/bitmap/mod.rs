@@ -359,7 +359,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         intent.retired.set(true);
         self.intent.take();
         let mut record = self.record.borrow_mut();
-        record.owed = record.owed.max(ROUNDS_TO_EJECT);
+        record.rounds_pending = record.rounds_pending.max(ROUNDS_TO_EJECT);
     }
 
     /// One write for each page and member, all at once.
