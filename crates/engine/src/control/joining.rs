@@ -295,7 +295,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         joined.map_err(|error| error.refusal().of(&device.name))?;
         device.check_joined()?;
         if device.state.get() == DeviceState::Spare {
-            self.core.tell(&device, None, ChangeKind::Added, Some("as a spare"));
+            self.core.report_change(&device, None, ChangeKind::Added, Some("as a spare"));
         }
         Ok(())
     }
@@ -373,7 +373,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         };
         self.metadata.record.borrow_mut().set_role(number, DeviceRole::Active(slot));
         let reason = if by_bitmap { Some("of what the bitmap names") } else { None };
-        self.core.tell(&device, Some(slot), ChangeKind::Recovering, reason);
+        self.core.report_change(&device, Some(slot), ChangeKind::Recovering, reason);
         self.core.roster.slots.borrow_mut()[slot.index()] = Some(device);
     }
 }

@@ -158,7 +158,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.sweeps.changed.raise();
         published.map_err(refused)?;
         spare.check_joined()?;
-        self.core.tell(&spare, Some(slot), ChangeKind::Replacing, Some(&old.name));
+        self.core.report_change(&spare, Some(slot), ChangeKind::Replacing, Some(&old.name));
         Ok(())
     }
 
@@ -273,7 +273,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             old.state.set(DeviceState::Faulty);
             self.core.roster.slots.borrow_mut()[slot.index()] = Some(successor.clone());
             self.core.roster.slot_changed.raise();
-            self.core.tell(&successor, Some(slot), ChangeKind::Replaced, Some(&old.name));
+            self.core.report_change(&successor, Some(slot), ChangeKind::Replaced, Some(&old.name));
             self.core.roster.others.borrow_mut().push(old);
         }
         self.core.update_whole();

@@ -26,7 +26,7 @@ pub(crate) trait Authority<M: Member>: 'static {
 
     /// Called after data was written or flushed without members that have left the array. The superblocks say that
     /// they have left before this returns.
-    async fn settle(&self) -> Result<(), ArrayError>;
+    async fn record_departed(&self) -> Result<(), ArrayError>;
 
     /// Flushes every device. A device that fails its flush is ejected.
     async fn flush_devices(&self) -> Result<(), ArrayError>;

@@ -16,7 +16,7 @@ use crate::base::range_lock::RangeLocks;
 use crate::base::versioned::Growing;
 use crate::core::health::Health;
 use crate::core::listener::Listener;
-use crate::core::request::Writers;
+use crate::core::request::WriteCounter;
 use crate::core::roster::Roster;
 use crate::device::timeout::Surroundings;
 use crate::seam::clock::Clock;
@@ -39,7 +39,7 @@ pub(crate) struct Core<M: Member, C: Clock> {
     /// Locks on what is being changed: bytes of the array for copies, stripes for parity.
     pub(crate) locks: Rc<RangeLocks>,
     pub(crate) gate: Gate,
-    pub(crate) writers: Writers,
+    pub(crate) writers: WriteCounter,
     /// Settings and signals that all devices share.
     pub(crate) surroundings: Rc<Surroundings>,
     /// Receives the events of the array. Empty until assembly is done.

@@ -16,11 +16,17 @@ impl<M: Member, C: Clock> Core<M, C> {
     }
 
     /// Reports a change in the log and in the report of a running scrub.
-    pub(crate) fn tell(&self, device: &Device<M>, slot: Option<Slot>, change: ChangeKind, reason: Option<&str>) {
-        let told = self.note_change(device, slot, change, reason);
+    pub(crate) fn report_change(
+        &self,
+        device: &Device<M>,
+        slot: Option<Slot>,
+        change: ChangeKind,
+        reason: Option<&str>,
+    ) {
+        let change_report = self.note_change(device, slot, change, reason);
         match change {
-            ChangeKind::Left | ChangeKind::Silent => tracing::warn!(target: LOG_TARGET, "{told}"),
-            _ => tracing::info!(target: LOG_TARGET, "{told}"),
+            ChangeKind::Left | ChangeKind::Silent => tracing::warn!(target: LOG_TARGET, "{change_report}"),
+            _ => tracing::info!(target: LOG_TARGET, "{change_report}"),
         }
     }
 
@@ -33,10 +39,10 @@ impl<M: Member, C: Clock> Core<M, C> {
         reason: Option<&str>,
     ) -> MemberChange {
         let (member, slot, reason) = (device.name.clone(), slot.map(|slot| slot.0), reason.map(str::to_owned));
-        let told = MemberChange { member, slot, change, reason };
+        let change_report = MemberChange { member, slot, change, reason };
         if let Some(listener) = self.listener() {
-            listener.member_changed(&told);
+            listener.member_changed(&change_report);
         }
-        told
+        change_report
     }
 }

@@ -17,18 +17,18 @@ use std::rc::Rc;
 
 /// Counts of the writes since the array was assembled.
 #[derive(Default)]
-pub(crate) struct Writers {
+pub(crate) struct WriteCounter {
     begun: Cell<u64>,
     ended: Cell<u64>,
 }
 
 /// A write that is under way, from its acceptance to its end.
-pub(crate) struct Writing<'a>(&'a Writers);
+pub(crate) struct ActiveWrite<'a>(&'a WriteCounter);
 
-impl Writers {
-    pub(crate) fn begin(&self) -> Writing<'_> {
+impl WriteCounter {
+    pub(crate) fn begin(&self) -> ActiveWrite<'_> {
         self.begun.set(self.begun.get() + 1);
-        Writing(self)
+        ActiveWrite(self)
     }
 
     /// How many writes have begun, if none is under way.
@@ -37,26 +37,26 @@ impl Writers {
     }
 }
 
-impl Drop for Writing<'_> {
+impl Drop for ActiveWrite<'_> {
     fn drop(&mut self) {
         self.0.ended.set(self.0.ended.get() + 1);
     }
 }
 
-/// Fails the array when it is dropped without [`Halfway::end`]. Then a change was abandoned: a stripe may be half
+/// Fails the array when it is dropped without [`ChangeGuard::end`]. Then a change was abandoned: a stripe may be half
 /// written, or a mark half made.
-pub(crate) struct Halfway<'a, M: Member, C: Clock>(&'a Core<M, C>);
+pub(crate) struct ChangeGuard<'a, M: Member, C: Clock>(&'a Core<M, C>);
 
-impl<M: Member, C: Clock> Halfway<'_, M, C> {
+impl<M: Member, C: Clock> ChangeGuard<'_, M, C> {
     /// The change has ended, with success or an error.
     pub(crate) fn end(self) {
         std::mem::forget(self);
     }
 }
 
-impl<M: Member, C: Clock> Drop for Halfway<'_, M, C> {
+impl<M: Member, C: Clock> Drop for ChangeGuard<'_, M, C> {
     fn drop(&mut self) {
-        self.0.fail_array(|| "a change was abandoned halfway".to_owned());
+        self.0.fail_array(|| "a change was abandoned guard".to_owned());
     }
 }
 
@@ -92,15 +92,15 @@ impl<M: Member, C: Clock> Core<M, C> {
 
     /// Runs a change that must not be dropped before it ends.
     pub(crate) async fn to_the_end<T>(&self, change: impl Future<Output = T>) -> T {
-        let halfway = self.begin_change();
+        let guard = self.begin_change();
         let result = change.await;
-        halfway.end();
+        guard.end();
         result
     }
 
-    /// Begins a change that must not be dropped before [`Halfway::end`].
-    pub(crate) fn begin_change(&self) -> Halfway<'_, M, C> {
-        Halfway(self)
+    /// Begins a change that must not be dropped before [`ChangeGuard::end`].
+    pub(crate) fn begin_change(&self) -> ChangeGuard<'_, M, C> {
+        ChangeGuard(self)
     }
 
     pub(crate) fn io_error(&self, at: u64, bytes: u64, error: Option<&MemberError>) -> ArrayError {

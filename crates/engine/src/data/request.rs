@@ -110,7 +110,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         self.core.check_not_failed()?;
         let _intended = self.authority.mark_write(range).await?;
         write.await?;
-        self.authority.settle().await
+        self.authority.record_departed().await
     }
 
     /// The same data in whole blocks, in memory that members accept. Missing parts of blocks are read from the array.
@@ -171,7 +171,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         if !mutant!("flush-lost") {
             self.authority.flush_devices().await?;
         }
-        self.authority.settle().await
+        self.authority.record_departed().await
     }
 }
 

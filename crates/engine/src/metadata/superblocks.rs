@@ -104,7 +104,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Called after data was written or flushed without members that have left. The superblocks must say that those
     /// have left; after a power failure they would otherwise count as current.
-    pub(crate) async fn settle(&self) -> Result<(), ArrayError> {
+    pub(crate) async fn record_departed(&self) -> Result<(), ArrayError> {
         if self.core.surroundings.is_successor_lost.get() {
             let _lock = self.lock.exclusive(0..1).await;
             self.eject(self.core.failed_successors()).await?;
@@ -228,7 +228,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             match device.state.get() {
                 DeviceState::Spare => {
                     self.set_faulty(&device);
-                    self.core.tell(&device, None, ChangeKind::Left, Some(&error.to_string()));
+                    self.core.report_change(&device, None, ChangeKind::Left, Some(&error.to_string()));
                 }
                 DeviceState::Faulty => {}
                 DeviceState::InSync | DeviceState::Recovering { .. } => self.take_out(&device, &error)?,
@@ -276,7 +276,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             }
             if let Some(successor) = &*slot {
                 let reason = format!("takes over from {}", device.name);
-                self.core.tell(successor, None, ChangeKind::Recovering, Some(&reason));
+                self.core.report_change(successor, None, ChangeKind::Recovering, Some(&reason));
             }
             self.core.roster.others.borrow_mut().push(device.clone());
             self.core.health.whole.set(false);
@@ -484,7 +484,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
         let slot = self.core.slot_of_device(&device);
         self.set_faulty(&device);
-        self.core.tell(&device, slot, ChangeKind::Left, Some("called faulty by request"));
+        self.core.report_change(&device, slot, ChangeKind::Left, Some("called faulty by request"));
         self.publish().await.map_err(|error| error.refusal().of(&device.name))
     }
 
@@ -496,7 +496,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             return Err(Refusal::new("the member is active").of(&device.name).advice("fail it first"));
         }
         self.core.roster.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
-        self.core.tell(&device, None, ChangeKind::Removed, None);
+        self.core.report_change(&device, None, ChangeKind::Removed, None);
         if device.state.get() != DeviceState::Spare
             || self.core.info.read_only
             || self.core.health.failed.borrow().is_some()
@@ -565,8 +565,8 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
         Self::record_failures(self, failures).await
     }
 
-    async fn settle(&self) -> Result<(), ArrayError> {
-        Self::settle(self).await
+    async fn record_departed(&self) -> Result<(), ArrayError> {
+        Self::record_departed(self).await
     }
 
     async fn flush_devices(&self) -> Result<(), ArrayError> {

@@ -174,7 +174,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let done = self.targets().into_iter().filter(is_done);
         let (successors, recovered): (Vec<_>, Vec<_>) = done.partition(Target::is_successor);
         for Target { slot, device } in recovered {
-            self.core.tell(&device, Some(slot), ChangeKind::Recovered, None);
+            self.core.report_change(&device, Some(slot), ChangeKind::Recovered, None);
             device.state.set(DeviceState::InSync);
             device.is_untold.set(true);
             let mut superblock = device.superblock.borrow_mut();

@@ -535,6 +535,6 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             true => Box::pin(self.write_full_stripes(parity, stripes, patches.patches())).await?,
             false => self.write_part(parity, stripes.start, patches.patches()).await?,
         }
-        self.authority.settle().await
+        self.authority.record_departed().await
     }
 }
