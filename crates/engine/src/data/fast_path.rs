@@ -28,7 +28,7 @@ struct Place<M> {
 }
 
 /// Parts of a request that form one transfer on a member.
-struct Transfer<M> {
+struct MemberRead<M> {
     device: Rc<Device<M>>,
     at: ComponentByte,
     end: u64,
@@ -160,8 +160,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         if all_well { Ok(whole) } else { Err(whole) }
     }
 
-    fn cut_into_transfers(&self, at: u64, mut into: Buffer) -> Result<(Vec<Transfer<M>>, usize), Buffer> {
-        let mut transfers: Vec<Transfer<M>> = Vec::new();
+    fn cut_into_transfers(&self, at: u64, mut into: Buffer) -> Result<(Vec<MemberRead<M>>, usize), Buffer> {
+        let mut transfers: Vec<MemberRead<M>> = Vec::new();
         let read = at..at + into.len() as u64;
         let mut position = at;
         let mut count = 0;
@@ -171,14 +171,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             };
             let bytes = place.bytes.min(into.len() as u64);
             let part = into.split_to(bytes as usize);
-            let follows = |t: &&mut Transfer<M>| Rc::ptr_eq(&t.device, &place.device) && t.end == place.at.0;
+            let follows = |t: &&mut MemberRead<M>| Rc::ptr_eq(&t.device, &place.device) && t.end == place.at.0;
             match transfers.iter_mut().rev().find(follows) {
                 Some(transfer) => {
                     transfer.end += bytes;
                     transfer.parts.push(count);
                     transfer.buffers.push(part);
                 }
-                None => transfers.push(Transfer {
+                None => transfers.push(MemberRead {
                     device: place.device,
                     at: place.at,
                     end: place.at.0 + bytes,
@@ -194,7 +194,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 }
 
 /// Restores the request's buffer from transfers that were not carried out.
-fn put_together<M>(transfers: Vec<Transfer<M>>, rest: Buffer) -> Buffer {
+fn put_together<M>(transfers: Vec<MemberRead<M>>, rest: Buffer) -> Buffer {
     let pairs = transfers.into_iter().flat_map(|transfer| transfer.parts.into_iter().zip(transfer.buffers));
     let mut pairs: Vec<_> = pairs.collect();
     pairs.sort_by_key(|(index, _)| *index);

@@ -20,7 +20,7 @@ use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
 /// A chunk's contents, block after block.
-type Pieces = SmallVec<[Block; 1]>;
+type Blocks = SmallVec<[Block; 1]>;
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Writes whole stripes. The patches are their data, without gaps. The caller keeps other writes off them.
@@ -66,7 +66,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 let slot = stripe.slot_of(role).expect("the geometry has this chunk");
                 members[slot.index()].push(block);
             };
-            let chunks: SmallVec<[Pieces; 16]> =
+            let chunks: SmallVec<[Blocks; 16]> =
                 (0..parity.data_chunks()).map(|_| data.take(parity.chunk_bytes() as usize)).collect();
             let (p, q) = compute(self.core.info.kernel, &self.core.pool, parity, &stripe, &chunks);
             add(Role::P, p.freeze());
@@ -97,8 +97,8 @@ struct Rope<'a, I: Iterator<Item = &'a Block>> {
 }
 
 impl<'a, I: Iterator<Item = &'a Block>> Rope<'a, I> {
-    fn take(&mut self, mut bytes: usize) -> Pieces {
-        let mut pieces = Pieces::new();
+    fn take(&mut self, mut bytes: usize) -> Blocks {
+        let mut pieces = Blocks::new();
         while bytes > 0 {
             let next = self.rest.take().or_else(|| self.blocks.next().cloned());
             let block = next.expect("the data fills its stripes");
@@ -122,7 +122,7 @@ fn compute(
     pool: &Pool,
     parity: &Parity,
     stripe: &Stripe,
-    chunks: &[Pieces],
+    chunks: &[Blocks],
 ) -> (Buffer, Option<Buffer>) {
     let chunk_bytes = parity.chunk_bytes() as usize;
     let mut p = pool.take(chunk_bytes);
@@ -165,7 +165,7 @@ struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    fn new(chunks: &'a [Pieces]) -> Self {
+    fn new(chunks: &'a [Blocks]) -> Self {
         Self { cursors: chunks.iter().map(|pieces| (&[][..], pieces.iter())).collect() }
     }
 

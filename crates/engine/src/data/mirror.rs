@@ -139,7 +139,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let runs = self.cut_into_runs(mapping, at, from)?;
         let writes = runs.iter().map(|run| run.device.write(run.at, run.blocks.clone(), Why::Data));
         let results = join_all(writes).await;
-        let failed = |(run, result): (&Run<M>, Result<(), MemberError>)| Some((run.device.clone(), result.err()?));
+        let failed = |(run, result): (&CopyRun<M>, Result<(), MemberError>)| Some((run.device.clone(), result.err()?));
         let failures: Vec<_> = runs.iter().zip(results).filter_map(failed).collect();
         match failures.first() {
             Some((_, error)) if !self.core.is_redundant() => Err(self.core.io_error(at, bytes, Some(error))),
@@ -149,8 +149,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// The copies of a write, in runs that are contiguous on a member.
-    fn cut_into_runs(&self, mapping: &Mapping, at: u64, from: Block) -> Result<Vec<Run<M>>, ArrayError> {
-        let mut runs: Vec<Run<M>> = Vec::new();
+    fn cut_into_runs(&self, mapping: &Mapping, at: u64, from: Block) -> Result<Vec<CopyRun<M>>, ArrayError> {
+        let mut runs: Vec<CopyRun<M>> = Vec::new();
         for piece in mapping.pieces(ArrayByte(at), from.len() as u64) {
             let start = (piece.at.0 - at) as usize;
             let part = from.slice(start..start + piece.bytes as usize);
@@ -163,7 +163,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                         run.end += piece.bytes;
                         run.blocks.push(part.clone());
                     }
-                    None => runs.push(Run { device, at, end: at.0 + piece.bytes, blocks: smallvec![part.clone()] }),
+                    None => runs.push(CopyRun { device, at, end: at.0 + piece.bytes, blocks: smallvec![part.clone()] }),
                 }
             }
             if copies == 0 {
@@ -175,7 +175,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 }
 
 /// Blocks that are written to one contiguous range of a member.
-struct Run<M> {
+struct CopyRun<M> {
     device: Rc<Device<M>>,
     at: ComponentByte,
     /// One past its last byte.

@@ -33,7 +33,7 @@ pub(crate) struct Done {
 }
 
 /// Bytes of one chunk, within one column of the plan.
-struct Piece {
+struct ChunkPart {
     column: usize,
     role: Role,
     within: Range<u32>,
@@ -46,7 +46,7 @@ pub(crate) struct Reading {
     stripe: Stripe,
     plan: Plan,
     /// The requested pieces, in order; then those that are needed besides.
-    pieces: Vec<Piece>,
+    pieces: Vec<ChunkPart>,
     asked: usize,
 }
 
@@ -60,7 +60,7 @@ impl Reading {
                 let within = column.within.start.max(span.within.start)..column.within.end.min(span.within.end);
                 if within.start < within.end {
                     let buffer = Some(into.split_to(within.len()));
-                    pieces.push(Piece { column: number, role: Role::Data(span.data), within, buffer });
+                    pieces.push(ChunkPart { column: number, role: Role::Data(span.data), within, buffer });
                 }
             }
         }
@@ -76,7 +76,7 @@ impl Reading {
         for (column, number) in plan.columns.iter().zip(0..) {
             for role in besides(column).iter() {
                 let buffer = rest.as_mut().map(|rest| rest.split_to(column.within.len()));
-                pieces.push(Piece { column: number, role, within: column.within.clone(), buffer });
+                pieces.push(ChunkPart { column: number, role, within: column.within.clone(), buffer });
             }
         }
         Self { stripe, plan, pieces, asked }
@@ -89,7 +89,7 @@ impl Reading {
 
     /// Takes the buffers of a transfer's pieces, in the order of their bytes on the member.
     fn take_pieces(&mut self, transfer: &Transfer) -> (SmallVec<[usize; 3]>, Vec<Buffer>) {
-        let is_its = |piece: &Piece| {
+        let is_its = |piece: &ChunkPart| {
             piece.role == transfer.role
                 && transfer.within.start <= piece.within.start
                 && piece.within.end <= transfer.within.end
@@ -118,13 +118,13 @@ impl Reading {
         Ok(())
     }
 
-    fn is_solved(&self, piece: &Piece) -> bool {
+    fn is_solved(&self, piece: &ChunkPart) -> bool {
         matches!(&self.plan.columns[piece.column].way, Way::Solve { unknown } if unknown.contains(piece.role))
     }
 
     fn solve(&mut self, kernel: &Kernel, parity: &Parity, index: usize) {
         let mut target = self.pieces[index].buffer.take().expect("nothing is being filled any more");
-        let Piece { column, role, within, .. } = &self.pieces[index];
+        let ChunkPart { column, role, within, .. } = &self.pieces[index];
         let combination = combination(parity, &self.stripe, &self.plan.columns[*column], *role);
         let terms: SmallVec<[(u8, &[u8]); 16]> =
             combination.into_iter().map(|(weight, role)| (weight, self.contents(*column, role, within))).collect();
@@ -135,8 +135,8 @@ impl Reading {
 
     /// The bytes that were read of a chunk.
     fn contents(&self, column: usize, role: Role, within: &Range<u32>) -> &[u8] {
-        let covers = |piece: &Piece| piece.within.start <= within.start && within.end <= piece.within.end;
-        let is_it = |piece: &&Piece| piece.column == column && piece.role == role && covers(piece);
+        let covers = |piece: &ChunkPart| piece.within.start <= within.start && within.end <= piece.within.end;
+        let is_it = |piece: &&ChunkPart| piece.column == column && piece.role == role && covers(piece);
         let piece = self.pieces.iter().find(is_it).expect("the plan reads what it solves from");
         let buffer = piece.buffer.as_ref().expect("the transfer has ended");
         &buffer[(within.start - piece.within.start) as usize..(within.end - piece.within.start) as usize]
@@ -189,7 +189,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     async fn check_solved(&self, parity: &Parity, reading: &mut Reading) -> Result<(), Failed> {
         for index in 0..reading.asked {
             let is_solved = reading.is_solved(&reading.pieces[index]);
-            let Piece { role, within, buffer: Some(buffer), .. } = &mut reading.pieces[index] else { continue };
+            let ChunkPart { role, within, buffer: Some(buffer), .. } = &mut reading.pieces[index] else { continue };
             let contradiction = || self.contradiction(&reading.stripe, *role, within, buffer);
             let Some(error) = is_solved.then(contradiction).flatten() else { continue };
             let start = reading.stripe.component().0 + u64::from(within.start);

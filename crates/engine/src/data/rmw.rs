@@ -11,7 +11,7 @@ use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::data::parity::weight;
 use crate::data::reconstruct::Failed;
-use crate::data::stripe::{Contents, code, component, reason};
+use crate::data::stripe::{ChunkContents, code, component, reason};
 use crate::plan::planner::{Span, Symbols, Transfer, modifies};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
@@ -77,7 +77,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let Modification { stripe, span, new, .. } = change;
         let mut old = at_once(change.roles(parity).map(|role| self.old_piece(change, role))).await;
         let before = old.next().expect("the data is the first")?;
-        let mut pieces = Contents::from_iter([(change.transfer(Role::Data(span.data)), (*new).clone())]);
+        let mut pieces = ChunkContents::from_iter([(change.transfer(Role::Data(span.data)), (*new).clone())]);
         for (role, outcome) in change.roles(parity).skip(1).zip(old) {
             let mut after = outcome?;
             let weight = weight(stripe, role, span.data);

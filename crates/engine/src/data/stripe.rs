@@ -315,7 +315,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Everything that a plan uses, from the cache and from the members.
-    async fn old_contents(&self, stripe: &Stripe, plan: &Plan, why: Why) -> Result<Contents, Failed> {
+    async fn old_contents(&self, stripe: &Stripe, plan: &Plan, why: Why) -> Result<ChunkContents, Failed> {
         let recalled = self.copy_cached(stripe, &plan.recalls);
         let mut old = self.read_transfers(stripe, &plan.reads, why).await?;
         old.extend(recalled);
@@ -323,7 +323,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Reads all transfers at once. Returns the first chunk that failed.
-    async fn read_transfers(&self, stripe: &Stripe, transfers: &[Transfer], why: Why) -> Result<Contents, Failed> {
+    async fn read_transfers(&self, stripe: &Stripe, transfers: &[Transfer], why: Why) -> Result<ChunkContents, Failed> {
         let reads = transfers.iter().map(|transfer| {
             let into = self.core.pool.take(length(&transfer.within));
             self.read_chunk(stripe, transfer.role, transfer.within.start, into, why)
@@ -359,7 +359,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         mut places: Seen,
         unread: Option<Failed>,
     ) -> Result<(), ArrayError> {
-        let (share, new) = pieces(parity, number, patches);
+        let (share, new) = spans_and_contents(parity, number, patches);
         let is_whole = share.bytes as u64 == parity.stripe_bytes();
         let kept = if is_whole { Default::default() } else { self.rest_of_units(&share.spans) };
         let mut failed = unread.iter().map(|(role, _)| *role).collect();
@@ -398,8 +398,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     ) -> Result<(), ArrayError> {
         let known = Known { old, new };
         let parities = compute(self.core.info.kernel, &self.core.pool, parity, &share.stripe, &known, plan);
-        let kept = kept_pieces(&known, plan);
-        let blocks = |transfer: &Transfer| -> Pieces {
+        let kept = kept_contents(&known, plan);
+        let blocks = |transfer: &Transfer| -> Blocks {
             let (source, kept) = match transfer.role {
                 Role::Data(_) => (new, &kept[..]),
                 _ => (&parities[..], &[][..]),
@@ -432,7 +432,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         &self,
         stripe: &Stripe,
         transfers: &[Transfer],
-        blocks: impl Fn(&Transfer) -> Pieces,
+        blocks: impl Fn(&Transfer) -> Blocks,
     ) -> Result<(), ArrayError> {
         self.invalidate(stripe, transfers.iter());
         let writes = transfers.iter().filter_map(|transfer| {
@@ -458,10 +458,10 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 }
 
 /// Parts of a stripe and their contents.
-pub(crate) type Contents = SmallVec<[(Transfer, Block); 3]>;
+pub(crate) type ChunkContents = SmallVec<[(Transfer, Block); 3]>;
 
 /// The blocks that go to one member, in order.
-type Pieces = SmallVec<[Block; 1]>;
+type Blocks = SmallVec<[Block; 1]>;
 
 /// The reason that the observer sees for a write to a chunk of a partly changed stripe.
 pub(crate) fn reason(role: Role) -> Why {
@@ -474,7 +474,7 @@ pub(crate) fn component(stripe: &Stripe, within: u32) -> ComponentByte {
 }
 
 /// The contents that are written back unchanged, a block for each column.
-fn kept_pieces(known: &Known<'_>, plan: &Plan) -> Contents {
+fn kept_contents(known: &Known<'_>, plan: &Plan) -> ChunkContents {
     let columns = plan.columns.iter().filter(|column| !column.kept.is_empty());
     let pieces = columns.flat_map(|column| column.kept.iter().map(move |role| (role, column.within.clone())));
     pieces
@@ -486,9 +486,9 @@ fn kept_pieces(known: &Known<'_>, plan: &Plan) -> Contents {
 }
 
 /// The spans that patches cover in one stripe, and their data, a block for each span.
-fn pieces(parity: &Parity, number: u64, patches: &[Patch]) -> (Share, Contents) {
+fn spans_and_contents(parity: &Parity, number: u64, patches: &[Patch]) -> (Share, ChunkContents) {
     let mut share = Share { stripe: parity.stripe(number), spans: SmallVec::new(), bytes: 0 };
-    let mut new = Contents::new();
+    let mut new = ChunkContents::new();
     let first = number * parity.stripe_bytes();
     for patch in patches {
         let mut start = 0;

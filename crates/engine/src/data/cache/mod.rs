@@ -159,11 +159,11 @@ impl StripeCache {
     /// If the contents are not held.
     pub(crate) fn get(&mut self, base: Row, transfer: &Transfer, into: &mut [u8]) {
         self.recalled += into.len() as u64;
-        for piece in pieces(base, transfer.within.start, into.len()) {
-            let line = self.lines.get_mut(&piece.row).expect("a listed row has its line");
+        for part in page_parts(base, transfer.within.start, into.len()) {
+            let line = self.lines.get_mut(&part.row).expect("a listed row has its line");
             line.uses = USES_MAX.min(line.uses + 1);
             let page = line.page(transfer.role).expect("a listed page is in its line");
-            into[piece.part].copy_from_slice(&page[piece.within]);
+            into[part.part].copy_from_slice(&page[part.within]);
         }
     }
 
@@ -224,8 +224,8 @@ impl StripeCache {
 
     /// Caches what a stripe's members hold now, as far as it was admitted.
     pub(crate) fn insert(&mut self, base: Row, transfer: &Transfer, contents: &[u8]) {
-        for piece in pieces(base, transfer.within.start, contents.len()) {
-            self.put(transfer.role, &piece, &contents[piece.part.clone()]);
+        for part in page_parts(base, transfer.within.start, contents.len()) {
+            self.put(transfer.role, &part, &contents[part.part.clone()]);
         }
     }
 
@@ -260,17 +260,17 @@ impl StripeCache {
     }
 
     /// Puts contents into an existing line: whole pages, or parts of pages that are there.
-    fn put(&mut self, role: Role, piece: &Piece, bytes: &[u8]) {
-        let Some(line) = self.lines.get_mut(&piece.row) else { return };
+    fn put(&mut self, role: Role, part: &PagePart, bytes: &[u8]) {
+        let Some(line) = self.lines.get_mut(&part.row) else { return };
         if let Some((_, page)) = line.pages.iter_mut().find(|(held, _)| *held == role) {
-            page[piece.within.clone()].copy_from_slice(bytes);
+            page[part.within.clone()].copy_from_slice(bytes);
             return;
         }
         let Ok(whole) = <&[u8; PAGE_BYTES]>::try_from(bytes) else { return };
         let Some(mut page) = self.take_page() else { return };
         page.copy_from_slice(whole);
         // Making room may have evicted this line itself.
-        match self.lines.get_mut(&piece.row) {
+        match self.lines.get_mut(&part.row) {
             Some(line) => {
                 line.pages.push((role, page));
                 self.held += 1;
@@ -356,7 +356,7 @@ fn rows_of(rows: Range<Row>) -> impl Iterator<Item = Row> {
 }
 
 /// The part of a chunk's range that lies in one row.
-struct Piece {
+struct PagePart {
     row: Row,
     /// Its range in the row's page.
     within: Range<usize>,
@@ -364,12 +364,12 @@ struct Piece {
     part: Range<usize>,
 }
 
-fn pieces(base: Row, at: u32, bytes: usize) -> impl Iterator<Item = Piece> {
+fn page_parts(base: Row, at: u32, bytes: usize) -> impl Iterator<Item = PagePart> {
     let (start, end) = (at as usize, at as usize + bytes);
     (start / PAGE_BYTES..end.div_ceil(PAGE_BYTES)).map(move |page| {
         let first = start.max(page * PAGE_BYTES);
         let last = end.min((page + 1) * PAGE_BYTES);
-        Piece {
+        PagePart {
             row: Row(base.0 + page as u64),
             within: first - page * PAGE_BYTES..last - page * PAGE_BYTES,
             part: first - start..last - start,

@@ -15,13 +15,13 @@ struct Write {
     data: u16,
     /// In units of 512 bytes, as on members.
     within: Range<u32>,
-    outcome: Outcome,
+    ending: Ending,
     /// Whether old contents of the other chunk are read as well.
     reads_other: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Outcome {
+enum Ending {
     Done,
     /// Q's member is missing: Q is neither written nor cached.
     DoneWithoutQ,
@@ -38,18 +38,18 @@ fn writes() -> impl Strategy<Value = Vec<Write>> {
         (0..CHUNK_ROWS as u32).prop_map(move |row| row * 8..units),
         (0..units, 1..units).prop_map(move |(start, length)| start..(start + length).min(units)),
     ];
-    let outcome = prop_oneof![
-        8 => Just(Outcome::Done),
-        2 => Just(Outcome::DoneWithoutQ),
-        1 => Just(Outcome::Abandoned),
-        1 => Just(Outcome::Cleared),
+    let ending = prop_oneof![
+        8 => Just(Ending::Done),
+        2 => Just(Ending::DoneWithoutQ),
+        1 => Just(Ending::Abandoned),
+        1 => Just(Ending::Cleared),
     ];
-    let write = (0..STRIPES, 0..2_u16, within, outcome, any::<bool>());
-    let write = write.prop_map(|(stripe, data, within, outcome, reads_other)| Write {
+    let write = (0..STRIPES, 0..2_u16, within, ending, any::<bool>());
+    let write = write.prop_map(|(stripe, data, within, ending, reads_other)| Write {
         stripe,
         data,
         within: within.start * 512..within.end * 512,
-        outcome,
+        ending,
         reads_other,
     });
     prop::collection::vec(write, 1..120)
@@ -105,7 +105,7 @@ proptest! {
         let mut cache = StripeCache::new(pages * PAGE_BYTES);
         let mut members = Members::new();
         for write in writes {
-            let Write { stripe, data, within, outcome, reads_other } = write;
+            let Write { stripe, data, within, ending, reads_other } = write;
             let transfer = |role| Transfer { role, within: within.clone() };
             let mut changes = vec![transfer(Role::Data(data)), transfer(Role::P), transfer(Role::Q)];
             let mut known: Vec<(Transfer, Vec<u8>)> = Vec::new();
@@ -113,13 +113,13 @@ proptest! {
                 let other = transfer(Role::Data(1 - data));
                 known.push((other.clone(), members.contents(stripe, &other)));
             }
-            cache.invalidate(base(stripe), changes.iter().take(if outcome == Outcome::DoneWithoutQ { 2 } else { 3 }));
+            cache.invalidate(base(stripe), changes.iter().take(if ending == Ending::DoneWithoutQ { 2 } else { 3 }));
             changes.iter().for_each(|change| members.change(stripe, change));
-            match outcome {
-                Outcome::Abandoned => changes.clear(),
-                Outcome::Cleared => cache.clear(),
-                Outcome::Done => {}
-                Outcome::DoneWithoutQ => drop(changes.pop()),
+            match ending {
+                Ending::Abandoned => changes.clear(),
+                Ending::Cleared => cache.clear(),
+                Ending::Done => {}
+                Ending::DoneWithoutQ => drop(changes.pop()),
             }
             known.extend(changes.iter().map(|change| (change.clone(), members.contents(stripe, change))));
             let before = if within.start == 0 { base(stripe).0.checked_sub(1).map(Row) } else { None };
