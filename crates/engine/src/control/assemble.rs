@@ -24,8 +24,8 @@ use crate::device::checksums::Verify;
 use crate::device::timeout::Surroundings;
 use crate::device::{Device, DeviceState};
 use crate::metadata::Metadata;
-use crate::metadata::bitmap::load::{Circumstances, load, load_file};
-use crate::metadata::bitmap::{BitmapPolicy, Intent};
+use crate::metadata::bitmap::load::{LoadContext, load, load_file};
+use crate::metadata::bitmap::{BitmapPolicy, IntentBitmap};
 use crate::metadata::superblocks::{ROUNDS_TO_EJECT, ROUNDS_TO_EJECT_ABSENT, Record, SharedFields};
 use crate::plan::planner::DATA_CHUNKS_MAX;
 use crate::seam::clock::Clock;
@@ -178,7 +178,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             };
             let is_forced = !rescue.taken.is_empty();
             let circumstances =
-                Circumstances { freshest: &freshest, covered_bytes, agreed, is_forced, policy: options.bitmap };
+                LoadContext { freshest: &freshest, covered_bytes, agreed, is_forced, policy: options.bitmap };
             match bitmap {
                 Some(file) => Some(load_file(&circumstances, file, &pool).await?),
                 None => load(&circumstances, &slots, &spares, &pool).await?,
@@ -828,7 +828,7 @@ fn agreed_below(geometry: &Geometry, resync: Resync, block_bytes: u64) -> u64 {
 
 /// The component's byte from which on a write may have been under way when the array stopped, so that a successor may
 /// not hold what its member does: only a recovery compares them. `None` after a clean stop.
-fn doubtful_from<M: Member>(geometry: &Geometry, resync: Resync, intent: Option<&Intent<M>>) -> Option<u64> {
+fn doubtful_from<M: Member>(geometry: &Geometry, resync: Resync, intent: Option<&IntentBitmap<M>>) -> Option<u64> {
     let Resync::From(sectors) = resync else { return None };
     if geometry.level() == Level::Raid10 {
         return Some(0); // its positions, and its bits, are the array's

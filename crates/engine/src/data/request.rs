@@ -108,7 +108,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         write: impl Future<Output = Result<(), ArrayError>>,
     ) -> Result<(), ArrayError> {
         self.core.check_not_failed()?;
-        let _intended = self.authority.mark_write(range).await?;
+        let _mark = self.authority.mark_write(range).await?;
         write.await?;
         self.authority.record_departed().await
     }

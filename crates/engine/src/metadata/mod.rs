@@ -8,7 +8,7 @@ pub(crate) mod superblocks;
 use crate::base::notify::Signal;
 use crate::base::range_lock::RangeLocks;
 use crate::core::Core;
-use crate::metadata::bitmap::Intent;
+use crate::metadata::bitmap::IntentBitmap;
 use crate::metadata::superblocks::Record;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
@@ -23,13 +23,13 @@ pub(crate) struct Metadata<M: Member, C: Clock> {
     /// Raised when the array is marked dirty.
     pub(crate) marked_dirty: Signal,
     /// The write-intent bitmap, when the array has one.
-    pub(crate) intent: RefCell<Option<Rc<Intent<M>>>>,
+    pub(crate) intent: RefCell<Option<Rc<IntentBitmap<M>>>>,
     /// Held while superblocks or bitmaps are written.
     pub(crate) lock: RangeLocks,
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
-    pub(crate) fn new(core: Rc<Core<M, C>>, record: Record, intent: Option<Intent<M>>) -> Self {
+    pub(crate) fn new(core: Rc<Core<M, C>>, record: Record, intent: Option<IntentBitmap<M>>) -> Self {
         let intent = RefCell::new(intent.map(Rc::new));
         let record = RefCell::new(record);
         Self { core, record, marked_dirty: Signal::default(), intent, lock: RangeLocks::default() }

@@ -12,7 +12,7 @@ use crate::base::join::join_all;
 use crate::core::authority::Authority;
 use crate::device::{Device, DeviceState, Failures};
 use crate::metadata::Metadata;
-use crate::metadata::bitmap::Intended;
+use crate::metadata::bitmap::WriteMark;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::{Member, MemberError, MemberErrorKind};
@@ -150,7 +150,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.core.roster.slots.borrow().iter().flatten().for_each(|device| device.is_forced.set(false));
         self.record.borrow_mut().resync = Resync::Clean;
         if let Some(intent) = self.intent() {
-            intent.forget_found();
+            intent.clear_needed();
         }
         self.publish().await
     }
@@ -353,7 +353,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             return Ok(failures);
         }
         let events = self.record.borrow().events + u64::from(!mutant!("events-not-bumped"));
-        let failures = Self::without_room(self.write_bitmap_header(events).await)?;
+        let failures = Self::refuse_without_room(self.write_bitmap_header(events).await)?;
         if !failures.is_empty() {
             return Ok(failures);
         }
@@ -527,7 +527,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Separates failures for want of room from others. If a member only lacks room for the bitmap, the request fails
     /// and can be tried again; no member is ejected.
-    pub(crate) fn without_room(failures: Failures<M>) -> Result<Failures<M>, ArrayError> {
+    pub(crate) fn refuse_without_room(failures: Failures<M>) -> Result<Failures<M>, ArrayError> {
         match &failures[..] {
             [(device, error), ..] if failures.iter().all(|(_, error)| error.kind == MemberErrorKind::NoSpace) => {
                 let reason = format!("{}: no room for the bitmap: {error}", device.name);
@@ -551,9 +551,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 }
 
 impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
-    type Mark = Intended<M>;
+    type Mark = WriteMark<M>;
 
-    async fn mark_write(&self, range: &Range<u64>) -> Result<Intended<M>, ArrayError> {
+    async fn mark_write(&self, range: &Range<u64>) -> Result<WriteMark<M>, ArrayError> {
         Self::mark_write(self, range).await
     }
 

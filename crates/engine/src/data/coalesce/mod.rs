@@ -529,7 +529,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             true => ArrayError::new(ArrayErrorKind::Io, error.reason),
             false => error,
         };
-        let _intended = self.authority.mark_write(&patches.range()).await.map_err(lost)?;
+        let _mark = self.authority.mark_write(&patches.range()).await.map_err(lost)?;
         match is_full {
             // Boxed: it holds a lot, and the futures of small writes would have to hold it as well.
             true => Box::pin(self.write_full_stripes(parity, stripes, patches.patches())).await?,

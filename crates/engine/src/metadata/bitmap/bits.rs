@@ -127,7 +127,7 @@ impl Bits {
     }
 
     /// The chunks that disagreed at assembly agree now.
-    pub(super) fn forget_needed(&mut self) {
+    pub(super) fn clear_needed(&mut self) {
         self.needed = Vec::new();
     }
 

@@ -12,7 +12,7 @@
 
 use crate::device::Device;
 use crate::metadata::Metadata;
-use crate::metadata::bitmap::{BitmapPolicy, Flush, Home, Intent};
+use crate::metadata::bitmap::{BitmapPolicy, Flush, Home, IntentBitmap};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::{Candidate, Member};
@@ -82,12 +82,12 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     /// As [`crate::Array::remove_bitmap`]. The caller holds the metadata lock.
     pub(crate) async fn drop_bitmap(&self) -> Result<(), Refusal> {
         let Some(intent) = self.intent() else { return Ok(()) };
-        self.disown_file(&intent).await;
+        self.mark_file_stale(&intent).await;
         intent.retired.set(true);
         for device in self.core.devices() {
             device.superblock.borrow_mut().bitmap = None;
         }
-        self.forget_returns();
+        self.cancel_recovery_by_bitmap();
         self.publish_change().await?;
         self.intent.take();
         Ok(())
@@ -164,7 +164,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.flush_devices().await.map_err(ArrayError::refusal)?;
         let _lock = self.lock.exclusive(0..1).await;
         let superblock = self.check_bitmap_can_be_added()?;
-        self.forget_returns(); // they relied on a bitmap whose file failed
+        self.cancel_recovery_by_bitmap(); // they relied on a bitmap whose file failed
         let covers = self.bitmap_covers(&superblock);
         let doubtful = if self.core.health.agreed.get() { 0..0 } else { 0..covers.bytes() };
         self.put_bitmap(home, BitmapSuper::new(superblock.set_uuid, covers, chunk_bytes, 0), policy, doubtful).await
@@ -195,7 +195,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         image[..SUPER_BYTES].copy_from_slice(&header.encode());
         let is_agreed = doubtful.is_empty();
         set_range(&mut image[SUPER_BYTES..], header.bits_of(doubtful));
-        let intent = Rc::new(Intent::new(home, header, image, true, is_agreed, policy));
+        let intent = Rc::new(IntentBitmap::new(home, header, image, true, is_agreed, policy));
         self.watch_file(&intent);
         self.intent.replace(Some(intent.clone()));
         let failures = {
@@ -216,7 +216,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     /// Marks a bitmap file as out of date. If the file cannot be written, the superblocks' events move past it.
-    async fn disown_file(&self, intent: &Intent<M>) {
+    async fn mark_file_stale(&self, intent: &IntentBitmap<M>) {
         if intent.is_on_members() {
             return;
         }
@@ -230,7 +230,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     /// Cancels recovery by bitmap: members that returned may lack more than the bitmap says from now on.
-    fn forget_returns(&self) {
+    fn cancel_recovery_by_bitmap(&self) {
         for device in self.core.devices() {
             device.superblock.borrow_mut().recovery_from_bitmap &= mutant!("returns-not-forgotten");
         }

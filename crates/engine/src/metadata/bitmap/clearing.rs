@@ -10,7 +10,7 @@
 //! (`bitmap_daemon_work` in `drivers/md/md-bitmap.c`).
 
 use crate::metadata::Metadata;
-use crate::metadata::bitmap::{Flush, Intent};
+use crate::metadata::bitmap::{Flush, IntentBitmap};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
@@ -43,7 +43,7 @@ const REST: Duration = Duration::from_millis(10);
 /// How often an array without a bitmap checks whether it has one by now.
 pub(crate) const WITHOUT_BITMAP: Duration = Duration::from_secs(5);
 
-impl<M> Intent<M> {
+impl<M> IntentBitmap<M> {
     /// Counts a write that has ended.
     pub(super) fn earn(&self, bytes: u64) {
         self.written.set(self.written.get() + 1 + bytes / UNIT_BYTES);
@@ -106,14 +106,14 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
     }
 
-    async fn clear(&self, intent: &Intent<M>, periods: usize, most: u64, flush: Flush) -> Result<(), ArrayError> {
+    async fn clear(&self, intent: &IntentBitmap<M>, periods: usize, most: u64, flush: Flush) -> Result<(), ArrayError> {
         self.core.check_not_failed()?;
-        let is_kept = intent.vouched.get() && !intent.retired.get();
-        if !self.may_clear() || !is_kept || !intent.bits.borrow().has_idle(periods) {
+        let is_written = intent.is_valid.get() && !intent.retired.get();
+        if !self.may_clear() || !is_written || !intent.bits.borrow().has_idle(periods) {
             return Ok(());
         }
-        if !self.are_others_shut_out(intent) {
-            self.shut_others_out(intent).await?;
+        if !self.are_absent_shut_out(intent) {
+            self.shut_out_absent(intent).await?;
             if !self.may_clear() || intent.retired.get() {
                 return Ok(());
             }
@@ -124,17 +124,17 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             let pages = bits.clear_idle(periods, most);
             bits.round(pages)
         };
-        let failures = Self::without_room(self.write_pages(intent, &round, flush).await)?;
+        let failures = Self::refuse_without_room(self.write_pages(intent, &round, flush).await)?;
         self.eject(failures).await
     }
 
     /// An ejected member is at least two events behind: [`crate::metadata::superblocks`].
-    fn are_others_shut_out(&self, intent: &Intent<M>) -> bool {
+    fn are_absent_shut_out(&self, intent: &IntentBitmap<M>) -> bool {
         mutant!("absent-not-shut-out")
             || intent.cleared_everywhere.get().saturating_add(1) >= self.record.borrow().events
     }
 
-    async fn shut_others_out(&self, intent: &Intent<M>) -> Result<(), ArrayError> {
+    async fn shut_out_absent(&self, intent: &IntentBitmap<M>) -> Result<(), ArrayError> {
         let events = self.record.borrow().events;
         let round = {
             let mut bits = intent.bits.borrow_mut();
@@ -146,6 +146,6 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if failures.is_empty() {
             intent.cleared_everywhere.set(events);
         }
-        self.eject(Self::without_room(failures)?).await
+        self.eject(Self::refuse_without_room(failures)?).await
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::base::buffer::Pool;
 use crate::device::Device;
-use crate::metadata::bitmap::{BitmapPolicy, Home, Intent};
+use crate::metadata::bitmap::{BitmapPolicy, Home, IntentBitmap};
 use crate::seam::bytes::read_bytes;
 use crate::seam::error::Refusal;
 use crate::seam::member::{Candidate, Member};
@@ -16,7 +16,7 @@ use format::units::MemberByte;
 use std::rc::Rc;
 
 /// What assembly knows about the array when it reads the bitmap.
-pub(crate) struct Circumstances<'a> {
+pub(crate) struct LoadContext<'a> {
     /// The newest superblock, which decides.
     pub(crate) freshest: &'a Superblock,
     /// Bytes that the bitmap must cover.
@@ -28,7 +28,7 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) policy: BitmapPolicy,
 }
 
-impl Circumstances<'_> {
+impl LoadContext<'_> {
     fn check(&self, name: &str, header: &BitmapSuper) -> Result<(), Refusal> {
         if header.sync_size.bytes() < self.covered_bytes {
             let reason = format!("covers {} bytes of {}", header.sync_size.bytes(), self.covered_bytes);
@@ -43,12 +43,12 @@ impl Circumstances<'_> {
 /// # Errors
 /// When one cannot be read or is not of this array.
 pub(crate) async fn load<M: Member>(
-    circumstances: &Circumstances<'_>,
+    context: &LoadContext<'_>,
     slots: &[Option<Rc<Device<M>>>],
     spares: &[Rc<Device<M>>],
     pool: &Pool,
-) -> Result<Option<Intent<M>>, Refusal> {
-    let freshest = circumstances.freshest;
+) -> Result<Option<IntentBitmap<M>>, Refusal> {
+    let freshest = context.freshest;
     slots.iter().flatten().try_for_each(|device| follow(freshest, device, Standing::Member))?;
     spares.iter().try_for_each(|device| follow(freshest, device, Standing::Spare))?;
     let mut united: Option<United> = None;
@@ -58,13 +58,13 @@ pub(crate) async fn load<M: Member>(
         let Some((header, image)) = read_bitmap(&device.name, &device.member, &superblock, pool).await? else {
             continue;
         };
-        circumstances.check(&device.name, &header)?;
+        context.check(&device.name, &header)?;
         match &mut united {
             None => united = Some(United::new(header, image, freshest.events)),
             Some(united) => united.add(&device.name, &header, &image, freshest.events)?,
         }
     }
-    Ok(united.map(|united| united.into_intent(Home::Members, circumstances)))
+    Ok(united.map(|united| united.into_intent(Home::Members, context)))
 }
 
 /// Whether a device's superblock counts among those that establish the array's events.
@@ -98,11 +98,11 @@ fn follow<M: Member>(freshest: &Superblock, device: &Device<M>, standing: Standi
 /// # Errors
 /// When it cannot be read or is not of this array, or the array has another.
 pub(crate) async fn load_file<M: Member>(
-    circumstances: &Circumstances<'_>,
+    context: &LoadContext<'_>,
     file: Candidate<M>,
     pool: &Pool,
-) -> Result<Intent<M>, Refusal> {
-    let freshest = circumstances.freshest;
+) -> Result<IntentBitmap<M>, Refusal> {
+    let freshest = context.freshest;
     if freshest.bitmap.is_some() {
         return Err(Refusal::new("the array has a bitmap on its members")
             .of(&file.name)
@@ -112,8 +112,8 @@ pub(crate) async fn load_file<M: Member>(
     let room = file.member.limits().bytes;
     let (header, image) =
         read_bitmap_at(&file.name, &file.member, MemberByte(0), room, &freshest.set_uuid, pool).await?;
-    circumstances.check(&file.name, &header)?;
-    Ok(United::new(header, image, freshest.events).into_intent(Home::File(file.into()), circumstances))
+    context.check(&file.name, &header)?;
+    Ok(United::new(header, image, freshest.events).into_intent(Home::File(file.into()), context))
 }
 /// The bitmaps of several members, united.
 
@@ -149,10 +149,10 @@ impl United {
         Ok(())
     }
 
-    fn into_intent<M>(self, home: Home<M>, circumstances: &Circumstances<'_>) -> Intent<M> {
+    fn into_intent<M>(self, home: Home<M>, context: &LoadContext<'_>) -> IntentBitmap<M> {
         let Self { header, image, trusted, cleared_everywhere } = self;
-        let trusted = trusted && !circumstances.is_forced;
-        let intent = Intent::new(home, header, image, trusted, circumstances.agreed, circumstances.policy);
+        let trusted = trusted && !context.is_forced;
+        let intent = IntentBitmap::new(home, header, image, trusted, context.agreed, context.policy);
         intent.cleared_everywhere.set(cleared_everywhere);
         intent
     }

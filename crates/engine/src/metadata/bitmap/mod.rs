@@ -96,21 +96,21 @@ enum Home<M> {
 }
 
 /// The write-intent bitmap of an array.
-pub(crate) struct Intent<M> {
+pub(crate) struct IntentBitmap<M> {
     bits: RefCell<Bits>,
     home: Home<M>,
     /// The bitmap failed or is being removed: nothing more is written to it.
     retired: Cell<bool>,
     policy: BitmapPolicy,
     /// Whether the header on the members declares their bits valid.
-    vouched: Cell<bool>,
+    is_valid: Cell<bool>,
     /// The oldest `events_cleared` on any member.
     cleared_everywhere: Cell<u64>,
     /// The worth of the writes since the last period, in the units of [`clearing`].
     written: Cell<u64>,
 }
 
-impl<M> Intent<M> {
+impl<M> IntentBitmap<M> {
     /// `image` is the superblock and bits, the members' bits united. `trusted` tells whether they are as new as the
     /// superblocks. `agreed` tells whether none of them needs a resync.
     fn new(
@@ -131,7 +131,7 @@ impl<M> Intent<M> {
             home,
             retired: Cell::new(false),
             policy,
-            vouched: Cell::new(trusted),
+            is_valid: Cell::new(trusted),
             cleared_everywhere: Cell::new(cleared),
             written: Cell::new(0),
         }
@@ -160,8 +160,8 @@ impl<M> Intent<M> {
     }
 
     /// The chunks that were named at assembly have been resynced.
-    pub(crate) fn forget_found(&self) {
-        self.bits.borrow_mut().forget_needed();
+    pub(crate) fn clear_needed(&self) {
+        self.bits.borrow_mut().clear_needed();
     }
 
     /// The bitmap's present state.
@@ -182,19 +182,19 @@ impl<M> Intent<M> {
 }
 
 /// A write that the bitmap knows of. Its bits stay set while this lives.
-pub(crate) struct Intended<M> {
-    intent: Option<Rc<Intent<M>>>,
+pub(crate) struct WriteMark<M> {
+    intent: Option<Rc<IntentBitmap<M>>>,
     bits: Range<u64>,
     bytes: u64,
 }
 
-impl<M> Intended<M> {
+impl<M> WriteMark<M> {
     fn is_stable(&self) -> bool {
         self.intent.as_ref().is_none_or(|intent| intent.bits.borrow().are_stable(self.bits.clone()))
     }
 }
 
-impl<M> Drop for Intended<M> {
+impl<M> Drop for WriteMark<M> {
     fn drop(&mut self) {
         if let Some(intent) = &self.intent {
             intent.bits.borrow_mut().end(self.bits.clone());
@@ -241,53 +241,53 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Marks the array dirty and sets the bits of `range`, before data is written there. Both are then on stable
     /// storage on every member. The caller holds the result until every member has the data.
-    pub(crate) async fn mark_write(&self, range: &Range<u64>) -> Result<Intended<M>, ArrayError> {
+    pub(crate) async fn mark_write(&self, range: &Range<u64>) -> Result<WriteMark<M>, ArrayError> {
         // Recorded first, so that the round that marks the array dirty writes the bits as well.
-        let intended = self.note(range);
+        let mark = self.note(range);
         self.mark_dirty().await?;
         if !mutant!("intent-after-data") {
-            self.record_intent(&intended).await?;
+            self.record_intent(&mark).await?;
         }
-        Ok(intended)
+        Ok(mark)
     }
 
     /// Sets the bits of a write in memory.
-    fn note(&self, range: &Range<u64>) -> Intended<M> {
+    fn note(&self, range: &Range<u64>) -> WriteMark<M> {
         let intent = self.intent();
         let bits = intent.as_ref().map_or(0..0, |intent| intent.bits.borrow_mut().begin(self.covered(range)));
-        Intended { intent, bits, bytes: range.end - range.start }
+        WriteMark { intent, bits, bytes: range.end - range.start }
     }
 
     /// Sets the bits of a long write in memory, for a range of what the bitmap covers. The first step of
     /// [`Metadata::mark_write`].
-    pub(crate) fn note_covered(&self, covered: Range<u64>) -> Intended<M> {
+    pub(crate) fn note_covered(&self, covered: Range<u64>) -> WriteMark<M> {
         let intent = self.intent();
         let bits = intent.as_ref().map_or(0..0, |intent| intent.bits.borrow_mut().begin(covered));
-        Intended { intent, bits, bytes: 0 }
+        WriteMark { intent, bits, bytes: 0 }
     }
 
     /// Returns when the bits are on stable storage on every member.
-    async fn record_intent(&self, intended: &Intended<M>) -> Result<(), ArrayError> {
-        if intended.is_stable() { Ok(()) } else { Box::pin(self.record_intent_now(intended)).await }
+    async fn record_intent(&self, mark: &WriteMark<M>) -> Result<(), ArrayError> {
+        if mark.is_stable() { Ok(()) } else { Box::pin(self.record_intent_now(mark)).await }
     }
 
-    async fn record_intent_now(&self, intended: &Intended<M>) -> Result<(), ArrayError> {
+    async fn record_intent_now(&self, mark: &WriteMark<M>) -> Result<(), ArrayError> {
         let _lock = self.lock.exclusive(0..1).await;
         // An earlier round may have written the bits already. A round that fails leaves fewer members for the next.
-        while let Some(intent) = intended.intent.as_deref().filter(|_| !intended.is_stable()) {
+        while let Some(intent) = mark.intent.as_deref().filter(|_| !mark.is_stable()) {
             if intent.retired.get() {
                 break;
             }
             self.core.check_not_failed()?;
             let round = intent.bits.borrow_mut().take_round(None);
-            let failures = Self::without_room(self.write_round_of_bits(intent, round).await)?;
+            let failures = Self::refuse_without_room(self.write_round_of_bits(intent, round).await)?;
             self.eject(failures).await?;
         }
         Ok(())
     }
 
     /// Writes pages and makes their bits stable. The caller holds the metadata lock.
-    async fn write_round_of_bits(&self, intent: &Intent<M>, round: Round) -> Failures<M> {
+    async fn write_round_of_bits(&self, intent: &IntentBitmap<M>, round: Round) -> Failures<M> {
         let failures = self.write_pages(intent, &round, Flush::Yes).await;
         let mut bits = intent.bits.borrow_mut();
         if failures.is_empty() {
@@ -302,7 +302,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     /// that wait. The caller holds the metadata lock.
     pub(crate) async fn write_bitmap_header(&self, events: u64) -> Failures<M> {
         let Some(intent) = self.intent().filter(|intent| !intent.retired.get()) else { return Vec::new() };
-        if !intent.vouched.get() {
+        if !intent.is_valid.get() {
             // The bits first: a header that declares them valid must not be there before them.
             let round = intent.bits.borrow_mut().take_round(None);
             let failures = self.write_round_of_bits(&intent, round).await;
@@ -320,14 +320,14 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         };
         let failures = self.write_round_of_bits(&intent, round).await;
         if failures.is_empty() {
-            intent.vouched.set(true);
+            intent.is_valid.set(true);
             intent.cleared_everywhere.set(intent.bits.borrow().header.events_cleared);
         }
         failures
     }
 
     /// Registers the bitmap file, if there is one, with the array's observer.
-    pub(crate) fn watch_file(&self, intent: &Intent<M>) {
+    pub(crate) fn watch_file(&self, intent: &IntentBitmap<M>) {
         if let Home::File(File { name, member }) = &intent.home {
             self.core.watch(name, member);
         }
@@ -343,7 +343,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         write_to(device, writes, Flush::Yes).await
     }
 
-    fn cut<'a>(&'a self, intent: &'a Intent<M>, round: &'a Round) -> Cut<'a> {
+    fn cut<'a>(&'a self, intent: &'a IntentBitmap<M>, round: &'a Round) -> Cut<'a> {
         Cut {
             bits: intent.bits.borrow(),
             round,
@@ -355,7 +355,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 
     /// Goes on without a bitmap. The file that failed may already hold the events of the next round, so two rounds
     /// are owed.
-    fn retire(&self, intent: &Intent<M>) {
+    fn retire(&self, intent: &IntentBitmap<M>) {
         intent.retired.set(true);
         self.intent.take();
         let mut record = self.record.borrow_mut();
@@ -363,7 +363,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 
     /// One write for each page and member, all at once.
-    async fn write_pages(&self, intent: &Intent<M>, round: &Round, flush: Flush) -> Failures<M> {
+    async fn write_pages(&self, intent: &IntentBitmap<M>, round: &Round, flush: Flush) -> Failures<M> {
         if round.is_empty() {
             return Vec::new();
         }
@@ -446,7 +446,7 @@ impl Cut<'_> {
 
 impl<M: Member, C: Clock> Metadata<M, C> {
     /// The write-intent bitmap, when the array has one.
-    pub(crate) fn intent(&self) -> Option<Rc<Intent<M>>> {
+    pub(crate) fn intent(&self) -> Option<Rc<IntentBitmap<M>>> {
         self.intent.borrow().clone()
     }
 }
