@@ -120,7 +120,10 @@ impl StripeWrite {
     /// Whether its data could not be written. Known only for stripe writes that were answered. Data that members had no
     /// room for is owed, and can be read.
     pub(super) fn has_failed(&self) -> bool {
-        let failed = |write: &StripeWrite| matches!(&*write.outcome.borrow(), Some(Err(error)) if error.kind != ArrayErrorKind::NoSpace);
+        let failed = |write: &StripeWrite| {
+            let outcome = write.outcome.borrow();
+            matches!(&*outcome, Some(Err(error)) if error.kind != ArrayErrorKind::NoSpace)
+        };
         self.carrier.borrow().as_ref().map_or_else(|| failed(self), |carrier| failed(carrier))
     }
 
@@ -155,7 +158,7 @@ impl StripeWrite {
         .await;
     }
 
-    /// Takes over the callers of `other`, whose data this stripe write writes.
+    /// Takes over the callers of `other`, whose data this one writes.
     pub(super) fn carry(self: &Rc<Self>, other: &StripeWrite) {
         other.phase.set(Phase::Started);
         other.work.take();

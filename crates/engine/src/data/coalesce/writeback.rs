@@ -1,8 +1,8 @@
 //! Writeback: writes are answered from memory, as by a disk with a volatile cache.
 //!
 //! While [`crate::Array::write_back`] runs, an ordinary write is answered as soon as its data is in stripe writes.
-//! The array *keeps* these stripe writes until the members have the data. So a stream with one request at a time
-//! becomes full stripes as well.
+//! These stripe writes are *dirty* until the members have the data; the array waits for them in place of the callers.
+//! So a stream with one request at a time becomes full stripes as well.
 //!
 //! Invariants:
 //!
@@ -105,7 +105,7 @@ impl Coalescer {
             || self.dirty.writes.borrow().iter().any(|(write, _)| has_failed(write))
     }
 
-    /// The stripe writes that keep data of a range which the members may not have, and where. The ranges are whole
+    /// The dirty stripe writes with data of a range, and where that data is. The ranges are whole
     /// blocks: a write that joins a stripe write later must not be seen in a part of a block.
     fn dirty_writes_in(&self, at: u64, bytes: u64, block_bytes: u64) -> Vec<(Rc<StripeWrite>, Vec<Range<u64>>)> {
         let writes = self.dirty.writes.borrow();
@@ -144,7 +144,7 @@ impl Coalescer {
         answer
     }
 
-    /// Stops keeping a stripe write.
+    /// Removes a stripe write from the dirty set.
     fn release(&self, write: &Rc<StripeWrite>) {
         self.dirty.count(0, write.patches.borrow().bytes());
         self.dirty.writes.borrow_mut().retain(|(other, _)| !Rc::ptr_eq(other, write));
