@@ -170,7 +170,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let was_away = device.is_away.replace(is_away) | device.is_silent.get();
         if !is_away {
             if device.is_silent.replace(false) {
-                self.core.report_change(device, self.core.slot_of_member(device), ChangeKind::Answers, None);
+                self.core.report_change(device, self.core.slot_of_device(device), ChangeKind::Answers, None);
             }
             self.core.update_whole();
         }

@@ -99,11 +99,8 @@ impl<M: Member, C: Clock> Core<M, C> {
         self.successors().into_iter().filter_map(failed).collect()
     }
 
-    pub(crate) fn slot_of_device(&self, device: &Rc<Device<M>>) -> Option<Slot> {
-        self.slot_of_member(device)
-    }
-
-    pub(crate) fn slot_of_member(&self, device: &Device<M>) -> Option<Slot> {
+    /// The slot that a device is in.
+    pub(crate) fn slot_of_device(&self, device: &Device<M>) -> Option<Slot> {
         let slots = self.roster.slots.borrow();
         let is_it = |seated: &Rc<Device<M>>| std::ptr::eq(&**seated, device);
         let position = slots.iter().position(|seated| seated.as_ref().is_some_and(is_it));

@@ -315,8 +315,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.core.to_the_end(self.write_rounds()).await
     }
 
-    /// Writes rounds until none is owed. If a member has no room for the bitmap, neither the bitmap nor the
-    /// superblocks are written, and the rounds stay owed.
+    /// Writes rounds until none is pending. If a member has no room for the bitmap, neither the bitmap nor the
+    /// superblocks are written, and the rounds stay pending.
     async fn write_rounds(&self) -> Result<(), ArrayError> {
         {
             let mut record = self.record.borrow_mut();
