@@ -111,20 +111,20 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
         // This flush covers data that an earlier user left unflushed. Members that are absent now do not get that
         // data.
-        let is_absent_pending = || {
+        let absent_pending = || {
             let record = self.record.borrow();
             record.rounds_pending > 0 && record.resync != Resync::Clean
         };
         if self.record.borrow().dirty {
             return self.mark_dirty().await;
         }
-        if !self.core.is_redundant() || !is_absent_pending() || mutant!("flush-without-absent") {
+        if !self.core.is_redundant() || !absent_pending() || mutant!("flush-without-absent") {
             return Ok(());
         }
         Box::pin(async {
             let _lock = self.lock.exclusive(0..1).await;
             self.core.check_not_failed()?;
-            if is_absent_pending() { self.publish().await } else { Ok(()) }
+            if absent_pending() { self.publish().await } else { Ok(()) }
         })
         .await
     }
@@ -297,13 +297,13 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if mutant!("unknown-not-left-behind") {
             return Ok(());
         }
-        let owed = {
+        let pending = {
             let mut record = self.record.borrow_mut();
             let least = record.events_found + u64::from(ROUNDS_TO_EJECT_ABSENT - 1);
             record.rounds_pending = record.rounds_pending.max(least.saturating_sub(record.events) as u32);
             record.rounds_pending
         };
-        if owed > 0 { self.publish().await } else { Ok(()) }
+        if pending > 0 { self.publish().await } else { Ok(()) }
     }
 
     /// Writes the record to every remaining device, with new events. A device that fails this is ejected, and another

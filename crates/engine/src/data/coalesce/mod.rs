@@ -241,7 +241,7 @@ impl Coalescer {
     /// joined, the lock is not granted, or more can come.
     fn start_alone(&self, write: &Rc<StripeWrite>, stripe_bytes: u64) -> Option<WriteBatch> {
         let is_held = write.lock.borrow().as_ref().is_some_and(Asked::is_granted);
-        (is_held && !self.is_waited_for(write) && !write.has_work()).then(|| self.start(write, stripe_bytes))
+        (is_held && !self.is_waited_for(write) && !write.has_task()).then(|| self.start(write, stripe_bytes))
     }
 
     /// Removes a caller. Returns true if it was the last; then the data is dropped.
@@ -297,7 +297,7 @@ impl<'a> Answer<'a> {
 
     /// The one stripe write that waits for this request only and has no task yet.
     fn only_caller(&self) -> Option<Rc<StripeWrite>> {
-        self.writes.first().filter(|write| !write.has_work()).cloned()
+        self.writes.first().filter(|write| !write.has_task()).cloned()
     }
 }
 
@@ -350,7 +350,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         if let Some(write) = answer.only_caller() {
             // The fast path of most small writes. If no other write has joined after this turn, the caller carries
             // out the write itself, and nothing is shared.
-            let_others_go_first().await;
+            yield_now().await;
             if let Some(batch) = self.coalescer.start_alone(&write, parity.stripe_bytes()) {
                 answer.writes.clear();
                 return self.write_batch(parity, batch).await;
@@ -423,8 +423,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// array, for ever.
     fn share(self: &Rc<Self>, write: &Rc<StripeWrite>) {
         let is_waiting = matches!(write.phase.get(), Phase::Open | Phase::Closed);
-        if (is_waiting || mutant!("done-and-given-work")) && !write.has_work() {
-            write.set_work(carry_out(self.clone(), write.clone()));
+        if (is_waiting || mutant!("done-and-given-work")) && !write.has_task() {
+            write.set_task(carry_out(self.clone(), write.clone()));
         }
     }
 }
@@ -439,10 +439,10 @@ fn front_bytes(rest: &Patch, stripe_bytes: u64) -> u64 {
 }
 
 /// Lets all other tasks that are ready run first.
-pub(super) async fn let_others_go_first() {
-    let mut have_gone = false;
+pub(super) async fn yield_now() {
+    let mut has_yielded = false;
     poll_fn(|context| {
-        if std::mem::replace(&mut have_gone, true) {
+        if std::mem::replace(&mut has_yielded, true) {
             return Poll::Ready(());
         }
         context.waker().wake_by_ref();
@@ -460,7 +460,7 @@ async fn carry_out<M: Member, C: Clock, A: Authority<M>>(
         unreachable!("only levels with parity coalesce writes")
     };
     let _writing = data.core.writers.begin();
-    let_others_go_first().await;
+    yield_now().await;
     write.locked().await;
     data.wait_for_company(&write).await;
     let batch = data.coalescer.start(&write, parity.stripe_bytes());

@@ -56,7 +56,7 @@ pub(super) struct StripeWrite {
     pub(super) lock: RefCell<Option<Asked>>,
     /// Wakes the task, which waits until the stripe write is closed.
     closing: RefCell<Option<Waker>>,
-    work: RefCell<Option<Pin<Box<dyn Future<Output = WriteResult>>>>>,
+    task: RefCell<Option<Pin<Box<dyn Future<Output = WriteResult>>>>>,
     callers: RefCell<SmallVec<[Caller; 1]>>,
     /// The request that polls the task.
     driver: Cell<Option<RequestId>>,
@@ -75,7 +75,7 @@ impl StripeWrite {
             dirty: Cell::new(false),
             lock: RefCell::new(Some(lock)),
             closing: RefCell::default(),
-            work: RefCell::default(),
+            task: RefCell::default(),
             callers: RefCell::default(),
             driver: Cell::new(None),
             outcome: RefCell::default(),
@@ -84,13 +84,13 @@ impl StripeWrite {
     }
 
     /// Gives the stripe write its task, which is dropped when all callers are.
-    pub(super) fn set_work(&self, work: impl Future<Output = WriteResult> + 'static) {
-        *self.work.borrow_mut() = Some(Box::pin(work));
+    pub(super) fn set_task(&self, task: impl Future<Output = WriteResult> + 'static) {
+        *self.task.borrow_mut() = Some(Box::pin(task));
     }
 
     /// Whether the stripe write has a task. Must not be called while the task is polled.
-    pub(super) fn has_work(&self) -> bool {
-        self.work.borrow().is_some()
+    pub(super) fn has_task(&self) -> bool {
+        self.task.borrow().is_some()
     }
 
     /// Adds a caller, with its write's arrival if it has one.
@@ -161,7 +161,7 @@ impl StripeWrite {
     /// Takes over the callers of `other`, whose data this one writes.
     pub(super) fn carry(self: &Rc<Self>, other: &StripeWrite) {
         other.phase.set(Phase::Started);
-        other.work.take();
+        other.task.take();
         self.callers.borrow_mut().extend(other.callers.take());
         other.carrier.replace(Some(self.clone()));
     }
@@ -181,16 +181,16 @@ impl StripeWrite {
             return Poll::Pending;
         }
         self.driver.set(Some(request));
-        let mut work = self.work.take().expect("a stripe write without outcome has its task");
-        match work.as_mut().poll(context) {
+        let mut task = self.task.take().expect("a stripe write without outcome has its task");
+        match task.as_mut().poll(context) {
             Poll::Ready(outcome) => {
                 self.phase.set(Phase::Done);
-                drop(work); // with its locks, before any caller learns the outcome
+                drop(task); // with its locks, before any caller learns the outcome
                 self.finish(request, &outcome);
                 Poll::Ready(outcome)
             }
             Poll::Pending => {
-                self.work.replace(Some(work));
+                self.task.replace(Some(task));
                 Poll::Pending
             }
         }
@@ -218,7 +218,7 @@ impl StripeWrite {
         callers.retain(|caller| caller.request != request);
         if callers.is_empty() {
             drop(callers);
-            self.work.take();
+            self.task.take();
             return true;
         }
         if self.driver.get().is_none_or(|driver| driver == request) {

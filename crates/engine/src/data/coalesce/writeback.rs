@@ -269,7 +269,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             // This request does not report the failure of another. Flushes and reads of that range do.
             let _ = self.coalescer.dirty_is_written(1).await;
             // The writeback task releases the stripe write when it runs next.
-            super::let_others_go_first().await;
+            super::yield_now().await;
         }
     }
 
