@@ -47,7 +47,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let mut tried = SmallVec::<[(Slot, ComponentByte); 4]>::new();
         let mut last_error = None;
         while let Some((slot, at)) = self.best_copy(piece, bytes, &tried) {
-            let places = self.core.roster.slot_changed.seen();
+            let slots_seen = self.core.roster.slot_changed.seen();
             let Some(device) = self.core.device(slot) else { break };
             let (result, buffer) = device.read(at, into, Why::Data).await;
             into = buffer;
@@ -55,7 +55,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 Ok(()) => return Ok(into),
                 Err(error) => last_error = Some(error),
             }
-            match places == self.core.roster.slot_changed.seen() {
+            match slots_seen == self.core.roster.slot_changed.seen() {
                 true => tried.push((slot, at)),
                 false => tried.clear(), // another device is in the slot now
             }

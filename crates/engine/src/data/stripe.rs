@@ -159,11 +159,11 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let mut lock = None;
         let mut failed = Symbols::EMPTY;
         let mut last_error = None;
-        let mut places = self.core.roster.slot_changed.seen();
+        let mut slots_seen = self.core.roster.slot_changed.seen();
         loop {
-            if places != self.core.roster.slot_changed.seen() {
+            if slots_seen != self.core.roster.slot_changed.seen() {
                 // Another device is in the slot now.
-                (places, failed) = (self.core.roster.slot_changed.seen(), Symbols::EMPTY);
+                (slots_seen, failed) = (self.core.roster.slot_changed.seen(), Symbols::EMPTY);
             }
             let health = self.read_health(parity, &share.stripe, self.touched(parity, &share.spans), failed);
             let is_lost = |span: &Span| health.unreadable.contains(Role::Data(span.data));
@@ -338,7 +338,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// Writes a part of one stripe, in whole blocks. The caller keeps other writes off the stripe.
     pub(crate) async fn write_part(&self, parity: &Parity, number: u64, patches: &[Patch]) -> Result<(), ArrayError> {
         let mut unread = None;
-        let places = self.core.roster.slot_changed.seen();
+        let slots_seen = self.core.roster.slot_changed.seen();
         if let Some(change) = self.modification(parity, number, patches) {
             match self.modify(parity, &change).await {
                 Ok(written) => return written,
@@ -346,17 +346,17 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             }
         }
         // Boxed: it is far larger than the code above, and seldom runs.
-        Box::pin(self.write_any_part(parity, number, patches, places, unread)).await
+        Box::pin(self.write_any_part(parity, number, patches, slots_seen, unread)).await
     }
 
     /// As [`DataPlane::write_part`], for any part and with any members missing. `unread` is a read that failed since
-    /// `places` was seen.
+    /// `slots_seen` was seen.
     async fn write_any_part(
         &self,
         parity: &Parity,
         number: u64,
         patches: &[Patch],
-        mut places: Seen,
+        mut slots_seen: Seen,
         unread: Option<Failed>,
     ) -> Result<(), ArrayError> {
         let (share, new) = spans_and_contents(parity, number, patches);
@@ -365,9 +365,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let mut failed = unread.iter().map(|(role, _)| *role).collect();
         let mut last_error = unread.and_then(|(_, error)| error);
         loop {
-            if places != self.core.roster.slot_changed.seen() {
+            if slots_seen != self.core.roster.slot_changed.seen() {
                 // Another device is in the slot now.
-                (places, failed) = (self.core.roster.slot_changed.seen(), Symbols::EMPTY);
+                (slots_seen, failed) = (self.core.roster.slot_changed.seen(), Symbols::EMPTY);
             }
             let health = self.health(parity, &share.stripe, self.touched(parity, &share.spans), failed);
             let known = if is_whole { Default::default() } else { self.cached(&share.stripe, &share.spans, &kept) };

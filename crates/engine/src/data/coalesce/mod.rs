@@ -7,7 +7,7 @@
 //! * Its stripe is full, or everything that can come is there.
 //! * No write in it belongs to a stream that can bring more (see [`streams`]). An isolated write waits only for
 //!   writes of the same instant.
-//! * All that its stream has under way waits, and nothing has come for [`PATIENCE`].
+//! * All that its stream has under way waits, and nothing has come for [`STREAM_WAIT`].
 //! * The stream has passed it or turned out not to be one, or a write of no stream has joined.
 //! * Too much is waiting, a flush was requested, the array is stopped, or another request wants the stripe.
 //!
@@ -52,7 +52,7 @@ use writeback::{AGE_MAX, DirtySet};
 
 /// How long a stream's writes wait once nothing else of it is under way: a few times what a client needs to send its
 /// next request.
-const PATIENCE: Duration = Duration::from_millis(3);
+const STREAM_WAIT: Duration = Duration::from_millis(3);
 
 /// The longest that a write waits in a stripe write, whatever else is under way.
 const WAIT_MAX: Duration = Duration::from_millis(500);
@@ -161,8 +161,8 @@ impl Coalescer {
 
     /// Whether a stripe write waits for more of its stream.
     fn is_waited_for(&self, write: &StripeWrite) -> bool {
-        let is_patient = |stream| self.streams.borrow_mut().is_patient(stream);
-        write.phase.get() == Phase::Open && write.stream.get().is_some_and(is_patient)
+        let may_bring_more = |stream| self.streams.borrow_mut().may_bring_more(stream);
+        write.phase.get() == Phase::Open && write.stream.get().is_some_and(may_bring_more)
     }
 
     /// Closes the stripe writes that a stream has passed: it will bring no more of their stripes.
@@ -476,8 +476,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             select(closed, old).await;
             return;
         }
-        let is_patient = |stream| self.coalescer.streams.borrow_mut().is_patient(stream);
-        let Some(stream) = write.stream.get().filter(|stream| is_patient(*stream)) else { return };
+        let may_bring_more = |stream| self.coalescer.streams.borrow_mut().may_bring_more(stream);
+        let Some(stream) = write.stream.get().filter(|stream| may_bring_more(*stream)) else { return };
         if write.phase.get() != Phase::Open {
             return;
         }
@@ -486,13 +486,13 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let mut now = self.core.clock.now();
         let end = now + WAIT_MAX;
         loop {
-            let (closed, enough) = (pin!(write.closed()), pin!(self.core.clock.sleep_until(now + PATIENCE)));
+            let (closed, enough) = (pin!(write.closed()), pin!(self.core.clock.sleep_until(now + STREAM_WAIT)));
             if let Either::Left(_) = select(closed, enough).await {
                 return;
             }
             now = self.core.clock.now();
             let (events, unanswered) = activity();
-            if !is_patient(stream) {
+            if !may_bring_more(stream) {
                 return;
             }
             if events == seen && self.coalescer.is_stuck(stream, unanswered) || now >= end {

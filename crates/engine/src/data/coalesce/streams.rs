@@ -279,7 +279,7 @@ impl Streams {
     }
 
     /// Whether it pays to wait for the stream's next write.
-    pub(crate) fn is_patient(&mut self, key: StreamKey) -> bool {
+    pub(crate) fn may_bring_more(&mut self, key: StreamKey) -> bool {
         let stripe_bytes = self.stripe_bytes;
         self.get(key).is_some_and(|stream| stream.peak > stream.in_vain && stream.front.is_proven(stripe_bytes))
     }
@@ -361,7 +361,7 @@ mod tests {
         for _ in 0..writes {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let arrival = streams.arrive((random >> 33) % area, 1, None);
-            waited_for += u64::from(arrival.stream().is_some_and(|key| streams.is_patient(key)));
+            waited_for += u64::from(arrival.stream().is_some_and(|key| streams.may_bring_more(key)));
             under_way.push_back(arrival);
             if under_way.len() == 32 {
                 streams.answer(under_way.pop_front().expect("32 are"), 1);
@@ -386,7 +386,7 @@ mod tests {
         streams.answer(first, 10);
         for at in (10..5000).step_by(10) {
             let key = follow(&mut streams, at);
-            assert!(!streams.is_patient(key), "at {at}");
+            assert!(!streams.may_bring_more(key), "at {at}");
             streams.answer(Arrival::Following(key), 10);
         }
     }
@@ -396,17 +396,17 @@ mod tests {
         let mut streams = Streams::new(STRIPE);
         let key = proven(&mut streams);
         let last = streams.arrive(50, 10, None);
-        assert!(!streams.is_patient(key), "one is under way");
+        assert!(!streams.may_bring_more(key), "one is under way");
         streams.arrive(60, 10, None);
-        assert!(streams.is_patient(key), "two are under way");
+        assert!(streams.may_bring_more(key), "two are under way");
         streams.arrive(70, 10, None);
         streams.waited_in_vain(key);
-        assert!(!streams.is_patient(key));
+        assert!(!streams.may_bring_more(key));
         streams.answer(last, 10);
         streams.arrive(80, 10, None);
-        assert!(!streams.is_patient(key), "as much as then");
+        assert!(!streams.may_bring_more(key), "as much as then");
         streams.arrive(90, 10, None);
-        assert!(streams.is_patient(key), "more than then");
+        assert!(streams.may_bring_more(key), "more than then");
     }
 
     #[test]
@@ -415,12 +415,12 @@ mod tests {
         let key = proven(&mut streams);
         streams.arrive(50, 10, None);
         streams.arrive(60, 10, None);
-        assert!(streams.is_patient(key));
+        assert!(streams.may_bring_more(key));
         streams.arrive(1000, 10, None);
-        assert!(streams.is_patient(key), "that was elsewhere");
+        assert!(streams.may_bring_more(key), "that was elsewhere");
         streams.arrive(0, 10, None);
         streams.arrive(31, 10, None);
-        assert!(!streams.is_patient(key));
+        assert!(!streams.may_bring_more(key));
     }
 
     #[test]
