@@ -163,7 +163,7 @@ impl StripeCache {
             let line = self.lines.get_mut(&part.row).expect("a listed row has its line");
             line.uses = USES_MAX.min(line.uses + 1);
             let page = line.page(transfer.role).expect("a listed page is in its line");
-            into[part.part].copy_from_slice(&page[part.within]);
+            into[part.of_range].copy_from_slice(&page[part.of_page]);
         }
     }
 
@@ -225,7 +225,7 @@ impl StripeCache {
     /// Caches what a stripe's members hold now, as far as it was admitted.
     pub(crate) fn insert(&mut self, base: Row, transfer: &Transfer, contents: &[u8]) {
         for part in page_parts(base, transfer.within.start, contents.len()) {
-            self.put(transfer.role, &part, &contents[part.part.clone()]);
+            self.put(transfer.role, &part, &contents[part.of_range.clone()]);
         }
     }
 
@@ -263,7 +263,7 @@ impl StripeCache {
     fn put(&mut self, role: Role, part: &PagePart, bytes: &[u8]) {
         let Some(line) = self.lines.get_mut(&part.row) else { return };
         if let Some((_, page)) = line.pages.iter_mut().find(|(held, _)| *held == role) {
-            page[part.within.clone()].copy_from_slice(bytes);
+            page[part.of_page.clone()].copy_from_slice(bytes);
             return;
         }
         let Ok(whole) = <&[u8; PAGE_BYTES]>::try_from(bytes) else { return };
@@ -359,9 +359,9 @@ fn rows_of(rows: Range<Row>) -> impl Iterator<Item = Row> {
 struct PagePart {
     row: Row,
     /// Its range in the row's page.
-    within: Range<usize>,
+    of_page: Range<usize>,
     /// Its range in the given range.
-    part: Range<usize>,
+    of_range: Range<usize>,
 }
 
 fn page_parts(base: Row, at: u32, bytes: usize) -> impl Iterator<Item = PagePart> {
@@ -371,8 +371,8 @@ fn page_parts(base: Row, at: u32, bytes: usize) -> impl Iterator<Item = PagePart
         let last = end.min((page + 1) * PAGE_BYTES);
         PagePart {
             row: Row(base.0 + page as u64),
-            within: first - page * PAGE_BYTES..last - page * PAGE_BYTES,
-            part: first - start..last - start,
+            of_page: first - page * PAGE_BYTES..last - page * PAGE_BYTES,
+            of_range: first - start..last - start,
         }
     })
 }
