@@ -3,7 +3,7 @@
 //!
 //! This file knows no member and performs no I/O. Invariants:
 //! * A stable bit is set. A bit becomes stable only after every member has it and was flushed. When the bit is picked
-//!   for clearing, it stops being stable and set at once.
+//!   for clearing, it stops being both at once.
 //! * The bit of a chunk with a write under way is set.
 //! * A bit is picked for clearing only if its last write ended before the previous period began. So a flush in
 //!   between makes that write safe.
