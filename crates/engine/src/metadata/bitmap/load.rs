@@ -115,6 +115,7 @@ pub(crate) async fn load_file<M: Member>(
     context.check(&file.name, &header)?;
     Ok(United::new(header, image, freshest.events).into_intent(Home::File(file.into()), context))
 }
+
 /// The bitmaps of several members, united.
 struct United {
     /// The first member's header, with the latest `events_cleared` of any.
