@@ -26,9 +26,9 @@ use crate::device::checksums::Verify;
 use crate::device::timeout::Surroundings;
 use crate::device::{Device, DeviceState};
 use crate::metadata::Metadata;
-use crate::metadata::bitmap::load::{Circumstances, load, load_file};
-use crate::metadata::bitmap::{BitmapPolicy, Intent};
-use crate::metadata::superblocks::{ROUNDS_TO_LEAVE_ABSENT, ROUNDS_TO_LEAVE_BEHIND, Record, Said};
+use crate::metadata::bitmap::load::{LoadContext, load, load_file};
+use crate::metadata::bitmap::{BitmapPolicy, IntentBitmap};
+use crate::metadata::superblocks::{ROUNDS_TO_EJECT, ROUNDS_TO_EJECT_ABSENT, Record, SharedFields};
 use crate::plan::planner::DATA_CHUNKS_MAX;
 use crate::seam::clock::Clock;
 use crate::seam::error::Refusal;
@@ -164,7 +164,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let mut warnings = Warnings::of(&geometry, &rescue, &missing);
         let (resync, agreed) = agreement(&geometry, &freshest, &rescue, &mut warnings, &options)
             .map_err(|refusal| refusal.because(&missing_text(&geometry, &missing, &left_out)))?;
-        let circumstances = Circumstances {
+        let circumstances = LoadContext {
             freshest: &freshest,
             covered_bytes: geometry.sync_bytes(),
             agreed,
@@ -188,13 +188,13 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let whole = slots.iter().all(|device| device.as_ref().is_some_and(|device| device.is_whole()));
         let mut record = record(&freshest, resync, &slots, &spares);
-        record.owed = record.owed.max(election.owed);
+        record.rounds_pending = record.rounds_pending.max(election.owed);
         record_taken(&mut record, &rescue, &election, &slots);
-        record.is_force_owed = options.force && !options.read_only && !warnings.texts.is_empty();
+        record.is_force_pending = options.force && !options.read_only && !warnings.texts.is_empty();
         if intent.is_none() && !mutant!("file-not-left-behind") {
             // The array may have been used with a bitmap in a file, which an interrupted round has left one event
             // ahead. That file must become stale once a write happens that it does not know of.
-            record.owed = record.owed.max(ROUNDS_TO_LEAVE_BEHIND);
+            record.rounds_pending = record.rounds_pending.max(ROUNDS_TO_EJECT);
         }
         let devices = devices_of(&slots, &spares);
         for device in &devices {
@@ -286,7 +286,7 @@ struct Assembled<M: Member> {
     whole: bool,
     /// [`ArrayInfo::forced`].
     forced: bool,
-    intent: Option<Intent<M>>,
+    intent: Option<IntentBitmap<M>>,
     record: Record,
     block_bytes: u64,
     origin: Origin,
@@ -440,11 +440,11 @@ fn elect<M: Member>(offered: &[Offered<M>]) -> Result<Election, Refusal> {
     let left = |(candidate, seat): (&Offered<M>, &Result<DeviceRole, String>)| {
         let own = &candidate.found.superblock;
         let claims = is_active(&own.own_role()) && !seat.as_ref().is_ok_and(is_active);
-        claims.then(|| own.events.saturating_add(ROUNDS_TO_LEAVE_BEHIND.into()).saturating_sub(best.events))
+        claims.then(|| own.events.saturating_add(ROUNDS_TO_EJECT.into()).saturating_sub(best.events))
     };
     let owed = offered.iter().zip(&seats).filter_map(left).max().unwrap_or(0);
     let numbers = offered.iter().map(|candidate| candidate.found.superblock.device_number.0).collect();
-    Ok(Election { freshest, seats, owed: owed.try_into().unwrap_or(ROUNDS_TO_LEAVE_BEHIND), numbers })
+    Ok(Election { freshest, seats, owed: owed.try_into().unwrap_or(ROUNDS_TO_EJECT), numbers })
 }
 
 /// Finds what `--force` can do for the array. With `force`, the members that it takes are seated. Members
@@ -909,7 +909,7 @@ fn agreed_below(geometry: &Geometry, resync: Resync, block_bytes: u64) -> u64 {
 
 /// The component byte from which on a write may have been under way when the array stopped. From there a
 /// successor may differ from its member, and only a recovery compares the two. `None` after a clean stop.
-fn doubtful_from<M: Member>(geometry: &Geometry, resync: Resync, intent: Option<&Intent<M>>) -> Option<u64> {
+fn doubtful_from<M: Member>(geometry: &Geometry, resync: Resync, intent: Option<&IntentBitmap<M>>) -> Option<u64> {
     let Resync::From(sectors) = resync else { return None };
     if geometry.level() == Level::Raid10 {
         return Some(0); // positions and bitmap bits of RAID-10 are array bytes
@@ -937,7 +937,7 @@ fn record<M: Member>(
         let is_here = here.iter().any(|device| usize::from(device.0) == number);
         if !is_here && matches!(role, DeviceRole::Active(_)) {
             *role = DeviceRole::Faulty;
-            owed = mutant!("absent-told-alone" => ROUNDS_TO_LEAVE_BEHIND, else ROUNDS_TO_LEAVE_ABSENT);
+            owed = mutant!("absent-told-alone" => ROUNDS_TO_EJECT, else ROUNDS_TO_EJECT_ABSENT);
         }
     }
     for spare in spares {
@@ -947,18 +947,18 @@ fn record<M: Member>(
         }
     }
     let is_behind = |device: &Rc<Device<M>>| device.superblock.borrow().events < freshest.events;
-    let uneven = devices.iter().any(is_behind);
-    let said = || Said { resync: freshest.resync, roles: freshest.roles.clone(), bitmap: freshest.bitmap };
-    let uneven = (uneven && !mutant!("uneven-events-grow")).then(said);
+    let lagging = devices.iter().any(is_behind);
+    let shared = || SharedFields { resync: freshest.resync, roles: freshest.roles.clone(), bitmap: freshest.bitmap };
+    let lagging = (lagging && !mutant!("uneven-events-grow")).then(shared);
     Record {
         events: freshest.events,
-        found: freshest.events,
+        events_found: freshest.events,
         dirty: false,
         resync,
         roles,
-        owed,
-        uneven,
-        is_flush_owed: !mutant!("found-unflushed"),
-        is_force_owed: false,
+        rounds_pending: owed,
+        lagging,
+        is_flush_pending: !mutant!("found-unflushed"),
+        is_force_pending: false,
     }
 }

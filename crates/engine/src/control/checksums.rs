@@ -46,7 +46,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if !self.core.devices().iter().any(lacks_them) {
             return Err(Refusal::new("the array has checksums already"));
         }
-        self.core.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
+        self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
         let _inside = self.core.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))?;
         let _lock = self.metadata.lock.exclusive(0..1).await;
         let mut places = Vec::new();
@@ -162,11 +162,11 @@ impl<M: Member, C: Clock> Control<M, C> {
         if self.core.info.read_only || !self.has_checksums() {
             return Ok(());
         }
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         let is_owed = || self.core.devices().iter().any(|device| device.owes_a_superblock());
         if is_owed() {
             let _lock = self.metadata.lock.exclusive(0..1).await;
-            self.core.check_unbroken()?;
+            self.core.check_not_failed()?;
             if is_owed() {
                 self.metadata.publish().await?;
             }

@@ -59,7 +59,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Ok(());
         }
         let geometry = self.geometry_of_copies(wanted).map_err(as_io_error)?;
-        self.metadata.leave_unknown_behind().await?; // an absent member must be stale before its slot is reused
+        self.metadata.eject_absent().await?; // an absent member must be stale before its slot is reused
         while let Some((from, to)) = self.next_move(wanted) {
             self.change_slot(from, to);
             self.metadata.publish().await?;

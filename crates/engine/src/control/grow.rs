@@ -78,7 +78,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::end_growth`].
     pub(crate) async fn end_growth(&self) -> Result<bool, ArrayError> {
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        let is_uneven = !self.core.info.read_only && self.metadata.record.borrow().uneven.is_some();
+        let is_uneven = !self.core.info.read_only && self.metadata.record.borrow().lagging.is_some();
         if is_uneven {
             self.metadata.publish().await?;
         }
@@ -91,7 +91,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let _lock = self.metadata.lock.exclusive(0..1).await;
         let Some(plan) = self.plan(Some(growth.component_bytes())).map_err(as_io_error)? else { return Ok(()) };
         if plan.bitmap.is_some() && !mutant!("growth-with-old-bits") {
-            self.metadata.let_go_of_bitmap().await.map_err(as_io_error)?;
+            self.metadata.drop_bitmap().await.map_err(as_io_error)?;
         }
         for (device, planned) in &plan.planned {
             let mut superblock = device.superblock.borrow_mut();
@@ -121,7 +121,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) async fn hold_writes(&self) -> Result<Held<'_>, ArrayError> {
         let inside = self.metadata.enter_to_change().map_err(as_io_error)?;
         let writes = self.core.locks.exclusive(0..mutant!("growth-amid-writes" => 0, else u64::MAX));
-        self.data.gathering.close_all(); // coalesced writes go out
+        self.data.coalescer.close_all(); // coalesced writes go out
         let held = Held { _inside: inside, _writes: writes.await };
         self.metadata.flush_and_mark_clean(|| true).await?;
         Ok(held)
@@ -213,7 +213,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if self.core.info.read_only {
             return Err(Refusal::new("the array is read-only"));
         }
-        self.core.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
+        self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
         if let Some((_, successor)) = self.core.successors().first() {
             let refusal = Refusal::new("is replacing another member").of(&successor.name);
             return Err(refusal.advice("`mdspace serve` completes that first"));

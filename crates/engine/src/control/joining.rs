@@ -72,7 +72,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             Ok(())
         };
         self.within_timeout(&device.name, known).await?;
-        self.metadata.leave_unknown_behind().await.map_err(|error| error.refusal().of(&device.name))?;
+        self.metadata.eject_absent().await.map_err(|error| error.refusal().of(&device.name))?;
         self.metadata.note_named(&named);
         self.core.roster.others.borrow_mut().push(device.clone());
         self.join(device).await
@@ -105,7 +105,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             return refuse("members with metadata 0.90 are maintained, but not added", "let md add it");
         }
         self.check_absent(name)?;
-        self.core.check_unbroken().map_err(|error| Refusal::new(error.reason).of(name))?;
+        self.core.check_not_failed().map_err(|error| Refusal::new(error.reason).of(name))?;
         self.core.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))
     }
 
@@ -137,7 +137,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                 .after("it is not a member; its old superblocks may be erased")
                 .or_advice("give another one, or this one again with --force")
         })?;
-        self.metadata.leave_unknown_behind().await.map_err(|error| error.refusal().of(&device.name))?;
+        self.metadata.eject_absent().await.map_err(|error| error.refusal().of(&device.name))?;
         self.core.roster.others.borrow_mut().push(device.clone());
         Ok(device)
     }
@@ -292,7 +292,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         joined.map_err(|error| error.refusal().of(&device.name))?;
         device.check_joined()?;
         if device.state.get() == DeviceState::Spare {
-            self.core.tell(&device, None, ChangeKind::Added, Some("as a spare"));
+            self.core.report_change(&device, None, ChangeKind::Added, Some("as a spare"));
         }
         Ok(())
     }
@@ -304,14 +304,14 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Ok(());
         }
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         self.seat_spares().await
     }
 
     /// Seats spares one after the other: of two in one round, each could be called active by the other before
     /// it says how far it is current. The caller holds the metadata lock.
     async fn seat_spares(&self) -> Result<(), ArrayError> {
-        self.metadata.leave_unknown_behind().await?;
+        self.metadata.eject_absent().await?;
         let mut is_published = false;
         while let Some((device, slot)) = self.next_to_seat() {
             match mutant!("bitmap-not-carried" => Ok(()), else self.metadata.write_whole_bitmap(&device).await) {
@@ -320,7 +320,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                     self.metadata.publish().await?;
                     is_published = true;
                 }
-                Err(error) => self.metadata.leave_behind(vec![(device, error)]).await?,
+                Err(error) => self.metadata.eject(vec![(device, error)]).await?,
             }
         }
         if is_published { Ok(()) } else { self.metadata.publish().await }
@@ -371,7 +371,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         };
         self.metadata.record.borrow_mut().set_role(number, DeviceRole::Active(slot));
         let reason = if by_bitmap { Some("of what the bitmap names") } else { None };
-        self.core.tell(&device, Some(slot), ChangeKind::Recovering, reason);
+        self.core.report_change(&device, Some(slot), ChangeKind::Recovering, reason);
         self.core.roster.slots.borrow_mut()[slot.index()] = Some(device);
     }
 }

@@ -102,7 +102,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Ok(());
         }
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         if is_news() { self.metadata.publish().await } else { Ok(()) }
     }
 
@@ -170,7 +170,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let was_away = device.is_away.replace(is_away) | device.is_silent.get();
         if !is_away {
             if device.is_silent.replace(false) {
-                self.core.tell(device, self.core.slot_of_member(device), ChangeKind::Answers, None);
+                self.core.report_change(device, self.core.slot_of_device(device), ChangeKind::Answers, None);
             }
             self.core.update_whole();
         }
@@ -192,9 +192,9 @@ impl<M: Member, C: Clock> Control<M, C> {
         error: MemberError,
     ) -> Result<(), ArrayError> {
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         if device.is_active() && self.core.survives_without(device) {
-            return self.metadata.leave_behind(vec![(device.clone(), error)]).await;
+            return self.metadata.eject(vec![(device.clone(), error)]).await;
         }
         device.unread.borrow_mut().add(range.clone());
         Ok(())
@@ -205,9 +205,9 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// stays, and fails what is asked of it.
     async fn eject_gone(&self, device: &Rc<Device<M>>, error: MemberError) -> Result<(), ArrayError> {
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         if device.is_active() && self.core.survives_without(device) {
-            return self.metadata.leave_behind(vec![(device.clone(), error)]).await;
+            return self.metadata.eject(vec![(device.clone(), error)]).await;
         }
         Ok(())
     }
@@ -222,7 +222,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         let reason = format!("more than {} read errors", self.read_repair.read_errors_max.get());
         let error = detected_error(device, Operation::Read, range, reason);
-        self.metadata.leave_behind(vec![(device.clone(), error)]).await.map(|()| true)
+        self.metadata.eject(vec![(device.clone(), error)]).await.map(|()| true)
     }
 
     /// Repairs one row or a part of it: an unreadable range, or a bad block.
@@ -233,7 +233,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         range: &Range<u64>,
     ) -> Result<RepairResult, ArrayError> {
         let Some(_lock) = self.lock_component(slot, range).await else { return Ok(RepairResult::NotNeeded) };
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         let is_there = self.core.device(slot).is_some_and(|seated| Rc::ptr_eq(&seated, device));
         let is_bad = device.bad.touches(range) && device.state.get() == DeviceState::InSync;
         let found = match is_bad || !device.is_readable(range.clone()) {
@@ -311,12 +311,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         error: &MemberError,
     ) -> Result<(), ArrayError> {
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        self.core.check_unbroken()?;
-        if self.core.goes_on_without(device, range) && self.core.becomes_bad(device, range, error) {
+        self.core.check_not_failed()?;
+        if self.core.others_can_supply(device, range) && self.core.add_bad_blocks(device, range, error) {
             return self.metadata.publish().await;
         }
         match self.core.survives_without(device) {
-            true => self.metadata.leave_behind(vec![(device.clone(), error.clone())]).await,
+            true => self.metadata.eject(vec![(device.clone(), error.clone())]).await,
             false => Ok(()),
         }
     }

@@ -20,7 +20,7 @@ use crate::base::buffer::Block;
 use crate::control::Control;
 use crate::control::sweep::Target;
 use crate::device::{Device, DeviceState};
-use crate::metadata::superblocks::ROUNDS_TO_LEAVE_BEHIND;
+use crate::metadata::superblocks::ROUNDS_TO_EJECT;
 use crate::plan::ROW_BYTES;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
@@ -60,7 +60,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) async fn replace_with_spare(&self, old: &str, spare: &str) -> Result<(), Refusal> {
         let _inside = self.core.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))?;
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        self.core.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
+        self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
         let (slot, old) = self.replaceable(old)?;
         let spare = self.core.find(spare)?;
         if spare.state.get() != DeviceState::Spare {
@@ -134,12 +134,12 @@ impl<M: Member, C: Clock> Control<M, C> {
     async fn begin_replacement(&self, slot: Slot, old: &Rc<Device<M>>, spare: Rc<Device<M>>) -> Result<(), Refusal> {
         let refused = |error: ArrayError| error.refusal().of(&spare.name);
         self.check_replacement(slot, old, &spare)?;
-        self.metadata.leave_unknown_behind().await.map_err(refused)?;
+        self.metadata.eject_absent().await.map_err(refused)?;
         let still = self.check_replacement(slot, old, &spare); // either may have failed meanwhile
         still.map_err(|refusal| refusal.after("superblocks were rewritten without a change"))?;
         if let Err(error) = self.metadata.write_whole_bitmap(&spare).await {
             let failed = Refusal::member_error(&spare.name, &error);
-            self.metadata.leave_behind(vec![(spare.clone(), error)]).await.map_err(refused)?;
+            self.metadata.eject(vec![(spare.clone(), error)]).await.map_err(refused)?;
             return Err(failed.after("the array goes on without this spare").advice("give another"));
         }
         self.core.watch(&spare.name, &spare.member);
@@ -160,7 +160,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.sweeps.changed.raise();
         published.map_err(refused)?;
         spare.check_joined()?;
-        self.core.tell(&spare, Some(slot), ChangeKind::Replacing, Some(&old.name));
+        self.core.report_change(&spare, Some(slot), ChangeKind::Replacing, Some(&old.name));
         Ok(())
     }
 
@@ -271,7 +271,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         {
             let mut record = self.metadata.record.borrow_mut();
             record.set_role(old.superblock.borrow().device_number.0.into(), DeviceRole::Faulty);
-            record.owed = record.owed.max(ROUNDS_TO_LEAVE_BEHIND);
+            record.rounds_pending = record.rounds_pending.max(ROUNDS_TO_EJECT);
         }
         let published = self.metadata.publish().await;
         // Neither the successor nor the member must have failed meanwhile.
@@ -280,7 +280,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             old.state.set(DeviceState::Faulty);
             self.core.roster.slots.borrow_mut()[slot.index()] = Some(successor.clone());
             self.core.roster.slot_changed.raise();
-            self.core.tell(&successor, Some(slot), ChangeKind::Replaced, Some(&old.name));
+            self.core.report_change(&successor, Some(slot), ChangeKind::Replaced, Some(&old.name));
             self.core.roster.others.borrow_mut().push(old);
         }
         self.core.update_whole();

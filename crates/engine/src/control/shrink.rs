@@ -30,7 +30,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let _lock = self.metadata.lock.exclusive(0..1).await;
         let Some(plan) = self.plan_to_shrink(shrinking.component_bytes()).map_err(as_io_error)? else { return Ok(()) };
         if plan.bitmap.is_some() {
-            self.metadata.let_go_of_bitmap().await.map_err(as_io_error)?;
+            self.metadata.drop_bitmap().await.map_err(as_io_error)?;
         }
         if self.core.devices().len() != plan.planned.len() {
             return Err(ArrayError::new(ArrayErrorKind::Io, "a member failed, and the array did not shrink"));

@@ -322,7 +322,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             bitmap: self.metadata.intent().map(|intent| intent.status()),
             checksums: self.checksum_status(),
             cache: CacheStatus {
-                waiting_bytes: self.data.gathering.waiting_bytes(),
+                waiting_bytes: self.data.coalescer.waiting_bytes(),
                 ..self.data.cache.borrow().status()
             },
             kernel: self.core.info.kernel.name(),

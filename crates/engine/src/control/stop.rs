@@ -15,12 +15,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.core.surroundings.hurt.raise();
         self.core.surroundings.unanswered.raise();
         self.core.surroundings.owing.raise();
-        self.data.gathering.close_all();
+        self.data.coalescer.close_all();
         self.core.gate.close().await;
         self.sweeps.scrub_changed.raise();
         self.core.surroundings.owing.raise();
         self.data.read_ahead.clear();
-        self.data.gathering.wake_keeper();
+        self.data.coalescer.wake_writeback();
         self.data.write_out_all().await
     }
 
@@ -45,7 +45,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     async fn finish(&self) -> Result<(), ArrayError> {
         let drained = self.drain().await;
         if drained.is_err() {
-            self.core.check_unbroken()?; // a healthy array is still marked clean, without the lost writes
+            self.core.check_not_failed()?; // a healthy array is still marked clean, without the lost writes
         }
         if self.core.owes_any() {
             self.data.pay().await?;
@@ -53,7 +53,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if !self.core.info.read_only {
             self.checkpoint().await?;
         }
-        self.metadata.tell_forced().await?;
+        self.metadata.record_forced().await?;
         self.mark_clean().await?;
         drained.and_then(|()| self.data.check_nothing_lost())
     }

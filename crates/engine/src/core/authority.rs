@@ -1,4 +1,7 @@
-//! What the data path asks of those that keep the array's metadata: marks before data, and members that fail.
+//! What the data path needs from the metadata layer: marks before data is written, and the record of failed members.
+//!
+//! This file holds the trait alone. [`crate::metadata::Metadata`] implements it; [`crate::data`] reaches the metadata
+//! through nothing else.
 
 use crate::device::{Device, Failures};
 use crate::seam::error::ArrayError;
@@ -6,24 +9,25 @@ use crate::seam::member::{Member, MemberError};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Writes superblocks and bitmap for the data path, which never does so itself.
+/// Writes superblocks and bitmap on behalf of the data path, which never does so itself.
 pub(crate) trait Authority<M: Member>: 'static {
-    /// Keeps the bits of a write set until it is dropped.
+    /// Keeps the bits of one marked range set in the bitmap until it is dropped.
     type Mark;
 
-    /// Before data of `range`, in bytes of the array, is written: the array is marked dirty and the bits of the range are
-    /// set, on stable storage.
+    /// Marks the array dirty and sets the bits of `range`, in bytes of the array, before data is written there. Both
+    /// are on stable storage when this returns.
     async fn mark_write(&self, range: &Range<u64>) -> Result<Self::Mark, ArrayError>;
 
-    /// A member failed a write: the superblocks say so before this returns.
+    /// Records that a member failed a write. The superblocks say so before this returns.
     async fn record_failure(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError>;
 
-    /// The same of several members.
+    /// Records the failures of several members.
     async fn record_failures(&self, failures: Failures<M>) -> Result<(), ArrayError>;
 
-    /// After data was written or flushed without members that have left: the superblocks say that they have.
-    async fn settle(&self) -> Result<(), ArrayError>;
+    /// Called after data was written or flushed without members that have left the array. The superblocks say that
+    /// they have left before this returns.
+    async fn record_departed(&self) -> Result<(), ArrayError>;
 
-    /// Flushes every device; one that fails leaves.
+    /// Flushes every device. A device that fails its flush is ejected.
     async fn flush_devices(&self) -> Result<(), ArrayError>;
 }

@@ -1,4 +1,6 @@
-//! Whether members lack data for which they had no room, and what that means for a request.
+//! Data that members had no room for: how much of it there is, and the error that requests get meanwhile.
+//!
+//! Nothing is written here; [`crate::data::debts`] writes the data once there is room.
 
 use crate::core::Core;
 use crate::device::Device;
@@ -7,28 +9,30 @@ use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::{Member, MemberError, MemberErrorKind, Operation};
 
 impl<M: Member, C: Clock> Core<M, C> {
+    /// Memory that the members' owed data takes, in bytes.
     pub(crate) fn owed_cost(&self) -> u64 {
         self.members().iter().map(|device| device.owed.cost()).sum()
     }
 
-    /// Whether some member lacks what was to be written to it.
+    /// Whether any member lacks data that was to be written to it.
     pub(crate) fn owes_any(&self) -> bool {
         self.owed_cost() > 0
     }
 
-    /// Why something cannot be done as long as members owe data.
+    /// The error for what cannot be done while members owe data.
     pub(crate) fn no_room(&self) -> ArrayError {
         let owing: Vec<String> =
             self.members().iter().filter(|device| !device.owed.is_empty()).map(|device| device.name.clone()).collect();
         let reason = format!(
-            "no room for what was written to {}; it is kept in memory until there is: the array stays marked dirty",
+            "no room for data written to {}; it stays in memory until there is, and the array stays marked dirty",
             owing.join(", ")
         );
         ArrayError::new(ArrayErrorKind::NoSpace, reason)
     }
 
-    /// Whether a failure says that there is no room for data, which no member leaves for. One that replaces another is given up.
-    pub(crate) fn is_owed(&self, device: &Device<M>, error: &MemberError) -> bool {
+    /// Whether an error says that the member has no room for data. Such a member stays in the array and owes the
+    /// data. A successor does not owe: it is given up.
+    pub(crate) fn is_out_of_room(&self, device: &Device<M>, error: &MemberError) -> bool {
         let is_change = matches!(error.operation, Operation::Write | Operation::WriteZeroes | Operation::Discard);
         error.kind == MemberErrorKind::NoSpace
             && is_change

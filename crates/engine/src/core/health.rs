@@ -1,4 +1,7 @@
-//! What the array can do without: whether it is whole, in agreement, broken, and what a loss would cost.
+//! The array's health: whether every slot is current, whether copies and parity agree, and whether the array has
+//! failed. Also what the loss of a member would cost.
+//!
+//! This file decides and records; it performs no I/O.
 
 use crate::base::range_set::Ranges;
 use crate::core::Core;
@@ -14,19 +17,19 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// What the array can bear.
+/// The health of an array.
 pub(crate) struct Health {
-    /// Every slot is filled by a device that is current everywhere.
+    /// Every slot holds a device that is current everywhere.
     pub(crate) whole: Cell<bool>,
     /// Parity and copies agree everywhere.
     pub(crate) agreed: Cell<bool>,
-    /// They agree below this byte of the array, as far as a resync has come.
+    /// Parity and copies agree below this byte of the array: how far a resync has come.
     pub(crate) agreed_below: Cell<u64>,
-    /// Why the array takes no more writes, once more has failed than it bears.
+    /// Why the array takes no more writes. Set once more members have failed than redundancy covers.
     pub(crate) failed: RefCell<Option<String>>,
 }
 
-/// Whether all data can be had without the slots of which `missing` is true.
+/// Whether all data is available without the slots for which `missing` is true.
 pub(crate) fn survives(geometry: &Geometry, missing: &dyn Fn(format::units::Slot) -> bool) -> bool {
     match geometry {
         Geometry::Mapping(mapping) => mapping.survives(missing),
@@ -39,46 +42,46 @@ pub(crate) fn survives(geometry: &Geometry, missing: &dyn Fn(format::units::Slot
 
 impl<M: Member, C: Clock> Core<M, C> {
     /// Fails when the array takes no more writes.
-    pub(crate) fn check_unbroken(&self) -> Result<(), ArrayError> {
+    pub(crate) fn check_not_failed(&self) -> Result<(), ArrayError> {
         match &*self.health.failed.borrow() {
             None => Ok(()),
             Some(reason) => Err(ArrayError::new(ArrayErrorKind::Io, format!("the array takes no writes: {reason}"))),
         }
     }
 
-    /// The array takes no more writes from here on.
-    pub(crate) fn give_out(&self, reason: impl FnOnce() -> String) {
+    /// From now on the array takes no more writes.
+    pub(crate) fn fail_array(&self, reason: impl FnOnce() -> String) {
         let reason = self.health.failed.borrow_mut().get_or_insert_with(reason).clone();
         if !mutant!("scrub-outlives-array") {
             self.listener().inspect(|listener| listener.array_failed(&reason));
         }
     }
 
-    /// Whether parity and copies agree in all that lies below `end`, or have to be taken so. Never once the
-    /// array has broken off: a write may have reached some of a stripe's members alone.
+    /// Whether parity and copies agree in everything below `end`, or must be assumed to. Never once the array has
+    /// failed: a write may have reached only some members of a stripe.
     pub(crate) fn is_agreed(&self, end: u64) -> bool {
         let is_known = self.health.agreed.get() || end <= self.health.agreed_below.get() || self.info.forced;
         is_known && self.health.failed.borrow().is_none()
     }
 
-    /// The array cannot do without a member that failed: it takes no more writes.
-    pub(crate) fn break_off(&self, device: &Device<M>, error: &MemberError) -> ArrayError {
+    /// Fails the array, because a member that it needs has failed. From now on the array takes no more writes.
+    pub(crate) fn fail_without(&self, device: &Device<M>, error: &MemberError) -> ArrayError {
         let reason = format!("{} failed, and too few members are left: {error}", device.name);
         if self.health.failed.borrow().is_none() {
             tracing::error!("{reason}; the array takes no more writes");
-            self.give_out(|| reason.clone());
+            self.fail_array(|| reason.clone());
         }
         ArrayError::new(ArrayErrorKind::Io, reason)
     }
 
-    /// After a device's state changed: whether every slot is filled by one that is current.
+    /// Recomputes, after a device's state changed, whether every slot holds a current device.
     pub(crate) fn update_whole(&self) {
         let is_whole = |slot: &Option<Rc<Device<M>>>| slot.as_ref().is_some_and(|device| device.is_whole());
         self.health.whole.set(self.roster.slots.borrow().iter().all(is_whole));
     }
 
-    /// Whether all data can still be had without a device. As at assembly,
-    /// parity that may be wrong stands in for nothing.
+    /// Whether all data stays available without a device. As at assembly, parity that may be wrong cannot replace
+    /// data.
     pub(crate) fn survives_without(&self, lost: &Rc<Device<M>>) -> bool {
         let is_followed = lost.successor().is_some_and(|successor| successor.state.get() == DeviceState::InSync);
         if lost.state.get() != DeviceState::InSync || is_followed {
@@ -92,14 +95,14 @@ impl<M: Member, C: Clock> Core<M, C> {
         survives(self.geometry(), &|slot| !in_slot(&slots, slot).is_some_and(current))
     }
 
-    /// Whether all that a member holds in `range` can be had from the others.
-    pub(crate) fn goes_on_without(&self, device: &Rc<Device<M>>, range: &Range<u64>) -> bool {
+    /// Whether the other members can supply all that a member holds in `range`.
+    pub(crate) fn others_can_supply(&self, device: &Rc<Device<M>>, range: &Range<u64>) -> bool {
         let Some(slot) = self.slot_of_device(device) else { return true };
         match self.geometry() {
             Geometry::Parity(parity) => {
                 self.health.agreed.get()
                     && self.evenly_readable(range).iter().all(|part| {
-                        let is_lost = |&other: &Slot| other == slot || !self.gives(other, part);
+                        let is_lost = |&other: &Slot| other == slot || !self.can_supply(other, part);
                         parity.survives((0..parity.slots()).map(Slot).filter(is_lost).count() as u16)
                     })
             }
@@ -109,13 +112,13 @@ impl<M: Member, C: Clock> Core<M, C> {
                     let bytes = mapping.chunk_rest(ComponentByte(at)).min(range.end - at);
                     if let Some(held) = mapping.held(slot, ComponentByte(at)) {
                         let piece = mapping.piece_at(held);
-                        // Copies that are in parts bad are asked a row at a time.
+                        // Copies with bad blocks are checked one row at a time.
                         let rows = (0..bytes).step_by(ROW_BYTES as usize).map(|row| (row, ROW_BYTES.min(bytes - row)));
                         let is_given = |(row, bytes): (u64, u64)| {
-                            let gives = |&(other, at): &(Slot, ComponentByte)| {
-                                other != slot && self.gives(other, &(at.0 + row..at.0 + row + bytes))
+                            let can_supply = |&(other, at): &(Slot, ComponentByte)| {
+                                other != slot && self.can_supply(other, &(at.0 + row..at.0 + row + bytes))
                             };
-                            piece.copies.iter().any(gives)
+                            piece.copies.iter().any(can_supply)
                         };
                         if !rows.into_iter().all(is_given) {
                             return false;
@@ -128,11 +131,12 @@ impl<M: Member, C: Clock> Core<M, C> {
         }
     }
 
-    pub(crate) fn gives(&self, slot: Slot, range: &Range<u64>) -> bool {
+    /// Whether the member in `slot` can supply `range`.
+    pub(crate) fn can_supply(&self, slot: Slot, range: &Range<u64>) -> bool {
         self.device(slot).is_some_and(|device| device.is_readable(range.clone()))
     }
 
-    /// Cuts a range where a bad block of any member begins or ends.
+    /// Cuts a range at the edges of bad blocks, and where recovering members stop being current.
     pub(crate) fn evenly_readable(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let mut edges = vec![range.start, range.end];
         for device in self.roster.slots.borrow().iter().flatten().filter(|device| !device.bad.is_empty()) {
@@ -148,9 +152,9 @@ impl<M: Member, C: Clock> Core<M, C> {
         edges.windows(2).map(|pair| pair[0]..pair[1]).collect()
     }
 
-    /// Adds a range to a member's bad blocks, if what failed is a part of the medium and the log has room. The caller
-    /// holds the metadata lock, and publishes.
-    pub(crate) fn becomes_bad(&self, device: &Rc<Device<M>>, range: &Range<u64>, error: &MemberError) -> bool {
+    /// Adds a range to a member's bad blocks. Only errors of the medium become bad blocks, and only while the log has
+    /// room. The caller holds the metadata lock, and publishes afterwards.
+    pub(crate) fn add_bad_blocks(&self, device: &Rc<Device<M>>, range: &Range<u64>, error: &MemberError) -> bool {
         let is_kept = error.is_of_medium() && device.state.get() == DeviceState::InSync;
         if !is_kept || !device.bad.add(range) {
             return false;
@@ -158,14 +162,14 @@ impl<M: Member, C: Clock> Core<M, C> {
         tracing::warn!("{}: bytes {} to {} of its data are bad blocks now", device.name, range.start, range.end);
         self.health.whole.set(false);
         if range.end - range.start > ROW_BYTES {
-            // A long transfer failed for a part of it: the rest is restored when it is healed.
+            // Only a part of this long transfer may have failed. Read repair restores the rest.
             device.unread.borrow_mut().add(range.clone());
             self.surroundings.hurt.raise();
         }
         true
     }
 
-    /// The part of a member's data that a failed write was to change.
+    /// The part of a member's data that a failed write was meant to change.
     pub(crate) fn data_of(&self, device: &Rc<Device<M>>, error: &MemberError) -> Option<Range<u64>> {
         let is_change = matches!(error.operation, Operation::Write | Operation::WriteZeroes | Operation::Discard);
         let slot = self.slot_of_device(device).filter(|_| is_change && error.bytes > 0)?;

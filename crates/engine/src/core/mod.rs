@@ -1,4 +1,6 @@
-//! What every part of the engine may see of an array: geometry, members, health, locks, gate.
+//! What every part of the engine may see of an array: geometry, members, health, locks and the gate.
+//!
+//! Nothing here writes data or metadata. [`crate::data`], [`crate::metadata`] and [`crate::control`] build on it.
 
 pub(crate) mod authority;
 pub(crate) mod debts;
@@ -14,7 +16,7 @@ use crate::base::range_lock::RangeLocks;
 use crate::base::versioned::Growing;
 use crate::core::health::Health;
 use crate::core::listener::Listener;
-use crate::core::request::Writers;
+use crate::core::request::WriteCounter;
 use crate::core::roster::Roster;
 use crate::device::timeout::Surroundings;
 use crate::seam::clock::Clock;
@@ -25,37 +27,37 @@ use format::units::{SECTOR_BYTES, Sectors, Slot};
 use std::cell::OnceCell;
 use std::rc::{Rc, Weak};
 
-/// What every part of the engine may see of an array.
+/// The state that every part of the engine shares.
 pub(crate) struct Core<M: Member, C: Clock> {
-    /// The latest is the array's. What still goes by an earlier one is right in all that existed then.
+    /// The latest geometry is the array's. Code that still uses an earlier one is right about all that existed then.
     pub(crate) geometries: Growing<Geometry>,
     pub(crate) info: ArrayInfo,
     pub(crate) pool: Pool,
     pub(crate) clock: C,
     pub(crate) roster: Roster<M>,
     pub(crate) health: Health,
-    /// Bytes (copies) or stripes (parity) under change.
+    /// Locks on what is being changed: bytes of the array for copies, stripes for parity.
     pub(crate) locks: Rc<RangeLocks>,
     pub(crate) gate: Gate,
-    pub(crate) writers: Writers,
-    /// What all devices have in common.
+    pub(crate) writers: WriteCounter,
+    /// Settings and signals that all devices share.
     pub(crate) surroundings: Rc<Surroundings>,
-    /// The array, for what it does when a member leaves or the array fails. Empty until assembly is done.
+    /// Receives the events of the array. Empty until assembly is done.
     pub(crate) listener: OnceCell<Weak<dyn Listener>>,
 }
 
-/// What assembly settled and nothing changes afterwards.
+/// Facts about the array that assembly decides and that never change afterwards.
 pub(crate) struct ArrayInfo {
     pub(crate) kernel: &'static parity::Kernel,
     pub(crate) read_only: bool,
-    /// Largest logical block of any member, a power of two: the unit of all member transfers, in bytes.
+    /// Largest logical block of any member, a power of two. All member transfers are in units of it, in bytes.
     pub(crate) block_bytes: u64,
-    /// The user has accepted parity that may be wrong, where a member of a dirty array has bad blocks.
+    /// The user accepted parity that may be wrong where a member of a dirty array has bad blocks.
     pub(crate) forced: bool,
 }
 
 impl<M: Member, C: Clock> Core<M, C> {
-    /// What is where.
+    /// The layout of the array that is in force.
     pub(crate) fn geometry(&self) -> &Geometry {
         self.geometries.latest()
     }
@@ -67,18 +69,17 @@ impl<M: Member, C: Clock> Core<M, C> {
         }
     }
 
-    /// Bytes of the components that are in use.
+    /// Bytes of each component that are in use.
     pub(crate) fn component_bytes(&self) -> u64 {
         (0..self.geometry().slots()).map(|slot| self.geometry().used_bytes(Slot(slot))).max().unwrap_or(0)
     }
 
-    /// md's number for "in agreement below this byte of the array".
+    /// md's `resync_offset` for an array that agrees below this byte.
     pub(crate) fn resync_offset(&self, below: u64) -> Resync {
         Resync::From(Sectors(self.geometry().sync_position(below) / SECTOR_BYTES))
     }
 
-    /// Levels without redundancy have nothing to bring into agreement, and md
-    /// never marks them dirty.
+    /// Whether the level has redundancy. Levels without it have nothing to resync, and md never marks them dirty.
     pub(crate) fn is_redundant(&self) -> bool {
         !matches!(self.geometry().level(), Level::Linear | Level::Raid0)
     }

@@ -1,4 +1,4 @@
-//! Changes of membership, told in the log and to the listener of the array.
+//! Reports changes of membership, in the log and to the array's listener.
 
 use crate::core::Core;
 use crate::core::listener::Listener;
@@ -10,21 +10,27 @@ use format::units::Slot;
 use std::rc::Rc;
 
 impl<M: Member, C: Clock> Core<M, C> {
-    /// What hears of events, once assembly is done.
+    /// The listener for events; `None` until assembly is done.
     pub(crate) fn listener(&self) -> Option<Rc<dyn Listener>> {
         self.listener.get()?.upgrade()
     }
 
-    /// Tells of a change, in the log and in the report of a scrub.
-    pub(crate) fn tell(&self, device: &Device<M>, slot: Option<Slot>, change: ChangeKind, reason: Option<&str>) {
-        let told = self.note_change(device, slot, change, reason);
+    /// Reports a change in the log and in the report of a running scrub.
+    pub(crate) fn report_change(
+        &self,
+        device: &Device<M>,
+        slot: Option<Slot>,
+        change: ChangeKind,
+        reason: Option<&str>,
+    ) {
+        let change_report = self.note_change(device, slot, change, reason);
         match change {
-            ChangeKind::Left | ChangeKind::Silent => tracing::warn!(target: LOG_TARGET, "{told}"),
-            _ => tracing::info!(target: LOG_TARGET, "{told}"),
+            ChangeKind::Left | ChangeKind::Silent => tracing::warn!(target: LOG_TARGET, "{change_report}"),
+            _ => tracing::info!(target: LOG_TARGET, "{change_report}"),
         }
     }
 
-    /// Tells of a change that the log has already, in the report of a scrub alone.
+    /// Reports a change in the report of a running scrub only; the caller has logged it.
     pub(crate) fn note_change(
         &self,
         device: &Device<M>,
@@ -33,10 +39,10 @@ impl<M: Member, C: Clock> Core<M, C> {
         reason: Option<&str>,
     ) -> MemberChange {
         let (member, slot, reason) = (device.name.clone(), slot.map(|slot| slot.0), reason.map(str::to_owned));
-        let told = MemberChange { member, slot, change, reason };
+        let change_report = MemberChange { member, slot, change, reason };
         if let Some(listener) = self.listener() {
-            listener.member_changed(&told);
+            listener.member_changed(&change_report);
         }
-        told
+        change_report
     }
 }

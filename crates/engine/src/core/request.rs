@@ -1,4 +1,6 @@
-//! A request at the door: bounds, the gate, alignment, and the errors that it may end with.
+//! The entry of a request: bounds, the gate, alignment, and the errors that it can end with.
+//!
+//! This file performs no I/O.
 
 use crate::base::gate::Inside;
 use crate::core::Core;
@@ -13,51 +15,52 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Writes since the array was assembled.
+/// Counts of the writes since the array was assembled.
 #[derive(Default)]
-pub(crate) struct Writers {
+pub(crate) struct WriteCounter {
     begun: Cell<u64>,
     ended: Cell<u64>,
 }
 
-/// One write, from its acceptance to its end.
-pub(crate) struct Writing<'a>(&'a Writers);
+/// A write that is under way, from its acceptance to its end.
+pub(crate) struct ActiveWrite<'a>(&'a WriteCounter);
 
-impl Writers {
-    pub(crate) fn begin(&self) -> Writing<'_> {
+impl WriteCounter {
+    pub(crate) fn begin(&self) -> ActiveWrite<'_> {
         self.begun.set(self.begun.get() + 1);
-        Writing(self)
+        ActiveWrite(self)
     }
 
-    /// How many have begun, when none is under way.
+    /// How many writes have begun, if none is under way.
     pub(crate) fn at_rest(&self) -> Option<u64> {
         (self.begun.get() == self.ended.get()).then(|| self.begun.get())
     }
 }
 
-impl Drop for Writing<'_> {
+impl Drop for ActiveWrite<'_> {
     fn drop(&mut self) {
         self.0.ended.set(self.0.ended.get() + 1);
     }
 }
 
-/// Dropped only when a change was abandoned: a stripe may be half written, or
-/// marks half made.
-pub(crate) struct Halfway<'a, M: Member, C: Clock>(&'a Core<M, C>);
+/// Fails the array when it is dropped without [`ChangeGuard::end`]. Then a change was abandoned: a stripe may be half
+/// written, or a mark half made.
+pub(crate) struct ChangeGuard<'a, M: Member, C: Clock>(&'a Core<M, C>);
 
-impl<M: Member, C: Clock> Halfway<'_, M, C> {
-    /// The change has come to its end, good or bad.
+impl<M: Member, C: Clock> ChangeGuard<'_, M, C> {
+    /// The change has ended, with success or an error.
     pub(crate) fn end(self) {
         std::mem::forget(self);
     }
 }
 
-impl<M: Member, C: Clock> Drop for Halfway<'_, M, C> {
+impl<M: Member, C: Clock> Drop for ChangeGuard<'_, M, C> {
     fn drop(&mut self) {
-        self.0.give_out(|| "a change was abandoned halfway".to_owned());
+        self.0.fail_array(|| "a change was abandoned guard".to_owned());
     }
 }
 
+/// Lets a read of `bytes` at `at` in, unless it is out of range or the array is stopped.
 impl<M: Member, C: Clock> Core<M, C> {
     pub(crate) fn enter(&self, at: u64, bytes: u64) -> Result<Inside<'_>, ArrayError> {
         let end = at.checked_add(bytes).filter(|&end| end <= self.geometry().array_bytes());
@@ -69,6 +72,7 @@ impl<M: Member, C: Clock> Core<M, C> {
         self.gate.enter().ok_or_else(|| ArrayError::new(ArrayErrorKind::Stopped, "the array is stopped"))
     }
 
+    /// Lets a write in, as [`Core::enter`] does a read.
     pub(crate) fn enter_to_write(&self, at: u64, bytes: u64) -> Result<Inside<'_>, ArrayError> {
         if self.info.read_only {
             return Err(ArrayError::new(ArrayErrorKind::ReadOnly, "the array is read-only"));
@@ -80,23 +84,23 @@ impl<M: Member, C: Clock> Core<M, C> {
         (at | bytes) & (self.info.block_bytes - 1) == 0
     }
 
-    /// The smallest aligned range around it.
+    /// The smallest aligned range that contains the given one.
     pub(crate) fn widened(&self, at: u64, bytes: u64) -> Range<u64> {
         let unit = self.info.block_bytes;
         at / unit * unit..(at + bytes).next_multiple_of(unit)
     }
 
-    /// Carries out what must not be dropped halfway.
+    /// Runs a change that must not be dropped before it ends.
     pub(crate) async fn to_the_end<T>(&self, change: impl Future<Output = T>) -> T {
-        let halfway = self.begin_change();
+        let guard = self.begin_change();
         let result = change.await;
-        halfway.end();
+        guard.end();
         result
     }
 
-    /// From here to its end a change must not be dropped.
-    pub(crate) fn begin_change(&self) -> Halfway<'_, M, C> {
-        Halfway(self)
+    /// Begins a change that must not be dropped before [`ChangeGuard::end`].
+    pub(crate) fn begin_change(&self) -> ChangeGuard<'_, M, C> {
+        ChangeGuard(self)
     }
 
     pub(crate) fn io_error(&self, at: u64, bytes: u64, error: Option<&MemberError>) -> ArrayError {
@@ -108,15 +112,18 @@ impl<M: Member, C: Clock> Core<M, C> {
         let logs = match logged.is_empty() {
             true => String::new(),
             false => format!(
-                "; the bad-block log of {} names the place (`mdspace read --ignore-bad-blocks` reads what is there)",
+                "; the bad-block log of {} covers this range (`mdspace read --ignore-bad-blocks` reads it anyway)",
                 logged.join(" and that of ")
             ),
         };
-        let reason = format!("{bytes} bytes at byte {at} cannot be had from the members left{cause}{logs}");
+        let reason = format!(
+            "{bytes} bytes at byte {at} cannot be read or reconstructed from the remaining members{cause}{logs}"
+        );
         ArrayError::new(ArrayErrorKind::Io, reason)
     }
 
-    /// The names of members whose bad-block logs name any of what a range of the array, or the rest of its rows, is on.
+    /// The names of members whose bad-block log covers any part of a range of the array, or any other chunk of its
+    /// rows.
     pub(crate) fn logged_bad(&self, at: u64, bytes: u64) -> Vec<String> {
         let end = at.saturating_add(bytes).min(self.geometry().array_bytes());
         let slots = self.roster.slots.borrow();

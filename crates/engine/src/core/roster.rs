@@ -1,4 +1,6 @@
-//! The members of an array: by slot, by name, spares and successors.
+//! The members of an array: by slot and by name, spares and successors.
+//!
+//! This file holds the lists and searches them. It never decides that a member leaves.
 
 use crate::base::notify::Signal;
 use crate::core::Core;
@@ -15,32 +17,33 @@ use std::rc::Rc;
 pub(crate) struct Roster<M: Member> {
     /// The device in each slot.
     pub(crate) slots: RefCell<Vec<Option<Rc<Device<M>>>>>,
-    /// Devices without a slot: spares and those that are faulty.
+    /// Devices without a slot: spares and faulty devices.
     pub(crate) others: RefCell<Vec<Rc<Device<M>>>>,
-    /// Raised when a device that may be read takes the slot of another.
+    /// Raised when a readable device takes the slot of another.
     pub(crate) slot_changed: Signal,
 }
 
-/// Who fills a slot. One that there is no more, of copies that were given up while somebody read, is empty.
+/// The device in a slot. A slot that is past the end is empty: copies may have been removed while a request was
+/// reading.
 pub(crate) fn in_slot<T>(slots: &[Option<T>], slot: Slot) -> Option<&T> {
     slots.get(slot.index())?.as_ref()
 }
 
 impl<M: Member, C: Clock> Core<M, C> {
-    /// The longest transfer that any device gains by, in bytes.
+    /// The longest transfer that still speeds up any device, in bytes.
     pub(crate) fn window_bytes(&self) -> u64 {
         let devices = self.devices();
         let longest = devices.iter().map(|device| device.member.limits().window_bytes()).max();
         longest.expect("a running array has a member")
     }
 
-    /// The device that fills `slot` and takes part.
+    /// The active device in `slot`.
     pub(crate) fn device(&self, slot: Slot) -> Option<Rc<Device<M>>> {
         let slots = self.roster.slots.borrow();
         in_slot(&slots, slot).filter(|device| device.is_active()).cloned()
     }
 
-    /// Active and spare devices, and successors: all that superblocks are kept on.
+    /// The devices that superblocks are written to: active devices, spares and successors.
     pub(crate) fn devices(&self) -> Vec<Rc<Device<M>>> {
         let slots = self.roster.slots.borrow();
         let others = self.roster.others.borrow();
@@ -49,6 +52,7 @@ impl<M: Member, C: Clock> Core<M, C> {
         slots.iter().flatten().chain(spares).cloned().chain(successors).collect()
     }
 
+    /// The member of this name, or the only one whose path ends in it.
     pub(crate) fn find(&self, name: &str) -> Result<Rc<Device<M>>, Refusal> {
         let slots = self.roster.slots.borrow();
         let others = self.roster.others.borrow();
@@ -62,20 +66,20 @@ impl<M: Member, C: Clock> Core<M, C> {
         match (matches.next(), matches.next()) {
             (Some(device), None) => Ok(device.clone()),
             (Some(_), Some(_)) => {
-                Err(Refusal::new("several members are called so").of(name).advice("give its whole path"))
+                Err(Refusal::new("several members have this name").of(name).advice("give the full path"))
             }
             (None, _) => Err(Refusal::new("not a member of this array").of(name)),
         }
     }
 
-    /// All devices that the array knows, faulty ones included.
+    /// All devices that the array knows, including faulty ones.
     pub(crate) fn members(&self) -> Vec<Rc<Device<M>>> {
         let slots = self.roster.slots.borrow();
         let successors = slots.iter().flatten().filter_map(|device| device.successor());
         slots.iter().flatten().chain(self.roster.others.borrow().iter()).cloned().chain(successors).collect()
     }
 
-    /// Members with a slot whose place somebody is to take.
+    /// Each successor, with the slot of the member that it will replace.
     pub(crate) fn successors(&self) -> Vec<(Slot, Rc<Device<M>>)> {
         let slots = self.roster.slots.borrow();
         let successor =
@@ -83,7 +87,7 @@ impl<M: Member, C: Clock> Core<M, C> {
         slots.iter().zip(0..).filter_map(successor).collect()
     }
 
-    /// Successors that did not take what was written, and have not left yet.
+    /// Successors that failed a write and have not left the array yet.
     pub(crate) fn failed_successors(&self) -> Failures<M> {
         if !self.surroundings.is_successor_lost.take() {
             return Vec::new();
@@ -95,18 +99,15 @@ impl<M: Member, C: Clock> Core<M, C> {
         self.successors().into_iter().filter_map(failed).collect()
     }
 
-    pub(crate) fn slot_of_device(&self, device: &Rc<Device<M>>) -> Option<Slot> {
-        self.slot_of_member(device)
-    }
-
-    pub(crate) fn slot_of_member(&self, device: &Device<M>) -> Option<Slot> {
+    /// The slot that a device is in.
+    pub(crate) fn slot_of_device(&self, device: &Device<M>) -> Option<Slot> {
         let slots = self.roster.slots.borrow();
         let is_it = |seated: &Rc<Device<M>>| std::ptr::eq(&**seated, device);
         let position = slots.iter().position(|seated| seated.as_ref().is_some_and(is_it));
         position.map(|slot| Slot(slot as u16))
     }
 
-    /// Has the array's observer, if there is one, told of a member.
+    /// Registers a member with the array's observer, if there is one.
     pub(crate) fn watch(&self, name: &str, member: &Watched<M>) {
         member.watch(self.surroundings.observer.borrow().as_ref().map(|observer| observer.watch(name)));
     }

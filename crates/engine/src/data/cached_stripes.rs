@@ -1,9 +1,8 @@
-//! What stripes' reads and writes ask of the cache, and the units of a fixed
-//! stripe size. What is forgotten here is forgotten by [`crate::data::read_ahead`] too.
+//! How reads and writes of stripes use the cache, and the units of a fixed stripe size. What the cache drops here,
+//! [`crate::data::read_ahead`] drops as well.
 //!
-//! Only under the stripe's lock: shared to recall, exclusive to change. The
-//! cache holds only chunks of members that are there: a chunk without a member
-//! changes with its parity, unseen.
+//! The caller holds the stripe's lock: shared to copy from the cache, exclusive to change it. The cache holds only
+//! chunks of members that are present. A chunk without a member changes with its parity, unseen.
 
 use crate::base::buffer::Block;
 use crate::core::authority::Authority;
@@ -23,8 +22,8 @@ fn base(stripe: &Stripe) -> Row {
     Row(stripe.component().0 / PAGE_BYTES as u64)
 }
 
-/// The row that ends where `span`, the first of a request, begins: in the same
-/// chunk, in the chunk before, or in the stripe before.
+/// The row that ends where `span`, the first of a request, begins. It is in the same chunk, in the chunk before, or
+/// in the stripe before.
 fn row_before(stripe: &Stripe, chunk_bytes: u64, span: &Span) -> Option<Row> {
     let rows = chunk_bytes / PAGE_BYTES as u64;
     let Row(base) = base(stripe);
@@ -35,7 +34,7 @@ fn row_before(stripe: &Stripe, chunk_bytes: u64, span: &Span) -> Option<Row> {
     }
 }
 
-/// Chunk offsets from the first to the last byte of any of them.
+/// The chunk range from the first to the last byte of any of these ranges.
 pub(crate) fn hull<'a>(ranges: impl Iterator<Item = &'a Range<u32>> + Clone) -> Range<u32> {
     let start = ranges.clone().map(|range| range.start).min().unwrap_or(0);
     start..ranges.map(|range| range.end).max().unwrap_or(0)
@@ -43,52 +42,52 @@ pub(crate) fn hull<'a>(ranges: impl Iterator<Item = &'a Range<u32>> + Clone) -> 
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// What the cache holds of a stripe, in the rows of `spans`.
-    pub(crate) fn known(&self, stripe: &Stripe, spans: &[Span], kept: &[Span]) -> SmallVec<[Transfer; 4]> {
+    pub(crate) fn cached(&self, stripe: &Stripe, spans: &[Span], kept: &[Span]) -> SmallVec<[Transfer; 4]> {
         let cache = self.cache.borrow();
         if cache.is_empty() {
             return SmallVec::new();
         }
-        cache.known(base(stripe), &hull(spans.iter().chain(kept).map(|span| &span.within)))
+        cache.lookup(base(stripe), &hull(spans.iter().chain(kept).map(|span| &span.within)))
     }
 
-    /// Copies of what is known.
-    pub(crate) fn recall(&self, stripe: &Stripe, transfers: &[Transfer]) -> Vec<(Transfer, Block)> {
+    /// Copies what the cache holds.
+    pub(crate) fn copy_cached(&self, stripe: &Stripe, transfers: &[Transfer]) -> Vec<(Transfer, Block)> {
         let copy = |transfer: &Transfer| {
             let mut into = self.core.pool.take((transfer.within.end - transfer.within.start) as usize);
-            self.recall_into(stripe, transfer, &mut into);
+            self.copy_cached_into(stripe, transfer, &mut into);
             (transfer.clone(), into.freeze())
         };
         transfers.iter().map(copy).collect()
     }
 
-    /// Copies what is known into its place.
-    pub(crate) fn recall_into(&self, stripe: &Stripe, transfer: &Transfer, into: &mut [u8]) {
-        self.cache.borrow_mut().recall(base(stripe), transfer, into);
+    /// Copies what the cache holds into its place.
+    pub(crate) fn copy_cached_into(&self, stripe: &Stripe, transfer: &Transfer, into: &mut [u8]) {
+        self.cache.borrow_mut().get(base(stripe), transfer, into);
     }
 
-    /// The members' chunks are about to change.
-    pub(crate) fn forget<'a>(&self, stripe: &Stripe, changes: impl Iterator<Item = &'a Transfer> + Clone) {
+    /// Drops what is about to change on the members.
+    pub(crate) fn invalidate<'a>(&self, stripe: &Stripe, changes: impl Iterator<Item = &'a Transfer> + Clone) {
         if !mutant!("ahead-not-forgotten") {
-            self.read_ahead.forget(stripe.number()..stripe.number() + 1);
+            self.read_ahead.invalidate(stripe.number()..stripe.number() + 1);
         }
         if !mutant!("cache-not-told") {
-            self.cache.borrow_mut().forget(base(stripe), changes);
+            self.cache.borrow_mut().invalidate(base(stripe), changes);
         }
     }
 
-    /// All of some stripes is about to change.
-    pub(crate) fn forget_stripes(&self, parity: &Parity, stripes: Range<u64>) {
-        self.read_ahead.forget(stripes.clone());
+    /// Drops whole stripes that are about to change.
+    pub(crate) fn invalidate_stripes(&self, parity: &Parity, stripes: Range<u64>) {
+        self.read_ahead.invalidate(stripes.clone());
         let mut cache = self.cache.borrow_mut();
         if !cache.is_empty() && !mutant!("cache-not-told-of-stripes") {
             let rows = parity.chunk_bytes() / PAGE_BYTES as u64;
-            cache.forget_rows(Row(stripes.start * rows)..Row(stripes.end * rows));
+            cache.invalidate_rows(Row(stripes.start * rows)..Row(stripes.end * rows));
         }
     }
 
-    /// A request for `spans` was carried out: what the stripe's members hold
-    /// now is kept, if that may pay. Where contents overlap the later ones count.
-    pub(crate) fn learn<'a>(
+    /// Called when a request for `spans` succeeded. Caches what the stripe's members hold now, if that is likely to
+    /// pay. Where contents overlap, the later ones count.
+    pub(crate) fn cache_contents<'a>(
         &self,
         parity: &Parity,
         stripe: &Stripe,
@@ -98,25 +97,24 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let Some(first) = spans.first() else { return };
         let cache = &mut *self.cache.borrow_mut();
         let before = row_before(stripe, parity.chunk_bytes(), first);
-        if !cache.admits(base(stripe), &hull(spans.iter().map(|span| &span.within)), before) {
+        if !cache.admit(base(stripe), &hull(spans.iter().map(|span| &span.within)), before) {
             return;
         }
         for (transfer, block) in contents {
             if stripe.slot_of(transfer.role).is_some_and(|slot| self.core.device(slot).is_some()) {
-                cache.learn(base(stripe), transfer, block);
+                cache.insert(base(stripe), transfer, block);
             }
         }
     }
 
-    /// What a write of `spans` moves besides, where the unit is fixed: the rest
-    /// of each unit that it touches.
+    /// With a fixed unit, the rest of each unit that a write of `spans` touches.
     pub(crate) fn rest_of_units(&self, spans: &[Span]) -> Spans {
         let Some(unit) = self.stripe_size_bytes() else { return Spans::new() };
         let mut rest = Spans::new();
         for span in spans {
             let units = in_units(&span.within, unit);
             let mut from = units.start;
-            // Of one chunk, spans are in ascending order and apart.
+            // The spans of one chunk are separate and in ascending order.
             for other in spans.iter().filter(|other| other.data == span.data) {
                 let end = other.within.start.min(units.end);
                 if from < end {
@@ -134,7 +132,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 }
 
-/// A read of `spans` in whole units, if there are any, where they have to be reconstructed.
+/// The spans of a read, widened to whole fixed units where the data must be reconstructed.
 pub(crate) fn in_units_where_lost(spans: &[Span], unit: Option<u32>, unreadable: Symbols) -> Spans {
     let widened = |span: &Span| match unit {
         Some(unit) if unreadable.contains(Role::Data(span.data)) => {

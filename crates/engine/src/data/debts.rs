@@ -1,4 +1,6 @@
-//! Writes once more what members had no room for.
+//! Writes again what members had no room for.
+//!
+//! The list of what a member owes is [`crate::device::owed`]; when to try is decided by `control`.
 
 use crate::base::range_lock::RangeGuard;
 use crate::core::authority::Authority;
@@ -14,14 +16,14 @@ use format::units::{ComponentByte, Slot};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// The most that all members of an array may owe before writes are refused, in bytes of memory.
+/// How much all members of an array may owe before writes are refused, in bytes of memory.
 const OWED_MAX: u64 = 16 << 20;
 
-/// The most that is tried at a time.
+/// The most that is written in one attempt.
 const PART_BYTES: u64 = 1 << 20;
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// Fails when so much is owed that no more may be; what there is room for meanwhile is paid first.
+    /// Fails when members owe too much. What there is room for by now is written first.
     pub(crate) async fn check_room(&self) -> Result<(), ArrayError> {
         if self.core.surroundings.owing.is_untouched() || self.core.owed_cost() <= OWED_MAX {
             return Ok(());
@@ -30,10 +32,10 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         if self.core.owed_cost() > OWED_MAX { Err(self.core.no_room()) } else { Ok(()) }
     }
 
-    /// Tries to write what is owed, of each member until it has no room.
+    /// Writes what is owed, to each member until it has no room.
     ///
     /// # Errors
-    /// When a member failed otherwise, and the array cannot do without it.
+    /// When a member failed in another way, and the array cannot do without it.
     pub(crate) async fn pay(&self) -> Result<(), ArrayError> {
         for slot in (0..self.core.geometry().slots()).map(Slot) {
             let Some(device) = self.core.device(slot) else { continue };
@@ -51,7 +53,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         Ok(())
     }
 
-    /// As much of it as one lock is for.
+    /// The front of a part, as much as one lock covers.
     pub(crate) fn part_to_pay(&self, slot: Slot, part: Range<u64>) -> Range<u64> {
         let bytes = match self.core.geometry() {
             Geometry::Parity(parity) => parity.chunk_bytes() - part.start % parity.chunk_bytes(),
@@ -74,6 +76,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
     }
 
+    /// Writes what a member owes of one part.
     pub(crate) async fn pay_part(
         &self,
         slot: Slot,

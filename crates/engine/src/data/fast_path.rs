@@ -1,9 +1,8 @@
-//! The short ways. Reads of a whole array: every chunk is on a member that has
-//! it, so nothing is planned and nothing locked. Writes that one member takes.
+//! Fast paths: reads of a whole array, where nothing is planned or locked, and writes that go to one member only.
 //!
-//! What lies contiguous on a member is one transfer, however many chunks of
-//! the request it serves. Whenever a member fails, the caller falls back to
-//! the long way, which knows about copies and parity.
+//! What is contiguous on a member becomes one transfer, however many chunks of the request it covers. When a member
+//! fails, the caller falls back to the general path, which knows about copies and parity. So nothing here
+//! reconstructs or records a failure.
 
 use crate::base::buffer::{Block, Buffer};
 use crate::base::join::join_all;
@@ -20,26 +19,27 @@ use format::units::{ArrayByte, ComponentByte, Slot};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Where a run of array bytes is.
+/// The member that a run of array bytes is on.
 struct Place<M> {
     device: Rc<Device<M>>,
     at: ComponentByte,
-    /// How far it goes there, at least.
+    /// How far the run continues there, at least.
     bytes: u64,
 }
 
-/// Parts of a request that are one transfer on a member.
-struct Transfer<M> {
+/// Parts of a request that form one transfer on a member.
+struct MemberRead<M> {
     device: Rc<Device<M>>,
     at: ComponentByte,
     end: u64,
-    /// Which parts of the request, in ascending order.
+    /// The indices of the request's parts, in ascending order.
     parts: Vec<usize>,
     buffers: Vec<Buffer>,
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// Where to read `at` from, a part of `read`, and how far it goes there, at least.
+    /// The slot to read `at` from, the component byte there, and how far the run continues at least. `at` is a part
+    /// of `read`.
     fn slot_of(&self, at: u64, read: &Range<u64>) -> Option<(Slot, ComponentByte, u64)> {
         match self.core.geometry() {
             Geometry::Parity(parity) => Some(parity.locate(ArrayByte(at))),
@@ -47,8 +47,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
     }
 
-    /// The same at levels without parity. A call of its own: a piece has a list, and who makes one in the same function as
-    /// others who do not, makes these wait (figures in docs/decisions/0406).
+    /// The same at levels without parity. A separate function, since a piece holds a list. A caller that builds the
+    /// list inline slows down the levels that need none (figures in docs/decisions/0406).
     #[inline(never)]
     fn slot_of_copy(&self, mapping: &Mapping, at: u64, read: &Range<u64>) -> Option<(Slot, ComponentByte, u64)> {
         let piece = mapping.piece_at(ArrayByte(at));
@@ -64,13 +64,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         Some(Place { device: self.core.device(slot)?, at, bytes })
     }
 
-    /// Whether a member's range can be read without a plan: all of a whole array, else of what is there.
+    /// Whether a member's range can be read without a plan: anything in a whole array, otherwise what the member can
+    /// read.
     fn can_read(&self, device: &Device<M>, at: ComponentByte, bytes: u64) -> bool {
         self.core.health.whole.get() || device.is_readable(at.0..at.0 + bytes)
     }
 
-    /// The short way for what most reads are: one member, which is there, has
-    /// all of it. `None` is no verdict.
+    /// The fast path of most reads: one active member holds the whole range. `None` means only that this path does
+    /// not apply.
     pub(crate) fn locate(&self, at: u64, bytes: u64) -> Option<(Rc<Device<M>>, ComponentByte)> {
         if bytes == 0 || !self.core.is_aligned(at, bytes) {
             return None;
@@ -80,7 +81,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         is_it.then_some((place.device, place.at))
     }
 
-    /// The same, and reads it, where that needs no waiting.
+    /// Reads by [`DataPlane::locate`], if the member can read without waiting.
     pub(crate) fn read_now(&self, at: u64, into: &mut Buffer) -> Option<Result<(), MemberError>> {
         let bytes = into.len() as u64;
         if bytes == 0 || !self.core.is_aligned(at, bytes) {
@@ -96,20 +97,20 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
     }
 
-    /// Whether a write there may go to one member alone: at levels without redundancy, where there are no marks to make and
-    /// no copies to keep equal.
+    /// Whether a write may go to one member only. This needs a level without redundancy, which has no marks to make
+    /// and no copies to keep equal.
     fn is_alone(&self, at: u64, from: &Block) -> bool {
         let place = from.as_ptr() as usize as u64;
         !self.core.is_redundant() && self.core.health.whole.get() && self.core.is_aligned(at | place, from.len() as u64)
     }
 
-    /// The short way for such a write.
+    /// The member that takes such a write.
     pub(crate) fn locate_alone(&self, at: u64, from: &Block) -> Option<(Rc<Device<M>>, ComponentByte)> {
         if self.is_alone(at, from) { self.locate(at, from.len() as u64) } else { None }
     }
 
-    /// The same, and writes it, where that needs no waiting. What takes no time needs no lock of its own, as long as nobody
-    /// has one.
+    /// Writes to that member, if it can write without waiting. A write that takes no time needs no lock, as long as
+    /// no task holds or wants one.
     pub(crate) fn write_now(&self, at: u64, from: &Block) -> Option<Result<(), ArrayError>> {
         let bytes = from.len() as u64;
         if !self.is_alone(at, from) || self.core.locks.is_wanted_exclusively(&(at..at + bytes)) {
@@ -118,14 +119,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let (slot, place, length) = self.slot_of(at, &(at..at + bytes))?;
         let slots = self.core.roster.slots.borrow();
         let device = in_slot(&slots, slot).filter(|device| device.is_active() && bytes <= length)?;
-        if let Err(broken) = self.core.check_unbroken() {
-            return Some(Err(broken));
+        if let Err(failed) = self.core.check_not_failed() {
+            return Some(Err(failed));
         }
         let result = device.write_now(place, from)?;
         Some(result.map_err(|error| self.core.io_error(at, bytes, Some(&error))))
     }
 
-    /// Writes to one member. The lock keeps unaligned writes, which read first, in order with this one.
+    /// Writes to one member. The lock orders this write with unaligned writes, which read first.
     pub(crate) async fn write_alone(
         &self,
         device: &Device<M>,
@@ -135,12 +136,11 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     ) -> Result<(), ArrayError> {
         let bytes = from.len() as u64;
         let _lock = self.core.locks.exclusive(at..at + bytes).await;
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         device.write_one(position, from, Why::Data).await.map_err(|error| self.core.io_error(at, bytes, Some(&error)))
     }
 
-    /// Reads a range of a whole array. Gives the buffer back unfilled when the
-    /// array is not whole or a member fails.
+    /// Reads a range of a whole array. Returns the buffer unfilled when the array is not whole or a member fails.
     pub(crate) async fn read_whole(&self, at: u64, into: Buffer) -> Result<Buffer, Buffer> {
         if !self.core.health.whole.get() {
             return Err(into);
@@ -160,8 +160,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         if all_well { Ok(whole) } else { Err(whole) }
     }
 
-    fn cut_into_transfers(&self, at: u64, mut into: Buffer) -> Result<(Vec<Transfer<M>>, usize), Buffer> {
-        let mut transfers: Vec<Transfer<M>> = Vec::new();
+    fn cut_into_transfers(&self, at: u64, mut into: Buffer) -> Result<(Vec<MemberRead<M>>, usize), Buffer> {
+        let mut transfers: Vec<MemberRead<M>> = Vec::new();
         let read = at..at + into.len() as u64;
         let mut position = at;
         let mut count = 0;
@@ -171,14 +171,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             };
             let bytes = place.bytes.min(into.len() as u64);
             let part = into.split_to(bytes as usize);
-            let follows = |t: &&mut Transfer<M>| Rc::ptr_eq(&t.device, &place.device) && t.end == place.at.0;
+            let follows = |t: &&mut MemberRead<M>| Rc::ptr_eq(&t.device, &place.device) && t.end == place.at.0;
             match transfers.iter_mut().rev().find(follows) {
                 Some(transfer) => {
                     transfer.end += bytes;
                     transfer.parts.push(count);
                     transfer.buffers.push(part);
                 }
-                None => transfers.push(Transfer {
+                None => transfers.push(MemberRead {
                     device: place.device,
                     at: place.at,
                     end: place.at.0 + bytes,
@@ -193,8 +193,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 }
 
-/// The request's buffer again, of transfers that were not made.
-fn put_together<M>(transfers: Vec<Transfer<M>>, rest: Buffer) -> Buffer {
+/// Restores the request's buffer from transfers that were not carried out.
+fn put_together<M>(transfers: Vec<MemberRead<M>>, rest: Buffer) -> Buffer {
     let pairs = transfers.into_iter().flat_map(|transfer| transfer.parts.into_iter().zip(transfer.buffers));
     let mut pairs: Vec<_> = pairs.collect();
     pairs.sort_by_key(|(index, _)| *index);

@@ -1,9 +1,8 @@
-//! Full stripes, the direct way: parity from the callers' own memory, nothing
-//! read, nothing copied, and one transfer for each member, however many
-//! neighbouring stripes there are.
+//! Full-stripe writes: parity is computed from the caller's own memory. Nothing is read or copied, and each member
+//! gets one transfer however many neighbouring stripes there are.
 //!
-//! Neighbouring stripes lie next to each other on every member. Where data
-//! comes in several blocks, parity is computed from edge to edge of them.
+//! Neighbouring stripes are contiguous on every member. Where the data comes in several blocks, parity is computed
+//! between the edges of blocks. The caller locks and marks.
 
 use crate::base::buffer::{Block, Buffer, Pool};
 use crate::base::join::join_all;
@@ -21,18 +20,17 @@ use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
 /// A chunk's contents, block after block.
-type Pieces = SmallVec<[Block; 1]>;
+type Blocks = SmallVec<[Block; 1]>;
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// Writes whole stripes, whose data the patches are, without a gap. The
-    /// caller keeps others off them.
+    /// Writes whole stripes. The patches are their data, without gaps. The caller keeps other writes off them.
     pub(crate) async fn write_full_stripes(
         &self,
         parity: &Parity,
         stripes: Range<u64>,
         patches: &[Patch],
     ) -> Result<(), ArrayError> {
-        let together = self.gathering.stripes_max();
+        let together = self.coalescer.stripes_max();
         let mut data = Rope { blocks: patches.iter().map(|patch| &patch.block), rest: None };
         let mut writes = Vec::new();
         for first in stripes.clone().step_by(together as usize) {
@@ -51,24 +49,24 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
         let failed = |(device, result): (_, Result<(), MemberError>)| Some((device, result.err()?));
         let failures: Vec<_> = join_all(writes).await.into_iter().filter_map(failed).collect();
-        self.leave_failed(failures).await
+        self.eject_failed(failures).await
     }
 
-    /// What the member in each slot gets for these stripes.
+    /// The blocks for the member in each slot.
     fn member_blocks<'a>(
         &self,
         parity: &Parity,
         stripes: Range<u64>,
         data: &mut Rope<'a, impl Iterator<Item = &'a Block>>,
     ) -> Vec<Vec<Block>> {
-        self.forget_stripes(parity, stripes.clone());
+        self.invalidate_stripes(parity, stripes.clone());
         let mut members: Vec<_> = (0..parity.slots()).map(|_| Vec::new()).collect();
         for stripe in stripes.map(|number| parity.stripe(number)) {
             let mut add = |role, block| {
                 let slot = stripe.slot_of(role).expect("the geometry has this chunk");
                 members[slot.index()].push(block);
             };
-            let chunks: SmallVec<[Pieces; 16]> =
+            let chunks: SmallVec<[Blocks; 16]> =
                 (0..parity.data_chunks()).map(|_| data.take(parity.chunk_bytes() as usize)).collect();
             let (p, q) = compute(self.core.info.kernel, &self.core.pool, parity, &stripe, &chunks);
             add(Role::P, p.freeze());
@@ -83,7 +81,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 }
 
-/// One transfer; or where the unit is fixed, one for each unit, as md has it.
+/// One transfer; with a fixed unit, one for each unit, as in md.
 fn in_units(unit: Option<u32>, at: ComponentByte, blocks: Vec<Block>) -> SmallVec<[(ComponentByte, Vec<Block>); 1]> {
     let Some(unit) = unit else { return smallvec![(at, blocks)] };
     let end = at.0 + blocks.iter().map(|block| block.len() as u64).sum::<u64>();
@@ -92,15 +90,15 @@ fn in_units(unit: Option<u32>, at: ComponentByte, blocks: Vec<Block>) -> SmallVe
     units.map(|at| (ComponentByte(at), rope.take(unit as usize).into_vec())).collect()
 }
 
-/// Blocks one behind the other, taken off at the front.
+/// Consecutive blocks, from which data is taken at the front.
 struct Rope<'a, I: Iterator<Item = &'a Block>> {
     blocks: I,
     rest: Option<Block>,
 }
 
 impl<'a, I: Iterator<Item = &'a Block>> Rope<'a, I> {
-    fn take(&mut self, mut bytes: usize) -> Pieces {
-        let mut pieces = Pieces::new();
+    fn take(&mut self, mut bytes: usize) -> Blocks {
+        let mut pieces = Blocks::new();
         while bytes > 0 {
             let next = self.rest.take().or_else(|| self.blocks.next().cloned());
             let block = next.expect("the data fills its stripes");
@@ -124,7 +122,7 @@ fn compute(
     pool: &Pool,
     parity: &Parity,
     stripe: &Stripe,
-    chunks: &[Pieces],
+    chunks: &[Blocks],
 ) -> (Buffer, Option<Buffer>) {
     let chunk_bytes = parity.chunk_bytes() as usize;
     let mut p = pool.take(chunk_bytes);
@@ -149,7 +147,7 @@ fn both(kernel: &Kernel, stripe: &Stripe, p: &mut [u8], q: &mut [u8], data: &[&[
         match by_exponent.get_mut(usize::from(stripe.q_exponent(index))) {
             Some(place) => *place = source,
             None => {
-                // DDF's layouts leave out exponents.
+                // DDF's layouts leave exponents out.
                 let weights = |index| [1, gf::pow2(stripe.q_exponent(index))];
                 let terms: SmallVec<[_; 32]> =
                     data.iter().zip(0..).map(|(source, index)| (weights(index), *source)).collect();
@@ -160,15 +158,14 @@ fn both(kernel: &Kernel, stripe: &Stripe, p: &mut [u8], q: &mut [u8], data: &[&[
     kernel.pq(p, q, &by_exponent);
 }
 
-/// Goes through chunks of equal length side by side, from one edge of any
-/// block in them to the next.
+/// Goes through chunks of equal length side by side, from one block edge to the next.
 struct Columns<'a> {
-    /// For each chunk: what is left of its present block, and the blocks behind it.
+    /// For each chunk: the rest of its current block, and the blocks after it.
     cursors: SmallVec<[(&'a [u8], std::slice::Iter<'a, Block>); 16]>,
 }
 
 impl<'a> Columns<'a> {
-    fn new(chunks: &'a [Pieces]) -> Self {
+    fn new(chunks: &'a [Blocks]) -> Self {
         Self { cursors: chunks.iter().map(|pieces| (&[][..], pieces.iter())).collect() }
     }
 

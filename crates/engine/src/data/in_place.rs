@@ -1,10 +1,9 @@
-//! Lost data of members that hold what they have in memory: worked out where it lies.
+//! Reconstruction in place, for members that hold their data in memory and can lend it ([`Member::lend`]).
 //!
-//! Who can look at what the others hold ([`Member::lend`]) copies nothing to work out what is lost, and gains nothing by
-//! reading ahead. Whatever is in the way is left to the long way, which knows what to do: a member that has to be waited for,
-//! or fails; checksums to be asked; a write to the stripe.
+//! Such members need no copies for reconstruction and gain nothing from reading ahead. Everything else is left to the
+//! general path: a member that has to be waited for or that fails, checksums to be verified, a write to the stripe.
 //!
-//! Nothing here waits, so that data and parity are of one moment as soon as nobody is about to change the stripe.
+//! Nothing here awaits. So data and parity are of the same moment, as long as no task is about to change the stripe.
 
 use crate::base::buffer::Buffer;
 use crate::core::authority::Authority;
@@ -22,11 +21,11 @@ use smallvec::SmallVec;
 use std::cell::Ref;
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// The short way for reads of a degraded array with parity: what needs no waiting, or was read ahead.
+    /// The fast path for reads of a degraded array with parity: what needs no waiting, or was read ahead.
     #[inline(never)]
     pub(crate) fn read_degraded(&self, at: u64, into: Buffer) -> Found {
         let Geometry::Parity(parity) = self.core.geometry() else { return Found::Nothing(into) };
-        let is_kept = self.gathering.keeps_any();
+        let is_kept = self.coalescer.has_dirty();
         if !self.is_in_place() {
             self.look_ahead(parity, at, into.len() as u64);
             return if is_kept { Found::Nothing(into) } else { self.read_ahead.serve(at, into) };
@@ -40,7 +39,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
     }
 
-    /// Chunk by chunk; whether all of it could be had.
+    /// Reads chunk by chunk. Returns whether all of it was filled.
     fn read_in_place(&self, parity: &Parity, at: u64, mut into: Buffer) -> (bool, Buffer) {
         let left_of_chunk = |at: u64| (parity.chunk_bytes() - at % parity.chunk_bytes()) as usize;
         let mut is_filled = true;
@@ -66,14 +65,15 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         (is_filled, whole)
     }
 
-    /// Whether members can be looked at: as the first of them that takes part.
+    /// Whether members can lend their data. The first active member decides.
     fn is_in_place(&self) -> bool {
         let slots = self.core.roster.slots.borrow();
         let first = slots.iter().flatten().find(|device| device.is_active());
         first.is_some_and(|device| device.is_in_place())
     }
 
-    /// Works out a range of one chunk that is lost. `None` is no verdict; `into` may hold anything then.
+    /// Reconstructs a range of one lost chunk. `None` means only that this path does not apply; `into` may then hold
+    /// anything.
     fn solve_now(&self, parity: &Parity, at: u64, into: &mut Buffer) -> Option<()> {
         let bytes = into.len() as u64;
         if !self.core.is_aligned(at, bytes) {
@@ -97,7 +97,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 }
 
-/// The chunks that add up to `lost`, with their weights: all others and P, where they can be had, else as the planner has it.
+/// The chunks that add up to `lost`, with weights: all other data and P if available, otherwise as the planner
+/// decides.
 fn sources(
     parity: &Parity,
     stripe: &Stripe,

@@ -1,9 +1,8 @@
-//! Reads and writes of the levels that keep data whole: linear, 0, 1, 10.
+//! Reads and writes of the levels without parity: linear, 0, 1 and 10.
 //!
-//! A read takes the least loaded of the copies that are current, of these the
-//! nearest to where its member is, and the next when that fails. A long one is
-//! shared out among copies that have nothing else to do. A write goes to all; one
-//! that fails leaves the array.
+//! A read takes the current copy on the least loaded member, and of these the one nearest to the member's last
+//! position. If that fails, it takes the next. A long read is shared among copies whose members are idle. A write
+//! goes to all copies; a member that fails it is ejected. The caller locks and marks.
 
 use crate::base::buffer::{Block, Buffer};
 use crate::base::join::join_all;
@@ -22,7 +21,7 @@ use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// A long read takes at least so much from each copy.
+/// The least that a long read takes from each copy.
 const SHARE_MIN: u64 = 256 << 10;
 
 /// Shares begin at multiples of this.
@@ -48,7 +47,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let mut tried = SmallVec::<[(Slot, ComponentByte); 4]>::new();
         let mut last_error = None;
         while let Some((slot, at)) = self.best_copy(piece, bytes, &tried) {
-            let places = self.core.roster.slot_changed.seen();
+            let slots_seen = self.core.roster.slot_changed.seen();
             let Some(device) = self.core.device(slot) else { break };
             let (result, buffer) = device.read(at, into, Why::Data).await;
             into = buffer;
@@ -56,12 +55,12 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 Ok(()) => return Ok(into),
                 Err(error) => last_error = Some(error),
             }
-            match places == self.core.roster.slot_changed.seen() {
+            match slots_seen == self.core.roster.slot_changed.seen() {
                 true => tried.push((slot, at)),
-                false => tried.clear(), // another one is asked there now
+                false => tried.clear(), // another device is in the slot now
             }
         }
-        // No copy gives all of it; between them they may.
+        // No single copy supplied all of it. Together the copies may.
         let unit =
             [ROW_BYTES, self.core.info.block_bytes].into_iter().find(|&unit| unit < bytes && piece.copies.len() > 1);
         if let Some(unit) = unit {
@@ -81,7 +80,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         join_parts(parts)
     }
 
-    /// Which copy a part of `read` is best read from, where that is, and how much of it.
+    /// The best copy to read a part of `read` from: its slot, its place there, and how much of it.
     pub(crate) fn share_of_copy(&self, piece: &Piece, read: &Range<u64>) -> Option<(Slot, ComponentByte, u64)> {
         let (at, length) = (piece.at.0, read.end - read.start);
         let bytes = piece.bytes.min(read.end - at);
@@ -98,7 +97,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         self.best_copy(piece, bytes, &[]).map(|(slot, place)| (slot, place, bytes))
     }
 
-    /// Whether every copy can be read, and none of their members is busy, or to be spared.
+    /// Whether every copy can be read, and each of their members is idle and not write-mostly.
     fn are_idle(&self, piece: &Piece, bytes: u64) -> bool {
         let slots = self.core.roster.slots.borrow();
         piece.copies.iter().all(|&(slot, at)| {
@@ -109,9 +108,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         })
     }
 
-    /// The current copy with the fewest transfers under way, of several the nearest;
-    /// the first while copies may differ, as md has it, so that all readers see the same one. One that is
-    /// write-mostly, or was taken by force while stale, only where there is no other.
+    /// The current copy with the fewest transfers under way, and of these the nearest. While copies may differ it is
+    /// the first, as in md, so that all readers see the same copy. A member that is write-mostly, or was accepted by
+    /// force while stale, comes last.
     pub(crate) fn best_copy(
         &self,
         piece: &Piece,
@@ -134,23 +133,24 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             .map(|(copy, _)| copy)
     }
 
+    /// Writes all copies of a range. A redundant array ejects members that fail.
     pub(crate) async fn write_mapped(&self, mapping: &Mapping, at: u64, from: Block) -> Result<(), ArrayError> {
         let bytes = from.len() as u64;
         let runs = self.cut_into_runs(mapping, at, from)?;
         let writes = runs.iter().map(|run| run.device.write(run.at, run.blocks.clone(), Why::Data));
         let results = join_all(writes).await;
-        let failed = |(run, result): (&Run<M>, Result<(), MemberError>)| Some((run.device.clone(), result.err()?));
+        let failed = |(run, result): (&CopyRun<M>, Result<(), MemberError>)| Some((run.device.clone(), result.err()?));
         let failures: Vec<_> = runs.iter().zip(results).filter_map(failed).collect();
         match failures.first() {
             Some((_, error)) if !self.core.is_redundant() => Err(self.core.io_error(at, bytes, Some(error))),
             _ if mutant!("copy-error-ignored") => Ok(()),
-            _ => self.leave_failed(failures).await,
+            _ => self.eject_failed(failures).await,
         }
     }
 
-    /// A write's copies, those as one that follow each other on a member.
-    fn cut_into_runs(&self, mapping: &Mapping, at: u64, from: Block) -> Result<Vec<Run<M>>, ArrayError> {
-        let mut runs: Vec<Run<M>> = Vec::new();
+    /// The copies of a write, in runs that are contiguous on a member.
+    fn cut_into_runs(&self, mapping: &Mapping, at: u64, from: Block) -> Result<Vec<CopyRun<M>>, ArrayError> {
+        let mut runs: Vec<CopyRun<M>> = Vec::new();
         for piece in mapping.pieces(ArrayByte(at), from.len() as u64) {
             let start = (piece.at.0 - at) as usize;
             let part = from.slice(start..start + piece.bytes as usize);
@@ -163,7 +163,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                         run.end += piece.bytes;
                         run.blocks.push(part.clone());
                     }
-                    None => runs.push(Run { device, at, end: at.0 + piece.bytes, blocks: smallvec![part.clone()] }),
+                    None => runs.push(CopyRun { device, at, end: at.0 + piece.bytes, blocks: smallvec![part.clone()] }),
                 }
             }
             if copies == 0 {
@@ -174,16 +174,16 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 }
 
-/// What goes to one place of a member.
-struct Run<M> {
+/// Blocks that are written to one contiguous range of a member.
+struct CopyRun<M> {
     device: Rc<Device<M>>,
     at: ComponentByte,
-    /// Behind its last byte.
+    /// One past its last byte.
     end: u64,
     blocks: SmallVec<[Block; 1]>,
 }
 
-/// The parts of one buffer, in order, as one again.
+/// Joins the parts of one buffer, in order.
 pub(crate) fn join_parts(parts: Vec<Result<Buffer, ArrayError>>) -> Result<Buffer, ArrayError> {
     let mut parts = parts.into_iter();
     let mut whole = parts.next().expect("a request has at least one part")?;

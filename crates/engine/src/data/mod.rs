@@ -1,6 +1,7 @@
-//! The data path: reads and writes of requests, from the array's bytes to transfers of devices.
+//! The data path: turns reads and writes of the array's bytes into transfers of its devices.
 //!
-//! Calls upwards through `core::Authority` alone; never writes a superblock or a bitmap.
+//! It reaches the metadata only through [`crate::core::authority::Authority`], and never writes a superblock or a
+//! bitmap itself.
 
 pub(crate) mod cache;
 pub(crate) mod cached_stripes;
@@ -24,7 +25,7 @@ pub(crate) mod zeros;
 use crate::core::Core;
 use crate::core::authority::Authority;
 use crate::data::cache::StripeCache;
-use crate::data::coalesce::Gathering;
+use crate::data::coalesce::Coalescer;
 use crate::data::read_ahead::ReadAhead;
 use crate::data::stripe_size::StripeSize;
 use crate::seam::clock::Clock;
@@ -32,28 +33,28 @@ use crate::seam::member::Member;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Reads and writes of an array's requests.
+/// The state of the data path of one array.
 pub(crate) struct DataPlane<M: Member, C: Clock, A: Authority<M>> {
     pub(crate) core: Rc<Core<M, C>>,
-    /// Keeps superblocks and bitmap.
+    /// Writes superblocks and bitmap.
     authority: Rc<A>,
-    /// The unit in which stripes that change in part are moved.
+    /// The unit in which partly changed stripes are moved.
     pub(crate) stripe_size: Cell<StripeSize>,
     /// Old contents of stripes that are likely to be written again.
     pub(crate) cache: RefCell<StripeCache>,
-    /// What streams are about to read.
+    /// Stripes that streams are about to read.
     pub(crate) read_ahead: ReadAhead,
-    /// Writes to stripes that wait for each other.
-    pub(crate) gathering: Gathering,
+    /// Writes that wait to be coalesced into full stripes.
+    pub(crate) coalescer: Coalescer,
 }
 
-/// How much memory the data path may use, and in what units it moves stripes.
+/// The data path's memory, and the unit in which it moves stripes.
 pub(crate) struct DataOptions {
     pub(crate) stripe_size: StripeSize,
     pub(crate) cache_bytes: usize,
     pub(crate) gather_bytes: u64,
     pub(crate) read_ahead_bytes: usize,
-    /// What members prefer a transfer to be, in bytes.
+    /// The transfer size that members prefer, in bytes.
     pub(crate) optimal_bytes: u64,
 }
 
@@ -61,7 +62,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     pub(crate) fn new(core: Rc<Core<M, C>>, authority: Rc<A>, options: &DataOptions) -> Self {
         let geometry = core.geometry();
         Self {
-            gathering: Gathering::new(geometry, options.optimal_bytes, options.gather_bytes),
+            coalescer: Coalescer::new(geometry, options.optimal_bytes, options.gather_bytes),
             read_ahead: ReadAhead::new(geometry, options.read_ahead_bytes),
             stripe_size: Cell::new(options.stripe_size),
             cache: RefCell::new(StripeCache::new(options.cache_bytes)),
@@ -70,7 +71,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
     }
 
-    /// What is kept in memory of the array goes: a member has changed.
+    /// Drops what is cached of the array: a member has changed.
     pub(crate) fn drop_caches(&self) {
         self.cache.borrow_mut().clear();
         self.read_ahead.clear();

@@ -1,8 +1,7 @@
-//! A plan's arithmetic: new parity, and data that no member gave.
+//! The arithmetic of a plan: new parity, and data that no member supplied.
 //!
-//! Every result is a linear combination of chunks whose contents are known,
-//! column by column: `1 * x` for P, `2^e * x` for Q, and what
-//! [`parity::recovery`] says for a chunk that is lost.
+//! Every result is a linear combination of known chunks, column by column: `1 * x` for P, `2^e * x` for Q, and the
+//! terms of [`parity::recovery`] for a lost chunk. No I/O happens here.
 
 use crate::base::buffer::{Block, Pool};
 use crate::plan::planner::{Column, Plan, Transfer, Way};
@@ -11,15 +10,15 @@ use parity::{Kernel, Symbol, gf};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
-/// Chunk contents at hand while a plan is carried out.
+/// The chunk contents that are available while a plan is carried out.
 pub(crate) struct Known<'a> {
-    /// Read from the members.
+    /// Contents read from the members.
     pub(crate) old: &'a [(Transfer, Block)],
-    /// Given by the caller.
+    /// Contents supplied by the caller.
     pub(crate) new: &'a [(Transfer, Block)],
 }
 
-/// The block that holds `range` of a chunk, and where in the block that is.
+/// The block that holds `range` of a chunk, and the part of the block that is that range.
 fn find<'a>(blocks: &'a [(Transfer, Block)], role: Role, range: &Range<u32>) -> Option<(&'a Block, Range<usize>)> {
     let (transfer, block) = blocks.iter().find(|(transfer, _)| transfer.covers(role, range))?;
     let base = transfer.within.start;
@@ -31,7 +30,7 @@ impl<'a> Known<'a> {
         find(self.old, role, range).map(|(block, part)| &block[part])
     }
 
-    /// As [`Known::old`], sharing the memory.
+    /// As [`Known::old`], but shares the memory.
     pub(crate) fn old_block(&self, role: Role, range: &Range<u32>) -> Option<Block> {
         find(self.old, role, range).map(|(block, part)| block.slice(part))
     }
@@ -82,7 +81,7 @@ pub(crate) fn compute(
     transfers.iter().map(one).collect()
 }
 
-/// P and Q in one pass over the data, for a plan of one column that has all data at hand.
+/// P and Q in one pass over the data. Only for a plan of one column with all data available.
 #[allow(clippy::too_many_arguments)]
 fn compute_both(
     kernel: &Kernel,
@@ -110,7 +109,7 @@ fn compute_both(
     Some(smallvec![(p.clone(), p_target.freeze()), (q.clone(), q_target.freeze())])
 }
 
-/// The combination that makes `target`'s new contents in a column.
+/// The combination that gives `target`'s new contents in a column.
 fn parity_terms<'a>(parity: &Parity, stripe: &Stripe, known: &Known<'a>, column: &Column, target: Role) -> Terms<'a> {
     let range = &column.within;
     let mut terms = Terms::new();
@@ -122,7 +121,7 @@ fn parity_terms<'a>(parity: &Parity, stripe: &Stripe, known: &Known<'a>, column:
             if !mutant!("stale-parity") {
                 terms.push((weight, known.old(role, range).expect("modifying reads the old data")));
             }
-            terms.push((weight, known.given(role, range).expect("what is asked was given")));
+            terms.push((weight, known.given(role, range).expect("the caller supplies what it asks to write")));
         }
         return terms;
     }
@@ -132,7 +131,7 @@ fn parity_terms<'a>(parity: &Parity, stripe: &Stripe, known: &Known<'a>, column:
         let weight = weight(stripe, target, index);
         match &column.way {
             _ if column.asked.contains(role) => {
-                terms.push((weight, known.given(role, range).expect("what is asked was given")));
+                terms.push((weight, known.given(role, range).expect("the caller supplies what it asks to write")));
             }
             Way::Solve { unknown } if unknown.contains(role) => solved.add(parity, stripe, column, role, weight),
             Way::Solve { .. } => solved.add_known(role, weight),
@@ -143,7 +142,7 @@ fn parity_terms<'a>(parity: &Parity, stripe: &Stripe, known: &Known<'a>, column:
     terms
 }
 
-/// The chunks that add up to `role`, which is not read in a column, and with which weights.
+/// The chunks, with weights, that add up to `role`, which is not read in this column.
 pub(crate) fn combination(parity: &Parity, stripe: &Stripe, column: &Column, role: Role) -> SmallVec<[(u8, Role); 16]> {
     let Way::Solve { unknown } = &column.way else { unreachable!("only solving leaves data unread") };
     if unknown.len() == 1 && column.uses.contains(Role::P) && !column.uses.contains(Role::Q) {
@@ -155,7 +154,7 @@ pub(crate) fn combination(parity: &Parity, stripe: &Stripe, column: &Column, rol
     solved.0
 }
 
-/// A growing combination of old chunks, each named once.
+/// A growing combination of old chunks, in which each chunk appears once.
 #[derive(Default)]
 struct Solved(SmallVec<[(u8, Role); 16]>);
 

@@ -1,4 +1,6 @@
-//! What a member should hold, computed from what the others hold, in long runs.
+//! Reconstructs what a member should hold from the other members, in long runs. Read repair and the sweeps use it.
+//!
+//! Nothing is written here.
 
 use crate::base::buffer::Block;
 use crate::core::authority::Authority;
@@ -14,7 +16,7 @@ use std::ops::Range;
 
 pub(crate) type Slices<'a> = SmallVec<[&'a [u8]; 32]>;
 
-/// The parts of `range` that lie in one stripe each.
+/// The parts of `range`, each within one stripe.
 pub(crate) fn by_stripe(parity: &Parity, range: &Range<u64>) -> impl Iterator<Item = (Stripe, Range<u64>)> {
     let chunk = parity.chunk_bytes();
     let (start, end) = (range.start, range.end);
@@ -24,7 +26,7 @@ pub(crate) fn by_stripe(parity: &Parity, range: &Range<u64>) -> impl Iterator<It
     })
 }
 
-/// Each data chunk's exponent in Q; where there is no Q, any numbers that differ.
+/// Each data chunk's exponent in Q. Without Q, any distinct numbers.
 pub(crate) fn exponents(parity: &Parity, stripe: &Stripe) -> SmallVec<[u8; 32]> {
     let exponent = |index| if parity.parities() == 2 { stripe.q_exponent(index) } else { index as u8 };
     (0..parity.data_chunks()).map(exponent).collect()
@@ -40,8 +42,8 @@ pub(crate) fn slot_of(stripe: &Stripe, role: Role) -> Slot {
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// What `slot` should hold in `range`, from what the others hold; if its own checksums contradict that,
-    /// one of the others is wrong without a checksum that says so, and whoever can do without is left out in turn.
+    /// What `slot` should hold in `range`, reconstructed from the others. If the slot's own checksums contradict the
+    /// result, another member is wrong without a checksum to show it. Then each source is left out in turn.
     pub(crate) async fn reconstructed(&self, parity: &Parity, range: &Range<u64>, slot: Slot) -> Option<Block> {
         let is_taken =
             |block: &Block| self.core.device(slot).is_none_or(|device| device.takes(ComponentByte(range.start), block));
@@ -61,7 +63,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         None
     }
 
-    /// As the others have it that did not fail, and who they were.
+    /// What `slot` should hold according to the members that did not fail, and which members these were.
     pub(crate) async fn reconstructed_without(
         &self,
         parity: &Parity,
@@ -81,8 +83,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
     }
 
-    /// As many readable members as a stripe has data chunks. Which of them are
-    /// left out changes from window to window, so that all share the work.
+    /// As many readable members as a stripe has data chunks. Which members are left out changes from window to
+    /// window, so that all share the work.
     pub(crate) fn sources(&self, parity: &Parity, range: &Range<u64>, failed: &[Slot]) -> Option<SmallVec<[Slot; 32]>> {
         let is_readable = |slot: &Slot| {
             !failed.contains(slot) && self.core.device(*slot).is_some_and(|device| device.is_readable(range.clone()))
@@ -93,7 +95,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         (readable.len() >= needed).then(|| readable.iter().cycle().skip(first).take(needed).copied().collect())
     }
 
-    /// What `slot` should hold in `range`, from what the others hold.
+    /// What `slot` should hold in `range`, computed from the runs.
     pub(crate) fn solve_run(&self, parity: &Parity, range: &Range<u64>, slot: Slot, runs: &Runs) -> (Slot, u64, Block) {
         let mut solved = self.core.pool.take((range.end - range.start) as usize);
         for (stripe, part) in by_stripe(parity, range) {
@@ -103,6 +105,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         (slot, range.start, solved.freeze())
     }
 
+    /// Reconstructs the part of one stripe's chunk on `slot` into `target`.
     pub(crate) fn solve_chunk(
         &self,
         parity: &Parity,
@@ -128,14 +131,15 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
         let terms = parity::recovery(&exponents, &lost, symbol(stripe.role_of(slot)));
         let terms = terms.expect("as many chunks were read as a stripe has data");
-        let block =
-            |symbol| &known.iter().find(|(known, _)| *known == symbol).expect("what is not lost was read").1[..];
+        let block = |symbol| {
+            &known.iter().find(|(known, _)| *known == symbol).expect("every chunk that is not lost was read").1[..]
+        };
         let terms: SmallVec<[(u8, &[u8]); 32]> =
             terms.into_iter().map(|(coefficient, symbol)| (coefficient, block(symbol))).collect();
         self.core.info.kernel.combine(target, &terms);
     }
 
-    /// Keeps writes off the stripes of a range of components.
+    /// Keeps writes off the stripes of a range of component bytes.
     pub(crate) async fn lock_stripes(
         &self,
         parity: &format::geometry::Parity,
@@ -143,7 +147,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     ) -> crate::base::range_lock::RangeGuard<'_> {
         let chunk = parity.chunk_bytes();
         let stripes = range.start / chunk..range.end.div_ceil(chunk);
-        self.gathering.close_within(&stripes);
+        self.coalescer.close_within(&stripes);
         self.core.locks.exclusive(mutant!("sweep-not-locked" => stripes.start..stripes.start, else stripes)).await
     }
 }

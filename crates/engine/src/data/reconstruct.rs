@@ -1,9 +1,8 @@
-//! Reads of a stripe that parity takes part in: every member byte that is needed
-//! is read once, whether it was asked for, serves to work out what is lost, or both.
+//! Reads of a stripe that involve parity. Every needed byte of a member is read once, whether it was requested,
+//! serves reconstruction, or both.
 //!
-//! What is asked for is read straight into its place, and serves the arithmetic
-//! from there; only what nobody asked for takes memory besides. Nothing here
-//! locks: the caller sees to it that data and parity are of one moment.
+//! Requested bytes are read straight into their place and serve the arithmetic from there. Only bytes that were not
+//! requested take extra memory. Nothing here locks: the caller ensures that data and parity are of the same moment.
 
 use crate::base::buffer::{Buffer, Pool};
 use crate::base::join::join_all;
@@ -25,20 +24,20 @@ use std::rc::Rc;
 /// A chunk that could not be read, and the error if there was one.
 pub(crate) type Failed = (Role, Option<MemberError>);
 
-/// A member transfer that is over.
+/// A member transfer that has ended.
 pub(crate) struct Done {
     result: Result<(), Failed>,
-    /// The pieces that it filled.
-    pieces: SmallVec<[usize; 3]>,
+    /// The parts that it filled.
+    parts: SmallVec<[usize; 3]>,
     buffers: Vec<Buffer>,
 }
 
 /// Bytes of one chunk, within one column of the plan.
-struct Piece {
+struct ChunkPart {
     column: usize,
     role: Role,
     within: Range<u32>,
-    /// Away while it is being filled.
+    /// `None` while a transfer fills it.
     buffer: Option<Buffer>,
 }
 
@@ -46,27 +45,27 @@ struct Piece {
 pub(crate) struct Reading {
     stripe: Stripe,
     plan: Plan,
-    /// What is asked for, in order; then what is needed besides.
-    pieces: Vec<Piece>,
+    /// The requested parts, in order; then those that are needed besides.
+    parts: Vec<ChunkPart>,
     asked: usize,
 }
 
 impl Reading {
-    /// Cuts `into`, which is for `spans`, into the plan's pieces.
+    /// Cuts `into`, the buffer for `spans`, into the plan's parts.
     pub(crate) fn new(pool: &Pool, stripe: Stripe, spans: &[Span], plan: Plan, mut into: Buffer) -> Self {
         let uses: u32 = plan.columns.iter().map(|column| column.uses.len()).sum();
-        let mut pieces = Vec::with_capacity(spans.len() + uses as usize);
+        let mut parts = Vec::with_capacity(spans.len() + uses as usize);
         for span in spans {
             for (column, number) in plan.columns.iter().zip(0..) {
                 let within = column.within.start.max(span.within.start)..column.within.end.min(span.within.end);
                 if within.start < within.end {
                     let buffer = Some(into.split_to(within.len()));
-                    pieces.push(Piece { column: number, role: Role::Data(span.data), within, buffer });
+                    parts.push(ChunkPart { column: number, role: Role::Data(span.data), within, buffer });
                 }
             }
         }
-        let asked = pieces.len();
-        // A chunk that is read in whole units may have been asked for in a part of a column only.
+        let asked = parts.len();
+        // With whole units, only a part of a column may have been requested of a chunk.
         let besides = |column: &Column| {
             let covers =
                 |span: &&Span| span.within.start <= column.within.start && column.within.end <= span.within.end;
@@ -77,75 +76,74 @@ impl Reading {
         for (column, number) in plan.columns.iter().zip(0..) {
             for role in besides(column).iter() {
                 let buffer = rest.as_mut().map(|rest| rest.split_to(column.within.len()));
-                pieces.push(Piece { column: number, role, within: column.within.clone(), buffer });
+                parts.push(ChunkPart { column: number, role, within: column.within.clone(), buffer });
             }
         }
-        Self { stripe, plan, pieces, asked }
+        Self { stripe, plan, parts, asked }
     }
 
-    /// Memory that it takes, in bytes.
+    /// Memory that the parts take, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.pieces.iter().map(|piece| piece.within.len()).sum()
+        self.parts.iter().map(|part| part.within.len()).sum()
     }
 
-    /// Takes the buffers of a transfer's pieces away, in the order in which the member has them.
-    fn take_pieces(&mut self, transfer: &Transfer) -> (SmallVec<[usize; 3]>, Vec<Buffer>) {
-        let is_its = |piece: &Piece| {
-            piece.role == transfer.role
-                && transfer.within.start <= piece.within.start
-                && piece.within.end <= transfer.within.end
+    /// Takes the buffers of a transfer's parts, in the order of their bytes on the member.
+    fn take_parts(&mut self, transfer: &Transfer) -> (SmallVec<[usize; 3]>, Vec<Buffer>) {
+        let is_its = |part: &ChunkPart| {
+            part.role == transfer.role
+                && transfer.within.start <= part.within.start
+                && part.within.end <= transfer.within.end
         };
-        let mut own: SmallVec<[usize; 3]> =
-            (0..self.pieces.len()).filter(|&index| is_its(&self.pieces[index])).collect();
-        own.sort_unstable_by_key(|&index| self.pieces[index].within.start);
-        let buffers = own.iter().filter_map(|&index| self.pieces[index].buffer.take()).collect();
+        let mut own: SmallVec<[usize; 3]> = (0..self.parts.len()).filter(|&index| is_its(&self.parts[index])).collect();
+        own.sort_unstable_by_key(|&index| self.parts[index].within.start);
+        let buffers = own.iter().filter_map(|&index| self.parts[index].buffer.take()).collect();
         (own, buffers)
     }
 
-    /// Takes the transfers' outcomes; works out what is lost when all are well,
-    /// else says which chunk failed first.
+    /// Takes the results of all transfers. Reconstructs what is lost if all succeeded; otherwise returns the first
+    /// chunk that failed.
     pub(crate) fn finish(&mut self, kernel: &Kernel, parity: &Parity, done: Vec<Done>) -> Result<(), Failed> {
         let mut outcome = Ok(());
-        for Done { result, pieces, buffers } in done {
-            pieces.into_iter().zip(buffers).for_each(|(index, buffer)| self.pieces[index].buffer = Some(buffer));
+        for Done { result, parts, buffers } in done {
+            parts.into_iter().zip(buffers).for_each(|(index, buffer)| self.parts[index].buffer = Some(buffer));
             outcome = outcome.and(result);
         }
         outcome?;
         for index in 0..self.asked {
-            if self.is_solved(&self.pieces[index]) {
+            if self.is_solved(&self.parts[index]) {
                 self.solve(kernel, parity, index);
             }
         }
         Ok(())
     }
 
-    fn is_solved(&self, piece: &Piece) -> bool {
-        matches!(&self.plan.columns[piece.column].way, Way::Solve { unknown } if unknown.contains(piece.role))
+    fn is_solved(&self, part: &ChunkPart) -> bool {
+        matches!(&self.plan.columns[part.column].way, Way::Solve { unknown } if unknown.contains(part.role))
     }
 
     fn solve(&mut self, kernel: &Kernel, parity: &Parity, index: usize) {
-        let mut target = self.pieces[index].buffer.take().expect("nothing is being filled any more");
-        let Piece { column, role, within, .. } = &self.pieces[index];
+        let mut target = self.parts[index].buffer.take().expect("nothing is being filled any more");
+        let ChunkPart { column, role, within, .. } = &self.parts[index];
         let combination = combination(parity, &self.stripe, &self.plan.columns[*column], *role);
         let terms: SmallVec<[(u8, &[u8]); 16]> =
             combination.into_iter().map(|(weight, role)| (weight, self.contents(*column, role, within))).collect();
         kernel.combine(&mut target, &terms);
         drop(terms);
-        self.pieces[index].buffer = Some(target);
+        self.parts[index].buffer = Some(target);
     }
 
-    /// What was read of a chunk.
+    /// The bytes that were read of a chunk.
     fn contents(&self, column: usize, role: Role, within: &Range<u32>) -> &[u8] {
-        let covers = |piece: &Piece| piece.within.start <= within.start && within.end <= piece.within.end;
-        let is_it = |piece: &&Piece| piece.column == column && piece.role == role && covers(piece);
-        let piece = self.pieces.iter().find(is_it).expect("the plan reads what it solves from");
-        let buffer = piece.buffer.as_ref().expect("it was read");
-        &buffer[(within.start - piece.within.start) as usize..(within.end - piece.within.start) as usize]
+        let covers = |part: &ChunkPart| part.within.start <= within.start && within.end <= part.within.end;
+        let is_it = |part: &&ChunkPart| part.column == column && part.role == role && covers(part);
+        let part = self.parts.iter().find(is_it).expect("the plan reads what it solves from");
+        let buffer = part.buffer.as_ref().expect("the transfer has ended");
+        &buffer[(within.start - part.within.start) as usize..(within.end - part.within.start) as usize]
     }
 
-    /// The caller's buffer again.
+    /// Returns the caller's buffer.
     pub(crate) fn into_buffer(self) -> Buffer {
-        let mut parts = self.pieces.into_iter().take(self.asked).filter_map(|piece| piece.buffer);
+        let mut parts = self.parts.into_iter().take(self.asked).filter_map(|part| part.buffer);
         let mut whole = parts.next().expect("something is asked for");
         parts.for_each(|part| whole.join(part));
         whole
@@ -153,28 +151,28 @@ impl Reading {
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// The member transfers of a reading, which owns nothing of the array: they
-    /// may be left alone once they have begun.
+    /// The member transfers of a reading. The future borrows nothing from the array, so it may outlive this call once
+    /// begun.
     pub(crate) fn member_reads(&self, reading: &mut Reading) -> impl Future<Output = Vec<Done>> + use<M, C, A> {
         let transfers = std::mem::take(&mut reading.plan.reads);
         let reads = transfers.into_iter().map(|transfer| {
-            let (pieces, buffers) = reading.take_pieces(&transfer);
+            let (parts, buffers) = reading.take_parts(&transfer);
             let device = self.device_of(&reading.stripe, transfer.role);
             let at = ComponentByte(reading.stripe.component().0 + u64::from(transfer.within.start));
-            read_pieces(device, transfer.role, at, pieces, buffers)
+            read_parts(device, transfer.role, at, parts, buffers)
         });
         join_all(reads.collect::<Vec<_>>())
     }
 
-    /// Reads what the plan says and works out the rest. Under the stripe's lock.
+    /// Reads what the plan says and reconstructs the rest. The caller holds the stripe's lock.
     pub(crate) async fn read_and_solve(&self, parity: &Parity, mut reading: Reading) -> (Result<(), Failed>, Buffer) {
         for transfer in std::mem::take(&mut reading.plan.recalls) {
-            let (pieces, buffers) = reading.take_pieces(&transfer);
-            for (index, mut buffer) in pieces.into_iter().zip(buffers) {
-                let piece = &mut reading.pieces[index];
-                let part = Transfer { role: piece.role, within: piece.within.clone() };
-                self.recall_into(&reading.stripe, &part, &mut buffer);
-                piece.buffer = Some(buffer);
+            let (parts, buffers) = reading.take_parts(&transfer);
+            for (index, mut buffer) in parts.into_iter().zip(buffers) {
+                let part = &mut reading.parts[index];
+                let cached = Transfer { role: part.role, within: part.within.clone() };
+                self.copy_cached_into(&reading.stripe, &cached, &mut buffer);
+                part.buffer = Some(buffer);
             }
         }
         let done = self.member_reads(&mut reading).await;
@@ -185,12 +183,12 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         (result, reading.into_buffer())
     }
 
-    /// What was worked out is held against the checksums of what should be there; where they contradict it,
-    /// other members are asked in the place of each that was.
+    /// Compares reconstructed data with the checksums of what the members should hold. On a mismatch, the data is
+    /// reconstructed from other members instead.
     async fn check_solved(&self, parity: &Parity, reading: &mut Reading) -> Result<(), Failed> {
         for index in 0..reading.asked {
-            let is_solved = reading.is_solved(&reading.pieces[index]);
-            let Piece { role, within, buffer: Some(buffer), .. } = &mut reading.pieces[index] else { continue };
+            let is_solved = reading.is_solved(&reading.parts[index]);
+            let ChunkPart { role, within, buffer: Some(buffer), .. } = &mut reading.parts[index] else { continue };
             let contradiction = || self.contradiction(&reading.stripe, *role, within, buffer);
             let Some(error) = is_solved.then(contradiction).flatten() else { continue };
             let start = reading.stripe.component().0 + u64::from(within.start);
@@ -204,8 +202,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         Ok(())
     }
 
-    /// The parity to do without where one is enough: the one whose member has more
-    /// to do, and in turn, a round of stripes each, where both have the same.
+    /// The parity that can be spared if one is enough: the one on the busier member. If both are equally busy they
+    /// alternate, one round of stripes each.
     pub(crate) fn spared_parity(&self, parity: &Parity, stripe: &Stripe, unreadable: Symbols) -> Option<Role> {
         let both = Symbols::of(Role::P).with(Role::Q);
         let lost = unreadable.minus(both).len();
@@ -222,16 +220,16 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 }
 
-async fn read_pieces<M: Member>(
+async fn read_parts<M: Member>(
     device: Option<Rc<Device<M>>>,
     role: Role,
     at: ComponentByte,
-    pieces: SmallVec<[usize; 3]>,
+    parts: SmallVec<[usize; 3]>,
     buffers: Vec<Buffer>,
 ) -> Done {
-    let Some(device) = device else { return Done { result: Err((role, None)), pieces, buffers } };
+    let Some(device) = device else { return Done { result: Err((role, None)), parts, buffers } };
     let (result, buffers) = device.read_vectored(at, buffers, Why::Reconstruct).await;
-    Done { result: result.map_err(|error| (role, Some(error))), pieces, buffers }
+    Done { result: result.map_err(|error| (role, Some(error))), parts, buffers }
 }
 
 #[cfg(test)]
@@ -263,7 +261,7 @@ mod tests {
         }
     }
 
-    /// What a stripe's chunks hold, by definition.
+    /// The contents of a stripe's chunks, by definition.
     fn contents(stripe: &Stripe, role: Role, at: u32) -> u8 {
         let data = |index: u16| (at.wrapping_mul(u32::from(index) * 2 + 7) >> 5) as u8 ^ index as u8;
         match role {
@@ -294,9 +292,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is lost, in memory though it is lost, and read in larger units than it is asked for.
+        /// Whatever is lost, partly cached, and read in larger units than requested.
         #[test]
-        fn what_is_read_and_worked_out_is_what_is_there(
+        fn reads_and_reconstruction_return_the_stripes_contents(
             spans in some_spans(),
             lost in some_roles(2),
             in_memory in prop::collection::vec(some_roles(usize::from(SLOTS)), (CHUNK / PAGE) as usize),
@@ -314,7 +312,8 @@ mod tests {
                 })
                 .collect();
             let units = in_units_where_lost(&spans, unit, unreadable);
-            let plan = plan_read(Code { data: SLOTS - 2, parities: 2 }, &units, &cached, &health).expect("two may be lost");
+            let code = Code { data: SLOTS - 2, parities: 2 };
+            let plan = plan_read(code, &units, &cached, &health).expect("two may be lost");
             let asked: usize = spans.iter().map(|span| span.within.len()).sum();
             let mut reading = Reading::new(&pool, stripe, &spans, plan, pool.take(asked));
             let mut read = BTreeSet::new();
@@ -323,20 +322,21 @@ mod tests {
                 .map(|transfer| (transfer, false))
                 .chain(std::mem::take(&mut reading.plan.reads).into_iter().map(|transfer| (transfer, true)))
             {
-                let (pieces, mut buffers) = reading.take_pieces(&transfer);
+                let (parts, mut buffers) = reading.take_parts(&transfer);
                 let mut bytes = 0;
-                for (&index, buffer) in pieces.iter().zip(&mut buffers) {
-                    let within = reading.pieces[index].within.clone();
+                for (&index, buffer) in parts.iter().zip(&mut buffers) {
+                    let within = reading.parts[index].within.clone();
                     bytes += within.len();
                     buffer.iter_mut().zip(within).for_each(|(byte, at)| *byte = contents(&stripe, transfer.role, at));
                 }
                 if is_read {
-                    prop_assert_eq!(bytes, transfer.within.len(), "a member's transfer is its pieces, once each");
+                    prop_assert_eq!(bytes, transfer.within.len(), "a member's transfer is its parts, once each");
                     prop_assert!(!unreadable.contains(transfer.role), "what is lost is not read");
                     let slot = stripe.slot_of(transfer.role).expect("a role of this level");
-                    prop_assert!(transfer.within.step_by(512).all(|at| read.insert((slot, at))), "nothing is read twice");
+                    let is_new = transfer.within.step_by(512).all(|at| read.insert((slot, at)));
+                    prop_assert!(is_new, "nothing is read twice");
                 }
-                pieces.into_iter().zip(buffers).for_each(|(index, buffer)| reading.pieces[index].buffer = Some(buffer));
+                parts.into_iter().zip(buffers).for_each(|(index, buffer)| reading.parts[index].buffer = Some(buffer));
             }
             prop_assert!(reading.finish(Kernel::best(), &parity, Vec::new()).is_ok());
             let expected: Vec<u8> = spans

@@ -1,4 +1,7 @@
-//! Requests of any position and length, cut and widened to what members take.
+//! Requests of any position and length: rounded to the blocks that members take, and passed to the array's level.
+//!
+//! Locks and marks of plain writes are taken here. How a level places data is in [`super::mirror`] and
+//! [`super::stripe`].
 
 use crate::base::buffer::{Block, Buffer};
 use crate::base::write_set::{Patch, Patchwork};
@@ -16,14 +19,14 @@ use std::rc::Rc;
 /// When a write counts as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Durability {
-    /// When every member has it; a flush makes it safe from a loss of power.
+    /// When every member has it. A flush then protects it from a power failure.
     #[default]
     Ordinary,
     /// When it is on stable storage (FUA).
     Stable,
 }
 
-/// Whether a caller already keeps writes off the stripes it reads.
+/// Whether the caller already keeps writes off the stripes that it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Locked {
     No,
@@ -31,16 +34,16 @@ pub(crate) enum Locked {
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// Whether members take memory where this lies: a part of a longer buffer may begin at any byte.
+    /// Whether members accept this memory. A part of a longer buffer may begin at any byte.
     pub(crate) fn is_memory_of_members(&self, into: &Buffer) -> bool {
         self.core.is_aligned(into.as_ptr() as usize as u64, 0)
     }
 
-    /// Reads into memory that members take, and from there.
+    /// Reads into memory that members accept, and copies from there.
     pub(crate) async fn read_elsewhere(&self, at: u64, mut into: Buffer) -> Result<Buffer, ArrayError> {
         let other = self.core.pool.take(into.len());
-        let other = if self.gathering.keeps_any() {
-            self.read_with_kept(at, other).await
+        let other = if self.coalescer.has_dirty() {
+            self.read_with_dirty(at, other).await
         } else {
             self.read_any(at, other).await
         };
@@ -72,7 +75,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
     }
 
-    /// After [`DataPlane::write_now`].
+    /// Writes what [`DataPlane::write_now`] did not.
     pub(crate) async fn write_later(&self, mapping: &Mapping, at: u64, from: Block) -> Result<(), ArrayError> {
         match self.locate_alone(at, &from) {
             Some((device, position)) => self.write_alone(&device, position, at, from).await,
@@ -98,20 +101,20 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         self.core.to_the_end(self.marked(&outer, write)).await
     }
 
-    /// Carries out a write between the marks that come before and after.
+    /// Runs a write between the marks that come before and after it.
     pub(crate) async fn marked(
         &self,
         range: &Range<u64>,
         write: impl Future<Output = Result<(), ArrayError>>,
     ) -> Result<(), ArrayError> {
-        self.core.check_unbroken()?;
-        let _intended = self.authority.mark_write(range).await?;
+        self.core.check_not_failed()?;
+        let _mark = self.authority.mark_write(range).await?;
         write.await?;
-        self.authority.settle().await
+        self.authority.record_departed().await
     }
 
-    /// The same data in whole blocks, with what the array holds around it, in
-    /// memory that members accept. The caller keeps writes off the range.
+    /// The same data in whole blocks, in memory that members accept. Missing parts of blocks are read from the array.
+    /// The caller keeps writes off the range.
     pub(crate) async fn in_whole_blocks(&self, data: Patchwork) -> Result<Patchwork, ArrayError> {
         if self.are_whole_blocks(&data) {
             return Ok(data);
@@ -128,7 +131,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         Ok(whole)
     }
 
-    /// Whether members take all of it as it is.
+    /// Whether members accept all of it as it is.
     pub(crate) fn are_whole_blocks(&self, data: &Patchwork) -> bool {
         data.patches().iter().all(|patch| self.is_whole_blocks(patch))
     }
@@ -138,8 +141,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         self.core.is_aligned(patch.at | place, patch.block.len() as u64)
     }
 
-    /// Patches that lie in blocks next to each other, as one; where they leave a
-    /// part of a block out, it is read.
+    /// Combines patches in neighbouring blocks into one. Parts of blocks that they leave out are read.
     pub(crate) async fn copied(&self, run: &[Patch]) -> Result<Patch, ArrayError> {
         let unit = self.core.info.block_bytes;
         let outer = self.core.widened(run[0].at, run[run.len() - 1].end() - run[0].at);
@@ -161,14 +163,15 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         Ok(Patch { at: outer.start, block: wide.freeze() })
     }
 
+    /// Flushes every member, and records those that have left.
     pub(crate) async fn flush_members(&self) -> Result<(), ArrayError> {
         if self.core.info.read_only {
-            return Ok(()); // nothing was written, and a failure could not be noted
+            return Ok(()); // nothing was written, and a failure could not be recorded
         }
         if !mutant!("flush-lost") {
             self.authority.flush_devices().await?;
         }
-        self.authority.settle().await
+        self.authority.record_departed().await
     }
 }
 
@@ -189,8 +192,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 Found::UnderWay(buffer) => return Box::pin(self.read_any(at, buffer)).await,
             };
         }
-        if self.gathering.keeps_any() && !mutant!("kept-not-read") {
-            return Box::pin(self.read_with_kept(at, into)).await;
+        if self.coalescer.has_dirty() && !mutant!("kept-not-read") {
+            return Box::pin(self.read_with_dirty(at, into)).await;
         }
         let now = self.read_now(at, &mut into);
         if let Some(Ok(())) = now {
@@ -205,7 +208,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 return Ok(into);
             }
         }
-        // Boxed, so that the short way above stays small enough to be cheap.
+        // Boxed, so that the fast path above stays small enough to be cheap.
         Box::pin(self.read_any(at, into)).await
     }
 
@@ -220,9 +223,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         match self.core.geometry() {
             Geometry::Parity(parity) => {
                 let range = at..at + from.len() as u64;
-                self.gather(parity, at, from, durability).await?;
-                self.gathering.written_over(&range);
-                self.keep_within_memory().await;
+                self.coalesce(parity, at, from, durability).await?;
+                self.coalescer.written_over(&range);
+                self.limit_dirty().await;
             }
             Geometry::Mapping(mapping) => match self.write_now(at, &from) {
                 Some(written) => written?,
@@ -244,7 +247,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             self.write_out_all().await?;
         }
         self.flush_members().await?;
-        self.check_kept_are_paid().await?;
+        self.check_dirty_is_paid().await?;
         self.check_nothing_lost()
     }
 }

@@ -1,10 +1,8 @@
-//! Read-modify-write of one piece of one chunk: what most small writes of an
-//! array come to in which every member is there.
+//! Read-modify-write of one piece of one chunk: most small writes on an array with all members present.
 //!
-//! The planner says when ([`modifies`]). What is done is what any other plan of
-//! it would do to the members, the cache and the superblocks; but two or three
-//! pieces of the same length, data and the parity over it, need no lists. A read
-//! that fails is no verdict: the caller plans around the member.
+//! The planner decides when this applies ([`modifies`]). Its effect on members, cache and superblocks is that of any
+//! other plan. But two or three pieces of equal length, data and its parity, need no lists. If a read fails, the
+//! caller makes a plan without that member.
 
 use crate::base::buffer::{Block, Buffer};
 use crate::base::join::at_once;
@@ -13,7 +11,7 @@ use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::data::parity::weight;
 use crate::data::reconstruct::Failed;
-use crate::data::stripe::{Contents, code, component, reason};
+use crate::data::stripe::{ChunkContents, code, component, reason};
 use crate::plan::planner::{Span, Symbols, Transfer, modifies};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
@@ -26,7 +24,7 @@ pub(crate) struct Modification<'a> {
     stripe: Stripe,
     span: Span,
     new: &'a Block,
-    /// Those of the pieces whose old contents are in memory.
+    /// The pieces whose old contents are in the cache.
     here: Symbols,
 }
 
@@ -35,14 +33,14 @@ impl Modification<'_> {
         Transfer { role, within: self.span.within.clone() }
     }
 
-    /// What changes with it, data first.
+    /// The chunks that change, data first.
     fn roles(&self, parity: &Parity) -> impl Iterator<Item = Role> + use<> {
         [Role::Data(self.span.data), Role::P, Role::Q].into_iter().take(1 + usize::from(parity.parities()))
     }
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// What patches of a stripe ask for, where it is this and nothing else.
+    /// The modification that patches of a stripe amount to; `None` if they are anything else.
     pub(crate) fn modification<'a>(
         &self,
         parity: &Parity,
@@ -62,15 +60,15 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             return None;
         }
         let (stripe, span) = (parity.stripe(number), Span { data: data as u16, within: start as u32..end as u32 });
-        let cached = self.known(&stripe, std::slice::from_ref(&span), &[]);
+        let cached = self.cached(&stripe, std::slice::from_ref(&span), &[]);
         let here = modifies(code(parity), &span, &cached)?;
         Some(Modification { stripe, span, new: block, here })
     }
 
-    /// Carries it out; the caller keeps others off the stripe.
+    /// Carries it out. The caller keeps other writes off the stripe.
     ///
     /// # Errors
-    /// What could not be read, with nothing written.
+    /// The chunk that could not be read; then nothing was written.
     pub(crate) async fn modify(
         &self,
         parity: &Parity,
@@ -79,7 +77,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let Modification { stripe, span, new, .. } = change;
         let mut old = at_once(change.roles(parity).map(|role| self.old_piece(change, role))).await;
         let before = old.next().expect("the data is the first")?;
-        let mut pieces = Contents::from_iter([(change.transfer(Role::Data(span.data)), (*new).clone())]);
+        let mut pieces = ChunkContents::from_iter([(change.transfer(Role::Data(span.data)), (*new).clone())]);
         for (role, outcome) in change.roles(parity).skip(1).zip(old) {
             let mut after = outcome?;
             let weight = weight(stripe, role, span.data);
@@ -89,7 +87,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             );
             pieces.push((change.transfer(role), after.freeze()));
         }
-        self.forget(stripe, pieces.iter().map(|(piece, _)| piece));
+        self.invalidate(stripe, pieces.iter().map(|(piece, _)| piece));
         let writes = pieces.iter().filter_map(|(piece, block)| {
             let device = self.device_of(stripe, piece.role)?;
             Some(async move {
@@ -99,9 +97,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             })
         });
         let failures = at_once(writes).await.flatten().collect();
-        let written = self.leave_failed(failures).await;
+        let written = self.eject_failed(failures).await;
         if written.is_ok() {
-            self.learn(parity, stripe, std::slice::from_ref(span), pieces.iter());
+            self.cache_contents(parity, stripe, std::slice::from_ref(span), pieces.iter());
         }
         Ok(written)
     }
@@ -109,7 +107,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     async fn old_piece(&self, change: &Modification<'_>, role: Role) -> Result<Buffer, Failed> {
         let mut into = self.core.pool.take(change.new.len());
         if change.here.contains(role) {
-            self.recall_into(&change.stripe, &change.transfer(role), &mut into);
+            self.copy_cached_into(&change.stripe, &change.transfer(role), &mut into);
             return Ok(into);
         }
         let device = self.device_of(&change.stripe, role).ok_or((role, None))?;

@@ -1,7 +1,7 @@
-//! What a window moves: long runs of the members, each as one transfer.
+//! Long transfers of sweeps: each contiguous run of a member is one transfer.
 //!
-//! Positions are component positions. A run that fails is the caller's to go
-//! round; a member that fails a write leaves the array here.
+//! Positions are component positions. The caller handles a run that could not be read. A member that fails a write is
+//! ejected here.
 
 use crate::base::buffer::Block;
 use crate::base::join::join_all;
@@ -21,11 +21,11 @@ pub(crate) struct Run {
     pub(crate) range: Range<u64>,
 }
 
-/// What was read of each run; the error may be missing where the member was.
+/// What was read of each run. There is no error if the member was missing.
 pub(crate) struct Runs(pub(crate) Vec<(Run, Result<Block, Option<MemberError>>)>);
 
 impl Runs {
-    /// The bytes of `range` on `slot`, when a run holds them and was read.
+    /// The bytes of `range` on `slot`, if a run holds them and was read.
     pub(crate) fn get(&self, slot: Slot, range: &Range<u64>) -> Option<Block> {
         self.0.iter().find_map(|(run, read)| {
             let holds = run.slot == slot && run.range.start <= range.start && range.end <= run.range.end;
@@ -41,13 +41,13 @@ impl Runs {
         failed.find_map(|(_, read)| read.as_ref().err()?.as_ref())
     }
 
-    /// Slots that failed, with what they said.
+    /// The slots of runs that failed, with their errors.
     pub(crate) fn failed(&self) -> impl Iterator<Item = (Slot, Option<&MemberError>)> {
         self.0.iter().filter_map(|(run, read)| Some((run.slot, read.as_ref().err()?.as_ref())))
     }
 }
 
-/// Joins ranges that touch on one member, so that each is one transfer.
+/// Joins ranges of one member that touch, so that each is one transfer.
 pub(crate) fn merged(mut runs: Vec<Run>) -> Vec<Run> {
     runs.sort_by_key(|run| (run.slot, run.range.start));
     let mut merged: Vec<Run> = Vec::new();
@@ -60,25 +60,25 @@ pub(crate) fn merged(mut runs: Vec<Run>) -> Vec<Run> {
     merged
 }
 
-/// What becomes of a place that could not be read, or was wrong.
+/// What happens to a range that could not be read, or had a wrong checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unread {
-    /// It is healed beside the requests.
-    Healed,
-    /// So are errors of the medium alone: whoever reads puts right what checksums say is wrong.
-    HealedOfMedium,
-    /// It stays as it is, and no error of it makes its member leave.
-    Left,
+pub(crate) enum OnReadError {
+    /// Read repair restores it, besides the requests.
+    Repair,
+    /// Read repair restores errors of the medium. The caller repairs wrong checksums itself.
+    RepairMedium,
+    /// It stays as it is, and its errors do not eject the member.
+    Leave,
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// Reads all of `runs` at once, where they are current; what fails is healed.
+    /// Reads all runs at once, where they are current. Read repair restores what fails.
     pub(crate) async fn read_runs(&self, runs: Vec<Run>) -> Runs {
-        self.read_runs_as(runs, Unread::Healed).await
+        self.read_runs_as(runs, OnReadError::Repair).await
     }
 
-    /// As [`Self::read_runs`]; `unread` says what becomes of what fails.
-    pub(crate) async fn read_runs_as(&self, runs: Vec<Run>, unread: Unread) -> Runs {
+    /// As [`Self::read_runs`]; `on_error` says what happens to what fails.
+    pub(crate) async fn read_runs_as(&self, runs: Vec<Run>, on_error: OnReadError) -> Runs {
         let reads = runs.iter().map(async |run| {
             let device =
                 self.core.device(run.slot).filter(|device| device.is_readable(run.range.clone())).ok_or(None)?;
@@ -86,14 +86,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             let (at, bytes) = (ComponentByte(run.range.start), into.len() as u64);
             let (result, buffer) = device.read_verified(at, into, Why::Sweep).await;
             let kind = result.as_ref().err().map(|error| error.kind);
-            match unread {
-                Unread::Left if kind == Some(MemberErrorKind::TimedOut) => {
+            match on_error {
+                OnReadError::Leave if kind == Some(MemberErrorKind::TimedOut) => {
                     device.unanswered.set(Some(at));
                     self.core.surroundings.unanswered.raise();
                 }
-                Unread::Left => {}
-                Unread::HealedOfMedium if kind == Some(MemberErrorKind::Corrupt) => {}
-                Unread::Healed | Unread::HealedOfMedium => device.note_unread(at, bytes, &result),
+                OnReadError::Leave => {}
+                OnReadError::RepairMedium if kind == Some(MemberErrorKind::Corrupt) => {}
+                OnReadError::Repair | OnReadError::RepairMedium => device.note_unread(at, bytes, &result),
             }
             result.map(|()| buffer.freeze()).map_err(Some)
         });
@@ -101,15 +101,16 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         Runs(runs.into_iter().zip(reads).collect())
     }
 
-    /// What was read is in agreement: checksums that are not known are taken from it.
-    pub(crate) async fn learn_runs(&self, runs: &Runs) {
+    /// Records checksums of blocks that have none yet, from contents that agree.
+    pub(crate) async fn record_checksums(&self, runs: &Runs) {
         let read =
             runs.0.iter().filter_map(|(run, read)| Some((run.slot, run.range.start, read.as_ref().ok()?.clone())));
-        self.learn_parts(&read.collect::<Vec<_>>()).await;
+        self.record_checksums_of(&read.collect::<Vec<_>>()).await;
     }
 
-    /// As [`Self::learn_runs`], of parts: slot, component byte and contents of each. How many blocks were not known.
-    pub(crate) async fn learn_parts(&self, parts: &[(Slot, u64, Block)]) -> u64 {
+    /// As [`Self::record_checksums`], for parts: slot, component byte and contents of each. Returns how many blocks
+    /// had no checksum.
+    pub(crate) async fn record_checksums_of(&self, parts: &[(Slot, u64, Block)]) -> u64 {
         let learning = parts.iter().filter_map(|(slot, at, block)| {
             let device = self.core.device(*slot)?;
             Some(async move { device.learn(ComponentByte(*at), block).await })
@@ -117,8 +118,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         join_all(learning).await.into_iter().sum()
     }
 
-    /// Of how many blocks of parts no checksum is known, though their members keep checksums.
-    pub(crate) async fn count_unknown(&self, parts: &[(Slot, u64, Block)]) -> u64 {
+    /// How many blocks of the parts have no checksum, on members that keep checksums.
+    pub(crate) async fn count_without_checksum(&self, parts: &[(Slot, u64, Block)]) -> u64 {
         let counts = parts.iter().filter_map(|(slot, at, block)| {
             let (device, bytes) = (self.core.device(*slot)?, block.len() as u64);
             Some(async move { device.unknown_blocks(ComponentByte(*at), bytes).await })
@@ -126,8 +127,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         join_all(counts).await.into_iter().sum()
     }
 
-    /// Writes all of `blocks` at once, those that touch as one transfer. A
-    /// member that fails leaves the array; one that has left is passed over.
+    /// Writes all blocks at once, those that touch as one transfer. A member that fails is ejected; a slot without a
+    /// member is skipped.
     pub(crate) async fn write_runs(&self, mut blocks: Vec<(Slot, u64, Block)>) -> Result<(), ArrayError> {
         blocks.sort_by_key(|&(slot, at, _)| (slot, at));
         let mut runs: Vec<(Run, Vec<Block>)> = Vec::new();
@@ -151,7 +152,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let writes: Vec<_> = writes.collect();
         let failed = |(device, result): (_, Result<(), MemberError>)| Some((device, result.err()?));
         let failures: Vec<_> = join_all(writes).await.into_iter().filter_map(failed).collect();
-        self.leave_failed(failures).await
+        self.eject_failed(failures).await
     }
 }
 

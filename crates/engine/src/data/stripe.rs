@@ -1,9 +1,8 @@
-//! Reads and writes of the parity levels: 4, 5, 6.
+//! Reads and writes of the parity levels: 4, 5 and 6.
 //!
-//! Each stripe's part of a request is planned by [`crate::plan::planner`] and carried
-//! out here from top to bottom: reads, arithmetic, writes. A member that fails
-//! a read is planned around; one that fails a write leaves the array before
-//! the write is answered.
+//! [`crate::plan::planner`] plans each stripe's part of a request. This file carries the plan out from top to bottom:
+//! reads, arithmetic, writes. If a member fails a read, a new plan avoids it. If a member fails a write, it is
+//! ejected before the write is answered. The caller locks and marks writes.
 
 use crate::base::buffer::{Block, Buffer};
 use crate::base::join::{at_once, join_all};
@@ -38,14 +37,14 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Its first byte in the array.
+    /// The first byte of the share in the array.
     fn at(&self, parity: &Parity) -> u64 {
         let Span { data, within } = &self.spans[0];
         self.stripe.number() * parity.stripe_bytes() + u64::from(*data) * parity.chunk_bytes() + u64::from(within.start)
     }
 }
 
-/// Cuts an array range, not empty, at the stripes' edges.
+/// Cuts an array range, which is not empty, at the edges of stripes.
 pub(crate) fn shares(parity: &Parity, at: u64, bytes: u64) -> impl Iterator<Item = Share> + '_ {
     let width = parity.stripe_bytes();
     let end = at + bytes;
@@ -60,7 +59,7 @@ pub(crate) fn shares(parity: &Parity, at: u64, bytes: u64) -> impl Iterator<Item
     })
 }
 
-/// Cuts a range of a stripe's data at the chunks' edges.
+/// Cuts a range of a stripe's data at the edges of chunks.
 fn spans(chunk_bytes: u64, range: Range<u64>) -> impl Iterator<Item = Span> {
     let shift = chunk_bytes.trailing_zeros(); // a power of two
     (range.start >> shift..range.end.div_ceil(chunk_bytes)).map(move |data| {
@@ -106,8 +105,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         self.core.device(stripe.slot_of(role)?)
     }
 
-    /// What the members can give of a stripe now, from `within` its chunks; `failed` is what has just
-    /// been tried in vain.
+    /// What the members can supply of a stripe now, within the range `within` of its chunks. `failed` lists chunks
+    /// whose reads just failed.
     pub(crate) fn health(&self, parity: &Parity, stripe: &Stripe, within: Range<u32>, failed: Symbols) -> Health {
         let range = component(stripe, within.start).0..component(stripe, within.end).0;
         let mut health = Health {
@@ -132,8 +131,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         health
     }
 
-    /// As [`DataPlane::health`], for a read: of two parities one is left in peace
-    /// where the other is enough.
+    /// As [`DataPlane::health`], but for a read: if one of two parities is enough, the other is spared.
     pub(crate) fn read_health(&self, parity: &Parity, stripe: &Stripe, within: Range<u32>, failed: Symbols) -> Health {
         let mut health = self.health(parity, stripe, within, failed);
         if let Some(spared) = self.spared_parity(parity, stripe, health.unreadable) {
@@ -142,8 +140,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         health
     }
 
-    /// Reads one stripe's share. Reconstruction needs data and parity of one
-    /// moment, so it keeps writes off the stripe; a direct read need not.
+    /// Reads one stripe's share. Reconstruction needs data and parity of the same moment, so it keeps writes off the
+    /// stripe. A direct read does not.
     async fn read_share(
         &self,
         parity: &Parity,
@@ -161,21 +159,22 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let mut lock = None;
         let mut failed = Symbols::EMPTY;
         let mut last_error = None;
-        let mut places = self.core.roster.slot_changed.seen();
+        let mut slots_seen = self.core.roster.slot_changed.seen();
         loop {
-            if places != self.core.roster.slot_changed.seen() {
-                (places, failed) = (self.core.roster.slot_changed.seen(), Symbols::EMPTY); // another one is asked there now
+            if slots_seen != self.core.roster.slot_changed.seen() {
+                // Another device is in the slot now.
+                (slots_seen, failed) = (self.core.roster.slot_changed.seen(), Symbols::EMPTY);
             }
             let health = self.read_health(parity, &share.stripe, self.touched(parity, &share.spans), failed);
             let is_lost = |span: &Span| health.unreadable.contains(Role::Data(span.data));
             let (result, buffer) = if !share.spans.iter().any(is_lost) {
                 self.read_directly(&share, into).await
             } else if locked == Locked::No && lock.is_none() {
-                self.gathering.close_within(&(number..number + 1));
+                self.coalescer.close_within(&(number..number + 1));
                 lock = Some(self.core.locks.shared(number..number + 1).await);
                 continue; // the array may have changed meanwhile
             } else {
-                let known = self.known(&share.stripe, &share.spans, &[]);
+                let known = self.cached(&share.stripe, &share.spans, &[]);
                 let spans = in_units_where_lost(&share.spans, self.stripe_size_bytes(), health.unreadable);
                 let Ok(plan) = plan_read(code(parity), &spans, &known, &health) else {
                     if let Some(unit) = self.finer_unit(&share.spans) {
@@ -191,7 +190,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             match result {
                 Ok(()) => return Ok(into),
                 Err((role, error)) if failed.contains(role) => {
-                    // Neither what it holds nor what the others say is what was written.
+                    // The member's contents and the result of reconstruction both differ from what was written.
                     let at = number * parity.stripe_bytes();
                     return Err(self.core.io_error(at, share.bytes as u64, error.as_ref()));
                 }
@@ -203,7 +202,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
     }
 
-    /// Where in the chunks a request for `spans` reads.
+    /// The range of chunk bytes that a request for `spans` reads.
     fn touched(&self, parity: &Parity, spans: &[Span]) -> Range<u32> {
         match self.stripe_size_bytes() {
             Some(_) => 0..parity.chunk_bytes() as u32,
@@ -211,7 +210,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
     }
 
-    /// What cannot be had as a whole can in rows, where different members fail in different ones.
+    /// A unit smaller than the request. Reading it unit by unit may succeed where different members fail in different
+    /// rows.
     fn finer_unit(&self, spans: &[Span]) -> Option<u32> {
         let touched = hull(spans.iter().map(|span| &span.within));
         let is_larger = |unit: &u32| touched.start / unit < (touched.end - 1) / unit;
@@ -242,7 +242,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         join_parts(parts)
     }
 
-    /// One row after the other; each is consistent by itself.
+    /// Writes one row after the other. Each row is consistent by itself.
     async fn write_in_rows(
         &self,
         parity: &Parity,
@@ -261,7 +261,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let mut outcome = Ok(());
         for patches in rows.into_values() {
             match self.write_part(parity, number, &patches).await {
-                // What was answered from memory has to be written or owed to its end.
+                // A write that was answered from memory must be carried on to its end: written, or owed.
                 Err(error) if error.kind == ArrayErrorKind::NoSpace => outcome = Err(error),
                 other => other?,
             }
@@ -269,7 +269,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         outcome
     }
 
-    /// Each span straight into its place.
+    /// Reads each span straight into its place in the buffer.
     async fn read_directly(&self, share: &Share, mut into: Buffer) -> (Result<(), Failed>, Buffer) {
         let reads = share.spans.iter().map(|span| {
             let part = into.split_to(length(&span.within));
@@ -301,7 +301,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         (result.map_err(|error| (role, Some(error))), into)
     }
 
-    /// What was worked out is held against the checksum of what should be there.
+    /// Compares reconstructed data with the checksum of what the member should hold.
     pub(crate) fn contradiction(
         &self,
         stripe: &Stripe,
@@ -314,16 +314,16 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         if device.is_readable(at.0..at.0 + solved.len() as u64) { device.contradicts(at, solved) } else { None }
     }
 
-    /// Everything that a plan uses: from the cache, and from the members.
-    async fn old_contents(&self, stripe: &Stripe, plan: &Plan, why: Why) -> Result<Contents, Failed> {
-        let recalled = self.recall(stripe, &plan.recalls);
+    /// Everything that a plan uses, from the cache and from the members.
+    async fn old_contents(&self, stripe: &Stripe, plan: &Plan, why: Why) -> Result<ChunkContents, Failed> {
+        let recalled = self.copy_cached(stripe, &plan.recalls);
         let mut old = self.read_transfers(stripe, &plan.reads, why).await?;
         old.extend(recalled);
         Ok(old)
     }
 
-    /// Carries out reads at once; says which chunk failed first.
-    async fn read_transfers(&self, stripe: &Stripe, transfers: &[Transfer], why: Why) -> Result<Contents, Failed> {
+    /// Reads all transfers at once. Returns the first chunk that failed.
+    async fn read_transfers(&self, stripe: &Stripe, transfers: &[Transfer], why: Why) -> Result<ChunkContents, Failed> {
         let reads = transfers.iter().map(|transfer| {
             let into = self.core.pool.take(length(&transfer.within));
             self.read_chunk(stripe, transfer.role, transfer.within.start, into, why)
@@ -335,41 +335,42 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         transfers.iter().zip(results).map(pair).collect()
     }
 
-    /// Writes a part of one stripe, in whole blocks; the caller keeps others off the stripe.
+    /// Writes a part of one stripe, in whole blocks. The caller keeps other writes off the stripe.
     pub(crate) async fn write_part(&self, parity: &Parity, number: u64, patches: &[Patch]) -> Result<(), ArrayError> {
         let mut unread = None;
-        let places = self.core.roster.slot_changed.seen();
+        let slots_seen = self.core.roster.slot_changed.seen();
         if let Some(change) = self.modification(parity, number, patches) {
             match self.modify(parity, &change).await {
                 Ok(written) => return written,
                 Err(failed) => unread = Some(failed),
             }
         }
-        // Boxed: it is far larger than the above, and seldom.
-        Box::pin(self.write_any_part(parity, number, patches, places, unread)).await
+        // Boxed: it is far larger than the code above, and seldom runs.
+        Box::pin(self.write_any_part(parity, number, patches, slots_seen, unread)).await
     }
 
-    /// As [`DataPlane::write_part`], whatever is asked for and whoever is missing. `unread` is what was tried in vain,
-    /// since `places` was seen.
+    /// As [`DataPlane::write_part`], for any part and with any members missing. `unread` is a read that failed since
+    /// `slots_seen` was seen.
     async fn write_any_part(
         &self,
         parity: &Parity,
         number: u64,
         patches: &[Patch],
-        mut places: Seen,
+        mut slots_seen: Seen,
         unread: Option<Failed>,
     ) -> Result<(), ArrayError> {
-        let (share, new) = pieces(parity, number, patches);
+        let (share, new) = spans_and_contents(parity, number, patches);
         let is_whole = share.bytes as u64 == parity.stripe_bytes();
         let kept = if is_whole { Default::default() } else { self.rest_of_units(&share.spans) };
         let mut failed = unread.iter().map(|(role, _)| *role).collect();
         let mut last_error = unread.and_then(|(_, error)| error);
         loop {
-            if places != self.core.roster.slot_changed.seen() {
-                (places, failed) = (self.core.roster.slot_changed.seen(), Symbols::EMPTY); // another one is asked there now
+            if slots_seen != self.core.roster.slot_changed.seen() {
+                // Another device is in the slot now.
+                (slots_seen, failed) = (self.core.roster.slot_changed.seen(), Symbols::EMPTY);
             }
             let health = self.health(parity, &share.stripe, self.touched(parity, &share.spans), failed);
-            let known = if is_whole { Default::default() } else { self.known(&share.stripe, &share.spans, &kept) };
+            let known = if is_whole { Default::default() } else { self.cached(&share.stripe, &share.spans, &kept) };
             let Ok(plan) = plan_write(code(parity), &share.spans, &kept, &known, &health) else {
                 if let Some(unit) = self.finer_unit(&share.spans) {
                     return Box::pin(self.write_in_rows(parity, number, unit, patches)).await;
@@ -397,8 +398,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     ) -> Result<(), ArrayError> {
         let known = Known { old, new };
         let parities = compute(self.core.info.kernel, &self.core.pool, parity, &share.stripe, &known, plan);
-        let kept = kept_pieces(&known, plan);
-        let blocks = |transfer: &Transfer| -> Pieces {
+        let kept = kept_contents(&known, plan);
+        let blocks = |transfer: &Transfer| -> Blocks {
             let (source, kept) = match transfer.role {
                 Role::Data(_) => (new, &kept[..]),
                 _ => (&parities[..], &[][..]),
@@ -414,25 +415,26 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         };
         self.write_transfers(&share.stripe, &plan.writes, blocks).await?;
         if (share.bytes as u64) < parity.stripe_bytes() {
-            // Old parity does not count any more, whether or not there is new; nor do data that were just written.
+            // Old parity is no longer valid, even where no new parity was computed. Nor is old data that was just
+            // overwritten.
             let counts = |old: &Transfer| {
                 matches!(old.role, Role::Data(_)) && !new.iter().any(|(new, _)| new.covers(old.role, &old.within))
             };
             let data = old.iter().filter(|(transfer, _)| counts(transfer));
-            self.learn(parity, &share.stripe, &share.spans, data.chain(new).chain(&parities));
+            self.cache_contents(parity, &share.stripe, &share.spans, data.chain(new).chain(&parities));
         }
         Ok(())
     }
 
-    /// Writes to all chunks at once. A member that fails leaves the array. What
-    /// the cache holds of them is forgotten first.
+    /// Writes to all chunks at once, and ejects members that fail. First the cache drops what it holds of these
+    /// chunks.
     async fn write_transfers(
         &self,
         stripe: &Stripe,
         transfers: &[Transfer],
-        blocks: impl Fn(&Transfer) -> Pieces,
+        blocks: impl Fn(&Transfer) -> Blocks,
     ) -> Result<(), ArrayError> {
-        self.forget(stripe, transfers.iter());
+        self.invalidate(stripe, transfers.iter());
         let writes = transfers.iter().filter_map(|transfer| {
             let device = self.device_of(stripe, transfer.role)?;
             let (at, blocks) = (component(stripe, transfer.within.start), blocks(transfer));
@@ -442,11 +444,11 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             })
         });
         let failures = at_once(writes).await.flatten().collect();
-        self.leave_failed(failures).await
+        self.eject_failed(failures).await
     }
 
-    /// Members that failed a write leave the array.
-    pub(crate) async fn leave_failed(&self, failures: Failures<M>) -> Result<(), ArrayError> {
+    /// Ejects members that failed a write.
+    pub(crate) async fn eject_failed(&self, failures: Failures<M>) -> Result<(), ArrayError> {
         if failures.is_empty() || mutant!("write-error-ignored") {
             Ok(())
         } else {
@@ -455,23 +457,24 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 }
 
-/// Parts of a stripe and what they hold.
-pub(crate) type Contents = SmallVec<[(Transfer, Block); 3]>;
+/// Parts of a stripe and their contents.
+pub(crate) type ChunkContents = SmallVec<[(Transfer, Block); 3]>;
 
-/// What goes to one member, block after block.
-type Pieces = SmallVec<[Block; 1]>;
+/// The blocks that go to one member, in order.
+type Blocks = SmallVec<[Block; 1]>;
 
-/// Why a chunk is written where a part of its stripe changes.
+/// The reason that the observer sees for a write to a chunk of a partly changed stripe.
 pub(crate) fn reason(role: Role) -> Why {
     if matches!(role, Role::Data(_)) { Why::Data } else { Why::Parity }
 }
 
+/// The component byte at `within` of a stripe's chunks.
 pub(crate) fn component(stripe: &Stripe, within: u32) -> ComponentByte {
     ComponentByte(stripe.component().0 + u64::from(within))
 }
 
-/// What is written back as it is, a block for each column.
-fn kept_pieces(known: &Known<'_>, plan: &Plan) -> Contents {
+/// The contents that are written back unchanged, a block for each column.
+fn kept_contents(known: &Known<'_>, plan: &Plan) -> ChunkContents {
     let columns = plan.columns.iter().filter(|column| !column.kept.is_empty());
     let pieces = columns.flat_map(|column| column.kept.iter().map(move |role| (role, column.within.clone())));
     pieces
@@ -482,10 +485,10 @@ fn kept_pieces(known: &Known<'_>, plan: &Plan) -> Contents {
         .collect()
 }
 
-/// What patches of one stripe ask for, and their data, a block for each span.
-fn pieces(parity: &Parity, number: u64, patches: &[Patch]) -> (Share, Contents) {
+/// The spans that patches cover in one stripe, and their data, a block for each span.
+fn spans_and_contents(parity: &Parity, number: u64, patches: &[Patch]) -> (Share, ChunkContents) {
     let mut share = Share { stripe: parity.stripe(number), spans: SmallVec::new(), bytes: 0 };
-    let mut new = Contents::new();
+    let mut new = ChunkContents::new();
     let first = number * parity.stripe_bytes();
     for patch in patches {
         let mut start = 0;
@@ -502,7 +505,7 @@ fn pieces(parity: &Parity, number: u64, patches: &[Patch]) -> (Share, Contents) 
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// The unit in bytes that is in force.
+    /// The fixed unit in bytes; `None` if there is none.
     pub(crate) fn stripe_size_bytes(&self) -> Option<u32> {
         self.stripe_size.get().bytes()
     }

@@ -1,9 +1,8 @@
 //! The unit in which parity arrays move data: md's `stripe_size`.
 //!
-//! md's users choose: a small unit makes small writes cheap, a large one makes
-//! large transfers few. Here the default moves exactly the bytes that are
-//! needed, in one transfer for each member and stripe, and is never worse; a
-//! fixed unit is for those who want md's behaviour, or to compare with it.
+//! In md the user chooses: a small unit makes small writes cheap, a large unit makes large transfers few. Here the
+//! default moves exactly the needed bytes, one transfer for each member and stripe, and is never worse. A fixed unit
+//! exists to get md's behaviour, or to compare with it.
 
 use crate::core::authority::Authority;
 use crate::data::DataPlane;
@@ -12,14 +11,14 @@ use crate::seam::error::Refusal;
 use crate::seam::member::Member;
 use format::geometry::Geometry;
 
-/// In what unit members are read and written where a stripe changes in part.
+/// The unit in which members are read and written where a stripe changes in part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum StripeSize {
     /// Exactly the bytes that are needed.
     #[default]
     Auto,
-    /// Whole units of this many bytes, aligned within the chunk: a power of
-    /// two, from [`STRIPE_SIZE_MIN`] to the chunk.
+    /// Whole units of this many bytes, aligned within the chunk: a power of two, from [`STRIPE_SIZE_MIN`] to the
+    /// chunk.
     Fixed(u32),
 }
 
@@ -27,7 +26,7 @@ pub enum StripeSize {
 pub const STRIPE_SIZE_MIN: u32 = 4096;
 
 impl StripeSize {
-    /// The unit in bytes, when there is one.
+    /// The fixed unit in bytes, if there is one.
     pub fn bytes(self) -> Option<u32> {
         match self {
             Self::Auto => None,
@@ -40,7 +39,7 @@ impl StripeSize {
         let Self::Fixed(bytes) = self else { return Ok(()) };
         let refused = |reason: String| Err(Refusal::new(reason).field("stripe-size"));
         let Geometry::Parity(parity) = geometry else {
-            return refused("an array without parity has no stripes to move in units".to_owned());
+            return refused("an array without parity has no stripe size".to_owned());
         };
         if !bytes.is_power_of_two() {
             return refused(format!("{bytes} bytes is not a power of two"));

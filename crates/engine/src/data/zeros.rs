@@ -1,15 +1,13 @@
 //! Discard and write-zeroes.
 //!
-//! Whole stripes of parity levels, whole blocks of the others, are zeroed on every
-//! member at once by what the member does best; the parity of zeros is zeros, so
-//! nothing is read. The ragged ends are written as data is.
+//! Whole stripes of parity levels, and whole blocks of the others, are zeroed on all members at once by each member's
+//! best means. The parity of zeros is zeros, so nothing is read. The unaligned ends are written as data.
 //!
-//! A discard reaches members of a redundant level only if all of them promise that
-//! it reads as zeros: otherwise copies would differ and parity be wrong. A member
-//! that breaks its word and cannot is written zeros. Where they do not promise,
-//! nothing is done, as a discard is a hint: writing zeros would turn the cheapest
-//! of requests into the dearest. (md asks its user instead: the module parameter
-//! `devices_handle_discard_safely`.)
+//! A discard reaches members of a redundant level only if all of them promise that discarded ranges read as zeros.
+//! Otherwise copies would differ and parity would be wrong. A member that breaks its promise is written zeros.
+//! Without the promise nothing is done, as a discard is only a hint: writing zeros would turn the cheapest request
+//! into the most expensive. md leaves this decision to its user (the module parameter `devices_handle_discard_safely`
+//! in `drivers/md/raid5.c`).
 
 use crate::base::buffer::Block;
 use crate::base::join::join_all;
@@ -28,18 +26,18 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// What is locked and marked at a time, about, in bytes of the array.
+/// About how much is locked and marked at a time, in bytes of the array.
 const BATCH_BYTES: u64 = 64 << 20;
 
-/// Zeros written at a time: large enough for full stripes, small enough to hold meanwhile.
+/// Zeros written at a time: enough for full stripes, and not too much to hold in memory.
 const ZEROS_BYTES: u64 = 1 << 20;
 
-/// How members are to come to zeros.
+/// How members are to produce zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Means {
-    /// They may keep the space.
+    /// They may keep the space allocated.
     Zero,
-    /// They may let go of it.
+    /// They may release the space.
     Discard,
 }
 
@@ -112,7 +110,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
     }
 
-    /// Zeros as data.
+    /// Writes zeros as data.
     async fn write_zeros(self: &Rc<Self>, range: Range<u64>) -> Result<(), ArrayError> {
         let zeros = self.core.pool.zeroed((range.end - range.start).min(ZEROS_BYTES) as usize).freeze();
         for start in range.clone().step_by(ZEROS_BYTES as usize) {
@@ -124,7 +122,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// What can be zeroed without reading anything.
+    /// The unit that can be zeroed without reading anything.
     fn zero_unit(&self) -> u64 {
         match self.core.geometry() {
             Geometry::Parity(parity) => parity.stripe_bytes(),
@@ -138,13 +136,13 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         self.core.to_the_end(self.marked(&range, self.zero_extents(&range, means))).await
     }
 
-    /// Keeps others off whole units, and off all that shares their parity.
+    /// Keeps other requests off whole units, and off everything that shares their parity.
     async fn lock_whole(&self, range: &Range<u64>) -> RangeGuard<'_> {
         match self.core.geometry() {
             Geometry::Mapping(_) => self.core.locks.exclusive(range.clone()).await,
             Geometry::Parity(parity) => {
                 let stripes = range.start / parity.stripe_bytes()..range.end / parity.stripe_bytes();
-                self.gathering.close_within(&stripes);
+                self.coalescer.close_within(&stripes);
                 self.core.locks.exclusive(stripes).await
             }
         }
@@ -163,7 +161,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             if !self.core.is_redundant() {
                 return Err(self.core.io_error(range.start, range.end - range.start, Some(&error)));
             }
-            // What came after the part that failed was not tried.
+            // Nothing after the part that failed was tried.
             let whole = MemberFault { at: extent.device.absolute(extent.at), bytes: extent.bytes, ..(*error).clone() };
             extent.device.note_zeros_owed(extent.at, extent.bytes, &Err(error));
             failures.push((extent.device.clone(), whole.into()));
@@ -171,21 +169,20 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         self.authority.record_failures(failures).await
     }
 
-    /// Each member's part of whole stripes, which is contiguous. What the cache
-    /// holds of them is forgotten.
+    /// Each member's part of whole stripes, which is contiguous. The cache drops what it holds of them.
     fn extents_of_stripes(&self, parity: &Parity, range: &Range<u64>) -> Vec<Extent<M>> {
         let (width, chunk) = (parity.stripe_bytes(), parity.chunk_bytes());
         let (first, last) = (range.start / width, range.end / width);
-        self.forget_stripes(parity, first..last);
+        self.invalidate_stripes(parity, first..last);
         let at = ComponentByte(first * chunk);
         let devices = (0..parity.slots()).filter_map(|slot| self.core.device(Slot(slot)));
         devices.map(|device| Extent { device, at, bytes: (last - first) * chunk }).collect()
     }
 
-    /// Each copy's part of a range; what is contiguous on a member is one.
+    /// Each copy's part of a range, in extents that are contiguous on a member.
     fn extents_of_pieces(&self, mapping: &Mapping, range: &Range<u64>) -> Vec<Extent<M>> {
         let mut extents: Vec<Extent<M>> = Vec::new();
-        // Of each slot the extent that grows; offset and far copies make more than one.
+        // The extents of each slot that may still grow. Offset and far copies have more than one.
         let mut growing = vec![SmallVec::<[usize; 4]>::new(); mapping.slots().into()];
         for piece in mapping.pieces(ArrayByte(range.start), range.end - range.start) {
             for &(slot, at) in &piece.copies {
@@ -204,14 +201,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         extents
     }
 
-    /// A discard of a level without redundancy: every member does what it can.
+    /// Discards on a level without redundancy: every member that supports it discards its part.
     async fn discard_alone(&self, mapping: &Mapping, at: u64, bytes: u64) -> Result<(), ArrayError> {
         let unit = self.core.info.block_bytes;
         let (start, end) = (at.next_multiple_of(unit), (at + bytes) / unit * unit);
         let batches = (start..end).step_by(BATCH_BYTES as usize);
         for range in batches.map(|start| start..(start + BATCH_BYTES).min(end)) {
             let _lock = self.core.locks.exclusive(range.clone()).await;
-            self.core.check_unbroken()?;
+            self.core.check_not_failed()?;
             let extents = self.extents_of_pieces(mapping, &range);
             let able = extents.iter().filter(|extent| extent.device.member.limits().discards);
             for result in join_all(able.map(|extent| extent.device.discard(extent.at, extent.bytes))).await {
@@ -228,7 +225,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 }
 
 impl<M: Member> Extent<M> {
-    /// Zeroes it by the best of the member's ways.
+    /// Zeroes the extent by the best means that the member supports.
     async fn zero(&self, means: Means, zeros: &Block) -> Result<(), MemberError> {
         let Extent { device, at, bytes } = self;
         if means == Means::Discard && device.discards_to_zeros.get() {

@@ -1,4 +1,6 @@
-//! What members say of the array: superblocks and the write-intent bitmap, and the order in which they change.
+//! The array's metadata on the members: superblocks and the write-intent bitmap, and the order in which they change.
+//!
+//! The data path reaches it only through [`crate::core::authority::Authority`]. It never reads or writes data.
 
 pub(crate) mod bitmap;
 pub(crate) mod superblocks;
@@ -6,7 +8,7 @@ pub(crate) mod superblocks;
 use crate::base::notify::Signal;
 use crate::base::range_lock::RangeLocks;
 use crate::core::Core;
-use crate::metadata::bitmap::Intent;
+use crate::metadata::bitmap::IntentBitmap;
 use crate::metadata::superblocks::Record;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
@@ -16,16 +18,18 @@ use std::rc::Rc;
 /// Superblocks and bitmap of an array.
 pub(crate) struct Metadata<M: Member, C: Clock> {
     pub(crate) core: Rc<Core<M, C>>,
+    /// The fields that all superblocks share.
     pub(crate) record: RefCell<Record>,
     /// Raised when the array is marked dirty.
     pub(crate) marked_dirty: Signal,
-    pub(crate) intent: RefCell<Option<Rc<Intent<M>>>>,
+    /// The write-intent bitmap, when the array has one.
+    pub(crate) intent: RefCell<Option<Rc<IntentBitmap<M>>>>,
     /// Held while superblocks or bitmaps are written.
     pub(crate) lock: RangeLocks,
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
-    pub(crate) fn new(core: Rc<Core<M, C>>, record: Record, intent: Option<Intent<M>>) -> Self {
+    pub(crate) fn new(core: Rc<Core<M, C>>, record: Record, intent: Option<IntentBitmap<M>>) -> Self {
         let intent = RefCell::new(intent.map(Rc::new));
         let record = RefCell::new(record);
         Self { core, record, marked_dirty: Signal::default(), intent, lock: RangeLocks::default() }

@@ -1,17 +1,18 @@
-//! What the superblocks say: dirty and clean, who belongs, who failed.
+//! What the superblocks say: dirty or clean, which members belong, which have failed.
 //!
-//! Every change goes through [`Metadata::publish`]: bitmap header, then
-//! superblocks, on all members that are left, flushed, before whoever caused
-//! it goes on, and before any other write is answered that already reckons with it.
-//! Events move by two when a member stays behind, because one behind is still
-//! accepted (by md, and by `assemble`); in two rounds, so that a loss of power
-//! in between leaves no two of the others more than one apart.
+//! Every change goes through [`Metadata::publish`]. It writes the bitmap headers, then the superblocks of all
+//! remaining members, and flushes them. Only then does the operation that caused the change go on, and only then is
+//! any write answered that depends on it.
+//!
+//! Events advance by two when a member is ejected: md and `assemble` still accept a superblock that is one event
+//! behind. They advance in two rounds, so that a power failure in between leaves no two of the other members more
+//! than one event apart. Source: `super_1_validate` and `md_update_sb` in `drivers/md/md.c`.
 
 use crate::base::join::join_all;
 use crate::core::authority::Authority;
 use crate::device::{Device, DeviceState, Failures};
 use crate::metadata::Metadata;
-use crate::metadata::bitmap::Intended;
+use crate::metadata::bitmap::WriteMark;
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind, Refusal};
 use crate::seam::member::{Member, MemberError, MemberErrorKind};
@@ -26,35 +27,35 @@ use std::rc::Rc;
 pub(crate) struct Record {
     pub(crate) events: u64,
     /// The events at assembly.
-    pub(crate) found: u64,
-    /// Whether the members are to be marked dirty; [`Self::owed`] says whether they are.
+    pub(crate) events_found: u64,
+    /// Whether the members are to be marked dirty. [`Self::rounds_pending`] tells whether they already are.
     pub(crate) dirty: bool,
-    /// How far the array was in agreement when it was assembled; what it goes
-    /// back to when it is stopped.
+    /// How far the array agreed when it was assembled. A clean stop writes this back.
     pub(crate) resync: Resync,
-    /// By device number.
+    /// The roles of the devices, by device number.
     pub(crate) roles: Vec<DeviceRole>,
-    /// Rounds of superblocks to be written, each with the next events, until
-    /// they say on stable storage what this record says.
-    pub(crate) owed: u32,
-    /// What the freshest members say, while others are still one event behind them.
-    pub(crate) uneven: Option<Said>,
-    /// What members said when they were assembled may still be in their volatile caches alone: it is flushed before
-    /// anything is written that builds on it, or a loss of power would leave one further behind than is accepted.
-    pub(crate) is_flush_owed: bool,
-    /// The array was assembled by force, and its superblocks do not say so yet: as they are, it would be refused again.
-    pub(crate) is_force_owed: bool,
+    /// Rounds of superblocks that are still to be written, each with the next events. At zero, the superblocks on
+    /// stable storage match this record.
+    pub(crate) rounds_pending: u32,
+    /// What the newest superblocks say, while other members are still one event behind them.
+    pub(crate) lagging: Option<SharedFields>,
+    /// What assembly read may still be in volatile caches only. It is flushed before anything is written that builds
+    /// on it: a power failure could otherwise leave a member further behind than is accepted.
+    pub(crate) is_flush_pending: bool,
+    /// The array was assembled by force, and its superblocks do not show that yet. As they are, the next assembly
+    /// would refuse the array.
+    pub(crate) is_force_pending: bool,
 }
 
-/// What superblocks of one age say.
-pub(crate) struct Said {
+/// What the superblocks with the same events say.
+pub(crate) struct SharedFields {
     pub(crate) resync: Resync,
     pub(crate) roles: Vec<DeviceRole>,
     pub(crate) bitmap: Option<BitmapPlace>,
 }
 
 impl Record {
-    /// Says what a device is. Numbers that were never listed are spares.
+    /// Sets the role of a device number. Numbers that were never listed are spares.
     pub(crate) fn set_role(&mut self, number: usize, role: DeviceRole) {
         if self.roles.len() <= number {
             self.roles.resize(number + 1, DeviceRole::Spare);
@@ -63,22 +64,23 @@ impl Record {
     }
 }
 
-/// Rounds that leave a member behind for good.
-pub(crate) const ROUNDS_TO_LEAVE_BEHIND: u32 = 2;
+/// Rounds after which an ejected member is rejected for good.
+pub(crate) const ROUNDS_TO_EJECT: u32 = 2;
 
-/// Rounds that leave behind who was not there at assembly: a round cut short may have told him alone of the next event.
-pub(crate) const ROUNDS_TO_LEAVE_ABSENT: u32 = ROUNDS_TO_LEAVE_BEHIND + 1;
+/// Rounds after which a device that was absent at assembly is rejected. An interrupted round may have written the
+/// next event to that device only.
+pub(crate) const ROUNDS_TO_EJECT_ABSENT: u32 = ROUNDS_TO_EJECT + 1;
 
 impl<M: Member, C: Clock> Metadata<M, C> {
-    /// Before the first write: every member says that the array is in use.
+    /// Marks the array dirty on every member, before the first write.
     pub(crate) async fn mark_dirty(&self) -> Result<(), ArrayError> {
         if self.is_marked_dirty() || !self.core.is_redundant() {
             return Ok(());
         }
-        // Boxed: seldom, and every write's future would have to hold it.
+        // Boxed: it runs seldom, and every write's future would have to hold it.
         Box::pin(async {
             let _lock = self.lock.exclusive(0..1).await;
-            self.core.check_unbroken()?;
+            self.core.check_not_failed()?;
             if self.is_marked_dirty() {
                 return Ok(());
             }
@@ -94,73 +96,74 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         .await
     }
 
-    /// On stable storage, with everything else that the record says.
+    /// Whether the dirty mark, and everything else in the record, is on stable storage.
     fn is_marked_dirty(&self) -> bool {
         let record = self.record.borrow();
-        record.dirty && record.owed == 0
+        record.dirty && record.rounds_pending == 0
     }
 
-    /// After data was written or flushed without the members that have left:
-    /// the superblocks must say that they have, or these would be believed
-    /// after a loss of power.
-    pub(crate) async fn settle(&self) -> Result<(), ArrayError> {
+    /// Called after data was written or flushed without members that have left. The superblocks must say that those
+    /// have left; after a power failure they would otherwise count as current.
+    pub(crate) async fn record_departed(&self) -> Result<(), ArrayError> {
         if self.core.surroundings.is_successor_lost.get() {
             let _lock = self.lock.exclusive(0..1).await;
-            self.leave_behind(self.core.failed_successors()).await?;
+            self.eject(self.core.failed_successors()).await?;
         }
-        // What an earlier user wrote, and nobody flushed, is flushed without those who are absent now.
-        let is_absent_owed = || {
+        // This flush covers data that an earlier user left unflushed. Members that are absent now do not get that
+        // data.
+        let absent_pending = || {
             let record = self.record.borrow();
-            record.owed > 0 && record.resync != Resync::Clean
+            record.rounds_pending > 0 && record.resync != Resync::Clean
         };
         if self.record.borrow().dirty {
             return self.mark_dirty().await;
         }
-        if !self.core.is_redundant() || !is_absent_owed() || mutant!("flush-without-absent") {
+        if !self.core.is_redundant() || !absent_pending() || mutant!("flush-without-absent") {
             return Ok(());
         }
         Box::pin(async {
             let _lock = self.lock.exclusive(0..1).await;
-            self.core.check_unbroken()?;
-            if is_absent_owed() { self.publish().await } else { Ok(()) }
+            self.core.check_not_failed()?;
+            if absent_pending() { self.publish().await } else { Ok(()) }
         })
         .await
     }
 
-    /// After an assembly by force: the superblocks say what the array is from now on, whether or not it is written to. md
-    /// does the same when it starts such an array.
-    pub(crate) async fn tell_forced(&self) -> Result<(), ArrayError> {
-        let is_owed = || self.record.borrow().is_force_owed;
-        if !is_owed() {
+    /// Records an assembly by force in the superblocks, whether or not the array is written to. md does the same when
+    /// it starts such an array.
+    pub(crate) async fn record_forced(&self) -> Result<(), ArrayError> {
+        let is_pending = || self.record.borrow().is_force_pending;
+        if !is_pending() {
             return Ok(());
         }
         let _lock = self.lock.exclusive(0..1).await;
-        self.core.check_unbroken()?;
-        if is_owed() { self.publish().await } else { Ok(()) }
+        self.core.check_not_failed()?;
+        if is_pending() { self.publish().await } else { Ok(()) }
     }
 
-    /// After a resync: copies and parity agree, and the superblocks may say so.
+    /// Records the end of a resync: copies and parity agree.
     pub(crate) async fn record_agreement(&self) -> Result<(), ArrayError> {
         self.flush_devices().await?;
         let _lock = self.lock.exclusive(0..1).await;
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         self.core.health.agreed.set(true);
         self.core.roster.slots.borrow().iter().flatten().for_each(|device| device.is_forced.set(false));
         self.record.borrow_mut().resync = Resync::Clean;
         if let Some(intent) = self.intent() {
-            intent.forget_found();
+            intent.clear_needed();
         }
         self.publish().await
     }
 
-    /// `at_rest` is asked after the flush whether anything was written since.
+    /// Marks the array clean, unless it was written to since. `at_rest` is asked after the flush whether there were
+    /// no writes.
     pub(crate) async fn flush_and_mark_clean(&self, at_rest: impl Fn() -> bool) -> Result<(), ArrayError> {
         let agreed_below = self.core.health.agreed_below.get();
         if !mutant!("clean-without-flush") {
             self.flush_devices().await?;
         }
         let _lock = self.lock.exclusive(0..1).await;
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         if self.core.owes_any() && self.record.borrow().dirty && !mutant!("clean-while-owing") {
             return Err(self.core.no_room());
         }
@@ -170,72 +173,74 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if agreed_below > 0 && !self.core.health.agreed.get() {
             self.record.borrow_mut().resync = self.core.resync_offset(agreed_below);
         }
-        // From here on a write that begins waits for the lock and marks the array dirty anew.
+        // From here on, a new write waits for the lock and marks the array dirty again.
         self.record.borrow_mut().dirty = false;
         self.publish().await
     }
 
+    /// Flushes every device and ejects those that fail.
     pub(crate) async fn flush_devices(&self) -> Result<(), ArrayError> {
         let devices = self.core.devices();
         let flushes = join_all(devices.iter().map(|device| device.flush(Why::Data))).await;
         let failed = devices.into_iter().zip(flushes).filter_map(|(device, result)| Some((device, result.err()?)));
         self.record_failures(failed.collect()).await?;
-        self.core.check_unbroken()
+        self.core.check_not_failed()
     }
 
-    /// A member failed a write: what it lacks now is a bad block of it, or it leaves the array; the
-    /// superblocks say so before this returns. One that had no room for data has not failed: it owes that ([`crate::control::owed`]).
+    /// Records a member's failed write. What the member lacks becomes a bad block, or the member is ejected; the
+    /// superblocks say so before this returns. A member without room for data has not failed: it owes the data
+    /// ([`crate::control::owed`]).
     ///
     /// # Errors
-    /// `NoSpace`, with nothing recorded, when a member had no room. When the array cannot do without it; then it takes no more writes, and
-    /// the superblocks stay as they are, dirty.
+    /// `NoSpace`, with nothing recorded, when the member had no room. `Io` when the array cannot do without the
+    /// member: then the array takes no more writes, and its superblocks stay as they are, dirty.
     pub(crate) async fn record_failure(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
-        if self.core.is_redundant() && self.core.is_owed(device, error) {
+        if self.core.is_redundant() && self.core.is_out_of_room(device, error) {
             return Err(ArrayError::new(ArrayErrorKind::NoSpace, format!("{}: no room: {error}", device.name)));
         }
         let _lock = self.lock.exclusive(0..1).await;
         if let Some(range) = self.core.data_of(device, error).filter(|_| device.state.get() == DeviceState::InSync) {
-            self.core.check_unbroken()?;
-            if !self.core.goes_on_without(device, &range) {
-                return Err(self.core.break_off(device, error));
+            self.core.check_not_failed()?;
+            if !self.core.others_can_supply(device, &range) {
+                return Err(self.core.fail_without(device, error));
             }
-            if self.core.becomes_bad(device, &range, error) {
+            if self.core.add_bad_blocks(device, &range, error) {
                 return self.publish().await;
             }
         }
-        self.leave_behind(vec![(device.clone(), error.clone())]).await
+        self.eject(vec![(device.clone(), error.clone())]).await
     }
 
-    /// Makes members that failed leave; the others say so before this returns.
-    /// The caller holds the metadata lock.
-    pub(crate) async fn leave_behind(&self, failures: Failures<M>) -> Result<(), ArrayError> {
-        self.expel_all(failures)?;
-        self.core.check_unbroken()?;
-        if self.record.borrow().owed > 0 && !mutant!("answered-before-recorded") {
+    /// Ejects members that failed. The other members' superblocks say so before this returns. The caller holds the
+    /// metadata lock.
+    pub(crate) async fn eject(&self, failures: Failures<M>) -> Result<(), ArrayError> {
+        self.take_out_all(failures)?;
+        self.core.check_not_failed()?;
+        if self.record.borrow().rounds_pending > 0 && !mutant!("answered-before-recorded") {
             self.publish().await
         } else {
             Ok(())
         }
     }
 
-    fn expel_all(&self, failures: Failures<M>) -> Result<(), ArrayError> {
+    fn take_out_all(&self, failures: Failures<M>) -> Result<(), ArrayError> {
         for (device, error) in failures {
             match device.state.get() {
                 DeviceState::Spare => {
                     self.set_faulty(&device);
-                    self.core.tell(&device, None, ChangeKind::Left, Some(&error.to_string()));
+                    self.core.report_change(&device, None, ChangeKind::Left, Some(&error.to_string()));
                 }
                 DeviceState::Faulty => {}
-                DeviceState::InSync | DeviceState::Recovering { .. } => self.expel(&device, &error)?,
+                DeviceState::InSync | DeviceState::Recovering { .. } => self.take_out(&device, &error)?,
             }
         }
         Ok(())
     }
 
     /// Takes a device out of its slot, if the array survives that.
-    fn expel(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
+    fn take_out(&self, device: &Rc<Device<M>>, error: &MemberError) -> Result<(), ArrayError> {
         if !self.core.survives_without(device) {
-            return Err(self.core.break_off(device, error));
+            return Err(self.core.fail_without(device, error));
         }
         let slot = self.core.slot_of_device(device);
         self.set_faulty(device);
@@ -251,17 +256,17 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.core.surroundings.owing.raise();
         device.under_way.give_up();
         self.core.listener().inspect(|listener| listener.slots_changed());
-        self.dismiss(device);
+        self.drop_successor(device);
         let mut slots = self.core.roster.slots.borrow_mut();
         if let Some(slot) = slots.iter_mut().find(|slot| slot.as_ref().is_some_and(|d| Rc::ptr_eq(d, device))) {
             device.is_leaving.set(false);
-            // As far as it has come.
+            // The successor takes the slot, with what it has recovered so far.
             *slot = device.successor.take();
             if let Some(successor) = &*slot {
                 successor.superblock.borrow_mut().replacement = false;
                 self.core.roster.slot_changed.raise();
             }
-            // Unless it lacks what was written.
+            // A successor that failed a write does not take the slot.
             if let Some(successor) = slot.take_if(|successor| successor.failure.borrow().is_some()) {
                 successor.state.set(DeviceState::Faulty);
                 self.record
@@ -271,7 +276,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             }
             if let Some(successor) = &*slot {
                 let reason = format!("takes over from {}", device.name);
-                self.core.tell(successor, None, ChangeKind::Recovering, Some(&reason));
+                self.core.report_change(successor, None, ChangeKind::Recovering, Some(&reason));
             }
             self.core.roster.others.borrow_mut().push(device.clone());
             self.core.health.whole.set(false);
@@ -282,68 +287,73 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if let Some(role) = record.roles.get_mut(number) {
             *role = DeviceRole::Faulty;
         }
-        record.owed = mutant!("one-round" => 1, else ROUNDS_TO_LEAVE_BEHIND);
+        record.rounds_pending = mutant!("one-round" => 1, else ROUNDS_TO_EJECT);
     }
 
-    /// Before a number or a slot is given to a device: whoever left before is two events behind by then,
-    /// and so will be, with the next, who is unknown and was told alone that it is his. The caller holds the metadata lock.
-    pub(crate) async fn leave_unknown_behind(&self) -> Result<(), ArrayError> {
+    /// Ejects absent devices for good, before a device number or slot is assigned. A device that left earlier is then
+    /// two events behind. So is, after the next round, an absent device that an interrupted round told of its new
+    /// slot. The caller holds the metadata lock.
+    pub(crate) async fn eject_absent(&self) -> Result<(), ArrayError> {
         if mutant!("unknown-not-left-behind") {
             return Ok(());
         }
-        let owed = {
+        let pending = {
             let mut record = self.record.borrow_mut();
-            let least = record.found + u64::from(ROUNDS_TO_LEAVE_ABSENT - 1);
-            record.owed = record.owed.max(least.saturating_sub(record.events) as u32);
-            record.owed
+            let least = record.events_found + u64::from(ROUNDS_TO_EJECT_ABSENT - 1);
+            record.rounds_pending = record.rounds_pending.max(least.saturating_sub(record.events) as u32);
+            record.rounds_pending
         };
-        if owed > 0 { self.publish().await } else { Ok(()) }
+        if pending > 0 { self.publish().await } else { Ok(()) }
     }
 
-    /// Writes the record to every device that is left, with new events. A
-    /// device that fails this leaves as well, and the rest is told.
-    /// The caller holds the metadata lock.
+    /// Writes the record to every remaining device, with new events. A device that fails this is ejected, and another
+    /// round tells the others. The caller holds the metadata lock.
     ///
-    /// To be driven to its end: a round dropped halfway has reached some of the
-    /// devices and not others, and one more would leave them two events apart.
-    /// So after that the array takes no more changes.
+    /// The future must run to its end. A round that is dropped halfway has reached some devices and not others; one
+    /// more round would leave them two events apart. So after that the array takes no more changes.
     pub(crate) async fn publish(&self) -> Result<(), ArrayError> {
         self.core.to_the_end(self.write_rounds()).await
     }
 
-    /// A bitmap for which a member has no room is not written, and nothing that follows it; the rounds stay owed.
+    /// Writes rounds until none is pending. If a member has no room for the bitmap, neither the bitmap nor the
+    /// superblocks are written, and the rounds stay pending.
     async fn write_rounds(&self) -> Result<(), ArrayError> {
         {
             let mut record = self.record.borrow_mut();
-            record.owed = record.owed.max(1);
+            record.rounds_pending = record.rounds_pending.max(1);
         }
-        while self.record.borrow().owed > 0 {
-            self.expel_all(self.core.failed_successors())?;
+        while self.record.borrow().rounds_pending > 0 {
+            self.take_out_all(self.core.failed_successors())?;
             let failures = self.write_round().await?;
             if failures.is_empty() {
-                self.record.borrow_mut().owed -= 1;
+                self.record.borrow_mut().rounds_pending -= 1;
             }
-            self.expel_all(failures)?;
+            self.take_out_all(failures)?;
         }
-        self.record.borrow_mut().is_force_owed = false;
+        self.record.borrow_mut().is_force_pending = false;
         Ok(())
     }
 
-    /// One round: bitmap headers, then superblocks. First those of members that have changed: one that was given
-    /// a slot knows how far it is before any other calls it active, and one that has become current says so
-    /// before any other does without it, or without a member that it stands in for. Then those of other members that are not
-    /// current, and of successors. Events move on only with the superblocks, which all that do not fail then have.
+    /// Writes one round: bitmap headers, then superblocks in this order.
+    ///
+    /// 1. Members whose own state changed. A member that was given a slot records how far it has recovered before any
+    ///    other member lists it as active. A member that became current says so before others rely on it.
+    /// 2. Members that are not current, and successors.
+    /// 3. The others; last of all a member whose successor failed while it took over. The successor's superblock may
+    ///    claim the slot already, and this member must not be the only one to contradict it.
+    ///
+    /// The events advance only with the superblocks, which every member then has unless it fails.
     async fn write_round(&self) -> Result<Failures<M>, ArrayError> {
-        let failures = self.flush_what_was_found().await;
+        let failures = self.flush_found().await;
         if !failures.is_empty() {
             return Ok(failures);
         }
-        let failures = self.bring_level().await;
+        let failures = self.catch_up().await;
         if !failures.is_empty() {
             return Ok(failures);
         }
         let events = self.record.borrow().events + u64::from(!mutant!("events-not-bumped"));
-        let failures = Self::without_room(self.write_bitmap_header(events).await)?;
+        let failures = Self::refuse_without_room(self.write_bitmap_header(events).await)?;
         if !failures.is_empty() {
             return Ok(failures);
         }
@@ -354,7 +364,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let is_seated = |device: &&Rc<Device<M>>| matches!(device.state.get(), DeviceState::Recovering { .. });
         debug_assert!(
             changed.iter().filter(is_seated).count() <= 1,
-            "one would be called active by another before it says how far it is"
+            "another member would list a recovering member as active before that one records its position"
         );
         let successors = self.core.successors();
         let is_first = |device: &Rc<Device<M>>| {
@@ -366,7 +376,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         for devices in [changed, first] {
             let failures = self.write_superblocks(devices).await;
             if !failures.is_empty() {
-                self.record.borrow_mut().events = events - 1; // what the rest is told next comes right behind what it knows
+                // The next round is then one event ahead of what the other members have.
+                self.record.borrow_mut().events = events - 1;
                 return Ok(failures);
             }
         }
@@ -389,9 +400,10 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         devices.into_iter().zip(results).filter_map(outcome).collect()
     }
 
-    /// Superblocks and bits as they were read: written by an earlier user, perhaps, who was killed before the flush.
-    async fn flush_what_was_found(&self) -> Failures<M> {
-        if !std::mem::take(&mut self.record.borrow_mut().is_flush_owed) {
+    /// Flushes the superblocks and bits that assembly read: an earlier user may have been killed before it flushed
+    /// them.
+    async fn flush_found(&self) -> Failures<M> {
+        if !std::mem::take(&mut self.record.borrow_mut().is_flush_pending) {
             return Vec::new();
         }
         let devices = self.core.devices();
@@ -399,31 +411,32 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         devices.into_iter().zip(flushes).filter_map(|(device, result)| Some((device, result.err()?))).collect()
     }
 
-    /// Members that a round cut short left one event behind are told first what the others say already:
-    /// another round, cut short as well, would leave them two behind.
-    async fn bring_level(&self) -> Failures<M> {
+    /// Brings members that an interrupted round left one event behind up to what the others say. Another interrupted
+    /// round would otherwise leave them two events behind.
+    async fn catch_up(&self) -> Failures<M> {
         let events = self.record.borrow().events;
-        let Some(said) = self.record.borrow_mut().uneven.take() else { return Vec::new() };
+        let Some(shared) = self.record.borrow_mut().lagging.take() else { return Vec::new() };
         let is_behind = |device: &Rc<Device<M>>| {
             let own = device.superblock.borrow();
-            // A spare that was about to become active must not be called so before it says how far it is.
-            let role = said.roles.get(usize::from(own.device_number.0));
+            // A spare that was becoming active must not be listed as active before it records how far it has
+            // recovered.
+            let role = shared.roles.get(usize::from(own.device_number.0));
             let is_told = role.is_none_or(|role| *role == own.own_role());
-            // One that has changed since is told first of that, which the others do not know yet.
+            // A member that changed since then gets its own change first, which the others do not know yet.
             own.events < events && is_told && (mutant!("level-before-told") || !device.is_untold.get())
         };
         let devices: Vec<_> = self.core.devices().into_iter().filter(is_behind).collect();
         let level = |device: &Rc<Device<M>>| {
             let mut superblock = device.superblock.borrow().clone();
-            (superblock.events, superblock.resync) = (events, said.resync);
-            superblock.roles.clone_from(&said.roles);
-            superblock.bitmap = said.bitmap;
+            (superblock.events, superblock.resync) = (events, shared.resync);
+            superblock.roles.clone_from(&shared.roles);
+            superblock.bitmap = shared.bitmap;
             superblock
         };
         let writes = devices.iter().map(async |device| {
             let bitmap = device.superblock.borrow().bitmap;
             let result = device.write_superblock(level(device), &self.core.pool).await;
-            // One that is being added or removed just now is for the next events to tell of.
+            // A bitmap that is being added or removed right now is published with the next events.
             device.superblock.borrow_mut().bitmap = bitmap;
             result
         });
@@ -431,19 +444,21 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         devices.into_iter().zip(results).filter_map(|(device, result)| Some((device, result.err()?))).collect()
     }
 
+    /// The superblock that a device is to have with the record as it is now.
     fn superblock_of(&self, device: &Device<M>) -> Superblock {
         let record = self.record.borrow();
         let mut superblock = device.superblock.borrow().clone();
         superblock.events = record.events;
         superblock.resync = match record.dirty {
             true => Resync::From(Sectors(0)),
-            // Who is to be left behind is so in the last round alone, and what was resynced was without him.
-            false if record.owed > 1 && !mutant!("clean-before-left-behind") => superblock.resync,
+            // An ejected member is rejected only after the last round, and the resync ran without that member.
+            false if record.rounds_pending > 1 && !mutant!("clean-before-left-behind") => superblock.resync,
             false => record.resync,
         };
         superblock.roles.clone_from(&record.roles);
         let wall = self.core.clock.wall();
-        // The kernel writes no microseconds: by them a keeper of checksums knows its own superblocks.
+        // The kernel writes no microseconds. By them, mdspace recognizes its own superblocks where it keeps
+        // checksums.
         superblock.updated = Timestamp { seconds: wall.as_secs(), micros: wall.subsec_micros().max(1) };
         superblock
     }
@@ -458,7 +473,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let device = self.core.find(member)?;
         let _inside = self.core.gate.enter().ok_or_else(|| Refusal::new("the array is stopped"))?;
         let _lock = self.lock.exclusive(0..1).await;
-        self.core.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
+        self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
         if device.state.get() == DeviceState::Faulty {
             return Ok(());
         }
@@ -469,7 +484,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
         let slot = self.core.slot_of_device(&device);
         self.set_faulty(&device);
-        self.core.tell(&device, slot, ChangeKind::Left, Some("called faulty by request"));
+        self.core.report_change(&device, slot, ChangeKind::Left, Some("called faulty by request"));
         self.publish().await.map_err(|error| error.refusal().of(&device.name))
     }
 
@@ -481,7 +496,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             return Err(Refusal::new("the member is active").of(&device.name).advice("fail it first"));
         }
         self.core.roster.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
-        self.core.tell(&device, None, ChangeKind::Removed, None);
+        self.core.report_change(&device, None, ChangeKind::Removed, None);
         if device.state.get() != DeviceState::Spare
             || self.core.info.read_only
             || self.core.health.failed.borrow().is_some()
@@ -489,14 +504,14 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         {
             return Ok(());
         }
-        self.record.borrow_mut().owed = ROUNDS_TO_LEAVE_BEHIND;
+        self.record.borrow_mut().rounds_pending = ROUNDS_TO_EJECT;
         self.publish().await.map_err(|error| error.refusal().of(&device.name))
     }
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
-    /// A device leaves that is a successor: the member keeps its place.
-    pub(crate) fn dismiss(&self, device: &Rc<Device<M>>) {
+    /// Drops the successor of a member, if `device` is one. The member keeps its slot.
+    pub(crate) fn drop_successor(&self, device: &Rc<Device<M>>) {
         let slots = self.core.roster.slots.borrow();
         let is_its = |old: &&Rc<Device<M>>| old.successor().is_some_and(|successor| Rc::ptr_eq(&successor, device));
         let place = slots.iter().zip(0..).find_map(|(old, slot)| Some((old.as_ref().filter(is_its)?, slot)));
@@ -510,8 +525,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.core.roster.others.borrow_mut().push(device.clone());
     }
 
-    /// Failures to write bits, of which those for want of room alone are an error of whoever asked: they wait.
-    pub(crate) fn without_room(failures: Failures<M>) -> Result<Failures<M>, ArrayError> {
+    /// Separates failures for want of room from others. If a member only lacks room for the bitmap, the request fails
+    /// and can be tried again; no member is ejected.
+    pub(crate) fn refuse_without_room(failures: Failures<M>) -> Result<Failures<M>, ArrayError> {
         match &failures[..] {
             [(device, error), ..] if failures.iter().all(|(_, error)| error.kind == MemberErrorKind::NoSpace) => {
                 let reason = format!("{}: no room for the bitmap: {error}", device.name);
@@ -521,7 +537,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
     }
 
-    /// Records every one of these failures. Whoever asked is told of the gravest: that there is no room only where nothing else is.
+    /// Records each of these failures. Returns the gravest error: `NoSpace` only if there is no other.
     pub(crate) async fn record_failures(&self, failures: Failures<M>) -> Result<(), ArrayError> {
         let mut outcome = Ok(());
         for (device, error) in failures {
@@ -535,9 +551,9 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 }
 
 impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
-    type Mark = Intended<M>;
+    type Mark = WriteMark<M>;
 
-    async fn mark_write(&self, range: &Range<u64>) -> Result<Intended<M>, ArrayError> {
+    async fn mark_write(&self, range: &Range<u64>) -> Result<WriteMark<M>, ArrayError> {
         Self::mark_write(self, range).await
     }
 
@@ -549,8 +565,8 @@ impl<M: Member, C: Clock> Authority<M> for Metadata<M, C> {
         Self::record_failures(self, failures).await
     }
 
-    async fn settle(&self) -> Result<(), ArrayError> {
-        Self::settle(self).await
+    async fn record_departed(&self) -> Result<(), ArrayError> {
+        Self::record_departed(self).await
     }
 
     async fn flush_devices(&self) -> Result<(), ArrayError> {

@@ -20,7 +20,7 @@ use crate::control::sweep::findings::{ArrayPart, Finding, FindingVerdict, Findin
 use crate::control::sweep::repair::Fix;
 use crate::control::sweep::scrub::COPIES_UNIT_BYTES;
 use crate::data::rebuild::{by_stripe, exponents, roles, slot_of};
-use crate::data::runs::{Run, Runs, Unread, merged};
+use crate::data::runs::{OnReadError, Run, Runs, merged};
 use crate::plan::diagnose::{Indices, StripeRow, Verdict, Witness, judge_copies, truth};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
@@ -90,11 +90,11 @@ impl<M: Member, C: Clock> Control<M, C> {
             let comparison = self.compare(range, ScrubAction::Check).await;
             match action {
                 ScrubAction::Check if !mutant!("check-learns") => {
-                    found.counts.unknown = self.data.count_unknown(&comparison.sound).await
+                    found.counts.unknown = self.data.count_without_checksum(&comparison.sound).await
                 }
-                ScrubAction::Check => found.counts.learned = self.data.learn_parts(&comparison.sound).await,
+                ScrubAction::Check => found.counts.learned = self.data.record_checksums_of(&comparison.sound).await,
                 ScrubAction::Repair | ScrubAction::RepairParity => {
-                    found.counts.learned = self.data.learn_parts(&comparison.sound).await;
+                    found.counts.learned = self.data.record_checksums_of(&comparison.sound).await;
                 }
             }
             comparison
@@ -129,7 +129,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             Geometry::Parity(parity) => {
                 let chunk = parity.chunk_bytes();
                 let stripes = range.start / chunk..range.end.div_ceil(chunk);
-                self.data.gathering.close_within(&stripes);
+                self.data.coalescer.close_within(&stripes);
                 stripes
             }
             Geometry::Mapping(_) => range.clone(),
@@ -163,9 +163,9 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Reads all that can be read: of a failed transfer, smaller and smaller parts. No byte is read twice.
     async fn read_thoroughly(&self, runs: Vec<Run>) -> Runs {
         let unread = if self.scrub_action() == ScrubAction::Check && !mutant!("check-heals") {
-            Unread::Left
+            OnReadError::Leave
         } else {
-            Unread::HealedOfMedium
+            OnReadError::RepairMedium
         };
         let mut read = self.data.read_runs_as(self.readable(runs, None), unread).await;
         for bytes in RETRY_BYTES {

@@ -60,10 +60,10 @@ impl<M: Member, C: Clock> Control<M, C> {
                 tally.rewritten += piece.bytes;
             }
         }
-        self.data.learn_runs(&runs).await; // before the rewrite: a failed write may be done in part
+        self.data.record_checksums(&runs).await; // before the rewrite: a failed write may be done in part
         self.data.write_runs(wrong).await?;
         if mutant!("learned-too-late") {
-            self.data.learn_runs(&runs).await;
+            self.data.record_checksums(&runs).await;
         }
         Ok(tally)
     }

@@ -86,7 +86,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         match self.core.geometry() {
             Geometry::Parity(parity) => {
                 let _lock = self.data.lock_stripes(parity, range).await;
-                self.core.check_unbroken()?;
+                self.core.check_not_failed()?;
                 targets.retain(|target| self.is_due(target, range));
                 let (successors, targets): (Vec<_>, Vec<_>) = targets.into_iter().partition(Target::is_successor);
                 if !targets.is_empty() {
@@ -107,7 +107,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     ) -> Result<(), ArrayError> {
         let Some(covered) = array_range(&self.copies_held(mapping, range, &targets)) else { return Ok(()) };
         let _lock = self.core.locks.exclusive(covered.clone()).await;
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         targets.retain(|target| self.is_due(target, &covered));
         let (successors, targets): (Vec<_>, Vec<_>) = targets.into_iter().partition(Target::is_successor);
         self.copy_to_successors(range, &successors).await?;
@@ -173,12 +173,12 @@ impl<M: Member, C: Clock> Control<M, C> {
             self.metadata.flush_devices().await?;
         }
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         let is_done = |target: &Target<M>| current(&target.device) >= Some(self.core.component_bytes());
         let done = self.targets().into_iter().filter(is_done);
         let (successors, recovered): (Vec<_>, Vec<_>) = done.partition(Target::is_successor);
         for Target { slot, device } in recovered {
-            self.core.tell(&device, Some(slot), ChangeKind::Recovered, None);
+            self.core.report_change(&device, Some(slot), ChangeKind::Recovered, None);
             device.state.set(DeviceState::InSync);
             device.is_untold.set(true);
             let mut superblock = device.superblock.borrow_mut();
@@ -207,7 +207,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             self.metadata.flush_devices().await?;
         }
         let _lock = self.metadata.lock.exclusive(0..1).await;
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         let mut is_news = false;
         for (device, reached) in reached {
             let sectors = reached.filter(|_| current(&device).is_some()).map(|reached| Sectors(reached / SECTOR_BYTES));

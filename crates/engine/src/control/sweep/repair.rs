@@ -79,7 +79,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             Geometry::Parity(parity) => {
                 let chunk = parity.chunk_bytes();
                 let stripes = range.start / chunk..range.end.div_ceil(chunk);
-                self.data.forget_stripes(parity, stripes.clone());
+                self.data.invalidate_stripes(parity, stripes.clone());
                 stripes.start * parity.stripe_bytes()..stripes.end * parity.stripe_bytes()
             }
             Geometry::Mapping(_) => range.clone(),

@@ -81,12 +81,12 @@ impl<M: Member, C: Clock> Control<M, C> {
         match self.core.geometry() {
             Geometry::Parity(parity) => {
                 let _lock = self.data.lock_stripes(parity, range).await;
-                self.core.check_unbroken()?;
+                self.core.check_not_failed()?;
                 self.resync_stripes(parity, range).await
             }
             Geometry::Mapping(mapping) => {
                 let _lock = self.core.locks.exclusive(range.clone()).await;
-                self.core.check_unbroken()?;
+                self.core.check_not_failed()?;
                 self.resync_copies(mapping, range).await
             }
         }

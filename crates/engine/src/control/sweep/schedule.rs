@@ -20,7 +20,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     async fn keep_recovered(&self) {
         // A failure here has failed the array, and the status shows it.
-        drop(self.metadata.tell_forced().await);
+        drop(self.metadata.record_forced().await);
         while !self.core.gate.is_closed() {
             let seen = self.sweeps.changed.seen();
             let done = self.do_what_is_due().await;
@@ -42,7 +42,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         if self.sweeps.frozen.get() {
             return Ok(false);
         }
-        self.core.check_unbroken()?;
+        self.core.check_not_failed()?;
         if self.core.info.read_only {
             return if self.is_scrub_due() {
                 self.go_on_with_scrub(&|_, _| {}).await

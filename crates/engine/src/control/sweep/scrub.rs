@@ -241,7 +241,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     fn check_scrub(&self, action: ScrubAction) -> Result<(), Refusal> {
-        if let Err(error) = self.core.check_unbroken() {
+        if let Err(error) = self.core.check_not_failed() {
             let advice = "`mdspace status` shows the members; stop the array, and look at each with `mdspace examine`";
             return Err(Refusal::new(error.reason).advice(advice));
         }

@@ -46,7 +46,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                 tally.rewritten += part.end - part.start;
             }
         }
-        self.data.learn_runs(&runs).await; // before the rewrite: a failed write may be done in part
+        self.data.record_checksums(&runs).await; // before the rewrite: a failed write may be done in part
         self.data.write_runs(wrong).await?;
         Ok(tally)
     }
@@ -72,7 +72,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             if read(role).is_none_or(|found| found[..] != right[..]) {
                 let start = (part.start - stripe.component().0) as u32;
                 let change = Transfer { role, within: start..start + right.len() as u32 };
-                self.data.forget(stripe, std::iter::once(&change));
+                self.data.invalidate(stripe, std::iter::once(&change));
                 wrong.push((slot_of(stripe, role), part.start, right));
             }
         }

@@ -1,25 +1,23 @@
-//! Old contents of stripes that are likely to be written again: what a write of
-//! a part would otherwise read from the members.
+//! The stripe cache: old contents of stripes that are likely to be written again. A partial write would otherwise
+//! read them from the members.
 //!
-//! The unit is a *row*: the same 4 KiB of every chunk of a stripe, data and
-//! parity. A row holds whole pages of those chunks whose contents are known.
-//! It never reads or writes a member, and is never needed: without it everything
-//! works as well, with more reads.
+//! The unit is a *row*: the same 4 KiB of every chunk of a stripe, data and parity. A row holds whole pages of those
+//! chunks whose contents are known. The cache never reads or writes a member, and nothing depends on it: without it
+//! there are only more reads.
 //!
-//! Never a stale byte: whoever is about to change the members calls
-//! [`StripeCache::forget`] first, under the stripe's exclusive lock, and
-//! [`StripeCache::learn`]s when it has succeeded. What was abandoned or failed in
-//! between is simply not there. Parity is forgotten with any data of its row.
+//! No stale byte is ever served. Code that is about to change the members calls [`StripeCache::invalidate`] first,
+//! under the stripe's exclusive lock. It calls [`StripeCache::insert`] when the change has succeeded. After a change
+//! that was abandoned or failed, the contents are simply missing. Parity is dropped with any data of its row.
 //!
-//! What is kept, and for how long:
-//! * A row that is written once is not kept; its number is remembered for a
-//!   while. So writes at random cost no memory and push nothing out.
-//! * A row that is written again meanwhile is *hot*, and kept in the main queue.
-//! * A row whose write continues one that is remembered belongs to a *stream*,
-//!   and is kept on probation: a quarter of the memory, first in, first out. If it
-//!   is used there it moves to the main queue.
-//! * The main queue gives each row that was used since its last turn another
-//!   turn, at most [`USES_MAX`] of them (S3-FIFO's, Yang et al., SOSP 2023).
+//! What is cached, and for how long:
+//!
+//! * A row that is written once is not cached; its number is remembered for a while. So random writes cost no memory
+//!   and evict nothing.
+//! * A row that is written again meanwhile is *hot*, and goes into the main queue.
+//! * A row whose write continues a remembered one belongs to a *stream*, and is cached on probation: a quarter of the
+//!   memory, first in, first out. If it is used there it moves to the main queue.
+//! * The main queue gives each row that was used since its last turn another turn, at most [`USES_MAX`] of them
+//!   (S3-FIFO, Yang et al., SOSP 2023).
 
 #[cfg(test)]
 mod tests;
@@ -32,23 +30,23 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 
-/// Memory that helps writes: old contents of stripes, and data that waits for more of its stripe.
+/// Memory that helps writes: old contents of stripes, and data that waits for the rest of its stripe.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct CacheStatus {
-    /// The most that is held of old contents.
+    /// The most memory for old contents.
     pub bytes_max: u64,
-    /// What is held now.
+    /// The memory for old contents that is in use.
     pub bytes: u64,
-    /// What writes took from there, and so did not read from members.
+    /// Bytes that writes took from the cache instead of reading them from members.
     pub recalled_bytes: u64,
-    /// Data that waits for more of its stripe, or was answered from memory and is not on the members yet.
+    /// Data that waits for the rest of its stripe, or was answered from memory and is not on the members yet.
     pub waiting_bytes: u64,
 }
 
 /// Bytes of a chunk in a row.
 pub(crate) const PAGE_BYTES: usize = 4096;
 
-/// The most turns that uses earn.
+/// The most turns that uses can earn.
 const USES_MAX: u8 = 3;
 
 /// Rows that are remembered, a power of two.
@@ -66,6 +64,7 @@ enum Queue {
     Main,
 }
 
+/// The cached pages of a row.
 struct Line {
     pages: SmallVec<[(Role, Page); 3]>,
     uses: u8,
@@ -77,7 +76,7 @@ impl Line {
         self.pages.iter().find(|(held, _)| *held == role).map(|(_, page)| page)
     }
 
-    /// Gives pages back; tells how many.
+    /// Moves pages to `free`. Returns how many.
     fn drop_pages(&mut self, free: &mut Vec<Page>, is_stale: impl Fn(Role) -> bool) -> usize {
         let before = self.pages.len();
         while let Some(index) = self.pages.iter().position(|(role, _)| is_stale(*role)) {
@@ -90,22 +89,22 @@ impl Line {
 /// The cache of one array.
 pub(crate) struct StripeCache {
     pages_max: usize,
-    /// Pages in lines, in all and on probation.
+    /// Pages in lines: in all, and on probation.
     held: usize,
     held_on_probation: usize,
     /// Bytes that were copied out.
     recalled: u64,
     free: Vec<Page>,
     lines: HashMap<Row, Line, BuildHasherDefault<RowHasher>>,
-    /// Each line is in its queue once.
+    /// Each line is in its queue exactly once.
     probation: VecDeque<Row>,
     main: VecDeque<Row>,
-    /// The last row that each place was for.
+    /// The last row remembered in each place of the hash table.
     remembered: Box<[Option<Row>]>,
 }
 
 impl StripeCache {
-    /// A cache of at most `bytes` of contents; too few for a page turn it off.
+    /// A cache of at most `bytes` of contents. Less than a page turns it off.
     pub(crate) fn new(bytes: usize) -> Self {
         let pages_max = bytes / PAGE_BYTES;
         let remembered = if pages_max == 0 { 0 } else { REMEMBERED };
@@ -122,20 +121,20 @@ impl StripeCache {
         }
     }
 
-    /// What it holds.
+    /// The memory in use, and what it saved.
     pub(crate) fn status(&self) -> CacheStatus {
         let bytes = |pages: usize| (pages * PAGE_BYTES) as u64;
         let (bytes_max, held) = (bytes(self.pages_max), bytes(self.held));
         CacheStatus { bytes_max, bytes: held, recalled_bytes: self.recalled, waiting_bytes: 0 }
     }
 
-    /// Nothing is held, and nothing needs to be forgotten.
+    /// Whether nothing is held, so that nothing has to be dropped.
     pub(crate) fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// What is held of a stripe whose first row is `base`, in `within` of its chunks.
-    pub(crate) fn known(&self, base: Row, within: &Range<u32>) -> SmallVec<[Transfer; 4]> {
+    /// What is held of a stripe with first row `base`, in `within` of its chunks.
+    pub(crate) fn lookup(&self, base: Row, within: &Range<u32>) -> SmallVec<[Transfer; 4]> {
         let mut known = SmallVec::<[Transfer; 4]>::new();
         if self.is_empty() {
             return known;
@@ -154,22 +153,22 @@ impl StripeCache {
         known
     }
 
-    /// Copies what [`StripeCache::known`] said is held.
+    /// Copies contents that [`StripeCache::lookup`] listed.
     ///
     /// # Panics
-    /// When it is not held.
-    pub(crate) fn recall(&mut self, base: Row, transfer: &Transfer, into: &mut [u8]) {
+    /// If the contents are not held.
+    pub(crate) fn get(&mut self, base: Row, transfer: &Transfer, into: &mut [u8]) {
         self.recalled += into.len() as u64;
-        for piece in pieces(base, transfer.within.start, into.len()) {
-            let line = self.lines.get_mut(&piece.row).expect("what is known is held");
+        for part in page_parts(base, transfer.within.start, into.len()) {
+            let line = self.lines.get_mut(&part.row).expect("a listed row has its line");
             line.uses = USES_MAX.min(line.uses + 1);
-            let page = line.page(transfer.role).expect("what is known is held");
-            into[piece.part].copy_from_slice(&page[piece.within]);
+            let page = line.page(transfer.role).expect("a listed page is in its line");
+            into[part.of_range].copy_from_slice(&page[part.of_page]);
         }
     }
 
-    /// The members' `changes` of a stripe are about to begin; they change parity too.
-    pub(crate) fn forget<'a>(&mut self, base: Row, changes: impl Iterator<Item = &'a Transfer> + Clone) {
+    /// Drops what is about to change in a stripe. Parity changes with any data.
+    pub(crate) fn invalidate<'a>(&mut self, base: Row, changes: impl Iterator<Item = &'a Transfer> + Clone) {
         if self.is_empty() {
             return;
         }
@@ -189,8 +188,8 @@ impl StripeCache {
         }
     }
 
-    /// All of these rows is about to change.
-    pub(crate) fn forget_rows(&mut self, rows: Range<Row>) {
+    /// Drops whole rows that are about to change.
+    pub(crate) fn invalidate_rows(&mut self, rows: Range<Row>) {
         let mut drop_all = |line: &mut Line| {
             let gone = line.drop_pages(&mut self.free, |_| true);
             self.held -= gone;
@@ -203,30 +202,30 @@ impl StripeCache {
         }
     }
 
-    /// Nothing that is held counts any more.
+    /// Drops everything.
     pub(crate) fn clear(&mut self) {
         *self = Self::new(self.pages_max * PAGE_BYTES);
     }
 
-    /// A stripe's `within` was just used. Says whether its contents are worth
-    /// [`StripeCache::learn`]ing. `before` is the row that ends where the request begins.
-    pub(crate) fn admits(&mut self, base: Row, within: &Range<u32>, before: Option<Row>) -> bool {
+    /// Records that a stripe's `within` was just used. Returns whether its contents are worth caching
+    /// ([`StripeCache::insert`]). `before` is the row that ends where the request begins.
+    pub(crate) fn admit(&mut self, base: Row, within: &Range<u32>, before: Option<Row>) -> bool {
         if self.pages_max == 0 {
             return false;
         }
         let continues = before.is_some_and(|before| self.is_remembered(before));
         let mut any = false;
         for row in rows_of(rows(base, within)) {
-            any |= self.admit(row, continues);
+            any |= self.admit_row(row, continues);
             self.remember(row);
         }
         any
     }
 
-    /// Takes in what a stripe's members hold now, as far as it was admitted.
-    pub(crate) fn learn(&mut self, base: Row, transfer: &Transfer, contents: &[u8]) {
-        for piece in pieces(base, transfer.within.start, contents.len()) {
-            self.put(transfer.role, &piece, &contents[piece.part.clone()]);
+    /// Caches what a stripe's members hold now, as far as it was admitted.
+    pub(crate) fn insert(&mut self, base: Row, transfer: &Transfer, contents: &[u8]) {
+        for part in page_parts(base, transfer.within.start, contents.len()) {
+            self.put(transfer.role, &part, &contents[part.of_range.clone()]);
         }
     }
 
@@ -238,8 +237,8 @@ impl StripeCache {
         self.remembered[place_of(row)] = Some(row);
     }
 
-    /// Makes an empty line of a row that is worth keeping; true when there is a line.
-    fn admit(&mut self, row: Row, continues: bool) -> bool {
+    /// Makes an empty line for a row that is worth caching. Returns whether the row has a line.
+    fn admit_row(&mut self, row: Row, continues: bool) -> bool {
         if self.lines.contains_key(&row) {
             return true;
         }
@@ -260,18 +259,18 @@ impl StripeCache {
         }
     }
 
-    /// Puts contents into a line that is there: whole pages, or parts of pages that are.
-    fn put(&mut self, role: Role, piece: &Piece, bytes: &[u8]) {
-        let Some(line) = self.lines.get_mut(&piece.row) else { return };
+    /// Puts contents into an existing line: whole pages, or parts of pages that are there.
+    fn put(&mut self, role: Role, part: &PagePart, bytes: &[u8]) {
+        let Some(line) = self.lines.get_mut(&part.row) else { return };
         if let Some((_, page)) = line.pages.iter_mut().find(|(held, _)| *held == role) {
-            page[piece.within.clone()].copy_from_slice(bytes);
+            page[part.of_page.clone()].copy_from_slice(bytes);
             return;
         }
         let Ok(whole) = <&[u8; PAGE_BYTES]>::try_from(bytes) else { return };
         let Some(mut page) = self.take_page() else { return };
         page.copy_from_slice(whole);
-        // Room for it may have cost the line itself its place.
-        match self.lines.get_mut(&piece.row) {
+        // Making room may have evicted this line itself.
+        match self.lines.get_mut(&part.row) {
             Some(line) => {
                 line.pages.push((role, page));
                 self.held += 1;
@@ -281,7 +280,7 @@ impl StripeCache {
         }
     }
 
-    /// A page, of a line that has to go for it when there is no room.
+    /// A free page. If there is no room, a line is evicted for it.
     fn take_page(&mut self) -> Option<Page> {
         while self.held >= self.pages_max || self.lines.len() > self.pages_max {
             self.evict()?;
@@ -289,7 +288,7 @@ impl StripeCache {
         Some(self.free.pop().unwrap_or_else(|| Box::new([0; PAGE_BYTES])))
     }
 
-    /// Takes the next line's turn away, or gives it another.
+    /// Evicts the next line, or gives it another turn.
     fn evict(&mut self) -> Option<()> {
         let on_probation = self.held_on_probation > self.pages_max / 4 || self.main.is_empty();
         let queue = if on_probation && !self.probation.is_empty() { Queue::Probation } else { Queue::Main };
@@ -304,7 +303,7 @@ impl StripeCache {
             self.main.push_back(row);
             return Some(());
         }
-        let line = self.lines.remove(&row).expect("it was just there");
+        let line = self.lines.remove(&row).expect("the line was found above");
         self.held -= line.pages.len();
         if queue == Queue::Probation {
             self.held_on_probation -= line.pages.len();
@@ -318,7 +317,7 @@ fn is_parity(role: Role) -> bool {
     !matches!(role, Role::Data(_))
 }
 
-/// Fibonacci's hash, so that strides do not meet. The highest bits are the best.
+/// Fibonacci hashing, so that strides do not collide. The highest bits are the best.
 fn scattered(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -328,7 +327,7 @@ fn place_of(row: Row) -> usize {
     (scattered(row.0) >> (64 - REMEMBERED.trailing_zeros())) as usize
 }
 
-/// For the numbers of rows, which nobody chooses to do harm.
+/// A hasher for row numbers, which no adversary chooses.
 #[derive(Default)]
 struct RowHasher(u64);
 
@@ -342,7 +341,7 @@ impl Hasher for RowHasher {
     }
 
     fn finish(&self) -> u64 {
-        self.0.rotate_left(32) // the table takes its place from the lowest bits
+        self.0.rotate_left(32) // the hash table uses the lowest bits
     }
 }
 
@@ -356,24 +355,24 @@ fn rows_of(rows: Range<Row>) -> impl Iterator<Item = Row> {
     (rows.start.0..rows.end.0).map(Row)
 }
 
-/// The part of a range of a chunk that lies in one row.
-struct Piece {
+/// The part of a chunk's range that lies in one row.
+struct PagePart {
     row: Row,
-    /// Of the row's page.
-    within: Range<usize>,
-    /// Of the range.
-    part: Range<usize>,
+    /// Its range in the row's page.
+    of_page: Range<usize>,
+    /// Its range in the given range.
+    of_range: Range<usize>,
 }
 
-fn pieces(base: Row, at: u32, bytes: usize) -> impl Iterator<Item = Piece> {
+fn page_parts(base: Row, at: u32, bytes: usize) -> impl Iterator<Item = PagePart> {
     let (start, end) = (at as usize, at as usize + bytes);
     (start / PAGE_BYTES..end.div_ceil(PAGE_BYTES)).map(move |page| {
         let first = start.max(page * PAGE_BYTES);
         let last = end.min((page + 1) * PAGE_BYTES);
-        Piece {
+        PagePart {
             row: Row(base.0 + page as u64),
-            within: first - page * PAGE_BYTES..last - page * PAGE_BYTES,
-            part: first - start..last - start,
+            of_page: first - page * PAGE_BYTES..last - page * PAGE_BYTES,
+            of_range: first - start..last - start,
         }
     })
 }

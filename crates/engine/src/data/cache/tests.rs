@@ -1,4 +1,4 @@
-//! The cache against the plainest oracle: what the members hold, byte by byte.
+//! Tests the cache against the plainest model: what the members hold, byte by byte.
 
 use super::*;
 use proptest::prelude::*;
@@ -8,26 +8,26 @@ const CHUNK_BYTES: u32 = (CHUNK_ROWS as usize * PAGE_BYTES) as u32;
 const STRIPES: u64 = 6;
 const ROLES: [Role; 4] = [Role::Data(0), Role::Data(1), Role::P, Role::Q];
 
-/// One write of a stripe: a range of one data chunk, and of each parity.
+/// One write to a stripe: a range of one data chunk, and the same range of each parity.
 #[derive(Debug, Clone)]
 struct Write {
     stripe: u64,
     data: u16,
-    /// In units of 512 bytes, as members have it.
+    /// In units of 512 bytes, as on members.
     within: Range<u32>,
-    outcome: Outcome,
-    /// What is read of the stripe's old contents besides.
+    ending: Ending,
+    /// Whether old contents of the other chunk are read as well.
     reads_other: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Outcome {
+enum Ending {
     Done,
-    /// Q's member is not there: it is neither written nor learned.
+    /// Q's member is missing: Q is neither written nor cached.
     DoneWithoutQ,
-    /// The members changed, or a part of them, and nobody was told.
+    /// The members changed in part, and the cache does not learn of it.
     Abandoned,
-    /// A member left, or a resync went over the stripe.
+    /// A member left, or a resync rewrote the stripe.
     Cleared,
 }
 
@@ -38,18 +38,18 @@ fn writes() -> impl Strategy<Value = Vec<Write>> {
         (0..CHUNK_ROWS as u32).prop_map(move |row| row * 8..units),
         (0..units, 1..units).prop_map(move |(start, length)| start..(start + length).min(units)),
     ];
-    let outcome = prop_oneof![
-        8 => Just(Outcome::Done),
-        2 => Just(Outcome::DoneWithoutQ),
-        1 => Just(Outcome::Abandoned),
-        1 => Just(Outcome::Cleared),
+    let ending = prop_oneof![
+        8 => Just(Ending::Done),
+        2 => Just(Ending::DoneWithoutQ),
+        1 => Just(Ending::Abandoned),
+        1 => Just(Ending::Cleared),
     ];
-    let write = (0..STRIPES, 0..2_u16, within, outcome, any::<bool>());
-    let write = write.prop_map(|(stripe, data, within, outcome, reads_other)| Write {
+    let write = (0..STRIPES, 0..2_u16, within, ending, any::<bool>());
+    let write = write.prop_map(|(stripe, data, within, ending, reads_other)| Write {
         stripe,
         data,
         within: within.start * 512..within.end * 512,
-        outcome,
+        ending,
         reads_other,
     });
     prop::collection::vec(write, 1..120)
@@ -82,13 +82,13 @@ fn base(stripe: u64) -> Row {
     Row(stripe * CHUNK_ROWS)
 }
 
-/// Everything that the cache serves is what the members hold, and its sums are right.
+/// Asserts that everything the cache serves is what the members hold, and that its counts are right.
 fn check(cache: &mut StripeCache, members: &Members) {
     let mut pages = 0;
     for stripe in 0..STRIPES {
-        for transfer in cache.known(base(stripe), &(0..CHUNK_BYTES)) {
+        for transfer in cache.lookup(base(stripe), &(0..CHUNK_BYTES)) {
             let mut found = vec![0; transfer.within.len()];
-            cache.recall(base(stripe), &transfer, &mut found);
+            cache.get(base(stripe), &transfer, &mut found);
             assert!(found == members.contents(stripe, &transfer), "stripe {stripe} {transfer:?} is stale");
             pages += found.len() / PAGE_BYTES;
         }
@@ -105,7 +105,7 @@ proptest! {
         let mut cache = StripeCache::new(pages * PAGE_BYTES);
         let mut members = Members::new();
         for write in writes {
-            let Write { stripe, data, within, outcome, reads_other } = write;
+            let Write { stripe, data, within, ending, reads_other } = write;
             let transfer = |role| Transfer { role, within: within.clone() };
             let mut changes = vec![transfer(Role::Data(data)), transfer(Role::P), transfer(Role::Q)];
             let mut known: Vec<(Transfer, Vec<u8>)> = Vec::new();
@@ -113,33 +113,33 @@ proptest! {
                 let other = transfer(Role::Data(1 - data));
                 known.push((other.clone(), members.contents(stripe, &other)));
             }
-            cache.forget(base(stripe), changes.iter().take(if outcome == Outcome::DoneWithoutQ { 2 } else { 3 }));
+            cache.invalidate(base(stripe), changes.iter().take(if ending == Ending::DoneWithoutQ { 2 } else { 3 }));
             changes.iter().for_each(|change| members.change(stripe, change));
-            match outcome {
-                Outcome::Abandoned => changes.clear(),
-                Outcome::Cleared => cache.clear(),
-                Outcome::Done => {}
-                Outcome::DoneWithoutQ => drop(changes.pop()),
+            match ending {
+                Ending::Abandoned => changes.clear(),
+                Ending::Cleared => cache.clear(),
+                Ending::Done => {}
+                Ending::DoneWithoutQ => drop(changes.pop()),
             }
             known.extend(changes.iter().map(|change| (change.clone(), members.contents(stripe, change))));
             let before = if within.start == 0 { base(stripe).0.checked_sub(1).map(Row) } else { None };
-            if !changes.is_empty() && cache.admits(base(stripe), &within, before) {
-                known.iter().for_each(|(transfer, bytes)| cache.learn(base(stripe), transfer, bytes));
+            if !changes.is_empty() && cache.admit(base(stripe), &within, before) {
+                known.iter().for_each(|(transfer, bytes)| cache.insert(base(stripe), transfer, bytes));
             }
             check(&mut cache, &members);
         }
     }
 }
 
-/// Writes one page of data chunk 0, and P; true when its old contents were both there.
+/// Writes one page of data chunk 0, and P. Returns whether both old contents were cached.
 fn write_page(cache: &mut StripeCache, row: u64) -> bool {
     let (base, within) = (Row(row), 0..PAGE_BYTES as u32);
-    let known = cache.known(base, &within);
-    known.iter().for_each(|transfer| cache.recall(base, transfer, &mut [0; PAGE_BYTES]));
+    let known = cache.lookup(base, &within);
+    known.iter().for_each(|transfer| cache.get(base, transfer, &mut [0; PAGE_BYTES]));
     let changes = [Role::Data(0), Role::P].map(|role| Transfer { role, within: within.clone() });
-    cache.forget(base, changes.iter());
-    if cache.admits(base, &within, row.checked_sub(1).map(Row)) {
-        changes.iter().for_each(|change| cache.learn(base, change, &[1; PAGE_BYTES]));
+    cache.invalidate(base, changes.iter());
+    if cache.admit(base, &within, row.checked_sub(1).map(Row)) {
+        changes.iter().for_each(|change| cache.insert(base, change, &[1; PAGE_BYTES]));
     }
     known.len() == 2
 }
@@ -150,7 +150,7 @@ fn cache() -> StripeCache {
     StripeCache::new(ROWS_HELD as usize * 2 * PAGE_BYTES)
 }
 
-/// Rows far from each other, as a number's `index`th.
+/// Numbers of rows that are far from each other.
 fn scattered(index: u64) -> u64 {
     index * 1_000_003 + 17
 }

@@ -1,51 +1,51 @@
-//! How far a stream of writes has come, and what makes it one.
+//! How far a stream of writes has come, and whether it is a stream at all.
 //!
-//! Writes at random follow each other by chance, in a small area all the time. So a stream is *proven* before
-//! anything waits for it: several writes went on exactly where it was, or a whole stripe did, and no other write
-//! came near meanwhile. A write that goes back over what the stream has written is none of its own.
+//! Random writes follow each other by chance, and often so in a small area. So a stream must be *proven* before any
+//! write waits for it. Several writes continued exactly where it was, or a whole stripe of it came, and no other
+//! write came near meanwhile. A write that goes back over what the stream has written is not part of it.
 //!
 //! Pure bookkeeping: a wrong guess costs time, never data.
 
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Writes that have to go on, one behind the other. In an area of n writes' length, n random ones pass for each that
-/// goes on by chance, and nearly all of them contradict: less than one pair in n³ is taken for a stream.
+/// Consecutive writes that prove a stream. In an area of n write lengths, n random writes pass for each one that
+/// continues by chance, and nearly all of them contradict. Fewer than one pair in n³ is taken for a stream.
 const PROOF: u8 = 4;
 
-/// What a contradiction takes back, and the most that there is to be taken.
+/// How much a contradiction takes back, and the maximum that a stream can have.
 const CONTRADICTION: u8 = 4;
 const PROOF_MAX: u8 = 3 * CONTRADICTION;
 
-/// Places that were passed over and that are remembered.
+/// Holes that are remembered: ranges that the stream has skipped.
 const HOLES_MAX: usize = 8;
 
 /// Where in a stream a write is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Where it goes on.
+    /// At the stream's end.
     Next,
-    /// Further on: it overtook others.
+    /// Further on: the write overtook others.
     Ahead,
-    /// One that was overtaken, in the hole of this index.
+    /// A write that was overtaken, in the hole with this index.
     Late(usize),
 }
 
 /// How far a stream has come.
 #[derive(Debug, Default)]
 pub(super) struct Front {
-    /// Behind the furthest byte so far.
+    /// One past the furthest byte so far.
     next: u64,
-    /// What is missing before that, oldest first.
+    /// The ranges that are missing before it, oldest first.
     holes: SmallVec<[Range<u64>; 2]>,
-    /// Writes that went on, less what contradicts.
+    /// Writes that continued the stream, less contradictions.
     run: u8,
     /// Bytes that came since the last contradiction.
     bytes: u64,
 }
 
 impl Front {
-    /// Of a stream that begins with a write that ends at `next`, `bytes` long.
+    /// A stream that begins with a write of `bytes` that ends at `next`.
     pub(super) fn new(next: u64, bytes: u64) -> Self {
         Self { next, bytes, ..Self::default() }
     }
@@ -54,8 +54,8 @@ impl Front {
         self.next
     }
 
-    /// Where a write is in the stream, if it is one of its own: several may overtake each other on their way here,
-    /// but by no more than `overtaken` bytes.
+    /// Where in the stream a write is, if it belongs to it. Writes may overtake each other on their way here, but by
+    /// no more than `overtaken` bytes.
     pub(super) fn place(&self, write: &Range<u64>, overtaken: u64) -> Option<Place> {
         if write.start >= self.next {
             let ahead = write.start - self.next;
@@ -69,7 +69,7 @@ impl Front {
         self.holes.iter().position(is_filled).map(Place::Late)
     }
 
-    /// A write of its own has come. `overtaken` as in [`Front::place`].
+    /// Records a write of the stream. `overtaken` as in [`Front::place`].
     pub(super) fn advance(&mut self, write: &Range<u64>, place: Place, overtaken: u64) {
         match place {
             Place::Next => self.run = (self.run + 1).min(PROOF_MAX),
@@ -85,31 +85,31 @@ impl Front {
         }
         self.next = self.next.max(write.end);
         self.bytes += write.end - write.start;
-        // What is further back than anything can be overtaken by was never to come.
+        // A hole that is further back than writes can be overtaken will not be filled.
         while self.has_lost(overtaken) {
             self.holes.remove(0);
             self.contradict();
         }
     }
 
-    /// Whether the oldest hole is further back than what is there can have been overtaken by.
+    /// Whether the oldest hole is further back than writes can have been overtaken, or there are too many holes.
     fn has_lost(&self, overtaken: u64) -> bool {
         let is_far = |hole: &Range<u64>| hole.end.saturating_add(overtaken) < self.next;
         self.holes.first().is_some_and(is_far) || self.holes.len() > HOLES_MAX
     }
 
-    /// Whether a write that is none of its own is nearer than `distance`.
+    /// Whether a write that is not part of the stream is nearer than `distance`.
     pub(super) fn is_near(&self, write: &Range<u64>, distance: u64) -> bool {
         write.start < self.next.saturating_add(distance) && self.next < write.end.saturating_add(distance)
     }
 
-    /// Something is as it is among writes at random.
+    /// Records something that is typical of random writes.
     pub(super) fn contradict(&mut self) {
         self.run = self.run.saturating_sub(CONTRADICTION);
         self.bytes = 0;
     }
 
-    /// Whether it is a stream for certain, of an array with stripes of so many bytes.
+    /// Whether it certainly is a stream, on an array with stripes of this many bytes.
     pub(super) fn is_proven(&self, stripe_bytes: u64) -> bool {
         self.run >= PROOF || self.bytes >= stripe_bytes
     }
@@ -126,7 +126,7 @@ mod tests {
 
     const STRIPE: u64 = 1000;
 
-    /// Takes a write of ten bytes; whether it is the stream's.
+    /// Records a write of ten bytes. Returns whether it belongs to the stream.
     fn come(front: &mut Front, at: u64, overtaken: u64) -> bool {
         let write = at..at + 10;
         let place = front.place(&write, overtaken);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_one_behind_the_other_prove_a_stream_in_whatever_order_they_come() {
+    fn consecutive_writes_prove_a_stream_in_any_order_of_arrival() {
         for order in [[10, 20, 30, 40], [20, 10, 30, 40], [20, 30, 10, 40], [40, 30, 20, 10]] {
             let mut front = Front::new(10, 10);
             let mut all = order.iter().chain(&[50, 60, 70, 80]);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_back_leaves_gaps_or_is_elsewhere_is_no_stream() {
+    fn writes_that_go_back_leave_gaps_or_are_elsewhere_prove_no_stream() {
         for others in [&[0, 10][..], &[20, 40, 60, 80, 100], &[300, 600, 900]] {
             let mut front = Front::new(10, 10);
             (1..4).for_each(|n| assert!(come(&mut front, n * 10, 20)));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_overtaken_is_to_come_until_it_is_too_far_back() {
+    fn an_overtaken_write_is_expected_until_it_is_too_far_back() {
         let mut front = Front::new(10, 10);
         assert!(come(&mut front, 30, 20));
         assert!(front.is_to_come(&(0..20)) && front.is_to_come(&(15..35)) && !front.is_to_come(&(30..40)));

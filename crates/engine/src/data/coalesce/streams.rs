@@ -1,12 +1,10 @@
-//! Which writes follow each other, and whether more of them can be expected.
+//! Detects which writes follow each other, and whether more of them can be expected.
 //!
-//! A write that begins where another ended makes a stream of the two. Whoever
-//! waits for a stream's next write must know that it can come: most clients
-//! have a bound on what they have under way, and the next write comes only
-//! when one is answered. So what counts is how much the stream has under way
-//! at its best; when all of that has once waited in vain, the stream is
-//! *impatient* until it has more under way than then. And nothing waits for
-//! what may be a stream by chance (see [`super::front`]).
+//! A write that begins where another ended makes a stream of the two. Waiting for a stream's next write pays only if
+//! that write can come. Most clients limit what they have under way, so the next write comes only when one is
+//! answered. What counts is how much the stream has had under way at most. When all of that has once waited in vain,
+//! the stream is *impatient* until it has more under way than then. No write waits for a stream that may be chance
+//! (see [`super::front`]).
 //!
 //! Pure bookkeeping: a wrong guess costs time, never data.
 
@@ -16,36 +14,35 @@ use std::ops::Range;
 /// Streams that are followed at a time.
 const STREAMS_MAX: usize = 32;
 
-/// Single writes that are remembered: how many random ones may come between
-/// the first two of a stream.
+/// Single writes that are remembered: how many random writes may come between the first two of a stream.
 const SINGLES_MAX: usize = 64;
 
-/// Stripes after which an impatient stream believes in half as much.
+/// Stripes after which an impatient stream halves the amount that waited in vain.
 const STRIPES_OF_IMPATIENCE: u32 = 64;
 
-/// Names a stream; of one that is forgotten by now it names none.
+/// Names a stream. The key of a forgotten stream names none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StreamKey {
     index: u8,
     generation: u32,
 }
 
-/// Who a write is, for its answer.
+/// Identifies a write, so that its answer can be recorded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Arrival {
-    /// One of a stream.
+    /// A write of a known stream.
     Following(StreamKey),
-    /// The first of a stream, perhaps.
+    /// A write that may be the first of a stream.
     Single {
-        /// Which arrival it was.
+        /// The number of its arrival.
         number: u64,
-        /// Where it is remembered, unless it is forgotten.
+        /// Where it is remembered, until it is forgotten.
         place: usize,
     },
 }
 
 impl Arrival {
-    /// The stream that it is known to belong to.
+    /// The stream that the write was known to belong to on arrival.
     pub(crate) fn stream(self) -> Option<StreamKey> {
         match self {
             Self::Following(key) => Some(key),
@@ -54,13 +51,13 @@ impl Arrival {
     }
 }
 
-/// A write that no other was known to precede.
+/// A write that continued no other.
 #[derive(Debug)]
 struct Single {
-    /// Which arrival it was.
+    /// The number of its arrival.
     number: u64,
     end: u64,
-    /// What it has under way.
+    /// Bytes of it that are not answered yet.
     in_flight: u64,
     /// The stream that it turned out to begin.
     began: Option<StreamKey>,
@@ -69,7 +66,7 @@ struct Single {
 #[derive(Debug, Default)]
 struct Stream {
     generation: u32,
-    /// When it was last used, in arrivals.
+    /// When it was last used, counted in arrivals.
     used: u64,
     front: Front,
     /// Requests not yet answered, and their bytes.
@@ -77,24 +74,24 @@ struct Stream {
     in_flight: u64,
     /// The most bytes in flight since the last wait in vain.
     peak: u64,
-    /// What was in flight when it last waited in vain.
+    /// The bytes in flight when it last waited in vain.
     in_vain: u64,
     impatient_stripes: u32,
     /// Arrivals and answers.
     events: u64,
-    /// A stripe of which a part will not come again, and how many bytes of it.
+    /// A stripe of which a part will not come again, and how many bytes that is.
     gone: (u64, u64),
 }
 
 impl Stream {
-    /// By how many bytes its writes may overtake each other: as much as is under way. Were all within a stripe taken
-    /// for its own, then, of random writes, those that come near any stream would wait for company.
+    /// By how many bytes the stream's writes may overtake each other: as many as are under way. If a whole stripe
+    /// were allowed, random writes near any stream would wait for company.
     fn overtaken(&self, stripe_bytes: u64) -> u64 {
         self.in_flight.max(self.peak).min(stripe_bytes - 1)
     }
 }
 
-/// The streams of an array.
+/// The streams of writes of an array.
 #[derive(Debug)]
 pub(crate) struct Streams {
     stripe_bytes: u64,
@@ -103,24 +100,24 @@ pub(crate) struct Streams {
     /// A ring.
     singles: Vec<Single>,
     next_single: usize,
-    /// How many of them end at a byte with this hash: most writes continue none, and need look no further.
+    /// How many singles end at a byte with this hash. Most writes continue none, and need no further search.
     ends: [u8; 256],
 }
 
-/// Where in [`Streams::ends`] a byte is counted (Fibonacci's hash).
+/// Where in [`Streams::ends`] a byte is counted (Fibonacci hashing).
 fn place_of(end: u64) -> usize {
     (end.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
 }
 
 impl Streams {
-    /// Of an array with stripes of this many bytes of data.
+    /// For an array with stripes of this many bytes of data.
     pub(crate) fn new(stripe_bytes: u64) -> Self {
         Self { stripe_bytes, arrivals: 0, streams: Vec::new(), singles: Vec::new(), next_single: 0, ends: [0; 256] }
     }
 
-    /// Notes a write of `bytes` at `at`, and says to which stream it belongs.
-    /// `gathered_from` is where the data begins that is being gathered in its stripe.
-    pub(crate) fn arrive(&mut self, at: u64, bytes: u64, gathered_from: Option<u64>) -> Arrival {
+    /// Records a write of `bytes` at `at`, and returns the stream that it belongs to. `waiting_from` is where the
+    /// waiting data of its stripe begins.
+    pub(crate) fn arrive(&mut self, at: u64, bytes: u64, waiting_from: Option<u64>) -> Arrival {
         self.arrivals += 1;
         let write = at..at + bytes;
         let (index, place) = match self.continued(&write) {
@@ -128,7 +125,7 @@ impl Streams {
             None => {
                 self.contradict(&write);
                 match self.single_before(at) {
-                    Some(first) => (self.begin(first, gathered_from.map_or(at, |from| from.min(at))), Place::Next),
+                    Some(first) => (self.begin(first, waiting_from.map_or(at, |from| from.min(at))), Place::Next),
                     None => return self.remember(write.end, bytes),
                 }
             }
@@ -139,7 +136,7 @@ impl Streams {
         stream.events += 1;
         stream.requests += 1;
         stream.in_flight += bytes;
-        // One request under way is no sign that another will join it.
+        // A single request under way does not show that another will join it.
         if stream.requests > 1 {
             stream.peak = stream.peak.max(stream.in_flight);
         }
@@ -155,7 +152,8 @@ impl Streams {
         Arrival::Following(StreamKey { index: index as u8, generation: stream.generation })
     }
 
-    /// The stream that a write belongs to, and where in it. That goes on where one is before that overtook others.
+    /// The stream that a write belongs to, and where in it. A stream that continues exactly there comes before one
+    /// that the write would have overtaken.
     fn continued(&self, write: &Range<u64>) -> Option<(usize, Place)> {
         let mut found = None;
         for (index, stream) in self.streams.iter().enumerate() {
@@ -169,7 +167,7 @@ impl Streams {
         found
     }
 
-    /// A write came that is of no stream yet: those near it may be none either.
+    /// Records a write of no known stream: streams near it may not be streams either.
     fn contradict(&mut self, write: &Range<u64>) {
         for stream in &mut self.streams {
             if stream.front.is_near(write, self.stripe_bytes) {
@@ -178,14 +176,14 @@ impl Streams {
         }
     }
 
-    /// The single write that one at `at` continues.
+    /// The single write that a write at `at` continues.
     fn single_before(&self, at: u64) -> Option<usize> {
         let precedes = |single: &Single| single.end == at && single.began.is_none();
         if self.ends[place_of(at)] > 0 { self.singles.iter().position(precedes) } else { None }
     }
 
-    /// Makes a stream of a single write and the one behind it. `from` is where
-    /// that begins, or what waits in its stripe.
+    /// Makes a stream of a single write and the one that continues it. `from` is where the second write begins, or
+    /// the data that waits in its stripe.
     fn begin(&mut self, first: usize, from: u64) -> usize {
         let index = if self.streams.len() < STREAMS_MAX {
             self.streams.push(Stream::default());
@@ -207,6 +205,7 @@ impl Streams {
         index
     }
 
+    /// Remembers a single write, in place of the oldest.
     fn remember(&mut self, end: u64, in_flight: u64) -> Arrival {
         let (number, place) = (self.arrivals, self.next_single);
         let single = Single { number, end, in_flight, began: None };
@@ -223,7 +222,8 @@ impl Streams {
         Arrival::Single { number, place }
     }
 
-    /// What a stream has under way without it: nobody will know whose it is when it is answered.
+    /// Takes the bytes of a forgotten single write off its stream. When the write is answered, its stream is not
+    /// known any more.
     fn forget(&mut self, single: &Single) {
         if single.in_flight > 0
             && let Some(stream) = single.began.and_then(|key| self.get(key))
@@ -247,7 +247,7 @@ impl Streams {
         }
     }
 
-    /// A write of `bytes` was answered or given up.
+    /// Records that a write of `bytes` was answered or given up.
     pub(crate) fn answer(&mut self, arrival: Arrival, bytes: u64) {
         let began = self.stream_of(arrival);
         if let Arrival::Single { number, place } = arrival
@@ -262,15 +262,15 @@ impl Streams {
         }
     }
 
-    /// Bytes of a stripe that can come together, when the stream began in the
-    /// midst of it or a part was written before.
+    /// How many bytes of a stripe can come together. Fewer than all, if the stream began within the stripe or a part
+    /// was written before.
     pub(crate) fn expected(&mut self, key: Option<StreamKey>, stripe: u64) -> u64 {
         let whole = self.stripe_bytes;
         let gone = key.and_then(|key| self.get(key)).map(|stream| stream.gone).filter(|gone| gone.0 == stripe);
         whole - gone.map_or(0, |(_, bytes)| bytes.min(whole))
     }
 
-    /// `bytes` of a stripe are written without the rest.
+    /// Records that `bytes` of a stripe are written without the rest.
     pub(crate) fn part_goes(&mut self, key: StreamKey, stripe: u64, bytes: u64) {
         if let Some(stream) = self.get(key) {
             let before = if stream.gone.0 == stripe { stream.gone.1 } else { 0 };
@@ -278,8 +278,8 @@ impl Streams {
         }
     }
 
-    /// Whether it is worth waiting for the stream's next write.
-    pub(crate) fn is_patient(&mut self, key: StreamKey) -> bool {
+    /// Whether it pays to wait for the stream's next write.
+    pub(crate) fn may_bring_more(&mut self, key: StreamKey) -> bool {
         let stripe_bytes = self.stripe_bytes;
         self.get(key).is_some_and(|stream| stream.peak > stream.in_vain && stream.front.is_proven(stripe_bytes))
     }
@@ -296,14 +296,14 @@ impl Streams {
         self.get(key).map_or((0, 0), |stream| (stream.events, stream.requests))
     }
 
-    /// All that was in flight waited, and nothing came.
+    /// Records that everything in flight waited, and nothing came.
     pub(crate) fn waited_in_vain(&mut self, key: StreamKey) {
         if let Some(stream) = self.get(key) {
             (stream.in_vain, stream.peak, stream.impatient_stripes) = (stream.in_flight, stream.in_flight, 0);
         }
     }
 
-    /// All that can come of a stripe came from several writes, `bytes` of it.
+    /// Records that several writes brought all that can come of a stripe, `bytes` of it.
     pub(crate) fn filled(&mut self, key: StreamKey, bytes: u64) {
         let is_whole = bytes == self.stripe_bytes;
         if let Some(stream) = self.get(key).filter(|_| is_whole) {
@@ -318,7 +318,7 @@ mod tests {
 
     const STRIPE: u64 = 100;
 
-    /// Ten bytes that go on where a stream is.
+    /// A write of ten bytes that continues a stream.
     fn follow(streams: &mut Streams, at: u64) -> StreamKey {
         streams.arrive(at, 10, None).stream().expect("goes on")
     }
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn writes_that_follow_each_other_are_a_stream_whatever_comes_between() {
         let mut streams = Streams::new(STRIPE);
-        assert_eq!(streams.arrive(1000, 10, None).stream(), None, "the first of a stream is not known as such");
+        assert_eq!(streams.arrive(1000, 10, None).stream(), None, "the first write of a stream is not known as such");
         let random = |streams: &mut Streams, from: u64| {
             (0..50).for_each(|n| assert_eq!(streams.arrive(1_000_000 + (from + n) * 7919, 10, None).stream(), None));
         };
@@ -352,7 +352,8 @@ mod tests {
         assert_eq!(streams.arrive(5000, 10, None).stream(), None);
     }
 
-    /// Of `writes` at random places of an area of so many writes, 32 under way: those that would wait for company.
+    /// `writes` writes at random places of an area of `area` write lengths, 32 under way. Returns how many would wait
+    /// for company.
     fn waited_for(writes: u64, area: u64) -> u64 {
         let (mut streams, mut random) = (Streams::new(112), 7_u64);
         let mut under_way = std::collections::VecDeque::new();
@@ -360,7 +361,7 @@ mod tests {
         for _ in 0..writes {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let arrival = streams.arrive((random >> 33) % area, 1, None);
-            waited_for += u64::from(arrival.stream().is_some_and(|key| streams.is_patient(key)));
+            waited_for += u64::from(arrival.stream().is_some_and(|key| streams.may_bring_more(key)));
             under_way.push_back(arrival);
             if under_way.len() == 32 {
                 streams.answer(under_way.pop_front().expect("32 are"), 1);
@@ -374,7 +375,7 @@ mod tests {
         for area in [57_344, 4096, 1024, 512, 256, 128] {
             assert_eq!(waited_for(50_000, area), 0, "an area of {area}");
         }
-        // As many places as are under way: now and then several are one behind the other.
+        // As many places as are under way: now and then several writes are consecutive.
         assert!(waited_for(50_000, 32) < 50, "{}", waited_for(50_000, 32));
     }
 
@@ -385,7 +386,7 @@ mod tests {
         streams.answer(first, 10);
         for at in (10..5000).step_by(10) {
             let key = follow(&mut streams, at);
-            assert!(!streams.is_patient(key), "at {at}");
+            assert!(!streams.may_bring_more(key), "at {at}");
             streams.answer(Arrival::Following(key), 10);
         }
     }
@@ -395,17 +396,17 @@ mod tests {
         let mut streams = Streams::new(STRIPE);
         let key = proven(&mut streams);
         let last = streams.arrive(50, 10, None);
-        assert!(!streams.is_patient(key), "one is under way");
+        assert!(!streams.may_bring_more(key), "one is under way");
         streams.arrive(60, 10, None);
-        assert!(streams.is_patient(key), "two are under way");
+        assert!(streams.may_bring_more(key), "two are under way");
         streams.arrive(70, 10, None);
         streams.waited_in_vain(key);
-        assert!(!streams.is_patient(key));
+        assert!(!streams.may_bring_more(key));
         streams.answer(last, 10);
         streams.arrive(80, 10, None);
-        assert!(!streams.is_patient(key), "as much as then");
+        assert!(!streams.may_bring_more(key), "as much as then");
         streams.arrive(90, 10, None);
-        assert!(streams.is_patient(key), "more than then");
+        assert!(streams.may_bring_more(key), "more than then");
     }
 
     #[test]
@@ -414,16 +415,16 @@ mod tests {
         let key = proven(&mut streams);
         streams.arrive(50, 10, None);
         streams.arrive(60, 10, None);
-        assert!(streams.is_patient(key));
+        assert!(streams.may_bring_more(key));
         streams.arrive(1000, 10, None);
-        assert!(streams.is_patient(key), "that was elsewhere");
+        assert!(streams.may_bring_more(key), "that was elsewhere");
         streams.arrive(0, 10, None);
         streams.arrive(31, 10, None);
-        assert!(!streams.is_patient(key));
+        assert!(!streams.may_bring_more(key));
     }
 
     #[test]
-    fn a_streams_first_write_that_is_forgotten_is_nothing_that_it_has_under_way() {
+    fn a_forgotten_first_write_no_longer_counts_as_in_flight() {
         let mut streams = Streams::new(STRIPE);
         let first = streams.arrive(0, 10, None);
         let key = follow(&mut streams, 10);
@@ -433,15 +434,15 @@ mod tests {
         }
         assert_eq!((streams.stream_of(first), streams.activity(key).1), (None, 1));
         streams.answer(first, 10);
-        assert_eq!(streams.activity(key).1, 1, "not told twice");
+        assert_eq!(streams.activity(key).1, 1, "not counted twice");
     }
 
     #[test]
-    fn what_cannot_come_is_not_expected() {
+    fn bytes_that_cannot_come_are_not_expected() {
         let mut streams = Streams::new(STRIPE);
         streams.arrive(1020, 10, None);
         let key = streams.arrive(1030, 10, Some(1020)).stream();
-        assert_eq!(streams.expected(key, 10), 80, "it began at 20, and that waits still");
+        assert_eq!(streams.expected(key, 10), 80, "it began at 20, and that part still waits");
         streams.part_goes(key.expect("goes on"), 10, 20);
         assert_eq!(streams.expected(key, 10), 60);
         assert_eq!((streams.expected(key, 11), streams.expected(None, 10)), (100, 100));

@@ -1,23 +1,20 @@
-//! What streams of a degraded array are about to read.
+//! Reads ahead what streams of a degraded array are about to request.
 //!
-//! A read that is short of a stripe and meets a chunk that is lost needs the rest
-//! of the stripe to work it out; and the stream that it belongs to will ask for
-//! that rest next. So stripes with lost data that a stream comes to are read
-//! whole, once, and handed out as they are asked for. Reads at random never are.
+//! A read that is shorter than a stripe and meets a lost chunk needs the rest of the stripe for reconstruction. Its
+//! stream will request that rest next. So a stripe with lost data is read whole, once, when a stream reaches it, and
+//! then served piece by piece. Random reads do not read ahead.
 //!
-//! Nothing here is ever needed: without it everything works as well, with more
-//! reads. Never a stale byte:
-//! * A stripe is read ahead only while nobody holds or waits for its exclusive
-//!   lock, and whoever changes members [`ReadAhead::forget`]s it first, under that
-//!   lock: what is under way then is given up, what is there goes.
-//! * So what is there can be handed out without a lock: a write under way was
-//!   not answered yet.
+//! Nothing depends on this: without it there are only more reads. No stale byte is ever served:
 //!
-//! The reads are begun by a request that needs some of the stripe, and driven by
-//! it or by another that waits; when nobody waits any more they are given up. So
-//! none is ever left alone: a member would count it as not answered, and
-//! pages of checksums that it holds would stay held. Memory is bounded: a stripe
-//! that was asked for in full goes at once, else the oldest has to make room.
+//! * A stripe is read ahead only while no task holds or wants its exclusive lock. Code that changes members calls
+//!   [`ReadAhead::invalidate`] first, under that lock. This abandons reads that are under way and drops what is there.
+//! * So what is there can be served without a lock: a write that is under way was not answered yet.
+//!
+//! A request that needs some of the stripe begins the reads. It drives them, or another request that waits does. When
+//! no request waits any more, the reads are abandoned. None is left unpolled: its member would count it as
+//! unanswered, and the checksum pages that it holds would stay held.
+//!
+//! Memory is bounded. A stripe that was served in full is dropped at once, otherwise the oldest makes room.
 
 mod streams;
 
@@ -38,28 +35,30 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use streams::Streams;
 
-/// Requests for at least this share of a stripe are given its memory instead of a copy.
+/// A request for at least this fraction of a stripe gets the stripe's memory instead of a copy.
 const SHARE_TO_HAND_OVER: u64 = 64;
 
 type Reads = Pin<Box<dyn Future<Output = Vec<Done>>>>;
 
-/// Names one who waits.
+/// Names a request that waits.
 type WaiterId = u64;
 
+/// How far a stretch has come.
 enum Phase {
     /// Members are being read.
     UnderWay {
         reading: Box<Reading>,
         reads: Reads,
-        /// Who polls them.
+        /// The request that polls the reads.
         driver: Option<WaiterId>,
-        /// All who are woken when they are over or given up, the driver too: nothing else wakes him then.
+        /// All requests that wait, the driver included. They are woken when the reads end or are abandoned; nothing
+        /// else wakes the driver then.
         waiting: Vec<(WaiterId, Waker)>,
     },
-    /// What is left of it, in the array's order.
+    /// The data that is left, in the array's order.
     There {
         data: Buffer,
-        /// How much of it was copied to those who asked.
+        /// How much of it was copied to requests.
         served: u64,
     },
 }
@@ -67,9 +66,9 @@ enum Phase {
 /// A stripe, or the rest of one.
 struct Stretch {
     stripe: u64,
-    /// The array's byte that it begins with.
+    /// The first byte, in the array.
     at: u64,
-    /// Where the stripe ends.
+    /// The end of the stripe, in the array.
     end: u64,
     /// Memory that it takes.
     bytes: usize,
@@ -80,24 +79,24 @@ struct State {
     streams: Streams,
     /// Oldest first.
     stretches: Vec<Stretch>,
-    /// Memory that they take.
+    /// Memory that all stretches take.
     bytes: usize,
 }
 
-/// See the module.
+/// What was read ahead in one array. See the module.
 pub(crate) struct ReadAhead {
     bytes_max: usize,
     state: RefCell<State>,
     next_waiter: Cell<WaiterId>,
 }
 
-/// What became of a request for what was read ahead; with its buffer.
+/// The answer to a request for data that may have been read ahead, with the request's buffer.
 pub(crate) enum Found {
-    /// Here it is.
+    /// The buffer is filled.
     There(Buffer),
-    /// Members are being read for it, or have to be: the long way is what is left.
+    /// Members are being read for it, or have to be. Only the general path can serve it.
     UnderWay(Buffer),
-    /// It has to be read.
+    /// Nothing was read ahead for it.
     Nothing(Buffer),
 }
 
@@ -113,20 +112,20 @@ impl ReadAhead {
         Self { bytes_max, state, next_waiter: Cell::new(0) }
     }
 
-    /// The array's bytes `at..at + into.len()`, if they were read ahead: copied,
-    /// or in other memory of the pool where `into` is a buffer of its own.
+    /// Serves the array's bytes `at..at + into.len()`, if they were read ahead. They are copied; or, if no other part
+    /// of `into`'s memory is in use, other memory of the pool is handed over.
     pub(crate) fn serve(&self, at: u64, into: Buffer) -> Found {
         self.state.borrow_mut().serve(at, into)
     }
 
-    /// These stripes are about to change.
-    pub(crate) fn forget(&self, stripes: Range<u64>) {
+    /// Drops stripes that are about to change.
+    pub(crate) fn invalidate(&self, stripes: Range<u64>) {
         if !self.state.borrow().stretches.is_empty() {
             self.drop_stretches(|stretch| stripes.contains(&stretch.stripe));
         }
     }
 
-    /// Nothing that is there or under way counts any more.
+    /// Drops everything, including reads that are under way.
     pub(crate) fn clear(&self) {
         self.drop_stretches(|_| true);
     }
@@ -185,7 +184,7 @@ impl State {
         Found::There(into)
     }
 
-    /// Makes room for `bytes` more; what is under way is left alone.
+    /// Makes room for `bytes` more. Reads that are under way are left alone.
     fn make_room(&mut self, bytes: usize, bytes_max: usize) -> bool {
         while self.bytes + bytes > bytes_max {
             let is_there = |stretch: &Stretch| matches!(stretch.phase, Phase::There { .. });
@@ -197,8 +196,8 @@ impl State {
 }
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
-    /// A read of a degraded array is about to begin: begins to read the stripes that
-    /// it needs in part, if its stream will want the rest.
+    /// Called before a read of a degraded array. Begins to read stripes that the request needs in part, if its stream
+    /// will request the rest.
     pub(crate) fn look_ahead(&self, parity: &Parity, at: u64, bytes: u64) {
         if self.read_ahead.bytes_max == 0 {
             return;
@@ -217,7 +216,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         }
     }
 
-    /// Begins to read the rest of a stripe, if there is lost data in it and nothing speaks against it.
+    /// Begins to read the rest of a stripe, if it has lost data and no write wants the stripe.
     fn begin_stretch(&self, parity: &Parity, stripe: u64, range: Range<u64>) {
         let Some(share) = shares(parity, range.start, range.end - range.start).next() else { return };
         let health = self.read_health(parity, &share.stripe, 0..parity.chunk_bytes() as u32, Symbols::EMPTY);
@@ -241,7 +240,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             Poll::Pending => Phase::UnderWay { reading: Box::new(reading), reads, driver: None, waiting: Vec::new() },
             Poll::Ready(done) => match reading.finish(self.core.info.kernel, parity, done) {
                 Ok(()) => Phase::There { data: reading.into_buffer(), served: 0 },
-                Err(_) => return, // whoever asks for it will find out
+                Err(_) => return, // the request that reads this range meets the error itself
             },
         };
         let bytes = match &phase {
@@ -253,8 +252,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         state.stretches.push(Stretch { stripe, at: range.start, end: range.end, bytes, phase });
     }
 
-    /// Fills `into`, which lies in one stripe, with what was read ahead, or is
-    /// being read; gives it back where that is nothing.
+    /// Fills `into`, which lies in one stripe, with what was or is being read ahead. Returns it unfilled if there is
+    /// nothing.
     pub(crate) async fn read_from_memory(&self, parity: &Parity, at: u64, mut into: Buffer) -> Result<Buffer, Buffer> {
         loop {
             match self.read_ahead.serve(at, into) {
@@ -272,7 +271,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         next.replace(next.get() + 1)
     }
 
-    /// Goes on with what is under way, or waits for whoever does.
+    /// Polls the reads, or waits for the request that does.
     fn poll_stretch(&self, parity: &Parity, waiter: &Waiter<'_>, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.read_ahead.state.borrow_mut();
         let Some((index, stretch)) = state.find(waiter.stripe) else { return Poll::Ready(()) };
@@ -290,7 +289,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         };
         let is_well = reading.finish(self.core.info.kernel, parity, done).is_ok();
         let mut stretch = state.remove(index);
-        let Phase::UnderWay { reading, waiting, .. } = stretch.phase else { unreachable!("it was under way") };
+        let Phase::UnderWay { reading, waiting, .. } = stretch.phase else { unreachable!("checked above") };
         if is_well {
             let data = reading.into_buffer();
             stretch.bytes = data.len();
@@ -303,7 +302,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 }
 
-/// One who waits for a stripe.
+/// A request that waits for a stripe.
 struct Waiter<'a> {
     ahead: &'a ReadAhead,
     stripe: u64,
@@ -311,7 +310,7 @@ struct Waiter<'a> {
 }
 
 impl Drop for Waiter<'_> {
-    /// Another drives the reads then; when there is none, they are given up.
+    /// Another request drives the reads from now on. If there is none, they are abandoned.
     fn drop(&mut self) {
         let mut state = self.ahead.state.borrow_mut();
         let Some((index, stretch)) = state.find(self.stripe) else { return };

@@ -1,41 +1,40 @@
-//! Which reads follow each other, so that it pays to read the rest of their stripes.
+//! Detects which reads follow each other, so that reading the rest of their stripes pays.
 //!
-//! Two reads one behind the other may be chance; from the third on they are a stream.
-//!
-//! Pure bookkeeping: a wrong guess costs time, never data.
+//! Two consecutive reads may be chance; from the third on they are a stream. Pure bookkeeping: a wrong guess costs
+//! time, never data.
 
 use std::ops::Range;
 
 /// Streams that are followed at a time.
 const STREAMS_MAX: usize = 16;
 
-/// Single reads that are remembered, for one to follow.
+/// Single reads that are remembered, so that a later read can continue one.
 const SINGLES_MAX: usize = 32;
 
-/// Reads, one behind the other, that make a stream.
+/// Consecutive reads that make a stream.
 const READS_OF_A_STREAM: u32 = 3;
 
-/// A stream that was silent for so many reads of others is over.
+/// A stream without reads, while this many reads of others came, is over.
 const SILENCE_MAX: u64 = 1024;
 
 #[derive(Debug, Clone, Copy)]
 struct Stream {
-    /// Behind the furthest byte so far.
+    /// One past the furthest byte so far.
     next: u64,
     reads: u32,
-    /// When it was last used, in reads of the array.
+    /// When it was last used, counted in reads of the array.
     used: u64,
-    /// Stripes below this were named.
+    /// Stripes below this were returned already.
     named: u64,
 }
 
-/// The reading streams of an array.
+/// The streams of reads of an array.
 #[derive(Debug)]
 pub(super) struct Streams {
     stripe_bytes: u64,
     reads: u64,
     streams: Vec<Stream>,
-    /// Ends of single reads: a ring.
+    /// The ends of single reads, as a ring.
     singles: [u64; SINGLES_MAX],
     next_single: usize,
 }
@@ -46,8 +45,8 @@ impl Streams {
         Self { stripe_bytes, reads: 0, streams: Vec::new(), singles, next_single: 0 }
     }
 
-    /// Notes a read of `bytes` at `at`. When it belongs to a stream, these are
-    /// the stripes that it touches first; each is named once.
+    /// Records a read of `bytes` at `at`. Returns the stripes that its stream touches for the first time; each stripe
+    /// is returned once.
     pub(super) fn arrive(&mut self, at: u64, bytes: u64) -> Range<u64> {
         self.reads += 1;
         let Some(index) = self.followed(at).or_else(|| self.begun(at)) else {
@@ -70,7 +69,7 @@ impl Streams {
         first..stream.named
     }
 
-    /// The stream that goes on at `at`, or near it: several reads may overtake each other on their way here.
+    /// The stream that continues at `at`, or near it: reads may overtake each other on their way here.
     fn followed(&self, at: u64) -> Option<usize> {
         if let Some(index) = self.streams.iter().position(|stream| stream.next == at) {
             return Some(index);
@@ -83,7 +82,7 @@ impl Streams {
         self.streams.iter().position(is_near)
     }
 
-    /// Makes a stream of a single read and the one behind it, at `at`.
+    /// Makes a stream of a single read and the read at `at` that continues it.
     fn begun(&mut self, at: u64) -> Option<usize> {
         let first = self.singles.iter().position(|&end| end == at)?;
         self.singles[first] = u64::MAX;

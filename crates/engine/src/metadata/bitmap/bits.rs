@@ -1,14 +1,14 @@
-//! The write-intent bitmap in memory: which bits are to be set, which of them
-//! are on stable storage, and which chunks are being written to.
+//! The write-intent bitmap in memory: which bits must be set, which of them are on stable storage, and which chunks
+//! have writes under way.
 //!
-//! Knows no member. Invariants:
-//! * what is stable is set: a bit is called stable only after every member has
-//!   it and was flushed, and is neither from the moment when it is picked to be cleared;
-//! * the bit of a chunk with a write under way is set;
-//! * a bit is picked only when its last write ended before the period before
-//!   this one began: so whoever flushes in between knows that the write is safe.
+//! This file knows no member and performs no I/O. Invariants:
+//! * A stable bit is set. A bit becomes stable only after every member has it and was flushed. When the bit is picked
+//!   for clearing, it stops being both at once.
+//! * The bit of a chunk with a write under way is set.
+//! * A bit is picked for clearing only if its last write ended before the previous period began. So a flush in
+//!   between makes that write safe.
 //!
-//! A period is one `daemon_sleep`, as in md; no clock is read for a write.
+//! A period is one `daemon_sleep`, as in md. A write reads no clock.
 
 use crate::metadata::bitmap::PAGE_BYTES;
 use format::bitmap;
@@ -16,35 +16,35 @@ use format::bitmap::{BitmapSuper, SUPER_BYTES, State};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Chunks whose state is kept together, made when the first of them is written to.
+/// Chunks whose state is allocated together, when the first of them is written to.
 const LEAF_CHUNKS: usize = 512;
 
-/// Periods after which one bit is as idle as another.
+/// Ages are counted up to this many periods; older bits count as equally idle.
 const AGE_MAX: usize = 63;
 
-/// What is known of one chunk.
+/// The writes to one chunk.
 #[derive(Debug, Clone, Copy, Default)]
 struct Chunk {
     under_way: u32,
-    /// The period in which its last write ended.
+    /// The period in which the last write ended.
     ended: u32,
 }
 
 /// Pages of the bitmap, by number.
 pub(super) type Pages = BTreeSet<usize>;
 
-/// Pages on their way to the members, as they stood when the round began.
+/// Pages that are being written to the members, with their contents when the round began.
 pub(super) struct Round(Vec<(usize, Vec<u8>)>);
 
 pub(super) struct Bits {
     pub(super) header: BitmapSuper,
-    /// Superblock and bits as they should be on every member.
+    /// Superblock and bits, as every member should have them.
     image: Vec<u8>,
-    /// The same, where bits are on stable storage everywhere.
+    /// The same, with only the bits that are on stable storage everywhere.
     stable: Vec<u8>,
-    /// The bits that named what may not be in agreement when the array was assembled.
+    /// The bits that, at assembly, named chunks that may disagree.
     needed: Vec<u8>,
-    /// Pages with bits that are set and not stable.
+    /// Pages with bits that are set and not yet stable.
     pending: Pages,
     chunks: Vec<Option<Box<[Chunk; LEAF_CHUNKS]>>>,
     period: u32,
@@ -55,9 +55,9 @@ fn page_of(bit: u64) -> usize {
 }
 
 impl Bits {
-    /// `image` is superblock and the bits that any member has. Without `agreed`, what they name may disagree.
-    /// No bit that is found counts as stable: a round cut short leaves it on some members, or in
-    /// their volatile caches. So the first round takes all of them along.
+    /// `image` is the superblock and every bit that any member has set. Unless `agreed`, the named chunks may
+    /// disagree. No bit counts as stable yet: an interrupted round leaves bits on some members only, or in their
+    /// volatile caches. So the first round writes all of them.
     pub(super) fn new(header: BitmapSuper, image: Vec<u8>, agreed: bool) -> Self {
         let leaves = header.bits().div_ceil(LEAF_CHUNKS as u64) as usize;
         Self {
@@ -71,7 +71,7 @@ impl Bits {
         }
     }
 
-    /// Bits that say too little are as good as none: sets them all.
+    /// Sets all bits: the bits that were found cannot be trusted.
     pub(super) fn distrust(&mut self) {
         let bits = 0..self.header.bits();
         bitmap::set_range(&mut self.image[SUPER_BYTES..], bits.clone());
@@ -80,7 +80,7 @@ impl Bits {
         }
     }
 
-    /// Notes a write to a range of what the bitmap covers; [`Self::end`] takes its bits.
+    /// Records a write to a range of what the bitmap covers. Returns its bits, for [`Self::end`].
     pub(super) fn begin(&mut self, range: Range<u64>) -> Range<u64> {
         let bits = self.header.bits_of(range);
         for bit in bits.clone() {
@@ -93,7 +93,7 @@ impl Bits {
         bits
     }
 
-    /// The write that [`Self::begin`] noted is over.
+    /// The write that [`Self::begin`] recorded has ended.
     pub(super) fn end(&mut self, bits: Range<u64>) {
         let period = self.period;
         for bit in bits {
@@ -113,7 +113,7 @@ impl Bits {
         bits.all(|bit| bitmap::is_set(&self.stable[SUPER_BYTES..], bit))
     }
 
-    /// The first part of a range that may be in disagreement; all of it, where nothing is known.
+    /// The first part of a range that may disagree; the whole range if the bits do not tell.
     pub(super) fn next_needed(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
         match self.needed.is_empty() {
             true => Some(range),
@@ -126,15 +126,15 @@ impl Bits {
         self.header.first_set(&self.image[SUPER_BYTES..], range, most)
     }
 
-    /// What was not in agreement is.
-    pub(super) fn forget_needed(&mut self) {
+    /// The chunks that disagreed at assembly agree now.
+    pub(super) fn clear_needed(&mut self) {
         self.needed = Vec::new();
     }
 
-    /// The pages that wait, and `more`: from here on they are the round's.
+    /// Takes the pages that wait, and `more`. From here on they belong to the round.
     pub(super) fn take_round(&mut self, more: Option<usize>) -> Round {
         let mut pages = std::mem::take(&mut self.pending);
-        pages.retain(|&index| self.has_unstable(index)); // an earlier round may have taken its bits along
+        pages.retain(|&index| self.has_unstable(index)); // an earlier round may have written its bits already
         pages.extend(more);
         if mutant!("bit-stable-too-early") {
             self.stable = self.image.clone();
@@ -148,12 +148,12 @@ impl Bits {
         self.image[start..end].iter().zip(&self.stable[start..end]).any(|(image, stable)| image & !stable != 0)
     }
 
-    /// All pages.
+    /// A round of all pages.
     pub(super) fn everything(&self) -> Round {
         self.round((0..self.image.len().div_ceil(PAGE_BYTES)).collect())
     }
 
-    /// Those pages alone; what waits goes on waiting.
+    /// A round of these pages only. Pages that wait go on waiting.
     pub(super) fn round(&self, pages: Pages) -> Round {
         let page = |index: usize| {
             let start = index * PAGE_BYTES;
@@ -162,7 +162,7 @@ impl Bits {
         Round(pages.into_iter().map(page).collect())
     }
 
-    /// Every member has the round's pages, flushed.
+    /// Every member has the round's pages, and was flushed.
     pub(super) fn landed(&mut self, round: Round) {
         for (index, bytes) in round.0 {
             let start = index * PAGE_BYTES;
@@ -170,24 +170,24 @@ impl Bits {
         }
     }
 
-    /// Some member does not have them: they wait again.
+    /// Some member does not have the pages: they wait again.
     pub(super) fn failed(&mut self, round: Round) {
         self.pending.extend(round.0.into_iter().map(|(index, _)| index));
     }
 
-    /// Bytes from the bitmap's start as they should be; zeros where it has ended.
+    /// Copies the image's bytes from `start` on; zeros beyond its end.
     pub(super) fn copy_to(&self, start: usize, into: &mut [u8]) {
         let there = into.len().min(self.image.len().saturating_sub(start));
         into[..there].copy_from_slice(&self.image[start..start + there]);
         into[there..].fill(0);
     }
 
-    /// Bytes of superblock and bits that mean something.
+    /// Length of superblock and bits, in bytes.
     pub(super) fn used_bytes(&self) -> u64 {
         SUPER_BYTES as u64 + self.header.bits().div_ceil(8)
     }
 
-    /// The header keeps step with the superblocks, and vouches for the bits.
+    /// Gives the header the events of the superblocks, and marks the bits as valid.
     pub(super) fn set_events(&mut self, events: u64, cleared: Option<u64>) {
         self.header.events = events;
         self.header.state = State(self.header.state.0 & !(State::STALE.0 | State::WRITE_ERROR.0));
@@ -195,7 +195,7 @@ impl Bits {
         self.encode_header();
     }
 
-    /// The header says that the bits are out of date, until it vouches for them again.
+    /// Marks the bits as out of date, until [`Self::set_events`].
     pub(super) fn set_stale(&mut self) {
         self.header.state = State(self.header.state.0 | State::STALE.0);
         self.encode_header();
@@ -206,12 +206,12 @@ impl Bits {
         self.image[..SUPER_BYTES].copy_from_slice(&header);
     }
 
-    /// A period has passed.
+    /// Begins the next period.
     pub(super) fn next_period(&mut self) {
         self.period += 1;
     }
 
-    /// Periods since the last write to a chunk ended, `None` while there is one.
+    /// Periods since the last write to a chunk ended; `None` while one is under way.
     fn age(&self, bit: u64) -> Option<usize> {
         let leaf = self.chunks[(bit / LEAF_CHUNKS as u64) as usize].as_ref();
         let chunk = leaf.map_or_else(Chunk::default, |leaf| leaf[(bit % LEAF_CHUNKS as u64) as usize]);
@@ -219,24 +219,24 @@ impl Bits {
             .then(|| ((self.period - chunk.ended) as usize).min(AGE_MAX))
     }
 
-    /// How many bits have been idle for `periods`, and for longer, by age.
+    /// For each age in periods, how many bits have it.
     fn ages(&self) -> [u64; AGE_MAX + 1] {
         let mut ages = [0; AGE_MAX + 1];
         self.set_bits().filter_map(|bit| self.age(bit)).for_each(|age| ages[age] += 1);
         ages
     }
 
-    /// Whether there is a bit to clear.
+    /// Whether any bit has been idle for `periods`.
     pub(super) fn has_idle(&self, periods: usize) -> bool {
         self.set_bits().any(|bit| self.age(bit).is_some_and(|age| age >= periods))
     }
 
-    /// Clears bits that have been idle for `periods` at least, `most` of them and
-    /// those that were idle for longest. Gives the pages that they are on.
+    /// Clears up to `most` bits that have been idle for at least `periods`, the longest idle first. Returns their
+    /// pages.
     pub(super) fn clear_idle(&mut self, periods: usize, most: u64) -> Pages {
         let ages = self.ages();
         let mut left = most;
-        // All that are as old as `whole`, and of those a period younger as many as are left.
+        // All bits of at least age `whole` are cleared, and `left` of those that are one period younger.
         let mut whole = AGE_MAX + 1;
         while whole > periods && ages[whole - 1] <= left {
             whole -= 1;
@@ -262,7 +262,7 @@ impl Bits {
         pages
     }
 
-    /// Every bit that is set.
+    /// All bits that are set.
     fn set_bits(&self) -> impl Iterator<Item = u64> + '_ {
         let map = &self.image[SUPER_BYTES..self.used_bytes() as usize];
         let of_byte = |(index, byte): (usize, &u8)| {
@@ -278,7 +278,7 @@ impl Bits {
         self.set_bits().count() as u64
     }
 
-    /// The first run of set bits that ends behind byte `from` of what the bitmap covers, as bytes of it.
+    /// The first run of set bits that ends after byte `from` of what the bitmap covers, as a range of those bytes.
     pub(super) fn set_range_from(&self, from: u64) -> Option<Range<u64>> {
         let map = &self.image[SUPER_BYTES..];
         let bits = self.header.bits();

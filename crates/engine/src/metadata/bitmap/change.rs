@@ -1,16 +1,18 @@
-//! A write-intent bitmap added to an array in use, and removed from it.
+//! Adds a write-intent bitmap to a running array, and removes it.
 //!
-//! Added: writes wait; the bitmap is put on every member, flushed; then the
-//! superblocks name it. Until they do it means nothing, and a member that an
-//! interruption left one event behind has it all the same.
-//! Removed: the superblocks stop naming it; only then is it let go of. A file, which no superblock names, says
-//! first that it is out of date: so it is not believed when it is found again. In
-//! between bits go on being waited for, so no superblock that names it is without them.
-//! Either way a member that was to get only what the bitmap named gets everything: the next one knows nothing of it.
+//! To add one, writes are held back, the bitmap is written to every member and flushed, and then the superblocks name
+//! it. Until they do, it means nothing. A member that an interruption left one event behind already has the bitmap.
+//!
+//! To remove one, the superblocks stop naming it, and only then is it released. A bitmap file, which no superblock
+//! names, is first marked as out of date, so that it is not trusted when it is found again. In the meantime writes
+//! still wait for bits. So no superblock names a bitmap that lacks them.
+//!
+//! Either way, a member that was to recover by the bitmap recovers in full: the next bitmap knows nothing of it.
+//! Source: `location_store` in `drivers/md/md-bitmap.c`.
 
 use crate::device::Device;
 use crate::metadata::Metadata;
-use crate::metadata::bitmap::{BitmapPolicy, Flush, Home, Intent};
+use crate::metadata::bitmap::{BitmapPolicy, Flush, Home, IntentBitmap};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, Refusal};
 use crate::seam::member::{Candidate, Member};
@@ -22,10 +24,10 @@ use format::units::{SECTOR_BYTES, Sectors};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// The largest chunk: its bytes have 32 bits.
+/// The largest chunk: the field on disk has 32 bits.
 const BITMAP_CHUNK_MAX: u64 = 1 << 31;
 
-/// A device, and its superblock as it will be.
+/// A device, and the superblock that it is to have.
 pub(crate) type Planned<M> = (Rc<Device<M>>, Superblock);
 
 /// A bitmap that the members are to get.
@@ -72,26 +74,26 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     pub(crate) async fn remove_bitmap(&self) -> Result<(), Refusal> {
         let _inside = self.enter_to_change()?;
         let _lock = self.lock.exclusive(0..1).await;
-        self.let_go_of_bitmap().await
+        self.drop_bitmap().await
     }
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
     /// As [`crate::Array::remove_bitmap`]. The caller holds the metadata lock.
-    pub(crate) async fn let_go_of_bitmap(&self) -> Result<(), Refusal> {
+    pub(crate) async fn drop_bitmap(&self) -> Result<(), Refusal> {
         let Some(intent) = self.intent() else { return Ok(()) };
-        self.disown_file(&intent).await;
+        self.mark_file_stale(&intent).await;
         intent.retired.set(true);
         for device in self.core.devices() {
             device.superblock.borrow_mut().bitmap = None;
         }
-        self.forget_returns();
+        self.cancel_recovery_by_bitmap();
         self.publish_change().await?;
         self.intent.take();
         Ok(())
     }
 
-    /// Any superblock of the array.
+    /// Returns any superblock of the array.
     fn check_bitmap_can_be_added(&self) -> Result<Superblock, Refusal> {
         let superblock = self.core.devices().first().expect("a running array has a member").superblock.borrow().clone();
         if self.intent().is_some() || superblock.bitmap.is_some() {
@@ -103,7 +105,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         Ok(superblock)
     }
 
-    /// What its bits cover: a component, or for level 10 the array.
+    /// What the bits cover: a component, or the whole array at level 10.
     fn bitmap_covers(&self, superblock: &Superblock) -> Sectors {
         match self.core.geometry() {
             Geometry::Mapping(mapping) if mapping.level() == Level::Raid10 => {
@@ -113,8 +115,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
     }
 
-    /// The bitmap that the members hold, made anew for superblocks as they will be, over `covers`: as the kernel does,
-    /// with the same chunk or, where its bits would not fit, the smallest with which they do.
+    /// The members' bitmap made anew for the planned superblocks, over `covers`. It keeps its chunk size, as the
+    /// kernel does; where the bits would not fit, it takes the smallest chunk with which they do.
     ///
     /// # Errors
     /// When a member has no room for it.
@@ -127,7 +129,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             .take_while(|chunk| *chunk <= BITMAP_CHUNK_MAX);
         let chunk_bytes = chunks.find(|chunk| bitmap_chunk(covers, Some(*chunk), room).is_ok());
         let chunk_bytes = chunk_bytes.ok_or_else(|| {
-            let refusal = Refusal::new(format!("a bitmap for that size does not fit the {room} bytes that there are"));
+            let refusal =
+                Refusal::new(format!("a bitmap for that size does not fit the {room} bytes that are available"));
             refusal.field("superblock.bitmap_offset").advice("remove it first: `mdspace set bitmap=none`")
         })?;
         let mut header = BitmapSuper::new(former.uuid, covers, chunk_bytes, 0);
@@ -135,13 +138,13 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         Ok(Some(NewBitmap { header, policy: intent.policy }))
     }
 
-    /// Puts a bitmap that was planned on the members, with the bits from `from` on set.
+    /// Writes a planned bitmap to the members, with all bits from `from` on set.
     pub(crate) async fn put_new_bitmap(&self, bitmap: &NewBitmap, from: u64) -> Result<(), Refusal> {
         let doubtful = mutant!("grown-bits-unset" => 0..0, else from..bitmap.header.sync_size.bytes());
         self.put_bitmap(Home::Members, bitmap.header.clone(), bitmap.policy, doubtful).await
     }
 
-    /// The least room that any member has, in bytes.
+    /// The least room for a bitmap on any member, in bytes.
     fn room_for_bitmap(&self) -> Result<u64, Refusal> {
         let mut least = u64::MAX;
         for device in self.core.devices() {
@@ -161,14 +164,14 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.flush_devices().await.map_err(ArrayError::refusal)?;
         let _lock = self.lock.exclusive(0..1).await;
         let superblock = self.check_bitmap_can_be_added()?;
-        self.forget_returns(); // of a bitmap whose file failed
+        self.cancel_recovery_by_bitmap(); // they relied on a bitmap whose file failed
         let covers = self.bitmap_covers(&superblock);
         let doubtful = if self.core.health.agreed.get() { 0..0 } else { 0..covers.bytes() };
         self.put_bitmap(home, BitmapSuper::new(superblock.set_uuid, covers, chunk_bytes, 0), policy, doubtful).await
     }
 
-    /// Puts a bitmap on the members or into a file, with the bits of `doubtful` set, a part of what it covers, and then has
-    /// the superblocks name it. The caller holds the metadata lock, and nobody writes.
+    /// Writes a bitmap to the members or into a file, then has the superblocks name it. The bits of `doubtful`, a
+    /// part of what the bitmap covers, are set. The caller holds the metadata lock, and no write is under way.
     async fn put_bitmap(
         &self,
         home: Home<M>,
@@ -178,11 +181,11 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     ) -> Result<(), Refusal> {
         {
             let record = self.record.borrow();
-            // Of the next round, and no later: a file that no superblock follows is not to count once the array has gone on
-            // without it.
-            header.events = record.events + mutant!("file-ahead" => u64::from(record.owed.max(1)), else 1);
-            // Whoever is absent now is shut out: it is two events behind this, at least.
-            header.events_cleared = record.events + u64::from(record.owed.max(1));
+            // The events of the next round, and no later. If the array goes on without the file, no superblock
+            // follows it, and the file must not count.
+            header.events = record.events + mutant!("file-ahead" => u64::from(record.rounds_pending.max(1)), else 1);
+            // Members that are absent now are shut out: they are at least two events behind this.
+            header.events_cleared = record.events + u64::from(record.rounds_pending.max(1));
         }
         let room = match &home {
             Home::Members => self.name_bitmap(SUPER_BYTES as u64 + header.bits().div_ceil(8))?,
@@ -192,14 +195,14 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         image[..SUPER_BYTES].copy_from_slice(&header.encode());
         let is_agreed = doubtful.is_empty();
         set_range(&mut image[SUPER_BYTES..], header.bits_of(doubtful));
-        let intent = Rc::new(Intent::new(home, header, image, true, is_agreed, policy));
+        let intent = Rc::new(IntentBitmap::new(home, header, image, true, is_agreed, policy));
         self.watch_file(&intent);
         self.intent.replace(Some(intent.clone()));
         let failures = {
             let everything = intent.bits.borrow().everything();
             self.write_pages(&intent, &everything, Flush::Yes).await
         };
-        self.leave_behind(failures).await.map_err(ArrayError::refusal)?;
+        self.eject(failures).await.map_err(ArrayError::refusal)?;
         self.publish_change().await?;
         match intent.retired.get() {
             true => {
@@ -212,8 +215,8 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
     }
 
-    /// Has a file that holds the bits say that they are out of date. One that cannot be written is left behind by events.
-    async fn disown_file(&self, intent: &Intent<M>) {
+    /// Marks a bitmap file as out of date. If the file cannot be written, the superblocks' events move past it.
+    async fn mark_file_stale(&self, intent: &IntentBitmap<M>) {
         if intent.is_on_members() {
             return;
         }
@@ -223,18 +226,18 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             bits.round([0].into())
         };
         let failures = self.write_pages(intent, &header, Flush::Yes).await;
-        debug_assert!(failures.is_empty(), "no member is written to");
+        debug_assert!(failures.is_empty(), "a bitmap file has no member that could fail");
     }
 
-    /// Members that came back lack more than a bitmap says from now on.
-    fn forget_returns(&self) {
+    /// Cancels recovery by bitmap: members that returned may lack more than the bitmap says from now on.
+    fn cancel_recovery_by_bitmap(&self) {
         for device in self.core.devices() {
             device.superblock.borrow_mut().recovery_from_bitmap &= mutant!("returns-not-forgotten");
         }
     }
 
-    /// Gives every superblock in memory the place of a bitmap of so many bytes;
-    /// the least room that there is.
+    /// Puts the place of a bitmap of this many bytes into every superblock in memory. Returns the least room on any
+    /// member.
     fn name_bitmap(&self, bytes: u64) -> Result<u64, Refusal> {
         let devices = self.core.devices();
         let first: &Rc<Device<M>> = devices.first().expect("a running array has a member");
@@ -264,7 +267,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if self.core.info.read_only {
             return Err(Refusal::new("the array is read-only"));
         }
-        self.core.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
+        self.core.check_not_failed().map_err(|error| Refusal::new(error.reason))?;
         self.core.gate.enter().ok_or_else(|| Refusal::new("the array is stopped"))
     }
 

@@ -1,17 +1,16 @@
-//! Bits taken back: lazily, and only when they name nothing any more.
+//! Clears bits of the write-intent bitmap, lazily, and only when they no longer name anything.
 //!
-//! A bit is cleared when no write to its chunk is under way, the last one ended
-//! a whole period (`daemon_sleep`) ago, all members were flushed since, and the
-//! array is whole and in agreement. Before the first bit goes, `events_cleared`
-//! on stable storage shuts out every member that is not here: it can never be
-//! re-added by the bitmap alone, which no longer names what it missed.
+//! A bit may be cleared when no write to its chunk is under way, the last write ended a whole period (`daemon_sleep`)
+//! ago, all members were flushed since, and the array is whole and agrees. Before the first bit is cleared,
+//! `events_cleared` on stable storage shuts out every absent member. Such a member can never be re-added by the
+//! bitmap alone, which no longer names what it missed.
 //!
-//! A cleared bit costs the next write to its chunk a round of bitmap writes. On
-//! an array that is never at rest that would cost more than it saves, so there
-//! as many bits are cleared as the writes made pay for; md clears them all.
+//! A cleared bit costs the next write to its chunk a round of bitmap writes. On an array that is never idle this
+//! would cost more than it saves. There, only as many bits are cleared as the writes pay for; md clears them all
+//! (`bitmap_daemon_work` in `drivers/md/md-bitmap.c`).
 
 use crate::metadata::Metadata;
-use crate::metadata::bitmap::{Flush, Intent};
+use crate::metadata::bitmap::{Flush, IntentBitmap};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
@@ -20,60 +19,59 @@ use std::time::Duration;
 /// When bits of a write-intent bitmap are cleared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum BitmapClearing {
-    /// All that are idle when the array is at rest; while it is busy one for
-    /// every 256 writes, those first that have been idle for longest.
+    /// All idle bits while the array is idle. While it is busy, one bit for every 256 writes, the longest idle first.
     #[default]
     Sparing,
-    /// All that are idle, always, as md does it: after a crash less is resynced, but
-    /// random writes to more chunks than are rewritten in a period run slower.
+    /// All idle bits, always, as md does. After a crash less is resynced. Random writes run slower if they touch more
+    /// chunks than are rewritten within a period.
     Eager,
 }
 
-/// Whole periods without a write after which a bit may go: as md's, which takes
-/// a chunk's count down twice.
+/// Whole periods without a write after which a bit may be cleared. The same as in md, which counts a chunk down
+/// twice.
 const IDLE_PERIODS: usize = 2;
 
-/// Units of writing that pay for a cleared bit, so that setting it again costs
-/// well under a hundredth of them.
+/// Units of writing that pay for a cleared bit. Setting the bit again then costs well under a hundredth of them.
 const UNITS_PER_BIT: u64 = 256;
 
-/// A write is worth one unit, and one more for each so many bytes.
+/// A write is worth one unit, and one more for each this many bytes.
 const UNIT_BYTES: u64 = 16 << 10;
 
-/// An array on which nothing is written for so long is at rest.
+/// An array without writes for this long is idle.
 const REST: Duration = Duration::from_millis(10);
 
-/// How often somebody looks whether there is a bitmap by now.
+/// How often an array without a bitmap checks whether it has one by now.
 pub(crate) const WITHOUT_BITMAP: Duration = Duration::from_secs(5);
 
-impl<M> Intent<M> {
-    /// A write has ended.
+impl<M> IntentBitmap<M> {
+    /// Counts a write that has ended.
     pub(super) fn earn(&self, bytes: u64) {
         self.written.set(self.written.get() + 1 + bytes / UNIT_BYTES);
     }
 
-    /// How many bits may be cleared.
+    /// How many bits may be cleared now.
     fn allowance(&self, at_rest: bool) -> u64 {
         let written = self.written.take();
         let is_free = at_rest || self.policy.clearing == BitmapClearing::Eager;
         if is_free { u64::MAX } else { written / UNITS_PER_BIT }
     }
 
+    /// The bitmap's `daemon_sleep`.
     pub(crate) fn period(&self) -> Duration {
         Duration::from_secs(self.bits.borrow().header.daemon_sleep_seconds.into())
     }
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
-    /// Whether a bit that is set may name nothing.
+    /// Whether set bits may be cleared at all.
     fn may_clear(&self) -> bool {
         self.core.health.whole.get()
             && (self.core.health.agreed.get() || mutant!("bits-of-disagreement-cleared"))
-            && self.record.borrow().owed == 0
+            && self.record.borrow().rounds_pending == 0
             && !self.core.owes_any()
     }
 
-    /// Whether nothing is written for a moment; `None` when the array is stopped meanwhile.
+    /// Whether there are no writes for a moment; `None` when the array is stopped meanwhile.
     pub(crate) async fn is_at_rest(&self) -> Option<bool> {
         let before = self.core.writers.at_rest();
         if self.core.gate.closes_before(self.core.clock.sleep_until(self.core.clock.now() + REST)).await {
@@ -82,7 +80,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         Some(before.is_some() && self.core.writers.at_rest() == before)
     }
 
-    /// At the end of a period.
+    /// Clears idle bits at the end of a period.
     pub(crate) async fn clear_idle_bits(&self) -> Result<(), ArrayError> {
         let Some(intent) = self.intent() else { return Ok(()) };
         intent.bits.borrow_mut().next_period();
@@ -91,7 +89,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             return Ok(());
         }
         let Some(at_rest) = self.is_at_rest().await else { return Ok(()) };
-        // What is idle now was written before this flush, which makes it safe.
+        // Every write to a chunk that is idle now ended before this flush, which makes it safe.
         if !mutant!("bit-cleared-unflushed") {
             self.flush_devices().await?;
         }
@@ -100,8 +98,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.clear(&intent, IDLE_PERIODS, most, Flush::No).await
     }
 
-    /// Clears what was set: nothing is under way any more and all is flushed.
-    /// The caller holds the metadata lock.
+    /// Clears all bits. No write is under way, and everything is flushed. The caller holds the metadata lock.
     pub(crate) async fn clear_intent(&self) -> Result<(), ArrayError> {
         match self.intent() {
             Some(intent) => self.clear(&intent, 0, u64::MAX, Flush::Yes).await,
@@ -109,35 +106,35 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
     }
 
-    async fn clear(&self, intent: &Intent<M>, periods: usize, most: u64, flush: Flush) -> Result<(), ArrayError> {
-        self.core.check_unbroken()?;
-        let is_kept = intent.vouched.get() && !intent.retired.get();
-        if !self.may_clear() || !is_kept || !intent.bits.borrow().has_idle(periods) {
+    async fn clear(&self, intent: &IntentBitmap<M>, periods: usize, most: u64, flush: Flush) -> Result<(), ArrayError> {
+        self.core.check_not_failed()?;
+        let is_written = intent.is_valid.get() && !intent.retired.get();
+        if !self.may_clear() || !is_written || !intent.bits.borrow().has_idle(periods) {
             return Ok(());
         }
-        if !self.are_others_shut_out(intent) {
-            self.shut_others_out(intent).await?;
+        if !self.are_absent_shut_out(intent) {
+            self.shut_out_absent(intent).await?;
             if !self.may_clear() || intent.retired.get() {
                 return Ok(());
             }
         }
-        // From here to the write nothing waits: a bit that is set now is set by a later round.
+        // Nothing is awaited from here to the write. A bit that is set meanwhile is written by a later round.
         let round = {
             let mut bits = intent.bits.borrow_mut();
             let pages = bits.clear_idle(periods, most);
             bits.round(pages)
         };
-        let failures = Self::without_room(self.write_pages(intent, &round, flush).await)?;
-        self.leave_behind(failures).await
+        let failures = Self::refuse_without_room(self.write_pages(intent, &round, flush).await)?;
+        self.eject(failures).await
     }
 
-    /// Who was left behind is two events behind at least: [`crate::metadata::superblocks`].
-    fn are_others_shut_out(&self, intent: &Intent<M>) -> bool {
+    /// An ejected member is at least two events behind: [`crate::metadata::superblocks`].
+    fn are_absent_shut_out(&self, intent: &IntentBitmap<M>) -> bool {
         mutant!("absent-not-shut-out")
             || intent.cleared_everywhere.get().saturating_add(1) >= self.record.borrow().events
     }
 
-    async fn shut_others_out(&self, intent: &Intent<M>) -> Result<(), ArrayError> {
+    async fn shut_out_absent(&self, intent: &IntentBitmap<M>) -> Result<(), ArrayError> {
         let events = self.record.borrow().events;
         let round = {
             let mut bits = intent.bits.borrow_mut();
@@ -149,6 +146,6 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         if failures.is_empty() {
             intent.cleared_everywhere.set(events);
         }
-        self.leave_behind(Self::without_room(failures)?).await
+        self.eject(Self::refuse_without_room(failures)?).await
     }
 }

@@ -1,9 +1,11 @@
-//! The bitmap as assembly finds it: of the members' own, every bit that any of
-//! them has set; or the file's.
+//! Reads the write-intent bitmap at assembly. A bit counts as set if any member has it set; a bitmap in a file counts
+//! by itself.
+//!
+//! Nothing is written here. Format: [`format::bitmap`].
 
 use crate::base::buffer::Pool;
 use crate::device::Device;
-use crate::metadata::bitmap::{BitmapPolicy, Home, Intent};
+use crate::metadata::bitmap::{BitmapPolicy, Home, IntentBitmap};
 use crate::seam::bytes::read_bytes;
 use crate::seam::error::Refusal;
 use crate::seam::member::{Candidate, Member};
@@ -13,20 +15,20 @@ use format::superblock::Superblock;
 use format::units::MemberByte;
 use std::rc::Rc;
 
-/// What assembly knows of the array when it comes to the bitmap.
-pub(crate) struct Circumstances<'a> {
-    /// The superblock that counts.
+/// What assembly knows about the array when it reads the bitmap.
+pub(crate) struct LoadContext<'a> {
+    /// The newest superblock, which decides.
     pub(crate) freshest: &'a Superblock,
-    /// Bytes that the bitmap has to cover.
+    /// Bytes that the bitmap must cover.
     pub(crate) covered_bytes: u64,
     /// Whether parity and copies agree everywhere.
     pub(crate) agreed: bool,
-    /// A stale member was taken by force: bits may have been cleared while it was away.
+    /// A stale member was accepted by force: bits may have been cleared while it was away.
     pub(crate) is_forced: bool,
     pub(crate) policy: BitmapPolicy,
 }
 
-impl Circumstances<'_> {
+impl LoadContext<'_> {
     fn check(&self, name: &str, header: &BitmapSuper) -> Result<(), Refusal> {
         if header.sync_size.bytes() < self.covered_bytes {
             let reason = format!("covers {} bytes of {}", header.sync_size.bytes(), self.covered_bytes);
@@ -41,12 +43,12 @@ impl Circumstances<'_> {
 /// # Errors
 /// When one cannot be read or is not of this array.
 pub(crate) async fn load<M: Member>(
-    circumstances: &Circumstances<'_>,
+    context: &LoadContext<'_>,
     slots: &[Option<Rc<Device<M>>>],
     spares: &[Rc<Device<M>>],
     pool: &Pool,
-) -> Result<Option<Intent<M>>, Refusal> {
-    let freshest = circumstances.freshest;
+) -> Result<Option<IntentBitmap<M>>, Refusal> {
+    let freshest = context.freshest;
     slots.iter().flatten().try_for_each(|device| follow(freshest, device, Standing::Member))?;
     spares.iter().try_for_each(|device| follow(freshest, device, Standing::Spare))?;
     let mut united: Option<United> = None;
@@ -56,32 +58,33 @@ pub(crate) async fn load<M: Member>(
         let Some((header, image)) = read_bitmap(&device.name, &device.member, &superblock, pool).await? else {
             continue;
         };
-        circumstances.check(&device.name, &header)?;
+        context.check(&device.name, &header)?;
         match &mut united {
             None => united = Some(United::new(header, image, freshest.events)),
             Some(united) => united.add(&device.name, &header, &image, freshest.events)?,
         }
     }
-    Ok(united.map(|united| united.into_intent(Home::Members, circumstances)))
+    Ok(united.map(|united| united.into_intent(Home::Members, context)))
 }
 
-/// Whether a device's superblock is one of those that the array's events are counted by.
+/// Whether a device's superblock counts among those that establish the array's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     Member,
-    /// Of a device that does not fill a slot yet: a round cut short may have told it alone, and the next have the same events.
+    /// The device fills no slot yet. An interrupted round may have reached this device only, and the next round may
+    /// have the same events.
     Spare,
 }
 
-/// A member that is an event behind may not know yet that a bitmap was added, or
-/// removed. One that was added is there: it was written before any superblock named it.
+/// A member that is one event behind may not know yet that a bitmap was added or removed. An added bitmap is on that
+/// member already: it was written before any superblock named it.
 fn follow<M: Member>(freshest: &Superblock, device: &Device<M>, standing: Standing) -> Result<(), Refusal> {
     let superblock = device.superblock.borrow().clone();
     if superblock.bitmap == freshest.bitmap {
         return Ok(());
     }
     if superblock.events == freshest.events && (mutant!("spare-decides") || standing == Standing::Member) {
-        let reason = "has its bitmap elsewhere than the array's other members, or none";
+        let reason = "has its bitmap at another place than the other members, or has none";
         return Err(Refusal::new(reason).of(&device.name).field("superblock.bitmap_offset"));
     }
     *device.superblock.borrow_mut() = superblock
@@ -95,11 +98,11 @@ fn follow<M: Member>(freshest: &Superblock, device: &Device<M>, standing: Standi
 /// # Errors
 /// When it cannot be read or is not of this array, or the array has another.
 pub(crate) async fn load_file<M: Member>(
-    circumstances: &Circumstances<'_>,
+    context: &LoadContext<'_>,
     file: Candidate<M>,
     pool: &Pool,
-) -> Result<Intent<M>, Refusal> {
-    let freshest = circumstances.freshest;
+) -> Result<IntentBitmap<M>, Refusal> {
+    let freshest = context.freshest;
     if freshest.bitmap.is_some() {
         return Err(Refusal::new("the array has a bitmap on its members")
             .of(&file.name)
@@ -109,19 +112,20 @@ pub(crate) async fn load_file<M: Member>(
     let room = file.member.limits().bytes;
     let (header, image) =
         read_bitmap_at(&file.name, &file.member, MemberByte(0), room, &freshest.set_uuid, pool).await?;
-    circumstances.check(&file.name, &header)?;
-    Ok(United::new(header, image, freshest.events).into_intent(Home::File(file.into()), circumstances))
+    context.check(&file.name, &header)?;
+    Ok(United::new(header, image, freshest.events).into_intent(Home::File(file.into()), context))
 }
 
+/// The bitmaps of several members, united.
 struct United {
-    /// The first member's, with the latest `events_cleared` of any.
+    /// The first member's header, with the latest `events_cleared` of any.
     header: BitmapSuper,
     image: Vec<u8>,
     trusted: bool,
     cleared_everywhere: u64,
 }
 
-/// As new as the superblocks, and not known to have missed anything.
+/// Whether a bitmap is as new as the superblocks and is not known to lack bits.
 fn is_trusted(header: &BitmapSuper, events: u64) -> bool {
     header.events >= events && !header.state.contains(State::STALE) && !header.state.contains(State::WRITE_ERROR)
 }
@@ -145,10 +149,10 @@ impl United {
         Ok(())
     }
 
-    fn into_intent<M>(self, home: Home<M>, circumstances: &Circumstances<'_>) -> Intent<M> {
+    fn into_intent<M>(self, home: Home<M>, context: &LoadContext<'_>) -> IntentBitmap<M> {
         let Self { header, image, trusted, cleared_everywhere } = self;
-        let trusted = trusted && !circumstances.is_forced;
-        let intent = Intent::new(home, header, image, trusted, circumstances.agreed, circumstances.policy);
+        let trusted = trusted && !context.is_forced;
+        let intent = IntentBitmap::new(home, header, image, trusted, context.agreed, context.policy);
         intent.cleared_everywhere.set(cleared_everywhere);
         intent
     }
@@ -169,7 +173,7 @@ pub(crate) async fn read_bitmap<M: Member>(
     read_bitmap_at(name, member, at, room, &superblock.set_uuid, pool).await.map(Some)
 }
 
-/// The bitmap at `at` of a member or file, with `room` bytes up to what comes next.
+/// The bitmap at `at` of a member or file, with `room` bytes up to the next structure.
 ///
 /// # Errors
 /// As [`read_bitmap`], and when it is not one that this engine writes.
@@ -185,7 +189,7 @@ pub(crate) async fn read_bitmap_at<M: Member>(
     let head = read_bytes(member, pool, at, SUPER_BYTES as u64).await.map_err(unreadable)?;
     let header = BitmapSuper::decode(&head, room).map_err(|defect| Refusal::defect(name, defect))?;
     if !matches!(header.kind, bitmap::Kind::Normal) {
-        let reason = format!("{:?} bitmaps are not written by this engine", header.kind);
+        let reason = format!("mdspace does not write {:?} bitmaps", header.kind);
         return Err(Refusal::new(reason)
             .of(name)
             .field("bitmap.version")
@@ -193,8 +197,8 @@ pub(crate) async fn read_bitmap_at<M: Member>(
     }
     if header.has_unknown_state() || header.nodes > 0 {
         let (field, what) =
-            if header.nodes > 0 { ("bitmap.nodes", "a cluster's") } else { ("bitmap.state", "unknown") };
-        return Err(Refusal::new(format!("{what}: the bitmap is not written by this engine"))
+            if header.nodes > 0 { ("bitmap.nodes", "clustered") } else { ("bitmap.state", "in an unknown state") };
+        return Err(Refusal::new(format!("the bitmap is {what}, and mdspace does not write it"))
             .of(name)
             .field(field)
             .advice("serve it --read-only; a newer kernel may have made it"));

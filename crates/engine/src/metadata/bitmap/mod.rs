@@ -1,20 +1,20 @@
-//! The write-intent bitmap as this engine keeps it: a bit is on stable storage
-//! on every member before the first write to what it covers.
+//! The write-intent bitmap: a bit is on stable storage on every member before the first write to the chunk that it
+//! covers.
 //!
 //! * [`bits`]: the bitmap in memory. [`sizing`]: how large its writes are.
-//! * [`load`]: the members' bitmaps, united. [`clearing`]: bits taken back.
-//! * [`change`]: a bitmap added and removed while the array is in use. [`named`]: what a member's own names that returns.
-//! * Here: the rounds in which bits are set.
+//! * [`load`]: reads the members' bitmaps at assembly. [`clearing`]: clears bits.
+//! * [`change`]: adds and removes a bitmap while the array is in use. [`named`]: the chunks that a returning member's
+//!   own bitmap names.
+//! * This file: the rounds in which bits are set.
 //!
-//! The bits are on every member, or in one file beside them that is a
-//! [`Member`] like any other here. An array whose file fails goes on without: its
-//! superblocks move past the file's events, so that the file is never believed again.
+//! The bits are on every member, or in one file beside them, which is a [`Member`] as well. If the file fails, the
+//! array goes on without it. The superblocks' events move past the file's, so that the file is never trusted again.
 //!
-//! All writes of the bitmap are made under the metadata lock, one round after
-//! the other: so a bit that is set again is written after the round that
-//! cleared it was over. Those that wait for the lock share the next round
-//! (group commit): one write for each page and member, then a flush.
-//! Format: [`format::bitmap`].
+//! All writes of the bitmap happen under the metadata lock, one round after the other. So a bit that is set again is
+//! written only after the round that cleared it has ended. Writes that wait for the lock share the next round (group
+//! commit): one write for each page and member, then a flush.
+//!
+//! This module never writes data. Format: [`format::bitmap`].
 
 mod bits;
 pub(crate) mod change;
@@ -30,7 +30,7 @@ use crate::base::buffer::Block;
 use crate::base::join::join_all;
 use crate::device::{Device, Failures};
 use crate::metadata::Metadata;
-use crate::metadata::superblocks::ROUNDS_TO_LEAVE_BEHIND;
+use crate::metadata::superblocks::ROUNDS_TO_EJECT;
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::{Candidate, Limits, Member, MemberError, Operation};
@@ -48,24 +48,24 @@ use std::rc::Rc;
 /// The write-intent bitmap of a running array.
 #[derive(Debug, Clone, Serialize)]
 pub struct BitmapStatus {
-    /// Chunks noted as written to.
+    /// Chunks whose bits are set.
     pub set: u64,
-    /// Chunks in all.
+    /// Number of chunks.
     pub bits: u64,
-    /// Bytes that a bit stands for.
+    /// Bytes of a chunk, which one bit covers.
     pub chunk_bytes: u64,
-    /// Pages of 4 KiB that it takes.
+    /// Pages of 4 KiB that the bitmap takes.
     pub pages: u64,
-    /// Seconds that a chunk is left alone before its bit may be cleared.
+    /// Seconds without a write after which a chunk's bit may be cleared.
     pub daemon_sleep_seconds: u32,
-    /// The file that holds it; `None` when the members do.
+    /// The file that holds the bitmap; `None` if the members hold it.
     pub file: Option<String>,
 }
 
-/// md's page, in which bitmaps are written.
+/// md's page, the unit in which bitmaps are written.
 const PAGE_BYTES: usize = 4096;
 
-/// How the write-intent bitmap is kept.
+/// How the write-intent bitmap is maintained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct BitmapPolicy {
     /// How large its writes are.
@@ -74,7 +74,7 @@ pub struct BitmapPolicy {
     pub clearing: BitmapClearing,
 }
 
-/// A file for bits alone.
+/// A file that holds only a bitmap.
 struct File<M> {
     name: String,
     member: Watched<M>,
@@ -86,31 +86,32 @@ impl<M: Member> From<Candidate<M>> for File<M> {
     }
 }
 
-/// Where the bits are kept.
+/// Where the bits are stored.
 enum Home<M> {
-    /// On every member, behind its superblock.
+    /// On every member, after its superblock.
     Members,
     /// In a file of their own.
     File(File<M>),
 }
 
-pub(crate) struct Intent<M> {
+/// The write-intent bitmap of an array.
+pub(crate) struct IntentBitmap<M> {
     bits: RefCell<Bits>,
     home: Home<M>,
-    /// No longer kept up to date, because it failed or is being removed: nothing is written to it.
+    /// The bitmap failed or is being removed: nothing more is written to it.
     retired: Cell<bool>,
     policy: BitmapPolicy,
-    /// Whether what the members hold as a header vouches for the bits there.
-    vouched: Cell<bool>,
-    /// The oldest `events_cleared` that any member holds.
+    /// Whether the header on the members declares their bits valid.
+    is_valid: Cell<bool>,
+    /// The oldest `events_cleared` on any member.
     cleared_everywhere: Cell<u64>,
-    /// What writes since the last period were worth, in [`clearing`]'s units.
+    /// The worth of the writes since the last period, in the units of [`clearing`].
     written: Cell<u64>,
 }
 
-impl<M> Intent<M> {
-    /// `image` is superblock and bits, the members' bits united; `trusted` is
-    /// whether they are as new as the superblocks; `agreed`, whether they name nothing that needs a resync.
+impl<M> IntentBitmap<M> {
+    /// `image` is the superblock and bits, the members' bits united. `trusted` tells whether they are as new as the
+    /// superblocks. `agreed` tells whether none of them needs a resync.
     fn new(
         home: Home<M>,
         header: BitmapSuper,
@@ -129,39 +130,40 @@ impl<M> Intent<M> {
             home,
             retired: Cell::new(false),
             policy,
-            vouched: Cell::new(trusted),
+            is_valid: Cell::new(trusted),
             cleared_everywhere: Cell::new(cleared),
             written: Cell::new(0),
         }
     }
 
-    /// Whether each member carries it, and not a file beside them.
+    /// Whether each member carries the bitmap, rather than a file.
     pub(crate) fn is_on_members(&self) -> bool {
         matches!(self.home, Home::Members)
     }
 
-    /// Events before which bits may have been cleared: who left earlier may lack more than the bitmap names.
+    /// The events before which bits may have been cleared. A member that left earlier may lack more than the bitmap
+    /// names.
     pub(crate) fn events_cleared(&self) -> u64 {
         self.bits.borrow().header.events_cleared
     }
 
-    /// The first part of a range, about `most` bytes of it, that may be in disagreement since the array was last in use.
+    /// The first part of a range, about `most` bytes of it, that may disagree since the array was last in use.
     pub(crate) fn next_needed(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
         self.bits.borrow().next_needed(range, most)
     }
 
-    /// The first part of a range, about `most` bytes of it, whose bits are set: what a member that was away
-    /// since `events_cleared` may lack.
+    /// The first part of a range, about `most` bytes of it, whose bits are set. A member that was away since
+    /// `events_cleared` may lack it.
     pub(crate) fn next_set(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
         self.bits.borrow().next_set(range, most)
     }
 
-    /// What was found set has been brought into agreement.
-    pub(crate) fn forget_found(&self) {
-        self.bits.borrow_mut().forget_needed();
+    /// The chunks that were named at assembly have been resynced.
+    pub(crate) fn clear_needed(&self) {
+        self.bits.borrow_mut().clear_needed();
     }
 
-    /// How it is now.
+    /// The bitmap's present state.
     pub(crate) fn status(&self) -> BitmapStatus {
         let bits = self.bits.borrow();
         BitmapStatus {
@@ -178,20 +180,20 @@ impl<M> Intent<M> {
     }
 }
 
-/// A write that the bitmap knows of: its bits stay set while this lives.
-pub(crate) struct Intended<M> {
-    intent: Option<Rc<Intent<M>>>,
+/// A write that the bitmap knows of. Its bits stay set while this lives.
+pub(crate) struct WriteMark<M> {
+    intent: Option<Rc<IntentBitmap<M>>>,
     bits: Range<u64>,
     bytes: u64,
 }
 
-impl<M> Intended<M> {
+impl<M> WriteMark<M> {
     fn is_stable(&self) -> bool {
         self.intent.as_ref().is_none_or(|intent| intent.bits.borrow().are_stable(self.bits.clone()))
     }
 }
 
-impl<M> Drop for Intended<M> {
+impl<M> Drop for WriteMark<M> {
     fn drop(&mut self) {
         if let Some(intent) = &self.intent {
             intent.bits.borrow_mut().end(self.bits.clone());
@@ -217,61 +219,62 @@ impl<M: Member, C: Clock> Metadata<M, C> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flush {
     Yes,
-    /// For bits that are cleared: lost with power, they stay set, which is safe.
+    /// For cleared bits. A power failure may undo the clearing, which is safe.
     No,
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
-    /// Before data is written to `range` of the array: it is marked dirty and
-    /// the bits are set, on stable storage on every member. To be held until
-    /// every member has the data.
-    pub(crate) async fn mark_write(&self, range: &Range<u64>) -> Result<Intended<M>, ArrayError> {
-        // Noted first, so that the round which marks the array dirty takes the bits along.
-        let intended = self.note(range);
+    /// Marks the array dirty and sets the bits of `range`, before data is written there. Both are then on stable
+    /// storage on every member. The caller holds the result until every member has the data.
+    pub(crate) async fn mark_write(&self, range: &Range<u64>) -> Result<WriteMark<M>, ArrayError> {
+        // Recorded first, so that the round that marks the array dirty writes the bits as well.
+        let mark = self.note(range);
         self.mark_dirty().await?;
         if !mutant!("intent-after-data") {
-            self.record_intent(&intended).await?;
+            self.record_intent(&mark).await?;
         }
-        Ok(intended)
+        Ok(mark)
     }
 
-    fn note(&self, range: &Range<u64>) -> Intended<M> {
+    /// Sets the bits of a write in memory.
+    fn note(&self, range: &Range<u64>) -> WriteMark<M> {
         let intent = self.intent();
         let bits = intent
             .as_ref()
             .map_or(0..0, |intent| intent.bits.borrow_mut().begin(self.core.geometry().sync_range(range)));
-        Intended { intent, bits, bytes: range.end - range.start }
+        WriteMark { intent, bits, bytes: range.end - range.start }
     }
 
-    /// Notes a long write to a range of what the bitmap covers, as [`Metadata::mark_write`] does first.
-    pub(crate) fn note_covered(&self, covered: Range<u64>) -> Intended<M> {
+    /// Sets the bits of a long write in memory, for a range of what the bitmap covers. The first step of
+    /// [`Metadata::mark_write`].
+    pub(crate) fn note_covered(&self, covered: Range<u64>) -> WriteMark<M> {
         let intent = self.intent();
         let bits = intent.as_ref().map_or(0..0, |intent| intent.bits.borrow_mut().begin(covered));
-        Intended { intent, bits, bytes: 0 }
+        WriteMark { intent, bits, bytes: 0 }
     }
 
     /// Returns when the bits are on stable storage on every member.
-    async fn record_intent(&self, intended: &Intended<M>) -> Result<(), ArrayError> {
-        if intended.is_stable() { Ok(()) } else { Box::pin(self.record_intent_now(intended)).await }
+    async fn record_intent(&self, mark: &WriteMark<M>) -> Result<(), ArrayError> {
+        if mark.is_stable() { Ok(()) } else { Box::pin(self.record_intent_now(mark)).await }
     }
 
-    async fn record_intent_now(&self, intended: &Intended<M>) -> Result<(), ArrayError> {
+    async fn record_intent_now(&self, mark: &WriteMark<M>) -> Result<(), ArrayError> {
         let _lock = self.lock.exclusive(0..1).await;
-        // The round before this one may have taken the bits along; one that fails leaves fewer members.
-        while let Some(intent) = intended.intent.as_deref().filter(|_| !intended.is_stable()) {
+        // An earlier round may have written the bits already. A round that fails leaves fewer members for the next.
+        while let Some(intent) = mark.intent.as_deref().filter(|_| !mark.is_stable()) {
             if intent.retired.get() {
                 break;
             }
-            self.core.check_unbroken()?;
+            self.core.check_not_failed()?;
             let round = intent.bits.borrow_mut().take_round(None);
-            let failures = Self::without_room(self.write_round_of_bits(intent, round).await)?;
-            self.leave_behind(failures).await?;
+            let failures = Self::refuse_without_room(self.write_round_of_bits(intent, round).await)?;
+            self.eject(failures).await?;
         }
         Ok(())
     }
 
     /// Writes pages and makes their bits stable. The caller holds the metadata lock.
-    async fn write_round_of_bits(&self, intent: &Intent<M>, round: Round) -> Failures<M> {
+    async fn write_round_of_bits(&self, intent: &IntentBitmap<M>, round: Round) -> Failures<M> {
         let failures = self.write_pages(intent, &round, Flush::Yes).await;
         let mut bits = intent.bits.borrow_mut();
         if failures.is_empty() {
@@ -282,12 +285,12 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         failures
     }
 
-    /// Puts the bitmap's superblock on every member with the events of the
-    /// superblocks that follow it, and the bits that wait. The caller holds the metadata lock.
+    /// Writes the bitmap's superblock to every member, with the events of the superblocks that follow, and the bits
+    /// that wait. The caller holds the metadata lock.
     pub(crate) async fn write_bitmap_header(&self, events: u64) -> Failures<M> {
         let Some(intent) = self.intent().filter(|intent| !intent.retired.get()) else { return Vec::new() };
-        if !intent.vouched.get() {
-            // The bits first: a header that calls them current must not be there before them.
+        if !intent.is_valid.get() {
+            // The bits first: a header that declares them valid must not be there before them.
             let round = intent.bits.borrow_mut().take_round(None);
             let failures = self.write_round_of_bits(&intent, round).await;
             if !failures.is_empty() {
@@ -296,29 +299,28 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
         let round = {
             let mut bits = intent.bits.borrow_mut();
-            // Members of the present events have all that was ever cleared, so
-            // they can be re-added by the bitmap; none older than these can.
+            // Members with the present events have every bit that was ever cleared, so they can be re-added by the
+            // bitmap. Older ones cannot.
             let cleared = self.core.health.whole.get().then(|| self.record.borrow().events);
             bits.set_events(events, cleared);
             bits.take_round(Some(0))
         };
         let failures = self.write_round_of_bits(&intent, round).await;
         if failures.is_empty() {
-            intent.vouched.set(true);
+            intent.is_valid.set(true);
             intent.cleared_everywhere.set(intent.bits.borrow().header.events_cleared);
         }
         failures
     }
 
-    /// Has the array's observer told of the file that holds the bits, where one does.
-    pub(crate) fn watch_file(&self, intent: &Intent<M>) {
+    /// Registers the bitmap file, if there is one, with the array's observer.
+    pub(crate) fn watch_file(&self, intent: &IntentBitmap<M>) {
         if let Home::File(File { name, member }) = &intent.home {
             self.core.watch(name, member);
         }
     }
 
-    /// Puts the whole bitmap on a device that has none of it, or an old one.
-    /// The caller holds the metadata lock.
+    /// Writes the whole bitmap to a device that has none or an old one. The caller holds the metadata lock.
     pub(crate) async fn write_whole_bitmap(&self, device: &Device<M>) -> Result<(), MemberError> {
         let Some(intent) = self.intent() else { return Ok(()) };
         let writes = {
@@ -328,7 +330,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         write_to(device, writes, Flush::Yes).await
     }
 
-    fn cut<'a>(&'a self, intent: &'a Intent<M>, round: &'a Round) -> Cut<'a> {
+    fn cut<'a>(&'a self, intent: &'a IntentBitmap<M>, round: &'a Round) -> Cut<'a> {
         Cut {
             bits: intent.bits.borrow(),
             round,
@@ -338,17 +340,17 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         }
     }
 
-    /// The array goes on without a bitmap. What failed may have been written in part, with
-    /// the events of the next round: so two rounds are owed.
-    fn retire(&self, intent: &Intent<M>) {
+    /// Goes on without a bitmap. The file that failed may already hold the events of the next round, so two rounds
+    /// are owed.
+    fn retire(&self, intent: &IntentBitmap<M>) {
         intent.retired.set(true);
         self.intent.take();
         let mut record = self.record.borrow_mut();
-        record.owed = record.owed.max(ROUNDS_TO_LEAVE_BEHIND);
+        record.rounds_pending = record.rounds_pending.max(ROUNDS_TO_EJECT);
     }
 
     /// One write for each page and member, all at once.
-    async fn write_pages(&self, intent: &Intent<M>, round: &Round, flush: Flush) -> Failures<M> {
+    async fn write_pages(&self, intent: &IntentBitmap<M>, round: &Round, flush: Flush) -> Failures<M> {
         if round.is_empty() {
             return Vec::new();
         }
@@ -373,7 +375,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     }
 }
 
-/// As [`write_all`], within the time that members have.
+/// As [`write_all`], within the members' timeout.
 async fn write_to<M: Member>(
     device: &Device<M>,
     writes: Vec<(MemberByte, Block)>,
@@ -393,7 +395,7 @@ async fn write_all<M: Member>(
     if flush == Flush::Yes && !mutant!("bit-flush-lost") { member.flush(Why::Intent).await } else { Ok(()) }
 }
 
-/// Cuts a round into writes; members with the same needs share their blocks.
+/// Cuts a round into writes. Members with the same limits share blocks.
 struct Cut<'a> {
     bits: Ref<'a, Bits>,
     round: &'a Round,
@@ -431,7 +433,7 @@ impl Cut<'_> {
 
 impl<M: Member, C: Clock> Metadata<M, C> {
     /// The write-intent bitmap, when the array has one.
-    pub(crate) fn intent(&self) -> Option<Rc<Intent<M>>> {
+    pub(crate) fn intent(&self) -> Option<Rc<IntentBitmap<M>>> {
         self.intent.borrow().clone()
     }
 }

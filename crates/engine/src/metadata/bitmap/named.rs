@@ -1,9 +1,9 @@
-//! What the bitmap of a member that returns names by itself: chunks that were being written to on that member, whatever
-//! the array's bitmap has forgotten since, or never knew.
+//! The chunks that a returning member's own bitmap names: they were being written to on that member. The array's
+//! bitmap may have cleared those bits since, or never had them.
 //!
-//! A member returns to lack what the array's bitmap names; what is on it alone, that bitmap cannot name. So both are united
-//! before the member takes its slot. Bits that cannot be had, or are older than their member's superblock, say nothing:
-//! then everything is named, and the recovery is a whole one. Nothing is written here.
+//! A returning member lacks what the array's bitmap names. What only that member has, the array's bitmap cannot name.
+//! So both are united before the member takes its slot. If the member's bits cannot be read, or are older than its
+//! superblock, everything counts as named, and the recovery is a full one. Nothing is written here.
 
 use crate::metadata::Metadata;
 use crate::metadata::bitmap::load::read_bitmap;
@@ -17,7 +17,7 @@ use std::ops::Range;
 pub(crate) struct Named(Vec<Range<u64>>);
 
 impl Named {
-    /// All that the bitmap on `member` names; nothing where its superblock has none.
+    /// All that the bitmap on `member` names; nothing if its superblock has no bitmap.
     pub(crate) async fn by<M: Member>(
         name: &str,
         member: &M,
@@ -45,7 +45,8 @@ fn is_current(header: &BitmapSuper, superblock: &Superblock) -> bool {
 }
 
 impl<M: Member, C: Clock> Metadata<M, C> {
-    /// Sets the bits of what is named. The next round of superblocks takes them along; the caller holds the metadata lock.
+    /// Sets the bits of the named ranges. The next round of superblocks writes them. The caller holds the metadata
+    /// lock.
     pub(crate) fn note_named(&self, named: &Named) {
         for range in &named.0 {
             drop((!mutant!("own-bits-ignored")).then(|| self.note_covered(range.clone())));

@@ -1,11 +1,10 @@
-//! How large a write of the bitmap is made.
+//! How large a write of the bitmap is. Pure arithmetic.
 //!
-//! A drive that writes 4 KiB at once reads, changes and writes back for
-//! anything smaller: half a millisecond instead of a fiftieth, measured on a
-//! bitmap whose last page was written as the seven sectors that it had. So a
-//! write is widened to what the member prefers, where that touches nothing but
-//! the bitmap's own room. Pure arithmetic.
-//! Source of the rule: `drivers/md/md-bitmap.c` (2023), which widens the last page alone.
+//! A drive that writes 4 KiB at once has to read, modify and write back anything smaller. That takes half a
+//! millisecond instead of a fiftieth, measured on a bitmap whose last page was written as its seven sectors. So a
+//! write is widened to what the member prefers, as long as that touches only the bitmap's own room.
+//!
+//! Source of the rule: `drivers/md/md-bitmap.c` (2023), which widens only the last page.
 
 use crate::metadata::bitmap::PAGE_BYTES;
 use crate::seam::member::Limits;
@@ -14,26 +13,26 @@ use std::ops::Range;
 /// How large writes of the write-intent bitmap are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum BitmapWrites {
-    /// In the units that each member prefers: its optimal transfer, else its
-    /// physical block, else pages of 4 KiB, the first that fits the bitmap's room.
+    /// In the unit that the member prefers and that fits the bitmap's room: its optimal transfer, else its physical
+    /// block, else a page of 4 KiB.
     #[default]
     Preferred,
-    /// In pages of 4 KiB, the last of them only as many logical blocks as it
-    /// needs: the least bytes, as md did it before 2023.
+    /// In pages of 4 KiB, the last one cut to the logical blocks that it needs. This writes the fewest bytes, as md
+    /// did before 2023.
     Exact,
 }
 
 /// Where a bitmap may be written on one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Room {
-    /// Byte of the member at which it begins.
+    /// Byte of the member at which the bitmap begins.
     pub(super) at: u64,
-    /// Bytes up to what comes next.
+    /// Bytes up to the next structure.
     pub(super) bytes: u64,
 }
 
-/// The writes that put `pages`, in ascending order, on a member: ranges in bytes from the
-/// bitmap's start, apart from each other. `used` is how many bytes of it mean something.
+/// The writes that put `pages`, in ascending order, on a member: separate ranges in bytes from the bitmap's start.
+/// `used` is the length of the bitmap's contents in bytes.
 pub(super) fn spans(
     pages: impl Iterator<Item = usize>,
     used: u64,
@@ -62,7 +61,7 @@ pub(super) fn spans(
     spans
 }
 
-/// `span` in whole units of the member, if those are the bitmap's own.
+/// Widens `span` to whole units of the member, if these belong to the bitmap.
 fn widened(span: &Range<u64>, unit: u64, room: Room) -> Option<Range<u64>> {
     let start = (room.at + span.start) / unit * unit;
     let end = (room.at + span.end).next_multiple_of(unit);
@@ -101,12 +100,12 @@ mod tests {
             (4096, 4096, 0, 8 * K, 64 * K, Exact, &[1][..], (4 * K, 8 * K)),
             // The bad-block log begins within the last page.
             (512, 4096, 4096, 8 * K, 7680, Preferred, &[1][..], (4 * K, 7680)),
-            // Aligned as the member counts, not as the bitmap does.
+            // Aligned to the member, not to the bitmap's start.
             (512, 4096, 16 * K as u32, 16 * K, 64 * K, Preferred, &[1][..], (0, 16 * K)),
             (512, 4096, 16 * K as u32, 8 * K, 64 * K, Preferred, &[0][..], (0, 4 * K)),
             (512, 8192, 0, 8 * K, 64 * K, Preferred, &[0][..], (0, 8 * K)),
             (512, 8192, 0, 4 * K, 64 * K, Preferred, &[0][..], (0, 4 * K)),
-            // Neighbours are one write.
+            // Neighbouring pages are one write.
             (512, 4096, 0, 8 * K, 64 * K, Preferred, &[0, 1][..], (0, 8 * K)),
             (512, 4096, 8192, 8 * K, 64 * K, Preferred, &[0, 1][..], (0, 8 * K)),
             // A bitmap 1 KiB behind a superblock of metadata 1.0, with 3 KiB of room.

@@ -1,9 +1,8 @@
-//! Writes that wait for each other, and the work that carries them out.
+//! Writes that wait for each other, and the task that carries them out.
 //!
-//! The work belongs to all its callers: whichever of them is the driver polls
-//! it, and when that one is dropped another goes on. Only when all are gone
-//! is the work dropped as well. An entry that nobody joins needs none: its only
-//! caller writes it.
+//! The task belongs to all its callers. One of them, the driver, polls it; when the driver is dropped, another caller
+//! goes on. Only when all callers are gone is the task dropped as well. A stripe write with a single caller needs no
+//! task: that caller writes it.
 
 use crate::base::range_lock::Asked;
 use crate::base::write_set::Patchwork;
@@ -17,64 +16,66 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-pub(super) type Outcome = Result<(), ArrayError>;
+/// The result of a write.
+pub(super) type WriteResult = Result<(), ArrayError>;
 
-/// Names a request among all of an array.
+/// Names a request among all requests of an array.
 pub(super) type RequestId = u64;
 
-/// How far an entry has come.
+/// How far a stripe write has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Others may join.
-    Gathering,
-    /// Nobody joins any more.
+    /// Other writes may join.
+    Open,
+    /// No more writes may join.
     Closed,
-    /// Its stripes are being written, by itself or by the one before it.
+    /// Its stripes are being written, by itself or by the stripe write that carries it.
     Started,
     /// All members have its data, or it failed.
     Done,
 }
 
+/// A request that waits for a stripe write.
 struct Caller {
     request: RequestId,
-    /// `None` of one that only waits for others.
+    /// `None` for a caller that only waits for other writes.
     arrival: Option<Arrival>,
     waker: Option<Waker>,
 }
 
-/// Writes to one stripe, or a run of full stripes.
-pub(super) struct Entry {
+/// Writes to one stripe, or to a run of full stripes.
+pub(super) struct StripeWrite {
     pub(super) stripes: Range<u64>,
     pub(super) phase: Cell<Phase>,
     pub(super) patches: RefCell<Patchwork>,
     /// The stream that fills it.
     pub(super) stream: Cell<Option<StreamKey>>,
-    /// Whether the array waits for it, because callers were answered already.
-    pub(super) kept: Cell<bool>,
-    /// Asked for when the entry was made; so whatever is asked later waits for it.
+    /// Whether the array itself waits for it, because its writes were answered already.
+    pub(super) dirty: Cell<bool>,
+    /// Requested when the stripe write was made, so that later requests for the lock wait for it.
     pub(super) lock: RefCell<Option<Asked>>,
-    /// Wakes the work, which waits for the entry to be closed.
+    /// Wakes the task, which waits until the stripe write is closed.
     closing: RefCell<Option<Waker>>,
-    work: RefCell<Option<Pin<Box<dyn Future<Output = Outcome>>>>>,
+    task: RefCell<Option<Pin<Box<dyn Future<Output = WriteResult>>>>>,
     callers: RefCell<SmallVec<[Caller; 1]>>,
-    /// Who polls the work.
+    /// The request that polls the task.
     driver: Cell<Option<RequestId>>,
-    outcome: RefCell<Option<Outcome>>,
-    /// The entry that writes this one's data along with its own.
-    carrier: RefCell<Option<Rc<Entry>>>,
+    outcome: RefCell<Option<WriteResult>>,
+    /// The stripe write that writes this one's data together with its own.
+    carrier: RefCell<Option<Rc<StripeWrite>>>,
 }
 
-impl Entry {
+impl StripeWrite {
     pub(super) fn new(stripes: Range<u64>, lock: Asked) -> Self {
         Self {
             stripes,
-            phase: Cell::new(Phase::Gathering),
+            phase: Cell::new(Phase::Open),
             patches: RefCell::default(),
             stream: Cell::new(None),
-            kept: Cell::new(false),
+            dirty: Cell::new(false),
             lock: RefCell::new(Some(lock)),
             closing: RefCell::default(),
-            work: RefCell::default(),
+            task: RefCell::default(),
             callers: RefCell::default(),
             driver: Cell::new(None),
             outcome: RefCell::default(),
@@ -82,17 +83,17 @@ impl Entry {
         }
     }
 
-    /// Gives it the work; dropped undone when every caller is.
-    pub(super) fn set_work(&self, work: impl Future<Output = Outcome> + 'static) {
-        *self.work.borrow_mut() = Some(Box::pin(work));
+    /// Gives the stripe write its task, which is dropped when all callers are.
+    pub(super) fn set_task(&self, task: impl Future<Output = WriteResult> + 'static) {
+        *self.task.borrow_mut() = Some(Box::pin(task));
     }
 
-    /// Whether it was given its work. Not to be asked while that is polled.
-    pub(super) fn has_work(&self) -> bool {
-        self.work.borrow().is_some()
+    /// Whether the stripe write has a task. Must not be called while the task is polled.
+    pub(super) fn has_task(&self) -> bool {
+        self.task.borrow().is_some()
     }
 
-    /// One more waits for it, with the write that arrived so, if any.
+    /// Adds a caller, with its write's arrival if it has one.
     pub(super) fn add_caller(&self, request: RequestId, arrival: Option<Arrival>) {
         if let Some(carrier) = &*self.carrier.borrow() {
             return carrier.add_caller(request, arrival);
@@ -100,7 +101,7 @@ impl Entry {
         self.callers.borrow_mut().push(Caller { request, arrival, waker: None });
     }
 
-    /// Adds the requests that wait here and arrived as `is_meant` says.
+    /// Adds to `to` the requests that wait here and whose arrival satisfies `is_meant`.
     pub(super) fn list_requests(&self, is_meant: impl Fn(Arrival) -> bool, to: &mut Vec<RequestId>) {
         let callers = self.callers.borrow();
         let meant = callers.iter().filter(|caller| caller.arrival.is_some_and(&is_meant));
@@ -116,15 +117,19 @@ impl Entry {
         self.carrier.borrow().as_ref().map_or(self.phase.get(), |carrier| carrier.phase.get()) == Phase::Done
     }
 
-    /// Whether its data could not be written; known of kept ones. What members have no room for is owed, and can be read.
+    /// Whether its data could not be written. Known only for stripe writes that were answered. Data that members had no
+    /// room for is owed, and can be read.
     pub(super) fn has_failed(&self) -> bool {
-        let failed = |entry: &Entry| matches!(&*entry.outcome.borrow(), Some(Err(error)) if error.kind != ArrayErrorKind::NoSpace);
+        let failed = |write: &StripeWrite| {
+            let outcome = write.outcome.borrow();
+            matches!(&*outcome, Some(Err(error)) if error.kind != ArrayErrorKind::NoSpace)
+        };
         self.carrier.borrow().as_ref().map_or_else(|| failed(self), |carrier| failed(carrier))
     }
 
-    /// Lets nobody join any more.
+    /// Lets no more writes join.
     pub(super) fn close(&self) {
-        if self.phase.get() == Phase::Gathering {
+        if self.phase.get() == Phase::Open {
             self.phase.set(Phase::Closed);
             if let Some(waker) = self.closing.take() {
                 waker.wake();
@@ -132,19 +137,19 @@ impl Entry {
         }
     }
 
-    /// Waits until its stripes are locked for it.
+    /// Waits until the stripe write's stripes are locked for it.
     pub(super) async fn locked(&self) {
         poll_fn(|context| match &*self.lock.borrow() {
             Some(lock) => lock.poll_granted(context),
-            None => unreachable!("a lock is there until the work is started"),
+            None => unreachable!("a stripe write has its lock until it is started"),
         })
         .await;
     }
 
-    /// Waits until it is closed.
+    /// Waits until the stripe write is closed.
     pub(super) async fn closed(&self) {
         poll_fn(|context| {
-            if self.phase.get() != Phase::Gathering {
+            if self.phase.get() != Phase::Open {
                 return Poll::Ready(());
             }
             self.closing.replace(Some(context.waker().clone()));
@@ -154,15 +159,15 @@ impl Entry {
     }
 
     /// Takes over the callers of `other`, whose data this one writes.
-    pub(super) fn carry(self: &Rc<Self>, other: &Entry) {
+    pub(super) fn carry(self: &Rc<Self>, other: &StripeWrite) {
         other.phase.set(Phase::Started);
-        other.work.take();
+        other.task.take();
         self.callers.borrow_mut().extend(other.callers.take());
         other.carrier.replace(Some(self.clone()));
     }
 
-    /// Goes on with the work, or waits for whoever does.
-    pub(super) fn poll(self: &Rc<Self>, request: RequestId, context: &mut Context<'_>) -> Poll<Outcome> {
+    /// Drives the task, or waits for the caller that does.
+    pub(super) fn poll(self: &Rc<Self>, request: RequestId, context: &mut Context<'_>) -> Poll<WriteResult> {
         if let Some(carrier) = &*self.carrier.borrow() {
             return carrier.poll(request, context);
         }
@@ -172,36 +177,36 @@ impl Entry {
         if self.driver.get().is_some_and(|driver| driver != request) {
             let mut callers = self.callers.borrow_mut();
             let caller = callers.iter_mut().find(|caller| caller.request == request);
-            caller.expect("it waits here").waker = Some(context.waker().clone());
+            caller.expect("a caller that polls was added").waker = Some(context.waker().clone());
             return Poll::Pending;
         }
         self.driver.set(Some(request));
-        let mut work = self.work.take().expect("work that is not done is there");
-        match work.as_mut().poll(context) {
+        let mut task = self.task.take().expect("a stripe write without outcome has its task");
+        match task.as_mut().poll(context) {
             Poll::Ready(outcome) => {
                 self.phase.set(Phase::Done);
-                drop(work); // with its locks, before anybody hears of it
+                drop(task); // with its locks, before any caller learns the outcome
                 self.finish(request, &outcome);
                 Poll::Ready(outcome)
             }
             Poll::Pending => {
-                self.work.replace(Some(work));
+                self.task.replace(Some(task));
                 Poll::Pending
             }
         }
     }
 
-    fn finish(&self, driver: RequestId, outcome: &Outcome) {
+    fn finish(&self, driver: RequestId, outcome: &WriteResult) {
         let callers = self.callers.take();
-        if callers.len() > 1 || self.kept.get() {
+        if callers.len() > 1 || self.dirty.get() {
             self.outcome.replace(Some(outcome.clone()));
         }
         let others = callers.into_iter().filter(|caller| caller.request != driver);
         others.filter_map(|caller| caller.waker).for_each(Waker::wake);
     }
 
-    /// A caller is gone. Another drives the work then; true when there is none
-    /// left, and the work was dropped.
+    /// Removes a caller; another caller drives the task from now on. Returns true if there is none left, and the task
+    /// was dropped.
     pub(super) fn leave(&self, request: RequestId) -> bool {
         if let Some(carrier) = &*self.carrier.borrow() {
             return carrier.leave(request);
@@ -213,12 +218,12 @@ impl Entry {
         callers.retain(|caller| caller.request != request);
         if callers.is_empty() {
             drop(callers);
-            self.work.take();
+            self.task.take();
             return true;
         }
         if self.driver.get().is_none_or(|driver| driver == request) {
             self.driver.set(None);
-            // One that was never polled becomes the driver by itself.
+            // A caller that was never polled becomes the driver by itself.
             callers.iter_mut().filter_map(|caller| caller.waker.take()).take(1).for_each(Waker::wake);
         }
         false
