@@ -8,7 +8,7 @@
 
 use crate::base::buffer::{Block, Buffer};
 use crate::base::join::at_once;
-use crate::base::write_set::Patch;
+use crate::base::write_set::WriteExtent;
 use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::data::parity::weight;
@@ -47,9 +47,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         &self,
         parity: &Parity,
         number: u64,
-        patches: &'a [Patch],
+        patches: &'a [WriteExtent],
     ) -> Option<Modification<'a>> {
-        let [Patch { at, block }] = patches else { return None };
+        let [WriteExtent { at, block }] = patches else { return None };
         let first = number * parity.stripe_bytes();
         let is_good = self.core.health.whole.get() && self.core.is_agreed(first + parity.stripe_bytes());
         if !is_good || self.stripe_size_bytes().is_some() {

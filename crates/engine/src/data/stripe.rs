@@ -8,7 +8,7 @@
 use crate::base::buffer::{Block, Buffer};
 use crate::base::join::{at_once, join_all};
 use crate::base::notify::Seen;
-use crate::base::write_set::Patch;
+use crate::base::write_set::WriteExtent;
 use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::data::cached_stripes::{hull, in_units_where_lost};
@@ -248,9 +248,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         parity: &Parity,
         number: u64,
         unit: u32,
-        patches: &[Patch],
+        patches: &[WriteExtent],
     ) -> Result<(), ArrayError> {
-        let mut rows: BTreeMap<u64, Vec<Patch>> = BTreeMap::new();
+        let mut rows: BTreeMap<u64, Vec<WriteExtent>> = BTreeMap::new();
         for patch in patches {
             let mut rest = patch.clone();
             let unit = u64::from(unit);
@@ -336,7 +336,12 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Writes a part of one stripe, in whole blocks; the caller keeps others off the stripe.
-    pub(crate) async fn write_part(&self, parity: &Parity, number: u64, patches: &[Patch]) -> Result<(), ArrayError> {
+    pub(crate) async fn write_part(
+        &self,
+        parity: &Parity,
+        number: u64,
+        patches: &[WriteExtent],
+    ) -> Result<(), ArrayError> {
         let mut unread = None;
         let places = self.core.roster.slot_changed.seen();
         if let Some(change) = self.modification(parity, number, patches) {
@@ -355,7 +360,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         &self,
         parity: &Parity,
         number: u64,
-        patches: &[Patch],
+        patches: &[WriteExtent],
         mut places: Seen,
         unread: Option<Failed>,
     ) -> Result<(), ArrayError> {
@@ -483,7 +488,7 @@ fn kept_pieces(known: &Known<'_>, plan: &Plan) -> Contents {
 }
 
 /// What patches of one stripe ask for, and their data, a block for each span.
-fn pieces(parity: &Parity, number: u64, patches: &[Patch]) -> (Share, Contents) {
+fn pieces(parity: &Parity, number: u64, patches: &[WriteExtent]) -> (Share, Contents) {
     let mut share = Share { stripe: parity.stripe(number), spans: SmallVec::new(), bytes: 0 };
     let mut new = Contents::new();
     let first = number * parity.stripe_bytes();

@@ -6,7 +6,7 @@
 //! caller writes it.
 
 use crate::base::range_lock::Asked;
-use crate::base::write_set::Patchwork;
+use crate::base::write_set::WriteSet;
 use crate::data::coalesce::streams::{Arrival, StreamKey};
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use smallvec::SmallVec;
@@ -46,7 +46,7 @@ struct Caller {
 pub(super) struct Entry {
     pub(super) stripes: Range<u64>,
     pub(super) phase: Cell<Phase>,
-    pub(super) patches: RefCell<Patchwork>,
+    pub(super) patches: RefCell<WriteSet>,
     /// The stream that fills it.
     pub(super) stream: Cell<Option<StreamKey>>,
     /// Whether the array waits for it, because callers were answered already.

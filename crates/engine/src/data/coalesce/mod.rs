@@ -32,7 +32,7 @@ mod writeback;
 
 use crate::base::buffer::Block;
 use crate::base::range_lock::Asked;
-use crate::base::write_set::{Patch, Patchwork};
+use crate::base::write_set::{WriteExtent, WriteSet};
 use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::data::request::Durability;
@@ -142,7 +142,7 @@ impl Gathering {
     }
 
     /// Puts `patch` into an entry that is open; closes it when it is complete.
-    fn add(&self, entry: &Entry, patch: Patch) {
+    fn add(&self, entry: &Entry, patch: WriteExtent) {
         let bytes = {
             let mut patches = entry.patches.borrow_mut();
             let before = patches.bytes();
@@ -275,7 +275,7 @@ struct Batch {
     stripes: Range<u64>,
     /// All bytes of all its stripes are given.
     is_full: bool,
-    patches: Patchwork,
+    patches: WriteSet,
     locks: SmallVec<[Asked; 1]>,
 }
 
@@ -375,7 +375,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let stream = arrival.stream();
         let is_answered = gathering.kept.is_on() && durability == Durability::Ordinary;
         let mut answer = Answer::new(gathering, Some(arrival), bytes);
-        let mut rest = Patch { at, block: from };
+        let mut rest = WriteExtent { at, block: from };
         let mut found = Some(gathered);
         while let Some(part) = rest.take_front(front_bytes(&rest, stripe_bytes)) {
             let stripes = part.at / stripe_bytes..part.end().div_ceil(stripe_bytes);
@@ -433,7 +433,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 }
 
 /// How much of it goes into one entry: up to its first stripe's end, or all its whole stripes.
-fn front_bytes(rest: &Patch, stripe_bytes: u64) -> u64 {
+fn front_bytes(rest: &WriteExtent, stripe_bytes: u64) -> u64 {
     let bytes = rest.block.len() as u64;
     if rest.at.is_multiple_of(stripe_bytes) && bytes >= stripe_bytes {
         return bytes / stripe_bytes * stripe_bytes;
@@ -513,7 +513,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// The marks that come before and after, and what is written between them.
-    async fn write_marked(&self, parity: &Parity, stripes: Range<u64>, is_full: bool, patches: &Patchwork) -> Outcome {
+    async fn write_marked(&self, parity: &Parity, stripes: Range<u64>, is_full: bool, patches: &WriteSet) -> Outcome {
         self.core.check_unbroken()?;
         // What was answered is not owed by any member before it is written to one.
         let is_answered = self.gathering.kept.is_on();
@@ -524,8 +524,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         let _intended = self.authority.mark_write(&patches.range()).await.map_err(lost)?;
         match is_full {
             // Boxed: it moves a lot, and small writes' futures would have to hold it.
-            true => Box::pin(self.write_full_stripes(parity, stripes, patches.patches())).await?,
-            false => self.write_part(parity, stripes.start, patches.patches()).await?,
+            true => Box::pin(self.write_full_stripes(parity, stripes, patches.extents())).await?,
+            false => self.write_part(parity, stripes.start, patches.extents()).await?,
         }
         self.authority.settle().await
     }

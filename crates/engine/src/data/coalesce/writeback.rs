@@ -15,7 +15,7 @@
 
 use crate::base::buffer::Buffer;
 use crate::base::range_set::Ranges;
-use crate::base::write_set::Patch;
+use crate::base::write_set::WriteExtent;
 use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::data::coalesce::entry::{Entry, RequestId};
@@ -97,7 +97,7 @@ impl Gathering {
     fn has_lost(&self, at: u64, bytes: u64) -> bool {
         let is_here = |start: u64, end: u64| start < at + bytes && at < end;
         let has_failed = |entry: &Entry| {
-            entry.has_failed() && entry.patches.borrow().patches().iter().any(|patch| is_here(patch.at, patch.end()))
+            entry.has_failed() && entry.patches.borrow().extents().iter().any(|patch| is_here(patch.at, patch.end()))
         };
         self.kept.lost.borrow().touches(&(at..at + bytes))
             || self.kept.entries.borrow().iter().any(|(entry, _)| has_failed(entry))
@@ -107,13 +107,13 @@ impl Gathering {
     /// blocks, as a write that joins one later is not to be seen in a part of a block.
     fn keepers_of(&self, at: u64, bytes: u64, block_bytes: u64) -> Vec<(Rc<Entry>, Vec<Range<u64>>)> {
         let entries = self.kept.entries.borrow();
-        let in_blocks = |patch: Patch| {
+        let in_blocks = |patch: WriteExtent| {
             let (start, end) = (patch.at / block_bytes * block_bytes, patch.end().next_multiple_of(block_bytes));
             start.max(at)..end.min(at + bytes)
         };
         let keeper = |(entry, _): &(Rc<Entry>, RequestId)| {
             let patches = entry.patches.borrow();
-            let kept = patches.patches().iter().filter_map(|patch| patch.within(at..at + bytes));
+            let kept = patches.extents().iter().filter_map(|patch| patch.within(at..at + bytes));
             let ranges: Vec<_> = kept.map(in_blocks).collect();
             (!ranges.is_empty()).then(|| (entry.clone(), ranges))
         };
@@ -121,12 +121,12 @@ impl Gathering {
     }
 
     /// What is kept of a range, the later behind the earlier.
-    fn kept_of(&self, at: u64, bytes: u64) -> Vec<Patch> {
+    fn kept_of(&self, at: u64, bytes: u64) -> Vec<WriteExtent> {
         let range = at..at + bytes;
         let entries = self.kept.entries.borrow();
         let mut patches = Vec::new();
         for (entry, _) in entries.iter().filter(|(entry, _)| !entry.is_done()) {
-            patches.extend(entry.patches.borrow().patches().iter().filter_map(|patch| patch.within(range.clone())));
+            patches.extend(entry.patches.borrow().extents().iter().filter_map(|patch| patch.within(range.clone())));
         }
         patches
     }
@@ -215,7 +215,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         match outcome {
             Err(error) if error.kind == ArrayErrorKind::NoSpace => self.gathering.kept.is_owed.set(true),
             Err(error) => self.lose(&entry, &error.reason),
-            Ok(()) => entry.patches.borrow().patches().iter().for_each(|patch| {
+            Ok(()) => entry.patches.borrow().extents().iter().for_each(|patch| {
                 self.gathering.written_over(&(patch.at..patch.end()));
             }),
         }
@@ -236,7 +236,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// Data that was answered is not on the members.
     fn lose(&self, entry: &Entry, reason: &str) {
-        for patch in entry.patches.borrow().patches() {
+        for patch in entry.patches.borrow().extents() {
             let range = patch.at..patch.end();
             tracing::error!("bytes {} to {} were answered and could not be written: {reason}", range.start, range.end);
             self.gathering.kept.lost.borrow_mut().add(range);
