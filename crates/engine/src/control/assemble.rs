@@ -21,7 +21,7 @@ use crate::data::cache::PAGE_BYTES;
 use crate::data::stripe_size::StripeSize;
 use crate::data::{DataOptions, DataPlane};
 use crate::device::checksums::Verify;
-use crate::device::timeout::Surroundings;
+use crate::device::timeout::DeviceContext;
 use crate::device::{Device, DeviceState};
 use crate::metadata::Metadata;
 use crate::metadata::bitmap::load::{Circumstances, load, load_file};
@@ -146,14 +146,14 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         catch_up(&mut offered);
         let mut election = elect(&offered)?;
-        let surroundings = Surroundings::new(pool.clone());
+        let context = DeviceContext::new(pool.clone());
         let freshest = offered[election.freshest].found.superblock.clone();
         let journal = offered.iter().find(|offered| offered.found.superblock.own_role() == DeviceRole::Journal);
         let journal = journal.map(|journal| &*journal.name);
         let freshest_name = offered[election.freshest].name.clone();
         check_supported(&freshest_name, &freshest, journal, &options)?;
         let rescue = rescue(&offered, &mut election, &freshest, options.force);
-        let (slots, spares, left_out) = seat(offered, &election, &freshest, &options, &pool, &surroundings).await?;
+        let (slots, spares, left_out) = seat(offered, &election, &freshest, &options, &pool, &context).await?;
         let geometry = geometry(&freshest, &slots, &left_out, &rescue, &options)?;
         check_fit(&geometry, &slots)?;
         options.stripe_size.check(&geometry)?;
@@ -258,7 +258,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             locks: Default::default(),
             gate: Default::default(),
             writers: Default::default(),
-            surroundings,
+            context,
             listener: Default::default(),
         });
         let metadata = Rc::new(Metadata::new(core.clone(), record, intent));
@@ -555,7 +555,7 @@ async fn seat<M: Member>(
     freshest: &Superblock,
     options: &AssembleOptions,
     pool: &Pool,
-    surroundings: &Rc<Surroundings>,
+    context: &Rc<DeviceContext>,
 ) -> Result<Seated<M>, Refusal> {
     let mut slots: Vec<Option<Rc<Device<M>>>> = (0..freshest.raid_disks).map(|_| None).collect();
     let (mut spares, mut left_out, mut successors) = (Vec::new(), Vec::new(), Vec::new());
@@ -603,7 +603,7 @@ async fn seat<M: Member>(
                     } else {
                         state
                     };
-                    let device = Device::new(name, member, superblock, place, state, bad, surroundings.clone());
+                    let device = Device::new(name, member, superblock, place, state, bad, context.clone());
                     successors.push((slot, Rc::new(device)));
                     continue;
                 }
@@ -611,13 +611,13 @@ async fn seat<M: Member>(
                     let reason = format!("slot {slot} is {}'s already", other.name);
                     return Err(Refusal::new(reason).of(&name).field("superblock.dev_roles"));
                 }
-                *seat = Some(Rc::new(Device::new(name, member, superblock, place, state, bad, surroundings.clone())));
+                *seat = Some(Rc::new(Device::new(name, member, superblock, place, state, bad, context.clone())));
             }
             DeviceRole::Spare => {
                 let mut superblock = superblock;
                 superblock.replacement = false;
                 let state = DeviceState::Spare;
-                spares.push(Rc::new(Device::new(name, member, superblock, place, state, bad, surroundings.clone())));
+                spares.push(Rc::new(Device::new(name, member, superblock, place, state, bad, context.clone())));
             }
             DeviceRole::Journal => {
                 return Err(Refusal::new("a journal device").of(&name).field("superblock.dev_roles"));

@@ -15,7 +15,7 @@ use std::time::Duration;
 impl<M: Member, C: Clock> Control<M, C> {
     /// [`crate::Array::observe`].
     pub(crate) fn observe(&self, observer: Option<Rc<dyn Observer>>) {
-        self.core.surroundings.observer.replace(observer);
+        self.core.context.observer.replace(observer);
         for device in self.core.members() {
             self.core.watch(&device.name, &device.member);
         }
@@ -54,7 +54,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// leave. Until the array is stopped.
     pub(crate) async fn ask_the_silent(&self) {
         while !self.core.gate.is_closed() {
-            let seen = self.core.surroundings.unanswered.seen();
+            let seen = self.core.context.unanswered.seen();
             let unanswered = |device: &Rc<Device<M>>| Some((device.clone(), device.unanswered.take()?));
             let asked: Vec<_> = self.core.devices().iter().filter_map(unanswered).collect();
             for (device, at) in &asked {
@@ -71,21 +71,21 @@ impl<M: Member, C: Clock> Control<M, C> {
             let wait = self.core.clock.sleep_until(self.core.clock.now() + self.tick_length() * TICKS as u32);
             match asked.iter().any(|(device, _)| device.unanswered.get().is_some()) {
                 true => drop(self.core.gate.closes_before(wait).await),
-                false => self.core.surroundings.unanswered.changed_since(seen).await,
+                false => self.core.context.unanswered.changed_since(seen).await,
             }
         }
     }
 
     pub(crate) fn tick_length(&self) -> Duration {
-        self.core.surroundings.patience.get().map_or(LOOK, |patience| patience / TICKS as u32)
+        self.core.context.patience.get().map_or(LOOK, |patience| patience / TICKS as u32)
     }
 
     pub(crate) fn tick(&self) {
-        if self.core.surroundings.patience.get().is_none() {
+        if self.core.context.patience.get().is_none() {
             return;
         }
-        let now = self.core.surroundings.tick.get() + 1;
-        self.core.surroundings.tick.set(now);
+        let now = self.core.context.tick.get() + 1;
+        self.core.context.tick.set(now);
         // Also those that have left: one that was replaced may still be answering.
         for device in self.core.members() {
             if device.under_way.give_up_before(now) {

@@ -67,8 +67,8 @@ impl<M: Member, C: Clock> Control<M, C> {
             .with_bitmap(self.any_superblock().bitmap, member.limits().bytes)
             .map_err(|defect| Refusal::defect(&name, defect))?;
         self.check_newcomer(&name, &member, &superblock)?;
-        let surroundings = self.core.surroundings.clone();
-        let device = Rc::new(Device::new(name, member, superblock, place, DeviceState::Spare, bad, surroundings));
+        let context = self.core.context.clone();
+        let device = Rc::new(Device::new(name, member, superblock, place, DeviceState::Spare, bad, context));
         device.returns_to.set(Some(place_to_return));
         let known = async {
             device.find_checksums(&self.core.pool, self.core.clock.wall(), self.verify.get()).await;
@@ -152,8 +152,8 @@ impl<M: Member, C: Clock> Control<M, C> {
         forget(&name, &member, &self.core.pool).await?;
         write_empty_log(&member, &self.core.pool, &superblock).await.map_err(failed)?;
         let place = vec![0; place_bytes(superblock.super_at(), member.limits().bytes)].into();
-        let (surroundings, state) = (self.core.surroundings.clone(), DeviceState::Spare);
-        let device = Rc::new(Device::new(name.clone(), member, superblock, place, state, Vec::new(), surroundings));
+        let (context, state) = (self.core.context.clone(), DeviceState::Spare);
+        let device = Rc::new(Device::new(name.clone(), member, superblock, place, state, Vec::new(), context));
         self.metadata.write_whole_bitmap(&device).await.map_err(failed)?;
         self.give_checksums(&device).await?;
         Ok(device)

@@ -25,7 +25,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         name: &str,
         work: impl Future<Output = Result<T, Refusal>>,
     ) -> Result<T, Refusal> {
-        let patience = self.core.surroundings.patience().unwrap_or(PATIENCE);
+        let patience = self.core.context.patience().unwrap_or(PATIENCE);
         let sleep = self.core.clock.sleep_until(self.core.clock.now() + patience);
         let end = async {
             if mutant!("newcomer-waited-for") {

@@ -93,7 +93,7 @@ impl<M: Member> Device<M> {
         let (own, result) = Box::pin(join(own, other(&successor))).await;
         if let Err(error) = result {
             successor.failure.borrow_mut().get_or_insert(error);
-            self.surroundings.is_successor_lost.set(true);
+            self.context.is_successor_lost.set(true);
         }
         own
     }
@@ -104,7 +104,7 @@ impl<M: Member> Device<M> {
             Err(error) if error.kind == MemberErrorKind::Unsupported => {}
             done => return done,
         }
-        let zeros = self.surroundings.pool.zeroed(ZEROS_BYTES.min(bytes) as usize).freeze();
+        let zeros = self.context.pool.zeroed(ZEROS_BYTES.min(bytes) as usize).freeze();
         for start in (0..bytes).step_by(zeros.len()) {
             let length = (bytes - start).min(zeros.len() as u64) as usize;
             self.write_own(ComponentByte(at.0 + start), vec![zeros.slice(0..length)], Why::Data).await?;

@@ -16,7 +16,7 @@ use crate::core::health::Health;
 use crate::core::listener::Listener;
 use crate::core::request::Writers;
 use crate::core::roster::Roster;
-use crate::device::timeout::Surroundings;
+use crate::device::timeout::DeviceContext;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use format::geometry::{Geometry, Level};
@@ -39,7 +39,7 @@ pub(crate) struct Core<M: Member, C: Clock> {
     pub(crate) gate: Gate,
     pub(crate) writers: Writers,
     /// What all devices have in common.
-    pub(crate) surroundings: Rc<Surroundings>,
+    pub(crate) context: Rc<DeviceContext>,
     /// The array, for what it does when a member leaves or the array fails. Empty until assembly is done.
     pub(crate) listener: OnceCell<Weak<dyn Listener>>,
 }

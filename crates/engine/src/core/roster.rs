@@ -85,7 +85,7 @@ impl<M: Member, C: Clock> Core<M, C> {
 
     /// Successors that did not take what was written, and have not left yet.
     pub(crate) fn failed_successors(&self) -> Failures<M> {
-        if !self.surroundings.is_successor_lost.take() {
+        if !self.context.is_successor_lost.take() {
             return Vec::new();
         }
         let failed = |(_, device): (Slot, Rc<Device<M>>)| {
@@ -108,6 +108,6 @@ impl<M: Member, C: Clock> Core<M, C> {
 
     /// Has the array's observer, if there is one, told of a member.
     pub(crate) fn watch(&self, name: &str, member: &Watched<M>) {
-        member.watch(self.surroundings.observer.borrow().as_ref().map(|observer| observer.watch(name)));
+        member.watch(self.context.observer.borrow().as_ref().map(|observer| observer.watch(name)));
     }
 }

@@ -89,7 +89,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             match unread {
                 Unread::Left if kind == Some(MemberErrorKind::TimedOut) => {
                     device.unanswered.set(Some(at));
-                    self.core.surroundings.unanswered.raise();
+                    self.core.context.unanswered.raise();
                 }
                 Unread::Left => {}
                 Unread::HealedOfMedium if kind == Some(MemberErrorKind::Corrupt) => {}

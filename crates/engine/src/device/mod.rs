@@ -18,7 +18,7 @@ use crate::device::checksums::{Checksums, Contents};
 use crate::device::counted::Counted;
 use crate::device::owed::Owed;
 use crate::device::read_errors::ReadErrors;
-use crate::device::timeout::{Surroundings, UnderWay};
+use crate::device::timeout::{DeviceContext, UnderWay};
 use crate::seam::bytes::write_bytes;
 use crate::seam::member::{Member, MemberError, MemberErrorKind, Operation};
 use crate::seam::observe::{Watched, Why};
@@ -108,7 +108,7 @@ pub(crate) struct Device<M> {
     pub(crate) is_forced: Cell<bool>,
     /// The last recovery began with it as a target.
     pub(crate) in_recovery: Cell<bool>,
-    pub(crate) surroundings: Rc<Surroundings>,
+    pub(crate) context: Rc<DeviceContext>,
     /// Whether a discard leaves zeros: its promise, until it turns out that it cannot.
     pub(crate) discards_to_zeros: Cell<bool>,
     /// Checksums of its blocks, where they are kept.
@@ -143,7 +143,7 @@ impl<M: Member> Device<M> {
         place: Box<[u8]>,
         state: DeviceState,
         bad: Vec<Range<u64>>,
-        surroundings: Rc<Surroundings>,
+        context: Rc<DeviceContext>,
     ) -> Self {
         debug_assert_eq!(place.len() as u64 % 512, 0);
         let limits = member.limits();
@@ -170,7 +170,7 @@ impl<M: Member> Device<M> {
             is_untold: Cell::new(false),
             is_forced: Cell::new(false),
             in_recovery: Cell::new(false),
-            surroundings,
+            context,
             superblock: RefCell::new(superblock),
             place: RefCell::new(place),
             state: Cell::new(state),
@@ -238,7 +238,7 @@ impl<M: Member> Device<M> {
         if let Err(error) = result {
             self.is_away.set(!error.is_of_medium());
             self.unread.borrow_mut().add(at.0..at.0 + bytes);
-            self.surroundings.hurt.raise();
+            self.context.hurt.raise();
         }
     }
 
@@ -249,7 +249,7 @@ impl<M: Member> Device<M> {
             self.note_paid(&(at.0..at.0 + bytes));
         }
         if result.is_ok() && !self.bad.is_empty() && self.bad.written(&(at.0..at.0 + bytes)) {
-            self.surroundings.hurt.raise();
+            self.context.hurt.raise();
         }
     }
 
@@ -374,7 +374,7 @@ impl<M: Member> Device<M> {
             Err(error) => {
                 let result = Err(error);
                 self.note_read(at, bytes as u64, &result, why);
-                (result, self.surroundings.pool.take(bytes))
+                (result, self.context.pool.take(bytes))
             }
         }
     }
@@ -423,7 +423,7 @@ impl<M: Member> Device<M> {
             Err(error) => {
                 let result = Err(error);
                 self.note_read(at, bytes, &result, why);
-                (result, lengths.iter().map(|&bytes| self.surroundings.pool.take(bytes)).collect())
+                (result, lengths.iter().map(|&bytes| self.context.pool.take(bytes)).collect())
             }
         }
     }

@@ -185,7 +185,7 @@ impl<M: Member> Device<M> {
         let mut at = at.0;
         for block in blocks {
             // A copy: a slice would keep all of its request's memory.
-            self.owe(at, Content::Bytes(self.surroundings.pool.copy_of(block)));
+            self.owe(at, Content::Bytes(self.context.pool.copy_of(block)));
             at += block.len() as u64;
         }
     }
@@ -207,14 +207,14 @@ impl<M: Member> Device<M> {
         if !mutant!("owed-forgotten") {
             self.owed.put(at, content);
         }
-        self.surroundings.owing.raise();
+        self.context.owing.raise();
     }
 
     /// A write of `range` succeeded.
     pub(crate) fn note_paid(&self, range: &Range<u64>) {
         if !self.owed.is_empty() && self.owed.remove(range) && self.owed.is_empty() {
             tracing::warn!("{}: there is room again, and it owes nothing any more", self.name);
-            self.surroundings.owing.raise();
+            self.context.owing.raise();
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) const TICKS: u64 = 8;
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
 /// What all members of an array have in common.
-pub(crate) struct Surroundings {
+pub(crate) struct DeviceContext {
     pub(crate) pool: Pool,
     /// Raised when there may be something to heal.
     pub(crate) hurt: Signal,
@@ -49,7 +49,7 @@ pub(crate) struct Surroundings {
     pub(crate) patience: Cell<Option<Duration>>,
 }
 
-impl Surroundings {
+impl DeviceContext {
     pub(crate) fn new(pool: Pool) -> Rc<Self> {
         Rc::new(Self {
             pool,
@@ -160,7 +160,7 @@ impl<M: Member> Device<M> {
         let mut place = Place { table: &self.under_way, index: None };
         poll_fn(|context| match work.as_mut().poll(context) {
             Poll::Ready(done) => Poll::Ready(Ok(done)),
-            Poll::Pending => place.poll(self.surroundings.tick.get(), context).map(|()| Err(())),
+            Poll::Pending => place.poll(self.context.tick.get(), context).map(|()| Err(())),
         })
         .await
         .map_err(|()| {

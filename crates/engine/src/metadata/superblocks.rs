@@ -104,7 +104,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     /// the superblocks must say that they have, or these would be believed
     /// after a loss of power.
     pub(crate) async fn settle(&self) -> Result<(), ArrayError> {
-        if self.core.surroundings.is_successor_lost.get() {
+        if self.core.context.is_successor_lost.get() {
             let _lock = self.lock.exclusive(0..1).await;
             self.leave_behind(self.core.failed_successors()).await?;
         }
@@ -248,7 +248,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     fn set_faulty(&self, device: &Rc<Device<M>>) {
         device.state.set(DeviceState::Faulty);
         device.owed.clear();
-        self.core.surroundings.owing.raise();
+        self.core.context.owing.raise();
         device.under_way.give_up();
         self.core.listener().inspect(|listener| listener.slots_changed());
         self.dismiss(device);

@@ -1,4 +1,4 @@
-//! What the engine asks of its surroundings, and what it reports: members, clocks, observers, errors.
+//! What the engine asks of its environment, and what it reports: members, clocks, observers, errors.
 //!
 //! Traits and plain values that other crates implement or read; no logic of a RAID level.
 
