@@ -28,13 +28,13 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) async fn pay_now_and_then(&self) {
         let mut was_owing = false;
         while !self.core.gate.is_closed() {
-            let seen = self.core.context.owing.seen();
+            let seen = self.core.context.owed_changed.seen();
             let is_owing = self.core.owes_any();
             if std::mem::replace(&mut was_owing, is_owing) != is_owing {
                 self.sweeps.changed.raise(); // what had no room either may go on
             }
             if !is_owing {
-                self.core.context.owing.changed_since(seen).await;
+                self.core.context.owed_changed.changed_since(seen).await;
                 continue;
             }
             let pause = self.core.clock.sleep_until(self.core.clock.now() + PAUSE);

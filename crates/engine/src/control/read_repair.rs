@@ -69,11 +69,11 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Puts right what could not be read, until the array is stopped.
     pub(crate) async fn repair_reads(&self) {
         while !self.core.gate.is_closed() && !self.core.info.read_only && self.core.is_redundant() {
-            let seen = self.core.context.hurt.seen();
+            let seen = self.core.context.read_error_pending.seen();
             if self.heal_what_was_noted().await.is_err() {
                 return; // the array takes no more changes
             }
-            self.core.context.hurt.changed_since(seen).await;
+            self.core.context.read_error_pending.changed_since(seen).await;
         }
     }
 

@@ -10,13 +10,13 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Lets nobody in any more, and ends what is under way.
     pub(crate) async fn drain(&self) -> Result<(), ArrayError> {
         self.sweeps.changed.raise();
-        self.core.context.hurt.raise();
+        self.core.context.read_error_pending.raise();
         self.core.context.unanswered.raise();
-        self.core.context.owing.raise();
+        self.core.context.owed_changed.raise();
         self.data.gathering.close_all();
         self.core.gate.close().await;
         self.sweeps.scrub_changed.raise();
-        self.core.context.owing.raise();
+        self.core.context.owed_changed.raise();
         self.data.read_ahead.clear();
         self.data.gathering.wake_keeper();
         self.data.write_out_all().await

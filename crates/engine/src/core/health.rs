@@ -160,7 +160,7 @@ impl<M: Member, C: Clock> Core<M, C> {
         if range.end - range.start > ROW_BYTES {
             // A long transfer failed for a part of it: the rest is restored when it is healed.
             device.unread.borrow_mut().add(range.clone());
-            self.context.hurt.raise();
+            self.context.read_error_pending.raise();
         }
         true
     }

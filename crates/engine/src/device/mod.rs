@@ -238,7 +238,7 @@ impl<M: Member> Device<M> {
         if let Err(error) = result {
             self.is_away.set(!error.is_of_medium());
             self.unread.borrow_mut().add(at.0..at.0 + bytes);
-            self.context.hurt.raise();
+            self.context.read_error_pending.raise();
         }
     }
 
@@ -249,7 +249,7 @@ impl<M: Member> Device<M> {
             self.note_paid(&(at.0..at.0 + bytes));
         }
         if result.is_ok() && !self.bad.is_empty() && self.bad.written(&(at.0..at.0 + bytes)) {
-            self.context.hurt.raise();
+            self.context.read_error_pending.raise();
         }
     }
 

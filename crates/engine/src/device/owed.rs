@@ -207,14 +207,14 @@ impl<M: Member> Device<M> {
         if !mutant!("owed-forgotten") {
             self.owed.put(at, content);
         }
-        self.context.owing.raise();
+        self.context.owed_changed.raise();
     }
 
     /// A write of `range` succeeded.
     pub(crate) fn note_paid(&self, range: &Range<u64>) {
         if !self.owed.is_empty() && self.owed.remove(range) && self.owed.is_empty() {
             tracing::warn!("{}: there is room again, and it owes nothing any more", self.name);
-            self.context.owing.raise();
+            self.context.owed_changed.raise();
         }
     }
 

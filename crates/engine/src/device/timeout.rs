@@ -36,13 +36,13 @@ pub(crate) const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct DeviceContext {
     pub(crate) pool: Pool,
     /// Raised when there may be something to heal.
-    pub(crate) hurt: Signal,
+    pub(crate) read_error_pending: Signal,
     /// Raised when a check got no answer of a member.
     pub(crate) unanswered: Signal,
     /// Some successor did not take what was written.
     pub(crate) is_successor_lost: Cell<bool>,
     /// Raised when a member begins or ends to owe data ([`crate::control::owed`]).
-    pub(crate) owing: Signal,
+    pub(crate) owed_changed: Signal,
     /// Is told of every transfer of every member.
     pub(crate) observer: RefCell<Option<Rc<dyn Observer>>>,
     pub(crate) tick: Cell<u64>,
@@ -53,10 +53,10 @@ impl DeviceContext {
     pub(crate) fn new(pool: Pool) -> Rc<Self> {
         Rc::new(Self {
             pool,
-            hurt: Signal::default(),
+            read_error_pending: Signal::default(),
             unanswered: Signal::default(),
             is_successor_lost: Cell::new(false),
-            owing: Signal::default(),
+            owed_changed: Signal::default(),
             observer: RefCell::default(),
             tick: Cell::new(0),
             patience: Cell::new(Some(PATIENCE)),

@@ -248,7 +248,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
     fn set_faulty(&self, device: &Rc<Device<M>>) {
         device.state.set(DeviceState::Faulty);
         device.owed.clear();
-        self.core.context.owing.raise();
+        self.core.context.owed_changed.raise();
         device.under_way.give_up();
         self.core.listener().inspect(|listener| listener.slots_changed());
         self.dismiss(device);

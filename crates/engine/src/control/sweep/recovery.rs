@@ -137,7 +137,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let is_away = |device: &&Rc<Device<M>>| device.is_away.get() || device.is_silent.get();
         if let Some(device) = self.core.roster.slots.borrow().iter().flatten().find(is_away) {
             device.unread.borrow_mut().add(range.clone()); // to be asked again
-            self.core.context.hurt.raise();
+            self.core.context.read_error_pending.raise();
             return Err(self.component_error(range, None));
         }
         for Target { device, .. } in targets {
