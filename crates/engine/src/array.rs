@@ -561,12 +561,12 @@ impl<M: Member, C: Clock> Array<M, C> {}
 impl<M: Member, C: Clock> Array<M, C> {
     /// Sets how long a member may take over one operation before it counts as failed; `None`: as long as it likes.
     pub fn set_member_timeout(&self, timeout: Option<Duration>) {
-        self.0.core.context.set_patience(timeout);
+        self.0.core.context.set_timeout(timeout);
     }
 
     /// How long a member may take over one operation.
     pub fn member_timeout(&self) -> Option<Duration> {
-        self.0.core.context.patience()
+        self.0.core.context.timeout()
     }
 
     /// Carries out `work` on an array that has no [`Array::keep_whole`] beside it: meanwhile operations that members do not

@@ -77,11 +77,11 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     pub(crate) fn tick_length(&self) -> Duration {
-        self.core.context.patience.get().map_or(LOOK, |patience| patience / TICKS as u32)
+        self.core.context.timeout.get().map_or(LOOK, |timeout| timeout / TICKS as u32)
     }
 
     pub(crate) fn tick(&self) {
-        if self.core.context.patience.get().is_none() {
+        if self.core.context.timeout.get().is_none() {
             return;
         }
         let now = self.core.context.tick.get() + 1;

@@ -24,7 +24,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// How long a member may take over one operation, when nobody says otherwise: what Linux gives a SCSI command.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
 /// Ticks in it: an operation is given up between this many of them and one more.
 pub(crate) const TICKS: u64 = 8;
@@ -46,7 +46,7 @@ pub(crate) struct DeviceContext {
     /// Is told of every transfer of every member.
     pub(crate) observer: RefCell<Option<Rc<dyn Observer>>>,
     pub(crate) tick: Cell<u64>,
-    pub(crate) patience: Cell<Option<Duration>>,
+    pub(crate) timeout: Cell<Option<Duration>>,
 }
 
 impl DeviceContext {
@@ -59,18 +59,18 @@ impl DeviceContext {
             owed_changed: Signal::default(),
             observer: RefCell::default(),
             tick: Cell::new(0),
-            patience: Cell::new(Some(PATIENCE)),
+            timeout: Cell::new(Some(TIMEOUT_DEFAULT)),
         })
     }
 
     /// Sets how long a member may take over one operation; `None` or zero: as long as it likes.
-    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
-        self.patience.set(patience.filter(|patience| !patience.is_zero()));
+    pub(crate) fn set_timeout(&self, timeout: Option<Duration>) {
+        self.timeout.set(timeout.filter(|timeout| !timeout.is_zero()));
     }
 
     /// How long a member may take over one operation.
-    pub(crate) fn patience(&self) -> Option<Duration> {
-        self.patience.get()
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.timeout.get()
     }
 }
 
