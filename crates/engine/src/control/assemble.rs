@@ -198,7 +198,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         for (index, slot) in &rescue.taken {
             record.set_role(election.numbers[*index].into(), DeviceRole::Active(*slot));
             let device = slots[slot.index()].as_ref().expect("it was seated");
-            device.is_untold.set(true);
+            device.is_superblock_stale.set(true);
             device.is_forced.set(true);
         }
         record.is_force_owed = options.force && !options.read_only && !warnings.texts.is_empty();

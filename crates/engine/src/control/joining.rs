@@ -363,7 +363,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         });
         self.core.roster.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));
         device.state.set(DeviceState::Recovering { current: 0 });
-        device.is_untold.set(true);
+        device.is_superblock_stale.set(true);
         let number = {
             let mut superblock = device.superblock.borrow_mut();
             superblock.recovery_offset = (!mutant!("spare-called-current")).then_some(Sectors(0));

@@ -142,7 +142,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         self.core.watch(&spare.name, &spare.member);
         spare.state.set(DeviceState::Recovering { current: 0 });
-        spare.is_untold.set(true);
+        spare.is_superblock_stale.set(true);
         spare.returns_to.set(None);
         let number = {
             let mut superblock = spare.superblock.borrow_mut();
@@ -259,7 +259,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             superblock.replacement = false;
         }
         successor.state.set(DeviceState::InSync);
-        successor.is_untold.set(true);
+        successor.is_superblock_stale.set(true);
         old.is_leaving.set(true);
         {
             let mut record = self.metadata.record.borrow_mut();

@@ -355,7 +355,7 @@ fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStat
         state: match device.state.get() {
             // Nobody is to count on it before its superblock says so.
             DeviceState::InSync
-                if device.in_recovery.get() && device.is_untold.get() && !mutant!("in-sync-too-soon") =>
+                if device.in_recovery.get() && device.is_superblock_stale.get() && !mutant!("in-sync-too-soon") =>
             {
                 "recovering"
             }

@@ -103,7 +103,7 @@ pub(crate) struct Device<M> {
     /// in contradicting him.
     pub(crate) is_contradicted: Cell<bool>,
     /// It was given a slot or has become current, and its superblock does not say so yet.
-    pub(crate) is_untold: Cell<bool>,
+    pub(crate) is_superblock_stale: Cell<bool>,
     /// It was stale and taken by force: until a resync it is read only where no other copy is.
     pub(crate) is_forced: Cell<bool>,
     /// The last recovery began with it as a target.
@@ -167,7 +167,7 @@ impl<M: Member> Device<M> {
             failure: RefCell::default(),
             is_leaving: Cell::new(false),
             is_contradicted: Cell::new(false),
-            is_untold: Cell::new(false),
+            is_superblock_stale: Cell::new(false),
             is_forced: Cell::new(false),
             in_recovery: Cell::new(false),
             context,

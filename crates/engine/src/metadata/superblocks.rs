@@ -350,7 +350,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         self.record.borrow_mut().events = events;
         let staying = self.core.devices().into_iter().filter(|device| !device.is_leaving.get());
         let (changed, others): (Vec<_>, Vec<_>) =
-            staying.partition(|device| device.is_untold.get() && !mutant!("newcomer-told-last"));
+            staying.partition(|device| device.is_superblock_stale.get() && !mutant!("newcomer-told-last"));
         let is_seated = |device: &&Rc<Device<M>>| matches!(device.state.get(), DeviceState::Recovering { .. });
         debug_assert!(
             changed.iter().filter(is_seated).count() <= 1,
@@ -380,7 +380,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         let results = join_all(writes).await;
         let outcome = |(device, result): (Rc<Device<M>>, Result<(), MemberError>)| match result {
             Ok(()) => {
-                device.is_untold.set(false);
+                device.is_superblock_stale.set(false);
                 device.is_contradicted.set(false);
                 None
             }

@@ -176,7 +176,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         for Target { slot, device } in recovered {
             self.core.tell(&device, Some(slot), ChangeKind::Recovered, None);
             device.state.set(DeviceState::InSync);
-            device.is_untold.set(true);
+            device.is_superblock_stale.set(true);
             let mut superblock = device.superblock.borrow_mut();
             superblock.recovery_offset = None;
             superblock.recovery_from_bitmap = false;
