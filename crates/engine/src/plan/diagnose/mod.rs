@@ -1,7 +1,7 @@
 //! Who is wrong, where blocks that belong together do not agree: pure functions.
 //!
 //! Blocks are judged in *rows*: of a stripe the same bytes of every chunk, of
-//! copies the same bytes of each. Each block is a [`Witness`]: what it says, and
+//! copies the same bytes of each. Each block is a [`BlockEvidence`]: what it says, and
 //! what else is known of it (a checksum, an unreadable sector). The law is in
 //! `stripe` and `copies`; both convict only where just one answer is left, on the
 //! assumption that fewer blocks are wrong rather than more:
@@ -36,39 +36,39 @@ use smallvec::SmallVec;
 
 /// One block of a row: what it says, and what is known of it besides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Witness<'a> {
+pub enum BlockEvidence<'a> {
     /// Its member is not there, or not current yet: nothing is expected of it.
     Absent,
     /// It should be there, and cannot be read.
     Unreadable,
     /// It was read; only the others can tell whether it is right.
-    Heard(&'a [u8]),
+    Unverified(&'a [u8]),
     /// It was read, and its checksum says that it is right.
-    Vouched(&'a [u8]),
+    Verified(&'a [u8]),
     /// It was read, and its checksum says that it is wrong; with what was read, if that was kept.
-    Refuted(Option<&'a [u8]>),
+    Mismatched(Option<&'a [u8]>),
 }
 
-impl<'a> Witness<'a> {
+impl<'a> BlockEvidence<'a> {
     /// What was read.
     pub fn bytes(self) -> Option<&'a [u8]> {
         match self {
             Self::Absent | Self::Unreadable => None,
-            Self::Heard(bytes) | Self::Vouched(bytes) => Some(bytes),
-            Self::Refuted(bytes) => bytes,
+            Self::Unverified(bytes) | Self::Verified(bytes) => Some(bytes),
+            Self::Mismatched(bytes) => bytes,
         }
     }
 
     /// Whether it is known to be wrong before the others are asked.
-    fn confesses(self) -> bool {
-        matches!(self, Self::Unreadable | Self::Refuted(_))
+    fn is_known_bad(self) -> bool {
+        matches!(self, Self::Unreadable | Self::Mismatched(_))
     }
 
     /// What can be relied on until the others contradict it.
-    fn testimony(self) -> Option<&'a [u8]> {
+    fn claim(self) -> Option<&'a [u8]> {
         match self {
-            Self::Heard(bytes) | Self::Vouched(bytes) => Some(bytes),
-            Self::Absent | Self::Unreadable | Self::Refuted(_) => None,
+            Self::Unverified(bytes) | Self::Verified(bytes) => Some(bytes),
+            Self::Absent | Self::Unreadable | Self::Mismatched(_) => None,
         }
     }
 }
@@ -98,7 +98,7 @@ pub enum Verdict {
     /// These are wrong, and the others tell what they should be.
     Wrong {
         /// Ascending, not empty.
-        who: Indices,
+        blocks: Indices,
         /// Why.
         by: Evidence,
     },
@@ -107,18 +107,18 @@ pub enum Verdict {
     /// These are wrong for sure, and too few others are left to say what they should be.
     Lost {
         /// Ascending, not empty.
-        who: Indices,
+        blocks: Indices,
     },
 }
 
-/// The indices of the witnesses of which `is` is true.
-fn indices<'a>(witnesses: &[Witness<'a>], is: impl Fn(Witness<'a>) -> bool) -> Indices {
-    witnesses.iter().enumerate().filter(|(_, witness)| is(**witness)).map(|(index, _)| index).collect()
+/// The indices of the evidence of which `is` is true.
+fn indices<'a>(evidence: &[BlockEvidence<'a>], is: impl Fn(BlockEvidence<'a>) -> bool) -> Indices {
+    evidence.iter().enumerate().filter(|(_, block)| is(**block)).map(|(index, _)| index).collect()
 }
 
-/// What those that confess were convicted by.
-fn confession(witnesses: &[Witness<'_>]) -> Evidence {
-    match witnesses.iter().any(|witness| matches!(witness, Witness::Refuted(_))) {
+/// What those that confess were blame by.
+fn known_bad_by(evidence: &[BlockEvidence<'_>]) -> Evidence {
+    match evidence.iter().any(|block| matches!(block, BlockEvidence::Mismatched(_))) {
         true => Evidence::Checksum,
         false => Evidence::Unreadable,
     }

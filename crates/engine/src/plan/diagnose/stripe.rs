@@ -9,7 +9,7 @@
 //! * one: every block that is left enters it, so it convicts nobody;
 //! * none: there is nothing to compare.
 
-use crate::plan::diagnose::{Evidence, Indices, Verdict, Witness, confession, indices};
+use crate::plan::diagnose::{BlockEvidence, Evidence, Indices, Verdict, indices, known_bad_by};
 use parity::{Kernel, Symbol, gf};
 use smallvec::SmallVec;
 
@@ -19,7 +19,7 @@ pub struct StripeRow<'a> {
     /// Of each data chunk the exponent of 2 in Q; where there is no Q, any numbers that differ.
     pub exponents: SmallVec<[u8; 32]>,
     /// Data in order, then P, then Q where there is one.
-    pub witnesses: SmallVec<[Witness<'a>; 32]>,
+    pub evidence: SmallVec<[BlockEvidence<'a>; 32]>,
 }
 
 /// A factor for each block of a row.
@@ -32,30 +32,28 @@ impl<'a> StripeRow<'a> {
     /// Whether all that was read obeys what equations are left: md's question.
     /// Checksums count for nothing.
     pub fn agrees(&self, kernel: &Kernel) -> bool {
-        let silent = indices(&self.witnesses, |witness| witness.bytes().is_none());
+        let silent = indices(&self.evidence, |block| block.bytes().is_none());
         self.syndromes(kernel, &silent).is_none_or(|syndromes| syndromes.iter().all(|sum| is_zero(sum)))
     }
 
     /// Who is wrong.
     pub fn judge(&self, kernel: &Kernel) -> Verdict {
-        let confessed = indices(&self.witnesses, Witness::confesses);
-        let out = indices(&self.witnesses, |witness| witness.testimony().is_none());
+        let known_bad = indices(&self.evidence, BlockEvidence::is_known_bad);
+        let out = indices(&self.evidence, |block| block.claim().is_none());
         if out.len() > self.parities() {
-            return if confessed.is_empty() { Verdict::Sound } else { Verdict::Lost { who: confessed } };
+            return if known_bad.is_empty() { Verdict::Sound } else { Verdict::Lost { blocks: known_bad } };
         }
-        let doubted = indices(&self.witnesses, |witness| matches!(witness, Witness::Heard(_)));
+        let doubted = indices(&self.evidence, |block| matches!(block, BlockEvidence::Unverified(_)));
         if out.len() + doubted.len() <= self.parities() {
-            return self.judge_by_the_vouched(kernel, confessed, &out, &doubted);
+            return self.judge_by_verified(kernel, known_bad, &out, &doubted);
         }
         let sums = self.syndromes(kernel, &out).unwrap_or_default();
         if sums.iter().all(|sum| is_zero(sum)) {
-            return Self::convicted(confessed, confession(&self.witnesses));
+            return Self::blame(known_bad, known_bad_by(&self.evidence));
         }
         match &sums[..] {
             [p, q] => match self.explains(p, q).filter(|index| doubted.contains(index)) {
-                Some(index) if !self.is_exchange(p, q) => {
-                    Self::convicted(Indices::from_iter([index]), Evidence::Parity)
-                }
+                Some(index) if !self.is_exchange(p, q) => Self::blame(Indices::from_iter([index]), Evidence::Parity),
                 _ => Verdict::Undecidable,
             },
             _ => Verdict::Undecidable,
@@ -64,12 +62,12 @@ impl<'a> StripeRow<'a> {
 
     /// What `index` should be, from all but `without` and itself.
     pub fn solved(&self, kernel: &Kernel, index: usize, without: &[usize]) -> Option<Vec<u8>> {
-        let silent = (0..self.witnesses.len()).filter(|other| self.witnesses[*other].bytes().is_none());
+        let silent = (0..self.evidence.len()).filter(|other| self.evidence[*other].bytes().is_none());
         let no_q = (self.parities() == 1).then_some(Symbol::Q);
         let lost: SmallVec<[Symbol; 4]> =
             without.iter().copied().chain(silent).map(|other| self.symbol(other)).chain(no_q).collect();
         let terms = parity::recovery(&self.exponents, &lost, self.symbol(index))?;
-        let block = |symbol| self.witnesses[self.index_of(symbol)].bytes();
+        let block = |symbol| self.evidence[self.index_of(symbol)].bytes();
         let terms: Option<Terms<'_>> =
             terms.into_iter().map(|(weight, symbol)| Some((weight, block(symbol)?))).collect();
         let mut solved = vec![0; self.bytes()];
@@ -77,12 +75,12 @@ impl<'a> StripeRow<'a> {
         Some(solved)
     }
 
-    fn convicted(who: Indices, by: Evidence) -> Verdict {
-        if who.is_empty() { Verdict::Sound } else { Verdict::Wrong { who, by } }
+    fn blame(blocks: Indices, by: Evidence) -> Verdict {
+        if blocks.is_empty() { Verdict::Sound } else { Verdict::Wrong { blocks, by } }
     }
 
     /// Those who are vouched for say what all others should be.
-    fn judge_by_the_vouched(&self, kernel: &Kernel, confessed: Indices, out: &Indices, doubted: &Indices) -> Verdict {
+    fn judge_by_verified(&self, kernel: &Kernel, known_bad: Indices, out: &Indices, doubted: &Indices) -> Verdict {
         let unproven: Indices = out.iter().chain(doubted).copied().collect();
         let is_contradicted = |sums: SmallVec<[Vec<u8>; 2]>| sums.iter().any(|sum| !is_zero(sum));
         if self.syndromes(kernel, &unproven).is_some_and(is_contradicted) {
@@ -90,14 +88,14 @@ impl<'a> StripeRow<'a> {
         }
         let is_wrong = |index: &usize| {
             let solved = self.solved(kernel, *index, &unproven);
-            solved.is_none_or(|solved| self.witnesses[*index].bytes() != Some(&solved))
+            solved.is_none_or(|solved| self.evidence[*index].bytes() != Some(&solved))
         };
-        let mut who = confessed;
-        let before = who.len();
-        who.extend(doubted.iter().copied().filter(is_wrong));
-        let by = if who.len() > before { Evidence::Checksum } else { confession(&self.witnesses) };
-        who.sort_unstable();
-        Self::convicted(who, by)
+        let mut blocks = known_bad;
+        let before = blocks.len();
+        blocks.extend(doubted.iter().copied().filter(is_wrong));
+        let by = if blocks.len() > before { Evidence::Checksum } else { known_bad_by(&self.evidence) };
+        blocks.sort_unstable();
+        Self::blame(blocks, by)
     }
 
     /// The one block that is wrong, if one alone can be.
@@ -107,7 +105,7 @@ impl<'a> StripeRow<'a> {
             let [a, b] = self.symbol(*index).column();
             gf::mul(a, q0) == gf::mul(b, p0)
         };
-        let index = (0..self.witnesses.len()).find(is_it)?;
+        let index = (0..self.evidence.len()).find(is_it)?;
         let [a, b] = self.symbol(index).column();
         let mut rest = p[at..].iter().zip(&q[at..]);
         rest.all(|(&p, &q)| gf::mul(a, q) == gf::mul(b, p)).then_some(index)
@@ -116,12 +114,8 @@ impl<'a> StripeRow<'a> {
     /// Whether two blocks that were written to each other's places would explain it as well.
     /// Without this question two data blocks that were exchanged convict Q.
     fn is_exchange(&self, p: &[u8], q: &[u8]) -> bool {
-        let blocks: SmallVec<[(usize, &[u8]); 32]> = self
-            .witnesses
-            .iter()
-            .enumerate()
-            .filter_map(|(index, witness)| Some((index, witness.testimony()?)))
-            .collect();
+        let blocks: SmallVec<[(usize, &[u8]); 32]> =
+            self.evidence.iter().enumerate().filter_map(|(index, block)| Some((index, block.claim()?))).collect();
         blocks.iter().enumerate().any(|(number, &(one, a))| {
             blocks[..number].iter().any(|&(other, b)| {
                 let ([a0, a1], [b0, b1]) = (self.symbol(one).column(), self.symbol(other).column());
@@ -138,13 +132,13 @@ impl<'a> StripeRow<'a> {
     /// What the equations that hold without `out` come to; `None` when there is none.
     fn syndromes(&self, kernel: &Kernel, out: &[usize]) -> Option<SmallVec<[Vec<u8>; 2]>> {
         let one = |weight: &dyn Fn([u8; 2]) -> u8| {
-            let weights: Weights = (0..self.witnesses.len()).map(|index| weight(self.symbol(index).column())).collect();
+            let weights: Weights = (0..self.evidence.len()).map(|index| weight(self.symbol(index).column())).collect();
             let terms: Terms<'_> = weights
                 .iter()
-                .zip(&self.witnesses)
+                .zip(&self.evidence)
                 .enumerate()
                 .filter(|(index, _)| !out.contains(index))
-                .filter_map(|(_, (&weight, witness))| Some((weight, witness.bytes()?)))
+                .filter_map(|(_, (&weight, block))| Some((weight, block.bytes()?)))
                 .filter(|(weight, _)| *weight != 0)
                 .collect();
             let mut sum = vec![0; self.bytes()];
@@ -164,7 +158,7 @@ impl<'a> StripeRow<'a> {
     }
 
     fn parities(&self) -> usize {
-        self.witnesses.len() - self.exponents.len()
+        self.evidence.len() - self.exponents.len()
     }
 
     fn symbol(&self, index: usize) -> Symbol {
@@ -186,7 +180,7 @@ impl<'a> StripeRow<'a> {
     }
 
     fn bytes(&self) -> usize {
-        self.witnesses.iter().find_map(|witness| witness.bytes()).map_or(0, <[u8]>::len)
+        self.evidence.iter().find_map(|block| block.bytes()).map_or(0, <[u8]>::len)
     }
 }
 

@@ -22,19 +22,19 @@ fn multiply(mut a: u8, mut b: u8) -> u8 {
 enum Word {
     Absent,
     Unreadable,
-    Heard,
-    Vouched,
-    Refuted,
+    Unverified,
+    Verified,
+    Mismatched,
 }
 
 impl Word {
-    fn of(self, block: &[u8]) -> Witness<'_> {
+    fn of(self, block: &[u8]) -> BlockEvidence<'_> {
         match self {
-            Self::Absent => Witness::Absent,
-            Self::Unreadable => Witness::Unreadable,
-            Self::Heard => Witness::Heard(block),
-            Self::Vouched => Witness::Vouched(block),
-            Self::Refuted => Witness::Refuted(Some(block)),
+            Self::Absent => BlockEvidence::Absent,
+            Self::Unreadable => BlockEvidence::Unreadable,
+            Self::Unverified => BlockEvidence::Unverified(block),
+            Self::Verified => BlockEvidence::Verified(block),
+            Self::Mismatched => BlockEvidence::Mismatched(Some(block)),
         }
     }
 }
@@ -50,8 +50,8 @@ struct Case {
 
 impl Case {
     fn row(&self) -> StripeRow<'_> {
-        let witnesses = self.words.iter().zip(&self.blocks).map(|(word, block)| word.of(block)).collect();
-        StripeRow { exponents: self.exponents.iter().copied().collect(), witnesses }
+        let evidence = self.words.iter().zip(&self.blocks).map(|(word, block)| word.of(block)).collect();
+        StripeRow { exponents: self.exponents.iter().copied().collect(), evidence }
     }
 
     fn parities(&self) -> usize {
@@ -102,7 +102,7 @@ impl Case {
 
     /// Whether exchanging two blocks would make a row with two equations left obey them.
     fn is_exchange(&self) -> bool {
-        let relied_on = self.having(&[Word::Heard, Word::Vouched]);
+        let relied_on = self.having(&[Word::Unverified, Word::Verified]);
         relied_on.len() == self.blocks.len()
             && self.parities() == 2
             && relied_on.iter().any(|&one| {
@@ -116,9 +116,9 @@ impl Case {
 
     /// The law by definition: of the explanations with the fewest blocks the only one.
     fn judged(&self) -> Option<Vec<usize>> {
-        let out = self.having(&[Word::Absent, Word::Unreadable, Word::Refuted]);
-        let heard = self.having(&[Word::Heard]);
-        let confessed = self.having(&[Word::Unreadable, Word::Refuted]);
+        let out = self.having(&[Word::Absent, Word::Unreadable, Word::Mismatched]);
+        let heard = self.having(&[Word::Unverified]);
+        let known_bad = self.having(&[Word::Unreadable, Word::Mismatched]);
         let mut sizes: Vec<Vec<Vec<usize>>> = vec![vec![Vec::new()], heard.iter().map(|index| vec![*index]).collect()];
         if out.len() + heard.len() <= self.parities() {
             sizes.push(vec![heard]);
@@ -130,7 +130,7 @@ impl Case {
                 [] => {}
                 [only] if only.len() == 1 && self.is_exchange() => return None,
                 [only] => {
-                    let mut wrong = [&confessed[..], only].concat();
+                    let mut wrong = [&known_bad[..], only].concat();
                     wrong.sort_unstable();
                     return Some(wrong);
                 }
@@ -150,9 +150,9 @@ fn cases() -> impl Strategy<Value = Case> {
         let word = prop_oneof![
             1 => Just(Word::Absent),
             1 => Just(Word::Unreadable),
-            8 => Just(Word::Heard),
-            6 => Just(Word::Vouched),
-            1 => Just(Word::Refuted),
+            8 => Just(Word::Unverified),
+            6 => Just(Word::Verified),
+            1 => Just(Word::Mismatched),
         ];
         (
             prop::sample::subsequence((0..9_u8).collect::<Vec<_>>(), data),
@@ -163,7 +163,7 @@ fn cases() -> impl Strategy<Value = Case> {
         )
             .prop_map(move |(exponents, mut blocks, words, changes, all_heard)| {
                 blocks.resize(slots, vec![0; bytes]);
-                let words = if all_heard { vec![Word::Heard; slots] } else { words };
+                let words = if all_heard { vec![Word::Unverified; slots] } else { words };
                 let mut case = Case { exponents, blocks, words };
                 for at in 0..bytes {
                     let sums = case.sums(at, &[]);
@@ -186,24 +186,24 @@ proptest! {
     fn a_stripe_s_verdict_is_the_only_smallest_explanation(case in cases()) {
         let kernel = Kernel::best();
         let verdict = case.row().judge(kernel);
-        let out = case.having(&[Word::Absent, Word::Unreadable, Word::Refuted]);
-        let confessed = case.having(&[Word::Unreadable, Word::Refuted]);
+        let out = case.having(&[Word::Absent, Word::Unreadable, Word::Mismatched]);
+        let known_bad = case.having(&[Word::Unreadable, Word::Mismatched]);
         if out.len() > case.parities() {
             match verdict {
-                Verdict::Sound => prop_assert!(confessed.is_empty()),
-                Verdict::Lost { who } => prop_assert_eq!(who.to_vec(), confessed),
+                Verdict::Sound => prop_assert!(known_bad.is_empty()),
+                Verdict::Lost { blocks } => prop_assert_eq!(blocks.to_vec(), known_bad),
                 other => prop_assert!(false, "{:?}", other),
             }
             return Ok(());
         }
         match (verdict, case.judged()) {
             (Verdict::Sound, Some(wrong)) => prop_assert!(wrong.is_empty()),
-            (Verdict::Wrong { who, .. }, Some(wrong)) => {
-                prop_assert_eq!(who.to_vec(), wrong.clone());
+            (Verdict::Wrong { blocks, .. }, Some(wrong)) => {
+                prop_assert_eq!(blocks.to_vec(), wrong.clone());
                 // What they should be makes the row obey its equations.
                 let mut healed = case.clone();
-                for &index in &who {
-                    healed.blocks[index] = case.row().solved(kernel, index, &who).expect("few enough are wrong");
+                for &index in &blocks {
+                    healed.blocks[index] = case.row().solved(kernel, index, &blocks).expect("few enough are wrong");
                 }
                 let absent = case.having(&[Word::Absent]);
                 prop_assert!(healed.is_possible_with(&absent));
@@ -218,25 +218,25 @@ proptest! {
         contents in prop::collection::vec(0..3_u8, 1..6),
         words in prop::collection::vec(0..5_usize, 6),
     ) {
-        const WORDS: [Word; 5] = [Word::Heard, Word::Heard, Word::Absent, Word::Unreadable, Word::Refuted];
+        const WORDS: [Word; 5] = [Word::Unverified, Word::Unverified, Word::Absent, Word::Unreadable, Word::Mismatched];
         let words: Vec<Word> = contents.iter().zip(words).map(|(_, word)| WORDS[word]).collect();
         let blocks: Vec<[u8; 2]> = contents.iter().map(|byte| [*byte, 7]).collect();
-        let witnesses: Vec<Witness<'_>> = words.iter().zip(&blocks).map(|(word, block)| word.of(block)).collect();
+        let evidence: Vec<BlockEvidence<'_>> = words.iter().zip(&blocks).map(|(word, block)| word.of(block)).collect();
         let heard: Vec<u8> =
-            contents.iter().zip(&words).filter(|(_, word)| **word == Word::Heard).map(|(byte, _)| *byte).collect();
+            contents.iter().zip(&words).filter(|(_, word)| **word == Word::Unverified).map(|(byte, _)| *byte).collect();
         let winner = (0..3).find(|byte| heard.iter().filter(|other| *other == byte).count() * 2 > heard.len());
-        let confesses = |word: Word| matches!(word, Word::Unreadable | Word::Refuted);
+        let is_known_bad = |word: Word| matches!(word, Word::Unreadable | Word::Mismatched);
         let wrong: Vec<usize> = (0..words.len())
-            .filter(|index| confesses(words[*index]) || (words[*index] == Word::Heard && Some(contents[*index]) != winner))
+            .filter(|index| is_known_bad(words[*index]) || (words[*index] == Word::Unverified && Some(contents[*index]) != winner))
             .collect();
-        match judge_copies(&witnesses) {
+        match judge_copies(&evidence) {
             Verdict::Sound => prop_assert!(wrong.is_empty()),
-            Verdict::Wrong { who, .. } => {
+            Verdict::Wrong { blocks, .. } => {
                 prop_assert!(winner.is_some());
-                prop_assert_eq!(who.to_vec(), wrong);
+                prop_assert_eq!(blocks.to_vec(), wrong);
             }
             Verdict::Undecidable => prop_assert!(winner.is_none() && !heard.is_empty()),
-            Verdict::Lost { .. } => prop_assert!(heard.is_empty() && words.iter().any(|word| confesses(*word))),
+            Verdict::Lost { .. } => prop_assert!(heard.is_empty() && words.iter().any(|word| is_known_bad(*word))),
         }
     }
 }
@@ -244,11 +244,13 @@ proptest! {
 #[test]
 fn one_copy_that_is_vouched_for_outweighs_all_others() {
     let (right, wrong) = ([1; 8], [2; 8]);
-    let witnesses = [Witness::Heard(&wrong), Witness::Vouched(&right), Witness::Heard(&wrong)];
-    let who = Indices::from_iter([0, 2]);
-    assert_eq!(judge_copies(&witnesses), Verdict::Wrong { who, by: Evidence::Checksum });
-    let witnesses = [Witness::Vouched(&wrong), Witness::Vouched(&right), Witness::Heard(&right)];
-    assert_eq!(judge_copies(&witnesses), Verdict::Undecidable);
+    let evidence =
+        [BlockEvidence::Unverified(&wrong), BlockEvidence::Verified(&right), BlockEvidence::Unverified(&wrong)];
+    let blocks = Indices::from_iter([0, 2]);
+    assert_eq!(judge_copies(&evidence), Verdict::Wrong { blocks, by: Evidence::Checksum });
+    let evidence =
+        [BlockEvidence::Verified(&wrong), BlockEvidence::Verified(&right), BlockEvidence::Unverified(&right)];
+    assert_eq!(judge_copies(&evidence), Verdict::Undecidable);
 }
 
 #[test]
@@ -261,7 +263,8 @@ fn two_blocks_that_were_exchanged_convict_nobody() {
     let blocks: Vec<Vec<u8>> = data.into_iter().chain([p, q]).collect();
     for one in 0..6 {
         for other in 0..one {
-            let mut case = Case { exponents: (0..4).collect(), blocks: blocks.clone(), words: vec![Word::Heard; 6] };
+            let mut case =
+                Case { exponents: (0..4).collect(), blocks: blocks.clone(), words: vec![Word::Unverified; 6] };
             case.blocks.swap(one, other);
             assert_eq!(case.row().judge(kernel), Verdict::Undecidable, "{one} and {other}");
         }
@@ -278,16 +281,16 @@ fn p_and_q_convict_any_one_member_of_a_whole_row_and_nobody_when_one_is_missing(
     let whole = Case {
         exponents: (0..6).collect(),
         blocks: data.into_iter().chain([p, q]).collect(),
-        words: vec![Word::Heard; 8],
+        words: vec![Word::Unverified; 8],
     };
     for wrong in 0..8 {
         let mut case = whole.clone();
         case.blocks[wrong][1234] ^= 0x10;
-        let who = Indices::from_iter([wrong]);
-        assert_eq!(case.row().judge(kernel), Verdict::Wrong { who, by: Evidence::Parity });
+        let blocks = Indices::from_iter([wrong]);
+        assert_eq!(case.row().judge(kernel), Verdict::Wrong { blocks, by: Evidence::Parity });
         assert_eq!(case.row().solved(kernel, wrong, &[]).as_ref(), Some(&whole.blocks[wrong]));
         for missing in (0..8).filter(|missing| *missing != wrong) {
-            case.words = vec![Word::Heard; 8];
+            case.words = vec![Word::Unverified; 8];
             case.words[missing] = Word::Absent;
             assert_eq!(case.row().judge(kernel), Verdict::Undecidable);
             assert!(!case.row().agrees(kernel));
