@@ -166,7 +166,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     pub(crate) async fn try_again(&self, device: &Device<M>, range: &Range<u64>) -> Result<(), MemberError> {
         let into = self.core.pool.take((range.end - range.start) as usize);
         let (result, _) = device.read_verified(ComponentByte(range.start), into, Why::Sweep).await;
-        let is_away = result.as_ref().is_err_and(|error| !error.is_of_medium());
+        let is_away = result.as_ref().is_err_and(|error| !error.is_medium_error());
         let was_away = device.is_away.replace(is_away) | device.is_silent.get();
         if !is_away {
             if device.is_silent.replace(false) {

@@ -151,7 +151,7 @@ impl<M: Member, C: Clock> Core<M, C> {
     /// Adds a range to a member's bad blocks, if what failed is a part of the medium and the log has room. The caller
     /// holds the metadata lock, and publishes.
     pub(crate) fn becomes_bad(&self, device: &Rc<Device<M>>, range: &Range<u64>, error: &MemberError) -> bool {
-        let is_kept = error.is_of_medium() && device.state.get() == DeviceState::InSync;
+        let is_kept = error.is_medium_error() && device.state.get() == DeviceState::InSync;
         if !is_kept || !device.bad.add(range) {
             return false;
         }

@@ -227,7 +227,7 @@ impl<M: Member> Device<M> {
     /// As [`Device::note`], of a read. A sweep, or healing, that looks again at a place whose error was counted counts nothing.
     fn note_read(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>, why: Why) {
         let Err(error) = result else { return };
-        let is_news = !error.is_of_medium() || self.failed_reads.add(at.0..at.0 + bytes);
+        let is_news = !error.is_medium_error() || self.failed_reads.add(at.0..at.0 + bytes);
         if is_news || why != Why::Sweep {
             self.note(result);
         }
@@ -236,7 +236,7 @@ impl<M: Member> Device<M> {
     /// What could not be read is to be healed.
     pub(crate) fn note_unread(&self, at: ComponentByte, bytes: u64, result: &Result<(), MemberError>) {
         if let Err(error) = result {
-            self.is_away.set(!error.is_of_medium());
+            self.is_away.set(!error.is_medium_error());
             self.unread.borrow_mut().add(at.0..at.0 + bytes);
             self.context.read_error_pending.raise();
         }

@@ -232,7 +232,7 @@ impl Deref for MemberError {
 
 impl MemberError {
     /// Whether it is about a place on the medium, and not about the member.
-    pub fn is_of_medium(&self) -> bool {
+    pub fn is_medium_error(&self) -> bool {
         matches!(self.kind, MemberErrorKind::Io | MemberErrorKind::Corrupt)
     }
 }
