@@ -238,7 +238,7 @@ async fn read_pieces<M: Member>(
 mod tests {
     use super::*;
     use crate::data::cached_stripes::in_units_where_lost;
-    use crate::plan::planner::{Code, Health, plan_read};
+    use crate::plan::planner::{Code, StripeHealth, plan_read};
     use format::geometry::{Geometry, Level, Shape};
     use parity::gf;
     use proptest::prelude::*;
@@ -305,7 +305,7 @@ mod tests {
             let parity = raid6();
             let (stripe, pool) = (parity.stripe(3), Pool::new(0));
             let unreadable: Symbols = lost.into_iter().collect();
-            let health = Health { unreadable, ..Health::GOOD };
+            let health = StripeHealth { unreadable, ..StripeHealth::GOOD };
             let cached: Vec<Transfer> = in_memory
                 .into_iter()
                 .zip(0..)

@@ -18,7 +18,7 @@ use crate::data::reconstruct::{Failed, Reading};
 use crate::data::request::Locked;
 use crate::device::{Device, Failures};
 use crate::plan::ROW_BYTES;
-use crate::plan::planner::{Code, Health, Plan, Span, Symbols, Transfer, plan_read, plan_write};
+use crate::plan::planner::{Code, Plan, Span, StripeHealth, Symbols, Transfer, plan_read, plan_write};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::{Member, MemberError};
@@ -108,9 +108,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// What the members can give of a stripe now, from `within` its chunks; `failed` is what has just
     /// been tried in vain.
-    pub(crate) fn health(&self, parity: &Parity, stripe: &Stripe, within: Range<u32>, failed: Symbols) -> Health {
+    pub(crate) fn health(&self, parity: &Parity, stripe: &Stripe, within: Range<u32>, failed: Symbols) -> StripeHealth {
         let range = component(stripe, within.start).0..component(stripe, within.end).0;
-        let mut health = Health {
+        let mut health = StripeHealth {
             unreadable: failed,
             absent: Symbols::EMPTY,
             parity_trusted: mutant!("untrusted-parity-used")
@@ -134,7 +134,13 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// As [`DataPlane::health`], for a read: of two parities one is left in peace
     /// where the other is enough.
-    pub(crate) fn read_health(&self, parity: &Parity, stripe: &Stripe, within: Range<u32>, failed: Symbols) -> Health {
+    pub(crate) fn read_health(
+        &self,
+        parity: &Parity,
+        stripe: &Stripe,
+        within: Range<u32>,
+        failed: Symbols,
+    ) -> StripeHealth {
         let mut health = self.health(parity, stripe, within, failed);
         if let Some(spared) = self.spared_parity(parity, stripe, health.unreadable) {
             health.unreadable = health.unreadable.with(spared);

@@ -9,7 +9,7 @@
 //!    only where no parity can be remade without it, or fewer chunks are read.
 //! 4. At most one data chunk that can be had is solved for.
 
-use crate::plan::planner::{Code, Column, Health, Symbols, Way};
+use crate::plan::planner::{Code, Column, StripeHealth, Symbols, Way};
 use format::geometry::Role;
 use smallvec::SmallVec;
 
@@ -37,7 +37,7 @@ struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    fn new(code: Code, column: &'a Column, health: &Health) -> Self {
+    fn new(code: Code, column: &'a Column, health: &StripeHealth) -> Self {
         let lost = health.unreadable.minus(column.cached);
         Self { code, column, lost, parity_trusted: health.parity_trusted }
     }
@@ -57,7 +57,7 @@ impl<'a> View<'a> {
     }
 }
 
-pub(super) fn read_candidates(code: Code, column: &Column, health: &Health) -> Candidates {
+pub(super) fn read_candidates(code: Code, column: &Column, health: &StripeHealth) -> Candidates {
     let view = View::new(code, column, health);
     if view.is_there(column.asked) {
         return Candidates::from_iter([view.candidate(column.asked, Way::Direct)]);
@@ -65,7 +65,7 @@ pub(super) fn read_candidates(code: Code, column: &Column, health: &Health) -> C
     without_waste(view.solutions(u32::MAX))
 }
 
-pub(super) fn write_candidates(code: Code, column: &Column, health: &Health) -> Candidates {
+pub(super) fn write_candidates(code: Code, column: &Column, health: &StripeHealth) -> Candidates {
     let view = View::new(code, column, health);
     let parities = code.all_parities().minus(health.absent);
     if column.is_gap() || parities.is_empty() {

@@ -47,7 +47,7 @@ impl Code {
 
 /// What can be had of a stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Health {
+pub struct StripeHealth {
     /// Chunks whose old contents cannot be had; includes all of `absent`.
     pub unreadable: Symbols,
     /// Chunks that cannot be written, because their member is not there.
@@ -57,9 +57,10 @@ pub struct Health {
     pub parity_trusted: bool,
 }
 
-impl Health {
+impl StripeHealth {
     /// Every chunk there and in agreement.
-    pub const GOOD: Health = Health { unreadable: Symbols::EMPTY, absent: Symbols::EMPTY, parity_trusted: true };
+    pub const GOOD: StripeHealth =
+        StripeHealth { unreadable: Symbols::EMPTY, absent: Symbols::EMPTY, parity_trusted: true };
 }
 
 /// A contiguous range of one data chunk that is asked for.
@@ -152,7 +153,12 @@ pub struct Plan {
 pub struct Unrecoverable;
 
 /// Plans a read of `spans`, which do not overlap, with the old contents of `cached` in memory.
-pub fn plan_read(code: Code, spans: &[Span], cached: &[Transfer], health: &Health) -> Result<Plan, Unrecoverable> {
+pub fn plan_read(
+    code: Code,
+    spans: &[Span],
+    cached: &[Transfer],
+    health: &StripeHealth,
+) -> Result<Plan, Unrecoverable> {
     let columns = choose(cut(spans, &[], cached), |column| read_candidates(code, column, health))?;
     Ok(Plan::of(columns))
 }
@@ -165,9 +171,9 @@ pub fn plan_write(
     spans: &[Span],
     kept: &[Span],
     cached: &[Transfer],
-    health: &Health,
+    health: &StripeHealth,
 ) -> Result<Plan, Unrecoverable> {
-    if let ([span], [], &Health::GOOD) = (spans, kept, health)
+    if let ([span], [], &StripeHealth::GOOD) = (spans, kept, health)
         && let Some(plan) = Plan::of_a_piece(code, span, cached)
     {
         return Ok(plan);
@@ -180,7 +186,7 @@ fn plan_any_write(
     spans: &[Span],
     kept: &[Span],
     cached: &[Transfer],
-    health: &Health,
+    health: &StripeHealth,
 ) -> Result<Plan, Unrecoverable> {
     let mut columns = cut(spans, kept, cached);
     for column in &mut columns {

@@ -59,7 +59,7 @@ fn spans(rows: impl Iterator<Item = Vec<u8>>, targets: &[Vec<u8>]) -> bool {
 }
 
 /// What must be known of the old data in a column, for each parity or chunk that is made of it.
-fn targets(code: Code, column: &Column, health: &Health, write: bool) -> Vec<(Role, Vec<u8>)> {
+fn targets(code: Code, column: &Column, health: &StripeHealth, write: bool) -> Vec<(Role, Vec<u8>)> {
     if !write {
         return column.asked.iter().map(|role| (role, form(code, role))).collect();
     }
@@ -87,7 +87,7 @@ enum Use {
     Direct,
 }
 
-fn judge(code: Code, column: &Column, health: &Health, write: bool, set: Symbols) -> Use {
+fn judge(code: Code, column: &Column, health: &StripeHealth, write: bool, set: Symbols) -> Use {
     let targets = targets(code, column, health, write);
     let makes = |set: Symbols, target: &[u8]| spans(set.iter().map(|role| form(code, role)), &[target.to_vec()]);
     if !column.kept.minus(set).is_empty() || !targets.iter().all(|(_, target)| makes(set, target)) {
@@ -107,7 +107,7 @@ fn judge(code: Code, column: &Column, health: &Health, write: bool, set: Symbols
 }
 
 /// Every set of reads that is enough, by the rules of `candidates`.
-fn sufficient_sets(code: Code, column: &Column, health: &Health, write: bool) -> Vec<Symbols> {
+fn sufficient_sets(code: Code, column: &Column, health: &StripeHealth, write: bool) -> Vec<Symbols> {
     let all = code.all_data().union(code.all_parities());
     let readable: Vec<Role> = all.minus(health.unreadable).minus(column.cached).iter().collect();
     let subsets = (0..1_u32 << readable.len())
@@ -166,7 +166,7 @@ struct Case {
     cached: Vec<Transfer>,
 }
 
-fn check_against_search(code: Code, case: &Case, health: &Health, write: bool) {
+fn check_against_search(code: Code, case: &Case, health: &StripeHealth, write: bool) {
     let Case { spans, kept, cached } = case;
     let plan = match write {
         true => plan_write(code, spans, kept, cached, health),
@@ -199,7 +199,7 @@ fn every_contiguous_request_on_small_stripes_costs_the_least_a_search_finds() {
             }
             for &unreadable in &losses {
                 for absent in [Symbols::EMPTY, unreadable] {
-                    let health = Health { unreadable, absent, parity_trusted: true };
+                    let health = StripeHealth { unreadable, absent, parity_trusted: true };
                     let end = u64::from(data) * CHUNK;
                     for start in (0..end).step_by(2) {
                         for end in (start + 2..=end).step_by(2) {
@@ -231,9 +231,9 @@ fn every_set_of_chunks_in_memory_is_made_the_most_of() {
                     let spans: Vec<_> = asked.map(|data| Span { data, within: 2..4 }).collect();
                     let kept = spans.iter().map(|span| Span { within: 4..6, ..*span }).collect();
                     let case = Case { spans, kept, cached: cached.clone() };
-                    let health = Health { unreadable, absent: Symbols::EMPTY, parity_trusted: true };
+                    let health = StripeHealth { unreadable, absent: Symbols::EMPTY, parity_trusted: true };
                     check_against_search(code, &case, &health, true);
-                    check_against_search(code, &case, &Health { absent: unreadable, ..health }, true);
+                    check_against_search(code, &case, &StripeHealth { absent: unreadable, ..health }, true);
                     check_against_search(code, &Case { kept: Vec::new(), ..case }, &health, false);
                 }
             }
@@ -271,7 +271,7 @@ proptest! {
         let case = Case { spans, kept, cached: cached.collect() };
         let unreadable: Symbols = lost.iter().filter_map(|&index| roles.get(index)).copied().collect();
         let absent = if gone { unreadable } else { Symbols::EMPTY };
-        check_against_search(code, &case, &Health { unreadable, absent, parity_trusted: true }, write);
+        check_against_search(code, &case, &StripeHealth { unreadable, absent, parity_trusted: true }, write);
     }
 }
 
@@ -279,8 +279,8 @@ proptest! {
 fn one_piece_is_planned_as_choosing_among_candidates_plans_it() {
     let check = |code: Code, data: u16, cached: &[Transfer]| {
         let span = [Span { data, within: 3..5 }];
-        let short = plan_write(code, &span, &[], cached, &Health::GOOD);
-        assert_eq!(short, plan_any_write(code, &span, &[], cached, &Health::GOOD), "{code:?} {data} {cached:?}");
+        let short = plan_write(code, &span, &[], cached, &StripeHealth::GOOD);
+        assert_eq!(short, plan_any_write(code, &span, &[], cached, &StripeHealth::GOOD), "{code:?} {data} {cached:?}");
         let plan = short.expect("every chunk is there");
         let changed = Symbols::of(Role::Data(data)).union(code.all_parities());
         match (modifies(code, &span[0], cached), &plan.columns[..]) {
@@ -319,7 +319,7 @@ fn one_piece_is_planned_as_choosing_among_candidates_plans_it() {
 fn a_whole_stripe_is_not_read_to_save_a_transfer() {
     let code = Code { data: 4, parities: 1 };
     let spans = [(0, 2..4), (1, 1..4), (2, 2..5)].map(|(data, within)| Span { data, within }).to_vec();
-    check_against_search(code, &Case { spans, ..Case::default() }, &Health::GOOD, true);
+    check_against_search(code, &Case { spans, ..Case::default() }, &StripeHealth::GOOD, true);
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn what_is_known_from_md_falls_out() {
         (raid5, &wide[..], 2, 6),
         (raid6, &wide[..], 2, 7),
     ] {
-        let plan = plan_write(code, spans, &[], &[], &Health::GOOD).expect("healthy");
+        let plan = plan_write(code, spans, &[], &[], &StripeHealth::GOOD).expect("healthy");
         assert_eq!((plan.reads.len(), plan.writes.len()), (reads, writes), "{code:?} {spans:?}");
     }
 }
@@ -347,10 +347,10 @@ fn what_is_known_from_md_falls_out() {
 fn parity_that_is_not_trusted_is_remade_and_never_solved_from() {
     let code = Code { data: 4, parities: 1 };
     let spans = [Span { data: 0, within: 0..4 }];
-    let untrusted = Health { parity_trusted: false, ..Health::GOOD };
+    let untrusted = StripeHealth { parity_trusted: false, ..StripeHealth::GOOD };
     let plan = plan_write(code, &spans, &[], &[], &untrusted).expect("healthy");
     assert_eq!(plan.columns[0].way, Way::Reconstruct);
     let lost = Symbols::of(Role::Data(0));
-    let degraded = Health { unreadable: lost, absent: lost, parity_trusted: false };
+    let degraded = StripeHealth { unreadable: lost, absent: lost, parity_trusted: false };
     assert_eq!(plan_read(code, &spans, &[], &degraded), Err(Unrecoverable));
 }
