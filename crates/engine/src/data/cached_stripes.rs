@@ -9,7 +9,7 @@ use crate::base::buffer::Block;
 use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::data::cache::{PAGE_BYTES, Row};
-use crate::plan::planner::{Span, Symbols, Transfer};
+use crate::plan::planner::{ChunkTransfer, Span, Symbols};
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use format::geometry::{Parity, Role, Stripe};
@@ -43,7 +43,7 @@ pub(crate) fn hull<'a>(ranges: impl Iterator<Item = &'a Range<u32>> + Clone) -> 
 
 impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     /// What the cache holds of a stripe, in the rows of `spans`.
-    pub(crate) fn known(&self, stripe: &Stripe, spans: &[Span], kept: &[Span]) -> SmallVec<[Transfer; 4]> {
+    pub(crate) fn known(&self, stripe: &Stripe, spans: &[Span], kept: &[Span]) -> SmallVec<[ChunkTransfer; 4]> {
         let cache = self.cache.borrow();
         if cache.is_empty() {
             return SmallVec::new();
@@ -52,8 +52,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Copies of what is known.
-    pub(crate) fn recall(&self, stripe: &Stripe, transfers: &[Transfer]) -> Vec<(Transfer, Block)> {
-        let copy = |transfer: &Transfer| {
+    pub(crate) fn recall(&self, stripe: &Stripe, transfers: &[ChunkTransfer]) -> Vec<(ChunkTransfer, Block)> {
+        let copy = |transfer: &ChunkTransfer| {
             let mut into = self.core.pool.take((transfer.within.end - transfer.within.start) as usize);
             self.recall_into(stripe, transfer, &mut into);
             (transfer.clone(), into.freeze())
@@ -62,12 +62,12 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Copies what is known into its place.
-    pub(crate) fn recall_into(&self, stripe: &Stripe, transfer: &Transfer, into: &mut [u8]) {
+    pub(crate) fn recall_into(&self, stripe: &Stripe, transfer: &ChunkTransfer, into: &mut [u8]) {
         self.cache.borrow_mut().recall(base(stripe), transfer, into);
     }
 
     /// The members' chunks are about to change.
-    pub(crate) fn forget<'a>(&self, stripe: &Stripe, changes: impl Iterator<Item = &'a Transfer> + Clone) {
+    pub(crate) fn forget<'a>(&self, stripe: &Stripe, changes: impl Iterator<Item = &'a ChunkTransfer> + Clone) {
         if !mutant!("ahead-not-forgotten") {
             self.read_ahead.forget(stripe.number()..stripe.number() + 1);
         }
@@ -93,7 +93,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         parity: &Parity,
         stripe: &Stripe,
         spans: &[Span],
-        contents: impl Iterator<Item = &'a (Transfer, Block)>,
+        contents: impl Iterator<Item = &'a (ChunkTransfer, Block)>,
     ) {
         let Some(first) = spans.first() else { return };
         let cache = &mut *self.cache.borrow_mut();

@@ -5,7 +5,7 @@
 //! [`parity::recovery`] says for a chunk that is lost.
 
 use crate::base::buffer::{Block, Pool};
-use crate::plan::planner::{Column, Plan, Transfer, Way};
+use crate::plan::planner::{ChunkTransfer, Column, Plan, Way};
 use format::geometry::{Parity, Role, Stripe};
 use parity::{Kernel, Symbol, gf};
 use smallvec::{SmallVec, smallvec};
@@ -14,13 +14,13 @@ use std::ops::Range;
 /// Chunk contents at hand while a plan is carried out.
 pub(crate) struct Known<'a> {
     /// Read from the members.
-    pub(crate) old: &'a [(Transfer, Block)],
+    pub(crate) old: &'a [(ChunkTransfer, Block)],
     /// Given by the caller.
-    pub(crate) new: &'a [(Transfer, Block)],
+    pub(crate) new: &'a [(ChunkTransfer, Block)],
 }
 
 /// The block that holds `range` of a chunk, and where in the block that is.
-fn find<'a>(blocks: &'a [(Transfer, Block)], role: Role, range: &Range<u32>) -> Option<(&'a Block, Range<usize>)> {
+fn find<'a>(blocks: &'a [(ChunkTransfer, Block)], role: Role, range: &Range<u32>) -> Option<(&'a Block, Range<usize>)> {
     let (transfer, block) = blocks.iter().find(|(transfer, _)| transfer.covers(role, range))?;
     let base = transfer.within.start;
     Some((block, (range.start - base) as usize..(range.end - base) as usize))
@@ -59,15 +59,15 @@ pub(crate) fn compute(
     stripe: &Stripe,
     known: &Known<'_>,
     plan: &Plan,
-) -> SmallVec<[(Transfer, Block); 2]> {
-    let transfers: SmallVec<[&Transfer; 2]> =
+) -> SmallVec<[(ChunkTransfer, Block); 2]> {
+    let transfers: SmallVec<[&ChunkTransfer; 2]> =
         plan.writes.iter().filter(|transfer| !matches!(transfer.role, Role::Data(_))).collect();
     if let [p, q] = transfers[..]
         && let Some(both) = compute_both(kernel, pool, parity, stripe, known, plan, p, q)
     {
         return both;
     }
-    let one = |transfer: &&Transfer| {
+    let one = |transfer: &&ChunkTransfer| {
         let mut target = pool.take((transfer.within.end - transfer.within.start) as usize);
         for column in &plan.columns {
             let (within, outer) = (&column.within, &transfer.within);
@@ -91,9 +91,9 @@ fn compute_both(
     stripe: &Stripe,
     known: &Known<'_>,
     plan: &Plan,
-    p: &Transfer,
-    q: &Transfer,
-) -> Option<SmallVec<[(Transfer, Block); 2]>> {
+    p: &ChunkTransfer,
+    q: &ChunkTransfer,
+) -> Option<SmallVec<[(ChunkTransfer, Block); 2]>> {
     let [column] = &plan.columns[..] else { return None };
     if column.way != Way::Reconstruct || p.role != Role::P || q.role != Role::Q {
         return None;

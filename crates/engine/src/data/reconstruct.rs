@@ -11,7 +11,7 @@ use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::data::parity::combination;
 use crate::device::Device;
-use crate::plan::planner::{Column, Plan, Span, Symbols, Transfer, Way};
+use crate::plan::planner::{ChunkTransfer, Column, Plan, Span, Symbols, Way};
 use crate::seam::clock::Clock;
 use crate::seam::member::{Member, MemberError};
 use crate::seam::observe::Why;
@@ -89,7 +89,7 @@ impl Reading {
     }
 
     /// Takes the buffers of a transfer's pieces away, in the order in which the member has them.
-    fn take_pieces(&mut self, transfer: &Transfer) -> (SmallVec<[usize; 3]>, Vec<Buffer>) {
+    fn take_pieces(&mut self, transfer: &ChunkTransfer) -> (SmallVec<[usize; 3]>, Vec<Buffer>) {
         let is_its = |piece: &Piece| {
             piece.role == transfer.role
                 && transfer.within.start <= piece.within.start
@@ -172,7 +172,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
             let (pieces, buffers) = reading.take_pieces(&transfer);
             for (index, mut buffer) in pieces.into_iter().zip(buffers) {
                 let piece = &mut reading.pieces[index];
-                let part = Transfer { role: piece.role, within: piece.within.clone() };
+                let part = ChunkTransfer { role: piece.role, within: piece.within.clone() };
                 self.recall_into(&reading.stripe, &part, &mut buffer);
                 piece.buffer = Some(buffer);
             }
@@ -306,11 +306,11 @@ mod tests {
             let (stripe, pool) = (parity.stripe(3), Pool::new(0));
             let unreadable: Symbols = lost.into_iter().collect();
             let health = StripeHealth { unreadable, ..StripeHealth::GOOD };
-            let cached: Vec<Transfer> = in_memory
+            let cached: Vec<ChunkTransfer> = in_memory
                 .into_iter()
                 .zip(0..)
                 .flat_map(|(roles, page)| {
-                    roles.into_iter().map(move |role| Transfer { role, within: page * PAGE..(page + 1) * PAGE })
+                    roles.into_iter().map(move |role| ChunkTransfer { role, within: page * PAGE..(page + 1) * PAGE })
                 })
                 .collect();
             let units = in_units_where_lost(&spans, unit, unreadable);

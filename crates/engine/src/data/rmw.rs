@@ -14,7 +14,7 @@ use crate::data::DataPlane;
 use crate::data::parity::weight;
 use crate::data::reconstruct::Failed;
 use crate::data::stripe::{Contents, code, component, reason};
-use crate::plan::planner::{Span, Symbols, Transfer, modifies};
+use crate::plan::planner::{ChunkTransfer, Span, Symbols, modifies};
 use crate::seam::clock::Clock;
 use crate::seam::error::ArrayError;
 use crate::seam::member::Member;
@@ -31,8 +31,8 @@ pub(crate) struct Modification<'a> {
 }
 
 impl Modification<'_> {
-    fn transfer(&self, role: Role) -> Transfer {
-        Transfer { role, within: self.span.within.clone() }
+    fn transfer(&self, role: Role) -> ChunkTransfer {
+        ChunkTransfer { role, within: self.span.within.clone() }
     }
 
     /// What changes with it, data first.

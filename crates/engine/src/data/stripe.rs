@@ -18,7 +18,7 @@ use crate::data::reconstruct::{Failed, Reading};
 use crate::data::request::Locked;
 use crate::device::{Device, Failures};
 use crate::plan::ROW_BYTES;
-use crate::plan::planner::{Code, Plan, Span, StripeHealth, Symbols, Transfer, plan_read, plan_write};
+use crate::plan::planner::{ChunkTransfer, Code, Plan, Span, StripeHealth, Symbols, plan_read, plan_write};
 use crate::seam::clock::Clock;
 use crate::seam::error::{ArrayError, ArrayErrorKind};
 use crate::seam::member::{Member, MemberError};
@@ -329,13 +329,13 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     }
 
     /// Carries out reads at once; says which chunk failed first.
-    async fn read_transfers(&self, stripe: &Stripe, transfers: &[Transfer], why: Why) -> Result<Contents, Failed> {
+    async fn read_transfers(&self, stripe: &Stripe, transfers: &[ChunkTransfer], why: Why) -> Result<Contents, Failed> {
         let reads = transfers.iter().map(|transfer| {
             let into = self.core.pool.take(length(&transfer.within));
             self.read_chunk(stripe, transfer.role, transfer.within.start, into, why)
         });
         let results = at_once(reads).await;
-        let pair = |(transfer, (result, buffer)): (&Transfer, (Result<(), Failed>, Buffer))| {
+        let pair = |(transfer, (result, buffer)): (&ChunkTransfer, (Result<(), Failed>, Buffer))| {
             result.map(|()| (transfer.clone(), buffer.freeze()))
         };
         transfers.iter().zip(results).map(pair).collect()
@@ -403,13 +403,13 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         parity: &Parity,
         share: &Share,
         plan: &Plan,
-        old: &[(Transfer, Block)],
-        new: &[(Transfer, Block)],
+        old: &[(ChunkTransfer, Block)],
+        new: &[(ChunkTransfer, Block)],
     ) -> Result<(), ArrayError> {
         let known = Known { old, new };
         let parities = compute(self.core.info.kernel, &self.core.pool, parity, &share.stripe, &known, plan);
         let kept = kept_pieces(&known, plan);
-        let blocks = |transfer: &Transfer| -> Pieces {
+        let blocks = |transfer: &ChunkTransfer| -> Pieces {
             let (source, kept) = match transfer.role {
                 Role::Data(_) => (new, &kept[..]),
                 _ => (&parities[..], &[][..]),
@@ -419,14 +419,14 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                     && transfer.within.start <= part.within.start
                     && part.within.end <= transfer.within.end
             });
-            let mut parts: SmallVec<[&(Transfer, Block); 4]> = parts.collect();
+            let mut parts: SmallVec<[&(ChunkTransfer, Block); 4]> = parts.collect();
             parts.sort_by_key(|(part, _)| part.within.start);
             parts.into_iter().map(|(_, block)| block.clone()).collect()
         };
         self.write_transfers(&share.stripe, &plan.writes, blocks).await?;
         if (share.bytes as u64) < parity.stripe_bytes() {
             // Old parity does not count any more, whether or not there is new; nor do data that were just written.
-            let counts = |old: &Transfer| {
+            let counts = |old: &ChunkTransfer| {
                 matches!(old.role, Role::Data(_)) && !new.iter().any(|(new, _)| new.covers(old.role, &old.within))
             };
             let data = old.iter().filter(|(transfer, _)| counts(transfer));
@@ -440,8 +440,8 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
     async fn write_transfers(
         &self,
         stripe: &Stripe,
-        transfers: &[Transfer],
-        blocks: impl Fn(&Transfer) -> Pieces,
+        transfers: &[ChunkTransfer],
+        blocks: impl Fn(&ChunkTransfer) -> Pieces,
     ) -> Result<(), ArrayError> {
         self.forget(stripe, transfers.iter());
         let writes = transfers.iter().filter_map(|transfer| {
@@ -467,7 +467,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 }
 
 /// Parts of a stripe and what they hold.
-pub(crate) type Contents = SmallVec<[(Transfer, Block); 3]>;
+pub(crate) type Contents = SmallVec<[(ChunkTransfer, Block); 3]>;
 
 /// What goes to one member, block after block.
 type Pieces = SmallVec<[Block; 1]>;
@@ -488,7 +488,7 @@ fn kept_pieces(known: &Known<'_>, plan: &Plan) -> Contents {
     pieces
         .map(|(role, within)| {
             let block = known.old_block(role, &within).expect("what is kept is read");
-            (Transfer { role, within }, block)
+            (ChunkTransfer { role, within }, block)
         })
         .collect()
 }
@@ -502,7 +502,7 @@ fn pieces(parity: &Parity, number: u64, patches: &[WriteExtent]) -> (Share, Cont
         let mut start = 0;
         for span in spans(parity.chunk_bytes(), patch.at - first..patch.end() - first) {
             let end = start + length(&span.within);
-            let transfer = Transfer { role: Role::Data(span.data), within: span.within.clone() };
+            let transfer = ChunkTransfer { role: Role::Data(span.data), within: span.within.clone() };
             new.push((transfer, patch.block.slice(start..end)));
             share.spans.push(span);
             start = end;

@@ -24,7 +24,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::plan::planner::Transfer;
+use crate::plan::planner::ChunkTransfer;
 use format::geometry::Role;
 use serde::Serialize;
 use smallvec::SmallVec;
@@ -135,8 +135,8 @@ impl StripeCache {
     }
 
     /// What is held of a stripe whose first row is `base`, in `within` of its chunks.
-    pub(crate) fn known(&self, base: Row, within: &Range<u32>) -> SmallVec<[Transfer; 4]> {
-        let mut known = SmallVec::<[Transfer; 4]>::new();
+    pub(crate) fn known(&self, base: Row, within: &Range<u32>) -> SmallVec<[ChunkTransfer; 4]> {
+        let mut known = SmallVec::<[ChunkTransfer; 4]>::new();
         if self.is_empty() {
             return known;
         }
@@ -147,7 +147,7 @@ impl StripeCache {
             for &(role, _) in &line.pages {
                 match known.iter_mut().find(|t| t.role == role && t.within.end == page.start) {
                     Some(transfer) => transfer.within.end = page.end,
-                    None => known.push(Transfer { role, within: page.clone() }),
+                    None => known.push(ChunkTransfer { role, within: page.clone() }),
                 }
             }
         }
@@ -158,7 +158,7 @@ impl StripeCache {
     ///
     /// # Panics
     /// When it is not held.
-    pub(crate) fn recall(&mut self, base: Row, transfer: &Transfer, into: &mut [u8]) {
+    pub(crate) fn recall(&mut self, base: Row, transfer: &ChunkTransfer, into: &mut [u8]) {
         self.recalled += into.len() as u64;
         for piece in pieces(base, transfer.within.start, into.len()) {
             let line = self.lines.get_mut(&piece.row).expect("what is known is held");
@@ -169,7 +169,7 @@ impl StripeCache {
     }
 
     /// The members' `changes` of a stripe are about to begin; they change parity too.
-    pub(crate) fn forget<'a>(&mut self, base: Row, changes: impl Iterator<Item = &'a Transfer> + Clone) {
+    pub(crate) fn forget<'a>(&mut self, base: Row, changes: impl Iterator<Item = &'a ChunkTransfer> + Clone) {
         if self.is_empty() {
             return;
         }
@@ -224,7 +224,7 @@ impl StripeCache {
     }
 
     /// Takes in what a stripe's members hold now, as far as it was admitted.
-    pub(crate) fn learn(&mut self, base: Row, transfer: &Transfer, contents: &[u8]) {
+    pub(crate) fn learn(&mut self, base: Row, transfer: &ChunkTransfer, contents: &[u8]) {
         for piece in pieces(base, transfer.within.start, contents.len()) {
             self.put(transfer.role, &piece, &contents[piece.part.clone()]);
         }

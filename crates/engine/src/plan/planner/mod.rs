@@ -74,14 +74,14 @@ pub struct Span {
 
 /// One contiguous transfer of one chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Transfer {
+pub struct ChunkTransfer {
     /// The chunk.
     pub role: Role,
     /// Bytes within the chunk.
     pub within: Range<u32>,
 }
 
-impl Transfer {
+impl ChunkTransfer {
     /// Whether all of `within` a chunk is part of it.
     pub fn covers(&self, role: Role, within: &Range<u32>) -> bool {
         self.role == role && self.within.start <= within.start && within.end <= self.within.end
@@ -141,11 +141,11 @@ pub struct Plan {
     /// Adjacent, in ascending order.
     pub columns: SmallVec<[Column; 3]>,
     /// All reads, before any write; each chunk's in ascending order.
-    pub reads: SmallVec<[Transfer; 4]>,
+    pub reads: SmallVec<[ChunkTransfer; 4]>,
     /// What is taken from memory, likewise.
-    pub recalls: SmallVec<[Transfer; 4]>,
+    pub recalls: SmallVec<[ChunkTransfer; 4]>,
     /// All writes, data and parity; empty for a read.
-    pub writes: SmallVec<[Transfer; 4]>,
+    pub writes: SmallVec<[ChunkTransfer; 4]>,
 }
 
 /// More chunks are lost than the parity can make good.
@@ -156,7 +156,7 @@ pub struct Unrecoverable;
 pub fn plan_read(
     code: Code,
     spans: &[Span],
-    cached: &[Transfer],
+    cached: &[ChunkTransfer],
     health: &StripeHealth,
 ) -> Result<Plan, Unrecoverable> {
     let columns = choose(cut(spans, &[], cached), |column| read_candidates(code, column, health))?;
@@ -170,7 +170,7 @@ pub fn plan_write(
     code: Code,
     spans: &[Span],
     kept: &[Span],
-    cached: &[Transfer],
+    cached: &[ChunkTransfer],
     health: &StripeHealth,
 ) -> Result<Plan, Unrecoverable> {
     if let ([span], [], &StripeHealth::GOOD) = (spans, kept, health)
@@ -185,7 +185,7 @@ fn plan_any_write(
     code: Code,
     spans: &[Span],
     kept: &[Span],
-    cached: &[Transfer],
+    cached: &[ChunkTransfer],
     health: &StripeHealth,
 ) -> Result<Plan, Unrecoverable> {
     let mut columns = cut(spans, kept, cached);
@@ -202,7 +202,7 @@ fn plan_any_write(
 
 /// Where a write of `span` alone, in a stripe whose chunks are all there, is planned as [`Way::Modify`] throughout:
 /// the chunks that are in memory there.
-pub(crate) fn modifies(code: Code, span: &Span, cached: &[Transfer]) -> Option<Symbols> {
+pub(crate) fn modifies(code: Code, span: &Span, cached: &[ChunkTransfer]) -> Option<Symbols> {
     let piece = Piece::new(code, span, cached).filter(|piece| piece.way == Way::Modify)?;
     Some(piece.here)
 }
@@ -219,9 +219,9 @@ struct Piece {
 
 impl Piece {
     /// `None` where the candidates have to be looked at.
-    fn new(code: Code, span: &Span, cached: &[Transfer]) -> Option<Self> {
+    fn new(code: Code, span: &Span, cached: &[ChunkTransfer]) -> Option<Self> {
         let within = &span.within;
-        let is_apart = |t: &Transfer| t.within.end <= within.start || within.end <= t.within.start;
+        let is_apart = |t: &ChunkTransfer| t.within.end <= within.start || within.end <= t.within.start;
         let mut here = Symbols::EMPTY;
         for transfer in cached.iter().filter(|transfer| !is_apart(transfer)) {
             if !transfer.covers(transfer.role, within) {
@@ -244,10 +244,10 @@ impl Piece {
 
 impl Plan {
     /// The plan of a [`Piece`].
-    fn of_a_piece(code: Code, span: &Span, cached: &[Transfer]) -> Option<Plan> {
+    fn of_a_piece(code: Code, span: &Span, cached: &[ChunkTransfer]) -> Option<Plan> {
         let Piece { asked, changed, here, uses, way } = Piece::new(code, span, cached)?;
         let within = &span.within;
-        let transfers = |set: Symbols| set.iter().map(|role| Transfer { role, within: within.clone() }).collect();
+        let transfers = |set: Symbols| set.iter().map(|role| ChunkTransfer { role, within: within.clone() }).collect();
         Some(Plan {
             reads: transfers(uses.minus(here)),
             recalls: transfers(uses.intersection(here)),
@@ -271,7 +271,7 @@ impl Plan {
 }
 
 /// Cuts into columns, gaps included, so that neighbours touch.
-fn cut(spans: &[Span], kept: &[Span], cached: &[Transfer]) -> SmallVec<[Column; 3]> {
+fn cut(spans: &[Span], kept: &[Span], cached: &[ChunkTransfer]) -> SmallVec<[Column; 3]> {
     let mut edges = SmallVec::<[u32; 8]>::new();
     for span in spans.iter().chain(kept) {
         debug_assert!(span.within.start < span.within.end, "a span is not empty");
@@ -363,14 +363,14 @@ fn cheapest(step: &[Step]) -> usize {
 }
 
 /// The contiguous transfers that `set` asks for in each column.
-fn transfers(columns: &[Column], set: impl Fn(&Column) -> Symbols) -> SmallVec<[Transfer; 4]> {
-    let mut transfers = SmallVec::<[Transfer; 4]>::new();
+fn transfers(columns: &[Column], set: impl Fn(&Column) -> Symbols) -> SmallVec<[ChunkTransfer; 4]> {
+    let mut transfers = SmallVec::<[ChunkTransfer; 4]>::new();
     for column in columns {
         for role in set(column).iter() {
             let open = transfers.iter_mut().find(|t| t.role == role && t.within.end == column.within.start);
             match open {
                 Some(transfer) => transfer.within.end = column.within.end,
-                None => transfers.push(Transfer { role, within: column.within.clone() }),
+                None => transfers.push(ChunkTransfer { role, within: column.within.clone() }),
             }
         }
     }

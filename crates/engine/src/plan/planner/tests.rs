@@ -163,7 +163,7 @@ fn spans_of(range: Range<u64>) -> Vec<Span> {
 struct Case {
     spans: Vec<Span>,
     kept: Vec<Span>,
-    cached: Vec<Transfer>,
+    cached: Vec<ChunkTransfer>,
 }
 
 fn check_against_search(code: Code, case: &Case, health: &StripeHealth, write: bool) {
@@ -225,7 +225,7 @@ fn every_set_of_chunks_in_memory_is_made_the_most_of() {
         let few = |set: &Symbols| set.len() <= parities.into();
         for unreadable in (0..1_u32 << roles.len()).map(subsets).filter(few) {
             for cached in (0..1_u32 << roles.len()).map(subsets) {
-                let cached = cached.iter().map(|role| Transfer { role, within: 0..8 }).collect::<Vec<_>>();
+                let cached = cached.iter().map(|role| ChunkTransfer { role, within: 0..8 }).collect::<Vec<_>>();
                 for asked in 1..1_u16 << data {
                     let asked = (0..data).filter(|index| asked >> index & 1 == 1);
                     let spans: Vec<_> = asked.map(|data| Span { data, within: 2..4 }).collect();
@@ -266,7 +266,7 @@ proptest! {
         });
         let kept = kept.filter(|span| write && !span.within.is_empty()).collect();
         let cached = cached.iter().filter_map(|&(index, start, length)| {
-            Some(Transfer { role: *roles.get(index)?, within: start..start + length })
+            Some(ChunkTransfer { role: *roles.get(index)?, within: start..start + length })
         });
         let case = Case { spans, kept, cached: cached.collect() };
         let unreadable: Symbols = lost.iter().filter_map(|&index| roles.get(index)).copied().collect();
@@ -277,7 +277,7 @@ proptest! {
 
 #[test]
 fn one_piece_is_planned_as_choosing_among_candidates_plans_it() {
-    let check = |code: Code, data: u16, cached: &[Transfer]| {
+    let check = |code: Code, data: u16, cached: &[ChunkTransfer]| {
         let span = [Span { data, within: 3..5 }];
         let short = plan_write(code, &span, &[], cached, &StripeHealth::GOOD);
         assert_eq!(short, plan_any_write(code, &span, &[], cached, &StripeHealth::GOOD), "{code:?} {data} {cached:?}");
@@ -305,7 +305,7 @@ fn one_piece_is_planned_as_choosing_among_candidates_plans_it() {
                 // All of it, more, what lies beside it, and a part that makes columns.
                 for within in [3..5, 0..8, 5..6, 4..5] {
                     let cached: Vec<_> =
-                        roles.clone().map(|(_, &role)| Transfer { role, within: within.clone() }).collect();
+                        roles.clone().map(|(_, &role)| ChunkTransfer { role, within: within.clone() }).collect();
                     [0, code.data - 1].into_iter().for_each(|index| check(code, index, &cached));
                 }
             }
