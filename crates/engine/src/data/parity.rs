@@ -5,7 +5,7 @@
 //! [`parity::recovery`] says for a chunk that is lost.
 
 use crate::base::buffer::{Block, Pool};
-use crate::plan::planner::{ChunkTransfer, Column, Plan, Way};
+use crate::plan::planner::{ChunkTransfer, Column, Method, Plan};
 use format::geometry::{Parity, Role, Stripe};
 use parity::{Kernel, Symbol, gf};
 use smallvec::{SmallVec, smallvec};
@@ -95,7 +95,7 @@ fn compute_both(
     q: &ChunkTransfer,
 ) -> Option<SmallVec<[(ChunkTransfer, Block); 2]>> {
     let [column] = &plan.columns[..] else { return None };
-    if column.way != Way::Reconstruct || p.role != Role::P || q.role != Role::Q {
+    if column.method != Method::Reconstruct || p.role != Role::P || q.role != Role::Q {
         return None;
     }
     let mut by_exponent: SmallVec<[&[u8]; 32]> = SmallVec::from_elem(&[][..], parity.data_chunks().into());
@@ -114,7 +114,7 @@ fn compute_both(
 fn parity_terms<'a>(parity: &Parity, stripe: &Stripe, known: &Known<'a>, column: &Column, target: Role) -> Terms<'a> {
     let range = &column.within;
     let mut terms = Terms::new();
-    if column.way == Way::Modify {
+    if column.method == Method::Modify {
         terms.push((1, known.old(target, range).expect("modifying reads the old parity")));
         for role in column.asked.iter() {
             let Role::Data(index) = role else { continue };
@@ -130,12 +130,12 @@ fn parity_terms<'a>(parity: &Parity, stripe: &Stripe, known: &Known<'a>, column:
     for index in 0..parity.data_chunks() {
         let role = Role::Data(index);
         let weight = weight(stripe, target, index);
-        match &column.way {
+        match &column.method {
             _ if column.asked.contains(role) => {
                 terms.push((weight, known.given(role, range).expect("what is asked was given")));
             }
-            Way::Solve { unknown } if unknown.contains(role) => solved.add(parity, stripe, column, role, weight),
-            Way::Solve { .. } => solved.add_known(role, weight),
+            Method::Solve { unknown } if unknown.contains(role) => solved.add(parity, stripe, column, role, weight),
+            Method::Solve { .. } => solved.add_known(role, weight),
             _ => terms.push((weight, known.old(role, range).expect("the plan reads what it needs"))),
         }
     }
@@ -145,7 +145,7 @@ fn parity_terms<'a>(parity: &Parity, stripe: &Stripe, known: &Known<'a>, column:
 
 /// The chunks that add up to `role`, which is not read in a column, and with which weights.
 pub(crate) fn combination(parity: &Parity, stripe: &Stripe, column: &Column, role: Role) -> SmallVec<[(u8, Role); 16]> {
-    let Way::Solve { unknown } = &column.way else { unreachable!("only solving leaves data unread") };
+    let Method::Solve { unknown } = &column.method else { unreachable!("only solving leaves data unread") };
     if unknown.len() == 1 && column.uses.contains(Role::P) && !column.uses.contains(Role::Q) {
         return column.uses.iter().map(|role| (1, role)).collect(); // P is the sum of all data
     }
@@ -176,7 +176,7 @@ impl Solved {
             Role::P => Symbol::P,
             Role::Q => Symbol::Q,
         };
-        let Way::Solve { unknown } = &column.way else { unreachable!("only solving leaves data unread") };
+        let Method::Solve { unknown } = &column.method else { unreachable!("only solving leaves data unread") };
         let unread = [Role::P, Role::Q].into_iter().filter(|&role| !column.uses.contains(role));
         let lost: SmallVec<[Symbol; 3]> = unknown.iter().chain(unread).map(symbol).collect();
         let terms = parity::recovery(&exponents, &lost, symbol(role)).expect("the planner reads what solves it");

@@ -11,7 +11,7 @@ use crate::core::authority::Authority;
 use crate::data::DataPlane;
 use crate::data::parity::combination;
 use crate::device::Device;
-use crate::plan::planner::{ChunkTransfer, Column, Plan, Span, Symbols, Way};
+use crate::plan::planner::{ChunkTransfer, Column, Method, Plan, Span, Symbols};
 use crate::seam::clock::Clock;
 use crate::seam::member::{Member, MemberError};
 use crate::seam::observe::Why;
@@ -120,7 +120,7 @@ impl Reading {
     }
 
     fn is_solved(&self, piece: &Piece) -> bool {
-        matches!(&self.plan.columns[piece.column].way, Way::Solve { unknown } if unknown.contains(piece.role))
+        matches!(&self.plan.columns[piece.column].method, Method::Solve { unknown } if unknown.contains(piece.role))
     }
 
     fn solve(&mut self, kernel: &Kernel, parity: &Parity, index: usize) {
@@ -168,7 +168,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// Reads what the plan says and works out the rest. Under the stripe's lock.
     pub(crate) async fn read_and_solve(&self, parity: &Parity, mut reading: Reading) -> (Result<(), Failed>, Buffer) {
-        for transfer in std::mem::take(&mut reading.plan.recalls) {
+        for transfer in std::mem::take(&mut reading.plan.cached_reads) {
             let (pieces, buffers) = reading.take_pieces(&transfer);
             for (index, mut buffer) in pieces.into_iter().zip(buffers) {
                 let piece = &mut reading.pieces[index];
@@ -318,7 +318,7 @@ mod tests {
             let asked: usize = spans.iter().map(|span| span.within.len()).sum();
             let mut reading = Reading::new(&pool, stripe, &spans, plan, pool.take(asked));
             let mut read = BTreeSet::new();
-            for (transfer, is_read) in std::mem::take(&mut reading.plan.recalls)
+            for (transfer, is_read) in std::mem::take(&mut reading.plan.cached_reads)
                 .into_iter()
                 .map(|transfer| (transfer, false))
                 .chain(std::mem::take(&mut reading.plan.reads).into_iter().map(|transfer| (transfer, true)))

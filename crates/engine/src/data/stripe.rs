@@ -322,7 +322,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
 
     /// Everything that a plan uses: from the cache, and from the members.
     async fn old_contents(&self, stripe: &Stripe, plan: &Plan, why: Why) -> Result<Contents, Failed> {
-        let recalled = self.recall(stripe, &plan.recalls);
+        let recalled = self.recall(stripe, &plan.cached_reads);
         let mut old = self.read_transfers(stripe, &plan.reads, why).await?;
         old.extend(recalled);
         Ok(old)

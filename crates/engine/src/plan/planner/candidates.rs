@@ -9,7 +9,7 @@
 //!    only where no parity can be remade without it, or fewer chunks are read.
 //! 4. At most one data chunk that can be had is solved for.
 
-use crate::plan::planner::{Code, Column, StripeHealth, Symbols, Way};
+use crate::plan::planner::{Code, Column, Method, StripeHealth, Symbols};
 use format::geometry::Role;
 use smallvec::SmallVec;
 
@@ -22,7 +22,7 @@ pub(super) struct Candidate {
     pub(super) reads: Symbols,
     /// How many these are.
     pub(super) count: u32,
-    pub(super) way: Way,
+    pub(super) method: Method,
 }
 
 pub(super) type Candidates = SmallVec<[Candidate; 2]>;
@@ -46,9 +46,9 @@ impl<'a> View<'a> {
         set.intersection(self.lost).is_empty()
     }
 
-    fn candidate(&self, uses: Symbols, way: Way) -> Candidate {
+    fn candidate(&self, uses: Symbols, method: Method) -> Candidate {
         let reads = uses.minus(self.column.cached);
-        Candidate { uses, reads, count: reads.len(), way }
+        Candidate { uses, reads, count: reads.len(), method }
     }
 
     /// As many reads as there is data in a stripe.
@@ -60,7 +60,7 @@ impl<'a> View<'a> {
 pub(super) fn read_candidates(code: Code, column: &Column, health: &StripeHealth) -> Candidates {
     let view = View::new(code, column, health);
     if view.is_there(column.asked) {
-        return Candidates::from_iter([view.candidate(column.asked, Way::Direct)]);
+        return Candidates::from_iter([view.candidate(column.asked, Method::Direct)]);
     }
     without_waste(view.solutions(u32::MAX))
 }
@@ -69,19 +69,19 @@ pub(super) fn write_candidates(code: Code, column: &Column, health: &StripeHealt
     let view = View::new(code, column, health);
     let parities = code.all_parities().minus(health.absent);
     if column.is_gap() || parities.is_empty() {
-        return Candidates::from_iter([view.candidate(column.kept, Way::Direct)]);
+        return Candidates::from_iter([view.candidate(column.kept, Method::Direct)]);
     }
     let mut candidates = Candidates::new();
     let rest = code.all_data().minus(column.asked);
     if view.is_there(rest) {
-        candidates.push(view.candidate(rest, Way::Reconstruct));
+        candidates.push(view.candidate(rest, Method::Reconstruct));
         if !health.parity_trusted {
             return candidates; // makes the parity right in passing; modifying would keep it wrong
         }
     }
     let old = column.asked.union(column.kept).union(parities);
     if view.is_there(old) {
-        candidates.push(view.candidate(old, Way::Modify));
+        candidates.push(view.candidate(old, Method::Modify));
     }
     let parts = candidates.iter().filter(|candidate| !view.is_whole(candidate));
     let least = parts.map(|candidate| candidate.count).min().unwrap_or(u32::MAX);
@@ -120,7 +120,7 @@ impl View<'_> {
         let mut add = |unknown: Symbols| {
             let known = self.code.all_data().minus(unknown);
             let mut push = |parities| {
-                let candidate = self.candidate(known.union(parities), Way::Solve { unknown });
+                let candidate = self.candidate(known.union(parities), Method::Solve { unknown });
                 candidates.extend((candidate.count < bound).then_some(candidate));
             };
             match (unknown.len(), parities.len()) {

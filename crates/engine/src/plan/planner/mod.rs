@@ -90,7 +90,7 @@ impl ChunkTransfer {
 
 /// How a column's result is computed from what was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
+pub enum Method {
     /// Nothing to compute: no chunk is asked for here, or no parity is there
     /// to be kept (write), or all that is asked was read (read).
     Direct,
@@ -120,7 +120,7 @@ pub struct Column {
     /// Chunks whose old contents are used; those that are not in memory are read.
     pub uses: Symbols,
     /// What to compute.
-    pub way: Way,
+    pub method: Method,
 }
 
 impl Column {
@@ -143,7 +143,7 @@ pub struct Plan {
     /// All reads, before any write; each chunk's in ascending order.
     pub reads: SmallVec<[ChunkTransfer; 4]>,
     /// What is taken from memory, likewise.
-    pub recalls: SmallVec<[ChunkTransfer; 4]>,
+    pub cached_reads: SmallVec<[ChunkTransfer; 4]>,
     /// All writes, data and parity; empty for a read.
     pub writes: SmallVec<[ChunkTransfer; 4]>,
 }
@@ -174,7 +174,7 @@ pub fn plan_write(
     health: &StripeHealth,
 ) -> Result<Plan, Unrecoverable> {
     if let ([span], [], &StripeHealth::GOOD) = (spans, kept, health)
-        && let Some(plan) = Plan::of_a_piece(code, span, cached)
+        && let Some(plan) = Plan::of_single_span(code, span, cached)
     {
         return Ok(plan);
     }
@@ -200,24 +200,24 @@ fn plan_any_write(
     Ok(Plan { writes, ..Plan::of(columns) })
 }
 
-/// Where a write of `span` alone, in a stripe whose chunks are all there, is planned as [`Way::Modify`] throughout:
+/// Where a write of `span` alone, in a stripe whose chunks are all there, is planned as [`Method::Modify`] throughout:
 /// the chunks that are in memory there.
 pub(crate) fn modifies(code: Code, span: &Span, cached: &[ChunkTransfer]) -> Option<Symbols> {
-    let piece = Piece::new(code, span, cached).filter(|piece| piece.way == Way::Modify)?;
-    Some(piece.here)
+    let single = SingleSpan::new(code, span, cached).filter(|single| single.method == Method::Modify)?;
+    Some(single.here)
 }
 
 /// The commonest write, of one piece of one chunk, where every chunk is there and each
 /// is in memory throughout the piece or not at all: what choosing among candidates comes to.
-struct Piece {
+struct SingleSpan {
     asked: Symbols,
     changed: Symbols,
     here: Symbols,
     uses: Symbols,
-    way: Way,
+    method: Method,
 }
 
-impl Piece {
+impl SingleSpan {
     /// `None` where the candidates have to be looked at.
     fn new(code: Code, span: &Span, cached: &[ChunkTransfer]) -> Option<Self> {
         let within = &span.within;
@@ -237,20 +237,21 @@ impl Piece {
         if code.all_data().minus(here).len() <= cost(changed).0.min(cost(rest).0) {
             return None;
         }
-        let (uses, way) = if cost(rest) <= cost(changed) { (rest, Way::Reconstruct) } else { (changed, Way::Modify) };
-        Some(Self { asked, changed, here, uses, way })
+        let (uses, method) =
+            if cost(rest) <= cost(changed) { (rest, Method::Reconstruct) } else { (changed, Method::Modify) };
+        Some(Self { asked, changed, here, uses, method })
     }
 }
 
 impl Plan {
-    /// The plan of a [`Piece`].
-    fn of_a_piece(code: Code, span: &Span, cached: &[ChunkTransfer]) -> Option<Plan> {
-        let Piece { asked, changed, here, uses, way } = Piece::new(code, span, cached)?;
+    /// The plan of a [`SingleSpan`].
+    fn of_single_span(code: Code, span: &Span, cached: &[ChunkTransfer]) -> Option<Plan> {
+        let SingleSpan { asked, changed, here, uses, method } = SingleSpan::new(code, span, cached)?;
         let within = &span.within;
         let transfers = |set: Symbols| set.iter().map(|role| ChunkTransfer { role, within: within.clone() }).collect();
         Some(Plan {
             reads: transfers(uses.minus(here)),
-            recalls: transfers(uses.intersection(here)),
+            cached_reads: transfers(uses.intersection(here)),
             writes: transfers(changed),
             columns: SmallVec::from_iter([Column {
                 within: within.clone(),
@@ -258,15 +259,15 @@ impl Plan {
                 kept: Symbols::EMPTY,
                 cached: here,
                 uses,
-                way,
+                method,
             }]),
         })
     }
 
     fn of(columns: SmallVec<[Column; 3]>) -> Plan {
         let reads = transfers(&columns, Column::reads);
-        let recalls = transfers(&columns, |column| column.uses.intersection(column.cached));
-        Plan { columns, reads, recalls, writes: SmallVec::new() }
+        let cached_reads = transfers(&columns, |column| column.uses.intersection(column.cached));
+        Plan { columns, reads, cached_reads, writes: SmallVec::new() }
     }
 }
 
@@ -295,7 +296,7 @@ fn cut(spans: &[Span], kept: &[Span], cached: &[ChunkTransfer]) -> SmallVec<[Col
             kept: data(kept),
             cached: cached.collect(),
             uses: Symbols::EMPTY,
-            way: Way::Direct,
+            method: Method::Direct,
         }
     };
     edges.windows(2).map(column).collect()
@@ -329,7 +330,7 @@ fn choose(
         let chosen = step.into_iter().nth(index).expect("an index into this step");
         best = Some(chosen.previous);
         column.uses = chosen.candidate.uses;
-        column.way = chosen.candidate.way;
+        column.method = chosen.candidate.method;
     }
     Ok(columns)
 }
@@ -343,8 +344,8 @@ struct Step {
 
 impl Step {
     fn after(previous: Option<&[Step]>, candidate: Candidate, column: &Column, length: u64) -> Step {
-        let recalls = if column.cached.is_empty() { 0 } else { candidate.uses.intersection(column.cached).len() };
-        let (bytes, work) = (u64::from(candidate.count) * length, u64::from(candidate.count + recalls) * length);
+        let cached_reads = if column.cached.is_empty() { 0 } else { candidate.uses.intersection(column.cached).len() };
+        let (bytes, work) = (u64::from(candidate.count) * length, u64::from(candidate.count + cached_reads) * length);
         let Some(previous) = previous else {
             return Step { cost: (candidate.count, bytes, work), candidate, previous: 0 };
         };

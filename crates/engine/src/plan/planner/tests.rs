@@ -285,11 +285,11 @@ fn one_piece_is_planned_as_choosing_among_candidates_plans_it() {
         let changed = Symbols::of(Role::Data(data)).union(code.all_parities());
         match (modifies(code, &span[0], cached), &plan.columns[..]) {
             (Some(here), [column]) => assert_eq!(
-                (&column.way, &column.within, column.uses, column.reads()),
-                (&Way::Modify, &span[0].within, changed, changed.minus(here)),
+                (&column.method, &column.within, column.uses, column.reads()),
+                (&Method::Modify, &span[0].within, changed, changed.minus(here)),
                 "{code:?} {data} {cached:?}"
             ),
-            (None, [column]) if cached.is_empty() => assert_ne!(column.way, Way::Modify, "{code:?} {data}"),
+            (None, [column]) if cached.is_empty() => assert_ne!(column.method, Method::Modify, "{code:?} {data}"),
             (here, _) => assert_eq!(here, None, "{code:?} {data} {cached:?}"),
         }
     };
@@ -349,7 +349,7 @@ fn parity_that_is_not_trusted_is_remade_and_never_solved_from() {
     let spans = [Span { data: 0, within: 0..4 }];
     let untrusted = StripeHealth { parity_trusted: false, ..StripeHealth::GOOD };
     let plan = plan_write(code, &spans, &[], &[], &untrusted).expect("healthy");
-    assert_eq!(plan.columns[0].way, Way::Reconstruct);
+    assert_eq!(plan.columns[0].method, Method::Reconstruct);
     let lost = Symbols::of(Role::Data(0));
     let degraded = StripeHealth { unreadable: lost, absent: lost, parity_trusted: false };
     assert_eq!(plan_read(code, &spans, &[], &degraded), Err(Unrecoverable));
