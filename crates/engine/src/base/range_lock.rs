@@ -18,7 +18,7 @@ enum Mode {
     Exclusive,
 }
 
-struct Entry {
+struct LockRequest {
     ticket: u64,
     range: Range<u64>,
     mode: Mode,
@@ -26,8 +26,8 @@ struct Entry {
     waker: Option<Waker>,
 }
 
-impl Entry {
-    fn conflicts(&self, other: &Entry) -> bool {
+impl LockRequest {
+    fn conflicts(&self, other: &LockRequest) -> bool {
         (self.mode == Mode::Exclusive || other.mode == Mode::Exclusive)
             && self.range.start < other.range.end
             && other.range.start < self.range.end
@@ -44,7 +44,7 @@ pub(crate) struct RangeLocks {
 struct State {
     tickets: u64,
     /// In the order asked for, so of their tickets.
-    entries: Vec<Entry>,
+    entries: Vec<LockRequest>,
     /// How many of them are not granted.
     waiting: usize,
 }
@@ -61,14 +61,14 @@ impl RangeLocks {
     }
 
     /// Asks for an exclusive lock now, whoever waits for it later.
-    pub(crate) fn ask(self: &Rc<Self>, range: Range<u64>) -> Asked {
+    pub(crate) fn request_exclusive(self: &Rc<Self>, range: Range<u64>) -> OwnedLock {
         let ticket = self.state.borrow_mut().enter(range, Mode::Exclusive);
-        Asked { locks: self.clone(), ticket }
+        OwnedLock { locks: self.clone(), ticket }
     }
 
     /// Whether somebody holds or waits for an exclusive lock on any of `range`.
     pub(crate) fn is_wanted_exclusively(&self, range: &Range<u64>) -> bool {
-        let overlaps = |entry: &Entry| entry.range.start < range.end && range.start < entry.range.end;
+        let overlaps = |entry: &LockRequest| entry.range.start < range.end && range.start < entry.range.end;
         self.state.borrow().entries.iter().any(|entry| entry.mode == Mode::Exclusive && overlaps(entry))
     }
 
@@ -99,7 +99,7 @@ impl State {
     /// Adds an entry behind all others and gives its ticket.
     fn enter(&mut self, range: Range<u64>, mode: Mode) -> u64 {
         self.tickets += 1;
-        let mut entry = Entry { ticket: self.tickets, range, mode, granted: false, waker: None };
+        let mut entry = LockRequest { ticket: self.tickets, range, mode, granted: false, waker: None };
         entry.granted = !self.entries.iter().any(|earlier| earlier.conflicts(&entry));
         self.waiting += usize::from(!entry.granted);
         self.entries.push(entry);
@@ -111,7 +111,7 @@ impl State {
         place.expect("what was asked for is in the table")
     }
 
-    fn find(&mut self, ticket: u64) -> &mut Entry {
+    fn find(&mut self, ticket: u64) -> &mut LockRequest {
         let place = self.place_of(ticket);
         &mut self.entries[place]
     }
@@ -119,12 +119,12 @@ impl State {
 
 /// An exclusive lock that belongs to what is done under it, not to who asked:
 /// given up, granted or not, when dropped.
-pub(crate) struct Asked {
+pub(crate) struct OwnedLock {
     locks: Rc<RangeLocks>,
     ticket: u64,
 }
 
-impl Asked {
+impl OwnedLock {
     /// Whether it is held.
     pub(crate) fn is_granted(&self) -> bool {
         self.locks.state.borrow_mut().find(self.ticket).granted
@@ -142,7 +142,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for OwnedLock {
     fn drop(&mut self) {
         self.locks.release(self.ticket);
     }

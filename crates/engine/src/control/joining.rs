@@ -159,7 +159,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(device)
     }
 
-    /// Asked again under the metadata lock: it may be joining twice.
+    /// OwnedLock again under the metadata lock: it may be joining twice.
     fn check_absent(&self, name: &str) -> Result<(), Refusal> {
         match self.core.members().iter().any(|device| device.name == name) {
             true => {
@@ -358,7 +358,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     fn seat(&self, device: Rc<Device<M>>, slot: Slot) {
         let cleared = self.metadata.intent().map(|intent| intent.events_cleared());
         let by_bitmap = device.returns_to.take().is_some_and(|place| {
-            // Asked anew: it may have waited while others were recovered, and bits cleared.
+            // OwnedLock anew: it may have waited while others were recovered, and bits cleared.
             place.slot == slot && cleared.is_some_and(|cleared| place.events >= cleared)
         });
         self.core.roster.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));

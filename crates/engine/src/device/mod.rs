@@ -18,7 +18,7 @@ use crate::device::checksums::{Checksums, Contents};
 use crate::device::counted::Counted;
 use crate::device::owed::Owed;
 use crate::device::read_errors::ReadErrors;
-use crate::device::timeout::{DeviceContext, UnderWay};
+use crate::device::timeout::{DeviceContext, PendingOperations};
 use crate::seam::bytes::write_bytes;
 use crate::seam::member::{Member, MemberError, MemberErrorKind, Operation};
 use crate::seam::observe::{Watched, Why};
@@ -92,7 +92,7 @@ pub(crate) struct Device<M> {
     pub(crate) is_silent: Cell<bool>,
     /// Its last read failed, and not for a fault of the medium: it may have everything, and be back.
     pub(crate) is_away: Cell<bool>,
-    pub(crate) under_way: UnderWay,
+    pub(crate) pending: PendingOperations,
     /// Who is to take its place, and gets everything that it gets.
     pub(crate) successor: RefCell<Option<Rc<Device<M>>>>,
     /// Of a successor: why it does not hold everything that it should.
@@ -162,7 +162,7 @@ impl<M: Member> Device<M> {
             unanswered: Cell::new(None),
             is_silent: Cell::new(false),
             is_away: Cell::new(false),
-            under_way: UnderWay::default(),
+            pending: PendingOperations::default(),
             successor: RefCell::default(),
             failure: RefCell::default(),
             is_leaving: Cell::new(false),

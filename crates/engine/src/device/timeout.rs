@@ -75,36 +75,37 @@ impl DeviceContext {
 }
 
 /// An operation that did not end at once.
-struct Entry {
+struct PendingOperation {
     begun: u64,
     waker: Option<Waker>,
     is_given_up: bool,
 }
 
-/// The operations of one member that did not end at once, each at its place.
+/// The operations of one member that did not end at once, each at its slot.
 #[derive(Default)]
-pub(crate) struct UnderWay {
-    places: RefCell<Vec<Option<Entry>>>,
+pub(crate) struct PendingOperations {
+    slots: RefCell<Vec<Option<PendingOperation>>>,
     free: RefCell<Vec<usize>>,
 }
 
-/// The place of one operation, given back when this is dropped.
-struct Place<'a> {
-    table: &'a UnderWay,
+/// The slot of one operation, given back when this is dropped.
+struct PendingSlot<'a> {
+    table: &'a PendingOperations,
     index: Option<usize>,
 }
 
-impl Place<'_> {
+impl PendingSlot<'_> {
     /// Ready when the operation is given up.
     fn poll(&mut self, tick: u64, context: &Context<'_>) -> Poll<()> {
-        let places = &mut *self.table.places.borrow_mut();
+        let slots = &mut *self.table.slots.borrow_mut();
         let index = *self.index.get_or_insert_with(|| {
             self.table.free.borrow_mut().pop().unwrap_or_else(|| {
-                places.push(None);
-                places.len() - 1
+                slots.push(None);
+                slots.len() - 1
             })
         });
-        let entry = places[index].get_or_insert_with(|| Entry { begun: tick, waker: None, is_given_up: false });
+        let entry =
+            slots[index].get_or_insert_with(|| PendingOperation { begun: tick, waker: None, is_given_up: false });
         if entry.is_given_up {
             return Poll::Ready(());
         }
@@ -115,16 +116,16 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for PendingSlot<'_> {
     fn drop(&mut self) {
         if let Some(index) = self.index {
-            self.table.places.borrow_mut()[index] = None;
+            self.table.slots.borrow_mut()[index] = None;
             self.table.free.borrow_mut().push(index);
         }
     }
 }
 
-impl UnderWay {
+impl PendingOperations {
     /// Gives up everything: the member has left.
     pub(crate) fn give_up(&self) {
         self.give_up_before(u64::MAX);
@@ -132,10 +133,10 @@ impl UnderWay {
 
     /// Gives up what began more than [`TICKS`] before `tick`; true when there was anything.
     pub(crate) fn give_up_before(&self, tick: u64) -> bool {
-        let is_late = |entry: &&mut Entry| !entry.is_given_up && entry.begun + TICKS < tick;
+        let is_late = |entry: &&mut PendingOperation| !entry.is_given_up && entry.begun + TICKS < tick;
         let late: Vec<Option<Waker>> = {
-            let mut places = self.places.borrow_mut();
-            let late = places.iter_mut().flatten().filter(is_late);
+            let mut slots = self.slots.borrow_mut();
+            let late = slots.iter_mut().flatten().filter(is_late);
             late.map(|entry| {
                 entry.is_given_up = true;
                 entry.waker.take()
@@ -157,10 +158,10 @@ impl<M: Member> Device<M> {
         (at, bytes): (MemberByte, u64),
         mut work: Pin<&mut impl Future<Output = T>>,
     ) -> Result<T, MemberError> {
-        let mut place = Place { table: &self.under_way, index: None };
+        let mut slot = PendingSlot { table: &self.pending, index: None };
         poll_fn(|context| match work.as_mut().poll(context) {
             Poll::Ready(done) => Poll::Ready(Ok(done)),
-            Poll::Pending => place.poll(self.context.tick.get(), context).map(|()| Err(())),
+            Poll::Pending => slot.poll(self.context.tick.get(), context).map(|()| Err(())),
         })
         .await
         .map_err(|()| {

@@ -119,7 +119,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Whether a target lacks anything in a range of what the bitmap covers, and has not left meanwhile.
-    /// Asked with the range locked: a write sets its bit before it begins.
+    /// OwnedLock with the range locked: a write sets its bit before it begins.
     fn is_due(&self, target: &Target<M>, covered: &Range<u64>) -> bool {
         if current(&target.device).is_none() {
             return false;

@@ -5,7 +5,7 @@
 //! is the work dropped as well. An entry that nobody joins needs none: its only
 //! caller writes it.
 
-use crate::base::range_lock::Asked;
+use crate::base::range_lock::OwnedLock;
 use crate::base::write_set::WriteSet;
 use crate::data::coalesce::streams::{Arrival, StreamKey};
 use crate::seam::error::{ArrayError, ArrayErrorKind};
@@ -51,8 +51,8 @@ pub(super) struct Entry {
     pub(super) stream: Cell<Option<StreamKey>>,
     /// Whether the array waits for it, because callers were answered already.
     pub(super) kept: Cell<bool>,
-    /// Asked for when the entry was made; so whatever is asked later waits for it.
-    pub(super) lock: RefCell<Option<Asked>>,
+    /// OwnedLock for when the entry was made; so whatever is asked later waits for it.
+    pub(super) lock: RefCell<Option<OwnedLock>>,
     /// Wakes the work, which waits for the entry to be closed.
     closing: RefCell<Option<Waker>>,
     work: RefCell<Option<Pin<Box<dyn Future<Output = Outcome>>>>>,
@@ -65,7 +65,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(stripes: Range<u64>, lock: Asked) -> Self {
+    pub(super) fn new(stripes: Range<u64>, lock: OwnedLock) -> Self {
         Self {
             stripes,
             phase: Cell::new(Phase::Gathering),

@@ -31,7 +31,7 @@ mod streams;
 mod writeback;
 
 use crate::base::buffer::Block;
-use crate::base::range_lock::Asked;
+use crate::base::range_lock::OwnedLock;
 use crate::base::write_set::{WriteExtent, WriteSet};
 use crate::core::authority::Authority;
 use crate::data::DataPlane;
@@ -219,7 +219,7 @@ impl Gathering {
                     && next.stripes.end - batch.stripes.start <= self.stripes_max
                     && next.phase.get() == Phase::Closed
                     && is_full(next)
-                    && next.lock.borrow().as_ref().is_some_and(Asked::is_granted)
+                    && next.lock.borrow().as_ref().is_some_and(OwnedLock::is_granted)
             };
             let Some(place) = entries.iter().position(follows) else { break };
             let next = entries.remove(place);
@@ -242,7 +242,7 @@ impl Gathering {
     /// As [`Gathering::start`] for an entry with a single caller, who is to
     /// write it; unless somebody has joined, others hold the lock, or more can come.
     fn start_alone(&self, entry: &Rc<Entry>, stripe_bytes: u64) -> Option<Batch> {
-        let is_held = entry.lock.borrow().as_ref().is_some_and(Asked::is_granted);
+        let is_held = entry.lock.borrow().as_ref().is_some_and(OwnedLock::is_granted);
         (is_held && !self.is_waited_for(entry) && !entry.has_work()).then(|| self.start(entry, stripe_bytes))
     }
 
@@ -276,7 +276,7 @@ struct Batch {
     /// All bytes of all its stripes are given.
     is_full: bool,
     patches: WriteSet,
-    locks: SmallVec<[Asked; 1]>,
+    locks: SmallVec<[OwnedLock; 1]>,
 }
 
 /// A request's wait for all its parts. The write goes on without it as long as
