@@ -14,7 +14,7 @@ pub(crate) mod timeout;
 use crate::base::buffer::{Block, Buffer};
 use crate::base::range_set::Ranges;
 use crate::device::bad_blocks::BadBlocks;
-use crate::device::checksums::{Checksums, Contents};
+use crate::device::checksums::{Checksums, WrittenChecksums};
 use crate::device::counted::Counted;
 use crate::device::owed::Owed;
 use crate::device::read_errors::ReadErrors;
@@ -566,7 +566,7 @@ impl<M: Member> Device<M> {
         };
         let result = match self.checksums.get() {
             None => discard.await,
-            Some(checksums) => self.keeping(checksums, at, bytes, Contents::Zeros, discard).await,
+            Some(checksums) => self.keeping(checksums, at, bytes, WrittenChecksums::Zeros, discard).await,
         };
         if result.is_ok() {
             self.note_paid(&(at.0..at.0 + bytes));
@@ -590,7 +590,7 @@ impl<M: Member> Device<M> {
         };
         let result = match self.checksums.get() {
             None => zero.await,
-            Some(checksums) => self.keeping(checksums, at, bytes, Contents::Zeros, zero).await,
+            Some(checksums) => self.keeping(checksums, at, bytes, WrittenChecksums::Zeros, zero).await,
         };
         self.note_written(at, bytes, &result);
         self.note_zeros_owed(at, bytes, &result);

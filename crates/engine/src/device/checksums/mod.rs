@@ -132,12 +132,12 @@ pub(crate) struct Checksums {
 
 /// What a write leaves behind.
 #[derive(Debug)]
-pub(crate) enum Contents {
+pub(crate) enum WrittenChecksums {
     Blocks(SmallVec<[Checksum; 16]>),
     Zeros,
 }
 
-impl Contents {
+impl WrittenChecksums {
     /// Of blocks one behind the other, each of whole blocks of 4 KiB.
     pub(crate) fn of(blocks: &[Block]) -> Self {
         let pieces = blocks.iter().flat_map(|block| block.chunks(BLOCK_BYTES as usize));
@@ -161,8 +161,8 @@ fn checksum(block: &[u8]) -> Checksum {
     Checksum::from_crc(parity::crc32c(block))
 }
 
-/// A write under way. Dropped without [`Writing::end`], it may be done in part, and what it changed is unknown.
-pub(crate) struct Writing<'a> {
+/// A write under way. Dropped without [`ChecksumUpdate::end`], it may be done in part, and what it changed is unknown.
+pub(crate) struct ChecksumUpdate<'a> {
     checksums: &'a Checksums,
     blocks: Range<u64>,
     /// Its number in the table, once the member may be carrying it out.
@@ -170,14 +170,14 @@ pub(crate) struct Writing<'a> {
     is_done: bool,
 }
 
-impl Writing<'_> {
+impl ChecksumUpdate<'_> {
     /// The member has it.
     pub(crate) fn end(mut self) {
         self.is_done = true;
     }
 }
 
-impl Drop for Writing<'_> {
+impl Drop for ChecksumUpdate<'_> {
     fn drop(&mut self) {
         self.checksums.table.borrow_mut().end(&self.blocks, self.started, self.is_done);
         if self.is_done {
@@ -491,11 +491,11 @@ impl Checksums {
         member: &M,
         at: ComponentByte,
         bytes: u64,
-        leaves: Contents,
-    ) -> Result<Writing<'_>, MemberError> {
+        leaves: WrittenChecksums,
+    ) -> Result<ChecksumUpdate<'_>, MemberError> {
         let blocks = blocks(at, bytes);
         self.table.borrow_mut().begin(&blocks);
-        let mut writing = Writing { checksums: self, blocks: blocks.clone(), started: None, is_done: false };
+        let mut writing = ChecksumUpdate { checksums: self, blocks: blocks.clone(), started: None, is_done: false };
         if !self.table.borrow().is_stable(&blocks) {
             Box::pin(self.open(member, &blocks)).await?;
         }

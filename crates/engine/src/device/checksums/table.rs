@@ -15,7 +15,7 @@
 //! on stable storage; it is neither from the moment it is picked.
 
 use crate::device::checksums::counts::Counts;
-use crate::device::checksums::{Contents, checksum};
+use crate::device::checksums::{WrittenChecksums, checksum};
 use format::Defect;
 use format::integrity::{Binding, Checksum, Layout, Open, PAGE_ENTRIES, Page};
 use smallvec::SmallVec;
@@ -153,7 +153,7 @@ struct Region {
 struct InFlight {
     number: u64,
     blocks: Range<u64>,
-    leaves: Contents,
+    leaves: WrittenChecksums,
 }
 
 pub(super) struct Table {
@@ -496,7 +496,7 @@ impl Table {
     }
 
     /// From here on the member may be writing these blocks, with what that leaves in them. Gives the number to end it by.
-    pub(super) fn start(&mut self, blocks: &Range<u64>, leaves: Contents) -> u64 {
+    pub(super) fn start(&mut self, blocks: &Range<u64>, leaves: WrittenChecksums) -> u64 {
         self.started += 1;
         self.in_flight.push(InFlight { number: self.started, blocks: blocks.clone(), leaves });
         self.started
@@ -524,7 +524,7 @@ impl Table {
     }
 
     /// Of blocks that were to become what they were to be before, as when one is healed, that stays known.
-    fn forget_what_changed(&mut self, blocks: &Range<u64>, leaves: &Contents) {
+    fn forget_what_changed(&mut self, blocks: &Range<u64>, leaves: &WrittenChecksums) {
         for block in blocks.clone() {
             if self.entry(block) != Some(leaves.at(block - blocks.start)) {
                 self.put(&(block..block + 1), || None);

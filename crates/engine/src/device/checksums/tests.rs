@@ -2,7 +2,7 @@
 //! whatever order, and whenever the power goes or somebody else writes, no checksum is
 //! known that is not that of the block.
 
-use super::{Contents, Table};
+use super::{Table, WrittenChecksums};
 use format::integrity::{Checksum, Header, Layout, Open, PAGE_BYTES, Page};
 use format::placement::{BitmapChoice, Request, place};
 use format::superblock::{Blueprint, DeviceRole, Resync, SetName, Superblock, Timestamp, Version};
@@ -149,7 +149,7 @@ impl World {
                     self.table.opened(self.open.clone());
                 }
                 self.bring(&blocks);
-                let leaves = Contents::Blocks(blocks.clone().map(|_| sum(fill)).collect());
+                let leaves = WrittenChecksums::Blocks(blocks.clone().map(|_| sum(fill)).collect());
                 let number = self.table.start(&blocks, leaves);
                 self.under_way.push((blocks, fill, number));
             }

@@ -7,7 +7,7 @@
 
 use crate::base::buffer::{Block, Buffer, Pool};
 use crate::device::Device;
-use crate::device::checksums::{Checksums, Contents, Verify};
+use crate::device::checksums::{Checksums, Verify, WrittenChecksums};
 use crate::seam::member::{Member, MemberError};
 use crate::seam::observe::Why;
 use format::integrity::{Checksum, Stamp};
@@ -243,7 +243,7 @@ impl<M: Member> Device<M> {
         checksums: &Checksums,
         at: ComponentByte,
         bytes: u64,
-        contents: Contents,
+        contents: WrittenChecksums,
         write: impl Future<Output = Result<(), MemberError>>,
     ) -> Result<(), MemberError> {
         let writing = checksums.begin(&self.member, at, bytes, contents).await.inspect_err(|error| {
@@ -255,8 +255,8 @@ impl<M: Member> Device<M> {
     }
 
     /// What the blocks of a write hold together, where anybody wants to know.
-    pub(crate) fn sums_of(&self, from: &[Block]) -> Option<(&Checksums, Contents)> {
-        self.checksums.get().map(|checksums| (checksums, Contents::of(from)))
+    pub(crate) fn sums_of(&self, from: &[Block]) -> Option<(&Checksums, WrittenChecksums)> {
+        self.checksums.get().map(|checksums| (checksums, WrittenChecksums::of(from)))
     }
 
     /// Before `next` is written over the superblock that is there.
