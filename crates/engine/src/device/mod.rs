@@ -292,7 +292,7 @@ impl<M: Member> Device<M> {
         let rewrites = Checksums::expect(checksums, &mut into);
         let (mut result, mut into) = self.read_bare(at, into, why).await;
         if let Some(checksums) = Checksums::against(checksums, at, &result, &into) {
-            (result, into) = Box::pin(self.settle(checksums, at, into, rewrites, why)).await;
+            (result, into) = Box::pin(self.verify_again(checksums, at, into, rewrites, why)).await;
         }
         self.note_unread(at, bytes, &result);
         (result, into)

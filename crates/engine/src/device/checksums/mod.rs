@@ -456,13 +456,13 @@ impl Checksums {
 
     /// Takes in what blocks hold that a sweep found in agreement with all others; how many were not known.
     /// The caller keeps writes off them.
-    pub(crate) async fn learn<M: Member>(&self, member: &M, at: ComponentByte, data: &[u8]) -> u64 {
+    pub(crate) async fn fill_unknown<M: Member>(&self, member: &M, at: ComponentByte, data: &[u8]) -> u64 {
         self.prepare(member, at, data.len() as u64).await;
         let block = |number: u64| {
             let start = (number * BLOCK_BYTES - at.0) as usize;
             checksum(&data[start..start + BLOCK_BYTES as usize])
         };
-        self.table.borrow_mut().learn(blocks(at, data.len() as u64), block)
+        self.table.borrow_mut().fill_unknown(blocks(at, data.len() as u64), block)
     }
 
     /// Whether a write of a block is under way: a reader may have found what there is for a moment only, or a part of it.

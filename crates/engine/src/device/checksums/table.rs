@@ -534,7 +534,7 @@ impl Table {
 
     /// Takes in what blocks hold that were found to be right; what is known already stays. How many were not known.
     /// The caller keeps writes off them, and their pages are here.
-    pub(super) fn learn(&mut self, blocks: Range<u64>, checksum_of: impl Fn(u64) -> Checksum) -> u64 {
+    pub(super) fn fill_unknown(&mut self, blocks: Range<u64>, checksum_of: impl Fn(u64) -> Checksum) -> u64 {
         let mut unknown = Vec::new();
         let mut block = blocks.start;
         self.visit(&blocks, |entry| {

@@ -164,7 +164,7 @@ impl World {
             }
             Step::Learn(blocks) => {
                 self.bring(&blocks);
-                self.table.learn(blocks, |block| sum(self.data[block as usize]));
+                self.table.fill_unknown(blocks, |block| sum(self.data[block as usize]));
             }
             Step::Close(periods, most) => {
                 let picked = self.table.pick_to_close(periods, most);

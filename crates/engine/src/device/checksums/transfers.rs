@@ -44,11 +44,11 @@ impl<M: Member> Device<M> {
 
     /// Takes in what blocks hold that were found in agreement with all others, where nothing is known of
     /// them yet. The caller keeps writes off them.
-    pub(crate) async fn learn(&self, at: ComponentByte, data: &[u8]) -> u64 {
+    pub(crate) async fn learn_checksums(&self, at: ComponentByte, data: &[u8]) -> u64 {
         match self.checksums.get() {
             // What is owed is in memory alone.
             Some(checksums) if !self.owed.touches(&(at.0..at.0 + data.len() as u64)) => {
-                checksums.learn(&self.member, at, data).await
+                checksums.fill_unknown(&self.member, at, data).await
             }
             _ => 0,
         }
@@ -163,13 +163,13 @@ impl<M: Member> Device<M> {
         let rewrites = Checksums::expect(checksums, &mut into);
         let (result, buffer) = self.read_bare(at, into, why).await;
         match Checksums::against(checksums, at, &result, &buffer) {
-            Some(checksums) => Box::pin(self.settle(checksums, at, buffer, rewrites, why)).await,
+            Some(checksums) => Box::pin(self.verify_again(checksums, at, buffer, rewrites, why)).await,
             None => (result, buffer),
         }
     }
 
     /// What was read may be wrong: finds out, and reads it once more if need be.
-    pub(crate) async fn settle(
+    pub(crate) async fn verify_again(
         &self,
         checksums: &Checksums,
         at: ComponentByte,
@@ -207,14 +207,14 @@ impl<M: Member> Device<M> {
         let (result, buffers) = self.read_vectored_bare(at, into, why).await;
         match checksums.filter(|_| result.is_ok()) {
             Some(checksums) if !checksums.is_right(at, &buffers) => {
-                Box::pin(self.settle_vectored(checksums, at, buffers, rewrites, why)).await
+                Box::pin(self.verify_again_vectored(checksums, at, buffers, rewrites, why)).await
             }
             _ => (result, buffers),
         }
     }
 
-    /// As [`Device::settle`], of several buffers.
-    async fn settle_vectored(
+    /// As [`Device::verify_again`], of several buffers.
+    async fn verify_again_vectored(
         &self,
         checksums: &Checksums,
         at: ComponentByte,
