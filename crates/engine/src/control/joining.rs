@@ -22,7 +22,7 @@ use crate::control::blocks::check_blocks;
 use crate::control::create::forget;
 use crate::control::inspect::{Found, find_claim, find_superblock, read_bad_blocks};
 use crate::control::split::used_without;
-use crate::device::{Device, DeviceState, Return, place_bytes};
+use crate::device::{Device, DeviceState, FormerSlot, place_bytes};
 use crate::metadata::bitmap::named::Named;
 use crate::seam::bytes::write_bytes;
 use crate::seam::clock::Clock;
@@ -69,7 +69,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.check_newcomer(&name, &member, &superblock)?;
         let context = self.core.context.clone();
         let device = Rc::new(Device::new(name, member, superblock, place, DeviceState::Spare, bad, context));
-        device.returns_to.set(Some(place_to_return));
+        device.former_slot.set(Some(place_to_return));
         let known = async {
             device.find_checksums(&self.core.pool, self.core.clock.wall(), self.verify.get()).await;
             Ok(())
@@ -232,7 +232,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Whether a member that was away may take its slot again and lack only what the bitmap names.
-    fn check_return(&self, name: &str, own: &Superblock) -> Result<Return, Refusal> {
+    fn check_return(&self, name: &str, own: &Superblock) -> Result<FormerSlot, Refusal> {
         let refuse = |field: &str, reason: String| {
             let advice = "`mdspace add --force` makes a new member of it, which is recovered whole";
             Err(Refusal::new(reason).of(name).field(field).advice(advice))
@@ -279,7 +279,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                     format!("left at events {}, before bits were cleared at {}", own.events, intent.events_cleared());
                 refuse("superblock.events", reason)
             }
-            Some(_) => Ok(Return { slot, events: own.events }),
+            Some(_) => Ok(FormerSlot { slot, events: own.events }),
         }
     }
 
@@ -336,7 +336,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         empty.find_map(|slot| {
             let fitting = others.iter().filter(|device| self.fits(device, slot));
             let rank = |device: &&Rc<Device<M>>| {
-                let returns_here = device.returns_to.get().is_some_and(|place| place.slot == slot);
+                let returns_here = device.former_slot.get().is_some_and(|place| place.slot == slot);
                 (!returns_here, device.superblock.borrow().device_number)
             };
             Some((fitting.min_by_key(rank)?.clone(), slot))
@@ -357,7 +357,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// The caller holds the metadata lock, and publishes.
     fn seat(&self, device: Rc<Device<M>>, slot: Slot) {
         let cleared = self.metadata.intent().map(|intent| intent.events_cleared());
-        let by_bitmap = device.returns_to.take().is_some_and(|place| {
+        let by_bitmap = device.former_slot.take().is_some_and(|place| {
             // OwnedLock anew: it may have waited while others were recovered, and bits cleared.
             place.slot == slot && cleared.is_some_and(|cleared| place.events >= cleared)
         });

@@ -143,7 +143,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.core.watch(&spare.name, &spare.member);
         spare.state.set(DeviceState::Recovering { current: 0 });
         spare.is_superblock_stale.set(true);
-        spare.returns_to.set(None);
+        spare.former_slot.set(None);
         let number = {
             let mut superblock = spare.superblock.borrow_mut();
             superblock.recovery_offset = Some(Sectors(0));

@@ -72,7 +72,7 @@ pub(crate) struct Device<M> {
     pub(crate) place: RefCell<Box<[u8]>>,
     pub(crate) state: Cell<DeviceState>,
     /// Of a spare that was away: the slot it had.
-    pub(crate) returns_to: Cell<Option<Return>>,
+    pub(crate) former_slot: Cell<Option<FormerSlot>>,
     pub(crate) data_at: u64,
     /// Component ranges that are never read.
     pub(crate) bad: BadBlocks,
@@ -174,7 +174,7 @@ impl<M: Member> Device<M> {
             superblock: RefCell::new(superblock),
             place: RefCell::new(place),
             state: Cell::new(state),
-            returns_to: Cell::new(None),
+            former_slot: Cell::new(None),
             discards_to_zeros,
             checksums: OnceCell::new(),
             in_flight: Cell::new(0),
@@ -654,7 +654,7 @@ pub(crate) fn place_bytes(at: MemberByte, member_bytes: u64) -> usize {
 
 /// A slot that a device had before, and the events when it left it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Return {
+pub(crate) struct FormerSlot {
     pub(crate) slot: Slot,
     pub(crate) events: u64,
 }
