@@ -93,7 +93,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let kept: Vec<&Checksums> = devices.iter().filter_map(|device| device.checksums.get()).collect();
         let status = ChecksumStatus {
             members: kept.len() as u16,
-            current: kept.iter().filter(|checksums| checksums.vouched()).count() as u16,
+            current: kept.iter().filter(|checksums| checksums.trusted()).count() as u16,
             verify: self.verify.get().name(),
             wrong: kept.iter().map(|checksums| checksums.wrong()).sum(),
             unknown_bytes: kept.iter().map(|checksums| checksums.unknown().0).sum::<u64>() * BLOCK_BYTES,
@@ -149,7 +149,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         let layout = Layout::of(&superblock).map_err(|defect| Refusal::defect(&device.name, defect))?;
         let made = Checksums::make(&device.member, &superblock, layout, &self.core.pool, self.core.clock.wall()).await;
         let made = made.map_err(|error| Refusal::member_error(&device.name, &error))?;
-        made.are_new();
+        made.trust();
         device.keep_checksums(made, self.verify.get());
         Ok(())
     }

@@ -116,7 +116,7 @@ pub(crate) struct Checksums {
     /// Held while changes are written because there are too many.
     relieving: RangeLocks,
     /// Whether they counted when they were found, or were made for a member that nobody had written to.
-    vouched: Cell<bool>,
+    trusted: Cell<bool>,
     /// A header was written since this was made: the member is in use.
     announced: Cell<bool>,
     verify: Cell<Verify>,
@@ -127,7 +127,7 @@ pub(crate) struct Checksums {
     /// Raised whenever a write ends.
     written: Signal,
     /// Pages that could not be had and were named.
-    told: Cell<u32>,
+    lost_pages_logged: Cell<u32>,
 }
 
 /// What a write leaves behind.
@@ -221,13 +221,13 @@ impl Checksums {
         header.check(superblock, &layout)?;
         check_apart_from_bitmap(member, superblock, &layout, pool).await?;
         let noted = read_page(member, pool, layout.open_at()).await;
-        let vouched = header.vouches_for(superblock) && (mutant!("unread-regions-believed") || noted.is_ok());
-        if !vouched {
+        let trusted = header.vouches_for(superblock) && (mutant!("unread-regions-believed") || noted.is_ok());
+        if !trusted {
             // With what could not be read too: it may be readable the next time, and say of today's writes what it says now.
             header.epoch = epoch(now, header.epoch);
         }
         let open = Open::decode(&noted.unwrap_or_else(|_| vec![0; PAGE_BYTES]), &header.binding());
-        Ok(Some(Self::new(pool.clone(), layout, header, open, vouched)))
+        Ok(Some(Self::new(pool.clone(), layout, header, open, trusted)))
     }
 
     /// Puts a header on `member`, whose superblock is about to be written: checksums
@@ -269,23 +269,23 @@ impl Checksums {
         member.flush().await
     }
 
-    fn new(pool: Pool, layout: Layout, header: Header, open: Open, vouched: bool) -> Self {
+    fn new(pool: Pool, layout: Layout, header: Header, open: Open, trusted: bool) -> Self {
         let binding = header.binding();
         Self {
             pool,
-            table: RefCell::new(Table::new(layout, binding, open, vouched)),
+            table: RefCell::new(Table::new(layout, binding, open, trusted)),
             header: RefCell::new(header),
             moving: RangeLocks::default(),
             marking: RangeLocks::default(),
             relieving: RangeLocks::default(),
-            vouched: Cell::new(vouched),
+            trusted: Cell::new(trusted),
             announced: Cell::new(false),
             verify: Cell::new(Verify::Always),
             memory: Cell::default(),
             wrong: Cell::new(0),
             counted: Counted::default(),
             written: Signal::default(),
-            told: Cell::new(0),
+            lost_pages_logged: Cell::new(0),
         }
     }
 
@@ -307,18 +307,18 @@ impl Checksums {
     }
 
     /// Whether something was learned or changed that no header stands for yet.
-    pub(crate) fn has_news(&self) -> bool {
+    pub(crate) fn has_unannounced_changes(&self) -> bool {
         !self.announced.get() && self.table.borrow().has_changes()
     }
 
     /// Whether nobody had written to the member without them when they were found.
-    pub(crate) fn vouched(&self) -> bool {
-        self.vouched.get()
+    pub(crate) fn trusted(&self) -> bool {
+        self.trusted.get()
     }
 
     /// What they do not know yet was never written by others: they are a new member's, which is recovered whole.
-    pub(crate) fn are_new(&self) {
-        self.vouched.set(true);
+    pub(crate) fn trust(&self) {
+        self.trusted.set(true);
     }
 
     /// Blocks in use of which nothing is known, and those of which it is not known yet whether anything is.
@@ -446,7 +446,7 @@ impl Checksums {
     }
 
     /// The error of a read that found `block` wrong.
-    pub(crate) fn convict(&self, at: MemberByte, bytes: u64, block: u64) -> MemberError {
+    pub(crate) fn checksum_mismatch(&self, at: MemberByte, bytes: u64, block: u64) -> MemberError {
         if self.counted.add(block..block + 1) || mutant!("block-counted-twice") {
             self.wrong.set(self.wrong.get() + 1);
         }
@@ -582,7 +582,7 @@ impl Checksums {
                 Ok(bytes) => Page::decode(&bytes, &binding, page).map_err(|defect| defect.to_string()),
                 Err(error) => Err(error.to_string()),
             }
-            .inspect_err(|reason| self.tell_lost(reason))
+            .inspect_err(|reason| self.log_lost_page(reason))
             .ok();
         }
         self.table.borrow_mut().insert(page, found);
@@ -634,7 +634,7 @@ impl Checksums {
         let at = self.table.borrow().layout().page_at(run.start);
         for (page, into) in run.clone().zip(buffer.chunks_exact_mut(PAGE_BYTES)) {
             let taken = self.table.borrow_mut().take_out(page, into);
-            let _ = taken.inspect_err(|defect| self.tell_lost(defect));
+            let _ = taken.inspect_err(|defect| self.log_lost_page(defect));
         }
         let mut sent = Sent { table: &self.table, pages: run, is_over: false };
         let written = member.write(at, buffer.freeze()).await;
@@ -656,7 +656,7 @@ impl Checksums {
             match read_page(member, &self.pool, place(page)).await {
                 Ok(bytes) => into.copy_from_slice(&bytes),
                 Err(error) => {
-                    self.tell_lost(&error);
+                    self.log_lost_page(&error);
                     into.fill(0);
                 }
             }
@@ -666,14 +666,14 @@ impl Checksums {
 
     /// Of the first pages that cannot be had a word goes to whoever serves the array; a table that was never written is full of
     /// such.
-    fn tell_lost(&self, reason: &dyn std::fmt::Display) {
-        let told = self.told.get();
-        match told.cmp(&LOST_PAGES_TOLD) {
+    fn log_lost_page(&self, reason: &dyn std::fmt::Display) {
+        let lost_pages_logged = self.lost_pages_logged.get();
+        match lost_pages_logged.cmp(&LOST_PAGES_LOGGED) {
             Ordering::Less => tracing::warn!("checksums: {reason}; {LEARNED_AGAIN}"),
             Ordering::Equal => tracing::warn!("checksums: further pages like these are not listed; {LEARNED_AGAIN}"),
             Ordering::Greater => return,
         }
-        self.told.set(told + 1);
+        self.lost_pages_logged.set(lost_pages_logged + 1);
     }
 
     /// A period has passed; whether there are regions to be closed.
@@ -758,7 +758,7 @@ fn runs(pages: &[u64]) -> Vec<Range<u64>> {
 const LEARNED_AGAIN: &str = "they are unknown until they are learned";
 
 /// How many pages that cannot be had are named.
-const LOST_PAGES_TOLD: u32 = 3;
+const LOST_PAGES_LOGGED: u32 = 3;
 
 /// Pages on their way to a member. Dropped before they are there, they are put back; and if nobody waits any more for
 /// a write that may yet end, after a later one, no region that it touches is closed.

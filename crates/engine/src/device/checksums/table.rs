@@ -186,9 +186,9 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// As it was found: the pages of open regions are lost; all of them, when `vouched` is false.
-    pub(super) fn new(layout: Layout, binding: Binding, open: Open, vouched: bool) -> Self {
-        let is_lost = |page| !vouched || open.contains(page / layout.pages_in_region());
+    /// As it was found: the pages of open regions are lost; all of them, when `trusted` is false.
+    pub(super) fn new(layout: Layout, binding: Binding, open: Open, trusted: bool) -> Self {
+        let is_lost = |page| !trusted || open.contains(page / layout.pages_in_region());
         let place = |page| if is_lost(page) { Place::Lost } else { Place::Stored };
         let mut counts = Counts::new(&layout);
         (0..layout.pages()).filter(|page| is_lost(*page)).for_each(|page| counts.know(page as usize, 0));

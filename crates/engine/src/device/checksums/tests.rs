@@ -130,12 +130,12 @@ impl World {
         self.data[blocks.start as usize..blocks.end as usize].fill(fill);
     }
 
-    fn start_anew(&mut self, vouched: bool) {
+    fn start_anew(&mut self, trusted: bool) {
         self.under_way.clear();
-        if !vouched {
+        if !trusted {
             self.header.epoch += 1;
         }
-        self.table = Table::new(self.layout, self.header.binding(), self.open.clone(), vouched);
+        self.table = Table::new(self.layout, self.header.binding(), self.open.clone(), trusted);
     }
 
     fn step(&mut self, step: Step) {

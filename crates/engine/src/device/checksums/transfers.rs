@@ -70,7 +70,7 @@ impl<M: Member> Device<M> {
     /// Whether something was learned under a superblock of the kernel's, which nothing can stand for: it may have written more under it.
     pub(crate) fn owes_a_superblock(&self) -> bool {
         let is_the_kernels = self.superblock.borrow().updated.micros == 0;
-        is_the_kernels && self.checksums.get().is_some_and(Checksums::has_news)
+        is_the_kernels && self.checksums.get().is_some_and(Checksums::has_unannounced_changes)
     }
 
     /// The checksums that reads are to be held against. What parity is worked out of is always: it would vouch for what is
@@ -106,14 +106,14 @@ impl<M: Member> Device<M> {
                 return Ok(false);
             }
             // The write failed: nothing says any more what should be there, and what was read is neither.
-            let error = checksums.convict(self.absolute(at), bytes, block);
+            let error = checksums.checksum_mismatch(self.absolute(at), bytes, block);
             self.note(&Err(error.clone()));
             return Err(error);
         }
         let found = Some((block, checksums.get(block)));
         if rewrites == checksums.rewrites() || *suspect == found {
             let is_first = checksums.wrong() == 0;
-            let error = checksums.convict(self.absolute(at), bytes, block);
+            let error = checksums.checksum_mismatch(self.absolute(at), bytes, block);
             if is_first {
                 tracing::warn!("{}: {error}; further wrong blocks of it are counted in its status", self.name);
             }
@@ -133,7 +133,7 @@ impl<M: Member> Device<M> {
     pub(crate) fn contradicts(&self, at: ComponentByte, bytes: &[u8]) -> Option<MemberError> {
         let checksums = self.checksums.get()?;
         let block = checksums.first_wrong(at, bytes)?;
-        Some(checksums.convict(self.absolute(at), bytes.len() as u64, block))
+        Some(checksums.checksum_mismatch(self.absolute(at), bytes.len() as u64, block))
     }
 
     /// Whether checksums say that what was read of a range, just now and surely, is right: not only
