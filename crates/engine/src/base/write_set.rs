@@ -1,14 +1,13 @@
-//! Bytes that are to be written, from several callers: extents that do not
-//! overlap, in ascending order. A later one covers an earlier one where both
-//! have something to say.
+//! Bytes to be written, from several callers: extents that do not overlap, in
+//! ascending order. Where two writes overlap, the later one replaces the earlier.
 //!
-//! Pure; nothing is copied.
+//! Pure; copies no data.
 
 use crate::base::buffer::Block;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// A block and where it goes.
+/// A block and its position.
 #[derive(Debug, Clone)]
 pub(crate) struct WriteExtent {
     /// First byte of the array.
@@ -22,7 +21,7 @@ impl WriteExtent {
         self.at + self.block.len() as u64
     }
 
-    /// Takes the first `bytes` off; `None` when nothing is left.
+    /// Splits off the first `bytes`; `None` when the extent is empty.
     pub(crate) fn take_front(&mut self, bytes: u64) -> Option<WriteExtent> {
         if self.block.is_empty() {
             return None;
@@ -33,7 +32,7 @@ impl WriteExtent {
         Some(front)
     }
 
-    /// What of it lies in `range`, if anything does.
+    /// The part of the extent that lies in `range`, if any.
     pub(crate) fn within(&self, range: Range<u64>) -> Option<WriteExtent> {
         let (start, end) = (self.at.max(range.start), self.end().min(range.end));
         let part = |byte: u64| (byte - self.at) as usize;
@@ -41,7 +40,7 @@ impl WriteExtent {
     }
 }
 
-/// See the module.
+/// A set of extents; see the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WriteSet {
     extents: SmallVec<[WriteExtent; 2]>,
@@ -49,7 +48,7 @@ pub(crate) struct WriteSet {
 }
 
 impl WriteSet {
-    /// Puts `extent` on top.
+    /// Adds `extent`, which replaces the bytes that it overlaps.
     pub(crate) fn put(&mut self, extent: WriteExtent) {
         self.bytes += extent.block.len() as u64;
         if self.extents.last().is_none_or(|last| last.end() <= extent.at) {
@@ -70,19 +69,19 @@ impl WriteSet {
         self.extents.insert_many(first, left);
     }
 
-    /// Adds what lies behind all that is there.
+    /// Appends `next`, all of which lies behind this set.
     pub(crate) fn append(&mut self, next: WriteSet) {
         debug_assert!(self.range().end <= next.range().start || next.extents.is_empty());
         self.bytes += next.bytes;
         self.extents.extend(next.extents);
     }
 
-    /// How many bytes there are.
+    /// The number of bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// From the first byte to behind the last; `0..0` when there is none.
+    /// From the first byte to behind the last; `0..0` when the set is empty.
     pub(crate) fn range(&self) -> Range<u64> {
         match (self.extents.first(), self.extents.last()) {
             (Some(first), Some(last)) => first.at..last.end(),
@@ -104,7 +103,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_write_set_holds_what_was_put_last_everywhere(
+        fn a_write_set_holds_the_last_write_of_each_byte(
             writes in proptest::collection::vec((0_u64..300, 1_usize..80), 1..30)
         ) {
             let pool = Pool::new(1 << 20);

@@ -44,7 +44,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             return Err(Refusal::new("the array has checksums already"));
         }
         self.core.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
-        let _inside = self.core.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))?;
+        let _inside = self.core.gate.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))?;
         let _lock = self.metadata.lock.exclusive(0..1).await;
         let mut places = Vec::new();
         for device in self.core.devices().into_iter().filter(lacks_them) {

@@ -109,7 +109,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         }
         self.check_absent(name)?;
         self.core.check_unbroken().map_err(|error| Refusal::new(error.reason).of(name))?;
-        self.core.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))
+        self.core.gate.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))
     }
 
     pub(crate) async fn check_unused(&self, candidate: &Candidate<M>, overwrite: bool) -> Result<(), Refusal> {
@@ -159,7 +159,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         Ok(device)
     }
 
-    /// OwnedLock again under the metadata lock: it may be joining twice.
+    /// Asked again under the metadata lock: it may be joining twice.
     fn check_absent(&self, name: &str) -> Result<(), Refusal> {
         match self.core.members().iter().any(|device| device.name == name) {
             true => {
@@ -301,7 +301,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Gives every empty slot to a spare that fits, as far as there are any.
     pub(crate) async fn fill_slots(&self) -> Result<(), ArrayError> {
-        let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(()) };
+        let Some(_inside) = self.core.gate.enter_background() else { return Ok(()) };
         if !self.core.is_redundant() || self.next_to_seat().is_none() {
             return Ok(());
         }
@@ -358,7 +358,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     fn seat(&self, device: Rc<Device<M>>, slot: Slot) {
         let cleared = self.metadata.intent().map(|intent| intent.events_cleared());
         let by_bitmap = device.former_slot.take().is_some_and(|place| {
-            // OwnedLock anew: it may have waited while others were recovered, and bits cleared.
+            // Asked anew: it may have waited while others were recovered, and bits cleared.
             place.slot == slot && cleared.is_some_and(|cleared| place.events >= cleared)
         });
         self.core.roster.others.borrow_mut().retain(|other| !Rc::ptr_eq(other, &device));

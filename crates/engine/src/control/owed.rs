@@ -41,7 +41,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             if self.core.gate.closes_before(pause).await {
                 return;
             }
-            let Some(_inside) = self.core.gate.enter_unseen() else { return };
+            let Some(_inside) = self.core.gate.enter_background() else { return };
             if self.data.pay().await.is_err() {
                 return; // the array takes no more changes
             }

@@ -92,11 +92,11 @@ impl<M: Member, C: Clock> Control<M, C> {
     async fn heal_what_was_noted(&self) -> Result<(), ArrayError> {
         let mut is_any_corrected = false;
         while let Some((slot, device, range)) = self.next_unread() {
-            let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(()) };
+            let Some(_inside) = self.core.gate.enter_background() else { return Ok(()) };
             is_any_corrected |= self.heal_range(slot, &device, range).await?;
         }
         self.core.update_whole();
-        let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(()) };
+        let Some(_inside) = self.core.gate.enter_background() else { return Ok(()) };
         let is_news = || is_any_corrected || self.core.devices().iter().any(|device| device.bad.unsaved().is_some());
         if !is_news() {
             return Ok(());

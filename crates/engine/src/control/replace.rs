@@ -56,7 +56,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// [`crate::Array::replace_with_spare`].
     pub(crate) async fn replace_with_spare(&self, old: &str, spare: &str) -> Result<(), Refusal> {
-        let _inside = self.core.gate.enter_unseen().ok_or_else(|| Refusal::new("the array is stopped"))?;
+        let _inside = self.core.gate.enter_background().ok_or_else(|| Refusal::new("the array is stopped"))?;
         let _lock = self.metadata.lock.exclusive(0..1).await;
         self.core.check_unbroken().map_err(|error| Refusal::new(error.reason))?;
         let (slot, old) = self.replaceable(old)?;

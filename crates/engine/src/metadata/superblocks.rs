@@ -249,7 +249,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         device.state.set(DeviceState::Faulty);
         device.owed.clear();
         self.core.context.owed_changed.raise();
-        device.under_way.give_up();
+        device.pending.give_up();
         self.core.listener().inspect(|listener| listener.slots_changed());
         self.dismiss(device);
         let mut slots = self.core.roster.slots.borrow_mut();
@@ -410,7 +410,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
             let role = said.roles.get(usize::from(own.device_number.0));
             let is_told = role.is_none_or(|role| *role == own.own_role());
             // One that has changed since is told first of that, which the others do not know yet.
-            own.events < events && is_told && (mutant!("level-before-told") || !device.is_untold.get())
+            own.events < events && is_told && (mutant!("level-before-told") || !device.is_superblock_stale.get())
         };
         let devices: Vec<_> = self.core.devices().into_iter().filter(is_behind).collect();
         let level = |device: &Rc<Device<M>>| {

@@ -467,7 +467,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// Does what the sweep is for to one window; `None`: the array is being stopped.
     async fn visit(&self, purpose: Purpose, range: &Range<u64>) -> Result<Option<Tally>, ArrayError> {
-        let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(None) };
+        let Some(_inside) = self.core.gate.enter_background() else { return Ok(None) };
         match purpose {
             Purpose::Resync => self.resync_window(range).await.map(Some),
             Purpose::Recovery => self.recover_window(range).await.map(Some),

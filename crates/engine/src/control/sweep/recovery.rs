@@ -119,7 +119,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     }
 
     /// Whether a target lacks anything in a range of what the bitmap covers, and has not left meanwhile.
-    /// OwnedLock with the range locked: a write sets its bit before it begins.
+    /// Asked with the range locked: a write sets its bit before it begins.
     fn is_due(&self, target: &Target<M>, covered: &Range<u64>) -> bool {
         if current(&target.device).is_none() {
             return false;
@@ -164,7 +164,7 @@ impl<M: Member, C: Clock> Control<M, C> {
 
     /// After a recovery: what was recovered is current, and the superblocks say so.
     async fn record_recovery(&self) -> Result<(), ArrayError> {
-        let Some(_inside) = self.core.gate.enter_unseen() else { return Ok(()) };
+        let Some(_inside) = self.core.gate.enter_background() else { return Ok(()) };
         if !mutant!("recovery-unflushed") {
             self.metadata.flush_devices().await?;
         }

@@ -415,7 +415,9 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
         gathering.close_within(&stripes);
         let entry = Rc::new(Entry::new(
             stripes.clone(),
-            self.core.locks.ask(mutant!("stripe-not-locked" => stripes.start..stripes.start, else stripes)),
+            self.core
+                .locks
+                .request_exclusive(mutant!("stripe-not-locked" => stripes.start..stripes.start, else stripes)),
         ));
         gathering.entries.borrow_mut().push(entry.clone());
         entry
