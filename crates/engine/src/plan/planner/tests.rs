@@ -1,5 +1,5 @@
-//! The planner against a search over every set of reads, with linear algebra
-//! as the only judge of whether a set is enough.
+//! Tests the planner against a search over every set of reads. Linear algebra
+//! alone decides whether a set is sufficient.
 
 use super::*;
 use proptest::prelude::*;
@@ -58,7 +58,7 @@ fn spans(rows: impl Iterator<Item = Vec<u8>>, targets: &[Vec<u8>]) -> bool {
     targets.iter().all(|target| reduce(&basis, target.clone()).iter().all(|&cell| cell == 0))
 }
 
-/// What must be known of the old data in a column, for each parity or chunk that is made of it.
+/// The linear forms of a column's old data that must be known, for each parity or chunk computed from it.
 fn targets(code: Code, column: &Column, health: &StripeHealth, write: bool) -> Vec<(Role, Vec<u8>)> {
     if !write {
         return column.asked.iter().map(|role| (role, form(code, role))).collect();
@@ -77,13 +77,13 @@ fn targets(code: Code, column: &Column, health: &StripeHealth, write: bool) -> V
     code.all_parities().minus(health.absent).iter().map(unwritten).collect()
 }
 
-/// What a set of old contents is good for.
+/// What a set of old contents suffices for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Nothing,
-    /// All that is asked, with at most one chunk solved for that can be had.
+    /// The whole request, with at most one readable chunk solved for.
     Solving,
-    /// What is asked itself, or each parity without the other's help.
+    /// The requested chunks themselves, or each parity without the other.
     Direct,
 }
 
@@ -106,7 +106,7 @@ fn judge(code: Code, column: &Column, health: &StripeHealth, write: bool, set: S
     }
 }
 
-/// Every set of reads that is enough, by the rules of `candidates`.
+/// Every sufficient set of reads, by the rules of `candidates`.
 fn sufficient_sets(code: Code, column: &Column, health: &StripeHealth, write: bool) -> Vec<Symbols> {
     let all = code.all_data().union(code.all_parities());
     let readable: Vec<Role> = all.minus(health.unreadable).minus(column.cached).iter().collect();
@@ -128,7 +128,7 @@ fn sufficient_sets(code: Code, column: &Column, health: &StripeHealth, write: bo
     sets.iter().map(|(set, _)| *set).filter(|&set| needs_all(set)).collect()
 }
 
-/// The least cost over every choice of a set for every column.
+/// The least cost over all choices of one set for each column.
 fn least(columns: &[Column], sets: &[Vec<Symbols>], before: Symbols) -> Option<(u32, u64)> {
     let Some((column, later)) = columns.split_first() else { return Some((0, 0)) };
     let length = u64::from(column.within.end - column.within.start);
@@ -158,7 +158,7 @@ fn spans_of(range: Range<u64>) -> Vec<Span> {
         .collect()
 }
 
-/// A request, and what is in memory.
+/// A request and the cached chunks.
 #[derive(Debug, Clone, Default)]
 struct Case {
     spans: Vec<Span>,
@@ -182,7 +182,7 @@ fn check_against_search(code: Code, case: &Case, health: &StripeHealth, write: b
     for (column, sets) in plan.iter().flat_map(|plan| &plan.columns).zip(&sets) {
         assert!(sets.contains(&column.reads()), "{column:?} reads what it needs and no more: {sets:?}");
         let at_hand = column.reads().union(column.cached);
-        assert!(column.uses.minus(at_hand).is_empty(), "{column:?} uses what is at hand");
+        assert!(column.uses.minus(at_hand).is_empty(), "{column:?} uses only what is cached or read");
     }
 }
 
@@ -216,7 +216,7 @@ fn every_contiguous_request_on_small_stripes_costs_the_least_a_search_finds() {
 }
 
 #[test]
-fn every_set_of_chunks_in_memory_is_made_the_most_of() {
+fn the_plan_for_every_set_of_cached_chunks_costs_the_least_a_search_finds() {
     for (data, parities) in [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2), (3, 2)] {
         let code = Code { data, parities };
         let roles: Vec<Role> = code.all_data().union(code.all_parities()).iter().collect();
@@ -259,7 +259,7 @@ proptest! {
             .map(|(data, &(start, length))| Span { data: data as u16, within: start..start + length })
             .collect();
         let roles: Vec<Role> = code.all_data().union(code.all_parities()).iter().collect();
-        // A unit's rest lies on either side of what is written of a chunk.
+        // The rest of a unit lies on both sides of the written range.
         let kept = kept.iter().zip(&spans).flat_map(|(&(before, after), span)| {
             let Range { start, end } = span.within;
             [start.saturating_sub(before)..start, end..end + after].map(|within| Span { within, ..*span })
@@ -276,7 +276,7 @@ proptest! {
 }
 
 #[test]
-fn one_piece_is_planned_as_choosing_among_candidates_plans_it() {
+fn the_plan_of_a_single_span_equals_the_choice_among_candidates() {
     let check = |code: Code, data: u16, cached: &[ChunkTransfer]| {
         let span = [Span { data, within: 3..5 }];
         let short = plan_write(code, &span, &[], cached, &StripeHealth::GOOD);
@@ -302,7 +302,7 @@ fn one_piece_is_planned_as_choosing_among_candidates_plans_it() {
             let roles: Vec<Role> = code.all_data().union(code.all_parities()).iter().collect();
             for in_memory in 0..1_u32 << roles.len() {
                 let roles = roles.iter().enumerate().filter(|(index, _)| in_memory >> index & 1 == 1);
-                // All of it, more, what lies beside it, and a part that makes columns.
+                // The whole span, more than it, the range beside it, and a part that cuts columns.
                 for within in [3..5, 0..8, 5..6, 4..5] {
                     let cached: Vec<_> =
                         roles.clone().map(|(_, &role)| ChunkTransfer { role, within: within.clone() }).collect();
@@ -313,7 +313,7 @@ fn one_piece_is_planned_as_choosing_among_candidates_plans_it() {
     }
 }
 
-/// Modifying would continue the transfers of the columns beside it, and read
+/// Read-modify-write would continue the transfers of the adjacent columns, and read
 /// as much as the whole stripe in this one.
 #[test]
 fn a_whole_stripe_is_not_read_to_save_a_transfer() {
@@ -323,7 +323,7 @@ fn a_whole_stripe_is_not_read_to_save_a_transfer() {
 }
 
 #[test]
-fn what_is_known_from_md_falls_out() {
+fn the_plans_for_typical_requests_are_those_of_md() {
     let raid5 = Code { data: 7, parities: 1 };
     let raid6 = Code { data: 7, parities: 2 };
     let chunk = CHUNK as u32;
@@ -344,7 +344,7 @@ fn what_is_known_from_md_falls_out() {
 }
 
 #[test]
-fn parity_that_is_not_trusted_is_remade_and_never_solved_from() {
+fn untrusted_parity_is_recomputed_and_never_solved_from() {
     let code = Code { data: 4, parities: 1 };
     let spans = [Span { data: 0, within: 0..4 }];
     let untrusted = StripeHealth { parity_trusted: false, ..StripeHealth::GOOD };
