@@ -1,4 +1,5 @@
-//! The engine's two errors: a [`Refusal`] of an administrative command, and an [`ArrayError`] of a read, write or flush.
+//! The engine's two errors: a [`Refusal`] of an administrative command, and an [`ArrayError`] of a read, write or
+//! flush.
 //!
 //! Plain values: they name the cause and the remedy, and carry out nothing.
 

@@ -17,8 +17,8 @@ use std::rc::Rc;
 /// The most bytes of a member in one window of a sweep.
 const WINDOW_BYTES_MAX: u64 = 512 << 10;
 
-/// A member's capabilities and preferences. They are fixed while it is open, except that [`Member::measure`] may find it
-/// longer.
+/// A member's capabilities and preferences. They are fixed while it is open, except that [`Member::measure`] may find
+/// it longer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Length of the member.
@@ -30,8 +30,8 @@ pub struct Limits {
     /// The device's optimal I/O size, a multiple of the logical block; 0 when
     /// it is unknown.
     pub optimal_bytes: u32,
-    /// The transfer length above which throughput no longer grows, so that merging neighbouring transfers gains nothing.
-    /// 0 when it is unknown.
+    /// The transfer length above which throughput no longer grows, so that merging neighbouring transfers gains
+    /// nothing. 0 when it is unknown.
     pub longest_bytes: u32,
     /// Transfers are copies in memory, made before the call returns (Linux's `BLK_FEAT_SYNCHRONOUS`, as of zram).
     /// Caching such a member gains nothing.

@@ -204,7 +204,8 @@ proptest! {
                 // The solved contents make the row obey its equations.
                 let mut repaired = case.clone();
                 for &index in &blocks {
-                    repaired.blocks[index] = case.row().solved(kernel, index, &blocks).expect("as few are wrong as can be solved");
+                    let solved = case.row().solved(kernel, index, &blocks);
+                    repaired.blocks[index] = solved.expect("as few are wrong as can be solved");
                 }
                 let absent = case.having(&[Kind::Absent]);
                 prop_assert!(repaired.is_possible_with(&absent));
@@ -222,14 +223,16 @@ proptest! {
         const KINDS: [Kind; 5] = [Kind::Unverified, Kind::Unverified, Kind::Absent, Kind::Unreadable, Kind::Mismatched];
         let kinds: Vec<Kind> = contents.iter().zip(kinds).map(|(_, kind)| KINDS[kind]).collect();
         let blocks: Vec<[u8; 2]> = contents.iter().map(|byte| [*byte, 7]).collect();
-        let evidence: Vec<BlockEvidence<'_>> = kinds.iter().zip(&blocks).map(|(kind, block)| kind.of(block)).collect();
+        let evidence: Vec<BlockEvidence<'_>> =
+            kinds.iter().zip(&blocks).map(|(kind, block)| kind.of(block)).collect();
         let unverified: Vec<u8> =
             contents.iter().zip(&kinds).filter(|(_, kind)| **kind == Kind::Unverified).map(|(byte, _)| *byte).collect();
-        let winner = (0..3).find(|byte| unverified.iter().filter(|other| *other == byte).count() * 2 > unverified.len());
+        let votes = |byte: &u8| unverified.iter().filter(|other| *other == byte).count();
+        let winner = (0..3).find(|byte| votes(byte) * 2 > unverified.len());
         let is_known_bad = |kind: Kind| matches!(kind, Kind::Unreadable | Kind::Mismatched);
-        let wrong: Vec<usize> = (0..kinds.len())
-            .filter(|index| is_known_bad(kinds[*index]) || (kinds[*index] == Kind::Unverified && Some(contents[*index]) != winner))
-            .collect();
+        let is_outvoted = |index: usize| kinds[index] == Kind::Unverified && Some(contents[index]) != winner;
+        let wrong: Vec<usize> =
+            (0..kinds.len()).filter(|index| is_known_bad(kinds[*index]) || is_outvoted(*index)).collect();
         match judge_copies(&evidence) {
             Verdict::Sound => prop_assert!(wrong.is_empty()),
             Verdict::Wrong { blocks, .. } => {

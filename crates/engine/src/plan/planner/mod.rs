@@ -200,8 +200,8 @@ fn plan_any_write(
     Ok(Plan { writes, ..Plan::of(columns) })
 }
 
-/// The cached chunks of `span`, if the plan of a write of `span` alone is [`Method::Modify`] throughout. All chunks of the
-/// stripe are present.
+/// The cached chunks of `span`, if the plan of a write of `span` alone is [`Method::Modify`] throughout. All chunks
+/// of the stripe are present.
 pub(crate) fn modifies(code: Code, span: &Span, cached: &[ChunkTransfer]) -> Option<Symbols> {
     let single = SingleSpan::new(code, span, cached).filter(|single| single.method == Method::Modify)?;
     Some(single.in_memory)
