@@ -21,7 +21,7 @@ use crate::data::cache::PAGE_BYTES;
 use crate::data::stripe_size::StripeSize;
 use crate::data::{DataOptions, DataPlane};
 use crate::device::checksums::Verify;
-use crate::device::timeout::DeviceContext;
+use crate::device::context::DeviceContext;
 use crate::device::{Device, DeviceState};
 use crate::metadata::Metadata;
 use crate::metadata::bitmap::load::{Circumstances, load, load_file};

@@ -184,7 +184,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             loop {
                 let superblock = device.superblock.borrow().clone();
                 let some = checksums.close(&device.member, &superblock, closing, &mut left);
-                if !device.bounded(Operation::Write, PLACE, pin!(some)).await.flatten()? {
+                if !device.with_timeout(Operation::Write, PLACE, pin!(some)).await.flatten()? {
                     return Ok(());
                 }
             }

@@ -88,7 +88,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         self.core.context.tick.set(now);
         // Also those that have left: one that was replaced may still be answering.
         for device in self.core.members() {
-            if device.pending.give_up_before(now) {
+            if device.pending.abandon_before(now) {
                 tracing::warn!("{}: no answer in time", device.name);
                 if !device.is_silent.replace(true) {
                     self.core.note_change(&device, self.core.slot_of_device(&device), ChangeKind::Silent, None);

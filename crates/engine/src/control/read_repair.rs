@@ -165,7 +165,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     /// Whether a member can be read there now. One that answers is not silent.
     pub(crate) async fn try_again(&self, device: &Device<M>, range: &Range<u64>) -> Result<(), MemberError> {
         let into = self.core.pool.take((range.end - range.start) as usize);
-        let (result, _) = device.read_verified(ComponentByte(range.start), into, Why::Sweep).await;
+        let (result, _) = device.read_verified_unqueued(ComponentByte(range.start), into, Why::Sweep).await;
         let is_away = result.as_ref().is_err_and(|error| !error.is_medium_error());
         let was_away = device.is_away.replace(is_away) | device.is_silent.get();
         if !is_away {
@@ -246,7 +246,7 @@ impl<M: Member, C: Clock> Control<M, C> {
             // It is owed, and read from memory until there is room.
             Err(error) if error.kind == MemberErrorKind::NoSpace => Ok(Mended::NotNeeded),
             Ok(()) => {
-                count(&device.healed_bytes, range.end - range.start);
+                count(&device.rewritten_bytes, range.end - range.start);
                 if found.is_some_and(|error| error.kind == MemberErrorKind::Corrupt) {
                     return Ok(Mended::Restored);
                 }
@@ -286,7 +286,7 @@ impl<M: Member, C: Clock> Control<M, C> {
     async fn rewrite(&self, device: &Device<M>, range: &Range<u64>, right: Block) -> Result<(), MemberError> {
         let at = ComponentByte(range.start);
         device.write_on_trial(at, right.clone(), Why::Sweep).await?;
-        let (read, found) = device.read_verified(at, self.core.pool.take(right.len()), Why::Sweep).await;
+        let (read, found) = device.read_verified_unqueued(at, self.core.pool.take(right.len()), Why::Sweep).await;
         read?;
         match found[..] == right[..] {
             true => {

@@ -206,7 +206,7 @@ impl<M: Member, C: Clock> Control<M, C> {
         while let Some(part) = parts.pop() {
             if old.is_readable(part.clone()) {
                 let into = self.core.pool.take((part.end - part.start) as usize);
-                let (result, read) = old.read_surely(ComponentByte(part.start), into, Why::Sweep).await;
+                let (result, read) = old.read_verified(ComponentByte(part.start), into, Why::Sweep).await;
                 if result.is_ok() {
                     blocks.push((part.start, read.freeze()));
                     continue;

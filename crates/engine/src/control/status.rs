@@ -370,7 +370,7 @@ fn member_status<M: Member>(device: &Device<M>, slot: Option<u16>) -> MemberStat
         written_bytes: device.counters.written_bytes.get(),
         errors: device.counters.errors.get(),
         corrupt_blocks: device.corrupt_blocks(),
-        healed_bytes: device.healed_bytes.get(),
+        healed_bytes: device.rewritten_bytes.get(),
         to_heal_bytes: device.unread.borrow().bytes(),
         corrected_sectors: device.superblock.borrow().corrected_reads,
         bad_bytes: device.bad.bytes(),

@@ -16,7 +16,7 @@ use crate::core::health::Health;
 use crate::core::listener::Listener;
 use crate::core::request::Writers;
 use crate::core::roster::Roster;
-use crate::device::timeout::DeviceContext;
+use crate::device::context::DeviceContext;
 use crate::seam::clock::Clock;
 use crate::seam::member::Member;
 use format::geometry::{Geometry, Level};

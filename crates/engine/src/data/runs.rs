@@ -84,7 +84,7 @@ impl<M: Member, C: Clock, A: Authority<M>> DataPlane<M, C, A> {
                 self.core.device(run.slot).filter(|device| device.is_readable(run.range.clone())).ok_or(None)?;
             let into = self.core.pool.take((run.range.end - run.range.start) as usize);
             let (at, bytes) = (ComponentByte(run.range.start), into.len() as u64);
-            let (result, buffer) = device.read_verified(at, into, Why::Sweep).await;
+            let (result, buffer) = device.read_verified_unqueued(at, into, Why::Sweep).await;
             let kind = result.as_ref().err().map(|error| error.kind);
             match unread {
                 Unread::Left if kind == Some(MemberErrorKind::TimedOut) => {

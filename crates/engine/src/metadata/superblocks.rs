@@ -249,7 +249,7 @@ impl<M: Member, C: Clock> Metadata<M, C> {
         device.state.set(DeviceState::Faulty);
         device.owed.clear();
         self.core.context.owed_changed.raise();
-        device.pending.give_up();
+        device.pending.abandon();
         self.core.listener().inspect(|listener| listener.slots_changed());
         self.dismiss(device);
         let mut slots = self.core.roster.slots.borrow_mut();

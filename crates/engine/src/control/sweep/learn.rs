@@ -91,7 +91,7 @@ impl<M: Member, C: Clock> Control<M, C> {
                     return false;
                 }
                 let Some(_inside) = self.core.gate.enter_background() else { return false };
-                if !checksums.survey(&device.member).await {
+                if !checksums.count_pages(&device.member).await {
                     break;
                 }
                 others_first().await;
