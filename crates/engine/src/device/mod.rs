@@ -5,7 +5,7 @@
 //! `data_offset`. It decides nothing about the array: an error is counted and
 //! returned, and the caller decides whether the member is ejected.
 //!
-//! Facts: md(4) and mdadm for the states; `drivers/md/md.c` for what a superblock holds.
+//! Facts: md(4) and mdadm, for the names of the states.
 
 pub(crate) mod bad_blocks;
 pub(crate) mod checksums;

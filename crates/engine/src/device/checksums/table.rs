@@ -15,7 +15,7 @@
 //! An open region is [`Table::is_stable`] once the member's stable storage says that it is open. A region that is
 //! picked for closing is neither open nor stable.
 //!
-//! Facts: the numbers below are measured; the format is [`format::integrity`].
+//! Format: [`format::integrity`].
 
 use crate::device::checksums::counts::Counts;
 use crate::device::checksums::{WrittenChecksums, checksum};

@@ -41,7 +41,7 @@ pub enum BlockEvidence<'a> {
     Absent,
     /// The block should be readable and is not.
     Unreadable,
-    /// The block was read, and has no checksum. Only the other blocks can tell whether it is right.
+    /// The block was read, and no checksum is known. Only the other blocks can tell whether it is right.
     Unverified(&'a [u8]),
     /// The block was read, and its checksum matches.
     Verified(&'a [u8]),
