@@ -51,7 +51,7 @@ pub(super) struct Entry {
     pub(super) stream: Cell<Option<StreamKey>>,
     /// Whether the array waits for it, because callers were answered already.
     pub(super) kept: Cell<bool>,
-    /// OwnedLock for when the entry was made; so whatever is asked later waits for it.
+    /// Asked for when the entry was made; so whatever is asked later waits for it.
     pub(super) lock: RefCell<Option<OwnedLock>>,
     /// Wakes the work, which waits for the entry to be closed.
     closing: RefCell<Option<Waker>>,
